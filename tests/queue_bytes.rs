@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, JobId, Priority};
+use beanstalkd::job::{Body, JobId, JobState, Priority};
 use beanstalkd::queue::{ClientId, NewJob, Queue, Reserve};
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 
@@ -135,14 +135,14 @@ fn tagged_jobs() {
             put_tagged(&mut queue, client, new, body, tags(&name));
         }
         let (allocated, counted) = (in_use() - before, queue.bytes() - empty);
-        let each = allocated / queue.job_count() - BODY.len();
+        let each = allocated / queue.figures().jobs.total() - BODY.len();
         println!(
             "{kind}: {each} bytes for a job beside its body, {} counted",
-            counted / queue.job_count() - BODY.len()
+            counted / queue.figures().jobs.total() - BODY.len()
         );
         assert!(allocated <= counted + 64 * 1024, "{kind}: {allocated} bytes allocated, {counted} counted");
         assert!(each <= MOST_WITH_A_TAG || kind.starts_with("four"), "{kind}: {each} bytes for a job");
-        let shown = queue.job_bytes() / queue.job_count() - BODY.len();
+        let shown = queue.figures().job_bytes / queue.figures().jobs.total() - BODY.len();
         assert!(
             shown * 10 >= each * 9 && shown <= 2 * each,
             "{kind}: {each} bytes for a job, {shown} in job-bytes"
@@ -190,7 +190,7 @@ fn jobs_of_which_few_stay() {
                 gone.iter().for_each(|&id| assert!(queue.delete(client, JobId(id), NOW).is_some()));
                 drop(gone);
                 let (allocated, counted) = (in_use() - before, queue.bytes() - empty);
-                let (left, name) = (queue.job_count(), format!("{pattern}, k = {k}, {order}"));
+                let (left, name) = (queue.figures().jobs.total(), format!("{pattern}, k = {k}, {order}"));
                 println!("{name}: {left} jobs, {allocated} bytes allocated, {counted} counted");
                 assert!(allocated <= counted / 8 * 9 + 64 * 1024, "{name}: {allocated}, {counted} counted");
                 // The records of jobs that went together stand in chunks, and one that stays keeps its chunk.
@@ -263,10 +263,10 @@ fn counted_bytes_cover_allocated_bytes() {
             queue.use_tube(client, &format!("tube-{tube}"));
             put(queue, client);
             put(queue, client);
-            let id = queue.first_ready(client).unwrap();
+            let id = queue.peek(client, JobState::Ready).unwrap();
             assert!(queue.reserve_job(client, id, NOW) && queue.delete(client, id, NOW).is_some());
         }
-        assert_eq!(queue.tubes(NOW).filter(|tube| tube.times.is_some()).count(), 4_096);
+        assert_eq!(queue.tubes_from(0, NOW).filter(|tube| tube.times.is_some()).count(), 4_096);
     });
     measure("30,000 tubes with a job each", |queue| {
         let client = queue.connect();

@@ -23,7 +23,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let any_buried = self.queue.first_buried(client).is_some();
+        let any_buried = self.queue.peek(client, JobState::Buried).is_some();
         let state = if any_buried { JobState::Buried } else { JobState::Delayed };
         self.kick_from(client, state, bound, 0, output, now)
     }

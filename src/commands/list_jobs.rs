@@ -98,7 +98,10 @@ impl Executor {
         match purpose {
             Purpose::Page => self.write_page(tube.as_str(), JobState::Reserved, page, output, now),
             Purpose::First => {
-                let is_there = |id: &JobId| self.queue.is_in(*id, tube.as_str(), JobState::Reserved);
+                let is_there = |id: &JobId| {
+                    let job = self.queue.job(*id);
+                    job.is_some_and(|job| job.is_in(tube.as_str(), JobState::Reserved))
+                };
                 let first = page.jobs.iter().copied().find(is_there);
                 if first.is_none() && !page.jobs.is_empty() {
                     // All of them were given back meanwhile.
@@ -138,8 +141,7 @@ impl Executor {
         let mut line = String::new();
         for id in page.jobs.by_ref().take(JOBS_PER_TURN) {
             self.work += WORK_PER_JOB;
-            let Some(job) = self.queue.job(id).filter(|_| self.queue.is_in(id, &page.tube, page.state))
-            else {
+            let Some(job) = self.queue.job(id).filter(|job| job.is_in(&page.tube, page.state)) else {
                 continue;
             };
             line.clear();

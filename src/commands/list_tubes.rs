@@ -85,7 +85,7 @@ impl Executor {
     /// needed.
     fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
         if !self.tube_lists.is_over(since) && self.tube_lists.under_way.is_none() {
-            let bytes = list_bytes(self.queue.tube_count(), self.queue.tube_name_bytes());
+            let bytes = list_bytes(self.queue.figures().tubes, self.queue.tube_name_bytes());
             if self.lacks_memory_for(bytes + output.held_bytes()) {
                 return answer(output, &Reply::OutOfMemory);
             }
@@ -107,7 +107,7 @@ impl Executor {
 
     /// Whether the list of all tubes is short, so that it is written at once.
     pub(super) fn is_list_short(&self) -> bool {
-        list_bytes(self.queue.tube_count(), self.queue.tube_name_bytes()) < SHORT_LIST_BYTES
+        list_bytes(self.queue.figures().tubes, self.queue.tube_name_bytes()) < SHORT_LIST_BYTES
     }
 
     /// Writes a slice of the list that is under way, if there is one.

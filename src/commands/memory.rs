@@ -112,7 +112,7 @@ impl Executor {
             // To use or watch an existing tube costs little, and workers must be able to do it.
             MemoryClass::AddsTube(name) => {
                 (self.is_memory_exhausted)()
-                    || self.exceeds_bound(held_bytes, 0) && !self.queue.is_tube(name)
+                    || self.exceeds_bound(held_bytes, 0) && self.queue.tube_name(name).is_none()
                     || self.is_beyond_margin()
                     || self.queue.reserve_tube(client).is_err()
             }

@@ -61,6 +61,7 @@ use crate::access::Roles;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::http::task::Obstacle;
+use crate::job::JobState;
 use crate::protocol::{Command, Reply, parse_tags};
 use crate::queue::{ClientId, Flushed, WaitOutcome};
 use crate::session::{self, Output, Until};
@@ -190,11 +191,11 @@ table! {
     Command::Peek(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
         server.peek(Some(id), output);
     Command::PeekReady => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.first_ready(client), output);
+        server.peek(server.queue.peek(client, JobState::Ready), output);
     Command::PeekDelayed => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.first_delayed(client), output);
+        server.peek(server.queue.peek(client, JobState::Delayed), output);
     Command::PeekBuried => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.first_buried(client), output);
+        server.peek(server.queue.peek(client, JobState::Buried), output);
     Command::PeekReserved => needs(Roles::SEE_JOBS, Used, Margin),
         server.peek_reserved(client, output, now);
     Command::ListJobs { tube, state, limit, after } => needs(Roles::SEE_JOBS, Named(tube), Margin),

@@ -73,7 +73,7 @@ impl Executor {
     }
 
     fn begin_walk(&self) -> Walk {
-        Walk { left: self.queue.tube_count(), seen: BTreeSet::new() }
+        Walk { left: self.queue.figures().tubes, seen: BTreeSet::new() }
     }
 
     /// A slice of the walk.
@@ -121,7 +121,7 @@ impl Executor {
     /// The next tubes of the walk.
     fn next_visible(&self, client: ClientId, walk: &mut Walk) -> Vec<(&TubeName, JobCounts, TubeCounters)> {
         let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
-        let end = walk.left.min(self.queue.tube_count());
+        let end = walk.left.min(self.queue.figures().tubes);
         walk.left = end.saturating_sub(TUBES_AT_ONCE);
         let tubes = self.queue.sums_from(walk.left).take(end - walk.left);
         let may_see =

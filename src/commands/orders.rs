@@ -223,7 +223,9 @@ impl Executor {
                 self.count_for_task(1);
                 self.drain(draining, output)
             }
-            Order::Pause(tube, _) | Order::Flush(tube, _) if !self.queue.is_tube(tube.as_str()) => {
+            Order::Pause(tube, _) | Order::Flush(tube, _)
+                if self.queue.tube_name(tube.as_str()).is_none() =>
+            {
                 self.fail_order(Obstacle::NoTube)
             }
             Order::Pause(tube, delay_s) => {

@@ -164,7 +164,7 @@ fn no_more_jobs_are_changed_than_were_counted() {
     assert_eq!(harness.execute(order).done, 4);
     let order = harness.counted(Change::Delete, JobState::Ready, Some("needle"), 100);
     assert_eq!(harness.execute(order).done, 6);
-    assert_eq!(harness.executor.queue.job_count(), 90);
+    assert_eq!(harness.executor.queue.figures().jobs.total(), 90);
 }
 
 #[test]
@@ -191,18 +191,18 @@ fn a_flush_has_a_client_until_it_ends_or_is_stopped() {
         let id = harness.executor.order(flush, harness.now).unwrap();
         harness.slice();
         harness.slice();
-        assert_eq!(harness.executor.queue.client_count(), 1, "the client of the order is not counted");
+        assert_eq!(harness.executor.queue.figures().clients, 1, "the client of the order is not counted");
         if stop {
             harness.executor.stop(id);
         }
         while harness.executor.has_orders() {
             harness.slice();
         }
-        let (task, left) = (harness.task(id), harness.executor.queue.job_count() as u64);
+        let (task, left) = (harness.task(id), harness.executor.queue.figures().jobs.total() as u64);
         assert_eq!(task.done + left, 3000);
         assert_eq!(task.progress, if stop { Progress::Stopped } else { Progress::Done });
         assert_eq!(left > 0, stop);
-        assert_eq!(harness.executor.queue.client_count(), 1);
+        assert_eq!(harness.executor.queue.figures().clients, 1);
     }
 }
 
@@ -232,7 +232,7 @@ fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothin
         let again = harness.execute(Order::Put(new(&tube, 2, priority, tags)));
         assert_eq!((again.progress, again.job, again.done, again.skipped), (Progress::Done, Some(id), 0, 1));
     }
-    assert_eq!(harness.executor.queue.job_count(), 1);
+    assert_eq!(harness.executor.queue.figures().jobs.total(), 1);
     assert_eq!(harness.executor.queue.job(id).unwrap().record.priority, Priority(3), "the more urgent one");
     harness.execute(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
     let later = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
@@ -248,10 +248,13 @@ fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
     let first = harness.execute(Order::Put(new(&tube, 1, 5, tags))).job.unwrap();
     assert!(harness.executor.queue.delete(harness.client, first, harness.now).is_some());
     harness.execute(Order::Put(new(&tube, 1, 5, TagSet::default())));
-    assert_eq!(harness.executor.queue.cooldowns().count, 1);
+    assert_eq!(harness.executor.queue.figures().cooldowns.count, 1);
     let forgotten = harness.execute(Order::Flush(tube.clone(), Flushed::Cooldowns));
     assert_eq!((forgotten.progress, forgotten.done), (Progress::Done, 1));
-    assert_eq!((harness.executor.queue.cooldowns().count, harness.executor.queue.job_count()), (0, 1));
+    assert_eq!(
+        (harness.executor.queue.figures().cooldowns.count, harness.executor.queue.figures().jobs.total()),
+        (0, 1)
+    );
     let again = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
     assert_eq!((again.done, again.skipped), (1, 0), "the key is free");
 }
@@ -267,9 +270,9 @@ fn an_order_about_nothing_fails_and_changes_nothing() {
     assert_eq!(harness.execute(Order::Put(new(70_000))).progress, Progress::Failed(Obstacle::TooBig));
     harness.execute(Order::Drain(true));
     assert_eq!(harness.execute(Order::Put(new(1))).progress, Progress::Failed(Obstacle::Draining));
-    assert!(!harness.executor.queue.is_tube("nothing"));
+    assert!(harness.executor.queue.tube_name("nothing").is_none());
     harness.execute(Order::Drain(false));
     let task = harness.execute(Order::Put(new(1)));
     assert_eq!(harness.executor.queue.job(task.job.unwrap()).unwrap().tube, &nothing);
-    assert_eq!(harness.executor.queue.client_count(), 1);
+    assert_eq!(harness.executor.queue.figures().clients, 1);
 }

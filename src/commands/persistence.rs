@@ -238,8 +238,7 @@ impl Executor {
         for (id, Cooldown { tube, key, until }) in binlog.cooldowns() {
             self.queue.restore_cooldown(id, tube, key, until);
         }
-        self.queue.finish_restore();
-        self.queue.skip_ids_below(next_job_id);
+        self.queue.finish_restore(next_job_id);
         self.queue.keep_changes();
         self.persistence.written = binlog.appended();
         self.persistence.is_leased = binlog.lease_left_ns().is_some();

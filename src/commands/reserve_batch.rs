@@ -123,7 +123,9 @@ impl Executor {
         if jobs.try_reserve_exact(ids.len()).is_err() {
             return Outcome::Abort;
         }
-        jobs.extend(ids.iter().filter_map(|&id| Some((id, self.queue.held_body(client, id)?))));
+        let reserved =
+            |&id: &JobId| self.queue.body(id).filter(|_| self.queue.holds(client, id)).map(|body| (id, body));
+        jobs.extend(ids.iter().filter_map(reserved));
         let outcome = answer(output, &Reply::ReservedBatch(ReservedJobs::new(&jobs)));
         self.work += jobs.len() as u64 / REPLIES_PER_WORK;
         outcome

@@ -259,7 +259,7 @@ fn write_figures(server: &ServerView<'_>, out: &mut String) {
 fn write_process(sources: &Sources<'_>, out: &mut String) {
     let Sources { server, usage, .. } = sources;
     let cpu = (server.identity.cpu_time)();
-    let usage = usage(server.queue.client_count());
+    let usage = usage(server.queue.figures().clients);
     single(
         out,
         "process_cpu_seconds_total",

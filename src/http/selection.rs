@@ -14,7 +14,7 @@ use memchr::memmem;
 use super::tag_filter::TagFilter;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
-use crate::queue::{JobView, Page, PageOrder, Place, Queue, Search};
+use crate::queue::{JobView, Page, PageOrder, Position, Queue, Search};
 use crate::tube_name::TubeName;
 
 /// Jobs that are taken from the order of a state at once.
@@ -120,14 +120,14 @@ pub struct Walk {
     /// The jobs of the last page that are not looked at.
     page: vec::IntoIter<JobId>,
     /// Where the next page begins.
-    after: Option<Place>,
+    after: Option<Position>,
     /// A page of reserved jobs that is being looked for.
     search: Option<Search>,
     is_last_page: bool,
     /// The job whose body is being searched, and how many bytes of it were.
     searched: Option<(JobId, usize)>,
     /// The place of the last job that was looked at.
-    last: Option<Place>,
+    last: Option<Position>,
     /// How many jobs it has looked at.
     looked_at: u64,
 }
@@ -135,7 +135,7 @@ pub struct Walk {
 impl Walk {
     /// A walk through the jobs that stand behind the place `after`.
     #[must_use]
-    pub fn new(tube: TubeName, state: JobState, filter: Filter, after: Option<Place>) -> Self {
+    pub fn new(tube: TubeName, state: JobState, filter: Filter, after: Option<Position>) -> Self {
         Self {
             tube,
             state,
@@ -164,7 +164,7 @@ impl Walk {
 
     /// The place of the last job that it has looked at.
     #[must_use]
-    pub fn last(&self) -> Option<Place> {
+    pub fn last(&self) -> Option<Position> {
         self.last
     }
 
@@ -209,7 +209,7 @@ impl Walk {
             .job(id)
             .filter(|job| job.record.state == self.state && job.tube.as_str() == self.tube.as_str());
         let Some(job) = job else { return Some(false) };
-        self.last = queue.place(id).or(self.last);
+        self.last = queue.position(id).or(self.last);
         if !self.filter.takes(&job) {
             return Some(false);
         }

@@ -53,7 +53,7 @@ impl Snapshot {
     pub fn new(choice: Choice, queue: &Queue) -> Self {
         // There is room for all from the start, so that no slice has to move what the slices before it have copied.
         let room = match choice {
-            Choice::Oldest(count) => count.min(queue.tube_count()) + TUBES_PER_SLICE,
+            Choice::Oldest(count) => count.min(queue.figures().tubes) + TUBES_PER_SLICE,
             Choice::First(..) => 0,
         };
         Self {
@@ -100,7 +100,7 @@ impl Snapshot {
         match &self.choice {
             &Choice::Oldest(count) if self.tubes.len() >= count || at_end => {
                 self.keep(count);
-                self.omitted = queue.tube_count().saturating_sub(self.tubes.len());
+                self.omitted = queue.figures().tubes.saturating_sub(self.tubes.len());
                 true
             }
             Choice::Oldest(_) => false,

@@ -34,7 +34,7 @@ impl<S: Stream> Server<S> {
             return;
         }
         let queue = self.executor.queue();
-        let size = queue.job_count() + queue.tube_count() + self.connections.len();
+        let size = queue.figures().jobs.total() + queue.figures().tubes + self.connections.len();
         self.sweeps.next_at = done + 1 + if size > SMALL_STATE { size as u64 } else { 0 };
         if size <= LARGEST_SWEPT_STATE {
             self.check_invariants();
@@ -62,7 +62,7 @@ impl<S: Stream> Server<S> {
         assert_eq!(idle, self.idle_timeouts.len(), "each idle time-out has its connection");
         // After the binlog has failed, sessions are closed that still wait in the queue.
         if !self.executor.has_failed() {
-            assert_eq!(waiting, self.executor.queue().waiting_count(), "session and queue agree who waits");
+            assert_eq!(waiting, self.executor.queue().figures().waiting, "session and queue agree who waits");
         }
         assert!(!self.executor.has_deliveries(), "a turn ends when all is delivered");
     }

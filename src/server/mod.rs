@@ -112,7 +112,7 @@ impl<S: Stream> Server<S> {
     /// How many clients are connected.
     #[must_use]
     pub fn client_count(&self) -> usize {
-        self.executor.queue().client_count()
+        self.executor.queue().figures().clients
     }
 
     /// What executes the commands.
@@ -515,7 +515,7 @@ impl<S: Stream> Server<S> {
             let Some(timeout_ns) = self.idle_timeouts.timeout_ns() else { continue };
             let session = &connection.session;
             let is_exempt =
-                session.unfinished_until().is_some() || self.executor.queue().has_reservations(id);
+                session.unfinished_until().is_some() || self.executor.queue().reservation_count(id) > 0;
             let idle_since = if is_exempt { now } else { idle.active_at };
             if idle_since + timeout_ns > now {
                 let idle = self.idle_timeouts.watch(id, idle.active_at, idle_since);

@@ -13,6 +13,7 @@ use super::Executor;
 use crate::clock::Timestamp;
 use crate::log_setup::Count;
 use crate::os::service_manager;
+use crate::queue::Figures;
 use crate::rate_limited_log::RateLimitedLog;
 
 /// How often the status is told where nobody waits for signs of life.
@@ -98,7 +99,7 @@ struct Status<'a>(&'a Executor, Timestamp);
 impl fmt::Display for Status<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(executor, now) = self;
-        let jobs = executor.queue().counts();
+        let Figures { jobs, tubes, clients, .. } = executor.queue().figures();
         write!(
             out,
             "{}: {} ready, {} reserved, {} delayed, {} buried; {}, {}",
@@ -112,8 +113,8 @@ impl fmt::Display for Status<'_> {
             jobs.reserved,
             jobs.delayed,
             jobs.buried,
-            Count(executor.queue().tube_count() as u64, "tube"),
-            Count(executor.queue().client_count() as u64, "connection"),
+            Count(tubes as u64, "tube"),
+            Count(clients as u64, "connection"),
         )?;
         executor.refused_puts(*now).map_or(Ok(()), |refused| write!(out, "; {refused}"))
     }

@@ -140,13 +140,13 @@ fn a_flush_by_the_api_is_no_connection_and_no_client_of_a_tube() {
     while server.next_turn_at() == Some(Timestamp::default()) {
         server.turn(iter::empty(), START);
     }
-    assert_eq!(server.executor().queue().job_count(), 3000);
+    assert_eq!(server.executor().queue().figures().jobs.total(), 3000);
     client.received_lines();
     let flush = Order::Flush(TubeName::parse(b"t").unwrap(), Flushed::All);
     server.executor_mut().order(flush, START).unwrap();
     server.turn(iter::empty(), START);
     server.turn([client.send(b"stats\r\nstats-tube default\r\nstats-tube t\r\n")].into_iter(), START);
-    assert!((1..3000).contains(&server.executor().queue().job_count()), "the flush is under way");
+    assert!((1..3000).contains(&server.executor().queue().figures().jobs.total()), "the flush is under way");
     let received = String::from_utf8(client.wire.0.borrow().received.clone()).unwrap();
     for (key, values) in [
         ("current-connections", &[1][..]),
@@ -390,7 +390,7 @@ fn a_client_that_waits_for_a_job_is_sent_away_without_a_word() {
     lease.set(0);
     server.turn(std::iter::empty(), START);
     assert_eq!((server.client_count(), waiting.received_lines()), (2, 0));
-    assert!(server.executor.queue().counts().ready == 1, "the job that it had is ready again");
+    assert!(server.executor.queue().figures().jobs.ready == 1, "the job that it had is ready again");
     turn_with(&mut server, &late, b"ignore default\r\nreserve-with-timeout 9\r\nreserve-with-timeout 9\r\n");
     assert_eq!(server.client_count(), 1, "it would wait");
     turn_with(&mut server, &other, b"peek-ready\r\n");

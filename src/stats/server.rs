@@ -76,13 +76,14 @@ impl TubeSums {
     /// The sums over all tubes, with the events of tubes that are gone.
     #[must_use]
     pub fn of(queue: &Queue) -> Self {
+        let figures = queue.figures();
         Self {
-            tubes: queue.tube_count() as u64,
-            jobs: queue.counts(),
-            counters: queue.counters(),
-            job_bytes: queue.job_bytes() as u64,
-            cooldowns: queue.cooldowns(),
-            reserved_cooldown_bytes: queue.reserved_cooldown_bytes(),
+            tubes: figures.tubes as u64,
+            jobs: figures.jobs,
+            counters: figures.events,
+            job_bytes: figures.job_bytes as u64,
+            cooldowns: figures.cooldowns,
+            reserved_cooldown_bytes: figures.reserved_cooldown_bytes,
         }
     }
 
@@ -231,14 +232,14 @@ const SINCE_THE_START: &[Row] = &[
     Row::gauge("max-job-size", "The largest body that put accepts.", |server| server.max_job_bytes)
         .named("max_job_size_bytes"),
     Row::gauge("current-tubes", "Tubes.", |server| server.sums.tubes),
-    Row::gauge("current-connections", "Connected clients.", |server| server.queue.client_count() as u64),
+    Row::gauge("current-connections", "Connected clients.", |server| server.queue.figures().clients as u64),
     Row::gauge("current-producers", "Connected clients that have put.", |server| {
-        server.queue.producer_count()
+        server.queue.figures().producers
     }),
     Row::gauge("current-workers", "Connected clients that have reserved.", |server| {
-        server.queue.worker_count()
+        server.queue.figures().workers
     }),
-    Row::gauge("current-waiting", "Clients that wait in a reserve.", |server| server.queue.waiting_count()),
+    Row::gauge("current-waiting", "Clients that wait in a reserve.", |server| server.queue.figures().waiting),
     Row::counter("total-connections", "Clients that have connected.", |server| server.connections)
         .named("connections"),
     Row::gauge("pid", "The process id.", |server| server.identity.pid.into()),

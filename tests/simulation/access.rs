@@ -167,7 +167,7 @@ fn ids_of_a_batch_are_judged_one_by_one() {
     }
     let ids: String = (1..=1000).map(|id| format!(" {id}")).collect();
     assert_eq!(server.reply(&anna, &format!("delete-batch{ids}\r\n")), "DELETED_BATCH 500 500\r\n");
-    assert_eq!(server.0.executor().queue().counts().ready, 500);
+    assert_eq!(server.0.executor().queue().figures().jobs.ready, 500);
 }
 
 /// A server with one identity, whose user has the number 1, with these lines in its table.

@@ -112,12 +112,12 @@ fn batches_are_done_in_slices_between_which_others_are_answered() {
     ] {
         greedy.sends(line);
         let (mut turns, mut reply, mut before) =
-            (0, String::new(), harness.server.executor().queue().counters());
+            (0, String::new(), harness.server.executor().queue().figures().events);
         while reply.is_empty() {
             modest.sends("peek-buried\r\n");
             harness.one_turn(&[&greedy, &modest]);
             assert_eq!(modest.received(), "NOT_FOUND\r\n");
-            let now = harness.server.executor().queue().counters();
+            let now = harness.server.executor().queue().figures().events;
             let done = now.reserves + now.deletes - before.reserves - before.deletes;
             assert!(done <= 401, "{done} jobs in a turn");
             (before, reply) = (now, greedy.received());
@@ -127,7 +127,7 @@ fn batches_are_done_in_slices_between_which_others_are_answered() {
         harness.turn(&[]);
         assert_eq!(reply + &greedy.received(), answer);
     }
-    assert_eq!(harness.server.executor().queue().job_count(), 0);
+    assert_eq!(harness.server.executor().queue().figures().jobs.total(), 0);
 }
 
 #[test]
@@ -226,10 +226,13 @@ fn the_jobs_of_a_client_that_leaves_during_a_batch_are_ready_again() {
     harness.say(&producer, puts(900, ""));
     batcher.sends("reserve-batch 1000\r\n");
     harness.one_turn(&[&batcher]);
-    assert!((1..900).contains(&harness.server.executor().queue().counts().reserved));
+    assert!((1..900).contains(&harness.server.executor().queue().figures().jobs.reserved));
     batcher.pipe.borrow_mut().break_off();
     harness.turn(&[&batcher]);
-    assert_eq!((harness.server.client_count(), harness.server.executor().queue().counts().ready), (1, 900));
+    assert_eq!(
+        (harness.server.client_count(), harness.server.executor().queue().figures().jobs.ready),
+        (1, 900)
+    );
 }
 
 #[test]
@@ -315,7 +318,7 @@ fn a_job_and_a_byte_in_the_same_turn_come_in_the_order_in_which_they_are_read() 
         harness.turn(&both);
         let (answer, ready) = if job_first { ("RESERVED 1 1\r\nx\r\n", 0) } else { ("ABORTED\r\n", 1) };
         assert_eq!(worker.received(), format!("{answer}USING default\r\n"));
-        assert_eq!(harness.server.executor().queue().counts().ready, ready);
+        assert_eq!(harness.server.executor().queue().figures().jobs.ready, ready);
     }
 }
 
@@ -341,7 +344,10 @@ fn the_end_of_what_a_client_sends_ends_an_abortable_reserve_as_any_other() {
     worker.ends();
     harness.turn(&[&producer, &worker]);
     assert_eq!(worker.received(), "RESERVED 1 1\r\nx\r\n");
-    assert_eq!((harness.server.client_count(), harness.server.executor().queue().counts().ready), (1, 1));
+    assert_eq!(
+        (harness.server.client_count(), harness.server.executor().queue().figures().jobs.ready),
+        (1, 1)
+    );
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn a_job_that_comes_together_with_the_end_of_a_waiting_client_is_its_only_answer
     worker.pipe.borrow_mut().end(false);
     turn(&mut server, &[&producer, &worker]);
     assert_eq!(received(&worker), "RESERVED 1 1\r\nx\r\nNOT_FOUND\r\n");
-    assert_eq!(server.executor().queue().counts().ready, 1, "its job is ready again");
+    assert_eq!(server.executor().queue().figures().jobs.ready, 1, "its job is ready again");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn what_a_client_sent_before_it_went_away_is_executed() {
     let gone = Readiness { failed: true, ..producer.pipe.borrow_mut().take_event() };
     server.turn([(producer.id, gone)].into_iter(), START);
     let queue = server.executor().queue();
-    assert_eq!((queue.counts().ready, queue.client_count()), (1, 0));
+    assert_eq!((queue.figures().jobs.ready, queue.figures().clients), (1, 0));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn an_event_of_a_connection_that_is_gone_is_not_one_of_the_next_in_its_place() {
     turn(&mut server, &[&next]);
     let late = Readiness { readable: true, writable: true, read_closed: true, failed: true };
     server.turn([(gone.id, late)].into_iter(), START);
-    assert_eq!((received(&next).as_str(), server.executor().queue().waiting_count()), ("", 1));
+    assert_eq!((received(&next).as_str(), server.executor().queue().figures().waiting), ("", 1));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_kick_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
         let events = [&greedy, &modest].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
         server.turn(events.into_iter(), START);
         assert_eq!(received(&modest), "NOT_FOUND\r\n");
-        let kicks = server.executor().queue().counters().kicks;
+        let kicks = server.executor().queue().figures().events.kicks;
         assert!((1..=512).contains(&(kicks - kicked)), "{} jobs in a turn", kicks - kicked);
         kicked = kicks;
         assert!(
@@ -163,7 +163,7 @@ fn a_flush_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
         server.turn(events.into_iter(), START);
         put += 1;
         assert_eq!(received(&modest), format!("USING t\r\nINSERTED {}\r\n", JOBS + put));
-        let deletes = server.executor().queue().counters().deletes;
+        let deletes = server.executor().queue().figures().events.deletes;
         assert!((1..=512).contains(&(deletes - flushed)), "{} jobs in a turn", deletes - flushed);
         flushed = deletes;
     }
@@ -174,7 +174,7 @@ fn a_flush_of_many_jobs_is_done_in_slices_between_which_others_are_answered() {
     worker.pipe.borrow_mut().arrive(b"touch 1\r\n");
     turn(&mut server, &[&worker]);
     assert_eq!(received(&worker), "NOT_FOUND\r\n");
-    assert_eq!((server.client_count(), server.executor().queue().job_count()), (2, 1));
+    assert_eq!((server.client_count(), server.executor().queue().figures().jobs.total()), (2, 1));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_flush_ends_with_its_client() {
     greedy.pipe.borrow_mut().arrive(b"peek-buried\r\nflush-tube t\r\n");
     greedy.pipe.borrow_mut().end(true);
     turn(&mut server, &[&greedy]);
-    let deletes = server.executor().queue().counters().deletes;
+    let deletes = server.executor().queue().figures().events.deletes;
     assert!((1..4_000).contains(&deletes), "{deletes} jobs");
     assert_eq!(server.client_count(), 1);
     server.executor().queue().check_invariants();
@@ -246,18 +246,18 @@ fn the_jobs_and_tubes_of_a_disconnected_client_are_released_in_slices() {
         let queue = server.executor().queue();
         queue.check_invariants();
         let answer = received(&modest);
-        let is_given_back = queue.job_count() < JOBS as usize;
+        let is_given_back = queue.figures().jobs.total() < JOBS as usize;
         assert_eq!(answer == "DELETED\r\n" || left <= JOBS, is_given_back, "{answer}");
-        let still = queue.counts().reserved + queue.tube_count() as u64;
+        let still = queue.figures().jobs.reserved + queue.figures().tubes as u64;
         assert!(left - still <= 2 * PER_TURN + 1, "{} in a turn", left - still);
         assert!(
             still == 1 || server.next_turn_at() == Some(Timestamp(0)),
             "the next turn comes without an event"
         );
-        assert_eq!(queue.client_count(), 1, "the client itself is gone at once");
+        assert_eq!(queue.figures().clients, 1, "the client itself is gone at once");
         left = still;
     }
-    assert_eq!(server.executor().queue().counts().ready, JOBS - 1);
+    assert_eq!(server.executor().queue().figures().jobs.ready, JOBS - 1);
 }
 
 #[test]
@@ -290,8 +290,12 @@ fn a_kick_under_way_ends_with_its_client() {
     greedy.pipe.borrow_mut().end(true);
     turn(&mut server, &[&greedy]);
     let queue = server.executor().queue();
-    assert!((1..JOBS as u64).contains(&queue.counters().kicks), "{} jobs", queue.counters().kicks);
-    assert_eq!((queue.client_count(), server.next_turn_at().is_some_and(|at| at <= START)), (0, false));
+    assert!(
+        (1..JOBS as u64).contains(&queue.figures().events.kicks),
+        "{} jobs",
+        queue.figures().events.kicks
+    );
+    assert_eq!((queue.figures().clients, server.next_turn_at().is_some_and(|at| at <= START)), (0, false));
 }
 
 #[test]

@@ -141,9 +141,9 @@ impl Harness {
         let pipe = Pipe::new(capacity, Random::new(self.random.next()));
         self.oracle.connections += 1;
         if refused {
-            let before = self.server.executor().queue().client_count();
+            let before = self.server.executor().queue().figures().clients;
             let result = self.server.accept(|_| Err::<FakeStream, ()>(()), self.now);
-            assert_eq!((result, self.server.executor().queue().client_count()), (Err(()), before));
+            assert_eq!((result, self.server.executor().queue().figures().clients), (Err(()), before));
             return;
         }
         let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
@@ -495,9 +495,12 @@ impl Harness {
         self.come_to_rest();
         let queue = self.server.executor().queue();
         assert!(self.clients.is_empty(), "every client is gone");
-        assert_eq!((queue.client_count(), queue.counts().reserved, queue.waiting_count()), (0, 0, 0));
-        assert_eq!(queue.counts(), self.oracle.model.counts(None));
-        assert_eq!(queue.tube_count(), self.oracle.model.listed.len());
+        assert_eq!(
+            (queue.figures().clients, queue.figures().jobs.reserved, queue.figures().waiting),
+            (0, 0, 0)
+        );
+        assert_eq!(queue.figures().jobs, self.oracle.model.counts(None));
+        assert_eq!(queue.figures().tubes, self.oracle.model.listed.len());
     }
 }
 

@@ -101,7 +101,7 @@ fn touch_all_prolongs_no_job_of_a_tube_that_was_taken_away() {
     server.pass(3 * NS_PER_S);
     let operator = server.connect(Some(OPERATOR));
     assert_eq!(server.reply(&operator, "reserve-with-timeout 0\r\n"), "RESERVED 1 1\r\nx\r\n");
-    assert_eq!(server.0.executor().queue().counts().reserved, 2, "the other job is with its worker");
+    assert_eq!(server.0.executor().queue().figures().jobs.reserved, 2, "the other job is with its worker");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_put_whose_line_came_before_a_right_was_taken_is_refused() {
         assert_eq!(server.reply(&other, "put 0 0 1 1 idp:x\r\n"), "", "another line comes in between");
         server.0.replace_rules(Rules::parse(&rules(after), &|_| None).unwrap());
         assert_eq!(server.reply(&client, "x\r\n"), "FORBIDDEN\r\n", "{line}");
-        assert_eq!(server.0.executor().queue().counts().ready, 0);
+        assert_eq!(server.0.executor().queue().figures().jobs.ready, 0);
         server.0.executor().queue().check_invariants();
     }
     // One that waits until it is permitted, and one whose client has its right still.

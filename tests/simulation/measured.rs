@@ -85,7 +85,7 @@ fn most_in_a_turn(attack: &Attack, is_measured: bool) -> u64 {
         let put = format!("put 5 {} 3000 0 idp:i{id} con:c{id}:3 grp:g exp:90000\r\n\r\n", attack.delay_s);
         producer.pipe.borrow_mut().arrive(put.as_bytes());
     }
-    while timed.server.executor().queue().job_count() < jobs as usize {
+    while timed.server.executor().queue().figures().jobs.total() < jobs as usize {
         timed.turn(&[&producer]);
         received(&producer);
     }
@@ -138,37 +138,37 @@ const ATTACKS: [Attack; 7] = [
         name: "deletes",
         delay_s: 0,
         commands: |ids| ids.iter().map(|id| format!("delete {id}\r\n")).collect(),
-        done: |queue| queue.counters().deletes,
+        done: |queue| queue.figures().events.deletes,
     },
     Attack {
         name: "batches of deletes",
         delay_s: 0,
         commands: batches,
-        done: |queue| queue.counters().deletes,
+        done: |queue| queue.figures().events.deletes,
     },
     Attack {
         name: "a flush",
         delay_s: 0,
         commands: |_| "flush-tube default\r\n".to_owned(),
-        done: |queue| queue.counters().deletes,
+        done: |queue| queue.figures().events.deletes,
     },
     Attack {
         name: "kicks",
         delay_s: 900,
         commands: |_| "kick 1600\r\n".to_owned(),
-        done: |queue| queue.counters().kicks,
+        done: |queue| queue.figures().events.kicks,
     },
     Attack {
         name: "batches of reserves",
         delay_s: 0,
         commands: |_| "reserve-batch 1000\r\n".repeat(2),
-        done: |queue| queue.counters().reserves,
+        done: |queue| queue.figures().events.reserves,
     },
     Attack {
         name: "releases",
         delay_s: 0,
         commands: |ids| ids.iter().map(|id| format!("reserve-job {id}\r\nrelease {id} 7 0\r\n")).collect(),
-        done: |queue| queue.counters().releases,
+        done: |queue| queue.figures().events.releases,
     },
     Attack {
         name: "changes of the priority",
@@ -177,7 +177,7 @@ const ATTACKS: [Attack; 7] = [
             let reprioritize = |id| format!("reprioritize {id} {}\r\n", 1000 + id);
             ids.iter().map(reprioritize).collect::<String>() + &batches(ids)
         },
-        done: |queue| queue.counters().deletes,
+        done: |queue| queue.figures().events.deletes,
     },
 ];
 
@@ -197,7 +197,7 @@ fn jobs_that_expire_together_are_deleted_in_turns_of_limited_time() {
         let mut timed = Timed::new(None);
         let producer = connect(&mut timed.server);
         producer.pipe.borrow_mut().arrive(&b"put 5 0 30 0 exp:9\r\n\r\n".repeat(2_000));
-        while timed.server.executor().queue().job_count() < 2_000 {
+        while timed.server.executor().queue().figures().jobs.total() < 2_000 {
             timed.turn(&[&producer]);
         }
         timed.time.set(START.0 + 10 * NS_PER_S);
@@ -207,7 +207,7 @@ fn jobs_that_expire_together_are_deleted_in_turns_of_limited_time() {
         let (mut most, mut left) = (0, 2_000);
         while left > 0 {
             timed.turn(&[]);
-            let still = timed.server.executor().queue().job_count();
+            let still = timed.server.executor().queue().figures().jobs.total();
             most = most.max(left - still);
             left = still;
         }

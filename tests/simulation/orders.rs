@@ -46,7 +46,7 @@ fn a_task_is_over_when_the_disk_has_what_it_changed() {
     while harness.help() {}
     let id = order(&mut harness, put("default", 1)).unwrap();
     harness.turn(&[]);
-    assert_eq!(harness.server.executor().queue().job_count(), 1, "the job is there");
+    assert_eq!(harness.server.executor().queue().figures().jobs.total(), 1, "the job is there");
     assert!(!task(&harness, id).is_over(), "and not on the disk");
     while harness.help() {}
     assert_eq!(task(&harness, id).progress, Progress::Done);
@@ -95,7 +95,7 @@ fn a_full_disk_ends_an_order_and_what_was_done_stays() {
         }
     }
     assert_eq!(last, Progress::Failed(Obstacle::NoRoom));
-    assert!(harness.server.executor().queue().job_count() > 0);
+    assert!(harness.server.executor().queue().figures().jobs.total() > 0);
 }
 
 /// An order at random, about the few jobs and tubes that there are.
@@ -182,7 +182,7 @@ fn run(seed: u64) {
     for id in tasks.into_iter().skip(last.saturating_sub(10)) {
         assert!(executor.tasks().get(id).is_some_and(Task::is_over), "{id:?} comes to an end");
     }
-    assert_eq!(executor.queue().client_count(), clients.len(), "orders leave no client behind");
+    assert_eq!(executor.queue().figures().clients, clients.len(), "orders leave no client behind");
 }
 
 #[test]

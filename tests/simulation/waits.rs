@@ -71,7 +71,7 @@ impl Harness {
             }
             self.server.turn(std::iter::empty(), self.now);
         }
-        panic!("the server has not become idle: {:?}", self.server.executor().queue().counts());
+        panic!("the server has not become idle: {:?}", self.server.executor().queue().figures().jobs);
     }
 
     /// Does one task of the helper, and reports it to the server. Returns whether there was a task.

@@ -32,13 +32,15 @@
 //! # Ok::<(), std::collections::TryReserveError>(())
 //! ```
 
+#![warn(unreachable_pub)]
+
 mod operations;
 mod rules;
 mod state;
 
 pub use self::operations::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::operations::modes::ReserveMode;
-pub use self::operations::pages::{Page, PageOrder, Place, Search};
+pub use self::operations::pages::{Page, PageOrder, Position, Search};
 pub use self::operations::put::NewJob;
 pub use self::operations::release::Released;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
@@ -47,7 +49,7 @@ pub use self::rules::unique::{CooldownSums, Duplicate};
 pub use self::state::clients::{ClientId, SAFETY_MARGIN_NS};
 pub use self::state::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::state::tubes::TubeCounters;
-pub use self::state::views::{JobView, TubeView};
+pub use self::state::views::{Figures, JobView, TubeView};
 pub use self::state::{Change, Delivery, JobCounts, PoisonLimits, Queue, Slices, WaitOutcome};
 
 use beanstalkd_types::{clock, job, tags, tube_name};

@@ -12,7 +12,7 @@ use crate::http::tag_filter::TagFilter;
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
 use crate::json;
-use crate::queue::Place;
+use crate::queue::Position;
 use crate::stats::JobView;
 
 /// Jobs in a page unless the request says otherwise.
@@ -86,7 +86,7 @@ fn pair(text: &str) -> Option<(u64, u64)> {
 const HELD: &str = "held-";
 
 /// The place that a cursor names.
-fn place(cursor: &str) -> Option<Place> {
+fn place(cursor: &str) -> Option<Position> {
     let (is_held, rest) = match cursor.strip_prefix(HELD) {
         Some(rest) => (true, rest),
         None => (false, cursor),
@@ -95,7 +95,7 @@ fn place(cursor: &str) -> Option<Place> {
 }
 
 /// The cursor that names a place.
-fn cursor((is_held, position, id): Place) -> String {
+fn cursor((is_held, position, id): Position) -> String {
     format!("{}{position}-{}", if is_held { HELD } else { "" }, id.0)
 }
 
@@ -129,12 +129,12 @@ fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
 fn walk(
     tube: &str,
     parameters: &mut Parameters,
-    after: Option<Place>,
+    after: Option<Position>,
     sources: &Sources<'_>,
 ) -> Result<Walk, Problem> {
     let queue = sources.server.queue;
     let name = tube_name(tube)?;
-    if !queue.is_tube(name.as_str()) {
+    if queue.tube_name(name.as_str()).is_none() {
         return Err(Problem::not_found("there is no such tube"));
     }
     let state = state(&parameters.take("state").ok_or_else(|| Problem::bad("state is missing"))?)?;

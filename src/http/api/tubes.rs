@@ -60,7 +60,7 @@ impl Form for TubeList {
     type Place = usize;
 
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
-        let all = sources.server.queue.tube_count();
+        let all = sources.server.queue.figures().tubes;
         put(out, format_args!("{{\"total\":{all},\"matched\":{},\"tubes\":[", snapshot.matched));
     }
 

@@ -67,7 +67,7 @@ fn every_state_is_walked_in_shares() {
             tube.queue.bury(tube.client, id, Priority(1), NOW);
         }
     }
-    let counts = tube.queue.counts();
+    let counts = tube.queue.figures().jobs;
     for (state, count) in [
         (JobState::Ready, counts.ready),
         (JobState::Reserved, counts.reserved),

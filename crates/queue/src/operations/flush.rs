@@ -61,7 +61,7 @@ pub enum FlushStep {
 
 /// The flushes that are under way.
 #[derive(Debug, Default)]
-pub struct Flushes(Vec<Flush>);
+pub(crate) struct Flushes(Vec<Flush>);
 
 #[derive(Debug)]
 struct Flush {
@@ -151,14 +151,14 @@ impl Flush {
 impl Flushes {
     /// The job, which is in this tube, is about to be in another state. To be called for all but reservations.
     #[inline]
-    pub fn note_moved(&mut self, id: JobId, tube: TubeKey) {
+    pub(crate) fn note_moved(&mut self, id: JobId, tube: TubeKey) {
         if !self.0.is_empty() {
             self.note(id, tube, |flush| &mut flush.moved);
         }
     }
 
     /// The job comes into this tube from another one.
-    pub fn note_arrival(&mut self, id: JobId, tube: TubeKey) {
+    pub(crate) fn note_arrival(&mut self, id: JobId, tube: TubeKey) {
         self.note(id, tube, |flush| &mut flush.came);
     }
 
@@ -170,19 +170,19 @@ impl Flushes {
     }
 
     /// Whether a flush walks through its held jobs, of which those may lose their group that it has yet to delete.
-    pub fn walk_through_held(&self) -> bool {
+    pub(crate) fn walk_through_held(&self) -> bool {
         self.0.iter().any(|flush| flush.tube.is_some() && matches!(flush.stage, Stage::Held(_)))
     }
 
     /// The tube is gone. It had no jobs, and another may have its key from now on.
-    pub fn forget_tube(&mut self, tube: TubeKey) {
+    pub(crate) fn forget_tube(&mut self, tube: TubeKey) {
         for flush in self.0.iter_mut().filter(|flush| flush.tube == Some(tube)) {
             flush.tube = None;
         }
     }
 
     /// Ends the flush of this client, if there is one.
-    pub fn end(&mut self, client: ClientId) {
+    pub(crate) fn end(&mut self, client: ClientId) {
         if !self.0.is_empty() {
             self.0.retain(|flush| flush.client != client);
         }

@@ -14,7 +14,7 @@ impl Queue {
     #[must_use]
     pub fn next_to_kick(&self, client: ClientId, state: JobState) -> Option<JobId> {
         match state {
-            JobState::Buried => self.first_buried(client),
+            JobState::Buried => self.peek(client, state),
             JobState::Delayed => self.first_to_kick(client),
             JobState::Ready | JobState::Reserved => None,
         }

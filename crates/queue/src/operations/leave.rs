@@ -39,6 +39,7 @@ impl Queue {
         if !self.give_back(id.index, &mut share, now) {
             self.clients.leaving.push_back(id.index);
         }
+        debug_assert!(!self.is_connected(id));
     }
 
     /// Gives back a limited number of jobs and tubes of clients that are gone.

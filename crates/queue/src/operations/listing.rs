@@ -13,7 +13,7 @@ use crate::tube_name::TubeName;
 
 /// The position of the list.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub(crate) struct Listing {
     /// The number of the list. A tube with this number need not be listed any more.
     number: u32,
     /// How many places of the order were looked at; `None` if no list is being made.
@@ -24,12 +24,12 @@ pub struct Listing {
 
 impl Listing {
     /// The number that a new tube gets: a list that is being made does not include it.
-    pub fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
     /// The tube has moved to `place` in the order.
-    pub fn note_move(&mut self, tube: &mut Tube, place: usize) {
+    pub(crate) fn note_move(&mut self, tube: &mut Tube, place: usize) {
         let is_passed = self.position.is_some_and(|position| place < position);
         if is_passed && mem::replace(&mut tube.listed, self.number) != self.number {
             self.moved.push(tube.name.clone());

@@ -19,7 +19,7 @@ const LOOKS_PER_WORK: u64 = 2;
 
 /// What a client that watches many tubes knows of them.
 #[derive(Debug, Default)]
-pub struct Wide {
+pub(crate) struct Wide {
     /// Every tube that the client watches.
     tubes: BTreeMap<TubeKey, Known>,
     /// The first jobs of tubes at the last look. None of these tubes has a more urgent job now, unless
@@ -39,7 +39,7 @@ struct Known {
 
 /// What a reserve has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Search {
+pub(crate) enum Search {
     /// The tube with the most urgent job.
     Found(TubeKey),
     /// No tube has a job to be reserved.
@@ -49,21 +49,21 @@ pub enum Search {
 }
 
 impl Wide {
-    pub fn watches(&self, tube: TubeKey) -> bool {
+    pub(crate) fn watches(&self, tube: TubeKey) -> bool {
         self.tubes.contains_key(&tube)
     }
 
-    pub fn place_of(&self, tube: TubeKey) -> Option<usize> {
+    pub(crate) fn place_of(&self, tube: TubeKey) -> Option<usize> {
         self.tubes.get(&tube).map(|known| known.place as usize)
     }
 
     /// Whether a job of the tube is known of.
-    pub fn has_head(&self, tube: TubeKey) -> bool {
+    pub(crate) fn has_head(&self, tube: TubeKey) -> bool {
         self.tubes.get(&tube).is_some_and(|known| known.head.is_some())
     }
 
     /// A tube that is to be looked at again.
-    pub fn next_told(&mut self) -> Option<TubeKey> {
+    pub(crate) fn next_told(&mut self) -> Option<TubeKey> {
         self.told.pop_first()
     }
 
@@ -74,7 +74,7 @@ impl Wide {
     }
 
     /// The tube has this first job now.
-    pub fn set_head(&mut self, tube: TubeKey, head: Option<ReadyKey>) {
+    pub(crate) fn set_head(&mut self, tube: TubeKey, head: Option<ReadyKey>) {
         let known = self.tubes.get_mut(&tube).expect("a client looks at tubes that it watches");
         let before = std::mem::replace(&mut known.head, head);
         if before != head {

@@ -18,7 +18,7 @@ use crate::state::tubes::Tube;
 use crate::{ClientId, Queue};
 
 /// The weight of a watched tube that has been given none.
-pub const USUAL_WEIGHT: u16 = 1;
+pub(crate) const USUAL_WEIGHT: u16 = 1;
 
 /// Looks at tubes that cost as much as a simple command.
 const LOOKS_PER_WORK: u64 = 2;
@@ -48,7 +48,7 @@ pub enum ReserveMode {
 
 /// What a client has that is in another mode than the usual, or has given a tube a weight.
 #[derive(Debug, Default)]
-pub struct Choice {
+pub(crate) struct Choice {
     mode: ReserveMode,
     /// By the place in the watch list. Tubes behind the end have the usual weight.
     weights: Vec<u16>,
@@ -215,11 +215,11 @@ impl Chances {
 
 /// A generator of random numbers: SplitMix64. A seed always gives the same numbers.
 #[derive(Debug, Default)]
-pub struct Generator(u64);
+pub(crate) struct Generator(u64);
 
 impl Generator {
     /// One that begins with this seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -242,12 +242,12 @@ impl Generator {
 
 impl Client {
     /// In what mode its reserves choose.
-    pub fn mode(&self) -> ReserveMode {
+    pub(crate) fn mode(&self) -> ReserveMode {
         self.choice.as_ref().map_or(ReserveMode::Fifo, |choice| choice.mode)
     }
 
     /// To be called when the mode has changed, or the client has become wide.
-    pub fn note_kind(&mut self) {
+    pub(crate) fn note_kind(&mut self) {
         self.is_plain = self.wide.is_none() && self.mode() == ReserveMode::Fifo;
     }
 }

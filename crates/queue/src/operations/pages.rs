@@ -13,13 +13,13 @@ use std::collections::BTreeSet;
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
-use crate::state::jobs::Place as JobPlace;
+use crate::state::jobs::Place;
 use crate::state::jobs::marks::HELD;
 use crate::state::keys::{ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
 
 /// A job's place in the order of its state: whether it is held, and so comes behind the others, its number, and its id.
-pub type Place = (bool, u64, JobId);
+pub type Position = (bool, u64, JobId);
 
 /// The jobs of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Page {
     /// In order.
     pub jobs: Vec<JobId>,
     /// The place of the last one, if more follow.
-    pub next: Option<Place>,
+    pub next: Option<Position>,
 }
 
 /// By what reserved jobs are ordered.
@@ -44,13 +44,13 @@ pub enum PageOrder {
 pub struct Search {
     tube: TubeName,
     order: PageOrder,
-    after: Option<Place>,
+    after: Option<Position>,
     limit: usize,
     /// The client whose reservations are looked at, and the last of these.
     client: usize,
     looked_at: Option<Reservation>,
     /// The first places so far.
-    first: BTreeSet<Place>,
+    first: BTreeSet<Position>,
     /// Whether there are more.
     has_more: bool,
     /// How many clients and reservations were looked at.
@@ -60,7 +60,7 @@ pub struct Search {
 impl Search {
     /// A page of at most `limit` of the tube's jobs, those after the place `after`.
     #[must_use]
-    pub fn new(tube: TubeName, order: PageOrder, after: Option<Place>, limit: usize) -> Self {
+    pub fn new(tube: TubeName, order: PageOrder, after: Option<Position>, limit: usize) -> Self {
         let (first, has_more) = (BTreeSet::new(), false);
         Self { tube, order, after, limit, client: 0, looked_at: None, first, has_more, looks: 0 }
     }
@@ -85,7 +85,7 @@ impl Search {
     }
 
     /// Takes a job of the tube into account; returns whether later ones of the same client matter.
-    fn consider(&mut self, place: Place) -> bool {
+    fn consider(&mut self, place: Position) -> bool {
         if self.after.is_some_and(|after| place <= after) {
             return true;
         }
@@ -111,7 +111,7 @@ impl Search {
 impl Queue {
     /// The tube's jobs in this state, which is not reserved, after the place `after`; `None` if there is no such tube.
     #[must_use]
-    pub fn page(&self, tube: &str, state: JobState, after: Option<Place>, limit: usize) -> Option<Page> {
+    pub fn page(&self, tube: &str, state: JobState, after: Option<Position>, limit: usize) -> Option<Page> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
         Some(match state {
             JobState::Ready => {
@@ -193,23 +193,13 @@ impl Queue {
 
     /// Where the job stands in the order of its state.
     #[must_use]
-    pub fn place(&self, id: JobId) -> Option<Place> {
+    pub fn position(&self, id: JobId) -> Option<Position> {
         let job = self.jobs.get(id)?;
         let position = match job.place() {
-            JobPlace::Ready(_) => job.priority.0.into(),
-            JobPlace::Delayed(number) | JobPlace::Reserved(number) | JobPlace::Buried(number) => {
-                number.into()
-            }
+            Place::Ready(_) => job.priority.0.into(),
+            Place::Delayed(number) | Place::Reserved(number) | Place::Buried(number) => number.into(),
         };
         Some((job.has(HELD), position, id))
-    }
-
-    /// Whether the job is in the tube of this name, in this state.
-    #[must_use]
-    pub fn is_in(&self, id: JobId, tube: &str, state: JobState) -> bool {
-        self.jobs
-            .get(id)
-            .is_some_and(|job| job.place().state() == state && self.tubes.get(job.tube).name.as_str() == tube)
     }
 }
 
@@ -224,7 +214,7 @@ fn merged<K: Ord + Copy>(a: impl Iterator<Item = K>, b: impl Iterator<Item = K>)
 }
 
 /// The first places, and whether there are more.
-fn collect(mut places: impl Iterator<Item = Place>, limit: usize) -> Page {
+fn collect(mut places: impl Iterator<Item = Position>, limit: usize) -> Page {
     let mut page = Page { jobs: Vec::with_capacity(limit), next: None };
     let mut last = None;
     for place in places.by_ref().take(limit) {
@@ -309,7 +299,7 @@ mod tests {
         fn page(
             &mut self,
             state: JobState,
-            after: Option<Place>,
+            after: Option<Position>,
             limit: usize,
             gone: &mut BTreeSet<JobId>,
         ) -> Page {

@@ -37,7 +37,7 @@ impl Queue {
     }
 
     /// Makes sure that ids below `next` are not assigned again.
-    pub fn skip_ids_below(&mut self, next: u64) {
+    pub(crate) fn skip_ids_below(&mut self, next: u64) {
         self.numbers.next_id = self.numbers.next_id.max(next);
     }
 

@@ -44,9 +44,11 @@ impl Queue {
         self.deliver(client, WaitOutcome::Reserved(id));
     }
 
+    /// Answers a client that has waited, and is there. It may leave before the caller takes the delivery.
     pub(crate) fn deliver(&mut self, index: u32, outcome: WaitOutcome) {
-        let generation = self.clients[index].generation;
-        self.outbox.deliveries.push_back(Delivery { client: ClientId { index, generation }, outcome });
+        let client = ClientId { index, generation: self.clients[index].generation };
+        debug_assert!(self.is_connected(client) && !self.is_waiting(client));
+        self.outbox.deliveries.push_back(Delivery { client, outcome });
         self.work += WORK_PER_DELIVERY;
     }
 

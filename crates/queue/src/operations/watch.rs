@@ -59,7 +59,7 @@ impl Queue {
 
     /// Whether this client still exists.
     #[must_use]
-    pub fn is_connected(&self, id: ClientId) -> bool {
+    pub(crate) fn is_connected(&self, id: ClientId) -> bool {
         let client = self.clients.records.get(id.index as usize);
         client.is_some_and(|client| client.generation == id.generation && !client.leaving)
     }

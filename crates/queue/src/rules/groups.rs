@@ -15,7 +15,7 @@ use crate::state::jobs::{Place, marks};
 use crate::tags::{After, Name, TagSet};
 
 /// What a group takes beside its name and its jobs, in bytes.
-pub const GROUP_BYTES: usize = 152;
+pub(crate) const GROUP_BYTES: usize = 152;
 
 /// What a group that has ended takes beside its name, in bytes.
 const ENDED_BYTES: usize = 64;
@@ -65,7 +65,7 @@ impl Ended {
 
 /// All groups that have members, or jobs that wait for them.
 #[derive(Debug, Default)]
-pub struct Groups {
+pub(crate) struct Groups {
     by_name: BTreeMap<Box<str>, Group>,
     ended: Ended,
     name_bytes: usize,
@@ -86,12 +86,12 @@ pub struct GroupView {
 }
 
 impl Groups {
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.by_name.len() * GROUP_BYTES + self.name_bytes
     }
 
     /// What is kept of those that have ended.
-    pub fn ended_bytes(&self) -> usize {
+    pub(crate) fn ended_bytes(&self) -> usize {
         self.ended.bytes()
     }
 
@@ -104,7 +104,7 @@ impl Groups {
     }
 
     /// Whether the group holds this job.
-    pub fn holds(&self, name: &str, id: JobId) -> bool {
+    pub(crate) fn holds(&self, name: &str, id: JobId) -> bool {
         let group = self.by_name.get(name);
         group.is_some_and(|group| group.waiting.iter_after(JobId(id.0 - 1)).next() == Some(id))
     }
@@ -130,7 +130,7 @@ impl Groups {
     }
 
     /// A member is gone. If it was the last, the held jobs are free; returns whether there are any.
-    pub fn leave(&mut self, name: &str) -> bool {
+    pub(crate) fn leave(&mut self, name: &str) -> bool {
         let freed = self.change(name, |group| {
             group.members -= 1;
             (group.members == 0).then(|| std::mem::take(&mut group.waiting))
@@ -332,8 +332,10 @@ impl Queue {
         }
     }
 
-    /// After a restart: the jobs that wait for groups without members are free. `advance` lets them go.
-    pub fn finish_restore(&mut self) {
+    /// After a restart, when all jobs are there, whose ids are below `next_id`, as are those of jobs that are gone. The jobs
+    /// that wait for groups without members are free; `advance` lets them go.
+    pub fn finish_restore(&mut self, next_id: u64) {
+        self.skip_ids_below(next_id);
         let groups = &mut self.rules.groups;
         let empty = |group: &Group| group.members == 0;
         for (name, group) in groups.by_name.iter_mut().filter(|(_, group)| empty(group)) {

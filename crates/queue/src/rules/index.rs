@@ -14,7 +14,7 @@ use crate::state::keys::ReadyKey;
 use crate::tags::Name;
 
 /// The hash of a name.
-pub fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
+pub(super) fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
     let mut state = hasher.build_hasher();
     state.write(name.as_bytes());
     state.finish()
@@ -22,28 +22,28 @@ pub fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
 
 /// A number over all bits. No two numbers meet in any part that has the low 32 bits; a part without them is one in which
 /// somebody can choose numbers that meet.
-pub fn spread(number: u32) -> u64 {
+pub(super) fn spread(number: u32) -> u64 {
     // Odd: 2^64 by the golden ratio.
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// 48 bits of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Hash(u64);
+pub(super) struct Hash(u64);
 
 impl Hash {
     /// The low 48 bits.
-    pub fn new(bits: u64) -> Self {
+    pub(super) fn new(bits: u64) -> Self {
         Self(bits & (u64::MAX >> 16))
     }
 }
 
 /// A job, by a hash. The bytes are big-endian numbers, so that keys are compared some words at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hashed([u8; 14]);
+pub(super) struct Hashed([u8; 14]);
 
 impl Hashed {
-    pub fn new(Hash(hash): Hash, JobId(id): JobId) -> Self {
+    pub(super) fn new(Hash(hash): Hash, JobId(id): JobId) -> Self {
         let mut bytes = [0; 14];
         bytes[..8].copy_from_slice(&(hash << 16).to_be_bytes());
         bytes[6..].copy_from_slice(&id.to_be_bytes());
@@ -54,7 +54,7 @@ impl Hashed {
         Hash(word(&self.0, 0) >> 16)
     }
 
-    pub fn job(self) -> JobId {
+    pub(super) fn job(self) -> JobId {
         JobId(word(&self.0, 6))
     }
 }
@@ -74,10 +74,10 @@ impl PartialOrd for Hashed {
 
 /// A job, by a hash, and then by a number: its priority or its tube. The bytes are as in [`Hashed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ranked([u8; 18]);
+pub(super) struct Ranked([u8; 18]);
 
 impl Ranked {
-    pub fn new(Hash(hash): Hash, rank: u32, JobId(id): JobId) -> Self {
+    pub(super) fn new(Hash(hash): Hash, rank: u32, JobId(id): JobId) -> Self {
         let mut bytes = [0; 18];
         bytes[..8].copy_from_slice(&(hash << 16).to_be_bytes());
         bytes[6..10].copy_from_slice(&rank.to_be_bytes());
@@ -93,7 +93,7 @@ impl Ranked {
         word(&self.0, 2) as u32
     }
 
-    pub fn job(self) -> JobId {
+    pub(super) fn job(self) -> JobId {
         JobId(word(&self.0, 10))
     }
 }
@@ -132,13 +132,13 @@ impl Key for Ranked {
 }
 
 /// The jobs with this hash.
-pub fn with_hash(index: &OrderedQueue<Hashed>, hash: Hash) -> impl Iterator<Item = JobId> {
+pub(super) fn with_hash(index: &OrderedQueue<Hashed>, hash: Hash) -> impl Iterator<Item = JobId> {
     let start = Hashed::new(hash, JobId(0));
     index.iter_after(start).take_while(move |key| key.hash() == hash).map(Hashed::job)
 }
 
 /// The jobs with this hash and this number.
-pub fn with_hash_and_rank(
+pub(super) fn with_hash_and_rank(
     index: &OrderedQueue<Ranked>,
     hash: Hash,
     rank: u32,
@@ -149,7 +149,7 @@ pub fn with_hash_and_rank(
 }
 
 /// The jobs with this hash in the order of their numbers; where these are priorities, those behind `after`.
-pub fn ranked_after(
+pub(super) fn ranked_after(
     index: &OrderedQueue<Ranked>,
     hash: Hash,
     after: Option<ReadyKey>,

@@ -102,6 +102,9 @@ macro_rules! each_rule {
     }};
 }
 
+/// [`Rule::tick`] of a rule.
+type Tick = fn(&mut Queue, JobId, Timestamp);
+
 /// A job with tags, as the hooks see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaggedJob<'a> {
@@ -225,8 +228,8 @@ impl Rules {
     }
 
     /// What is due first, and the hook for it.
-    fn due(&self) -> Option<(DueKey, fn(&mut Queue, JobId, Timestamp))> {
-        let hooks: [(_, fn(&mut Queue, JobId, Timestamp)); 2] =
+    fn due(&self) -> Option<(DueKey, Tick)> {
+        let hooks: [(_, Tick); 2] =
             [(Expiry::next_due(self), Expiry::tick), (UniqueKeys::next_due(self), UniqueKeys::tick)];
         hooks.into_iter().filter_map(|(due, tick)| Some((due?, tick))).min_by_key(|&(due, _)| due)
     }

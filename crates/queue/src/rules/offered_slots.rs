@@ -20,7 +20,7 @@ const LOOKS_BEFORE: usize = 256;
 
 /// The walks that are under way.
 #[derive(Debug, Default)]
-pub struct OfferedSlots {
+pub(super) struct OfferedSlots {
     walks: VecDeque<Walk>,
     /// By key: the limits for which a walk looks for clients that wait.
     searched: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
@@ -49,18 +49,18 @@ struct Step {
 }
 
 impl OfferedSlots {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.walks.is_empty()
     }
 
     /// Whether a walk looks for clients that wait for a job with this tag.
-    pub fn searches(&self, tag: Concurrency<'_>) -> bool {
+    pub(super) fn searches(&self, tag: Concurrency<'_>) -> bool {
         !self.searched.is_empty()
             && self.searched.get(tag.key.as_bytes()).is_some_and(|limits| limits.contains(&tag.limit))
     }
 
     /// Whether the client has begun a walk that is not over.
-    pub fn are_awaited_by(&self, client: u32) -> bool {
+    pub(super) fn are_awaited_by(&self, client: u32) -> bool {
         self.causes.contains_key(&client)
     }
 
@@ -106,12 +106,12 @@ impl OfferedSlots {
     }
 
     /// The keys and limits of all walks.
-    pub fn groups(&self) -> impl Iterator<Item = &SlotKey> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = &SlotKey> {
         self.walks.iter().flat_map(|walk| &walk.steps).map(|step| &step.group)
     }
 
     /// Asserts the invariants of the fields.
-    pub fn check(&self) {
+    pub(super) fn check(&self) {
         let searching = || self.walks.iter().filter(|walk| walk.is_searching);
         let searched: usize = self.searched.values().map(BTreeSet::len).sum();
         assert_eq!(searching().map(|walk| walk.steps.len()).sum::<usize>(), searched);

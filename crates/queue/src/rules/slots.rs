@@ -38,7 +38,7 @@ thread_local! {
 
 /// The places of all keys.
 #[derive(Debug, Default)]
-pub struct Slots {
+pub(crate) struct Slots {
     /// The first of those jobs that are alike, by the hash of key and limit, and then by the tube.
     first: OrderedQueue<Ranked>,
     /// The others, by the hash of key, limit and tube, and then by the priority.
@@ -109,7 +109,7 @@ impl<'a> Line<'a> {
 }
 
 impl Slots {
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.taken.len() * KEY_BYTES
     }
 }

@@ -17,7 +17,7 @@ const ASIDE_BYTES: usize = 48;
 
 /// A body with its tags, ready to become a job.
 #[derive(Debug)]
-pub struct StoredBody {
+pub(crate) struct StoredBody {
     pub body: Body,
     /// The tags where they are not behind the body.
     pub aside: Option<Box<[u8]>>,
@@ -28,7 +28,7 @@ impl StoredBody {
     ///
     /// # Errors
     /// If the allocator has no memory.
-    pub fn new(body: Body, tags: &[u8], is_free: bool) -> Result<Self, TryReserveError> {
+    pub(crate) fn new(body: Body, tags: &[u8], is_free: bool) -> Result<Self, TryReserveError> {
         let short = u8::try_from(tags.len()).ok().filter(|&len| len < LONG);
         let behind = tags.len() + if short.is_some() { 1 } else { 3 };
         let (mut bytes, body) = match body.try_extend(behind)? {
@@ -53,7 +53,7 @@ impl StoredBody {
 }
 
 /// The body and the tags in the bytes of a job whose tags stand behind its body.
-pub fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     let (&last, rest) = bytes.split_last().expect("the length of the tags stands at the end");
     let (len, rest) = match rest.split_last_chunk() {
         Some((rest, &len)) if last == LONG => (u16::from_le_bytes(len), rest),
@@ -64,14 +64,14 @@ pub fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
 
 /// The tags that are not behind a body.
 #[derive(Debug, Default)]
-pub struct TagStorage {
+pub(crate) struct TagStorage {
     aside: BTreeMap<JobId, Box<[u8]>>,
     bytes: usize,
 }
 
 impl TagStorage {
     /// The tags of a job that has some.
-    pub fn get<'a>(&'a self, id: JobId, job: &'a Job) -> &'a [u8] {
+    pub(crate) fn get<'a>(&'a self, id: JobId, job: &'a Job) -> &'a [u8] {
         if job.has(marks::BEHIND_BODY) {
             split(job.body.as_slice()).1
         } else {
@@ -80,7 +80,7 @@ impl TagStorage {
     }
 
     /// The same, to be changed.
-    pub fn get_mut<'a>(&'a mut self, id: JobId, job: &'a mut Job) -> &'a mut [u8] {
+    pub(crate) fn get_mut<'a>(&'a mut self, id: JobId, job: &'a mut Job) -> &'a mut [u8] {
         if job.has(marks::BEHIND_BODY) {
             let (body, tags) = split(job.body.as_slice());
             let range = body.len()..body.len() + tags.len();
@@ -90,24 +90,24 @@ impl TagStorage {
         }
     }
 
-    pub fn insert(&mut self, id: JobId, tags: Box<[u8]>) {
+    pub(crate) fn insert(&mut self, id: JobId, tags: Box<[u8]>) {
         self.bytes += ASIDE_BYTES + tags.len();
         self.aside.insert(id, tags);
     }
 
     /// The job is gone. Returns its tags if they are not behind its body.
-    pub fn remove(&mut self, id: JobId) -> Option<Box<[u8]>> {
+    pub(crate) fn remove(&mut self, id: JobId) -> Option<Box<[u8]>> {
         let tags = self.aside.remove(&id)?;
         self.bytes -= ASIDE_BYTES + tags.len();
         Some(tags)
     }
 
     /// What it takes, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.aside.len()
     }
 }

@@ -74,7 +74,7 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     let mut queue = Queue::default();
     let (producer, worker, other) = (queue.connect(), queue.connect(), queue.connect());
     let ids: Vec<JobId> = (0..JOBS).map(|_| put(&mut queue, producer, 0, con("k", 1))).collect();
-    assert_eq!((visible(&queue, "default"), queue.counts().ready), (1, JOBS as u64));
+    assert_eq!((visible(&queue, "default"), queue.figures().jobs.ready), (1, JOBS as u64));
     assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(ids[0]));
     assert_eq!(visible(&queue, "default"), 0);
     let last = put(&mut queue, producer, 9, TagSet::default());
@@ -86,7 +86,7 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     assert!(queue.delete(worker, ids[0], NOW).is_some());
     assert!(queue.work() <= work + 2, "one job takes the place");
     assert_eq!(queue.reserve(other, Some(0), NOW), Reserve::Job(ids[1]));
-    assert_eq!(queue.first_ready(producer), Some(ids[2]), "whoever looks sees the parked ones");
+    assert_eq!(queue.peek(producer, JobState::Ready), Some(ids[2]), "whoever looks sees the parked ones");
     queue.check_invariants();
 }
 
@@ -258,13 +258,13 @@ fn whoever_leaves_or_changes_jobs_while_a_place_is_offered_loses_none() {
     many.finish();
     many.queue.watch(waiting, "elsewhere");
     assert_eq!(many.reserve(waiting, None).0, Reserve::Job(ManyTubes::job_in(1)));
-    assert_eq!(many.queue.counts().ready, u64::from(ManyTubes::TUBES) - 3);
+    assert_eq!(many.queue.figures().jobs.ready, u64::from(ManyTubes::TUBES) - 3);
 }
 
 #[test]
 fn keys_that_are_freed_together_are_offered_together() {
-    let mut queue = Queue::default();
-    queue.slices = crate::Slices { given_back: 1, ..crate::Slices::default() };
+    let slices = crate::Slices { given_back: 1, ..crate::Slices::default() };
+    let mut queue = Queue::new(crate::PoisonLimits::default(), slices);
     let (producer, holder, waiting) = (queue.connect(), queue.connect(), queue.connect());
     let keys = ["a", "b", "c", "d"];
     let taken = keys.map(|key| put(&mut queue, producer, 0, con(key, 1)));
@@ -300,10 +300,10 @@ fn the_jobs_of_a_group_are_let_go_in_slices_and_a_new_member_does_not_hold_them_
     for _ in 0..HELD {
         put(&mut queue, client, 0, aft("g"));
     }
-    assert_eq!((queue.counts().delayed, queue.group("g").unwrap().waiting), (HELD, HELD));
+    assert_eq!((queue.figures().jobs.delayed, queue.group("g").unwrap().waiting), (HELD, HELD));
     let before = queue.work();
     assert!(queue.delete(client, member, NOW).is_some());
-    assert!(queue.work() - before <= 256 && queue.counts().delayed > HELD / 2);
+    assert!(queue.work() - before <= 256 && queue.figures().jobs.delayed > HELD / 2);
     let next = put(&mut queue, client, 0, grp("g"));
     let late = put(&mut queue, client, 0, aft("g"));
     let mut room = Vec::new();
@@ -317,7 +317,7 @@ fn the_jobs_of_a_group_are_let_go_in_slices_and_a_new_member_does_not_hold_them_
         calls += 1;
     }
     assert!(calls > 50, "{calls} slices are too few");
-    assert_eq!((queue.counts().ready, queue.counts().delayed), (HELD + 1, 1));
+    assert_eq!((queue.figures().jobs.ready, queue.figures().jobs.delayed), (HELD + 1, 1));
     assert!(queue.is_held(late) && !queue.is_kickable(late));
     assert!(queue.delete(client, next, NOW).is_some());
     assert!(!queue.is_held(late));
@@ -326,14 +326,13 @@ fn the_jobs_of_a_group_are_let_go_in_slices_and_a_new_member_does_not_hold_them_
 
 #[test]
 fn a_held_job_is_deleted_moved_and_flushed_while_others_of_its_group_are_let_go() {
-    let mut queue = Queue::default();
     let slices = crate::Slices { given_back: 1, ..crate::Slices::default() };
-    queue.slices = slices;
+    let mut queue = Queue::new(crate::PoisonLimits::default(), slices);
     let client = queue.connect();
     let member = put(&mut queue, client, 0, grp("g"));
     let held: Vec<JobId> = (0..6).map(|_| put(&mut queue, client, 0, aft("g"))).collect();
     assert!(queue.delete(client, member, NOW).is_some());
-    assert_eq!(queue.counts().ready, 1);
+    assert_eq!(queue.figures().jobs.ready, 1);
     assert!(queue.delete(client, held[1], NOW).is_some());
     queue.move_job(held[2], "other", NOW);
     assert!(!queue.is_held(held[2]));
@@ -343,7 +342,7 @@ fn a_held_job_is_deleted_moved_and_flushed_while_others_of_its_group_are_let_go(
         queue.advance(NOW);
         queue.check_invariants();
     }
-    assert_eq!((queue.counts().ready, queue.counts().delayed), (4, 0));
+    assert_eq!((queue.figures().jobs.ready, queue.figures().jobs.delayed), (4, 0));
 }
 
 #[test]
@@ -409,7 +408,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     restore(&mut queue, record(5, JobState::Reserved, NOW, 1), expiring);
     restore(&mut queue, record(7, JobState::Ready, NOW, 0), unique);
     queue.restore_cooldown(JobId(6), "quiet", "old", NOW.plus_seconds(5));
-    queue.finish_restore();
+    queue.finish_restore(0);
     queue.advance(NOW);
     queue.check_invariants();
     assert!(queue.is_held(JobId(2)) && !queue.is_held(JobId(3)));
@@ -419,7 +418,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     assert_eq!(queue.duplicate(client, &old, NOW), Some(Duplicate::OfDeleted(JobId(6))));
     queue.advance(NOW.plus_seconds(2));
     assert!(queue.job(JobId(4)).is_none() && queue.job(JobId(5)).is_some(), "what was reserved stays");
-    assert_eq!(queue.counters().expirations, 1);
+    assert_eq!(queue.figures().events.expirations, 1);
     assert_eq!(queue.take_id(), JobId(8));
     queue.check_invariants();
 }
@@ -482,15 +481,15 @@ fn a_cooldown_is_no_longer_than_the_limit_and_has_its_bytes_from_the_put_on() {
     };
     assert_eq!(queue.cooldown_bytes_with(&tags), 195);
     let id = put(&mut queue, client, 0, tags);
-    assert_eq!((queue.reserved_cooldown_bytes(), queue.cooldown_bytes_with(&tags)), (195, 390));
+    assert_eq!((queue.figures().reserved_cooldown_bytes, queue.cooldown_bytes_with(&tags)), (195, 390));
     // The job was put before there was a limit.
     queue.limit_cooldowns(60);
     assert!(queue.delete(client, id, NOW).is_some());
-    assert_eq!(queue.cooldowns(), CooldownSums { count: 1, bytes: 195 });
-    assert_eq!(queue.tube("default", NOW).unwrap().cooldowns, queue.cooldowns());
-    assert_eq!(queue.reserved_cooldown_bytes(), 0);
+    assert_eq!(queue.figures().cooldowns, CooldownSums { count: 1, bytes: 195 });
+    assert_eq!(queue.tube("default", NOW).unwrap().cooldowns, queue.figures().cooldowns);
+    assert_eq!(queue.figures().reserved_cooldown_bytes, 0);
     queue.advance(NOW.plus_seconds(60));
-    assert_eq!(queue.cooldowns(), CooldownSums::default());
+    assert_eq!(queue.figures().cooldowns, CooldownSums::default());
     queue.check_invariants();
 }
 

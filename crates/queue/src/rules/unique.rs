@@ -21,13 +21,13 @@ use crate::tube_name::TubeName;
 use crate::{Change, ClientId, Queue};
 
 /// What a cooldown takes in bytes, whose key has so many.
-pub fn cooldown_bytes(key_bytes: usize) -> usize {
+pub(crate) fn cooldown_bytes(key_bytes: usize) -> usize {
     192 + key_bytes
 }
 
 /// The keys in use.
 #[derive(Debug, Default)]
-pub struct UniqueKeys {
+pub(crate) struct UniqueKeys {
     /// The jobs that have a key, and those that had one whose cooldown runs.
     index: OrderedQueue<Hashed>,
     cooldowns: BTreeMap<JobId, Cooldown>,
@@ -76,17 +76,17 @@ impl UniqueKeys {
         Hash::new(hash_of(hasher, key) ^ spread(tube))
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// How long the cooldown lasts for which the tag asks.
-    pub fn seconds(&self, tag: Idempotency<'_>) -> u32 {
+    pub(crate) fn seconds(&self, tag: Idempotency<'_>) -> u32 {
         self.longest_s.map_or(tag.cooldown_s, |longest_s| tag.cooldown_s.min(longest_s.get()))
     }
 
     /// What counts for owners, in bytes.
-    pub fn owned(&self) -> impl Iterator<Item = (&str, usize)> {
+    pub(crate) fn owned(&self) -> impl Iterator<Item = (&str, usize)> {
         let cooldowns = self.cooldowns.values();
         cooldowns
             .filter_map(|cooldown| Some((cooldown.owner.as_deref()?, cooldown_bytes(cooldown.key.len()))))
@@ -96,6 +96,18 @@ impl UniqueKeys {
 /// What the cooldown will take for which the tag asks, if it does.
 fn reserved_bytes(tag: Idempotency<'_>) -> usize {
     if tag.cooldown_s == 0 { 0 } else { cooldown_bytes(tag.key.len()) }
+}
+
+impl Rules {
+    /// The cooldowns that run.
+    pub(crate) fn cooldowns(&self) -> CooldownSums {
+        CooldownSums { count: self.unique.cooldowns.len() as u64, bytes: self.unique.bytes as u64 }
+    }
+
+    /// What the cooldowns will take that the deletes of jobs begin.
+    pub(crate) fn reserved_cooldown_bytes(&self) -> u64 {
+        self.unique.reserved_bytes as u64
+    }
 }
 
 impl Rule for UniqueKeys {
@@ -170,19 +182,6 @@ impl Queue {
     /// Cuts cooldowns that begin from now on to so many seconds; 0 allows all.
     pub fn limit_cooldowns(&mut self, longest_s: u32) {
         self.rules.unique.longest_s = NonZeroU32::new(longest_s);
-    }
-
-    /// The cooldowns that run.
-    #[must_use]
-    pub fn cooldowns(&self) -> CooldownSums {
-        let unique = &self.rules.unique;
-        CooldownSums { count: unique.cooldowns.len() as u64, bytes: unique.bytes as u64 }
-    }
-
-    /// What the cooldowns will take that the deletes of jobs begin.
-    #[must_use]
-    pub fn reserved_cooldown_bytes(&self) -> u64 {
-        self.rules.unique.reserved_bytes as u64
     }
 
     /// What cooldowns would take if there were also that of a job with these tags.

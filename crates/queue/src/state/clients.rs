@@ -31,7 +31,7 @@ pub struct ClientId {
 
 /// A reserve that has not been answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub(crate) struct Wait {
     /// Its number among all waits: the client with the smallest number is served first.
     pub number: NonZeroU64,
     /// When it ends without a job; `NEVER` if the client set no time-out.
@@ -40,7 +40,7 @@ pub struct Wait {
 
 /// The clients, and what is counted over all of them.
 #[derive(Debug)]
-pub struct Clients {
+pub(crate) struct Clients {
     pub records: Slab<Box<Client>>,
     pub next_generation: u32,
     /// The number of the next wait.
@@ -58,7 +58,7 @@ pub struct Clients {
 
 /// What is counted over all clients.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ClientCounts {
+pub(crate) struct ClientCounts {
     /// Clients that wait in a reserve.
     pub waiting: u64,
     pub producers: u64,
@@ -101,7 +101,7 @@ impl IndexMut<u32> for Clients {
 }
 
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     pub generation: u32,
     pub using: TubeKey,
     /// In the order of `list-tubes-watched`; never empty while a client that is not internal is connected.
@@ -129,7 +129,7 @@ pub struct Client {
 const _: () = assert!(size_of::<Client>() <= 80, "a client is a block of 80 bytes");
 
 impl Client {
-    pub fn new(generation: u32) -> Self {
+    pub(crate) fn new(generation: u32) -> Self {
         Self {
             generation,
             using: DEFAULT,
@@ -147,13 +147,13 @@ impl Client {
     }
 
     /// A client that is counted neither as a producer nor as a worker, because it passes for one that has been counted.
-    pub fn internal(generation: u32) -> Self {
+    pub(crate) fn internal(generation: u32) -> Self {
         let (watching, is_internal) = (SmallVec::new(), true);
         Self { watching, is_internal, producer: true, worker: true, ..Self::new(generation) }
     }
 
     /// The index of this tube in the client's list of watched tubes.
-    pub fn place_of(&self, tube: TubeKey) -> Option<usize> {
+    pub(crate) fn place_of(&self, tube: TubeKey) -> Option<usize> {
         match &self.wide {
             Some(wide) => wide.place_of(tube),
             None => self.watching.iter().position(|&watched| watched == tube),
@@ -161,13 +161,13 @@ impl Client {
     }
 
     /// When the safety margin of its first reservation begins.
-    pub fn margin_at(&self) -> Option<Timestamp> {
+    pub(crate) fn margin_at(&self) -> Option<Timestamp> {
         self.reserved.first().map(|first| first.until.minus_ns(SAFETY_MARGIN_NS))
     }
 
     /// The client's next deadline: the end of its wait, the safety margin while it waits, or the end of a
     /// reservation. Not to be asked of a client that is leaving, which has none.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
         match self.wait {
             Some(wait) => {
                 let end = self.margin_at().map_or(wait.until, |margin| margin.min(wait.until));

@@ -15,7 +15,7 @@ use crate::state::keys::{Packed, TubeKey};
 
 /// Which collection has the job, with what is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// In its tube's ready queue since this instant.
     Ready(Packed),
     /// Among its tube's delayed jobs until this instant.
@@ -27,7 +27,7 @@ pub enum Place {
 }
 
 impl Place {
-    pub fn state(self) -> JobState {
+    pub(crate) fn state(self) -> JobState {
         match self {
             Self::Ready(_) => JobState::Ready,
             Self::Delayed(_) => JobState::Delayed,
@@ -37,7 +37,7 @@ impl Place {
     }
 
     /// The end of the delay or of the reservation.
-    pub fn deadline(self) -> Option<Timestamp> {
+    pub(crate) fn deadline(self) -> Option<Timestamp> {
         match self {
             Self::Delayed(until) | Self::Reserved(until) => Some(Timestamp(until.into())),
             Self::Ready(_) | Self::Buried(_) => None,
@@ -55,27 +55,27 @@ enum Kind {
 }
 
 /// What is special about a job with tags. A job without tags has none of these.
-pub mod marks {
+pub(crate) mod marks {
     /// The job has tags. They are kept beside the jobs unless `BEHIND_BODY` is there, too.
-    pub const TAGGED: u8 = 1;
+    pub(crate) const TAGGED: u8 = 1;
     /// The tags stand behind the body.
-    pub const BEHIND_BODY: u8 = 1 << 1;
+    pub(crate) const BEHIND_BODY: u8 = 1 << 1;
     /// A ready job stands among its tube's parked jobs: it may not be reserved now.
-    pub const PARKED: u8 = 1 << 2;
+    pub(crate) const PARKED: u8 = 1 << 2;
     /// A ready job with a concurrency key is the first of those that are alike.
-    pub const FIRST: u8 = 1 << 3;
+    pub(crate) const FIRST: u8 = 1 << 3;
     /// A delayed job stands among its tube's held jobs.
-    pub const HELD: u8 = 1 << 4;
+    pub(crate) const HELD: u8 = 1 << 4;
     /// A reserved job has got a more urgent priority meanwhile.
-    pub const UPGRADED: u8 = 1 << 5;
+    pub(crate) const UPGRADED: u8 = 1 << 5;
     /// The job has a concurrency key.
-    pub const KEYED: u8 = 1 << 6;
+    pub(crate) const KEYED: u8 = 1 << 6;
     /// The job expires if nobody reserves it.
-    pub const EXPIRES: u8 = 1 << 7;
+    pub(crate) const EXPIRES: u8 = 1 << 7;
 }
 
 #[derive(Debug)]
-pub struct Job {
+pub(crate) struct Job {
     pub created_at: Timestamp,
     /// With the tags behind it if the marks say so.
     pub body: Body,
@@ -96,7 +96,7 @@ pub struct Job {
 const _: () = assert!(size_of::<Job>() == 56, "a job takes 56 bytes beside its body");
 
 impl Job {
-    pub fn new(
+    pub(crate) fn new(
         created_at: Timestamp,
         priority: Priority,
         delay_s: u32,
@@ -121,7 +121,7 @@ impl Job {
 
     /// Which collection has it.
     #[inline]
-    pub fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         match self.kind {
             Kind::Ready => Place::Ready(self.number),
             Kind::Delayed => Place::Delayed(self.number),
@@ -132,7 +132,7 @@ impl Job {
 
     /// Another collection has it from now on.
     #[inline]
-    pub fn set_place(&mut self, place: Place) {
+    pub(crate) fn set_place(&mut self, place: Place) {
         (self.kind, self.number) = match place {
             Place::Ready(since) => (Kind::Ready, since),
             Place::Delayed(until) => (Kind::Delayed, until),
@@ -143,13 +143,13 @@ impl Job {
 
     /// Whether one of these marks is set.
     #[inline]
-    pub fn has(&self, marks: u8) -> bool {
+    pub(crate) fn has(&self, marks: u8) -> bool {
         self.marks & marks != 0
     }
 
     /// The body as clients see it.
     #[inline]
-    pub fn body(&self) -> BodyRef<'_> {
+    pub(crate) fn body(&self) -> BodyRef<'_> {
         if self.has(marks::BEHIND_BODY) {
             BodyRef::Part(tag_storage::split(self.body.as_slice()).0)
         } else {
@@ -158,7 +158,7 @@ impl Job {
     }
 
     /// What is needed to take it out of the collection that has it.
-    pub fn link(&self) -> Link {
+    pub(crate) fn link(&self) -> Link {
         Link {
             place: self.place(),
             marks: self.marks,
@@ -171,7 +171,7 @@ impl Job {
 
 /// Where a job is, copied from its record.
 #[derive(Clone, Copy, Debug)]
-pub struct Link {
+pub(crate) struct Link {
     pub place: Place,
     pub marks: u8,
     pub priority: Priority,
@@ -181,7 +181,7 @@ pub struct Link {
 
 /// The second record of a job. A job that was never reserved, buried or kicked has none.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     pub counters: Counters,
     /// The index of the client that has reserved the job; set exactly while the job is reserved.
     pub holder: Option<u32>,
@@ -192,7 +192,7 @@ const KEYS_PER_JOB: usize = 20;
 
 /// All jobs.
 #[derive(Debug, Default)]
-pub struct Jobs {
+pub(crate) struct Jobs {
     records: Arena<Job>,
     histories: Arena<History>,
     index: IdMap<Slot>,
@@ -202,33 +202,33 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
 
     /// What the jobs take, in bytes: bodies and records, with the queues' keys and the index at their usual size.
-    pub fn job_bytes(&self) -> usize {
+    pub(crate) fn job_bytes(&self) -> usize {
         const INDEX_PER_JOB: usize = 4;
         self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB + INDEX_PER_JOB)
     }
 
     /// The memory of all this, in bytes, with what jobs that are gone have left in the store and in the index.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.body_bytes + self.len() * KEYS_PER_JOB + self.records.bytes() + self.index.bytes()
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = JobId> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = JobId> {
         self.index.iter().map(|(id, _)| id)
     }
 
     /// The memory of the histories, in bytes.
-    pub fn history_bytes(&self) -> usize {
+    pub(crate) fn history_bytes(&self) -> usize {
         self.histories.bytes()
     }
 
     /// Makes sure that there is room for the next `insert`, and that a job's history, which is made when
     /// a command can no longer be refused, needs at most one new chunk.
-    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+    pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {
         let chunks = self.records.chunks();
         self.records.reserve()?;
         if self.records.chunks() > chunks {
@@ -238,7 +238,7 @@ impl Jobs {
     }
 
     #[inline]
-    pub fn insert(&mut self, id: JobId, job: Job) {
+    pub(crate) fn insert(&mut self, id: JobId, job: Job) {
         self.body_bytes += job.body.len();
         let slot = self.records.insert(job);
         let old = self.index.insert(id, slot);
@@ -247,7 +247,7 @@ impl Jobs {
     }
 
     #[inline]
-    pub fn remove(&mut self, id: JobId) -> Option<Job> {
+    pub(crate) fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = self.records.remove(self.index.remove(id)?);
         self.last = self.last.filter(|&(last, _)| last != id);
         if let Some(history) = job.history {
@@ -258,7 +258,7 @@ impl Jobs {
     }
 
     #[inline]
-    pub fn get(&self, id: JobId) -> Option<&Job> {
+    pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
         self.slot(id).map(|slot| self.records.get(slot))
     }
 
@@ -270,31 +270,31 @@ impl Jobs {
     }
 
     /// The job with an id that comes from one of the queues, so that the job must exist.
-    pub fn expect_mut(&mut self, id: JobId) -> &mut Job {
+    pub(crate) fn expect_mut(&mut self, id: JobId) -> &mut Job {
         let slot = self.slot(id).expect("what a queue holds is there");
         self.last = Some((id, slot));
         self.records.get_mut(slot)
     }
 
     /// What has happened to a job that comes back from a log.
-    pub fn set_counters(&mut self, id: JobId, counters: Counters) {
+    pub(crate) fn set_counters(&mut self, id: JobId, counters: Counters) {
         if counters != Counters::default() {
             self.expect_with_history(id).1.counters = counters;
         }
     }
 
     /// Ends a reservation in the job's history; returns the index of the client that had it.
-    pub fn take_holder(&mut self, history: Option<Slot>) -> u32 {
+    pub(crate) fn take_holder(&mut self, history: Option<Slot>) -> u32 {
         let holder = history.and_then(|slot| self.histories.get_mut(slot).holder.take());
         holder.expect("a reserved job has a holder")
     }
 
-    pub fn history(&self, job: &Job) -> History {
+    pub(crate) fn history(&self, job: &Job) -> History {
         job.history.map_or_else(History::default, |slot| *self.histories.get(slot))
     }
 
     /// The job with an id that comes from one of the queues, with its history, which is made if there is none yet.
-    pub fn expect_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
+    pub(crate) fn expect_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
         let slot = self.slot(id).expect("what a queue holds is there");
         self.last = Some((id, slot));
         let job = self.records.get_mut(slot);

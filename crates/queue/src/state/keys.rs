@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
 
 /// A tube's place in the registry.
-pub type TubeKey = u32;
+pub(crate) type TubeKey = u32;
 
 /// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,31 +30,31 @@ impl From<Packed> for u64 {
 
 /// A ready job in its tube's order: by priority, then by age (protocol, "reserve").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReadyKey(Priority, Packed);
+pub(crate) struct ReadyKey(Priority, Packed);
 
 impl ReadyKey {
     /// The key of a job.
-    pub fn new(priority: Priority, id: JobId) -> Self {
+    pub(crate) fn new(priority: Priority, id: JobId) -> Self {
         Self(priority, id.0.into())
     }
 
     /// The job.
-    pub fn job(self) -> JobId {
+    pub(crate) fn job(self) -> JobId {
         JobId(self.1.into())
     }
 
     /// Its priority.
-    pub fn priority(self) -> Priority {
+    pub(crate) fn priority(self) -> Priority {
         self.0
     }
 }
 
 /// A delayed job in the order of its deadline.
-pub type DueKey = (Timestamp, JobId);
+pub(crate) type DueKey = (Timestamp, JobId);
 
 /// A reserved job in the order of its deadline, with the instant at which it was reserved, which decides nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Reservation {
+pub(crate) struct Reservation {
     /// When it ends.
     pub until: Timestamp,
     pub id: JobId,
@@ -64,7 +64,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Equal to the reservation of this job that ends then, whenever it began.
-    pub fn key(until: Timestamp, id: JobId) -> Self {
+    pub(crate) fn key(until: Timestamp, id: JobId) -> Self {
         Self { until, id, since: Timestamp::default() }
     }
 }
@@ -90,10 +90,10 @@ impl Ord for Reservation {
 }
 
 /// A buried job in the order of burial.
-pub type BuriedKey = (u64, JobId);
+pub(crate) type BuriedKey = (u64, JobId);
 
 /// The waiting clients in the order in which they began to wait: the number of the wait, and the client.
-pub type WaitKey = (u64, u32);
+pub(crate) type WaitKey = (u64, u32);
 
 impl Key for ReadyKey {
     fn id(self) -> u64 {

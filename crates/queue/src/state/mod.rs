@@ -39,6 +39,14 @@ use crate::job::JobId;
 use crate::operations::flush::Flushes;
 use crate::rules::Rules;
 
+impl JobCounts {
+    /// How many jobs there are.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        (self.ready + self.reserved + self.delayed + self.buried) as usize
+    }
+}
+
 /// The whole state of the work queue.
 #[derive(Debug, Default)]
 pub struct Queue {

@@ -7,7 +7,7 @@
 use crate::clock::{NS_PER_S, Timestamp};
 
 /// The length of a window.
-pub const WINDOW_NS: u64 = 120 * NS_PER_S;
+pub(crate) const WINDOW_NS: u64 = 120 * NS_PER_S;
 
 /// Nanoseconds become ticks of 2^-30 seconds, so that the bounds of the buckets are powers of two of a second: this
 /// over 2^20 is 1.0737..., rounded down so that a whole second is not above the bound of a second.
@@ -43,7 +43,7 @@ pub const TOTAL_BOUNDS: [&str; DOUBLINGS / 2 + 1] = [
 pub type Totals = [u64; TOTAL_BOUNDS.len() + 1];
 
 /// Tubes that have a record at a time at most: 8 MiB.
-pub const MAX_TUBES: usize = 4096;
+pub(crate) const MAX_TUBES: usize = 4096;
 
 /// A window of one kind of duration.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ struct Kind {
 
 /// The record of a tube.
 #[derive(Clone, Debug)]
-pub struct Times {
+pub(crate) struct Times {
     /// When the present window ends.
     ends_at: Timestamp,
     wait: Kind,
@@ -113,12 +113,12 @@ impl Times {
     /// A record without durations. Apart, so that the usual path is short.
     #[cold]
     #[inline(never)]
-    pub fn new(now: Timestamp) -> Box<Self> {
+    pub(crate) fn new(now: Timestamp) -> Box<Self> {
         Box::new(Self { ends_at: end_of_window(now), wait: Kind::default(), run: Kind::default() })
     }
 
     /// Counts the waiting time of a job that was reserved.
-    pub fn observe_wait(&mut self, ns: u64, now: Timestamp) {
+    pub(crate) fn observe_wait(&mut self, ns: u64, now: Timestamp) {
         if now >= self.ends_at {
             self.rotate(now);
         }
@@ -126,7 +126,7 @@ impl Times {
     }
 
     /// Counts the running time of a job that was deleted by its client.
-    pub fn observe_run(&mut self, ns: u64, now: Timestamp) {
+    pub(crate) fn observe_run(&mut self, ns: u64, now: Timestamp) {
         if now >= self.ends_at {
             self.rotate(now);
         }
@@ -146,13 +146,13 @@ impl Times {
     }
 
     /// Waiting and running times.
-    pub fn durations(&self, now: Timestamp) -> (Durations, Durations) {
+    pub(crate) fn durations(&self, now: Timestamp) -> (Durations, Durations) {
         let (present, before) = self.counting(now);
         (self.wait.durations(present, before), self.run.durations(present, before))
     }
 
     /// The mean running time, as in `durations`, in nanoseconds; `None` without any.
-    pub fn mean_run_ns(&self, now: Timestamp) -> Option<u64> {
+    pub(crate) fn mean_run_ns(&self, now: Timestamp) -> Option<u64> {
         let (present, before) = self.counting(now);
         let windows = [(&self.run.present, present), (&self.run.before, before)];
         let (mut sum_ns, mut count) = (0u64, 0);

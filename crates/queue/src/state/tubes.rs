@@ -19,11 +19,11 @@ use crate::state::times::{self, Times};
 use crate::tube_name::TubeName;
 
 /// The tube "default": the first that is made, and never removed.
-pub const DEFAULT: TubeKey = 0;
+pub(crate) const DEFAULT: TubeKey = 0;
 
 /// What a tube takes beside its name and its jobs, in bytes: the record, its counters, the places in the registry
 /// and among the deadlines, and the queues that its jobs may leave behind.
-pub const BYTES_PER_TUBE: usize = 400;
+pub(crate) const BYTES_PER_TUBE: usize = 400;
 
 /// Parts of the index of names.
 const NAME_PARTS: usize = 64;
@@ -53,14 +53,14 @@ pub struct TubeCounters {
 
 /// A pause: no job is reserved from the tube until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pause {
+pub(crate) struct Pause {
     pub until: Timestamp,
     /// The length that was asked for, in seconds.
     pub length_s: u32,
 }
 
 #[derive(Debug)]
-pub struct Tube {
+pub(crate) struct Tube {
     pub name: TubeName,
     pub ready: OrderedQueue<ReadyKey>,
     pub delayed: OrderedQueue<DueKey>,
@@ -103,49 +103,49 @@ struct Events {
 
 impl Tube {
     /// What has happened to the jobs of the tube.
-    pub fn counters(&self) -> TubeCounters {
+    pub(crate) fn counters(&self) -> TubeCounters {
         let counters = self.events.as_ref().map_or_else(TubeCounters::default, |events| events.counters);
         TubeCounters { puts: self.puts, ..counters }
     }
 
     /// Where events other than puts are counted.
-    pub fn events(&mut self) -> &mut TubeCounters {
+    pub(crate) fn events(&mut self) -> &mut TubeCounters {
         &mut self.events.get_or_insert_default().counters
     }
 
     /// What jobs with tags need here, if there were any.
-    pub fn rules(&self) -> Option<&TubeRules> {
+    pub(crate) fn rules(&self) -> Option<&TubeRules> {
         self.events.as_ref()?.rules.as_deref()
     }
 
     /// What jobs with tags need here.
-    pub fn rules_mut(&mut self) -> &mut TubeRules {
+    pub(crate) fn rules_mut(&mut self) -> &mut TubeRules {
         self.events.get_or_insert_default().rules.get_or_insert_default()
     }
 
     /// Waiting and running times, if any were counted.
-    pub fn times(&self) -> Option<&Times> {
+    pub(crate) fn times(&self) -> Option<&Times> {
         self.events.as_ref()?.times.as_deref()
     }
 
     /// How often the tube was paused.
-    pub fn pauses(&self) -> u64 {
+    pub(crate) fn pauses(&self) -> u64 {
         self.events.as_ref().map_or(0, |events| events.pauses)
     }
 
     /// Pauses the tube.
-    pub fn set_pause(&mut self, pause: Pause) {
+    pub(crate) fn set_pause(&mut self, pause: Pause) {
         self.pause = Some(pause);
         self.events.get_or_insert_default().pauses += 1;
     }
 
     /// The job that a reserve would take.
-    pub fn open_head(&self) -> Option<ReadyKey> {
+    pub(crate) fn open_head(&self) -> Option<ReadyKey> {
         self.ready.first().filter(|_| self.pause.is_none())
     }
 
     /// When something becomes due here: the end of the pause or of the first delay.
-    pub fn deadline(&self) -> Option<Timestamp> {
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let delay = self.delayed.first().map(|key| key.0);
         let pause = self.pause.map(|pause| pause.until);
         [delay, pause].into_iter().flatten().min()
@@ -172,7 +172,7 @@ struct Named {
 
 /// All tubes.
 #[derive(Debug)]
-pub struct Tubes {
+pub(crate) struct Tubes {
     slab: Slab<Box<Tube>>,
     /// In parts that grow one at a time: one table of 300,000 names takes milliseconds to grow.
     names: [HashTable<Named>; NAME_PARTS],
@@ -214,39 +214,39 @@ impl Default for Tubes {
 
 impl Tubes {
     /// How many tubes there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
 
     /// The tubes in the order of `list-tubes`.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tube> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Tube> {
         self.keys_from(0).map(|key| self.get(key))
     }
 
     /// The keys of the tubes from `position` on in the order of `list-tubes`.
-    pub fn keys_from(&self, position: usize) -> impl ExactSizeIterator<Item = TubeKey> {
+    pub(crate) fn keys_from(&self, position: usize) -> impl ExactSizeIterator<Item = TubeKey> {
         self.order.get(position..).unwrap_or_default().iter().copied()
     }
 
     /// How often a tube was made or removed.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
     /// The length of all names together, in bytes.
-    pub fn name_bytes(&self) -> usize {
+    pub(crate) fn name_bytes(&self) -> usize {
         self.name_bytes
     }
 
     /// What the tubes take, in bytes, with the places that they have in the registry and may come to have among
     /// the deadlines. Their jobs are counted elsewhere.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<Times>()
     }
 
     /// The tube's record of times, to count another. It is made if there may be one more.
     #[inline]
-    pub fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut Times> {
+    pub(crate) fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut Times> {
         let events = self.slab[key as usize].events.get_or_insert_default();
         if events.times.is_none() {
             if self.timed == times::MAX_TUBES {
@@ -259,7 +259,7 @@ impl Tubes {
     }
 
     /// Calls `each` with the tubes at the next `count` places from `start` on, in the order of `list-tubes`.
-    pub fn each_in_order<E>(
+    pub(crate) fn each_in_order<E>(
         &mut self,
         start: usize,
         count: usize,
@@ -273,31 +273,31 @@ impl Tubes {
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+    pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {
         // A part of the index stays small enough for the reserve of `os::memory`, which its growth may break into.
         self.order.try_reserve(1)?;
         reserve_in_slab(&mut self.slab)
     }
 
     /// The tube at `key`, which holds it in being.
-    pub fn get(&self, key: TubeKey) -> &Tube {
+    pub(crate) fn get(&self, key: TubeKey) -> &Tube {
         &self.slab[key as usize]
     }
 
     /// The tube at `key`, to be changed.
-    pub fn get_mut(&mut self, key: TubeKey) -> &mut Tube {
+    pub(crate) fn get_mut(&mut self, key: TubeKey) -> &mut Tube {
         &mut self.slab[key as usize]
     }
 
     /// The tube of this name.
-    pub fn find(&self, name: &str) -> Option<TubeKey> {
+    pub(crate) fn find(&self, name: &str) -> Option<TubeKey> {
         let hash = self.hasher.hash_one(name);
         let is_it = |named: &Named| named.hash == hash as u32 && self.get(named.key).name.as_str() == name;
         self.names[part_of(hash as u32)].find(spread(hash as u32), is_it).map(|named| named.key)
     }
 
     /// The tube of this valid name, created if there is none. It exists until `remove_if_idle` finds it idle.
-    pub fn find_or_make(&mut self, name: &str) -> TubeKey {
+    pub(crate) fn find_or_make(&mut self, name: &str) -> TubeKey {
         if self.slab.get(self.latest as usize).is_some_and(|tube| tube.name.as_str() == name) {
             return self.latest;
         }
@@ -335,7 +335,7 @@ impl Tubes {
     }
 
     /// Removes the tube if it has no job and no client; returns whether it did.
-    pub fn remove_if_idle(&mut self, key: TubeKey) -> bool {
+    pub(crate) fn remove_if_idle(&mut self, key: TubeKey) -> bool {
         let tube = self.get(key);
         if key == DEFAULT || !tube.is_idle() {
             return false;
@@ -374,7 +374,7 @@ impl Tubes {
 }
 
 /// Makes sure that the next record finds a place, without the slab's own way to grow, which cannot fail.
-pub fn reserve_in_slab<T>(slab: &mut Slab<T>) -> Result<(), TryReserveError> {
+pub(crate) fn reserve_in_slab<T>(slab: &mut Slab<T>) -> Result<(), TryReserveError> {
     if slab.len() == slab.capacity() {
         let more = slab.capacity().max(4);
         // What is free now is free for the slab.

@@ -1,8 +1,9 @@
 //! Reading the state: what peeks and stats show, and what the binlog stores.
 
 use crate::clock::Timestamp;
-use crate::job::{BodyRef, JobId, JobRecord};
+use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::rules::TubeRules;
+use crate::state::clients::ClientCounts;
 use crate::state::jobs::Job;
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::state::times::{Durations, TOTAL_BOUNDS};
@@ -26,6 +27,31 @@ pub struct JobView<'a> {
     pub is_held: bool,
     /// When it expires if nobody reserves it before.
     pub expires_at: Option<Timestamp>,
+}
+
+/// The queue as it is now.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Its jobs by state.
+    pub jobs: JobCounts,
+    /// The memory of the jobs, in bytes: records, bodies, tags, groups, and the indexes in which they are found.
+    pub job_bytes: usize,
+    /// How often each event has happened to jobs since the start, over all tubes, including removed ones.
+    pub events: TubeCounters,
+    /// How many tubes there are.
+    pub tubes: usize,
+    /// How many clients are connected, without internal ones.
+    pub clients: usize,
+    /// Those that wait in a reserve.
+    pub waiting: u64,
+    /// Those that have put a job.
+    pub producers: u64,
+    /// Those that have reserved a job.
+    pub workers: u64,
+    /// The cooldowns that run.
+    pub cooldowns: CooldownSums,
+    /// What the cooldowns will take that the deletes of jobs begin, in bytes.
+    pub reserved_cooldown_bytes: u64,
 }
 
 /// A tube as it is now.
@@ -74,6 +100,14 @@ const NO_DURATIONS: Durations = Durations {
     totals: [0; TOTAL_BOUNDS.len() + 1],
     total_sum_ns: 0,
 };
+
+impl JobView<'_> {
+    /// Whether the job is in the tube of this name, in this state.
+    #[must_use]
+    pub fn is_in(&self, tube: &str, state: JobState) -> bool {
+        self.record.state == state && self.tube.as_str() == tube
+    }
+}
 
 impl TubeView {
     /// How long jobs were ready before they were reserved.
@@ -126,39 +160,28 @@ impl Queue {
         self.jobs.get(id).is_some_and(|job| job.marks != 0)
     }
 
-    /// The body of the job with this id if the client has reserved it.
+    /// The job that a peek shows: the first of the used tube in this state. Parked jobs are ready; held jobs come behind the
+    /// other delayed ones. The protocol has no peek for reserved jobs.
     #[must_use]
-    pub fn held_body(&self, client: ClientId, id: JobId) -> Option<BodyRef<'_>> {
-        let job = self.jobs.get(id)?;
-        (self.jobs.history(job).holder == Some(client.index)).then_some(job.body())
-    }
-
-    /// The job that `peek-ready` shows: the most urgent ready job of the used tube, which may be parked.
-    #[must_use]
-    pub fn first_ready(&self, client: ClientId) -> Option<JobId> {
+    pub fn peek(&self, client: ClientId, state: JobState) -> Option<JobId> {
         let tube = self.used(client);
-        let parked = tube.rules().and_then(|tagged| tagged.parked.first());
-        tube.ready.first().into_iter().chain(parked).min().map(ReadyKey::job)
-    }
-
-    /// The job that `peek-delayed` shows: the job of the used tube whose delay ends first; held jobs come behind the
-    /// others.
-    #[must_use]
-    pub fn first_delayed(&self, client: ClientId) -> Option<JobId> {
-        let tube = self.used(client);
-        let held = || tube.rules()?.held.first();
-        tube.delayed.first().or_else(held).map(|key| key.1)
+        match state {
+            JobState::Ready => {
+                let parked = tube.rules().and_then(|rules| rules.parked.first());
+                tube.ready.first().into_iter().chain(parked).min().map(ReadyKey::job)
+            }
+            JobState::Delayed => {
+                let held = || tube.rules()?.held.first();
+                tube.delayed.first().or_else(held).map(|key| key.1)
+            }
+            JobState::Buried => tube.buried.first().map(|key| key.1),
+            JobState::Reserved => None,
+        }
     }
 
     /// The delayed job of the used tube that a kick takes next: a held one stays.
     pub(crate) fn first_to_kick(&self, client: ClientId) -> Option<JobId> {
         self.used(client).delayed.first().map(|key| key.1)
-    }
-
-    /// The job that `peek-buried` shows: the job of the used tube that was buried first.
-    #[must_use]
-    pub fn first_buried(&self, client: ClientId) -> Option<JobId> {
-        self.used(client).buried.first().map(|key| key.1)
     }
 
     /// The name of the tube that the client uses.
@@ -167,12 +190,7 @@ impl Queue {
         &self.used(client).name
     }
 
-    /// The names of the tubes that the client watches, in the order of `list-tubes-watched`.
-    pub fn watched_tubes(&self, client: ClientId) -> impl Iterator<Item = &TubeName> {
-        self.watched_tubes_from(client, 0)
-    }
-
-    /// Those of them from this place on.
+    /// The names of the tubes that the client watches, in the order of `list-tubes-watched`, from this index on.
     pub fn watched_tubes_from(&self, client: ClientId, place: usize) -> impl Iterator<Item = &TubeName> {
         let watching = self.client(client).watching.get(place..).unwrap_or_default();
         watching.iter().map(|&key| &self.tubes.get(key).name)
@@ -190,12 +208,6 @@ impl Queue {
         self.tubes.find(name).is_some_and(|tube| self.client(client).place_of(tube).is_some())
     }
 
-    /// Whether there is a tube of this name.
-    #[must_use]
-    pub fn is_tube(&self, name: &str) -> bool {
-        self.tubes.find(name).is_some()
-    }
-
     /// The name of the tube of this name, which shares its bytes.
     #[must_use]
     pub fn tube_name(&self, name: &str) -> Option<&TubeName> {
@@ -206,11 +218,6 @@ impl Queue {
     #[must_use]
     pub fn tube(&self, name: &str, now: Timestamp) -> Option<TubeView> {
         self.tubes.find(name).map(|key| self.tube_view(key, now))
-    }
-
-    /// All tubes, in the order of `list-tubes`.
-    pub fn tubes(&self, now: Timestamp) -> impl ExactSizeIterator<Item = TubeView> {
-        self.tubes_from(0, now)
     }
 
     /// The tubes from `position` on in the order of `list-tubes`.
@@ -231,28 +238,22 @@ impl Queue {
         })
     }
 
-    /// Jobs by state, over all tubes.
+    /// The queue as it is now.
     #[must_use]
-    pub fn counts(&self) -> JobCounts {
-        self.sums.jobs
-    }
-
-    /// How often each event has happened to jobs since the start, over all tubes, including removed ones.
-    #[must_use]
-    pub fn counters(&self) -> TubeCounters {
-        self.sums.events
-    }
-
-    /// How many jobs there are.
-    #[must_use]
-    pub fn job_count(&self) -> usize {
-        self.jobs.len()
-    }
-
-    /// The memory of the jobs, in bytes: records, bodies, tags, groups, and the indexes in which they are found.
-    #[must_use]
-    pub fn job_bytes(&self) -> usize {
-        self.jobs.job_bytes() + self.rules.job_bytes()
+    pub fn figures(&self) -> Figures {
+        let ClientCounts { waiting, producers, workers, internal, .. } = self.clients.counts;
+        Figures {
+            jobs: self.sums.jobs,
+            job_bytes: self.jobs.job_bytes() + self.rules.job_bytes(),
+            events: self.sums.events,
+            tubes: self.tubes.len(),
+            clients: self.clients.records.len() - self.clients.leaving.len() - internal,
+            waiting,
+            producers,
+            workers,
+            cooldowns: self.rules.cooldowns(),
+            reserved_cooldown_bytes: self.rules.reserved_cooldown_bytes(),
+        }
     }
 
     /// The memory of the whole queue, in bytes: jobs, tubes, clients and what these watch, reserve and wait for.
@@ -272,42 +273,6 @@ impl Queue {
             + self.clients.records.len() * PER_CLIENT
             + self.clients.counts.watched * PER_WATCHED_TUBE
             + self.clients.counts.weighed * PER_WEIGHED_TUBE
-    }
-
-    /// How many tubes there are.
-    #[must_use]
-    pub fn tube_count(&self) -> usize {
-        self.tubes.len()
-    }
-
-    /// How many clients are connected, without internal ones.
-    #[must_use]
-    pub fn client_count(&self) -> usize {
-        self.clients.records.len() - self.clients.leaving.len() - self.clients.counts.internal
-    }
-
-    /// Clients that wait in a reserve.
-    #[must_use]
-    pub fn waiting_count(&self) -> u64 {
-        self.clients.counts.waiting
-    }
-
-    /// Connected clients that have put a job.
-    #[must_use]
-    pub fn producer_count(&self) -> u64 {
-        self.clients.counts.producers
-    }
-
-    /// Connected clients that have reserved a job.
-    #[must_use]
-    pub fn worker_count(&self) -> u64 {
-        self.clients.counts.workers
-    }
-
-    /// Whether the client has reserved any job.
-    #[must_use]
-    pub fn has_reservations(&self, client: ClientId) -> bool {
-        !self.client(client).reserved.is_empty()
     }
 
     /// How many jobs the client has reserved.
@@ -434,7 +399,7 @@ mod tests {
         }
         let held = queue.bytes();
         queue.disconnect(worker, NOW);
-        while queue.counts().reserved > 0 {
+        while queue.figures().jobs.reserved > 0 {
             queue.advance(NOW);
         }
         assert_in(24..=100, (held - queue.bytes()) / COUNT, "a reservation");
