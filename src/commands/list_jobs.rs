@@ -20,7 +20,7 @@ const WORK_PER_JOB: u64 = 4;
 /// Clients and reservations looked at in a turn: some 100 microseconds.
 const LOOKS_PER_TURN: usize = 1000;
 /// Looks that cost as much as a simple request.
-const LOOKS_PER_WORK: u64 = 2;
+const PROBES_PER_WORK: u64 = 2;
 /// The length of a job's line at its usual, in bytes.
 const LINE_BYTES: usize = 160;
 /// How many of the jobs that were reserved first are found: one of them will still be reserved at the end of the search.
@@ -87,9 +87,9 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let looks = search.looks();
+        let probes = search.probes();
         let is_over = self.queue.search_reserved(&mut search, LOOKS_PER_TURN);
-        self.work += (search.looks() - looks) / LOOKS_PER_WORK;
+        self.work += (search.probes() - probes) / PROBES_PER_WORK;
         if !is_over {
             return search_later(purpose, search);
         }

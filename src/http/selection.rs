@@ -232,9 +232,9 @@ impl Walk {
         let page = if self.state == JobState::Reserved {
             let new = || Search::new(self.tube.clone(), PageOrder::Deadline, self.after, RESERVED_PAGE);
             let mut search = self.search.take().unwrap_or_else(new);
-            let before = search.looks();
+            let before = search.probes();
             let is_over = queue.search_reserved(&mut search, share.jobs * LOOKS_PER_JOB);
-            let looks = usize::try_from(search.looks() - before).unwrap_or(usize::MAX);
+            let looks = usize::try_from(search.probes() - before).unwrap_or(usize::MAX);
             share.jobs = share.jobs.saturating_sub(looks.div_ceil(LOOKS_PER_JOB));
             if !is_over {
                 self.search = Some(search);

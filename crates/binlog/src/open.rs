@@ -269,7 +269,7 @@ fn hand_over(jobs: Jobs, times: Times, restore: &mut Restore<'_>) -> Result<Vec<
         }
         restore(job.to_record(id, &histories, times), tubes.name(job.tube), job.body, tagged.of(id));
     };
-    for (id, job) in alive {
+    for (id, job) in alive.into_entries() {
         match job.buried_at() {
             Some(time) => {
                 buried.try_reserve(1)?;

@@ -5,6 +5,24 @@
 //! calls one method per command, then takes the [`Delivery`]s for clients that waited and the
 //! [`Change`]s to be logged.
 //!
+//! Where to read on: `state/mod.rs` has the whole state and what always holds; `operations/` has a file for each command or
+//! family of commands, and `advance.rs` for what time does; `rules/` has what tags ask for, a file for each rule with the
+//! same hooks. The data structures are the crate `beanstalkd-structures`.
+//!
+//! The public face, by what it is for:
+//!
+//! | for | methods of [`Queue`] |
+//! |---|---|
+//! | clients come and go | `connect`, `connect_internal`, `disconnect`, `use_tube`, `watch`, `watch_with_weight`, `ignore`; the mode of reserves in `modes.rs` |
+//! | jobs come | `take_id`, `put`, `put_tagged`, and before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
+//! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
+//! | clients give them back | `delete`, `release`, `bury`, `touch`, `touch_after` |
+//! | operators | `kick`, `pause_tube`, `move_job`, `set_priority`, `set_delay`, `begin_flush`, `next_to_flush`, `flush_job`, `end_cooldown`; each after its check (`is_kickable`, `is_movable` …) |
+//! | time | `next_deadline`, `advance` |
+//! | room that a command may need | `reserve_put`, `reserve_client`, `reserve_tube`, `reserve_weight` and that for the mode: each fails before anything has changed |
+//! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`, `next_freed_group`; at the start `restore`, `restore_cooldown`, `finish_restore` |
+//! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `list_next`, `group`, `figures`, `bytes`, `work` |
+//!
 //! A job moves along these arrows; each is one method:
 //!
 //! ```text
@@ -17,7 +35,7 @@
 //! ```
 //!
 //! ```
-//! use beanstalkd_queue::{NewJob, PoisonLimits, Queue, Reserve};
+//! use beanstalkd_queue::{NewJob, Queue, Reserve};
 //! use beanstalkd_types::clock::Timestamp;
 //! use beanstalkd_types::job::{Body, Priority};
 //!
@@ -32,6 +50,7 @@
 //! # Ok::<(), std::collections::TryReserveError>(())
 //! ```
 
+// What no other crate can reach is not called public.
 #![warn(unreachable_pub)]
 
 mod operations;

@@ -11,11 +11,11 @@ use std::num::NonZeroU32;
 /// round blocks of this size up to about the next power of two.
 const CHUNK: usize = 146;
 
-/// The address of a record. An `Option<Slot>` is as small as a `Slot`.
+/// The address of a record. An `Option<Address>` is as small as a `Address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot(NonZeroU32);
+pub struct Address(NonZeroU32);
 
-impl Slot {
+impl Address {
     fn new(chunk: u32, entry: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(chunk * CHUNK as u32 + entry))
     }
@@ -44,7 +44,7 @@ struct Chunk<T> {
     used: usize,
 }
 
-/// A store of records by their `Slot`.
+/// A store of records by their `Address`.
 #[derive(Debug)]
 pub struct Arena<T> {
     chunks: Vec<Chunk<T>>,
@@ -108,7 +108,7 @@ impl<T> Arena<T> {
 
     /// Stores `record`; after a `reserve` it does not allocate.
     #[inline]
-    pub fn insert(&mut self, record: T) -> Slot {
+    pub fn insert(&mut self, record: T) -> Address {
         if self.open.last().is_none_or(|&chunk| self.chunks[chunk as usize].entries.capacity() == 0) {
             self.reserve().expect("room for a record was reserved before");
         }
@@ -132,23 +132,23 @@ impl<T> Arena<T> {
         if chunk.used == CHUNK {
             self.open.pop();
         }
-        Slot::new(index, entry)
+        Address::new(index, entry)
     }
 
-    /// Removes the record at `slot` and returns it.
+    /// Removes the record at `address` and returns it.
     ///
     /// # Panics
-    /// If there is no record: a slot is valid only as long as its record.
+    /// If there is no record: an address is valid only as long as its record.
     #[inline]
-    pub fn remove(&mut self, slot: Slot) -> T {
-        let chunk = &mut self.chunks[slot.chunk()];
-        let entry = &mut chunk.entries[slot.entry()];
+    pub fn remove(&mut self, address: Address) -> T {
+        let chunk = &mut self.chunks[address.chunk()];
+        let entry = &mut chunk.entries[address.entry()];
         let Entry::Used(record) = std::mem::replace(entry, Entry::Free(chunk.free)) else {
-            panic!("a slot is held only as long as its record");
+            panic!("an address is held only as long as its record");
         };
-        chunk.free = u8::try_from(slot.entry()).ok();
+        chunk.free = u8::try_from(address.entry()).ok();
         if chunk.used == CHUNK {
-            self.open.push(slot.chunk() as u32);
+            self.open.push(address.chunk() as u32);
         }
         chunk.used -= 1;
         if chunk.used == 0 {
@@ -161,19 +161,19 @@ impl<T> Arena<T> {
         record
     }
 
-    /// The record at `slot`.
-    pub fn get(&self, slot: Slot) -> &T {
-        match &self.chunks[slot.chunk()].entries[slot.entry()] {
+    /// The record at `address`.
+    pub fn get(&self, address: Address) -> &T {
+        match &self.chunks[address.chunk()].entries[address.entry()] {
             Entry::Used(record) => record,
-            Entry::Free(_) => panic!("a slot is held only as long as its record"),
+            Entry::Free(_) => panic!("an address is held only as long as its record"),
         }
     }
 
-    /// The record at `slot`, which can be changed in place.
-    pub fn get_mut(&mut self, slot: Slot) -> &mut T {
-        match &mut self.chunks[slot.chunk()].entries[slot.entry()] {
+    /// The record at `address`, which can be changed in place.
+    pub fn get_mut(&mut self, address: Address) -> &mut T {
+        match &mut self.chunks[address.chunk()].entries[address.entry()] {
             Entry::Used(record) => record,
-            Entry::Free(_) => panic!("a slot is held only as long as its record"),
+            Entry::Free(_) => panic!("an address is held only as long as its record"),
         }
     }
 }
@@ -183,9 +183,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_keep_their_slots_and_empty_chunks_their_memory_to_nobody() {
+    fn records_keep_their_addresses_and_empty_chunks_their_memory_to_nobody() {
         let mut arena = Arena::default();
-        let mut held: Vec<(Slot, u32)> = Vec::new();
+        let mut held: Vec<(Address, u32)> = Vec::new();
         let mut seed = 7u64;
         for step in 0..30_000u32 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -193,15 +193,15 @@ mod tests {
             if held.is_empty() || seed >> 33 & 3 < grow {
                 held.push((arena.insert(step), step));
             } else {
-                let (slot, value) = held.swap_remove((seed >> 35) as usize % held.len());
-                assert_eq!(arena.remove(slot), value);
+                let (address, value) = held.swap_remove((seed >> 35) as usize % held.len());
+                assert_eq!(arena.remove(address), value);
             }
         }
-        for &(slot, value) in &held {
-            assert_eq!(*arena.get(slot), value);
+        for &(address, value) in &held {
+            assert_eq!(*arena.get(address), value);
         }
-        for (slot, value) in held {
-            assert_eq!(arena.remove(slot), value);
+        for (address, value) in held {
+            assert_eq!(arena.remove(address), value);
         }
         assert!(arena.chunks.iter().all(|chunk| chunk.entries.capacity() == 0));
         assert_eq!(arena.open.len(), arena.chunks.len());

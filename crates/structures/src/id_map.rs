@@ -5,10 +5,10 @@
 //! of which few ids are left gives them to an ordered map, in which an id costs the same whatever its neighbours do.
 //! Never rehashes: growing adds one page, or at most one level. Used by every part that looks up something by job id.
 
-use std::collections::{BTreeMap, btree_map};
-use std::iter::Peekable;
+use std::collections::BTreeMap;
 
 use crate::job::JobId;
+use crate::merged;
 
 /// Bits of the id that one level of the tree decides.
 const BITS: u32 = 6;
@@ -269,8 +269,37 @@ impl<T> IdMap<T> {
                 }
             }
         });
-        let sparse = self.sparse.iter().map(|(&id, value)| (id, value));
-        Merged { one: pages.peekable(), other: sparse.peekable() }
+        merged(pages, self.sparse.iter().map(|(&id, value)| (id, value)), |&(id, _)| id)
+    }
+
+    /// All ids and their values, by ascending id; each page is freed as soon as the iteration has passed it.
+    pub fn into_entries(self) -> impl Iterator<Item = (JobId, T)> {
+        let mut stack: Vec<(Node<T>, u64)> = self.root.into_iter().map(|node| (node, 0)).collect();
+        let mut leaf: Option<(Box<Page<T>>, u64, usize)> = None;
+        let pages = std::iter::from_fn(move || {
+            loop {
+                if let Some((page, prefix, next)) = &mut leaf {
+                    while *next < WAYS {
+                        let way = *next;
+                        *next += 1;
+                        if let Some(value) = page[way].take() {
+                            return Some((JobId(*prefix << BITS | way as u64), value));
+                        }
+                    }
+                    leaf = None;
+                }
+                match stack.pop()? {
+                    (Node::Leaf(_, page), prefix) => leaf = Some((page, prefix, 0)),
+                    (Node::Inner(_, page), prefix) => {
+                        let children = page.into_iter().enumerate().rev();
+                        stack.extend(children.filter_map(|(way, child)| {
+                            child.map(|node| (node, prefix << BITS | way as u64))
+                        }));
+                    }
+                }
+            }
+        });
+        merged(pages, self.sparse.into_iter(), |&(id, _)| id)
     }
 
     fn reaches(&self, id: JobId) -> bool {
@@ -286,82 +315,6 @@ impl<T> IdMap<T> {
             page[0] = Some(root);
             self.inner_pages += 1;
             self.root = Some(Node::Inner(1, page));
-        }
-    }
-}
-
-/// The values of two sources in the order of their ids, which are ascending in each.
-struct Merged<A: Iterator, B: Iterator> {
-    one: Peekable<A>,
-    other: Peekable<B>,
-}
-
-impl<V, A: Iterator<Item = (JobId, V)>, B: Iterator<Item = (JobId, V)>> Iterator for Merged<A, B> {
-    type Item = (JobId, V);
-
-    fn next(&mut self) -> Option<(JobId, V)> {
-        match (self.one.peek(), self.other.peek()) {
-            (Some((one, _)), Some((other, _))) if other < one => self.other.next(),
-            (Some(_), _) => self.one.next(),
-            (None, _) => self.other.next(),
-        }
-    }
-}
-
-impl<T> IntoIterator for IdMap<T> {
-    type Item = (JobId, T);
-    type IntoIter = IntoIter<T>;
-
-    /// All ids and their values, by ascending id; each page is freed as soon as the iteration has passed it.
-    fn into_iter(self) -> IntoIter<T> {
-        let pages = Pages { inner: self.root.map(|root| (root, 0)).into_iter().collect(), leaf: None };
-        IntoIter(Merged { one: pages.peekable(), other: self.sparse.into_iter().peekable() })
-    }
-}
-
-/// What [`IdMap::into_iter`] returns.
-pub struct IntoIter<T>(Merged<Pages<T>, btree_map::IntoIter<JobId, T>>);
-
-impl<T> Iterator for IntoIter<T> {
-    type Item = (JobId, T);
-
-    fn next(&mut self) -> Option<(JobId, T)> {
-        self.0.next()
-    }
-}
-
-/// The values in the tree.
-struct Pages<T> {
-    /// Nodes that the iteration has not reached, with the upper bits of their ids; the next one is the last element.
-    inner: Vec<(Node<T>, u64)>,
-    /// The leaf at which the iteration is, the upper bits of its ids, and the index of the next value.
-    leaf: Option<(Box<Page<T>>, u64, usize)>,
-}
-
-impl<T> Iterator for Pages<T> {
-    type Item = (JobId, T);
-
-    fn next(&mut self) -> Option<(JobId, T)> {
-        loop {
-            if let Some((page, prefix, next)) = &mut self.leaf {
-                while *next < WAYS {
-                    let way = *next;
-                    *next += 1;
-                    if let Some(value) = page[way].take() {
-                        return Some((JobId(*prefix << BITS | way as u64), value));
-                    }
-                }
-                self.leaf = None;
-            }
-            match self.inner.pop()? {
-                (Node::Leaf(_, page), prefix) => self.leaf = Some((page, prefix, 0)),
-                (Node::Inner(_, page), prefix) => {
-                    let ways = page.into_iter().enumerate().rev();
-                    self.inner.extend(
-                        ways.filter_map(|(way, child)| child.map(|node| (node, prefix << BITS | way as u64))),
-                    );
-                }
-            }
         }
     }
 }
@@ -462,7 +415,7 @@ mod tests {
             copy.insert(JobId(id), value);
             copy
         });
-        assert!(copy.into_iter().eq(model.iter().map(|(&id, &value)| (JobId(id), value))));
+        assert!(copy.into_entries().eq(model.iter().map(|(&id, &value)| (JobId(id), value))));
         for id in model.into_keys() {
             assert!(map.remove(JobId(id)).is_some());
         }

@@ -6,7 +6,7 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`OrderedQueue`] | unique keys in ascending order, in blocks: jobs by priority, by deadline, by age |
-//! | [`Arena`] | records that never move, found by their [`Slot`] |
+//! | [`Arena`] | records that never move, found by their [`Address`] |
 //! | [`IdMap`] | from ids of jobs to small values, in pages |
 //! | [`Deadlines`] | the next instant of each [`Timer`], the earliest first |
 //!
@@ -27,9 +27,39 @@ mod deadlines;
 mod id_map;
 mod ordered;
 
-pub use self::arena::{Arena, Slot};
+pub use self::arena::{Address, Arena};
 pub use self::deadlines::{Deadlines, Timer};
 pub use self::id_map::IdMap;
 pub use self::ordered::{Key, OrderedQueue};
 
 use beanstalkd_types::{clock, job};
+
+/// The items of two iterators in the order of their keys, which are ascending in each.
+pub fn merged<T, K: Ord>(
+    a: impl Iterator<Item = T>,
+    b: impl Iterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> impl Iterator<Item = T> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(first), Some(second)) if key(second) < key(first) => b.next(),
+        (Some(_), _) => a.next(),
+        (None, _) => b.next(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_two_orders_are_merged_into_one() {
+        let lists: [&[u32]; 5] = [&[], &[3], &[1, 4, 6], &[2, 3, 7, 8], &[9]];
+        for (a, b) in lists.iter().flat_map(|a| lists.iter().map(move |b| (a, b))) {
+            let found: Vec<u32> = merged(a.iter().copied(), b.iter().copied(), |&key| key).collect();
+            let mut all = [*a, *b].concat();
+            all.sort_unstable();
+            assert_eq!(found, all);
+        }
+    }
+}

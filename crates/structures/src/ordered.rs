@@ -20,8 +20,8 @@ const STEP: usize = 32;
 /// A block with this few keys is joined to its neighbour and frees half of its capacity.
 const SPARSE: usize = BLOCK / 4;
 
-/// Blocks of which one question for the oldest key looks at every key. The least ids of the others are known.
-const LOOKED_THROUGH: usize = 512;
+/// Blocks of which one question for the oldest key probes every key. The least ids of the others are known.
+const MAX_PROBED_BLOCKS: usize = 512;
 
 /// What an [`OrderedQueue`] is ordered by.
 pub trait Key: Copy + Ord {
@@ -91,10 +91,10 @@ struct Block<K> {
 }
 
 impl<K: Key> Block<K> {
-    /// The least id in the block, if it is known or `looks` allows to look for it.
-    fn oldest(&self, looks: &mut usize) -> Option<u64> {
-        if self.oldest.get() == 0 && *looks > 0 {
-            *looks -= 1;
+    /// The least id in the block, if it is known or `left` allows to probe it.
+    fn oldest(&self, left: &mut usize) -> Option<u64> {
+        if self.oldest.get() == 0 && *left > 0 {
+            *left -= 1;
             self.oldest.set(self.keys.iter().map(|key| key.id()).min().unwrap_or(0));
         }
         Some(self.oldest.get()).filter(|&oldest| oldest > 0)
@@ -155,10 +155,10 @@ impl<K: Key> OrderedQueue<K> {
     /// for again.
     pub fn oldest(&self) -> Option<u64> {
         let blocks = self.0.as_ref()?;
-        let mut looks = LOOKED_THROUGH;
+        let mut left = MAX_PROBED_BLOCKS;
         let front = blocks.front.iter().map(|key| key.id());
         let later = blocks.later.iter().flat_map(|later| later.iter());
-        front.chain(later.filter_map(|block| block.oldest(&mut looks))).min()
+        front.chain(later.filter_map(|block| block.oldest(&mut left))).min()
     }
 
     /// Adds `key`, which must not be in the queue yet.

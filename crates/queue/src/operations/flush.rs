@@ -21,7 +21,7 @@ use crate::state::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
 use crate::state::tubes::Tube;
 use crate::{ClientId, Queue};
 
-/// Flushes under way at a time: each is looked at when a job changes its state.
+/// Flushes under way at a time: each is asked when a job changes its state.
 const MAX_FLUSHES: usize = 32;
 
 /// Which jobs of a tube are flushed.
@@ -53,7 +53,7 @@ pub enum FlushStep {
     Job(JobId),
     /// The key of this job, which was deleted before, is to be forgotten.
     Cooldown(JobId),
-    /// It has looked at as many jobs as it may.
+    /// It has probed as many jobs as it may.
     Unfinished,
     /// No job is left.
     Done,
@@ -223,9 +223,9 @@ impl Queue {
         BeginFlush::Begun
     }
 
-    /// Finds the next job that the client's flush deletes, with at most `looks` looks at jobs and clients, and subtracts those
+    /// Finds the next job that the client's flush deletes, with at most `left` probes of jobs and clients, and subtracts those
     /// that it needed.
-    pub fn next_to_flush(&mut self, client: ClientId, looks: &mut usize) -> FlushStep {
+    pub fn next_to_flush(&mut self, client: ClientId, left: &mut usize) -> FlushStep {
         let Self {
             flushes: Flushes(flushes), jobs, tubes, clients: Clients { records: clients, .. }, ..
         } = self;
@@ -233,10 +233,10 @@ impl Queue {
             return FlushStep::Done;
         };
         while let Some(key) = flush.tube {
-            if *looks == 0 {
+            if *left == 0 {
                 return FlushStep::Unfinished;
             }
-            *looks -= 1;
+            *left -= 1;
             let found = match flush.moved.pop_first() {
                 Some(id) => Some(id),
                 None => match flush.stage {

@@ -1,11 +1,11 @@
-//! Clients that watch many tubes: their reserves do not look at every tube.
+//! Clients that watch many tubes: their reserves do not probe every tube.
 //!
-//! Owns: what such a client knows of its tubes, and which clients are told when a tube's first job becomes more
-//! urgent. A client looks at a tube once and then subscribes to it. When the tube gets a more urgent first job, or
-//! its pause ends, its subscribers are told, and each looks again before its next reserve. When another client
-//! takes a job, no subscriber is told. A client may therefore believe that a tube's first job is more urgent than
-//! it is, never less urgent, and it corrects this when that tube comes first. The cost of each look counts for the
-//! command that caused it. Clients that watch few tubes do not take part in this.
+//! Owns: what such a client knows of its tubes, and which clients probe a tube again when its first job becomes more
+//! urgent. A client probes a tube once and then subscribes to it. When the tube gets a more urgent first job, or its pause
+//! ends, the subscriptions end, and each of these clients probes the tube again before its next reserve. When another client
+//! takes a job, nothing happens. A client may therefore believe that a tube's first job is more urgent than it is, never less
+//! urgent, and it corrects this when that tube comes first. The cost of each probe counts for the command that caused it.
+//! Clients that watch few tubes do not take part in this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use beanstalkd_structures::OrderedQueue;
 use crate::Queue;
 use crate::state::keys::{ReadyKey, TubeKey, WaitKey};
 
-/// Looks at tubes that cost as much as a simple command.
-const LOOKS_PER_WORK: u64 = 2;
+/// Probes of tubes that cost as much as a simple command.
+const PROBES_PER_WORK: u64 = 2;
 
 /// What a client that watches many tubes knows of them.
 #[derive(Debug, Default)]
-pub(crate) struct Wide {
+pub(crate) struct ManyTubes {
     /// Every tube that the client watches.
     tubes: BTreeMap<TubeKey, Known>,
-    /// The first jobs of tubes at the last look. None of these tubes has a more urgent job now, unless
-    /// it is in `told`.
+    /// The first jobs of tubes at the last probe. None of these tubes has a more urgent job now, unless
+    /// it is in `to_probe`.
     heads: BTreeSet<(ReadyKey, TubeKey)>,
-    /// Tubes to look at again. The client subscribes to the others.
-    told: BTreeSet<TubeKey>,
+    /// Tubes to probe again. The client subscribes to the others.
+    to_probe: BTreeSet<TubeKey>,
 }
 
 #[derive(Debug)]
@@ -44,11 +44,11 @@ pub(crate) enum Search {
     Found(TubeKey),
     /// No tube has a job to be reserved.
     Nothing,
-    /// There are more tubes than one call looks at.
+    /// There are more tubes than one call probes.
     Unfinished,
 }
 
-impl Wide {
+impl ManyTubes {
     pub(crate) fn watches(&self, tube: TubeKey) -> bool {
         self.tubes.contains_key(&tube)
     }
@@ -57,14 +57,14 @@ impl Wide {
         self.tubes.get(&tube).map(|known| known.place as usize)
     }
 
-    /// Whether a job of the tube is known of.
+    /// Whether the client knows a job of the tube.
     pub(crate) fn has_head(&self, tube: TubeKey) -> bool {
         self.tubes.get(&tube).is_some_and(|known| known.head.is_some())
     }
 
-    /// A tube that is to be looked at again.
-    pub(crate) fn next_told(&mut self) -> Option<TubeKey> {
-        self.told.pop_first()
+    /// A tube that is to be probed again.
+    pub(crate) fn next_to_probe(&mut self) -> Option<TubeKey> {
+        self.to_probe.pop_first()
     }
 
     /// The list has `tube` at `place`.
@@ -75,7 +75,7 @@ impl Wide {
 
     /// The tube has this first job now.
     pub(crate) fn set_head(&mut self, tube: TubeKey, head: Option<ReadyKey>) {
-        let known = self.tubes.get_mut(&tube).expect("a client looks at tubes that it watches");
+        let known = self.tubes.get_mut(&tube).expect("a client probes tubes that it watches");
         let before = std::mem::replace(&mut known.head, head);
         if before != head {
             before.map(|before| self.heads.remove(&(before, tube)));
@@ -86,20 +86,20 @@ impl Wide {
 
 impl Queue {
     /// The client has `tube` at `place` of its list from now on. Where that makes the list long, the client becomes
-    /// wide.
+    /// one that watches many tubes.
     pub(crate) fn index_watched(&mut self, client: u32, tube: TubeKey, place: usize) {
         let record = &mut self.clients[client];
-        if let Some(wide) = &mut record.wide {
-            wide.set_place(tube, place);
-            self.look(client, tube);
+        if let Some(many) = &mut record.many {
+            many.set_place(tube, place);
+            self.probe(client, tube);
         } else if place >= self.slices.few_tubes {
-            let wide = record.wide.get_or_insert_default();
+            let many = record.many.get_or_insert_default();
             for (place, &tube) in record.watching.iter().enumerate() {
-                wide.set_place(tube, place);
+                many.set_place(tube, place);
             }
             record.note_kind();
             for place in 0..=place {
-                self.look(client, self.clients[client].watching[place]);
+                self.probe(client, self.clients[client].watching[place]);
             }
         }
     }
@@ -110,16 +110,16 @@ impl Queue {
         let watched = record.watching.len();
         let tube = record.watching.swap_remove(place);
         self.clients.counts.watched -= 1;
-        if let Some(wide) = &mut record.wide {
+        if let Some(many) = &mut record.many {
             if let Some(&moved) = record.watching.get(place) {
-                wide.set_place(moved, place);
+                many.set_place(moved, place);
             }
-            wide.set_head(tube, None);
-            wide.tubes.remove(&tube);
-            if !wide.told.remove(&tube) {
+            many.set_head(tube, None);
+            many.tubes.remove(&tube);
+            if !many.to_probe.remove(&tube) {
                 let subscribers = &mut self.clients.subscribers[tube as usize];
                 let found = subscribers.remove(client);
-                assert!(found.is_some(), "a wide client subscribes to each tube that it need not look at");
+                assert!(found.is_some(), "a client subscribes to each tube that it need not probe");
                 if subscribers.is_empty() {
                     // Its room is freed now: that of 300,000 tubes at once would take long.
                     *subscribers = OrderedQueue::default();
@@ -131,11 +131,11 @@ impl Queue {
         self.remove_tube_if_idle(tube);
     }
 
-    /// The wide client learns of the tube's first job, and will be told of a more urgent one.
-    pub(crate) fn look(&mut self, client: u32, tube: TubeKey) {
+    /// The client learns the tube's first job, and subscribes to the tube.
+    pub(crate) fn probe(&mut self, client: u32, tube: TubeKey) {
         let head = self.tubes.get(tube).open_head();
-        if let Some(wide) = &mut self.clients[client].wide {
-            wide.set_head(tube, head);
+        if let Some(many) = &mut self.clients[client].many {
+            many.set_head(tube, head);
         }
         let index = tube as usize;
         if self.clients.subscribers.len() <= index {
@@ -144,32 +144,33 @@ impl Queue {
         self.clients.subscribers[index].insert(client);
     }
 
-    /// The tube has a more urgent first job than before, or one that can be reserved again: its subscribers look at it again.
+    /// The tube has a more urgent first job than before, or one that can be reserved again: its subscribers probe it again.
     pub(crate) fn announce(&mut self, tube: TubeKey) {
         let Some(subscribers) = self.clients.subscribers.get_mut(tube as usize) else { return };
         let subscribers = std::mem::take(subscribers);
-        self.work += subscribers.len() as u64 / LOOKS_PER_WORK;
+        self.work += subscribers.len() as u64 / PROBES_PER_WORK;
         for client in subscribers.iter() {
-            let wide = self.clients[client].wide.as_mut();
-            let is_new = wide.expect("subscribers are wide").told.insert(tube);
-            debug_assert!(is_new, "who is told does not subscribe");
+            let many = self.clients[client].many.as_mut();
+            let is_new = many.expect("a subscriber watches many tubes").to_probe.insert(tube);
+            debug_assert!(is_new, "a client that has to probe a tube does not subscribe to it");
         }
     }
 
-    /// The tube of the wide client that has the most urgent job.
-    pub(crate) fn search_wide(&mut self, client: u32) -> Search {
-        let (mut looks, mut left) = (0, self.slices.probed_tubes);
+    /// The tube with the most urgent job.
+    pub(crate) fn search_many(&mut self, client: u32) -> Search {
+        let (mut probes, mut left) = (0, self.slices.probed_tubes);
         let found = loop {
-            let wide = self.clients[client].wide.as_mut().expect("only wide clients search");
-            if looks == self.slices.probed_tubes {
+            let many =
+                self.clients[client].many.as_mut().expect("only a client that watches many tubes searches");
+            if probes == self.slices.probed_tubes {
                 break Search::Unfinished;
             }
-            looks += 1;
-            if let Some(tube) = wide.next_told() {
-                self.look(client, tube);
+            probes += 1;
+            if let Some(tube) = many.next_to_probe() {
+                self.probe(client, tube);
                 continue;
             }
-            let Some(&(head, tube)) = wide.heads.first() else { break Search::Nothing };
+            let Some(&(head, tube)) = many.heads.first() else { break Search::Nothing };
             if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
                 break Search::Unfinished;
             }
@@ -177,34 +178,34 @@ impl Queue {
             if now == Some(head) {
                 break Search::Found(tube);
             }
-            if let Some(wide) = &mut self.clients[client].wide {
-                wide.set_head(tube, now);
+            if let Some(many) = &mut self.clients[client].many {
+                many.set_head(tube, now);
             }
         };
-        self.work += looks as u64 / LOOKS_PER_WORK;
+        self.work += probes as u64 / PROBES_PER_WORK;
         found
     }
 
-    /// The wide client that has waited longest for a job of this tube.
-    pub(crate) fn first_wide_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
+    /// The client that watches many tubes and has waited longest for a job of this tube.
+    pub(crate) fn first_many_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
         let subscribers = self.clients.subscribers.get(tube as usize)?;
-        let mut looks = 0;
+        let mut probes = 0;
         let most = subscribers.len();
         let wait_of = |client: u32| Some((self.clients[client].wait?.number.get(), client));
-        let watches = |client: u32| self.clients[client].wide.as_ref().is_some_and(|w| w.watches(tube));
+        let watches = |client: u32| self.clients[client].many.as_ref().is_some_and(|many| many.watches(tube));
         // Workers of one kind all watch the tube, so that the first to wait is the one.
         let mut first =
-            self.clients.many_waiting.iter().take(most).inspect(|_| looks += 1).find(|&(_, c)| watches(c));
+            self.clients.many_waiting.iter().take(most).inspect(|_| probes += 1).find(|&(_, c)| watches(c));
         if first.is_none() && most < self.clients.many_waiting.len() {
-            // A client that waits has looked at all of its tubes, and so subscribes to them.
-            first = subscribers.iter().inspect(|_| looks += 1).filter_map(wait_of).min();
+            // A client that waits has probed all of its tubes, and so subscribes to them.
+            first = subscribers.iter().inspect(|_| probes += 1).filter_map(wait_of).min();
         }
-        self.work += looks / LOOKS_PER_WORK;
+        self.work += probes / PROBES_PER_WORK;
         first
     }
 
-    /// How many wide clients wait for a job of this tube.
-    pub(crate) fn wide_waiting_count(&self, tube: TubeKey) -> usize {
+    /// How many clients that watch many tubes wait for a job of this tube.
+    pub(crate) fn many_waiting_count(&self, tube: TubeKey) -> usize {
         let Some(subscribers) =
             self.clients.subscribers.get(tube as usize).filter(|_| !self.clients.many_waiting.is_empty())
         else {
@@ -215,30 +216,37 @@ impl Queue {
 
     /// Asserts the invariants of the fields.
     #[inline]
-    pub(crate) fn check_wide(&self) {
+    pub(crate) fn check_many_tubes(&self) {
         let mut subscriptions = 0;
         for (index, client) in &self.clients.records {
             let index = index as u32;
-            let Some(wide) = &client.wide else {
+            let Some(many) = &client.many else {
                 assert!(client.leaving || client.watching.len() <= self.slices.few_tubes);
                 continue;
             };
             let is_waiting = client.wait.map(|wait| (wait.number.get(), index));
             assert_eq!(self.clients.many_waiting.iter().find(|&(_, waiting)| waiting == index), is_waiting);
-            assert_eq!(wide.tubes.len(), client.watching.len(), "each watched tube is indexed");
-            assert_eq!(wide.heads.len(), wide.tubes.values().filter(|known| known.head.is_some()).count());
-            assert!(wide.told.iter().all(|&tube| wide.watches(tube)));
-            assert!(is_waiting.is_none() || wide.told.is_empty(), "who waits has looked everywhere");
+            assert_eq!(many.tubes.len(), client.watching.len(), "each watched tube is indexed");
+            assert_eq!(many.heads.len(), many.tubes.values().filter(|known| known.head.is_some()).count());
+            assert!(many.to_probe.iter().all(|&tube| many.watches(tube)));
+            assert!(
+                is_waiting.is_none() || many.to_probe.is_empty(),
+                "a client that waits has probed each tube"
+            );
             for (place, &tube) in client.watching.iter().enumerate() {
-                let known = &wide.tubes[&tube];
+                let known = &many.tubes[&tube];
                 assert_eq!(known.place as usize, place);
-                assert!(known.head.is_none_or(|head| wide.heads.contains(&(head, tube))));
+                assert!(known.head.is_none_or(|head| many.heads.contains(&(head, tube))));
                 let subscribes = self
                     .clients
                     .subscribers
                     .get(tube as usize)
                     .is_some_and(|set| set.iter().any(|other| other == index));
-                assert_ne!(subscribes, wide.told.contains(&tube), "a tube is looked at, or told of");
+                assert_ne!(
+                    subscribes,
+                    many.to_probe.contains(&tube),
+                    "a client subscribes to a tube, or has to probe it"
+                );
                 subscriptions += usize::from(subscribes);
                 if let (true, Some(head)) = (subscribes, self.tubes.get(tube).open_head()) {
                     assert!(known.head.is_some_and(|known| known <= head), "what is known is not too bad");
@@ -247,7 +255,7 @@ impl Queue {
             }
         }
         assert_eq!(subscriptions, self.clients.subscribers.iter().map(OrderedQueue::len).sum::<usize>());
-        assert!(self.clients.many_waiting.iter().all(|(_, client)| self.clients[client].wide.is_some()));
+        assert!(self.clients.many_waiting.iter().all(|(_, client)| self.clients[client].many.is_some()));
     }
 }
 

@@ -3,8 +3,8 @@
 //! Owns: what such a client has beside its watch list, its weights among it, and the choice of a tube. In a weighted
 //! mode, each tube that has a job to be reserved is chosen by chance, in proportion to its weight. The chances of a
 //! client that watches many tubes stand in a tree, in which a change and a draw cost a few steps: a tube has its weight
-//! there where `wide` knows of a job in it. What `wide` knows may be out of date, so the tube that was drawn is looked
-//! at; if its job is gone, its weight goes out of the tree, and the next draw is among the others. Pure: the numbers
+//! there where the client knows a job in it. What it knows may be out of date, so the tube that was drawn is probed; if its
+//! job is gone, its weight goes out of the tree, and the next draw is among the others. Pure: the numbers
 //! come from a generator in the queue that is seeded from outside. Clients in the usual mode whose tubes all have the
 //! usual weight have none of this.
 
@@ -20,15 +20,15 @@ use crate::{ClientId, Queue};
 /// The weight of a watched tube that has been given none.
 pub(crate) const USUAL_WEIGHT: u16 = 1;
 
-/// Looks at tubes that cost as much as a simple command.
-const LOOKS_PER_WORK: u64 = 2;
+/// Probes of tubes that cost as much as a simple command.
+const PROBES_PER_WORK: u64 = 2;
 
 /// Tubes of a client that watches many whose run times one reserve looks up again.
 const REFRESHED: usize = 4;
 
 /// The bounds of a mean run time in nanoseconds: a microsecond and 19 hours.
-const LEAST_RUN_NS: u64 = 1 << 10;
-const MOST_RUN_NS: u64 = 1 << 46;
+const MIN_RUN_NS: u64 = 1 << 10;
+const MAX_RUN_NS: u64 = 1 << 46;
 /// What a weight is multiplied with before it is divided by a run time. The product of the largest, 9999, fits.
 const RUN_SCALE: u32 = 50;
 /// The typical run time is a moving average: each run time that is looked up has a weight of one in this number.
@@ -52,7 +52,7 @@ pub(crate) struct Choice {
     mode: ReserveMode,
     /// By the place in the watch list. Tubes behind the end have the usual weight.
     weights: Vec<u16>,
-    /// The chances of the tubes in the first places of a long watch list, in a weighted mode: 0 where no job is known of.
+    /// The chances of the tubes in the first places of a long watch list, in a weighted mode: 0 where the client knows no job.
     /// The other places are added when the client reserves.
     chances: Chances,
     /// The place whose run time is looked up next.
@@ -81,7 +81,7 @@ impl Choice {
             None if self.typical_run_ns > 0 => self.typical_run_ns,
             None => NS_PER_S,
         };
-        (weight << RUN_SCALE) / run_ns.clamp(LEAST_RUN_NS, MOST_RUN_NS)
+        (weight << RUN_SCALE) / run_ns.clamp(MIN_RUN_NS, MAX_RUN_NS)
     }
 
     /// A tube has this mean run time.
@@ -120,7 +120,7 @@ impl Choice {
                 self.chances.set(place, last);
             }
         } else if place < self.chances.len() {
-            // The last one is not known yet, and comes to a place that is: it is looked at like one that was told of.
+            // The last one is not known yet, and comes to a place that is: it is probed like one whose first job has changed.
             self.chances.truncate(place);
         }
     }
@@ -246,9 +246,9 @@ impl Client {
         self.choice.as_ref().map_or(ReserveMode::Fifo, |choice| choice.mode)
     }
 
-    /// To be called when the mode has changed, or the client has become wide.
+    /// To be called when the mode has changed, or the client watches many tubes now.
     pub(crate) fn note_kind(&mut self) {
-        self.is_plain = self.wide.is_none() && self.mode() == ReserveMode::Fifo;
+        self.is_plain = self.many.is_none() && self.mode() == ReserveMode::Fifo;
     }
 }
 
@@ -340,23 +340,23 @@ impl Queue {
             return Search::Unfinished;
         }
         let client = &self.clients[index];
-        match (client.mode(), &client.wide) {
+        match (client.mode(), &client.many) {
             (ReserveMode::Fifo, None) => {
                 self.most_urgent_of(&client.watching).map_or(Search::Nothing, Search::Found)
             }
-            (ReserveMode::Fifo, Some(_)) => self.search_wide(index),
+            (ReserveMode::Fifo, Some(_)) => self.search_many(index),
             (_, None) => self.choose(index, now),
-            (_, Some(_)) => self.choose_wide(index, now),
+            (_, Some(_)) => self.choose_of_many(index, now),
         }
     }
 
-    /// A tube by chance, for a client that watches few: a look at each.
+    /// A tube by chance, for a client that watches few: it probes each.
     fn choose(&mut self, index: u32, now: Timestamp) -> Search {
         let Self { clients: Clients { records, random, .. }, tubes, .. } = self;
         let Client { watching, choice: Some(choice), .. } = &mut *records[index as usize] else {
             return Search::Nothing;
         };
-        self.work += watching.len() as u64 / LOOKS_PER_WORK;
+        self.work += watching.len() as u64 / PROBES_PER_WORK;
         let (mut sum, mut found) = (0, Search::Nothing);
         for (place, &key) in watching.iter().enumerate() {
             let tube = tubes.get(key);
@@ -374,22 +374,22 @@ impl Queue {
     }
 
     /// A tube by chance, for a client that watches many.
-    fn choose_wide(&mut self, index: u32, now: Timestamp) -> Search {
-        let (mut looks, mut left) = (self.refresh(index, now), self.slices.probed_tubes);
+    fn choose_of_many(&mut self, index: u32, now: Timestamp) -> Search {
+        let (mut probes, mut left) = (self.refresh(index, now), self.slices.probed_tubes);
         let found = loop {
-            if looks >= self.slices.probed_tubes {
+            if probes >= self.slices.probed_tubes {
                 break Search::Unfinished;
             }
-            looks += 1;
+            probes += 1;
             let Clients { records, random, .. } = &mut self.clients;
-            let Client { watching, wide: Some(wide), choice: Some(choice), .. } =
+            let Client { watching, many: Some(many), choice: Some(choice), .. } =
                 &mut *records[index as usize]
             else {
                 break Search::Nothing;
             };
-            if let Some(tube) = wide.next_told() {
-                let place = wide.place_of(tube);
-                self.look(index, tube);
+            if let Some(tube) = many.next_to_probe() {
+                let place = many.place_of(tube);
+                self.probe(index, tube);
                 place.inspect(|&place| self.weigh(index, place, now));
                 continue;
             }
@@ -409,22 +409,22 @@ impl Queue {
                 break Search::Unfinished;
             }
             let head = self.tubes.get(tube).open_head();
-            if let Some(wide) = &mut self.clients[index].wide {
-                wide.set_head(tube, head);
+            if let Some(many) = &mut self.clients[index].many {
+                many.set_head(tube, head);
             }
             self.weigh(index, place, now);
             if head.is_some() {
                 break Search::Found(tube);
             }
         };
-        self.work += looks as u64 / LOOKS_PER_WORK;
+        self.work += probes as u64 / PROBES_PER_WORK;
         found
     }
 
-    /// Gives the tube at `place` of a long watch list its chance: that of its weight where a job of it is known of.
+    /// Gives the tube at `place` of a long watch list its chance: that of its weight where the client knows a job of it.
     fn weigh(&mut self, index: u32, place: usize, now: Timestamp) {
         let Self { clients: Clients { records, .. }, tubes, .. } = self;
-        let Client { watching, wide: Some(wide), choice: Some(choice), .. } = &mut *records[index as usize]
+        let Client { watching, many: Some(many), choice: Some(choice), .. } = &mut *records[index as usize]
         else {
             return;
         };
@@ -432,7 +432,7 @@ impl Queue {
             return;
         }
         let key: TubeKey = watching[place];
-        let chance = if wide.has_head(key) { choice.chance(place, tubes.get(key), now) } else { 0 };
+        let chance = if many.has_head(key) { choice.chance(place, tubes.get(key), now) } else { 0 };
         choice.chances.set(place, chance.into());
     }
 
@@ -454,20 +454,24 @@ impl Queue {
     pub(crate) fn check_choices(&self) {
         let mut weighed = 0;
         for (_, client) in &self.clients.records {
-            assert_eq!(client.is_plain, client.wide.is_none() && client.mode() == ReserveMode::Fifo);
+            assert_eq!(client.is_plain, client.many.is_none() && client.mode() == ReserveMode::Fifo);
             let Some(choice) = &client.choice else { continue };
             weighed += client.watching.len();
             assert!(choice.mode != ReserveMode::Fifo || choice.chances.len() == 0);
             assert!(choice.weights.len() <= client.watching.len() && !choice.weights.contains(&0));
             assert!(choice.chances.len() <= client.watching.len());
-            let Some(wide) = &client.wide else {
-                assert_eq!(choice.chances.len(), 0, "who watches few tubes looks at each");
+            let Some(many) = &client.many else {
+                assert_eq!(choice.chances.len(), 0, "a client that watches few tubes probes each");
                 continue;
             };
             for (place, &tube) in client.watching.iter().enumerate().take(choice.chances.len()) {
-                // A tube that was told of has no chance before it is looked at.
+                // A tube that is to be probed has no chance before that.
                 let has_chance = choice.chances.get(place) > 0;
-                assert_eq!(has_chance, wide.has_head(tube), "a chance stands for a job that is known of");
+                assert_eq!(
+                    has_chance,
+                    many.has_head(tube),
+                    "a chance stands for a job that the client knows"
+                );
             }
         }
         assert_eq!(weighed, self.clients.counts.weighed);

@@ -1,14 +1,16 @@
 //! Pages: the jobs of a tube in one state, some at a time, in the order of that state.
 //!
-//! Owns: what a page has, and where it ends. The place of a job in the order is a number and its id: the priority of a
+//! Owns: what a page has, and where it ends. The position of a job in the order is a number and its id: the priority of a
 //! ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come behind the
-//! delayed ones, by the end of their delay. A job that keeps its place while a
+//! delayed ones, by the end of their delay. A job that keeps its position while a
 //! client goes from page to page is on exactly one of them, whatever others do.
 //!
 //! A tube has no index of its reserved jobs: every reserve and delete would pay for it. A search goes through the
 //! reservations of all clients instead, which are in order for each client, a few in each call. Driven by the server.
 
 use std::collections::BTreeSet;
+
+use beanstalkd_structures::merged;
 
 use crate::Queue;
 use crate::clock::Timestamp;
@@ -18,7 +20,7 @@ use crate::state::jobs::marks::HELD;
 use crate::state::keys::{ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
 
-/// A job's place in the order of its state: whether it is held, and so comes behind the others, its number, and its id.
+/// A job's position in the order of its state: whether it is held, and so comes behind the others, its number, and its id.
 pub type Position = (bool, u64, JobId);
 
 /// The jobs of a page.
@@ -26,7 +28,7 @@ pub type Position = (bool, u64, JobId);
 pub struct Page {
     /// In order.
     pub jobs: Vec<JobId>,
-    /// The place of the last one, if more follow.
+    /// The position of the last one, if more follow.
     pub next: Option<Position>,
 }
 
@@ -46,29 +48,29 @@ pub struct Search {
     order: PageOrder,
     after: Option<Position>,
     limit: usize,
-    /// The client whose reservations are looked at, and the last of these.
+    /// The client whose reservations are probed, and the last of these.
     client: usize,
-    looked_at: Option<Reservation>,
-    /// The first places so far.
+    last: Option<Reservation>,
+    /// The first positions so far.
     first: BTreeSet<Position>,
     /// Whether there are more.
     has_more: bool,
-    /// How many clients and reservations were looked at.
-    looks: u64,
+    /// How many clients and reservations it has probed.
+    probes: u64,
 }
 
 impl Search {
-    /// A page of at most `limit` of the tube's jobs, those after the place `after`.
+    /// A page of at most `limit` of the tube's jobs, those after the position `after`.
     #[must_use]
     pub fn new(tube: TubeName, order: PageOrder, after: Option<Position>, limit: usize) -> Self {
         let (first, has_more) = (BTreeSet::new(), false);
-        Self { tube, order, after, limit, client: 0, looked_at: None, first, has_more, looks: 0 }
+        Self { tube, order, after, limit, client: 0, last: None, first, has_more, probes: 0 }
     }
 
-    /// How many clients and reservations it has looked at.
+    /// How many clients and reservations it has probed.
     #[must_use]
-    pub fn looks(&self) -> u64 {
-        self.looks
+    pub fn probes(&self) -> u64 {
+        self.probes
     }
 
     /// The tube whose jobs are looked for.
@@ -85,18 +87,18 @@ impl Search {
     }
 
     /// Takes a job of the tube into account; returns whether later ones of the same client matter.
-    fn consider(&mut self, place: Position) -> bool {
-        if self.after.is_some_and(|after| place <= after) {
+    fn consider(&mut self, position: Position) -> bool {
+        if self.after.is_some_and(|after| position <= after) {
             return true;
         }
         if self.first.len() == self.limit {
             self.has_more = true;
-            if self.first.last().is_none_or(|&last| last < place) {
+            if self.first.last().is_none_or(|&last| last < position) {
                 return self.order != PageOrder::Deadline;
             }
             self.first.pop_last();
         }
-        self.first.insert(place);
+        self.first.insert(position);
         true
     }
 
@@ -109,7 +111,7 @@ impl Search {
 }
 
 impl Queue {
-    /// The tube's jobs in this state, which is not reserved, after the place `after`; `None` if there is no such tube.
+    /// The tube's jobs in this state, which is not reserved, after the position `after`; `None` if there is no such tube.
     #[must_use]
     pub fn page(&self, tube: &str, state: JobState, after: Option<Position>, limit: usize) -> Option<Page> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
@@ -119,10 +121,10 @@ impl Queue {
                     ReadyKey::new(Priority(u32::try_from(priority).unwrap_or(u32::MAX)), id)
                 });
                 let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
-                let place = |key: ReadyKey| (false, u64::from(key.priority().0), key.job());
+                let position = |key: ReadyKey| (false, u64::from(key.priority().0), key.job());
                 let parked = tube.rules().map(|tagged| tagged.parked.iter_after(after));
-                let ready = merged(tube.ready.iter_after(after), parked.into_iter().flatten());
-                collect(ready.map(place), limit)
+                let ready = merged(tube.ready.iter_after(after), parked.into_iter().flatten(), |&key| key);
+                collect(ready.map(position), limit)
             }
             JobState::Delayed => {
                 let (is_held, until, id) = after.unwrap_or((false, 0, JobId(0)));
@@ -136,37 +138,37 @@ impl Queue {
             }
             JobState::Buried => {
                 let (_, number, id) = after.unwrap_or((false, 0, JobId(0)));
-                let place = |(number, id)| (false, number, id);
-                collect(tube.buried.iter_after((number, id)).map(place), limit)
+                let position = |(number, id)| (false, number, id);
+                collect(tube.buried.iter_after((number, id)).map(position), limit)
             }
             JobState::Reserved => Page::default(),
         })
     }
 
-    /// Goes on with a search for at most `looks` looks at clients and reservations; returns whether it is over.
-    pub fn search_reserved(&self, search: &mut Search, mut looks: usize) -> bool {
+    /// Goes on with a search for at most `left` probes of clients and reservations; returns whether it is over.
+    pub fn search_reserved(&self, search: &mut Search, mut left: usize) -> bool {
         let Some(tube) = self.tubes.find(search.tube.as_str()) else { return true };
         if self.tubes.get(tube).reserved == 0 {
             return true;
         }
         while search.client < self.clients.records.capacity() {
-            if looks == 0 {
+            if left == 0 {
                 return false;
             }
-            looks -= 1;
-            search.looks += 1;
-            if self.search_client(search, tube, &mut looks) {
+            left -= 1;
+            search.probes += 1;
+            if self.search_client(search, tube, &mut left) {
                 search.client += 1;
-                search.looked_at = None;
+                search.last = None;
             }
         }
         true
     }
 
-    /// Looks at reservations of one client; returns whether it has seen all that matter.
-    fn search_client(&self, search: &mut Search, tube: TubeKey, looks: &mut usize) -> bool {
+    /// Probes reservations of one client; returns whether no other can be on the page.
+    fn search_client(&self, search: &mut Search, tube: TubeKey, left: &mut usize) -> bool {
         let Some(client) = self.clients.records.get(search.client) else { return true };
-        let start = search.looked_at.or(match (search.order, search.after) {
+        let start = search.last.or(match (search.order, search.after) {
             (PageOrder::Deadline, Some((_, until, id))) => Some(Reservation::key(Timestamp(until), id)),
             _ => None,
         });
@@ -175,12 +177,12 @@ impl Queue {
             if search.is_beyond(reservation.until, reservation.id) {
                 return true;
             }
-            if *looks == 0 {
+            if *left == 0 {
                 return false;
             }
-            *looks -= 1;
-            search.looks += 1;
-            search.looked_at = Some(reservation);
+            *left -= 1;
+            search.probes += 1;
+            search.last = Some(reservation);
             let Reservation { until, id, since } = reservation;
             let is_here = self.jobs.get(id).is_some_and(|job| job.tube == tube);
             let at = if search.order == PageOrder::Deadline { until } else { since };
@@ -203,42 +205,21 @@ impl Queue {
     }
 }
 
-/// The keys of both, each in order, in order.
-fn merged<K: Ord + Copy>(a: impl Iterator<Item = K>, b: impl Iterator<Item = K>) -> impl Iterator<Item = K> {
-    let (mut a, mut b) = (a.peekable(), b.peekable());
-    std::iter::from_fn(move || match (a.peek(), b.peek()) {
-        (Some(first), Some(second)) if second < first => b.next(),
-        (Some(_), _) => a.next(),
-        (None, _) => b.next(),
-    })
-}
-
-/// The first places, and whether there are more.
-fn collect(mut places: impl Iterator<Item = Position>, limit: usize) -> Page {
+/// The jobs at the first positions, and whether there are more.
+fn collect(mut positions: impl Iterator<Item = Position>, limit: usize) -> Page {
     let mut page = Page { jobs: Vec::with_capacity(limit), next: None };
     let mut last = None;
-    for place in places.by_ref().take(limit) {
-        page.jobs.push(place.2);
-        last = Some(place);
+    for position in positions.by_ref().take(limit) {
+        page.jobs.push(position.2);
+        last = Some(position);
     }
-    page.next = last.filter(|_| places.next().is_some());
+    page.next = last.filter(|_| positions.next().is_some());
     page
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_of_two_orders_are_merged_into_one() {
-        let lists: [&[u32]; 5] = [&[], &[3], &[1, 4, 6], &[2, 3, 7, 8], &[9]];
-        for (a, b) in lists.iter().flat_map(|a| lists.iter().map(move |b| (a, b))) {
-            let found: Vec<u32> = merged(a.iter().copied(), b.iter().copied()).collect();
-            let mut all = [*a, *b].concat();
-            all.sort_unstable();
-            assert_eq!(found, all);
-        }
-    }
     use crate::clock::NS_PER_S;
     use crate::job::Body;
     use crate::{ClientId, NewJob, Reserve};
@@ -366,7 +347,7 @@ mod tests {
         for page in 0..200 {
             let mut search = Search::new(tube.clone(), PageOrder::Deadline, after, 100);
             assert!(queue.search_reserved(&mut search, 1_000_000));
-            assert!(search.looks() < 120, "{} looks", search.looks());
+            assert!(search.probes() < 120, "{} probes", search.probes());
             let found = search.into_page();
             assert_eq!((found.jobs[0], found.jobs.len()), (JobId(page * 100 + 1), 100));
             after = found.next;

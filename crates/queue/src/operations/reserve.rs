@@ -18,9 +18,9 @@ pub enum Reserve {
     DeadlineSoon,
     /// There is no job, and the client asked not to wait.
     TimedOut,
-    /// The client waits; a [`Delivery`] will tell.
+    /// The client waits; a [`Delivery`](crate::Delivery) answers it.
     Waiting,
-    /// There are more tubes than one call looks at: the caller must call again.
+    /// There are more tubes than one call probes: the caller must call again.
     Unfinished,
 }
 

@@ -4,6 +4,8 @@
 //! reserved from now on goes directly to the first waiting client, and a client waits only if there is no such job. A
 //! tube's ready queue has these jobs alone; the others are parked ([`crate::rules`]).
 
+use std::num::NonZeroU64;
+
 use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
@@ -31,11 +33,11 @@ impl Queue {
 
     /// The client that has waited longest for a job of this tube.
     pub(crate) fn first_waiting(&mut self, tube: TubeKey) -> Option<WaitKey> {
-        let narrow = self.tubes.get(tube).waiting.first();
+        let few = self.tubes.get(tube).waiting.first();
         if self.clients.many_waiting.is_empty() {
-            return narrow;
+            return few;
         }
-        [narrow, self.first_wide_waiting(tube)].into_iter().flatten().min()
+        [few, self.first_many_waiting(tube)].into_iter().flatten().min()
     }
 
     pub(crate) fn deliver_job(&mut self, id: JobId, client: u32, now: Timestamp) {
@@ -53,12 +55,12 @@ impl Queue {
     }
 
     pub(crate) fn begin_wait(&mut self, index: u32, until: Timestamp) {
-        let number = self.clients.next_wait;
-        self.clients.next_wait = number.saturating_add(1);
+        let number = NonZeroU64::MIN.saturating_add(self.clients.waits);
+        self.clients.waits += 1;
         let client = &mut self.clients[index];
         client.wait = Some(Wait { number, until });
         let number = number.get();
-        if client.wide.is_some() {
+        if client.many.is_some() {
             self.clients.many_waiting.insert((number, index));
         } else {
             for &tube in &client.watching {
@@ -74,13 +76,13 @@ impl Queue {
         let client = &mut self.clients[index];
         let Some(wait) = client.wait.take() else { return };
         let number = wait.number.get();
-        if client.wide.is_some() {
+        if client.many.is_some() {
             let found = self.clients.many_waiting.remove((number, index));
-            assert!(found.is_some(), "who waits stands among those who wait");
+            assert!(found.is_some(), "a client that waits is among the waiting ones");
         } else {
             for &tube in &client.watching {
                 let found = self.tubes.get_mut(tube).waiting.remove((number, index));
-                assert!(found.is_some(), "who waits stands in every watched tube");
+                assert!(found.is_some(), "a client that waits is among those of every watched tube");
             }
         }
         self.clients.counts.waiting -= 1;

@@ -48,7 +48,7 @@ use crate::state::keys::{DueKey, ReadyKey, TubeKey};
 use crate::tags::TagSet;
 use crate::{Change, ClientId, Queue};
 
-/// What happens to jobs with tags, as a rule hears of it. The job is in no collection while a hook runs, but for `reserved`,
+/// What happens to jobs with tags, as a rule sees it. The job is in no collection while a hook runs, but for `reserved`,
 /// `buried` and a `moved` reservation.
 pub(crate) trait Rule {
     /// The job has come: it was put, or comes back from a log.

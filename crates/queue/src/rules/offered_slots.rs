@@ -1,9 +1,9 @@
-//! Places of concurrency keys that have become free, and to whom they go.
+//! Slots of concurrency keys that have become free, and to whom they go.
 //!
 //! Owns: the walks through the parked jobs of these keys. A key may be used in a hundred thousand tubes, each with a parked
-//! job and perhaps with clients that wait, so a walk takes one share with the command that has made the place free, and
-//! one in each `advance`. First it looks for clients that wait, the most urgent job first; meanwhile the place is free for
-//! nobody else, so that a client that comes later is not served before one that waits. If a place is left then, it
+//! job and perhaps with clients that wait, so a walk takes one share with the command that has made the slot free, and
+//! one in each `advance`. First it looks for clients that wait, the most urgent job first; meanwhile the slot is free for
+//! nobody else, so that a client that comes later is not served before one that waits. If a slot is left then, it
 //! moves the jobs to the ready queues of their tubes. The client whose command has begun the walk reserves nothing
 //! before its end, so it finds what it has made free. For other clients a job is free when the walk has come to it.
 
@@ -15,8 +15,8 @@ use crate::state::keys::ReadyKey;
 use crate::tags::Concurrency;
 use crate::{ClientId, Queue};
 
-/// Jobs that are looked at before a job that is given back becomes ready: some 100 microseconds.
-const LOOKS_BEFORE: usize = 256;
+/// Jobs that are probed before a job that is given back becomes ready: some 100 microseconds.
+const PROBES_BEFORE: usize = 256;
 
 /// The walks that are under way.
 #[derive(Debug, Default)]
@@ -28,14 +28,14 @@ pub(super) struct OfferedSlots {
     causes: BTreeMap<u32, usize>,
 }
 
-/// The way through the parked jobs of the keys whose places one command has made free.
+/// The way through the parked jobs of the keys whose slots one command has made free.
 #[derive(Debug)]
 struct Walk {
     steps: Vec<Step>,
     /// Whether it still looks for clients that wait.
     is_searching: bool,
-    /// The waits with lower numbers had begun when it began.
-    next_wait: u64,
+    /// The number of the last wait that had begun when it began.
+    last_wait: u64,
     /// The index of the client whose command it was.
     cause: Option<u32>,
 }
@@ -125,7 +125,7 @@ impl OfferedSlots {
 }
 
 impl Queue {
-    /// OfferedSlots the places that have become free to the parked jobs of their keys, the most urgent first. `cause` is the
+    /// Offers the slots that have become free to the parked jobs of their keys, the most urgent first. `cause` is the
     /// client whose command it was.
     pub(crate) fn offer_free_slots(&mut self, cause: Option<ClientId>, now: Timestamp) {
         if self.rules.slots.freed.is_empty() {
@@ -133,21 +133,20 @@ impl Queue {
         }
         let steps = self.take_freed();
         let cause = cause.map(|client| client.index);
-        let walk = Walk { steps, is_searching: true, next_wait: self.clients.next_wait.get(), cause };
+        let walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause };
         self.go_on_with(walk, false, now);
     }
 
     /// A job with this key is about to be ready: clients that wait get the more urgent ones first for which this command has
-    /// made places free.
+    /// made slots free.
     pub(crate) fn offer_before(&mut self, next: ReadyKey, now: Timestamp) {
         if self.rules.slots.freed.is_empty() || self.clients.counts.waiting == 0 {
             return;
         }
         let steps = self.take_freed();
         let groups: Vec<SlotKey> = steps.iter().map(|step| step.group.clone()).collect();
-        let mut walk =
-            Walk { steps, is_searching: true, next_wait: self.clients.next_wait.get(), cause: None };
-        self.search_waiting(&mut walk, Some(next), &mut { LOOKS_BEFORE }, now);
+        let mut walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause: None };
+        self.search_waiting(&mut walk, Some(next), &mut { PROBES_BEFORE }, now);
         // The rest is offered when the command is done.
         self.rules.slots.freed.extend(groups);
     }
@@ -180,7 +179,7 @@ impl Queue {
         self.note_unsettled();
     }
 
-    /// Gives free places to clients that wait, the most urgent job first, up to the job with the key `end`, if that is not
+    /// Gives free slots to clients that wait, the most urgent job first, up to the job with the key `end`, if that is not
     /// `None`; returns whether it has come to the end.
     fn search_waiting(
         &mut self,
@@ -211,7 +210,7 @@ impl Queue {
             self.work += 1;
             step.after = Some(first);
             let tube = self.jobs.expect_mut(first.job()).tube;
-            let has_waited = |(number, _)| number < walk.next_wait;
+            let has_waited = |(number, _)| number <= walk.last_wait;
             if self.tubes.get(tube).pause.is_none() && self.first_waiting(tube).is_some_and(has_waited) {
                 self.bring_forward(first, tube, now);
             }
@@ -220,7 +219,7 @@ impl Queue {
         true
     }
 
-    /// Moves the parked jobs to the ready queues of their tubes for as long as places are free; returns whether it has come
+    /// Moves the parked jobs to the ready queues of their tubes for as long as slots are free; returns whether it has come
     /// to the end.
     fn show(&mut self, walk: &Walk, left: &mut usize, now: Timestamp) -> bool {
         for Step { group, .. } in &walk.steps {

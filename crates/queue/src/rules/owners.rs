@@ -67,7 +67,7 @@ impl Owners {
     }
 
     pub(crate) fn subtract(&mut self, owner: &str, gone: u64) {
-        let bytes = self.bytes_by_name.get_mut(owner).expect("who has something has a sum");
+        let bytes = self.bytes_by_name.get_mut(owner).expect("an owner of something has a sum");
         *bytes -= gone;
         if *bytes == 0 {
             self.bytes_by_name.remove(owner);

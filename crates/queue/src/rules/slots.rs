@@ -2,15 +2,15 @@
 //!
 //! Owns: how many jobs of each key are reserved, and which ready jobs may be reserved now. Jobs of one tube with the same
 //! key and the same limit are alike: if any of them may be reserved, the most urgent may. So only this one, the first,
-//! stands in the tube's ready queue, and only while a place is free. The others, and the first while none is free, are
-//! parked: they are ready for everybody who looks, and no reserve sees them.
+//! stands in the tube's ready queue, and only while a slot is free. The others, and the first while none is free, are
+//! parked: a peek shows them as ready, and no reserve sees them.
 //!
-//! A key may be used in very many tubes. When its last place is taken, the firsts of other tubes stay in their ready
-//! queues until a reserve is about to choose from these: it parks them (`park_kept_back`). `Queue::is_unsettled` says that
-//! there may be such jobs, so that reserves look at nothing else while there are none.
+//! A key may be used in very many tubes. When its last slot is taken, the firsts of other tubes stay in their ready
+//! queues until a reserve is about to choose from these: it parks them (`park_kept_back`). `is_unsettled` says that
+//! there may be such jobs; while there are none, reserves probe nothing.
 //!
-//! A place that is given back is first kept for the job that gives it back: this one is put where it belongs, and only
-//! then the free places are offered to others (`offers`).
+//! A slot that is given back is first kept for the job that gives it back: this one is put where it belongs, and only
+//! then the free slots are offered to others (`offered_slots`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -32,11 +32,11 @@ const KEY_BYTES: usize = 40;
 
 #[cfg(test)]
 thread_local! {
-    /// Jobs of which was asked whether they are of a line.
-    pub static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    /// Jobs of which a line was probed.
+    pub static PROBES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// The places of all keys.
+/// The slots of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     /// The first of those jobs that are alike, by the hash of key and limit, and then by the tube.
@@ -46,7 +46,7 @@ pub(crate) struct Slots {
     /// The first ones that are parked, by the hash of key and limit, and then by the priority.
     parked: OrderedQueue<Ranked>,
     /// By the hash of a key: how many of its jobs are reserved; not 0. Two keys with the same 64 bits would share their
-    /// places, and no job is reserved that may not be. If a million keys are in use, the chance of that is one in 30 million.
+    /// slots, and no job is reserved that may not be. If a million keys are in use, the chance of that is one in 30 million.
     taken: BTreeMap<u64, u32>,
     /// Those of whose jobs one may be reserved that could not before; empty between commands.
     pub(crate) freed: Vec<SlotKey>,
@@ -200,11 +200,11 @@ impl Rule for Slots {
                         parked += 1;
                         let start = Ranked::new(line.hash(), job.priority.0, JobId(id.0 - 1));
                         assert_eq!(slots.parked.iter_after(start).next(), Some(queue.parked_key(id)));
-                        assert!(!queue.has_free_slot(tag) || is_offered(tag), "free places are offered");
+                        assert!(!queue.has_free_slot(tag) || is_offered(tag), "free slots are offered");
                     } else {
                         assert!(
                             queue.has_free_slot(tag) || queue.rules.slots.is_unsettled,
-                            "reserves know what to look at"
+                            "reserves know that they have to probe"
                         );
                     }
                 }
@@ -213,8 +213,8 @@ impl Rule for Slots {
         }
         assert_eq!((slots.first.len(), slots.behind.len()), (firsts, ready - firsts));
         assert_eq!(slots.parked.len(), parked);
-        assert_eq!(slots.taken, taken, "each reserved job has a place");
-        assert!(slots.freed.is_empty(), "free places are offered before a command ends");
+        assert_eq!(slots.taken, taken, "each reserved job has a slot");
+        assert!(slots.freed.is_empty(), "free slots are offered before a command ends");
         queue.rules.offered.check();
         assert!(queue.rules.offered.is_empty() || queue.rules.slots.is_unsettled);
     }
@@ -231,7 +231,7 @@ impl Queue {
         self.has_slot(line) && !self.rules.offered.searches(line.tag)
     }
 
-    /// The same, though a free place may be about to be given to a client that waits.
+    /// The same, though a free slot may be about to be given to a client that waits.
     fn has_slot(&self, line: Line<'_>) -> bool {
         self.rules.slots.taken.get(&line.key).is_none_or(|&taken| taken < line.tag.limit)
     }
@@ -248,7 +248,7 @@ impl Queue {
 
     fn is_of_line(&self, id: JobId, line: Line<'_>) -> bool {
         #[cfg(test)]
-        LOOKS.set(LOOKS.get() + 1);
+        PROBES.set(PROBES.get() + 1);
         let job = self.jobs.get(id).expect("what an index has is there");
         job.tube == line.tube && self.expect_tags(id).concurrency == Some(line.tag)
     }
@@ -277,7 +277,7 @@ impl Queue {
     }
 
     /// The next job of the line becomes the first. Where somebody waits for it, it is offered when the command is done. If
-    /// the one before it was parked while a place is free, a walk is to come to it.
+    /// the one before it was parked while a slot is free, a walk is to come to it.
     fn advance_line(&mut self, line: Line<'_>, was_parked: bool) {
         let Some(next) = self.second_of(line) else { return };
         let key = self.ready_key(next);
@@ -311,7 +311,7 @@ impl Queue {
     pub(crate) fn free_slot(&mut self, tag: Concurrency<'_>) {
         let slots = &mut self.rules.slots;
         let Entry::Occupied(mut taken) = slots.taken.entry(hash_of(&self.rules.hasher, tag.key)) else {
-            unreachable!("a reserved job has a place")
+            unreachable!("a reserved job has a slot")
         };
         let before = *taken.get();
         if before == 1 {
@@ -367,14 +367,14 @@ impl Queue {
         true
     }
 
-    /// While places are unsettled, before a client chooses among its tubes: returns whether it may choose now. The tubes of
-    /// a client that watches many are looked at when they come first.
+    /// While slots are unsettled, before a client chooses among its tubes: returns whether it may choose now. The tubes of
+    /// a client that watches many are probed when they come first.
     #[cold]
     pub(crate) fn settle_heads(&mut self, client: u32) -> bool {
         if self.rules.offered.are_awaited_by(client) {
             return false;
         }
-        if self.clients[client].wide.is_some() {
+        if self.clients[client].many.is_some() {
             return true;
         }
         let mut left = self.slices.probed_tubes;

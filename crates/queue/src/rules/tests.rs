@@ -52,14 +52,14 @@ fn the_jobs_of_a_key_in_one_tube_cost_nothing_in_another_one() {
     (0..JOBS).for_each(|_| _ = put(&mut queue, producer, 5, con("k", 100_000)));
     queue.use_tube(producer, &names[1]);
     queue.watch(worker, &names[1]);
-    let before = slots::LOOKS.get();
+    let before = slots::PROBES.get();
     let ids: Vec<JobId> = (0..200).map(|_| put(&mut queue, producer, 9, con("k", 100_000))).collect();
     for &id in &ids[..100] {
         assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(id));
         assert!(queue.delete(worker, id, NOW).is_some());
     }
-    let looks = slots::LOOKS.get() - before;
-    assert!(looks < 3 * 200, "{looks} looks at jobs for 400 commands");
+    let probes = slots::PROBES.get() - before;
+    assert!(probes < 3 * 200, "{probes} probes at jobs for 400 commands");
     queue.check_invariants();
 }
 
@@ -84,9 +84,9 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     assert!(!queue.reserve_job(other, ids[1], NOW), "nor by its id");
     assert_eq!(queue.work(), work, "nothing is passed over");
     assert!(queue.delete(worker, ids[0], NOW).is_some());
-    assert!(queue.work() <= work + 2, "one job takes the place");
+    assert!(queue.work() <= work + 2, "one job takes the slot");
     assert_eq!(queue.reserve(other, Some(0), NOW), Reserve::Job(ids[1]));
-    assert_eq!(queue.peek(producer, JobState::Ready), Some(ids[2]), "whoever looks sees the parked ones");
+    assert_eq!(queue.peek(producer, JobState::Ready), Some(ids[2]), "whoever probes sees the parked ones");
     queue.check_invariants();
 }
 
@@ -214,7 +214,7 @@ fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered
     assert_eq!(many.delivered(), None, "that takes some slices");
     let rivals = [many.client([19_000]), many.client([1]), many.client([2])];
     assert_eq!(many.reserve(rivals[0], None).0, Reserve::Waiting);
-    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut, "the place is kept");
+    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut, "the slot is kept");
     many.queue.use_tube(many.producer, "t1");
     let urgent = put(&mut many.queue, many.producer, 0, con("k", 1));
     let free = put(&mut many.queue, many.producer, 9, TagSet::default());
@@ -232,7 +232,7 @@ fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered
     assert!(many.queue.delete(waiting[0], ManyTubes::job_in(3), NOW).is_some());
     assert!(
         many.queue.reserve_job(rivals[2], urgent, NOW),
-        "by its id a job may have a place that is offered"
+        "by its id a job may have a slot that is offered"
     );
     many.finish();
     assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut);

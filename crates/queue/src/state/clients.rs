@@ -8,7 +8,7 @@ use slab::Slab;
 use smallvec::{SmallVec, smallvec};
 
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::operations::many_tubes::Wide;
+use crate::operations::many_tubes::ManyTubes;
 use crate::operations::modes::{Choice, Generator};
 use crate::state::keys::{Reservation, TubeKey, WaitKey};
 use crate::state::tubes::DEFAULT;
@@ -39,12 +39,12 @@ pub(crate) struct Wait {
 }
 
 /// The clients, and what is counted over all of them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Clients {
     pub records: Slab<Box<Client>>,
     pub next_generation: u32,
-    /// The number of the next wait.
-    pub next_wait: NonZeroU64,
+    /// How many waits have begun: the number of the last.
+    pub waits: u64,
     pub counts: ClientCounts,
     /// Clients that are gone and still have jobs or tubes, because they had more than is given back at once.
     pub leaving: VecDeque<u32>,
@@ -68,21 +68,6 @@ pub(crate) struct ClientCounts {
     pub watched: usize,
     /// Those of clients that have a reserve mode or weights.
     pub weighed: usize,
-}
-
-impl Default for Clients {
-    fn default() -> Self {
-        Self {
-            records: Slab::new(),
-            next_generation: 0,
-            next_wait: NonZeroU64::MIN,
-            counts: ClientCounts::default(),
-            leaving: VecDeque::new(),
-            subscribers: Vec::new(),
-            many_waiting: OrderedQueue::default(),
-            random: Generator::default(),
-        }
-    }
 }
 
 impl Index<u32> for Clients {
@@ -110,10 +95,10 @@ pub(crate) struct Client {
     pub reserved: OrderedQueue<Reservation>,
     pub wait: Option<Wait>,
     /// If the client watches many tubes: what it knows of them.
-    pub wide: Option<Box<Wide>>,
+    pub many: Option<Box<ManyTubes>>,
     /// Its reserve mode and the weights of its tubes, if any of them is not the usual.
     pub choice: Option<Box<Choice>>,
-    /// Whether it is not wide, and in the usual mode: its reserves look at each of its tubes.
+    /// Whether it watches few tubes, and is in the usual mode: its reserves probe each of its tubes.
     pub is_plain: bool,
     /// Whether the client is gone but has not given back everything. Such a client has no deadline.
     pub leaving: bool,
@@ -136,7 +121,7 @@ impl Client {
             watching: smallvec![DEFAULT],
             reserved: OrderedQueue::default(),
             wait: None,
-            wide: None,
+            many: None,
             choice: None,
             is_plain: true,
             leaving: false,
@@ -154,8 +139,8 @@ impl Client {
 
     /// The index of this tube in the client's list of watched tubes.
     pub(crate) fn place_of(&self, tube: TubeKey) -> Option<usize> {
-        match &self.wide {
-            Some(wide) => wide.place_of(tube),
+        match &self.many {
+            Some(many) => many.place_of(tube),
             None => self.watching.iter().position(|&watched| watched == tube),
         }
     }

@@ -29,7 +29,7 @@ impl Queue {
         assert_eq!(total, self.jobs.len() as u64, "each job is in exactly one state");
         self.check_jobs();
         self.check_clients();
-        self.check_wide();
+        self.check_many_tubes();
         self.check_choices();
         self.check_flushes();
         self.check_rules();
@@ -85,7 +85,7 @@ impl Queue {
         counts
     }
 
-    /// Looks at the jobs of the tube that may not be reserved; returns the counts of the parked ones, and how many are
+    /// Checks the jobs of the tube that may not be reserved; returns the counts of the parked ones, and how many are
     /// held.
     #[inline]
     fn check_tagged_in(&self, tube: &Tube) -> (JobCounts, u64) {
@@ -125,7 +125,7 @@ impl Queue {
         let mut internal = 0;
         for (index, client) in &self.clients.records {
             let is_leaving = self.clients.leaving.contains(&(index as u32));
-            assert_eq!(client.leaving, is_leaving, "who leaves stands in line for it");
+            assert_eq!(client.leaving, is_leaving, "a client that leaves is among the leaving ones");
             if client.is_internal {
                 assert!(client.watching.is_empty() && client.reserved.is_empty());
                 assert_eq!(client.using, DEFAULT, "nothing keeps another tube for an internal client");
@@ -133,7 +133,7 @@ impl Queue {
                 continue;
             }
             assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
-            assert!(!is_leaving || client.wait.is_none(), "who leaves does not wait");
+            assert!(!is_leaving || client.wait.is_none(), "a client that leaves does not wait");
             *using.entry(client.using).or_insert(0) += 1;
             for &tube in &client.watching {
                 *watching.entry(tube).or_insert(0) += 1;
@@ -150,7 +150,7 @@ impl Queue {
             }
             let owner = Timer::Client(index as u32);
             if is_leaving {
-                assert_eq!(self.deadlines.of(owner), None, "who leaves has no deadline");
+                assert_eq!(self.deadlines.of(owner), None, "a client that leaves has no deadline");
             } else {
                 self.check_deadline(owner);
             }

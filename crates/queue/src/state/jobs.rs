@@ -5,8 +5,7 @@
 
 use std::collections::TryReserveError;
 
-use beanstalkd_structures::IdMap;
-use beanstalkd_structures::{Arena, Slot};
+use beanstalkd_structures::{Address, Arena, IdMap};
 
 use crate::clock::Timestamp;
 use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
@@ -18,12 +17,12 @@ use crate::state::keys::{Packed, TubeKey};
 pub(crate) enum Place {
     /// In its tube's ready queue since this instant.
     Ready(Packed),
-    /// Among its tube's delayed jobs until this instant.
-    Delayed(Packed),
     /// With the client that its history names, until this instant.
     Reserved(Packed),
     /// Among its tube's buried jobs, with this number in the order of burial.
     Buried(Packed),
+    /// Among its tube's delayed jobs until this instant.
+    Delayed(Packed),
 }
 
 impl Place {
@@ -43,15 +42,6 @@ impl Place {
             Self::Ready(_) | Self::Buried(_) => None,
         }
     }
-}
-
-/// What a [`Place`] is, apart from its number. Job has room for its marks beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Ready,
-    Delayed,
-    Reserved,
-    Buried,
 }
 
 /// What is special about a job with tags. A job without tags has none of these.
@@ -81,7 +71,7 @@ pub(crate) struct Job {
     pub body: Body,
     /// The number of its place.
     number: Packed,
-    kind: Kind,
+    state: JobState,
     /// Bits of [`marks`].
     pub marks: u8,
     pub priority: Priority,
@@ -89,7 +79,7 @@ pub(crate) struct Job {
     pub ttr_s: u32,
     pub tube: TubeKey,
     /// Made at the first event that it must count.
-    history: Option<Slot>,
+    history: Option<Address>,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -109,7 +99,7 @@ impl Job {
             created_at,
             body,
             number,
-            kind: Kind::Ready,
+            state: JobState::Ready,
             marks: 0,
             priority,
             delay_s,
@@ -122,23 +112,20 @@ impl Job {
     /// Which collection has it.
     #[inline]
     pub(crate) fn place(&self) -> Place {
-        match self.kind {
-            Kind::Ready => Place::Ready(self.number),
-            Kind::Delayed => Place::Delayed(self.number),
-            Kind::Reserved => Place::Reserved(self.number),
-            Kind::Buried => Place::Buried(self.number),
+        match self.state {
+            JobState::Ready => Place::Ready(self.number),
+            JobState::Reserved => Place::Reserved(self.number),
+            JobState::Buried => Place::Buried(self.number),
+            JobState::Delayed => Place::Delayed(self.number),
         }
     }
 
     /// Another collection has it from now on.
     #[inline]
     pub(crate) fn set_place(&mut self, place: Place) {
-        (self.kind, self.number) = match place {
-            Place::Ready(since) => (Kind::Ready, since),
-            Place::Delayed(until) => (Kind::Delayed, until),
-            Place::Reserved(until) => (Kind::Reserved, until),
-            Place::Buried(number) => (Kind::Buried, number),
-        };
+        let (Place::Ready(number) | Place::Reserved(number) | Place::Buried(number) | Place::Delayed(number)) =
+            place;
+        (self.state, self.number) = (place.state(), number);
     }
 
     /// Whether one of these marks is set.
@@ -176,7 +163,7 @@ pub(crate) struct Link {
     pub marks: u8,
     pub priority: Priority,
     pub tube: TubeKey,
-    pub history: Option<Slot>,
+    pub history: Option<Address>,
 }
 
 /// The second record of a job. A job that was never reserved, buried or kicked has none.
@@ -195,9 +182,9 @@ const KEYS_PER_JOB: usize = 20;
 pub(crate) struct Jobs {
     records: Arena<Job>,
     histories: Arena<History>,
-    index: IdMap<Slot>,
+    index: IdMap<Address>,
     /// The job that was stored or changed last: the next question is often about it.
-    last: Option<(JobId, Slot)>,
+    last: Option<(JobId, Address)>,
     body_bytes: usize,
 }
 
@@ -214,16 +201,15 @@ impl Jobs {
 
     /// The memory of all this, in bytes, with what jobs that are gone have left in the store and in the index.
     pub(crate) fn bytes(&self) -> usize {
-        self.body_bytes + self.len() * KEYS_PER_JOB + self.records.bytes() + self.index.bytes()
+        self.body_bytes
+            + self.len() * KEYS_PER_JOB
+            + self.records.bytes()
+            + self.histories.bytes()
+            + self.index.bytes()
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = JobId> {
         self.index.iter().map(|(id, _)| id)
-    }
-
-    /// The memory of the histories, in bytes.
-    pub(crate) fn history_bytes(&self) -> usize {
-        self.histories.bytes()
     }
 
     /// Makes sure that there is room for the next `insert`, and that a job's history, which is made when
@@ -240,9 +226,9 @@ impl Jobs {
     #[inline]
     pub(crate) fn insert(&mut self, id: JobId, job: Job) {
         self.body_bytes += job.body.len();
-        let slot = self.records.insert(job);
-        let old = self.index.insert(id, slot);
-        self.last = Some((id, slot));
+        let address = self.records.insert(job);
+        let old = self.index.insert(id, address);
+        self.last = Some((id, address));
         assert!(old.is_none(), "an id is given once");
     }
 
@@ -259,21 +245,21 @@ impl Jobs {
 
     #[inline]
     pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
-        self.slot(id).map(|slot| self.records.get(slot))
+        self.address(id).map(|address| self.records.get(address))
     }
 
-    fn slot(&self, id: JobId) -> Option<Slot> {
+    fn address(&self, id: JobId) -> Option<Address> {
         match self.last {
-            Some((last, slot)) if last == id => Some(slot),
+            Some((last, address)) if last == id => Some(address),
             _ => self.index.get(id).copied(),
         }
     }
 
     /// The job with an id that comes from one of the queues, so that the job must exist.
     pub(crate) fn expect_mut(&mut self, id: JobId) -> &mut Job {
-        let slot = self.slot(id).expect("what a queue holds is there");
-        self.last = Some((id, slot));
-        self.records.get_mut(slot)
+        let address = self.address(id).expect("what a queue holds is there");
+        self.last = Some((id, address));
+        self.records.get_mut(address)
     }
 
     /// What has happened to a job that comes back from a log.
@@ -284,20 +270,20 @@ impl Jobs {
     }
 
     /// Ends a reservation in the job's history; returns the index of the client that had it.
-    pub(crate) fn take_holder(&mut self, history: Option<Slot>) -> u32 {
-        let holder = history.and_then(|slot| self.histories.get_mut(slot).holder.take());
+    pub(crate) fn take_holder(&mut self, history: Option<Address>) -> u32 {
+        let holder = history.and_then(|address| self.histories.get_mut(address).holder.take());
         holder.expect("a reserved job has a holder")
     }
 
     pub(crate) fn history(&self, job: &Job) -> History {
-        job.history.map_or_else(History::default, |slot| *self.histories.get(slot))
+        job.history.map_or_else(History::default, |address| *self.histories.get(address))
     }
 
     /// The job with an id that comes from one of the queues, with its history, which is made if there is none yet.
     pub(crate) fn expect_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
-        let slot = self.slot(id).expect("what a queue holds is there");
-        self.last = Some((id, slot));
-        let job = self.records.get_mut(slot);
+        let address = self.address(id).expect("what a queue holds is there");
+        self.last = Some((id, address));
+        let job = self.records.get_mut(address);
         let history = *job.history.get_or_insert_with(|| self.histories.insert(History::default()));
         (job, self.histories.get_mut(history))
     }

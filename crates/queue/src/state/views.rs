@@ -267,7 +267,6 @@ impl Queue {
         const PER_RESERVATION: usize = 36;
         self.jobs.bytes()
             + self.rules.bytes()
-            + self.jobs.history_bytes()
             + self.sums.jobs.reserved as usize * PER_RESERVATION
             + self.tubes.bytes()
             + self.clients.records.len() * PER_CLIENT
@@ -300,7 +299,7 @@ impl Queue {
             jobs: job_counts(tube),
             using: tube.using,
             watching: tube.watching,
-            waiting: tube.waiting.len() + self.wide_waiting_count(key),
+            waiting: tube.waiting.len() + self.many_waiting_count(key),
             pauses: tube.pauses(),
             pause_s: tube.pause.map_or(0, |pause| pause.length_s),
             pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
