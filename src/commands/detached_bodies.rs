@@ -74,7 +74,7 @@ impl Executor {
     /// The jobs of some large bodies may have expired.
     #[inline]
     pub(super) fn detach_expired_bodies(&mut self) {
-        for body in self.queue.take_expired_bodies() {
+        while let Some(body) = self.queue.next_expired_body() {
             if let Some(watch) = body.watch() {
                 self.detach_body(watch, body);
             }

@@ -91,9 +91,9 @@ impl Queue {
         expires_at(&TaggedJob::new(id, job, &self.tags(id)?))
     }
 
-    /// The large bodies of jobs that have expired since the last call: replies may still hold them.
+    /// The large body of a job that has expired: replies may still hold it. Each is returned once.
     #[inline]
-    pub fn take_expired_bodies(&mut self) -> Vec<Body> {
-        std::mem::take(&mut self.rules.expiry.bodies)
+    pub fn next_expired_body(&mut self) -> Option<Body> {
+        self.rules.expiry.bodies.pop()
     }
 }
