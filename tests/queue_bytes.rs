@@ -94,7 +94,7 @@ fn four(name: &str) -> TagSet<'_> {
 }
 
 /// The most that a job with one tag of 16 bytes may take beside its body, in bytes.
-const MOST_WITH_A_TAG: usize = 110;
+const MAX_WITH_A_TAG: usize = 110;
 
 /// Jobs with one tag of 16 bytes each, of every kind, with as many different names as there are jobs, with one for ten
 /// of them, and with the same for all.
@@ -141,7 +141,7 @@ fn tagged_jobs() {
             counted / queue.figures().jobs.total() - BODY.len()
         );
         assert!(allocated <= counted + 64 * 1024, "{kind}: {allocated} bytes allocated, {counted} counted");
-        assert!(each <= MOST_WITH_A_TAG || kind.starts_with("four"), "{kind}: {each} bytes for a job");
+        assert!(each <= MAX_WITH_A_TAG || kind.starts_with("four"), "{kind}: {each} bytes for a job");
         let shown = queue.figures().job_bytes / queue.figures().jobs.total() - BODY.len();
         assert!(
             shown * 10 >= each * 9 && shown <= 2 * each,

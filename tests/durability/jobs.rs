@@ -6,8 +6,8 @@ use std::path::Path;
 
 use beanstalkd::tags::{Name, TagSet};
 
+use beanstalkd_model::words_of;
 use beanstalkd_testkit::client::{Client, Failure};
-use beanstalkd_testkit::model::words_of;
 use beanstalkd_testkit::server::{Server, Transport};
 
 /// Commands that are sent before their replies are read.

@@ -12,7 +12,7 @@ use beanstalkd::queue::{NewJob, PoisonLimits, Reserve};
 use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
-use beanstalkd_testkit::model::{DEFAULT, Double, Job, Model, State};
+use beanstalkd_model::{DEFAULT, Double, Job, Model, State};
 use beanstalkd_testkit::random::Random;
 
 /// Longer than any test, in seconds, so that no deadline of a job passes.

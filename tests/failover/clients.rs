@@ -19,7 +19,7 @@ use crate::world::{meet, open};
 /// How many clients work at once.
 const CLIENTS: usize = 4;
 /// The most jobs that a client holds at once.
-const MOST_HELD: usize = 8;
+const MAX_HELD: usize = 8;
 /// The most puts in a pipeline.
 const DEPTH: u64 = 12;
 /// The pause before another try to connect.
@@ -205,7 +205,7 @@ impl Worker {
         }
         let choice = self.random.below(10);
         match self.held.pop() {
-            Some(id) if choice < 4 || self.held.len() + 1 >= MOST_HELD => self.delete(open, id),
+            Some(id) if choice < 4 || self.held.len() + 1 >= MAX_HELD => self.delete(open, id),
             Some(id) if choice == 4 => self.give_back(open, id),
             held => {
                 self.held.extend(held);

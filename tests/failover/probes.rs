@@ -24,7 +24,7 @@ use crate::world::{CLIENT_PATIENCE, World};
 /// The pause between two commands of a probe, and before another try to connect.
 const PACE: Duration = Duration::from_millis(10);
 /// The most commands that wait for their reply.
-const MOST_PENDING: usize = 50;
+const MAX_PENDING: usize = 50;
 /// The time-out of the probe that waits in a reserve.
 const WAIT: Duration = Duration::from_secs(1);
 /// The put that makes the job of the probes, and later changes nothing.
@@ -107,7 +107,7 @@ impl Probe {
         let Some(id) = self.prepare(client, process)? else { return Ok(()) };
         let mut pending: VecDeque<(Tick, String, &str)> = VecDeque::new();
         while !self.is_over() {
-            if pending.len() < MOST_PENDING {
+            if pending.len() < MAX_PENDING {
                 let (command, expected) = self.command(id);
                 let asked_at = self.shared.tick().1;
                 client.send(command.as_bytes()).map_err(|_| Lost)?;

@@ -18,9 +18,9 @@ use crate::world::{TAKEOVER_AFTER, World};
 /// Rounds of a short run.
 const ROUNDS: u64 = 8;
 /// How long a server stands still at most, in a short run and in a long one.
-const LONGEST_PAUSES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(60)];
+const MAX_PAUSES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(60)];
 /// The most replies that clients read before a fault.
-const MOST_REPLIES: u64 = 800;
+const MAX_REPLIES: u64 = 800;
 
 #[test]
 fn nothing_that_was_acknowledged_is_lost_on_a_shared_directory() {
@@ -37,7 +37,7 @@ fn nothing_that_was_acknowledged_is_lost_on_a_database() {
 
 fn run_rounds(mut world: World, rounds: u64, faults: &[Fault]) {
     let first = number_from_environment("SEED").unwrap_or(0);
-    let longest = LONGEST_PAUSES[usize::from(rounds > ROUNDS)];
+    let longest = MAX_PAUSES[usize::from(rounds > ROUNDS)];
     let shared = Arc::<Shared>::default();
     let probes = Probes::start(&shared, &world, &mut Random::new(first));
     let mut silences_ms = Vec::new();
@@ -52,7 +52,7 @@ fn run_rounds(mut world: World, rounds: u64, faults: &[Fault]) {
         println!("seed {seed}: {chosen:?}");
         let load = Load::start(&shared, &world.addresses(), &seed.to_string(), &mut random);
         for &fault in &chosen {
-            load.wait_for_replies(1 + random.below(MOST_REPLIES), Duration::from_secs(5));
+            load.wait_for_replies(1 + random.below(MAX_REPLIES), Duration::from_secs(5));
             // Without a load, no record stands between a probe and its reply.
             load.rest(random.once_in(2));
             let result = fault.strike(&mut world, &load, &mut random, longest);

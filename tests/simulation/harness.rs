@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use beanstalkd::access::{Peer, Rules};
 use beanstalkd::clock::Timestamp;
+use beanstalkd::protocol::Command;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
 use beanstalkd::tags::TagSet;
 
-use crate::replies::{ANY_NUMBER, Accepted, Answer, Oracle};
 use crate::script::{Knowledge, Request, Tags, request};
-use beanstalkd_testkit::model::NO_JUMPS_FROM;
+use beanstalkd_model::{ANY_NUMBER, Accepted, Answer, NO_JUMPS_FROM, Server as Oracle};
 use beanstalkd_testkit::observer::{self, Seen};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
@@ -385,7 +385,13 @@ impl Harness {
             (Request::Body { bytes, ended_well }, Some(accepted)) => {
                 self.oracle.body(index, accepted, Arc::clone(bytes), *ended_well, now)
             }
-            _ => self.oracle.line(index, &request, number, unread, now),
+            (Request::Put { size, tags, .. }, _) => self.oracle.put(index, *size, tags.kind()),
+            (Request::BadFormat, _) => self.oracle.refuse("BAD_FORMAT"),
+            (Request::UnknownCommand, _) => self.oracle.refuse("UNKNOWN_COMMAND"),
+            (request, _) => {
+                let command = request.command().expect("all others are commands");
+                self.oracle.command_as_seen(index, command, number, unread, now)
+            }
         };
         let client = self.client(index);
         match (answer, request) {
@@ -393,7 +399,9 @@ impl Harness {
                 client.expect(bytes);
                 client.owed -= u32::from(!logged);
             }
-            (Answer::None, Request::ReserveWithAbort { .. }) => client.abortable_from = Some(end as u64),
+            (Answer::None, Request::Command(Command::ReserveWithAbort { .. })) => {
+                client.abortable_from = Some(end as u64)
+            }
             (Answer::None, _) => {}
             (Answer::Close, _) => client.has_quit = true,
             (Answer::Body(id), Request::Put { priority, delay_s, ttr_s, tags, .. }) => {

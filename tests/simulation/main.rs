@@ -12,7 +12,6 @@ mod intruders;
 mod measured;
 mod orders;
 mod ownership;
-mod replies;
 mod rights;
 mod script;
 mod waits;

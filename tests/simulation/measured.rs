@@ -25,8 +25,8 @@ const GREEDY: usize = 8;
 /// Jobs of each greedy client, with a clock and without one: the first turn of counted work takes thousands.
 const SHARES: [u64; 2] = [60, 1_600];
 /// Operations in a turn, with a clock and without one. The first turn does not know yet how long they take.
-const MOST_MEASURED: u64 = 64;
-const LEAST_COUNTED: u64 = 100;
+const MAX_MEASURED: u64 = 64;
+const MIN_COUNTED: u64 = 100;
 
 /// A server and the time.
 struct Timed {
@@ -186,8 +186,8 @@ fn a_turn_ends_when_its_time_is_over_however_little_was_counted() {
     for attack in &ATTACKS {
         let (measured, counted) = (most_in_a_turn(attack, true), most_in_a_turn(attack, false));
         println!("{}: {measured} in a turn, {counted} without a clock", attack.name);
-        assert!(measured <= MOST_MEASURED, "{}: {measured} in a turn", attack.name);
-        assert!(counted >= LEAST_COUNTED, "{}: {counted} in a turn without a clock", attack.name);
+        assert!(measured <= MAX_MEASURED, "{}: {measured} in a turn", attack.name);
+        assert!(counted >= MIN_COUNTED, "{}: {counted} in a turn without a clock", attack.name);
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use beanstalkd::job::JobState;
+use beanstalkd::job::{JobId, JobState, Priority};
+use beanstalkd::protocol::{Command, Cursor, IdList, ModeWord};
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
+use beanstalkd_model::PutTags;
 use beanstalkd_testkit::random::Random;
 
 /// A request. A `put` is two requests, its line and its body.
@@ -11,49 +13,24 @@ use beanstalkd_testkit::random::Random;
 pub enum Request {
     Put { priority: u32, delay_s: u32, ttr_s: u32, size: u32, tags: Tags },
     Body { bytes: Arc<[u8]>, ended_well: bool },
-    Use(&'static str),
-    Watch(&'static str),
-    Ignore(&'static str),
-    Reserve { timeout_s: Option<u32> },
-    ReserveJob(u64),
-    Delete(u64),
-    Release { id: u64, priority: u32, delay_s: u32 },
-    Bury { id: u64, priority: u32 },
-    Touch(u64),
-    Peek(u64),
-    PeekReady,
-    PeekDelayed,
-    PeekBuried,
-    Kick(u64),
-    KickJob(u64),
-    Stats,
-    StatsJob(u64),
-    StatsTube(&'static str),
-    StatsGroup(&'static str),
-    ListTubes,
-    ListTubeUsed,
-    ListTubesWatched,
-    PauseTube { tube: &'static str, delay_s: u32 },
-    FlushTube(&'static str),
-    FlushBuried(&'static str),
-    ListJobs { tube: &'static str, state: JobState, limit: Option<usize>, after: Option<(u64, u64)> },
-    PeekReserved,
-    Move { id: u64, tube: &'static str },
-    Reprioritize { id: u64, priority: u32 },
-    Drain,
-    Undrain,
-    WatchWithWeight { tube: &'static str, weight: u32 },
-    ReserveBatch { most: u32, timeout_s: Option<u32> },
-    ReserveWithAbort { timeout_s: Option<u32> },
-    DeleteBatch(Vec<u64>),
-    TouchAll,
-    ReserveMode(&'static str),
-    Quit,
+    DeleteBatch(Vec<JobId>),
+    Command(Command<'static>),
     BadFormat,
     UnknownCommand,
 }
 
-/// The words after the size of a `put`.
+impl Request {
+    /// The command, if it is one but a `put`.
+    pub fn command(&self) -> Option<Command<'_>> {
+        match self {
+            Self::DeleteBatch(ids) => Some(Command::DeleteBatch(IdList::new(ids).expect("there are ids"))),
+            Self::Command(command) => Some(*command),
+            Self::Put { .. } | Self::Body { .. } | Self::BadFormat | Self::UnknownCommand => None,
+        }
+    }
+}
+
+/// What stands behind the size of a `put`.
 #[derive(Clone, Copy, Debug)]
 pub enum Tags {
     /// Tags, or nothing.
@@ -64,9 +41,19 @@ pub enum Tags {
     Unknown(&'static str),
 }
 
-const LONG_NAME: &str = "\
-    NNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNN\
-    NNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNN";
+impl Tags {
+    /// What they are for the model.
+    pub fn kind(&self) -> PutTags {
+        match self {
+            Self::Good(_) => PutTags::Good,
+            Self::Bad(_) => PutTags::Bad,
+            Self::Unknown(_) => PutTags::Unknown,
+        }
+    }
+}
+
+const LONG_NAME: &str = "NNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNN\
+                         NNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNNN";
 pub const TUBES: [&str; 5] = ["default", "default", "a", "b-+/;.$_()", LONG_NAME];
 
 const PRIORITIES: [u32; 7] = [0, 1, 5, 1023, 1024, 1025, u32::MAX];
@@ -151,7 +138,7 @@ pub fn request(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Ve
         10 => line(bytes, malformed(random)),
         _ => {
             let request = command(random, known);
-            let text = text(random, &request);
+            let text = text(random, request.command().expect("it is one"));
             line(bytes, (request, text))
         }
     }
@@ -291,137 +278,108 @@ fn tags_text(random: &mut Random, tags: Tags) -> String {
 fn command(random: &mut Random, known: Knowledge) -> Request {
     let newest = known.next_id.saturating_sub(random.below(8));
     let any = 1 + random.below(known.next_id);
-    let id = random.pick(&[newest, newest, any, 0, u64::MAX]);
+    let id = JobId(random.pick(&[newest, newest, any, 0, u64::MAX]));
     let tube = random.pick(&TUBES);
-    let priority = random.pick(&PRIORITIES);
+    let priority = Priority(random.pick(&PRIORITIES));
     let delay_s = random.pick(&DELAYS_S);
-    match random.below(66) {
-        52..=54 => Request::WatchWithWeight { tube, weight: random.pick(&[1, 2, 9999]) },
-        55..=58 if known.draws => Request::Reserve { timeout_s: Some(0) },
-        55..=58 => Request::ReserveBatch {
+    let command = match random.below(66) {
+        52..=54 => Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) },
+        55..=58 if known.draws => Command::ReserveWithTimeout { timeout_s: 0 },
+        55..=58 => Command::ReserveBatch {
             most: random.pick(&[1, 2, 3, 100, 1000]),
             timeout_s: random.pick(&[None, None, Some(0), Some(1), Some(20)]),
         },
-        59..=61 => Request::ReserveWithAbort { timeout_s: random.pick(&[None, None, Some(0), Some(2)]) },
+        59..=61 => Command::ReserveWithAbort { timeout_s: random.pick(&[None, None, Some(0), Some(2)]) },
         62 => {
             let count = random.pick(&[1, 2, 10, 60, 300]);
-            Request::DeleteBatch((0..count).map(|_| 1 + random.below(known.next_id)).collect())
+            let ids = (0..count).map(|_| JobId(1 + random.below(known.next_id)));
+            return Request::DeleteBatch(ids.collect());
         }
-        63 => Request::TouchAll,
-        64 | 65 if !known.draws => Request::ReserveMode(random.pick(&["fifo", "default"])),
-        64 | 65 => {
-            Request::ReserveMode(random.pick(&["fifo", "default", "weighted", "weighted", "weighted-fair"]))
+        63 => Command::TouchAll,
+        64 | 65 if !known.draws => Command::ReserveMode(random.pick(&[ModeWord::Fifo, ModeWord::Default])),
+        64 | 65 => Command::ReserveMode(random.pick(&[
+            ModeWord::Fifo,
+            ModeWord::Default,
+            ModeWord::Weighted,
+            ModeWord::Weighted,
+            ModeWord::WeightedFair,
+        ])),
+        40 if random.once_in(2) => Command::FlushTube(tube),
+        40 => Command::FlushBuried(tube),
+        41..=43 => Command::Move { id, tube },
+        44 | 45 => Command::Reprioritize { id, priority },
+        46..=48 => {
+            let state =
+                random.pick(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]);
+            let limit = random.pick(&[100, 1, 2, 1000]);
+            let after = random.once_in(3).then(|| Cursor {
+                state,
+                is_held: false,
+                position: random.pick(&[0, 1, 1024, 4_294_967_295]),
+                id,
+            });
+            Command::ListJobs { tube, state, limit, after }
         }
-        40 if random.once_in(2) => Request::FlushTube(tube),
-        40 => Request::FlushBuried(tube),
-        41..=43 => Request::Move { id, tube },
-        44 | 45 => Request::Reprioritize { id, priority },
-        46..=48 => Request::ListJobs {
-            tube,
-            state: random.pick(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]),
-            limit: random.pick(&[None, Some(1), Some(2), Some(1000)]),
-            after: random.once_in(3).then(|| (random.pick(&[0, 1, 1024, 4_294_967_295]), id)),
-        },
-        49 | 50 => Request::PeekReserved,
-        51 if random.once_in(4) => Request::Drain,
-        51 => Request::Undrain,
-        0 | 1 => Request::Use(tube),
-        2..=4 => Request::Watch(tube),
-        5 => Request::Ignore(tube),
-        6..=9 => Request::Reserve { timeout_s: None },
-        10..=14 => Request::Reserve { timeout_s: Some(random.pick(&[0, 0, 0, 1, 2, 20, 2_147_483_647])) },
-        15 => Request::ReserveJob(id),
-        16..=18 => Request::Delete(id),
-        19 | 20 => Request::Release { id, priority, delay_s },
-        21 | 22 => Request::Bury { id, priority },
-        23 => Request::Touch(id),
-        24 | 25 => Request::Peek(id),
-        26 => Request::PeekReady,
-        27 => Request::PeekDelayed,
-        28 => Request::PeekBuried,
-        29 => Request::Kick(random.pick(&[0, 1, 2, 100, u64::MAX])),
-        30 => Request::KickJob(id),
-        31 => Request::Stats,
-        32 => Request::StatsJob(id),
-        33 => Request::StatsTube(tube),
-        34 => Request::StatsGroup(random.pick(&["g", "h", "i"])),
-        35 => Request::ListTubes,
-        36 if random.once_in(2) => Request::ListTubeUsed,
-        36 => Request::ListTubesWatched,
-        37 | 38 => Request::PauseTube { tube, delay_s: random.pick(&[0, 1, 3, 1000]) },
-        _ if random.once_in(4) => Request::Quit,
-        _ => Request::Stats,
-    }
+        49 | 50 => Command::PeekReserved,
+        51 if random.once_in(4) => Command::Drain,
+        51 => Command::Undrain,
+        0 | 1 => Command::Use(tube),
+        2..=4 => Command::Watch { tube, weight: 1 },
+        5 => Command::Ignore(tube),
+        6..=9 => Command::Reserve,
+        10..=14 => {
+            Command::ReserveWithTimeout { timeout_s: random.pick(&[0, 0, 0, 1, 2, 20, 2_147_483_647]) }
+        }
+        15 => Command::ReserveJob(id),
+        16..=18 => Command::Delete(id),
+        19 | 20 => Command::Release { id, priority, delay_s },
+        21 | 22 => Command::Bury { id, priority },
+        23 => Command::Touch(id),
+        24 | 25 => Command::Peek(id),
+        26 => Command::PeekReady,
+        27 => Command::PeekDelayed,
+        28 => Command::PeekBuried,
+        29 => Command::Kick { bound: random.pick(&[0, 1, 2, 100, u64::MAX]) },
+        30 => Command::KickJob(id),
+        31 => Command::Stats,
+        32 => Command::StatsJob(id),
+        33 => Command::StatsTube(tube),
+        34 => Command::StatsGroup(random.pick(&["g", "h", "i"])),
+        35 => Command::ListTubes,
+        36 if random.once_in(2) => Command::ListTubeUsed,
+        36 => Command::ListTubesWatched,
+        37 | 38 => Command::PauseTube { tube, delay_s: random.pick(&[0, 1, 3, 1000]) },
+        _ if random.once_in(4) => Command::Quit,
+        _ => Command::Stats,
+    };
+    Request::Command(command)
 }
 
-/// One of the possible spellings of a command.
-fn text(random: &mut Random, request: &Request) -> Vec<u8> {
-    let mut gap = |text: &str| if random.once_in(16) { format!("  00{text}") } else { text.to_owned() };
-    let text = match request {
-        Request::Use(tube) => format!("use {tube}"),
-        Request::Watch(tube) => format!("watch {tube}"),
-        Request::Ignore(tube) => format!("ignore {tube}"),
-        Request::Reserve { timeout_s: None } => "reserve".to_owned(),
-        Request::Reserve { timeout_s: Some(timeout) } => {
-            format!("reserve-with-timeout {}", gap(&timeout.to_string()))
+/// One of the possible spellings of a command: numbers may have spaces and zeros before them, and a usual number may be
+/// left out.
+fn text(random: &mut Random, command: Command<'_>) -> Vec<u8> {
+    let mut text = Vec::new();
+    match command {
+        Command::Kick { bound: u64::MAX } => return b"kick -1".to_vec(),
+        Command::ListJobs { limit: 100, after: None, .. } => {
+            command.write(&mut text);
+            text.truncate(text.len() - " 100".len());
         }
-        Request::ReserveJob(id) => format!("reserve-job {}", gap(&id.to_string())),
-        Request::Delete(id) => format!("delete {}", gap(&id.to_string())),
-        Request::Release { id, priority, delay_s } => {
-            format!("release {} {priority} {}", gap(&id.to_string()), gap(&delay_s.to_string()))
+        Command::Watch { weight: 1, .. } if random.once_in(2) => {
+            command.write(&mut text);
+            text.extend(b" 1");
         }
-        Request::Bury { id, priority } => format!("bury {id} {}", gap(&priority.to_string())),
-        Request::Touch(id) => format!("touch {}", gap(&id.to_string())),
-        Request::Peek(id) => format!("peek {}", gap(&id.to_string())),
-        Request::PeekReady => "peek-ready".to_owned(),
-        Request::PeekDelayed => "peek-delayed".to_owned(),
-        Request::PeekBuried => "peek-buried".to_owned(),
-        Request::Kick(u64::MAX) => "kick -1".to_owned(),
-        Request::Kick(bound) => format!("kick {bound}"),
-        Request::KickJob(id) => format!("kick-job {}", gap(&id.to_string())),
-        Request::Stats => "stats".to_owned(),
-        Request::StatsJob(id) => format!("stats-job {}", gap(&id.to_string())),
-        Request::StatsTube(tube) => format!("stats-tube {tube}"),
-        Request::StatsGroup(name) => format!("stats-group {name}"),
-        Request::ListTubes => "list-tubes".to_owned(),
-        Request::ListTubeUsed => "list-tube-used".to_owned(),
-        Request::ListTubesWatched => "list-tubes-watched".to_owned(),
-        Request::PauseTube { tube, delay_s } => format!("pause-tube {tube} {delay_s}"),
-        Request::FlushTube(tube) => format!("flush-tube {tube}"),
-        Request::FlushBuried(tube) => format!("flush-buried {tube}"),
-        Request::ListJobs { tube, state, limit, after } => {
-            let state = state.as_str();
-            let limit = limit.map(|limit| format!(" {limit}"));
-            let after = after.map(|(position, id)| format!(" {state}-{position}-{id}"));
-            // A cursor has a limit before it.
-            let limit = limit.or(after.as_ref().map(|_| " 100".to_owned())).unwrap_or_default();
-            format!("list-jobs {tube} {state}{limit}{}", after.unwrap_or_default())
+        _ => command.write(&mut text),
+    }
+    let mut spelled = Vec::new();
+    for (at, word) in text.split(|&byte| byte == b' ').enumerate() {
+        if at > 0 {
+            spelled.push(b' ');
         }
-        Request::PeekReserved => "peek-reserved".to_owned(),
-        Request::Move { id, tube } => format!("move {} {tube}", gap(&id.to_string())),
-        Request::Reprioritize { id, priority } => {
-            format!("reprioritize {} {}", gap(&id.to_string()), gap(&priority.to_string()))
+        if word.first().is_some_and(u8::is_ascii_digit) && random.once_in(16) {
+            spelled.extend(b"  00");
         }
-        Request::WatchWithWeight { tube, weight } => format!("watch {tube} {}", gap(&weight.to_string())),
-        Request::ReserveBatch { most, timeout_s } => {
-            let timeout = timeout_s.map(|timeout| format!(" {timeout}")).unwrap_or_default();
-            format!("reserve-batch {}{timeout}", gap(&most.to_string()))
-        }
-        Request::ReserveWithAbort { timeout_s } => {
-            let timeout = timeout_s.map(|timeout| format!(" {timeout}")).unwrap_or_default();
-            format!("reserve-with-abort{timeout}")
-        }
-        Request::DeleteBatch(ids) => {
-            ids.iter().fold("delete-batch".to_owned(), |line, id| format!("{line} {}", gap(&id.to_string())))
-        }
-        Request::TouchAll => "touch-all".to_owned(),
-        Request::ReserveMode(mode) => format!("reserve-mode {mode}"),
-        Request::Drain => "drain".to_owned(),
-        Request::Undrain => "undrain".to_owned(),
-        Request::Quit => "quit".to_owned(),
-        Request::Put { .. } | Request::Body { .. } | Request::BadFormat | Request::UnknownCommand => {
-            unreachable!("written elsewhere")
-        }
-    };
-    text.into_bytes()
+        spelled.extend(word);
+    }
+    spelled
 }

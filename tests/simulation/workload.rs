@@ -14,7 +14,7 @@ use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
 use crate::crashes::Lives;
 use crate::durable_model::{Facts, Job, Step};
-use beanstalkd_testkit::model::words_of;
+use beanstalkd_model::words_of;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 

@@ -20,7 +20,7 @@ use rustls::ClientConfig;
 use crate::{TlsServer, bare_end, client_hello, open, read_to_close, simulated};
 
 /// The most connections that a site keeps.
-const MOST_CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
 /// A server with one of the sites, which is asked for as `flag`.
 struct Site {
@@ -127,12 +127,12 @@ fn stalled_handshakes_do_not_keep_a_scraper_out() {
         socket.write_all(&hello[..number * 7]).unwrap();
         socket
     };
-    let stalled: Vec<TcpStream> = (0..2 * MOST_CONNECTIONS).map(stall).collect();
+    let stalled: Vec<TcpStream> = (0..2 * MAX_CONNECTIONS).map(stall).collect();
     assert!(site.get("/healthz").ends_with("\r\n\r\nok\n"));
-    let kept: Vec<_> = (0..2 * MOST_CONNECTIONS).map(|_| open(site.address, &settings).unwrap()).collect();
+    let kept: Vec<_> = (0..2 * MAX_CONNECTIONS).map(|_| open(site.address, &settings).unwrap()).collect();
     let metrics = site.get("/metrics");
     let connections = metrics.lines().find_map(|line| line.strip_prefix("beanstalkd_tls_connections "));
-    assert!(connections.unwrap().parse::<usize>().unwrap() <= MOST_CONNECTIONS, "{metrics}");
+    assert!(connections.unwrap().parse::<usize>().unwrap() <= MAX_CONNECTIONS, "{metrics}");
     drop((stalled, kept));
     let cut = site.socket();
     bare_end(&cut);

@@ -15,6 +15,7 @@ pub mod job;
 pub mod json;
 pub mod number;
 pub mod percent;
+pub mod random;
 pub mod rate_limited_log;
 pub mod tags;
 pub mod tube_name;

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Job, Model, State};
 use crate::operations::{Operation, job_of};
+use beanstalkd_model::{Job, Model, State};
 
 /// A row and a column of the table.
 pub type Cell = (&'static str, &'static str);

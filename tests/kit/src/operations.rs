@@ -12,8 +12,8 @@ use beanstalkd::queue::{
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
-use crate::model::{Double, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
 use crate::random::Random;
+use beanstalkd_model::{Double, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
 
 /// The tubes that operations choose from.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];

@@ -1,22 +1,21 @@
 //! Random numbers from a seed: the same seed gives the same numbers on every machine.
 
-/// A generator (SplitMix64).
+use beanstalkd_types::random::Generator;
+
+/// A generator with what tests ask for.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(Generator);
 
 impl Random {
     /// The sequence of `seed`.
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9_7f4a_7c15)
+        Self(Generator::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9_7f4a_7c15))
     }
 
     /// The next number.
     #[expect(clippy::should_implement_trait, reason = "the sequence has no end, so no number is optional")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        self.0.draw()
     }
 
     /// A number below `bound`.

@@ -7,14 +7,12 @@ use beanstalkd::os::process::CpuTime;
 use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::{Config, Executor};
 use beanstalkd::stats::Identity;
+use beanstalkd_model::{BINLOG_FILE_BYTES, PID, VERSION};
 
 /// The time at which the server starts.
 pub const START: Timestamp = Timestamp(1_700_000_000_123_456_789);
 
-pub const VERSION: &str = "2.0";
 pub const INSTANCE: u64 = 0x0123_4567_89ab_cdef;
-pub const PID: u32 = 4711;
-pub const BINLOG_FILE_BYTES: u64 = 10_485_760;
 
 /// An executor with an empty queue.
 pub fn executor(poison: PoisonLimits, max_job_bytes: u32) -> Executor {

@@ -1,11 +1,10 @@
 //! Servers for the tests of beanstalkctl and its client library.
 //!
-//! Owns: starting this repository's server and Debian's, each on its own unix socket, and [`Fake`], a server in this
-//! process with every extension.
+//! Owns: starting this repository's server and Debian's, each on its own unix socket, and [`Fake`], the model of the
+//! server behind a socket in this process.
 //! Never: uses a TCP port; leaves a process behind.
 
 mod fake;
-mod fake_queue;
 
 pub use fake::{Fake, FakeOptions};
 

@@ -302,7 +302,7 @@ fn text_of_a_server_does_not_reach_the_terminal_raw() {
     }
     // As JSON it is exact.
     let stats = ctl(&address, &["stats", "--json"]).ends_with(0).json();
-    assert_eq!(stats[0]["hostname"], format!("{hostile}fake"));
+    assert_eq!(stats[0]["hostname"], format!("{hostile}host"));
     // What it answers instead of a reply of the protocol.
     for line in ["\u{1b}[2J\r\n", "USING \u{1b}[2J\r\n", "OK 9\r\n---\n\u{1b}: x\r\n", "\u{9b}31m\r\n"] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -335,7 +335,11 @@ fn with_list_jobs_pages_are_requested_and_single_jobs_are_not() {
     let pages: Vec<_> = log.iter().filter(|line| line.starts_with("list-jobs")).collect();
     assert_eq!(
         pages,
-        ["list-jobs t ready 500", "list-jobs t ready 500 ready-500-0", "list-jobs t ready 500 ready-1000-0"]
+        [
+            "list-jobs t ready 500",
+            "list-jobs t ready 500 ready-1024-500",
+            "list-jobs t ready 500 ready-1024-1000"
+        ]
     );
     assert!(!log.iter().any(|line| line.starts_with("stats-job")), "{log:?}");
 }

@@ -12,6 +12,7 @@ use std::collections::TryReserveError;
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::operations::many_tubes::Search;
+use crate::random::Generator;
 use crate::state::clients::{Client, Clients};
 use crate::state::keys::TubeKey;
 use crate::state::tubes::Tube;
@@ -210,33 +211,6 @@ impl Chances {
             step /= 2;
         }
         place
-    }
-}
-
-/// A generator of random numbers: SplitMix64. A seed always gives the same numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Generator(u64);
-
-impl Generator {
-    /// One that begins with this seed.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// A number below `bound`, each about as often as any other: `bound` is far below 2^128.
-    fn below(&mut self, bound: u128) -> u128 {
-        let random = self.next();
-        if let Ok(bound) = u64::try_from(bound) {
-            return (u128::from(random) * u128::from(bound)) >> 64;
-        }
-        (u128::from(random) << 64 | u128::from(self.next())) % bound
     }
 }
 

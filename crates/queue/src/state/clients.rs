@@ -9,7 +9,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::operations::many_tubes::ManyTubes;
-use crate::operations::modes::{Choice, Generator};
+use crate::operations::modes::Choice;
+use crate::random::Generator;
 use crate::state::keys::{Reservation, TubeKey, WaitKey};
 use crate::state::tubes::DEFAULT;
 

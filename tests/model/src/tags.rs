@@ -1,11 +1,11 @@
 //! What the tags of jobs do: unique keys, slots, groups, expiry.
 
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::JobId;
-use beanstalkd::queue::Change;
-use beanstalkd::tags::{Concurrency, Idempotency, Name, TagSet};
+use beanstalkd_queue::Change;
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
+use beanstalkd_types::job::JobId;
+use beanstalkd_types::tags::{Concurrency, Idempotency, Name, TagSet};
 
-use super::{Job, Model, State, TubePlace, after_s};
+use crate::queue::{Job, Model, State, TubePlace, after_s};
 
 /// A cooldown: a key that counts after the delete of its job.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl Model {
     }
 
     /// Whether the tube has a more urgent ready job with the same key and limit.
-    pub(super) fn is_behind(&self, id: u64) -> bool {
+    pub(crate) fn is_behind(&self, id: u64) -> bool {
         let job = self.job(id).expect("the job is there");
         let Some(tag) = job.tags.concurrency else { return false };
         self.jobs.iter().any(|other| {
@@ -115,12 +115,12 @@ impl Model {
     }
 
     /// The first job to expire and the first cooldown to end, whichever comes first.
-    pub(super) fn first_due_tag(&self) -> Option<(Timestamp, u64)> {
+    pub(crate) fn first_due_tag(&self) -> Option<(Timestamp, u64)> {
         let expiries = self.jobs.iter().filter_map(|job| Some((self.expires_at(job)?, job.id)));
         expiries.chain(self.cooldowns.iter().map(|cooldown| (cooldown.until, cooldown.id))).min()
     }
 
-    pub(super) fn tag_is_due(&mut self, now: Timestamp) {
+    pub(crate) fn tag_is_due(&mut self, now: Timestamp) {
         let Some((_, id)) = self.first_due_tag() else { return };
         if let Some(job) = self.job(id) {
             let tube = job.tube;
@@ -131,7 +131,7 @@ impl Model {
         }
     }
 
-    pub(super) fn end_cooldown(&mut self, id: u64) {
+    pub(crate) fn end_cooldown(&mut self, id: u64) {
         let at = self.cooldowns.iter().position(|cooldown| cooldown.id == id).expect("it runs");
         let tube = self.cooldowns.remove(at).tube;
         self.changes.push(Change::CooldownOver(JobId(id)));
@@ -139,13 +139,13 @@ impl Model {
     }
 
     /// The job ends, with all side effects.
-    pub(super) fn end(&mut self, id: u64, ending: Ending, now: Timestamp) {
+    pub(crate) fn end(&mut self, id: u64, ending: Ending, now: Timestamp) {
         let freed = self.end_alone(id, ending, now);
         self.free(freed, now);
     }
 
     /// The job ends. Returns the jobs that are free because of it.
-    pub(super) fn end_alone(&mut self, id: u64, ending: Ending, now: Timestamp) -> Vec<u64> {
+    pub(crate) fn end_alone(&mut self, id: u64, ending: Ending, now: Timestamp) -> Vec<u64> {
         let Job { tube, tags, .. } = self.job_mut(id).clone();
         self.jobs.retain(|job| job.id != id);
         let cooldown = tags.idempotency.filter(|tag| ending == Ending::Deleted && tag.cooldown_s > 0);
@@ -175,7 +175,7 @@ impl Model {
     }
 
     /// Frees those of the jobs that still exist.
-    pub(super) fn free(&mut self, mut ids: Vec<u64>, now: Timestamp) {
+    pub(crate) fn free(&mut self, mut ids: Vec<u64>, now: Timestamp) {
         ids.retain(|&id| self.job(id).is_some());
         ids.sort_unstable();
         for id in ids {
@@ -190,7 +190,7 @@ impl Model {
     }
 
     /// Ready jobs that may be reserved now go to clients that wait, the most urgent first.
-    pub(super) fn serve_free_places(&mut self, now: Timestamp) {
+    pub(crate) fn serve_free_places(&mut self, now: Timestamp) {
         loop {
             let is_served = |job: &&Job| {
                 job.state == State::Ready

@@ -1,24 +1,16 @@
-//! A naive implementation of the work queue, written from the protocol document.
-//!
-//! Owns: the required result of every operation of the queue. It searches whole lists and counts jobs each time, so
-//! that it has no index or count that could be wrong. It shares types with the queue under test, never code. Driven by
-//! the model test and by the simulation.
-
-mod manage;
-mod tags;
+//! The queue: the required result of each of its operations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{Counters, JobId, JobState, Priority};
-use beanstalkd::queue::{
+use beanstalkd_queue::{
     Change, JobCounts, NewJob, PoisonLimits, Released, Reserve, TubeCounters, WaitOutcome,
 };
-use beanstalkd::tags::TagSet;
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
+use beanstalkd_types::job::{Counters, JobId, JobState, Priority};
+use beanstalkd_types::tags::TagSet;
 
-pub use manage::Times;
-pub use tags::{Cooldown, Double, Ending, words_of};
+use crate::tags::{Cooldown, Ending};
 
 /// An index into `Model::tubes`.
 pub type TubePlace = usize;
@@ -98,7 +90,7 @@ pub struct Wait {
 
 /// The owner of a deadline. Of deadlines at the same instant, those of tubes come first.
 #[derive(Clone, Copy, Debug)]
-enum Owner {
+pub(crate) enum Owner {
     Tube(TubePlace),
     Client(u32),
     Tags,
@@ -134,7 +126,7 @@ pub const DEFAULT: TubePlace = 0;
 /// Tests do not advance the clock beyond this time, because the longest delay (136 years) would overflow it.
 pub const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
 
-fn after_s(now: Timestamp, seconds: u32) -> Timestamp {
+pub(crate) fn after_s(now: Timestamp, seconds: u32) -> Timestamp {
     Timestamp(now.0 + u64::from(seconds) * NS_PER_S)
 }
 
@@ -172,7 +164,7 @@ impl Model {
         self.tubes[place].as_ref().expect("the tube exists")
     }
 
-    fn tube_mut(&mut self, place: TubePlace) -> &mut Tube {
+    pub(crate) fn tube_mut(&mut self, place: TubePlace) -> &mut Tube {
         self.tubes[place].as_mut().expect("the tube exists")
     }
 
@@ -180,7 +172,7 @@ impl Model {
         self.clients.iter().find(|client| client.index == index).expect("the client is connected")
     }
 
-    fn client_mut(&mut self, index: u32) -> &mut Client {
+    pub(crate) fn client_mut(&mut self, index: u32) -> &mut Client {
         self.clients.iter_mut().find(|client| client.index == index).expect("the client is connected")
     }
 
@@ -188,7 +180,7 @@ impl Model {
         self.jobs.iter().find(|job| job.id == id)
     }
 
-    fn job_mut(&mut self, id: u64) -> &mut Job {
+    pub(crate) fn job_mut(&mut self, id: u64) -> &mut Job {
         self.jobs.iter_mut().find(|job| job.id == id).expect("the job exists")
     }
 
@@ -224,7 +216,7 @@ impl Model {
     }
 
     /// The same of those that may be reserved.
-    fn first_free(&self, tube: TubePlace) -> Option<u64> {
+    pub(crate) fn first_free(&self, tube: TubePlace) -> Option<u64> {
         let ready = self.jobs.iter().filter(|job| job.tube == tube && job.state == State::Ready);
         let free = ready.filter(|job| self.may_be_reserved(job));
         free.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
@@ -253,7 +245,7 @@ impl Model {
     }
 
     /// The reservation of the client that ends first.
-    fn first_reserved(&self, client: u32) -> Option<(Timestamp, u64)> {
+    pub(crate) fn first_reserved(&self, client: u32) -> Option<(Timestamp, u64)> {
         let reserved = self.jobs.iter().filter_map(|job| match job.state {
             State::Reserved { until, by } if by == client => Some((until, job.id)),
             _ => None,
@@ -262,7 +254,7 @@ impl Model {
     }
 
     /// The client's reservations that end first, at most `most` of them.
-    fn held(&self, client: u32, most: usize) -> Vec<(Timestamp, u64)> {
+    pub(crate) fn held(&self, client: u32, most: usize) -> Vec<(Timestamp, u64)> {
         let reserved = self.jobs.iter().filter_map(|job| match job.state {
             State::Reserved { until, by } if by == client => Some((until, job.id)),
             _ => None,
@@ -274,7 +266,7 @@ impl Model {
     }
 
     /// When the last second of the client's reservation that ends first begins.
-    fn margin_at(&self, client: u32) -> Option<Timestamp> {
+    pub(crate) fn margin_at(&self, client: u32) -> Option<Timestamp> {
         self.first_reserved(client).map(|(until, _)| Timestamp(until.0 - NS_PER_S))
     }
 
@@ -329,7 +321,7 @@ impl Model {
         }
     }
 
-    fn find_or_make(&mut self, name: &str) -> TubePlace {
+    pub(crate) fn find_or_make(&mut self, name: &str) -> TubePlace {
         if let Some(place) = self.find(name) {
             return place;
         }
@@ -346,7 +338,7 @@ impl Model {
     }
 
     /// Removes the tube if it has no jobs and no client uses or watches it.
-    fn remove_if_idle(&mut self, place: TubePlace) {
+    pub(crate) fn remove_if_idle(&mut self, place: TubePlace) {
         let held = place == DEFAULT
             || self.tubes[place].is_none()
             || self.jobs.iter().any(|job| job.tube == place)
@@ -471,7 +463,7 @@ impl Model {
 
     /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by
     /// chance, the most urgent one of any tube.
-    fn may_get(&self, client: u32, job: &Job) -> bool {
+    pub(crate) fn may_get(&self, client: u32, job: &Job) -> bool {
         let client = self.client(client);
         let goes_before = |other: &Job| {
             other.state == State::Ready
@@ -485,7 +477,7 @@ impl Model {
             && !self.jobs.iter().any(goes_before)
     }
 
-    fn is_open(&self, client: &Client, tube: TubePlace) -> bool {
+    pub(crate) fn is_open(&self, client: &Client, tube: TubePlace) -> bool {
         client.watching.contains(&tube) && self.tube(tube).pause.is_none()
     }
 
@@ -649,7 +641,7 @@ impl Model {
         }
     }
 
-    fn earliest(&self) -> Option<(Timestamp, Owner)> {
+    pub(crate) fn earliest(&self) -> Option<(Timestamp, Owner)> {
         let mut due = Vec::new();
         for place in 0..self.tubes.len() {
             if let Some(tube) = &self.tubes[place] {
@@ -672,7 +664,7 @@ impl Model {
     }
 
     /// Handles the tube's first deadline. A delay that ends at the same instant as a pause ends before it.
-    fn tube_is_due(&mut self, place: TubePlace, now: Timestamp) {
+    pub(crate) fn tube_is_due(&mut self, place: TubePlace, now: Timestamp) {
         let pause = self.tube(place).pause.map(|(until, _)| until);
         if let Some((until, id)) = self.first_delayed(place)
             && pause.is_none_or(|pause| until <= pause)
@@ -683,7 +675,7 @@ impl Model {
         }
     }
 
-    fn end_pause(&mut self, place: TubePlace, now: Timestamp) {
+    pub(crate) fn end_pause(&mut self, place: TubePlace, now: Timestamp) {
         self.tube_mut(place).pause = None;
         while let Some(client) = self.first_waiting(place)
             && let Some(id) = self.first_free(place)
@@ -692,7 +684,7 @@ impl Model {
         }
     }
 
-    fn client_is_due(&mut self, index: u32, now: Timestamp) {
+    pub(crate) fn client_is_due(&mut self, index: u32, now: Timestamp) {
         if let Some(wait) = self.client_mut(index).wait.take() {
             let margin = self.margin_at(index);
             let soon = margin.is_some_and(|margin| wait.until.is_none_or(|until| margin <= until));
@@ -717,7 +709,7 @@ impl Model {
     // Helpers of the operations above.
 
     /// The client that has waited longest for a job of this tube.
-    fn first_waiting(&self, tube: TubePlace) -> Option<u32> {
+    pub(crate) fn first_waiting(&self, tube: TubePlace) -> Option<u32> {
         let waiting = self.clients.iter().filter(|client| client.watching.contains(&tube));
         let waiting = waiting.filter_map(|client| Some((client.wait?.number, client.index)));
         waiting.min().map(|(_, index)| index)
@@ -725,22 +717,22 @@ impl Model {
 
     /// A job that was reserved is ready. `serve_free_places` follows: clients that wait get it, or a more urgent one
     /// for which there is a slot now.
-    fn give_back(&mut self, id: u64, now: Timestamp) {
+    pub(crate) fn give_back(&mut self, id: u64, now: Timestamp) {
         let job = self.job_mut(id);
         (job.state, job.ready_since) = (State::Ready, now);
     }
 
     /// When a delay ends for which a command asks. Of equal delays the first ends first.
-    fn end_of_delay(&mut self, delay_s: u32, now: Timestamp) -> Timestamp {
+    pub(crate) fn end_of_delay(&mut self, delay_s: u32, now: Timestamp) -> Timestamp {
         self.last_delay = now.max(Timestamp(self.last_delay.0 + 1));
         after_s(self.last_delay, delay_s)
     }
 
-    fn make_ready(&mut self, id: u64, now: Timestamp) {
+    pub(crate) fn make_ready(&mut self, id: u64, now: Timestamp) {
         self.make_ready_since(id, now, now);
     }
 
-    fn make_ready_since(&mut self, id: u64, since: Timestamp, now: Timestamp) {
+    pub(crate) fn make_ready_since(&mut self, id: u64, since: Timestamp, now: Timestamp) {
         let job = self.job_mut(id);
         (job.state, job.ready_since) = (State::Ready, since);
         let tube = job.tube;
@@ -753,13 +745,13 @@ impl Model {
         }
     }
 
-    fn deliver_job(&mut self, client: u32, id: u64, now: Timestamp) {
+    pub(crate) fn deliver_job(&mut self, client: u32, id: u64, now: Timestamp) {
         self.client_mut(client).wait = None;
         self.assign(client, id, now);
         self.deliveries.push((client, WaitOutcome::Reserved(JobId(id))));
     }
 
-    fn assign(&mut self, client: u32, id: u64, now: Timestamp) {
+    pub(crate) fn assign(&mut self, client: u32, id: u64, now: Timestamp) {
         let job = self.job_mut(id);
         let wait_ns = (job.state == State::Ready).then(|| now.since_ns(job.ready_since));
         job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
@@ -772,7 +764,7 @@ impl Model {
         self.note(Change::Updated(JobId(id)));
     }
 
-    fn make_buried(&mut self, id: u64) {
+    pub(crate) fn make_buried(&mut self, id: u64) {
         let number = self.next_burial;
         self.next_burial += 1;
         let job = self.job_mut(id);
@@ -780,19 +772,19 @@ impl Model {
         job.state = State::Buried { number };
     }
 
-    fn bury_poisoned(&mut self, id: u64) {
+    pub(crate) fn bury_poisoned(&mut self, id: u64) {
         let tube = self.job_mut(id).tube;
         self.count(tube, |counters| &mut counters.poisoned);
         self.make_buried(id);
     }
 
-    fn count(&mut self, tube: TubePlace, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
+    pub(crate) fn count(&mut self, tube: TubePlace, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
         *counter(&mut self.counters) += 1;
         *counter(&mut self.tube_mut(tube).counters) += 1;
     }
 
     /// Records a change for the binlog. An update of the job that was recorded last is not recorded again.
-    fn note(&mut self, change: Change) {
+    pub(crate) fn note(&mut self, change: Change) {
         let last = self.changes.last().copied();
         let is_known =
             |id| [Change::Put(id), Change::Updated(id), Change::Moved(id)].map(Some).contains(&last);

@@ -1,10 +1,11 @@
 //! The management commands, and the waiting and running times in the stats.
 
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{JobId, JobState};
-use beanstalkd::queue::Change;
+use beanstalkd_queue::Change;
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
+use beanstalkd_types::job::{JobId, JobState};
 
-use super::{Ending, Job, Model, State, TubePlace};
+use crate::queue::{Job, Model, State, TubePlace};
+use crate::tags::Ending;
 
 /// "Recent" times are those of the current two minutes of the clock and of the two minutes before.
 const WINDOW_NS: u64 = 120 * NS_PER_S;

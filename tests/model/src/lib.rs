@@ -1,0 +1,31 @@
+//! The one model of the server that all suites compare with.
+//!
+//! Owns: the required result of each operation of the queue ([`Model`]), and the reply to each command, byte for byte
+//! ([`Server`]). It is written from the protocol document and searches whole lists, so that it has no index or count
+//! that could be wrong. It shares types with the server under test, never code that decides anything.
+//! Never: has a socket or a clock. Driven by the model test, the simulation, the tests of durability, and the fake
+//! server of beanstalkctl's tests.
+//!
+//! ```
+//! use beanstalkd_model::{Answer, Server};
+//! use beanstalkd_protocol::Command;
+//! use beanstalkd_queue::PoisonLimits;
+//! use beanstalkd_types::clock::Timestamp;
+//!
+//! let now = Timestamp(1);
+//! let mut server = Server::new(PoisonLimits::default(), 65_535, now);
+//! server.model.connect(0);
+//! assert_eq!(server.command(0, Command::PeekReady, now), Answer::Reply(b"NOT_FOUND\r\n".to_vec()));
+//! ```
+
+mod manage;
+mod queue;
+mod server;
+mod stats;
+mod tags;
+
+pub use manage::Times;
+pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubePlace, Wait};
+pub use server::{ANY_NUMBER, Accepted, Answer, Batch, PutTags, Server};
+pub use stats::{BINLOG_FILE_BYTES, PID, VERSION};
+pub use tags::{Cooldown, Double, Ending, words_of};

@@ -1,0 +1,388 @@
+//! The server: the reply to each command, byte for byte.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use beanstalkd_protocol::{Command, ModeWord, Verb, parse_tags};
+use beanstalkd_queue::{NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{JobId, Priority};
+use beanstalkd_types::tags::{TagError, TagSet};
+
+use crate::queue::Model;
+use crate::tags::Double;
+
+/// Stands in an expected reply for a number that only the server knows.
+pub const ANY_NUMBER: u8 = 1;
+
+/// As long as no more is unread, a batch is not cut short.
+const MIN_ROOM_BYTES: usize = 64 * 1024;
+
+/// A model of the whole server without its sockets.
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub model: Model,
+    pub max_job_bytes: u32,
+    /// Whether the server has access rules, which allow everything.
+    pub has_rules: bool,
+    pub draining: bool,
+    pub started_at: Timestamp,
+    pub connections: u64,
+    /// By client: the `reserve-batch` that is not answered, with the jobs that it has got.
+    pub batches: BTreeMap<u32, Batch>,
+    pub(crate) commands: [u64; Verb::COUNT],
+    pub(crate) malformed: u64,
+    pub(crate) rejected_puts: u64,
+}
+
+/// A `reserve-batch` that is not answered.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    pub most: u32,
+    /// The job that has ended its wait.
+    pub first: Option<u64>,
+}
+
+/// The result of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    Reply(Vec<u8>),
+    /// No reply yet: a reserve waits, or a body follows.
+    None,
+    /// A body follows the line of a `put`: the id that it has taken, or why it is not stored.
+    Body(Result<u64, &'static str>),
+    Close,
+}
+
+/// The accepted line of a `put` whose body has not arrived completely.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    pub id: Result<u64, &'static str>,
+    pub tags: TagSet<'static>,
+    pub priority: u32,
+    pub delay_s: u32,
+    pub ttr_s: u32,
+}
+
+/// What stands behind the size of a `put`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutTags {
+    /// Tags, or nothing.
+    Good,
+    /// A tag that is wrong: the body is skipped.
+    Bad,
+    /// No tag: the body is not one.
+    Unknown,
+}
+
+impl PutTags {
+    fn of(text: &[u8]) -> Self {
+        match parse_tags(text) {
+            Ok(_) => Self::Good,
+            Err(TagError::BadTag) => Self::Bad,
+            Err(TagError::UnknownWord) => Self::Unknown,
+        }
+    }
+}
+
+fn reply(text: impl Into<Vec<u8>>) -> Answer {
+    let mut bytes = text.into();
+    bytes.extend(b"\r\n");
+    Answer::Reply(bytes)
+}
+
+fn found(is_there: bool, text: &str) -> Answer {
+    reply(if is_there { text } else { "NOT_FOUND" })
+}
+
+fn data(text: Option<String>) -> Answer {
+    text.map_or_else(|| reply("NOT_FOUND"), |text| reply(format!("OK {}\r\n{text}", text.len())))
+}
+
+impl Server {
+    pub fn new(limits: PoisonLimits, max_job_bytes: u32, started_at: Timestamp) -> Self {
+        Self {
+            model: Model::new(limits),
+            max_job_bytes,
+            has_rules: false,
+            draining: false,
+            started_at,
+            connections: 0,
+            batches: BTreeMap::new(),
+            commands: [0; Verb::COUNT],
+            malformed: 0,
+            rejected_puts: 0,
+        }
+    }
+
+    /// The reply to a reserve.
+    fn job(&self, word: &str, id: u64) -> Answer {
+        let body = &self.model.job(id).expect("the job exists").body;
+        let mut bytes = format!("{word} {id} {}\r\n", body.len()).into_bytes();
+        bytes.extend(&body[..]);
+        reply(bytes)
+    }
+
+    /// The reply to a client that waited; none yet if it has got the first job of a batch.
+    pub fn delivery(&mut self, client: u32, outcome: WaitOutcome) -> Option<Vec<u8>> {
+        if let (Some(batch), WaitOutcome::Reserved(id)) = (self.batches.get_mut(&client), outcome) {
+            batch.first = Some(id.0);
+            return None;
+        }
+        self.batches.remove(&client);
+        let answer = match outcome {
+            WaitOutcome::Reserved(id) => self.job("RESERVED", id.0),
+            WaitOutcome::TimedOut => reply("TIMED_OUT"),
+            WaitOutcome::DeadlineSoon => reply("DEADLINE_SOON"),
+        };
+        let Answer::Reply(bytes) = answer else { unreachable!("a delivery is a reply") };
+        Some(bytes)
+    }
+
+    /// A batch reserves what it has not got yet, and is answered: with `count` jobs, as the server says. What it may
+    /// not get for want of room in the output, only the server knows; `unread` bytes at most are there already.
+    pub fn answer_batch(&mut self, client: u32, count: u64, unread: usize, now: Timestamp) -> Answer {
+        let batch = self.batches.remove(&client).expect("a batch is not answered");
+        let mut jobs: Vec<u64> = batch.first.into_iter().collect();
+        let is_held =
+            |jobs: &[u64], model: &Model| jobs.iter().filter(|&&id| model.holds(client, id)).count() as u64;
+        while is_held(&jobs, &self.model) < count {
+            match self.model.reserve(client, Some(0), None, now) {
+                Reserve::Job(id) => jobs.push(id.0),
+                other => panic!("{count} jobs for client {client}, but {other:?} after {}", jobs.len()),
+            }
+        }
+        assert!(jobs.len() <= batch.most as usize, "client {client} wanted {} jobs", batch.most);
+        // Jobs that it has lost in the meantime count, too, with the room that they would have taken.
+        let is_full = jobs.len() == batch.most as usize;
+        let wanted = jobs.len();
+        jobs.retain(|&id| self.model.holds(client, id));
+        let mut reply = format!("RESERVED_BATCH {count}\r\n").into_bytes();
+        for &id in &jobs {
+            let Answer::Reply(job) = self.job("RESERVED", id) else { unreachable!("a job is a reply") };
+            reply.extend(job);
+        }
+        let has_room = unread + reply.len() <= MIN_ROOM_BYTES && jobs.len() == wanted;
+        if has_room && !is_full {
+            let more = self.model.clone().reserve(client, Some(0), None, now);
+            assert!(
+                !matches!(more, Reserve::Job(_)),
+                "client {client} gets {count} jobs, and there are more"
+            );
+        }
+        Answer::Reply(reply)
+    }
+
+    /// Executes a `put` whose body has arrived completely.
+    pub fn body(
+        &mut self,
+        client: u32,
+        accepted: Accepted,
+        bytes: Arc<[u8]>,
+        ended_well: bool,
+        now: Timestamp,
+    ) -> Answer {
+        let id = match accepted.id {
+            Ok(id) => id,
+            Err("BAD_FORMAT") => {
+                self.malformed += 1;
+                return reply("BAD_FORMAT");
+            }
+            Err(refusal) => {
+                self.rejected_puts += 1;
+                return reply(refusal);
+            }
+        };
+        if !ended_well {
+            return reply("EXPECTED_CRLF");
+        }
+        if self.draining {
+            self.rejected_puts += 1;
+            return reply("DRAINING");
+        }
+        let Accepted { priority, delay_s, ttr_s, tags, .. } = accepted;
+        if let Some(double) = self.model.double(client, &tags, priority, now) {
+            return match double {
+                Double::OfDeleted(first) => reply(format!("INSERTED {first} DELETED")),
+                Double::Of(first, state, priority) => {
+                    let word = state.as_str().to_uppercase();
+                    let priority = priority.map(|priority| format!(" {priority}")).unwrap_or_default();
+                    reply(format!("INSERTED {first} {word}{priority}"))
+                }
+            };
+        }
+        let new = NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s };
+        self.model.put_tagged(client, new, bytes, tags, now);
+        reply(format!("INSERTED {id}"))
+    }
+
+    /// Executes the line of a `put`.
+    pub fn put(&mut self, client: u32, size: u32, tags: PutTags) -> Answer {
+        self.commands[Verb::Put as usize] += 1;
+        match tags {
+            _ if size > self.max_job_bytes => Answer::Body(Err("JOB_TOO_BIG")),
+            PutTags::Unknown => reply("BAD_FORMAT"),
+            PutTags::Bad => Answer::Body(Err("BAD_FORMAT")),
+            PutTags::Good => Answer::Body(Ok(self.model.take_id(client))),
+        }
+    }
+
+    /// Refuses a line that is no command, with this reply.
+    pub fn refuse(&mut self, refusal: &str) -> Answer {
+        self.malformed += 1;
+        reply(refusal)
+    }
+
+    /// Executes a command.
+    pub fn command(&mut self, client: u32, command: Command<'_>, now: Timestamp) -> Answer {
+        let number = match command {
+            Command::ReserveBatch { most, .. } => {
+                let mut model = self.model.clone();
+                let mut is_more = || matches!(model.reserve(client, Some(0), None, now), Reserve::Job(_));
+                (0..u64::from(most)).take_while(|_| is_more()).count() as u64
+            }
+            _ => 0,
+        };
+        self.command_as_seen(client, command, number, 0, now)
+    }
+
+    /// Executes a command. `number` is the first of the server's reply, for what only the server can know.
+    pub fn command_as_seen(
+        &mut self,
+        client: u32,
+        command: Command<'_>,
+        number: u64,
+        unread: usize,
+        now: Timestamp,
+    ) -> Answer {
+        if !matches!(command, Command::Put(_) | Command::PutWith(..) | Command::Auth(_)) {
+            self.commands[command.verb() as usize] += 1;
+        }
+        let using = self.model.client(client).using;
+        let model = &mut self.model;
+        match command {
+            Command::Use(tube) => {
+                model.use_tube(client, tube);
+                reply(format!("USING {tube}"))
+            }
+            Command::Watch { tube, .. } => reply(format!("WATCHING {}", model.watch(client, tube))),
+            Command::Ignore(tube) => match model.ignore(client, tube) {
+                Some(count) => reply(format!("WATCHING {count}")),
+                None => reply("NOT_IGNORED"),
+            },
+            Command::Reserve => self.reserve(client, None, number, now),
+            Command::ReserveWithTimeout { timeout_s } => self.reserve(client, Some(timeout_s), number, now),
+            Command::ReserveWithAbort { timeout_s } => self.reserve(client, timeout_s, number, now),
+            Command::ReserveBatch { most, timeout_s } => {
+                self.batches.insert(client, Batch { most, first: None });
+                match (model.reserve(client, timeout_s.or(Some(0)), None, now), timeout_s) {
+                    (Reserve::Job(id), _) => {
+                        self.batches.insert(client, Batch { most, first: Some(id.0) });
+                        self.answer_batch(client, number, unread, now)
+                    }
+                    (Reserve::Waiting, _) => Answer::None,
+                    (_, None) => self.answer_batch(client, 0, unread, now),
+                    (Reserve::DeadlineSoon, _) => self.no_batch(client, "DEADLINE_SOON"),
+                    (_, _) => self.no_batch(client, "TIMED_OUT"),
+                }
+            }
+            Command::DeleteBatch(ids) => {
+                let deleted = ids.iter().filter(|id| model.delete(client, id.0, now)).count();
+                reply(format!("DELETED_BATCH {deleted} {}", ids.count() - deleted))
+            }
+            Command::TouchAll => reply(format!("TOUCHED_ALL {}", model.touch_all(client, now))),
+            Command::ReserveMode(mode) => {
+                model.set_weighted(client, matches!(mode, ModeWord::Weighted | ModeWord::WeightedFair));
+                reply(format!("USING {}", mode.as_str()))
+            }
+            Command::ReserveJob(JobId(id)) => {
+                if model.reserve_job(client, id, now) {
+                    self.job("RESERVED", id)
+                } else {
+                    reply("NOT_FOUND")
+                }
+            }
+            Command::Delete(JobId(id)) => found(model.delete(client, id, now), "DELETED"),
+            Command::Release { id: JobId(id), priority: Priority(priority), delay_s } => {
+                match model.release(client, id, priority, delay_s, now) {
+                    Some(Released::Queued) => reply("RELEASED"),
+                    Some(Released::Buried) => reply("BURIED"),
+                    None => reply("NOT_FOUND"),
+                }
+            }
+            Command::Bury { id: JobId(id), priority: Priority(priority) } => {
+                found(model.bury(client, id, priority, now), "BURIED")
+            }
+            Command::Touch(JobId(id)) => found(model.touch(client, id, now), "TOUCHED"),
+            Command::Peek(JobId(id)) => self.peek(self.model.job(id).map(|job| job.id)),
+            Command::PeekReady => self.peek(self.model.first_ready(using)),
+            Command::PeekDelayed => self.peek(self.model.first_shown_as_delayed(using)),
+            Command::PeekBuried => self.peek(self.model.first_buried(using)),
+            Command::Kick { bound } => reply(format!("KICKED {}", model.kick(client, bound, now))),
+            Command::KickJob(JobId(id)) => found(model.kick_job(id, now), "KICKED"),
+            Command::Stats => reply(format!("OK {}\r\n{}", ANY_NUMBER as char, self.stats(now))),
+            Command::StatsJob(JobId(id)) => data(self.stats_job(id, now)),
+            Command::StatsTube(tube) => match self.stats_tube(tube, now) {
+                Some(text) => reply(format!("OK {}\r\n{text}", ANY_NUMBER as char)),
+                None => reply("NOT_FOUND"),
+            },
+            Command::StatsGroup(name) => data(self.stats_group(name)),
+            Command::ListTubes => data(Some(self.list(&self.model.listed))),
+            Command::ListTubeUsed => reply(format!("USING {}", model.tube(using).name)),
+            Command::ListTubesWatched => {
+                let watching = model.client(client).watching.clone();
+                data(Some(self.list(&watching)))
+            }
+            Command::PauseTube { tube, delay_s } => found(model.pause_tube(tube, delay_s, now), "PAUSED"),
+            Command::FlushTube(tube) => reply(format!("FLUSHED {}", model.flush(tube, false, now))),
+            Command::FlushBuried(tube) => reply(format!("FLUSHED {}", model.flush(tube, true, now))),
+            Command::ListJobs { tube, state, limit, after } => {
+                data(self.list_jobs(tube, state, limit as usize, after, now))
+            }
+            Command::PeekReserved => self.peek(self.model.first_reserved_of(using)),
+            Command::Move { id: JobId(id), tube } => match model.duplicate_in(id, tube) {
+                Some(double) if model.is_movable(client, id) => reply(format!("EXISTS {double}")),
+                _ => found(model.move_job(client, id, tube, now), "MOVED"),
+            },
+            Command::Reprioritize { id: JobId(id), priority: Priority(priority) } => {
+                found(model.reprioritize(id, priority), "REPRIORITIZED")
+            }
+            Command::Drain => {
+                self.draining = true;
+                reply("DRAINING")
+            }
+            Command::Undrain => {
+                self.draining = false;
+                reply("NOT_DRAINING")
+            }
+            Command::Quit => Answer::Close,
+            Command::Put(header) => self.put(client, header.size, PutTags::Good),
+            Command::PutWith(header, text) => self.put(client, header.size, PutTags::of(text)),
+            // Only servers with access rules have it.
+            Command::Auth(_) => self.refuse("UNKNOWN_COMMAND"),
+        }
+    }
+
+    fn reserve(&mut self, client: u32, timeout_s: Option<u32>, number: u64, now: Timestamp) -> Answer {
+        match self.model.reserve(client, timeout_s, Some(number), now) {
+            Reserve::Job(id) => self.job("RESERVED", id.0),
+            Reserve::DeadlineSoon => reply("DEADLINE_SOON"),
+            Reserve::TimedOut => reply("TIMED_OUT"),
+            Reserve::Waiting => Answer::None,
+            Reserve::Unfinished => unreachable!("the model looks at all tubes at once"),
+        }
+    }
+
+    fn no_batch(&mut self, client: u32, text: &str) -> Answer {
+        self.batches.remove(&client);
+        reply(text)
+    }
+
+    fn peek(&self, id: Option<u64>) -> Answer {
+        id.map_or_else(|| reply("NOT_FOUND"), |id| self.job("FOUND", id))
+    }
+
+    fn list(&self, tubes: &[usize]) -> String {
+        tubes.iter().fold("---\n".to_owned(), |list, &tube| list + "- " + &self.model.tube(tube).name + "\n")
+    }
+}
