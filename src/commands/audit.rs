@@ -1,7 +1,8 @@
 //! The audit of a server with access rules: what is logged and counted of log-ins and commands.
 //!
-//! Owns: the lines. Each managing command has one, so that none can hide another; the executor counts what a line costs.
-//! Of what anybody can do without rights, such as wrong tokens, there is a line now and then. Driven by `guard` and `judge`.
+//! Owns: the lines. Each managing command has one, so that none can hide another; the executor counts what a line
+//! costs. Of what anybody can do without rights, such as wrong tokens, there is a line now and then. Driven by `guard`
+//! and `judge`.
 
 use std::rc::Rc;
 
@@ -61,9 +62,9 @@ impl Guard {
         self.figures[identity.index()].commands_forbidden += 1;
     }
 
-    /// The same for the log, also if the client was told that there is no such job. The line is written after the replies of
-    /// the turn, and a job that is not there (`is_real` is false then) takes the same way, so that the time of the reply does
-    /// not tell whether there is one.
+    /// The same for the log, also if the client was told that there is no such job. The line is written after the
+    /// replies of the turn, and a job that is not there (`is_real` is false then) takes the same way, so that the time
+    /// of the reply does not tell whether there is one.
     pub fn log_refusal(&mut self, client: ClientId, command: &'static str, is_real: bool, now: Timestamp) {
         let Some(known) = self.client(client) else { return };
         let (identity, peer) = (known.identity, known.peer);

@@ -1,8 +1,8 @@
 //! The guard of a server with access rules: who each client is.
 //!
-//! Owns: the rules in force, and for each client its identity and what was already decided about the tubes that it uses and
-//! watches. `audit` has what is logged of it. `judge` asks it about commands, `narrowed` makes the lists and stats of clients that may not see everything.
-//! An open server has no guard. Driven by the executor.
+//! Owns: the rules in force, and for each client its identity and what was already decided about the tubes that it uses
+//! and watches. `audit` has what is logged of it. `judge` asks it about commands, `narrowed` makes the lists and stats
+//! of clients that may not see everything. An open server has no guard. Driven by the executor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -56,8 +56,8 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct GuardedClient {
     pub(super) peer: Peer,
-    /// What its certificate says, which is nothing if it has none; `None` during its handshake, in which it does not count for
-    /// the connections of its identity.
+    /// What its certificate says, which is nothing if it has none; `None` during its handshake, in which it does not
+    /// count for the connections of its identity.
     pub(super) certificate: Option<Box<ClientCertificate>>,
     /// The hash of the token that it has shown.
     token: Option<TokenHash>,
@@ -116,8 +116,8 @@ impl Guard {
         }
     }
 
-    /// Other rules are in force from now on. Each client becomes who it is by them: the owner of the token that it has shown,
-    /// or the user of its socket, or a stranger. What is known of identities of the same name is kept.
+    /// Other rules are in force from now on. Each client becomes who it is by them: the owner of the token that it has
+    /// shown, or the user of its socket, or a stranger. What is known of identities of the same name is kept.
     pub fn replace(&mut self, rules: Rules) {
         let next = Self::new(rules);
         let (mut usage, mut figures) = (next.usage, next.figures);
@@ -182,8 +182,8 @@ impl Guard {
         most.is_none_or(|most| self.figures[identity.index()].connections < most.into())
     }
 
-    /// Somebody has connected; returns whether it may stay. If the client is in its handshake, this is decided at the end of
-    /// that, when it is known who it is.
+    /// Somebody has connected; returns whether it may stay. If the client is in its handshake, this is decided at the
+    /// end of that, when it is known who it is.
     fn identify(&mut self, client: ClientId, peer: Peer, is_handshaking: bool, now: Timestamp) -> bool {
         self.forget(client);
         let index = client.index as usize;
@@ -210,7 +210,8 @@ impl Guard {
         self.client(client).is_some_and(|known| known.certificate.is_none())
     }
 
-    /// The client has done its handshake, if there was one, and perhaps shown a certificate; returns whether it may stay.
+    /// The client has done its handshake, if there was one, and perhaps shown a certificate; returns whether it may
+    /// stay.
     fn end_handshake(&mut self, client: ClientId, certificate: ClientCertificate, now: Timestamp) -> bool {
         let Some(known) = self.client_mut(client) else { return false };
         let (peer, has_certificate) = (known.peer, !certificate.serial.is_empty());
@@ -276,8 +277,8 @@ impl Guard {
         usage.watched = usage.watched - before + watched;
     }
 
-    /// Whether the clients of this one's identity together watch as many tubes as they may: `most` if the rules do not say
-    /// how many these are.
+    /// Whether the clients of this one's identity together watch as many tubes as they may: `most` if the rules do not
+    /// say how many these are.
     pub fn watches_enough(&self, client: ClientId, most: Option<usize>) -> bool {
         self.client(client).is_some_and(|known| {
             let own = self.rules.identity(known.identity).limits.max_watched_tubes;

@@ -64,8 +64,8 @@ impl Executor {
         }
     }
 
-    /// Notes a refusal, and the beginning of a managing command. That there is no such job is no refusal. If there is one
-    /// that the client may not know of, only the log says so: the client can see what is counted.
+    /// Notes a refusal, and the beginning of a managing command. That there is no such job is no refusal. If there is
+    /// one that the client may not know of, only the log says so: the client can see what is counted.
     fn audit(
         &mut self,
         client: ClientId,
@@ -74,8 +74,9 @@ impl Executor {
         verdict: Verdict,
         now: Timestamp,
     ) {
+        let exists = |id| self.queue.job(id).is_some();
         let is_real = verdict != Verdict::NotFound
-            || matches!(row.subject, Subject::OfJob(id) | Subject::OfJobAndNamed(id, _) if self.queue.job(id).is_some());
+            || matches!(row.subject, Subject::OfJob(id) | Subject::OfJobAndNamed(id, _) if exists(id));
         let Some(guard) = &mut self.guard else { return };
         if verdict == Verdict::Forbidden {
             guard.count_refusal(client);

@@ -103,8 +103,8 @@ impl Executor {
         }
     }
 
-    /// Goes on with a `put` that was put off. On a server with access rules it is judged again, because any event of its
-    /// connection has it try: it may still have to wait, others may have put, and the rules may have changed.
+    /// Goes on with a `put` that was put off. On a server with access rules it is judged again, because any event of
+    /// its connection has it try: it may still have to wait, others may have put, and the rules may have changed.
     fn go_on_with_put(
         &mut self,
         client: ClientId,
@@ -130,8 +130,8 @@ impl Executor {
         answer(output, reply)
     }
 
-    /// The line of a `put`, with `text` behind its size, on a server with access rules. A client whose jobs are counted gets
-    /// a job with an owner. Wrong tags are answered as on an open server.
+    /// The line of a `put`, with `text` behind its size, on a server with access rules. A client whose jobs are counted
+    /// gets a job with an owner. Wrong tags are answered as on an open server.
     pub(super) fn begin_put_guarded(
         &mut self,
         client: ClientId,
@@ -199,8 +199,8 @@ impl Executor {
         self.answer_put(put, stored, output)
     }
 
-    /// Whether a job with such a body and these tags is more than the client's identity may put, whose name comes with it.
-    /// `None` if there is no limit.
+    /// Whether a job with such a body and these tags is more than the client's identity may put, whose name comes with
+    /// it. `None` if there is no limit.
     fn exceeds_job_bytes(
         &self,
         client: ClientId,
@@ -214,8 +214,8 @@ impl Executor {
         Some((name, exceeds))
     }
 
-    /// Whether a put whose line was allowed still is. Only other rules can have changed that; the roles for the used tube are
-    /// forgotten then.
+    /// Whether a put whose line was allowed still is. Only other rules can have changed that; the roles for the used
+    /// tube are forgotten then.
     fn may_still_put(&self, client: ClientId, put: &Put) -> bool {
         let Some(guard) = &self.guard else { return false };
         let (Some(known), Some(grants)) = (guard.client(client), guard.grants(client)) else { return false };

@@ -11,8 +11,8 @@ use crate::session::{Output, PutTags, Refusal};
 use crate::tags::{EncodedTags, Name, TagError, TagSet};
 
 impl Executor {
-    /// The line of a `put` with text behind its size, which is read as `tags`, or of one whose job has an `owner`. The size is
-    /// judged before the text, as in C.
+    /// The line of a `put` with text behind its size, which is read as `tags`, or of one whose job has an `owner`. The
+    /// size is judged before the text, as in C.
     #[cold]
     pub(super) fn begin_put_with(
         &mut self,

@@ -1,7 +1,7 @@
 //! Puts that the server refuses although they are right: it drains, or memory or the disk is short.
 //!
-//! Owns: their numbers, and when the log has a line about them. The executor counts them; the event loop asks once a turn
-//! whether a line is due.
+//! Owns: their numbers, and when the log has a line about them. The executor counts them; the event loop asks once a
+//! turn whether a line is due.
 
 use std::fmt;
 

@@ -13,8 +13,8 @@ use crate::session::{Output, Until};
 /// Reservations that a `touch-all` touches in a turn.
 const TOUCHES_PER_TURN: usize = 400;
 
-/// A `touch-all` that came at `at`, and has touched all reservations up to `after` in the order of their ends but those that it
-/// has passed over.
+/// A `touch-all` that came at `at`, and has touched all reservations up to `after` in the order of their ends but those
+/// that it has passed over.
 #[derive(Clone, Copy, Debug)]
 pub struct TouchAll {
     at: Timestamp,
@@ -31,8 +31,9 @@ impl TouchAll {
 }
 
 impl Executor {
-    /// Touches a turn's share of what the client has reserved, and answers if that was the rest. The times to run start again
-    /// at the instant of the command. Jobs of tubes from which the client may not reserve any more are passed over.
+    /// Touches a turn's share of what the client has reserved, and answers if that was the rest. The times to run start
+    /// again at the instant of the command. Jobs of tubes from which the client may not reserve any more are passed
+    /// over.
     pub(super) fn touch_all(
         &mut self,
         client: ClientId,

@@ -75,8 +75,8 @@ impl Executor {
         }
     }
 
-    /// Takes tubes from which the client may not reserve out of its watch list, a turn's share. The last tube stays, because
-    /// a client always watches one.
+    /// Takes tubes from which the client may not reserve out of its watch list, a turn's share. The last tube stays,
+    /// because a client always watches one.
     pub(super) fn drop_unwatchable(&mut self, client: ClientId) -> WatchList {
         let end = self.spent() + TUBES_PER_TURN;
         loop {

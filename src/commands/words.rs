@@ -1,5 +1,5 @@
-//! The words for a command in the log: the lines of `-VV`, each command and the first line of each reply, and those of the
-//! audit.
+//! The words for a command in the log: the lines of `-VV`, each command and the first line of each reply, and those of
+//! the audit.
 //!
 //! Never: logs a body, a tag or a token, which may be secret.
 

@@ -281,8 +281,8 @@ impl<S: Stream> Connection<S> {
         !self.session.is_blocked() || self.ends_wait(executor, id, has_input)
     }
 
-    /// The one place where a wait ends because its client will send no more (protocol, "reserve"), or because it has sent
-    /// something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
+    /// The one place where a wait ends because its client will send no more (protocol, "reserve"), or because it has
+    /// sent something (protocol, "reserve-with-abort"). Returns whether requests may be executed now.
     #[cold]
     fn ends_wait(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
         match self.session.unfinished_until() {
@@ -308,8 +308,8 @@ impl<S: Stream> Connection<S> {
         self.session.unfinished_until() == Some(Until::DeliveryOrInput) && !self.session.is_over_bound()
     }
 
-    /// The same, where no answer is about to be delivered. Whether there is a byte, also from a client that will send no
-    /// more, only a read can tell.
+    /// The same, where no answer is about to be delivered. Whether there is a byte, also from a client that will send
+    /// no more, only a read can tell.
     fn may_abort(&self, executor: &Executor, id: ClientId) -> bool {
         self.awaits_abort() && executor.queue().is_waiting(id)
     }
@@ -479,8 +479,8 @@ impl<S: Stream> Connection<S> {
         self.sending == Sending::Open && self.sendable(settled) > 0
     }
 
-    /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`; returns
-    /// how many bytes that is.
+    /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`;
+    /// returns how many bytes that is.
     pub fn send(&mut self, id: ClientId, settled: SequenceNumber, now: Timestamp) -> io::Result<usize> {
         let budget = self.budget.limits().send_bytes;
         let mut left = budget;
@@ -515,7 +515,8 @@ impl<S: Stream> Connection<S> {
         Ok(budget - left)
     }
 
-    /// Waits for room after a write that found none. Any other error is returned, unless the write is to be tried again.
+    /// Waits for room after a write that found none. Any other error is returned, unless the write is to be tried
+    /// again.
     fn cannot_send(&mut self, id: ClientId, error: io::Error) -> io::Result<()> {
         match error.kind() {
             ErrorKind::WouldBlock => {

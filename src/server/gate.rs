@@ -1,7 +1,8 @@
 //! Whether replies may leave. With a log in a database, another server can take the queue over.
 //!
-//! Owns: what a turn does without a lease. The rule is [`Lease::holds`](crate::binlog::Lease::holds); the store knows the lease
-//! and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of a reply.
+//! Owns: what a turn does without a lease. The rule is [`Lease::holds`](crate::binlog::Lease::holds); the store knows
+//! the lease and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of a
+//! reply.
 
 use super::connection::Connection;
 use super::{Server, find};
@@ -29,16 +30,16 @@ impl Gate {
         }
     }
 
-    /// Whether the connection ends now: its client waits for a job, and is to look for the server that owns the queue, or it
-    /// waits for nothing any more.
+    /// Whether the connection ends now: its client waits for a job, and is to look for the server that owns the queue,
+    /// or it waits for nothing any more.
     pub(super) fn shuts_out<S: Stream>(self, connection: &Connection<S>) -> bool {
         self == Self::Closed && (connection.session.is_waiting() || connection.is_finished())
     }
 }
 
 impl<S: Stream> Server<S> {
-    /// Opens or closes the gate. When it closes, connections end without a word; returns whether any did, which has given
-    /// their jobs back.
+    /// Opens or closes the gate. When it closes, connections end without a word; returns whether any did, which has
+    /// given their jobs back.
     #[cold]
     pub(super) fn look_at_lease(&mut self, now: Timestamp) -> bool {
         let left_ns = self.executor.lease_left_ns();

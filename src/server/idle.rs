@@ -1,8 +1,10 @@
-//! Idle time-outs: which connection to look at next, for `--idle-timeout` and for the time limit of handshakes and log-ins.
+//! Idle time-outs: which connection to look at next, for `--idle-timeout` and for the time limit of handshakes and
+//! log-ins.
 //!
 //! Owns: for each connection the instant at which the server looks at it next, in order. A byte that comes or goes does
-//! not change this instant; when it is reached, the server sees how long the connection has been idle, and sets the next
-//! one. The first look at a connection of an unknown client asks whether it is known. Never closes anything. Driven by the server.
+//! not change this instant; when it is reached, the server sees how long the connection has been idle, and sets the
+//! next one. The first look at a connection of an unknown client asks whether it is known. Never closes anything.
+//! Driven by the server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,8 +45,8 @@ impl IdleTimeouts {
         Some(self.look(id, active_at, idle_since + self.timeout_ns?))
     }
 
-    /// Watches a connection that is made at `now`, and of which it is not known yet whose it is. The handshake and the log-in
-    /// have no more time together than a connection may be idle.
+    /// Watches a connection that is made at `now`, and of which it is not known yet whose it is. The handshake and the
+    /// log-in have no more time together than a connection may be idle.
     pub fn watch_log_in(&mut self, id: ClientId, now: Timestamp) -> IdleWatch {
         let limit_ns = LOG_IN_TIMEOUT.as_nanos() as u64;
         self.look(id, now, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)))

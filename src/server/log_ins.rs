@@ -1,8 +1,9 @@
-//! Clients of which it is not known yet who they are: those in a TLS handshake, and on a server with access rules those who
-//! may do nothing before they log in.
+//! Clients of which it is not known yet who they are: those in a TLS handshake, and on a server with access rules those
+//! who may do nothing before they log in.
 //!
-//! Owns: how many of them there are, at most, and in which order they came. If there are too many, the oldest gives its place
-//! to a new one, so that silent clients keep nobody out for long; `idle` has their time limit. Driven by the server.
+//! Owns: how many of them there are, at most, and in which order they came. If there are too many, the oldest gives its
+//! place to a new one, so that silent clients keep nobody out for long; `idle` has their time limit. Driven by the
+//! server.
 
 use std::collections::VecDeque;
 
@@ -58,8 +59,8 @@ impl<S: Stream> Server<S> {
         self.log_ins.most = most;
     }
 
-    /// Tells a guarded server who is at the other end of a connection. Before this, the client may do nothing. Where its
-    /// identity has as many connections as it may have, the connection ends with a reply that says so.
+    /// Tells a guarded server who is at the other end of a connection. Before this, the client may do nothing. Where
+    /// its identity has as many connections as it may have, the connection ends with a reply that says so.
     pub fn identify(&mut self, id: ClientId, peer: Peer, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         let is_handshaking = connection.is_handshaking();
@@ -96,8 +97,8 @@ impl<S: Stream> Server<S> {
                 let most = self.log_ins.most;
                 self.log_ins.closed.line(now, |withheld| {
                     warn!(
-                        "closed a connection that had not logged in, and {withheld} since the last such line: there are \
-                         {most} others, the most for --max-connections"
+                        "closed a connection that had not logged in, and {withheld} since the last such line: \
+                         there are {most} others, the most for --max-connections"
                     );
                 });
                 self.close(oldest, now);

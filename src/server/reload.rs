@@ -1,7 +1,7 @@
 //! What a reload changes for the clients that are connected.
 //!
-//! Owns: that a client without a right to wait does not wait, and that one whose certificate would not let it in any more is
-//! closed. Driven by `event_loop/reload.rs`, and by the turn for the slices.
+//! Owns: that a client without a right to wait does not wait, and that one whose certificate would not let it in any
+//! more is closed. Driven by `event_loop/reload.rs`, and by the turn for the slices.
 
 use log::info;
 
@@ -14,8 +14,9 @@ use crate::clock::Timestamp;
 const CHECKS_PER_TURN: usize = 4;
 
 impl<S: Stream> Server<S> {
-    /// Puts other access rules in force; what is no longer allowed is refused from each client's next command on. A wait
-    /// for a job of a tube from which its client may not reserve any more ends with TIMED_OUT. Comes between two turns.
+    /// Puts other access rules in force; what is no longer allowed is refused from each client's next command on. A
+    /// wait for a job of a tube from which its client may not reserve any more ends with TIMED_OUT. Comes between two
+    /// turns.
     pub fn replace_rules(&mut self, rules: Rules) {
         self.executor.replace_rules(rules);
         for index in 0..self.connections.len() {
@@ -33,8 +34,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Other files of TLS are in force: from the next turn on, checks the certificate of each client that is connected, and
-    /// closes the connections of those that would not get in any more.
+    /// Other files of TLS are in force: from the next turn on, checks the certificate of each client that is connected,
+    /// and closes the connections of those that would not get in any more.
     pub fn recheck_certificates(&mut self) {
         self.next_check = Some(0);
     }

@@ -3,8 +3,8 @@
 use super::Put;
 use crate::protocol::{PutHeader, Reply};
 
-/// What a request has come to. [`Session::apply`](super::Session::apply) makes a phase of it. `R` is what is left of a command
-/// that is not finished, of which a session knows nothing.
+/// What a request has come to. [`Session::apply`](super::Session::apply) makes a phase of it. `R` is what is left of a
+/// command that is not finished, of which a session knows nothing.
 #[derive(Debug)]
 #[must_use = "an outcome has to be applied to the session"]
 pub enum Outcome<R> {

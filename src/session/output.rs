@@ -83,8 +83,8 @@ impl Output {
         self.own_len() + self.shared.as_ref().map_or(0, |shared| shared.len)
     }
 
-    /// Whether the unsent bytes, with further ones added, are too many to serve the client any further. Of those, `own` are the
-    /// output's own. While memory is short (`is_tight`), the bounds are lower.
+    /// Whether the unsent bytes, with further ones added, are too many to serve the client any further. Of those, `own`
+    /// are the output's own. While memory is short (`is_tight`), the bounds are lower.
     #[must_use]
     #[inline]
     pub fn would_exceed(&self, is_tight: bool, own: usize, all: usize) -> bool {

@@ -1,7 +1,8 @@
-//! An owner, or its database, that stands still for less than `--takeover-after` loses nothing: the queue stays where it is.
+//! An owner, or its database, that stands still for less than `--takeover-after` loses nothing: the queue stays where
+//! it is.
 //!
-//! `FAILOVER_PAUSES` sets the number of pauses and `SEED` the first seed; each seed decides who stands still, when, and for
-//! how long. The servers have the usual `--takeover-after`.
+//! `FAILOVER_PAUSES` sets the number of pauses and `SEED` the first seed; each seed decides who stands still, when, and
+//! for how long. The servers have the usual `--takeover-after`.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,7 +1,7 @@
 //! A connection: sends commands and receives their replies, in the order of the commands.
 //!
-//! Owns: the socket, and how long a reply may take. What is sent and what was received is in its [`Exchange`].
-//! Never: sends more commands than the kernel's buffers can take before it reads replies, so that no pipeline deadlocks.
+//! Owns: the socket, and how long a reply may take. What is sent and what was received is in its [`Exchange`]. Never:
+//! sends more commands than the kernel's buffers can take before it reads replies, so that no pipeline deadlocks.
 
 use crate::address::Address;
 use crate::error::Error;

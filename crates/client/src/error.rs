@@ -21,8 +21,8 @@ pub enum Error {
     Closed,
     /// The server answered with TLS, and the connection is without it.
     SpeaksTls,
-    /// The reply did not arrive in time. It may still arrive: [`Connection::receive`](crate::Connection::receive) can be
-    /// called again.
+    /// The reply did not arrive in time. It may still arrive: [`Connection::receive`](crate::Connection::receive) can
+    /// be called again.
     TimedOut,
     /// The received bytes are not a reply of the protocol. The connection can no longer be used.
     Malformed(ReplyError),

@@ -1,8 +1,8 @@
 //! The commands and the replies of a connection, without its socket.
 //!
-//! Owns: the bytes that are not sent yet, the bytes that are received and not read yet, and the order of the commands that
-//! have no reply yet.
-//! Never: reads, writes or waits. Driven by a transport: [`Connection`](crate::Connection) is the one that blocks.
+//! Owns: the bytes that are not sent yet, the bytes that are received and not read yet, and the order of the commands
+//! that have no reply yet. Never: reads, writes or waits. Driven by a transport: [`Connection`](crate::Connection) is
+//! the one that blocks.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -20,7 +20,8 @@ const MAX_OUTSTANDING_BYTES: usize = 32 * 1024;
 /// The first bytes of an alert of TLS, with which a server answers a command without TLS. No reply begins with them.
 const TLS_ALERT: &[u8] = &[0x15, 0x03];
 
-/// How to put a job. The default is priority 1024, which does not count as urgent, no delay, a TTR of 60 seconds, no tags.
+/// How to put a job. The default is priority 1024, which does not count as urgent, no delay, a TTR of 60 seconds, no
+/// tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutOptions {
     /// The priority; 0 is the most urgent.
@@ -118,8 +119,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Adds a command. If it is more than the peer may take before its replies are read, it waits for room; so replies should
-    /// be read before another command is added.
+    /// Adds a command. If it is more than the peer may take before its replies are read, it waits for room; so replies
+    /// should be read before another command is added.
     pub fn push(&mut self, request: &Request<'_>) {
         self.admit();
         let start = self.output.len();
@@ -128,8 +129,8 @@ impl Exchange {
         self.admit_last(MAX_OUTSTANDING_BYTES);
     }
 
-    /// Whether the last command waits for room. It waits until half of the room is free, so that the next commands can be sent
-    /// together with it.
+    /// Whether the last command waits for room. It waits until half of the room is free, so that the next commands can
+    /// be sent together with it.
     pub fn is_full(&mut self) -> bool {
         self.admit_last(MAX_OUTSTANDING_BYTES / 2);
         self.last.is_some()

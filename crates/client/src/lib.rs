@@ -20,11 +20,11 @@
 //! receives any [`Reply`], one at a time or many in a pipeline. Commands that C beanstalkd does not have are
 //! extensions; [`Client::extensions`] asks a server which of them it offers.
 //!
-//! Owns: what a client knows of its connection. In three floors: [`Exchange`] has the order of commands and replies and uses
-//! no socket, [`Connection`] moves its bytes and blocks, and [`Client`] knows which reply belongs to which command. The
-//! commands, the replies and their data are those of the crate `beanstalkd-protocol`.
-//! Never: retries, reconnects, starts threads, or panics because of the bytes of a server.
-//! Driven by: the caller's thread, which waits for each reply.
+//! Owns: what a client knows of its connection. In three floors: [`Exchange`] has the order of commands and replies and
+//! uses no socket, [`Connection`] moves its bytes and blocks, and [`Client`] knows which reply belongs to which
+//! command. The commands, the replies and their data are those of the crate `beanstalkd-protocol`. Never: retries,
+//! reconnects, starts threads, or panics because of the bytes of a server. Driven by: the caller's thread, which waits
+//! for each reply.
 
 mod address;
 mod client;

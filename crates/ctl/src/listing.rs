@@ -1,7 +1,7 @@
 //! Finds jobs: with `list-jobs` if the server has it, otherwise by asking for every possible id.
 //!
-//! Owns: the choice between the two, and the filters. A body is requested only if the filter looks at bodies and everything
-//! else about the job matches.
+//! Owns: the choice between the two, and the filters. A body is requested only if the filter looks at bodies and
+//! everything else about the job matches.
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -61,8 +61,8 @@ pub struct Found {
     pub body: Option<Vec<u8>>,
 }
 
-/// Passes the jobs that match to `each`, a few at a time, until it returns `false`.
-/// With `list-jobs` they come by tube and state, in the order in which they would be served; without it, the newest come first.
+/// Passes the jobs that match to `each`, a few at a time, until it returns `false`. With `list-jobs` they come by tube
+/// and state, in the order in which they would be served; without it, the newest come first.
 pub fn jobs(
     session: &mut Session,
     filter: &Filter,

@@ -27,7 +27,8 @@ impl Output {
         self.json_line(&value.to_string())
     }
 
-    /// Writes lines of JSON. Characters that can control a terminal are written as JSON's escapes, which changes no value.
+    /// Writes lines of JSON. Characters that can control a terminal are written as JSON's escapes, which changes no
+    /// value.
     pub fn json_line(&mut self, line: &str) -> Result<(), Failure> {
         if line.chars().any(|character| controls_terminal(character) && character != '\n') {
             return Ok(writeln!(self.out, "{}", escaped_json(line))?);
@@ -65,8 +66,8 @@ pub fn say(message: &str) {
     eprintln!("beanstalkctl: {}", visible(message.as_bytes(), false));
 }
 
-/// Whether a terminal does something else than to show the character: control characters of ASCII and of Latin-1, separators of
-/// lines, and what changes the direction of the text.
+/// Whether a terminal does something else than to show the character: control characters of ASCII and of Latin-1,
+/// separators of lines, and what changes the direction of the text.
 fn controls_terminal(character: char) -> bool {
     let changes_direction = matches!(character,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -124,9 +124,9 @@ macro_rules! commands {
     };
 }
 
-// The table of commands: word, arguments, origin, grammar. A line is written as the word and the arguments in the order of
-// the row, which the grammar must take. A new command is a row here, at the end of `Ours`, and one in
-// the table of the server. The order is that of the counters in `stats`: C's order, then ours.
+// The table of commands: word, arguments, origin, grammar. A line is written as the word and the arguments in the order
+// of the row, which the grammar must take. A new command is a row here, at the end of `Ours`, and one in the table of
+// the server. The order is that of the counters in `stats`: C's order, then ours.
 #[rustfmt::skip]
 commands! {
     "put " Put(header: PutHeader) C => put;

@@ -1,7 +1,7 @@
 //! A long list of names or jobs, in pieces that all replies with this list share.
 //!
-//! Owns: the YAML of the list, cut into pieces. It is never copied for a client, and never in one piece, because a hundred
-//! thousand names make twenty megabytes. The server adds the names, a few at a time.
+//! Owns: the YAML of the list, cut into pieces. It is never copied for a client, and never in one piece, because a
+//! hundred thousand names make twenty megabytes. The server adds the names, a few at a time.
 
 use std::collections::TryReserveError;
 use std::mem;

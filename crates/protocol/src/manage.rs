@@ -55,7 +55,8 @@ pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl Cursor {
-    /// A cursor in its text, `<state>-<position>-<id>`, of a list of this state. For a held job `held` stands for the state.
+    /// A cursor in its text, `<state>-<position>-<id>`, of a list of this state. For a held job `held` stands for the
+    /// state.
     #[must_use]
     pub fn parse(text: &[u8], state: JobState) -> Option<Self> {
         let is_held = state == JobState::Delayed && text.starts_with(HELD.as_bytes());

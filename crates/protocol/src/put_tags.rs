@@ -1,9 +1,9 @@
 //! The tags of a `put`: what may stand behind the size.
 //!
-//! Owns: their grammar. The words are separated by spaces and judged from left to right; the first that is wrong decides.
-//! A word that is no tag makes the line one of C's, which is BAD_FORMAT and leaves the body to be read as commands. A tag
-//! that is wrong is BAD_FORMAT, too, but its body is skipped: whoever sends tags means them, and a body must not be
-//! executed.
+//! Owns: their grammar. The words are separated by spaces and judged from left to right; the first that is wrong
+//! decides. A word that is no tag makes the line one of C's, which is BAD_FORMAT and leaves the body to be read as
+//! commands. A tag that is wrong is BAD_FORMAT, too, but its body is skipped: whoever sends tags means them, and a body
+//! must not be executed.
 
 use super::command::{PutHeader, put_numbers};
 use crate::tags::{TagError, TagSet};

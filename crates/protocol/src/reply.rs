@@ -169,8 +169,8 @@ macro_rules! replies {
     };
 }
 
-// The table of replies: word and what follows it. They are written and read from it; those that are not a word with a number
-// at most name the function that writes them, and `reply_reader` reads them.
+// The table of replies: word and what follows it. They are written and read from it; those that are not a word with a
+// number at most name the function that writes them, and `reply_reader` reads them.
 replies! {
     words {
         "DELETED" Deleted;
@@ -235,8 +235,8 @@ replies! {
         "TOUCHED_ALL" TouchedAll(u64);
     }
     others(output) {
-        /// The answer to a `put` that doubles this job: the job's state, if it is not deleted, and its new priority if that is
-        /// more urgent.
+        /// The answer to a `put` that doubles this job: the job's state, if it is not deleted, and its new priority if
+        /// that is more urgent.
         Duplicate(id: JobId, state: Option<JobState>, priority: Option<Priority>) => {
             duplicate(output.bytes(), id, state, priority);
             Ok(())

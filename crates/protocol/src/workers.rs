@@ -1,4 +1,5 @@
-//! The arguments of the commands for workers, which C beanstalkd does not have, and of `watch`, which has a weight here.
+//! The arguments of the commands for workers, which C beanstalkd does not have, and of `watch`, which has a weight
+//! here.
 //!
 //! Owns: their grammar. As in `manage`, exactly one space comes after the command's word, and a line that begins with
 //! the word and goes on otherwise is BAD_FORMAT.

@@ -182,8 +182,8 @@ impl Body {
         }
     }
 
-    /// Its bytes with room for `more` bytes behind them, where the whole is so short that it is never shared; else it comes
-    /// back as it was.
+    /// Its bytes with room for `more` bytes behind them, where the whole is so short that it is never shared; else it
+    /// comes back as it was.
     ///
     /// # Errors
     /// If the allocator has no memory.

@@ -254,7 +254,8 @@ impl<'a> TagSet<'a> {
         [idempotency, concurrency, group, after, expiry, owner].into_iter().flatten()
     }
 
-    /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they are.
+    /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they
+    /// are.
     pub fn set_free(bytes: &mut [u8]) {
         let mut at = 0;
         while let Some(&[kind, name_len]) = bytes.get(at..at + 2)
@@ -313,8 +314,8 @@ impl<'a> TagSet<'a> {
     }
 }
 
-/// The tags of a job in the bytes in which the queue and the log keep them, with what these say: who passes them on need not
-/// read or write them again.
+/// The tags of a job in the bytes in which the queue and the log keep them, with what these say: who passes them on
+/// need not read or write them again.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodedTags<'a> {
     bytes: &'a [u8],

@@ -16,8 +16,8 @@ const WORTHWHILE_BYTES: usize = 16 << 20;
 /// megabytes or so, in which nobody is served.
 const AT_ONCE_BYTES: usize = 64 << 20;
 
-/// How long memory must have been free before it is given back. A client that deletes a large job often puts the next one
-/// at once, and the first use of a new page costs more than filling it.
+/// How long memory must have been free before it is given back. A client that deletes a large job often puts the next
+/// one at once, and the first use of a new page costs more than filling it.
 const GIVE_BACK_AFTER_NS: u64 = NS_PER_S / 10;
 
 /// So much may stay with the allocator: in pages of which some byte is in use, and in this program itself.
@@ -38,8 +38,8 @@ pub struct Memory {
     peak_bytes: usize,
     /// When to give memory back, unless it is in use again by then.
     give_back_at: Option<Timestamp>,
-    /// What was in use when memory was last given back, or looked for. Some of it may be free now: only whole pages go back,
-    /// and if jobs end in no order, the last job of a page ends late.
+    /// What was in use when memory was last given back, or looked for. Some of it may be free now: only whole pages go
+    /// back, and if jobs end in no order, the last job of a page ends late.
     rest_bytes: Option<usize>,
 }
 

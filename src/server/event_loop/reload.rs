@@ -1,7 +1,8 @@
 //! What SIGHUP reads again while the server runs.
 //!
-//! Owns: the order of a reload. Each file is checked before it replaces what was read from it before, and a bad one leaves
-//! that as it was. Connections stay, but for those whose certificate would not let them in any more. Driven by the loop.
+//! Owns: the order of a reload. Each file is checked before it replaces what was read from it before, and a bad one
+//! leaves that as it was. Connections stay, but for those whose certificate would not let them in any more. Driven by
+//! the loop.
 
 use std::rc::Rc;
 
@@ -30,8 +31,8 @@ impl Reload {
         self.tls.as_ref().map(|(_, acceptor)| acceptor)
     }
 
-    /// Reads everything again, and uses what is good. What is bad stays as it was, and keeps nothing else from being used:
-    /// files that take rights away must not wait for others.
+    /// Reads everything again, and uses what is good. What is bad stays as it was, and keeps nothing else from being
+    /// used: files that take rights away must not wait for others.
     pub(super) fn carry_out<S: Stream>(&self, server: &mut Server<S>) {
         if self.tls.is_none() && self.access.is_none() {
             info!("SIGHUP: there is nothing to read again: this server uses neither TLS nor --access");

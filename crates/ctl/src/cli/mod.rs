@@ -23,7 +23,8 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(name = "beanstalkctl", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// Address of the server: host:port or unix:PATH. stats, tubes, watch, top, drain and undrain accept several, separated by commas
+    /// Address of the server: host:port or unix:PATH. stats, tubes, watch, top, drain and undrain accept several,
+    /// separated by commas
     #[arg(
         long,
         short,
@@ -40,22 +41,71 @@ pub struct Cli {
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub json: bool,
     /// Longest time to wait for a reply of the server
-    #[arg(long, global = true, value_parser = duration, default_value = "60s", value_name = "TIME", help_heading = GLOBAL)]
+    #[arg(
+        long,
+        global = true,
+        value_parser = duration,
+        default_value = "60s",
+        value_name = "TIME",
+        help_heading = GLOBAL
+    )]
     pub timeout: Duration,
     /// Connect with TLS
-    #[arg(long, global = true, env = "BEANSTALKD_TLS", hide_env_values = true, value_parser = FalseyValueParser::new(), help_heading = GLOBAL)]
+    #[arg(
+        long,
+        global = true,
+        env = "BEANSTALKD_TLS",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new(),
+        help_heading = GLOBAL
+    )]
     pub tls: bool,
     /// Trust servers with a certificate of these authorities (PEM); without it, of those of the system
-    #[arg(long, global = true, env = "BEANSTALKD_CA", hide_env_values = true, requires = "tls", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    #[arg(
+        long,
+        global = true,
+        env = "BEANSTALKD_CA",
+        hide_env_values = true,
+        requires = "tls",
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = GLOBAL
+    )]
     pub ca: Option<PathBuf>,
     /// Show this certificate to the server (PEM)
-    #[arg(long, global = true, env = "BEANSTALKD_CERT", hide_env_values = true, requires_all = ["tls", "key"], value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    #[arg(
+        long,
+        global = true,
+        env = "BEANSTALKD_CERT",
+        hide_env_values = true,
+        requires_all = ["tls", "key"],
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = GLOBAL
+    )]
     pub cert: Option<PathBuf>,
     /// Key of the certificate (PEM)
-    #[arg(long, global = true, env = "BEANSTALKD_KEY", hide_env_values = true, requires = "cert", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    #[arg(
+        long,
+        global = true,
+        env = "BEANSTALKD_KEY",
+        hide_env_values = true,
+        requires = "cert",
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = GLOBAL
+    )]
     pub key: Option<PathBuf>,
     /// Log in with the token in this file; without it, with the token in the variable BEANSTALKD_TOKEN
-    #[arg(long, global = true, env = "BEANSTALKD_TOKEN_FILE", hide_env_values = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GLOBAL)]
+    #[arg(
+        long,
+        global = true,
+        env = "BEANSTALKD_TOKEN_FILE",
+        hide_env_values = true,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = GLOBAL
+    )]
     pub token_file: Option<PathBuf>,
     /// The subcommand
     #[command(subcommand)]

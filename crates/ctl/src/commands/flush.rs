@@ -1,7 +1,7 @@
 //! `flush`: deletes every job of tubes, or the buried ones.
 //!
-//! Without `flush-tube`, ready jobs are reserved and deleted, many at once, and delayed and buried jobs are peeked at and
-//! deleted one after the other. Reserved jobs cannot be deleted then.
+//! Without `flush-tube`, ready jobs are reserved and deleted, many at once, and delayed and buried jobs are peeked at
+//! and deleted one after the other. Reserved jobs cannot be deleted then.
 
 use super::confirm;
 use crate::cli::Tubes;

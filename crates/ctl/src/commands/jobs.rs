@@ -55,8 +55,8 @@ pub fn list(session: &mut Session, arguments: &JobsArguments, out: &mut Output) 
     Ok(())
 }
 
-/// Sorts by tube and state, and then in the order in which the jobs would be served. C does not show the order of burial,
-/// so buried jobs are sorted by id.
+/// Sorts by tube and state, and then in the order in which the jobs would be served. C does not show the order of
+/// burial, so buried jobs are sorted by id.
 pub fn sort(jobs: &mut [JobInfo]) {
     let key = |job: &JobInfo| match job.state {
         JobState::Ready => (u64::from(job.pri), job.id),

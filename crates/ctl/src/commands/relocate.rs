@@ -1,7 +1,7 @@
 //! Moves jobs on a server without `move`: puts a copy into the other tube, then deletes the job.
 //!
-//! The job is reserved meanwhile, so that no worker gets both. If the connection breaks in between, both the job and its copy
-//! may exist, but no job is lost. The copy has a new id, and its age and counters begin at 0.
+//! The job is reserved meanwhile, so that no worker gets both. If the connection breaks in between, both the job and
+//! its copy may exist, but no job is lost. The copy has a new id, and its age and counters begin at 0.
 
 use super::batch::{Outcome, bury, put_back};
 use crate::failure::Failure;

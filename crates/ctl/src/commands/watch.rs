@@ -1,7 +1,7 @@
 //! `watch`: prints what happens in tubes, as it happens.
 //!
-//! The protocol has no notifications, so this compares the counters of each tube with those of the previous sample. A job
-//! that comes and goes between two samples shows only in the counters of events.
+//! The protocol has no notifications, so this compares the counters of each tube with those of the previous sample. A
+//! job that comes and goes between two samples shows only in the counters of events.
 
 use super::Servers;
 use crate::failure::Failure;

@@ -40,8 +40,8 @@ pub enum Act {
 /// A request to the backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Read the counters of all tubes, and these jobs. Finding jobs is slow on a server without `list-jobs`, which has to be
-    /// asked for every id, so it is done there only if it is needed.
+    /// Read the counters of all tubes, and these jobs. Finding jobs is slow on a server without `list-jobs`, which has
+    /// to be asked for every id, so it is done there only if it is needed.
     Refresh {
         /// The index in the list of servers.
         server: usize,

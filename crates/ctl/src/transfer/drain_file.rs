@@ -119,8 +119,9 @@ impl DrainFile {
     }
 }
 
-/// The jobs of a drain file by id, and the file itself: without an incomplete last line, and with the mark of a drained job in
-/// every line. Lines of an export without `--drain` have none, and a drain that finds its jobs there writes no line.
+/// The jobs of a drain file by id, and the file itself: without an incomplete last line, and with the mark of a drained
+/// job in every line. Lines of an export without `--drain` have none, and a drain that finds its jobs there writes no
+/// line.
 fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>), Failure> {
     let failed = |error: io::Error| Failure::file(path, &error);
     let (mut known, mut all_marked, mut whole) = (HashMap::<u64, Vec<Record>>::new(), true, 0);

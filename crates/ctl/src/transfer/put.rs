@@ -79,15 +79,16 @@ impl Refused {
     }
 }
 
-/// Whether the job is put with the delay that it is to have. While the server holds a job until a group is empty, no client can
-/// end its delay; and the delay of a job can be changed only by a reserve, after which the job does not expire any more.
+/// Whether the job is put with the delay that it is to have. While the server holds a job until a group is empty, no
+/// client can end its delay; and the delay of a job can be changed only by a reserve, after which the job does not
+/// expire any more.
 fn is_put_at_once(record: &Record) -> bool {
     let is_delayed = record.state == JobState::Delayed && record.delay > 0;
     record.tags.iter().any(|tag| tag.word() == "aft" || (tag.word() == "exp" && is_delayed))
 }
 
-/// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that exist. Returns the
-/// ids of all; `None` for a job that was refused.
+/// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that exist. Returns
+/// the ids of all; `None` for a job that was refused.
 pub fn put(
     session: &mut Session,
     records: &[Record],
@@ -135,8 +136,8 @@ fn options_of(record: &Record, hash: u64, position: usize) -> PutOptions {
     PutOptions { pri: record.pri, delay, ttr: record.ttr, tags }
 }
 
-/// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed. All of
-/// them have ids greater than `above`.
+/// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed.
+/// All of them have ids greater than `above`.
 pub fn find_again(
     session: &mut Session,
     records: &[Record],
@@ -165,8 +166,8 @@ pub fn find_again(
     Ok(records.iter().map(&mut find).collect())
 }
 
-/// Removes the endless delay of these jobs, and gives them the state that they had. A job whose delay was removed before is
-/// left alone: a worker may have it.
+/// Removes the endless delay of these jobs, and gives them the state that they had. A job whose delay was removed
+/// before is left alone: a worker may have it.
 pub fn remove_delays(session: &mut Session, records: &[Record], ids: &[Option<u64>]) -> Result<(), Failure> {
     let mut held = still_held(session, records.iter().zip(ids.iter().copied()))?;
     let commands = held.iter().flat_map(|(record, id)| {
@@ -178,7 +179,8 @@ pub fn remove_delays(session: &mut Session, records: &[Record], ids: &[Option<u6
         }
     });
     session.client.pipeline(commands, |_, _| {})?;
-    // A job at the limit of its concurrency key cannot be reserved, so it cannot be buried or delayed: it is made ready.
+    // A job at the limit of its concurrency key cannot be reserved, so it cannot be buried or delayed: it is made
+    // ready.
     held.retain(|(record, _)| record.tags.iter().any(|tag| tag.word() == "con"));
     let left = still_held(session, held.into_iter().map(|(record, id)| (record, Some(id))))?;
     Ok(session.client.pipeline(left.iter().map(|(_, id)| Command::KickJob(JobId(*id))), |_, _| {})?)

@@ -91,7 +91,8 @@ impl Record {
         })
     }
 
-    /// Parses a line. `tube`, and one of `body` and `body_base64`, are required; the other keys have the defaults of `put`.
+    /// Parses a line. `tube`, and one of `body` and `body_base64`, are required; the other keys have the defaults of
+    /// `put`.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let object = value.as_object().ok_or("expected a JSON object")?;
