@@ -12,8 +12,8 @@
 //! From the top down. Each part uses only parts below it:
 //!
 //! - [`server`]: the turn and the connections.
-//! - [`commands`]: the table of commands, and a file for each command or family. No other part uses both the queue and the
-//!   binlog.
+//! - [`commands`]: the table of commands, and a file for each command or family. No other part uses both the queue and
+//!   the binlog.
 //! - [`access`]: who a client is, and what it may do. Pure.
 //! - [`http`]: metrics, health checks and the page, over HTTP.
 //! - [`stream`]: the sockets of both kinds of connections, plain or with TLS.
@@ -21,8 +21,8 @@
 //! - [`stats`]: one table of figures each for the server, a tube and a job. Pure.
 //! - [`session`]: the state of one connection without its socket: the decoder of its input, and its output. Pure.
 //! - [`poll_token`], [`token`], [`options`], [`log_setup`]: types, the command line and the log.
-//! - The crates below: [`binlog`], [`protocol`] and [`queue`], which do not know each other, [`os`], and the types that all of
-//!   them share.
+//! - The crates below: [`binlog`], [`protocol`] and [`queue`], which do not know each other, [`os`], and the types that
+//!   all of them share.
 //!
 //! `doc/architecture.md` gives the reasons.
 

@@ -61,11 +61,13 @@ pub struct Executor {
     pub(super) refused_connections: u64,
     /// What connections with TLS begin with, for its figures.
     pub(super) tls: Option<Rc<Acceptor>>,
-    /// Bytes that connections hold: bodies that are not complete, input that is not executed, replies that are not sent.
+    /// Bytes that connections hold: bodies that are not complete, input that is not executed, replies that are not
+    /// sent.
     pub(crate) buffer_bytes: usize,
     pub(super) detached_bodies: DetachedBodies,
     pub(super) tube_lists: TubeLists,
-    /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told yet.
+    /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told
+    /// yet.
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,

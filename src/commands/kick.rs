@@ -28,7 +28,8 @@ impl Executor {
         self.kick_from(client, state, bound, 0, output, now)
     }
 
-    /// Goes on with a kick that has moved `kicked` jobs. If the disk becomes full, the reply counts the jobs moved so far.
+    /// Goes on with a kick that has moved `kicked` jobs. If the disk becomes full, the reply counts the jobs moved so
+    /// far.
     fn kick_from(
         &mut self,
         client: ClientId,

@@ -1,7 +1,7 @@
 //! The commands that show jobs: `list-jobs`, `peek` and its like, and `peek-reserved`.
 //!
-//! Owns: how much of a search for reserved jobs and of a list is done in a turn. A page of jobs in another state is found at
-//! once, and a short page is also written at once.
+//! Owns: how much of a search for reserved jobs and of a list is done in a turn. A page of jobs in another state is
+//! found at once, and a short page is also written at once.
 
 use std::vec;
 
@@ -23,7 +23,8 @@ const LOOKS_PER_TURN: usize = 1000;
 const PROBES_PER_WORK: u64 = 2;
 /// The length of a job's line at its usual, in bytes.
 const LINE_BYTES: usize = 160;
-/// How many of the jobs that were reserved first are found: one of them will still be reserved at the end of the search.
+/// How many of the jobs that were reserved first are found: one of them will still be reserved at the end of the
+/// search.
 const CANDIDATES: usize = 64;
 
 /// What reserved jobs are looked for.

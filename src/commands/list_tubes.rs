@@ -1,7 +1,7 @@
 //! `list-tubes` and `list-tubes-watched`, however many tubes there are.
 //!
-//! Owns: the list of all tubes that is being made, and the last complete list as long as it can be used. A short list is
-//! written at once. A long list is made in slices, one in each turn, and all clients that ask for it in the meantime
+//! Owns: the list of all tubes that is being made, and the last complete list as long as it can be used. A short list
+//! is written at once. A long list is made in slices, one in each turn, and all clients that ask for it in the meantime
 //! share it: sixty clients cost one list, in time and in memory.
 
 use super::detached_bodies::DetachedBodies;
@@ -178,7 +178,8 @@ impl Executor {
         if self.is_guarded() {
             match self.drop_unwatchable(client) {
                 WatchList::Allowed => {}
-                // A tube from which the client may not reserve is not in the list, even if it is the only one that it watches.
+                // A tube from which the client may not reserve is not in the list, even if it is the only one that it
+                // watches.
                 WatchList::Forbidden => {
                     return self.answer_data(Some(write_list(std::iter::empty())), output);
                 }

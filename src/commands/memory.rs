@@ -1,8 +1,8 @@
 //! The bound on memory, and which commands are refused when it is reached.
 //!
 //! Owns: the sum of the memory in use, and the rule for each command. Commands that add something (jobs, tubes, lists)
-//! are refused at the bound. Reserves, which make histories, have a margin beyond it, so that a full queue can be worked
-//! off. Commands that only remove something are never refused.
+//! are refused at the bound. Reserves, which make histories, have a margin beyond it, so that a full queue can be
+//! worked off. Commands that only remove something are never refused.
 
 use super::Executor;
 use crate::queue::ClientId;
@@ -14,7 +14,8 @@ const MARGIN_PART: u64 = 8;
 /// What one client, or one kind of thing, may take of the memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryShares {
-    /// The most bytes that cooldowns may take, with those that the deletes of jobs begin. `None` means any amount, as below.
+    /// The most bytes that cooldowns may take, with those that the deletes of jobs begin. `None` means any amount, as
+    /// below.
     pub cooldown_bytes: Option<u64>,
     /// The longest cooldown, in seconds; 0 means any.
     pub longest_cooldown_s: u32,
@@ -58,8 +59,8 @@ impl Executor {
         is_full && !self.queue.watches(client, tube)
     }
 
-    /// Sets the function that says whether the allocator's memory is exhausted. While it returns true, commands that need
-    /// memory for more than a moment are answered OUT_OF_MEMORY.
+    /// Sets the function that says whether the allocator's memory is exhausted. While it returns true, commands that
+    /// need memory for more than a moment are answered OUT_OF_MEMORY.
     pub fn watch_memory(&mut self, is_exhausted: fn() -> bool) {
         self.is_memory_exhausted = is_exhausted;
     }

@@ -4,8 +4,8 @@
 //! the log, the access rules. Only this part uses the queue and the log together. Driven by the turn
 //! ([`server`](crate::server)), which hands in one request after the other.
 //!
-//! Each command checks, reserves room in the log, changes the queue, and appends: whatever can fail comes before the first
-//! change. A command that does not end in its turn leaves a [`Rest`].
+//! Each command checks, reserves room in the log, changes the queue, and appends: whatever can fail comes before the
+//! first change. A command that does not end in its turn leaves a [`Rest`].
 //!
 //! What an operator orders by the API goes the same way, for an internal client of the queue: see `orders`.
 
@@ -146,8 +146,8 @@ macro_rules! table {
     };
 }
 
-// The table of commands: the role that a command needs and for what, what it asks of memory, and what it does. If access
-// rules are in force, the server is `GUARDED`; the commands of the hot path are compiled for both.
+// The table of commands: the role that a command needs and for what, what it asks of memory, and what it does. If
+// access rules are in force, the server is `GUARDED`; the commands of the hot path are compiled for both.
 #[rustfmt::skip]
 table! {
     <GUARDED> (server, client, output, now)

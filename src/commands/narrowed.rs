@@ -152,7 +152,8 @@ impl Executor {
         })
     }
 
-    /// The server as a client sees it that may not see every tube: what its commands and jobs are as a whole is not told.
+    /// The server as a client sees it that may not see every tube: what its commands and jobs are as a whole is not
+    /// told.
     fn narrowed_view(&self, sums: TubeSums, now: Timestamp) -> ServerView<'_> {
         static NO_COMMANDS: CommandCounts = CommandCounts::NONE;
         ServerView { sums, commands: &NO_COMMANDS, ..self.server_view(now) }

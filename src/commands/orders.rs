@@ -1,8 +1,8 @@
 //! The orders of the API: the same commands, each run for an internal client of its own.
 //!
-//! Owns: which orders are carried out, a slice in each turn, and when the task of an order is over: not before the log has
-//! what was changed. What is left of an order is the [`Rest`] of a command. Driven by the turn; [`crate::http`] hands in the
-//! orders and reads the table of tasks.
+//! Owns: which orders are carried out, a slice in each turn, and when the task of an order is over: not before the log
+//! has what was changed. What is left of an order is the [`Rest`] of a command. Driven by the turn; [`crate::http`]
+//! hands in the orders and reads the table of tasks.
 
 use std::collections::VecDeque;
 use std::vec;
@@ -21,8 +21,8 @@ use crate::queue::{self, ClientId};
 use crate::session::{Output, Until};
 use crate::tags::EncodedTags;
 
-/// What all orders together may cost in a turn, in simple requests: some 150 microseconds. A flush may cost more, as it may
-/// for other clients.
+/// What all orders together may cost in a turn, in simple requests: some 150 microseconds. A flush may cost more, as it
+/// may for other clients.
 const WORK_PER_TURN: u64 = 512;
 /// Jobs looked at that cost as much as a simple request.
 const LOOKS_PER_WORK: u64 = 2;

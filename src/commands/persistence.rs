@@ -56,7 +56,8 @@ impl Persistence {
         self.binlog.is_some()
     }
 
-    /// Whether a put fits, with its later delete. Nothing has changed either way. The tube is asked for with a log alone.
+    /// Whether a put fits, with its later delete. Nothing has changed either way. The tube is asked for with a log
+    /// alone.
     #[inline]
     pub fn room_for_put<'a>(
         &mut self,
@@ -81,9 +82,9 @@ impl Persistence {
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
     }
 
-    /// Logs what has changed in the queue. The changes that must not be answered unlogged have reserved room before. Other
-    /// changes (a reservation, a time-out, a release without delay) are logged later if the next file is
-    /// being made, and with the job's next change if the disk is full. For the first reservation of a job that expires, the
+    /// Logs what has changed in the queue. The changes that must not be answered unlogged have reserved room before.
+    /// Other changes (a reservation, a time-out, a release without delay) are logged later if the next file is being
+    /// made, and with the job's next change if the disk is full. For the first reservation of a job that expires, the
     /// log has kept room.
     #[inline]
     pub fn log_changes(&mut self, queue: &mut Queue, now: Timestamp) {
@@ -295,8 +296,8 @@ impl Executor {
         }
     }
 
-    /// Notes that the next reply is RESERVED. It depends on no record if a restart finds the job in any case: the reply says
-    /// nothing else of the log. A job with tags may be free because of a change that a restart does not find.
+    /// Notes that the next reply is RESERVED. It depends on no record if a restart finds the job in any case: the reply
+    /// says nothing else of the log. A job with tags may be free because of a change that a restart does not find.
     pub(super) fn note_reserved(&mut self, id: JobId) {
         let Some(binlog) = &self.persistence.binlog else { return };
         if binlog.has_on_medium(id) && !self.queue.has_tags(id) {

@@ -117,7 +117,8 @@ impl Executor {
         batch.ids.push(id);
     }
 
-    /// The jobs that the client has lost while the others were reserved, to a flush or to their time to run, are left out.
+    /// The jobs that the client has lost while the others were reserved, to a flush or to their time to run, are left
+    /// out.
     fn answer_batch(&mut self, client: ClientId, ids: &[JobId], output: &mut Output) -> Outcome {
         let mut jobs: Vec<(JobId, BodyRef<'_>)> = Vec::new();
         if jobs.try_reserve_exact(ids.len()).is_err() {

@@ -1,9 +1,9 @@
 //! What the work of a turn costs, and what becomes due in it.
 //!
-//! Work is counted in simple requests, and a request counts what it does. What it costs cannot be counted: to delete a job
-//! that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one of a short
-//! queue. So the [`Meter`] looks at the clock from time to time, and adds what the time exceeds the count by. Tests have no
-//! clock, or one of their own.
+//! Work is counted in simple requests, and a request counts what it does. What it costs cannot be counted: to delete a
+//! job that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one of
+//! a short queue. So the [`Meter`] looks at the clock from time to time, and adds what the time exceeds the count by.
+//! Tests have no clock, or one of their own.
 
 use std::fmt;
 
@@ -81,8 +81,8 @@ impl Executor {
         self.work + self.queue.work()
     }
 
-    /// The same, with the time that it has taken if that is more. Whoever goes on until a budget is spent asks this, also for
-    /// its beginning: then the time before that is not its own, and it can do something whatever that was.
+    /// The same, with the time that it has taken if that is more. Whoever goes on until a budget is spent asks this,
+    /// also for its beginning: then the time before that is not its own, and it can do something whatever that was.
     #[inline]
     pub(crate) fn spent(&mut self) -> u64 {
         let work = self.work();

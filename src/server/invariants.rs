@@ -8,12 +8,12 @@ use super::connection::Connection;
 use crate::queue::ClientId;
 use crate::stream::Stream;
 
-/// A state of up to this many jobs, tubes and connections is swept after each turn. A larger one is swept again after as many
-/// turns and requests as it has of these, so that the sweeps of a large state do not slow a debug build down.
+/// A state of up to this many jobs, tubes and connections is swept after each turn. A larger one is swept again after
+/// as many turns and requests as it has of these, so that the sweeps of a large state do not slow a debug build down.
 const SMALL_STATE: usize = 64;
 
-/// A larger state is not swept: a sweep needs memory in proportion to it, and would itself end a server that has no memory
-/// left.
+/// A larger state is not swept: a sweep needs memory in proportion to it, and would itself end a server that has no
+/// memory left.
 const LARGEST_SWEPT_STATE: usize = 4096;
 
 /// When to sweep next; in debug builds alone.

@@ -210,12 +210,12 @@ impl<S: Stream> Server<S> {
             self.serve_handshakes(now);
         }
         loop {
-            // Deliveries come after all commands of the turn, so that a client that waited gets all its replies in one write.
+            // Deliveries come after all commands, so that a client that waited gets all its replies in one write.
             let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
             // A reply is sent only after the change that it acknowledges is in the log.
             self.executor.commit(now);
-            // What has taken effect leaves only while no other server can own the queue. This comes after the last command,
-            // so that each has taken effect while that was so, and before the first byte.
+            // What has taken effect leaves only while no other server can own the queue. This comes after the last
+            // command, so that each has taken effect while that was so, and before the first byte.
             if self.executor.is_leased() {
                 if self.look_at_lease(now) {
                     continue;
@@ -321,8 +321,9 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Goes on with a turn's share of the handshakes, the oldest event first. They come after the work of the clients that
-    /// are known, and cost these a few hundred microseconds of each turn, however many strangers there are.
+    /// Goes on with a turn's share of the handshakes, the oldest event first. They come after the work of the clients
+    /// that are known, and cost these a few hundred microseconds of each turn, however many anonymous clients there
+    /// are.
     fn serve_handshakes(&mut self, now: Timestamp) {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(id) = self.handshaking.pop_front() else { break };
@@ -501,8 +502,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Closes the connections that have been idle, or in their handshake, for too long. A client that waits for the end of
-    /// a command, or holds a job, is not idle.
+    /// Closes the connections that have been idle, or in their handshake, for too long. A client that waits for the end
+    /// of a command, or holds a job, is not idle.
     fn close_idle(&mut self, now: Timestamp) {
         while let Some(id) = self.idle_timeouts.next_due(now) {
             let Some(connection) = find(&mut self.connections, id) else { continue };

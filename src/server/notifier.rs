@@ -25,7 +25,8 @@ pub struct Notifier {
     interval_ns: u64,
     /// Signs of life are awaited, not the status alone.
     watchdog: bool,
-    /// Whether the status said that the server drains, and that it answers, when it was last told: a change is told at once.
+    /// Whether the status said that the server drains, and that it answers, when it was last told: a change is told at
+    /// once.
     said: (bool, bool),
     next_at: Timestamp,
     warnings: RateLimitedLog,

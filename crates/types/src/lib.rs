@@ -1,7 +1,7 @@
 //! The types that the parts of the server share.
 //!
-//! Owns: ids, priorities, states and bodies of jobs, tube names, tags, instants, and numbers as C reads them. Pure; it uses
-//! nothing of the rest.
+//! Owns: ids, priorities, states and bodies of jobs, tube names, tags, instants, and numbers as C reads them. Pure; it
+//! uses nothing of the rest.
 //!
 //! ```
 //! use beanstalkd_types::tube_name::TubeName;
