@@ -350,8 +350,8 @@ fn without_tests(source: &Source) -> TokenStream {
     trees.into_iter().take(tests.unwrap_or(usize::MAX)).collect()
 }
 
-/// A new command is a row in each of the two tables, and a file: nothing else names its variant, so nothing else has to be
-/// changed for it.
+/// A new command is a row in each of the two tables, and a file: nothing else names its variant, so nothing else has to
+/// be changed for it.
 #[test]
 fn only_the_tables_name_a_command() {
     let tables = ["crates/protocol/src/command.rs", "src/commands/mod.rs"];

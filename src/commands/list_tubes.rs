@@ -81,8 +81,8 @@ impl Executor {
         self.await_list(self.queue.tubes_version(), output)
     }
 
-    /// Answers a client that asked for all tubes at the version `since`, once there is a list for it. Begins one if that is
-    /// needed.
+    /// Answers a client that asked for all tubes at the version `since`, once there is a list for it. Begins one if
+    /// that is needed.
     fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
         if !self.tube_lists.is_over(since) && self.tube_lists.under_way.is_none() {
             let bytes = list_bytes(self.queue.figures().tubes, self.queue.tube_name_bytes());

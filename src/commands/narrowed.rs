@@ -1,7 +1,7 @@
 //! `list-tubes` and `stats` for a client that may not see every tube.
 //!
-//! Owns: how far such a list or such a sum is. Each is made in slices, by a walk through the tubes. Driven by `list_tubes`
-//! and `stats`.
+//! Owns: how far such a list or such a sum is. Each is made in slices, by a walk through the tubes. Driven by
+//! `list_tubes` and `stats`.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,9 @@ const TUBES_PER_WORK: u64 = 4;
 /// Names written in a turn: some 30 microseconds.
 const NAMES_PER_TURN: usize = 256;
 
-/// A walk through the tubes that a client may see, from the last to the first. When a tube is removed, the last one takes
-/// its place: the walk has seen it. So it sees each tube that is there all the time, and `seen` tells those that come again.
+/// A walk through the tubes that a client may see, from the last to the first. When a tube is removed, the last one
+/// takes its place: the walk has seen it. So it sees each tube that is there all the time, and `seen` tells those that
+/// come again.
 struct Walk {
     /// How many tubes it has not looked at.
     left: usize,

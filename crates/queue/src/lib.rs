@@ -5,9 +5,9 @@
 //! calls one method per command, then takes the [`Delivery`]s for clients that waited and the
 //! [`Change`]s to be logged.
 //!
-//! Where to read on: `state/mod.rs` has the whole state and what always holds; `operations/` has a file for each command or
-//! family of commands, and `advance.rs` for what time does; `rules/` has what tags ask for, a file for each rule with the
-//! same hooks. The data structures are the crate `beanstalkd-structures`.
+//! Where to read on: `state/mod.rs` has the whole state and what always holds; `operations/` has a file for each
+//! command or family of commands, and `advance.rs` for what time does; `rules/` has what tags ask for, a file for each
+//! rule with the same hooks. The data structures are the crate `beanstalkd-structures`.
 //!
 //! The public face, by what it is for:
 //!

@@ -1,10 +1,10 @@
 //! The min-heap of deadlines that sets the time-out of the poll.
 //!
-//! Owns: for each tube, for each client and for the rules one instant, before which nothing of it becomes due. A deadline that comes
-//! closer moves its entry; one that moves away or ends leaves it where it is, because the next one, which is often set
-//! at once, need not move it then. An entry may therefore be too early. Whoever finds it due sets it to what it should
-//! be. The heap knows the position of every timer, so that each has one entry at most. It does not know what becomes
-//! due. Driven by the queue.
+//! Owns: for each tube, for each client and for the rules one instant, before which nothing of it becomes due. A
+//! deadline that comes closer moves its entry; one that moves away or ends leaves it where it is, because the next one,
+//! which is often set at once, need not move it then. An entry may therefore be too early. Whoever finds it due sets it
+//! to what it should be. The heap knows the position of every timer, so that each has one entry at most. It does not
+//! know what becomes due. Driven by the queue.
 
 use std::collections::TryReserveError;
 

@@ -16,13 +16,13 @@ pub struct Advanced {
     pub have_delays_ended: bool,
 }
 
-/// How many things that are due one call of `advance` does at most: a million delays
-/// that end in the same instant must not keep everybody waiting until all are moved. What has tags takes some microseconds.
+/// How many things that are due one call of `advance` does at most: a million delays that end in the same instant must
+/// not keep everybody waiting until all are moved. What has tags takes some microseconds.
 const DUE_PER_ADVANCE: u64 = 32;
 
 impl Queue {
-    /// Does what has become due by `now`, the earliest first, and not more than a share of it, which takes a fraction of a
-    /// turn: while `next_deadline` is not after `now`, there is more to do.
+    /// Does what has become due by `now`, the earliest first, and not more than a share of it, which takes a fraction
+    /// of a turn: while `next_deadline` is not after `now`, there is more to do.
     #[inline]
     pub fn advance(&mut self, now: Timestamp) -> Advanced {
         let delayed = self.sums.jobs.delayed;

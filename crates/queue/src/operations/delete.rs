@@ -34,7 +34,8 @@ impl Queue {
         Some(body)
     }
 
-    /// Ends a job of this tube that is in no queue, and returns its body; the caller looks whether the tube is to end, too.
+    /// Ends a job of this tube that is in no queue, and returns its body; the caller looks whether the tube is to end,
+    /// too.
     #[inline]
     pub(crate) fn remove(&mut self, id: JobId, tube: TubeKey) -> Body {
         debug_assert!(!self.is_linked(id));

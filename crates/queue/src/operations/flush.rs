@@ -1,12 +1,12 @@
 //! Flushes: deletes the jobs that a tube had when the command came, a few at a time.
 //!
-//! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, none of
-//! which goes to a client meanwhile, the ready ones, parked or not, the delayed, the buried, and the reservations of all clients, once
-//! each. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to another
-//! meanwhile may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids
-//! are larger, they were put later, or they were moved here from another tube. While no flush is under way, nothing of
-//! this costs anything but a look at an empty list when a job changes its state. Driven by the server, which deletes
-//! the jobs one by one.
+//! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, none of which goes
+//! to a client meanwhile, the ready ones, parked or not, the delayed, the buried, and the reservations of all clients,
+//! once each. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to
+//! another meanwhile may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay:
+//! their ids are larger, they were put later, or they were moved here from another tube. While no flush is under way,
+//! nothing of this costs anything but a look at an empty list when a job changes its state. Driven by the server, which
+//! deletes the jobs one by one.
 
 use std::collections::BTreeSet;
 
@@ -223,8 +223,8 @@ impl Queue {
         BeginFlush::Begun
     }
 
-    /// Finds the next job that the client's flush deletes, with at most `left` probes of jobs and clients, and subtracts those
-    /// that it needed.
+    /// Finds the next job that the client's flush deletes, with at most `left` probes of jobs and clients, and
+    /// subtracts those that it needed.
     pub fn next_to_flush(&mut self, client: ClientId, left: &mut usize) -> FlushStep {
         let Self {
             flushes: Flushes(flushes), jobs, tubes, clients: Clients { records: clients, .. }, ..

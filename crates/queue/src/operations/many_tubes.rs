@@ -1,11 +1,11 @@
 //! Clients that watch many tubes: their reserves do not probe every tube.
 //!
 //! Owns: what such a client knows of its tubes, and which clients probe a tube again when its first job becomes more
-//! urgent. A client probes a tube once and then subscribes to it. When the tube gets a more urgent first job, or its pause
-//! ends, the subscriptions end, and each of these clients probes the tube again before its next reserve. When another client
-//! takes a job, nothing happens. A client may therefore believe that a tube's first job is more urgent than it is, never less
-//! urgent, and it corrects this when that tube comes first. The cost of each probe counts for the command that caused it.
-//! Clients that watch few tubes do not take part in this.
+//! urgent. A client probes a tube once and then subscribes to it. When the tube gets a more urgent first job, or its
+//! pause ends, the subscriptions end, and each of these clients probes the tube again before its next reserve. When
+//! another client takes a job, nothing happens. A client may therefore believe that a tube's first job is more urgent
+//! than it is, never less urgent, and it corrects this when that tube comes first. The cost of each probe counts for
+//! the command that caused it. Clients that watch few tubes do not take part in this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -144,7 +144,8 @@ impl Queue {
         self.clients.subscribers[index].insert(client);
     }
 
-    /// The tube has a more urgent first job than before, or one that can be reserved again: its subscribers probe it again.
+    /// The tube has a more urgent first job than before, or one that can be reserved again: its subscribers probe it
+    /// again.
     pub(crate) fn announce(&mut self, tube: TubeKey) {
         let Some(subscribers) = self.clients.subscribers.get_mut(tube as usize) else { return };
         let subscribers = std::mem::take(subscribers);

@@ -1,8 +1,9 @@
 //! What commands and time do to jobs, a file for each command or family.
 //!
-//! Each public method is a command that has passed its checks, or answers that the checks fail and changes nothing. All of
-//! them are made of two moves, which keep every sum, and which call the rules where the job has tags: `unlink` takes a job
-//! out of the collection that has it; `make_ready`, `delay` or `make_buried` puts it into the next, or `assign` reserves it.
+//! Each public method is a command that has passed its checks, or answers that the checks fail and changes nothing. All
+//! of them are made of two moves, which keep every sum, and which call the rules where the job has tags: `unlink` takes
+//! a job out of the collection that has it; `make_ready`, `delay` or `make_buried` puts it into the next, or `assign`
+//! reserves it.
 
 pub(crate) mod advance;
 mod delete;
@@ -33,8 +34,8 @@ use crate::state::tubes::Tube;
 use crate::{JobCounts, Queue};
 
 impl Queue {
-    /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it. Returns since when it was
-    /// reserved, if it was.
+    /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it. Returns since when it
+    /// was reserved, if it was.
     pub(crate) fn unlink(&mut self, id: JobId) -> Option<Timestamp> {
         let link = self.jobs.expect_mut(id).link();
         self.unlink_from(id, link)

@@ -3,10 +3,10 @@
 //! Owns: what such a client has beside its watch list, its weights among it, and the choice of a tube. In a weighted
 //! mode, each tube that has a job to be reserved is chosen by chance, in proportion to its weight. The chances of a
 //! client that watches many tubes stand in a tree, in which a change and a draw cost a few steps: a tube has its weight
-//! there where the client knows a job in it. What it knows may be out of date, so the tube that was drawn is probed; if its
-//! job is gone, its weight goes out of the tree, and the next draw is among the others. Pure: the numbers
-//! come from a generator in the queue that is seeded from outside. Clients in the usual mode whose tubes all have the
-//! usual weight have none of this.
+//! there where the client knows a job in it. What it knows may be out of date, so the tube that was drawn is probed; if
+//! its job is gone, its weight goes out of the tree, and the next draw is among the others. Pure: the numbers come from
+//! a generator in the queue that is seeded from outside. Clients in the usual mode whose tubes all have the usual
+//! weight have none of this.
 
 use std::collections::TryReserveError;
 
@@ -53,8 +53,8 @@ pub(crate) struct Choice {
     mode: ReserveMode,
     /// By the place in the watch list. Tubes behind the end have the usual weight.
     weights: Vec<u16>,
-    /// The chances of the tubes in the first places of a long watch list, in a weighted mode: 0 where the client knows no job.
-    /// The other places are added when the client reserves.
+    /// The chances of the tubes in the first places of a long watch list, in a weighted mode: 0 where the client knows
+    /// no job. The other places are added when the client reserves.
     chances: Chances,
     /// The place whose run time is looked up next.
     next_refreshed: usize,
@@ -121,7 +121,8 @@ impl Choice {
                 self.chances.set(place, last);
             }
         } else if place < self.chances.len() {
-            // The last one is not known yet, and comes to a place that is: it is probed like one whose first job has changed.
+            // The last one is not known yet, and comes to a place that is: it is probed like one whose first job has
+            // changed.
             self.chances.truncate(place);
         }
     }
@@ -395,7 +396,8 @@ impl Queue {
         found
     }
 
-    /// Gives the tube at `place` of a long watch list its chance: that of its weight where the client knows a job of it.
+    /// Gives the tube at `place` of a long watch list its chance: that of its weight where the client knows a job of
+    /// it.
     fn weigh(&mut self, index: u32, place: usize, now: Timestamp) {
         let Self { clients: Clients { records, .. }, tubes, .. } = self;
         let Client { watching, many: Some(many), choice: Some(choice), .. } = &mut *records[index as usize]

@@ -1,9 +1,9 @@
 //! Pages: the jobs of a tube in one state, some at a time, in the order of that state.
 //!
-//! Owns: what a page has, and where it ends. The position of a job in the order is a number and its id: the priority of a
-//! ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come behind the
-//! delayed ones, by the end of their delay. A job that keeps its position while a
-//! client goes from page to page is on exactly one of them, whatever others do.
+//! Owns: what a page has, and where it ends. The position of a job in the order is a number and its id: the priority of
+//! a ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come behind
+//! the delayed ones, by the end of their delay. A job that keeps its position while a client goes from page to page is
+//! on exactly one of them, whatever others do.
 //!
 //! A tube has no index of its reserved jobs: every reserve and delete would pay for it. A search goes through the
 //! reservations of all clients instead, which are in order for each client, a few in each call. Driven by the server.
@@ -20,7 +20,8 @@ use crate::state::jobs::marks::HELD;
 use crate::state::keys::{ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
 
-/// A job's position in the order of its state: whether it is held, and so comes behind the others, its number, and its id.
+/// A job's position in the order of its state: whether it is held, and so comes behind the others, its number, and its
+/// id.
 pub type Position = (bool, u64, JobId);
 
 /// The jobs of a page.
@@ -111,7 +112,8 @@ impl Search {
 }
 
 impl Queue {
-    /// The tube's jobs in this state, which is not reserved, after the position `after`; `None` if there is no such tube.
+    /// The tube's jobs in this state, which is not reserved, after the position `after`; `None` if there is no such
+    /// tube.
     #[must_use]
     pub fn page(&self, tube: &str, state: JobState, after: Option<Position>, limit: usize) -> Option<Page> {
         let tube = self.tubes.get(self.tubes.find(tube)?);

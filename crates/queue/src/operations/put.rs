@@ -74,8 +74,8 @@ impl Queue {
         debug_assert!(self.is_linked(new.id));
     }
 
-    /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the tube
-    /// that the client uses.
+    /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the
+    /// tube that the client uses.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
@@ -108,8 +108,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Restores a job after a restart, with its tags in their bytes. A reservation does not survive a restart, so a reserved
-    /// job becomes ready. `finish_restore` follows when all jobs are there.
+    /// Restores a job after a restart, with its tags in their bytes. A reservation does not survive a restart, so a
+    /// reserved job becomes ready. `finish_restore` follows when all jobs are there.
     ///
     /// # Errors
     /// If the allocator has no memory.
@@ -186,8 +186,8 @@ impl Queue {
         }
     }
 
-    /// When a delay ends that a command of this instant asks for. It is a nanosecond later than that of the command before,
-    /// because many commands share an instant, and of equal delays the first is to end first.
+    /// When a delay ends that a command of this instant asks for. It is a nanosecond later than that of the command
+    /// before, because many commands share an instant, and of equal delays the first is to end first.
     pub(crate) fn end_of_delay(&mut self, delay_s: u32, now: Timestamp) -> Timestamp {
         self.numbers.last_delay = now.max(self.numbers.last_delay + 1);
         self.numbers.last_delay.plus_seconds(delay_s)

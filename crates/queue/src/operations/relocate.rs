@@ -15,9 +15,9 @@ impl Queue {
             .is_some_and(|job| job.place().state() != JobState::Reserved || self.holds(client, id))
     }
 
-    /// The command `move`, of a job that may be moved: it is in the tube of this valid name from now on, which is created
-    /// if there is none. A delayed job keeps its deadline, a buried one its place in the order of burial, a reserved one
-    /// its reservation; a ready one goes at once to a client that waits for it.
+    /// The command `move`, of a job that may be moved: it is in the tube of this valid name from now on, which is
+    /// created if there is none. A delayed job keeps its deadline, a buried one its place in the order of burial, a
+    /// reserved one its reservation; a ready one goes at once to a client that waits for it.
     pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) {
         let target = self.tubes.find_or_make(name);
         let job = self.jobs.expect_mut(id);

@@ -1,8 +1,8 @@
 //! `touch`, and `touch-all`, which touches all that a client has reserved, a few jobs at a time.
 //!
 //! Owns: the walk through the client's reservations. It goes in the order of their ends, so that those come first that
-//! would end soonest. All are touched as of one instant: a reservation then never moves to before the walk, and one that
-//! moves to behind it and is met again stays where it is. Driven by the server.
+//! would end soonest. All are touched as of one instant: a reservation then never moves to before the walk, and one
+//! that moves to behind it and is met again stays where it is. Driven by the server.
 
 use beanstalkd_structures::Timer;
 
@@ -33,8 +33,8 @@ impl Queue {
     }
 
     /// Starts the times to run of the client's reservations again, as of `at`, of those behind the place `after` in the
-    /// order of their ends and of at most `left`, which goes down by those that were looked at. Returns the place at which
-    /// it has stopped; `None` when none is left. Jobs of tubes that it may not touch add to `passed`.
+    /// order of their ends and of at most `left`, which goes down by those that were looked at. Returns the place at
+    /// which it has stopped; `None` when none is left. Jobs of tubes that it may not touch add to `passed`.
     pub fn touch_after(
         &mut self,
         client: ClientId,

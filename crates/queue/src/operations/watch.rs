@@ -42,9 +42,9 @@ impl Queue {
         self.add_client(Client::new)
     }
 
-    /// Adds a client for the server itself. No count of clients has it: not the connections, nor those that use or watch a
-    /// tube, nor producers and workers. So a tube that it uses ends as if nobody did: it uses "default" again before any
-    /// other client gives a command.
+    /// Adds a client for the server itself. No count of clients has it: not the connections, nor those that use or
+    /// watch a tube, nor producers and workers. So a tube that it uses ends as if nobody did: it uses "default" again
+    /// before any other client gives a command.
     pub fn connect_internal(&mut self) -> ClientId {
         self.clients.counts.internal += 1;
         self.add_client(Client::internal)

@@ -1,7 +1,7 @@
 //! The tags `grp` and `aft`: groups over all tubes, and the jobs that are held until a group has no member left.
 //!
-//! Owns: the groups, and which jobs wait for each. A group that has lost its last member frees the jobs that wait for it
-//! at that instant, whatever comes later; they leave their tubes' held jobs some at a time.
+//! Owns: the groups, and which jobs wait for each. A group that has lost its last member frees the jobs that wait for
+//! it at that instant, whatever comes later; they leave their tubes' held jobs some at a time.
 
 use std::collections::{BTreeMap, BTreeSet, LinkedList, VecDeque};
 
@@ -69,8 +69,9 @@ pub(crate) struct Groups {
     by_name: BTreeMap<Box<str>, Group>,
     ended: Ended,
     name_bytes: usize,
-    /// Jobs of groups that have lost their last member. Some may be gone. A flush can end a million groups before the first
-    /// of these jobs goes on, and no allocation may be as large as clients make it: a list grows by one entry at a time.
+    /// Jobs of groups that have lost their last member. Some may be gone. A flush can end a million groups before the
+    /// first of these jobs goes on, and no allocation may be as large as clients make it: a list grows by one entry at
+    /// a time.
     freeing: LinkedList<OrderedQueue<JobId>>,
 }
 
@@ -332,8 +333,8 @@ impl Queue {
         }
     }
 
-    /// After a restart, when all jobs are there, whose ids are below `next_id`, as are those of jobs that are gone. The jobs
-    /// that wait for groups without members are free; `advance` lets them go.
+    /// After a restart, when all jobs are there, whose ids are below `next_id`, as are those of jobs that are gone. The
+    /// jobs that wait for groups without members are free; `advance` lets them go.
     pub fn finish_restore(&mut self, next_id: u64) {
         self.skip_ids_below(next_id);
         let groups = &mut self.rules.groups;

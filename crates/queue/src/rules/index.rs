@@ -20,8 +20,8 @@ pub(super) fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
     state.finish()
 }
 
-/// A number over all bits. No two numbers meet in any part that has the low 32 bits; a part without them is one in which
-/// somebody can choose numbers that meet.
+/// A number over all bits. No two numbers meet in any part that has the low 32 bits; a part without them is one in
+/// which somebody can choose numbers that meet.
 pub(super) fn spread(number: u32) -> u64 {
     // Odd: 2^64 by the golden ratio.
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)

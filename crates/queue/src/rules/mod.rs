@@ -8,13 +8,13 @@
 //! | [`Expiry`] | `expiry.rs` | a job that nobody reserves in time is deleted |
 //! | [`Owners`] | `owners.rs` | how many bytes count for each owner |
 //!
-//! A job without tags has no marks, and no rule is asked about it: the operations look at `marks` once. For a job with marks
-//! they call one function of this file for each thing that happens to it, and that function calls the hook of every rule
-//! ([`Rule`]). So a new rule is a file, its state in [`Rules`], and its name in `each_rule`; a job that it concerns needs a
-//! mark. Whether a ready job may be reserved has one answer, the place where it stands, and one place that decides,
-//! [`Queue::admit`]: the tube's ready queue has only jobs that no rule keeps back; the others are parked. Delayed jobs
-//! that wait for a group are held. Whoever changes the answer for other jobs calls [`Queue::settle`] at the end: it tells
-//! clients that wait.
+//! A job without tags has no marks, and no rule is asked about it: the operations look at `marks` once. For a job with
+//! marks they call one function of this file for each thing that happens to it, and that function calls the hook of
+//! every rule ([`Rule`]). So a new rule is a file, its state in [`Rules`], and its name in `each_rule`; a job that it
+//! concerns needs a mark. Whether a ready job may be reserved has one answer, the place where it stands, and one place
+//! that decides, [`Queue::admit`]: the tube's ready queue has only jobs that no rule keeps back; the others are parked.
+//! Delayed jobs that wait for a group are held. Whoever changes the answer for other jobs calls [`Queue::settle`] at
+//! the end: it tells clients that wait.
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
@@ -48,8 +48,8 @@ use crate::state::keys::{DueKey, ReadyKey, TubeKey};
 use crate::tags::TagSet;
 use crate::{Change, ClientId, Queue};
 
-/// What happens to jobs with tags, as a rule sees it. The job is in no collection while a hook runs, but for `reserved`,
-/// `buried` and a `moved` reservation.
+/// What happens to jobs with tags, as a rule sees it. The job is in no collection while a hook runs, but for
+/// `reserved`, `buried` and a `moved` reservation.
 pub(crate) trait Rule {
     /// The job has come: it was put, or comes back from a log.
     fn came(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
@@ -247,8 +247,8 @@ impl Queue {
         TagSet::decode(self.rules.tags.get(id, job))
     }
 
-    /// The bytes of the job's tags for the log, none if it has none. They stand in `room` if they are not those that the queue
-    /// keeps: the job is free, and still among the held ones.
+    /// The bytes of the job's tags for the log, none if it has none. They stand in `room` if they are not those that
+    /// the queue keeps: the job is free, and still among the held ones.
     pub fn tags_for_log<'a>(&'a self, id: JobId, room: &'a mut Vec<u8>) -> &'a [u8] {
         let Some(job) = self.jobs.get(id).filter(|job| job.marks != 0) else { return &[] };
         let tags = self.rules.tags.get(id, job);
@@ -274,8 +274,8 @@ impl Queue {
         result
     }
 
-    /// Stores a job with tags, which is in no collection yet, with what has happened to it. `aside` are the tags that do not
-    /// stand behind its body.
+    /// Stores a job with tags, which is in no collection yet, with what has happened to it. `aside` are the tags that
+    /// do not stand behind its body.
     pub(crate) fn insert_tagged<'a>(
         &mut self,
         id: JobId,
@@ -415,8 +415,8 @@ impl Queue {
         self.rules.freed_groups.pop_front().flatten()
     }
 
-    /// A command, of the client `cause` if it is one of a client, has changed whether other jobs may be reserved: they go to
-    /// clients that wait.
+    /// A command, of the client `cause` if it is one of a client, has changed whether other jobs may be reserved: they
+    /// go to clients that wait.
     pub(crate) fn settle(&mut self, cause: Option<ClientId>, now: Timestamp) {
         self.offer_free_slots(cause, now);
         if self.frees_jobs() {

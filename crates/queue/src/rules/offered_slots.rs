@@ -1,11 +1,12 @@
 //! Slots of concurrency keys that have become free, and to whom they go.
 //!
-//! Owns: the walks through the parked jobs of these keys. A key may be used in a hundred thousand tubes, each with a parked
-//! job and perhaps with clients that wait, so a walk takes one share with the command that has made the slot free, and
-//! one in each `advance`. First it looks for clients that wait, the most urgent job first; meanwhile the slot is free for
-//! nobody else, so that a client that comes later is not served before one that waits. If a slot is left then, it
-//! moves the jobs to the ready queues of their tubes. The client whose command has begun the walk reserves nothing
-//! before its end, so it finds what it has made free. For other clients a job is free when the walk has come to it.
+//! Owns: the walks through the parked jobs of these keys. A key may be used in a hundred thousand tubes, each with a
+//! parked job and perhaps with clients that wait, so a walk takes one share with the command that has made the slot
+//! free, and one in each `advance`. First it looks for clients that wait, the most urgent job first; meanwhile the slot
+//! is free for nobody else, so that a client that comes later is not served before one that waits. If a slot is left
+//! then, it moves the jobs to the ready queues of their tubes. The client whose command has begun the walk reserves
+//! nothing before its end, so it finds what it has made free. For other clients a job is free when the walk has come to
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -137,8 +138,8 @@ impl Queue {
         self.go_on_with(walk, false, now);
     }
 
-    /// A job with this key is about to be ready: clients that wait get the more urgent ones first for which this command has
-    /// made slots free.
+    /// A job with this key is about to be ready: clients that wait get the more urgent ones first for which this
+    /// command has made slots free.
     pub(crate) fn offer_before(&mut self, next: ReadyKey, now: Timestamp) {
         if self.rules.slots.freed.is_empty() || self.clients.counts.waiting == 0 {
             return;
@@ -179,8 +180,8 @@ impl Queue {
         self.note_unsettled();
     }
 
-    /// Gives free slots to clients that wait, the most urgent job first, up to the job with the key `end`, if that is not
-    /// `None`; returns whether it has come to the end.
+    /// Gives free slots to clients that wait, the most urgent job first, up to the job with the key `end`, if that is
+    /// not `None`; returns whether it has come to the end.
     fn search_waiting(
         &mut self,
         walk: &mut Walk,
@@ -219,8 +220,8 @@ impl Queue {
         true
     }
 
-    /// Moves the parked jobs to the ready queues of their tubes for as long as slots are free; returns whether it has come
-    /// to the end.
+    /// Moves the parked jobs to the ready queues of their tubes for as long as slots are free; returns whether it has
+    /// come to the end.
     fn show(&mut self, walk: &Walk, left: &mut usize, now: Timestamp) -> bool {
         for Step { group, .. } in &walk.steps {
             while self.has_free_slot(group.tag())

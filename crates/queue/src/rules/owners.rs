@@ -13,7 +13,8 @@ use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
 use crate::tags::TagSet;
 use crate::{ClientId, Queue};
 
-/// What a job counts beside its body and its tags, in bytes: about what the queue keeps of it, so that empty jobs count, too.
+/// What a job counts beside its body and its tags, in bytes: about what the queue keeps of it, so that empty jobs
+/// count, too.
 const OWNED_JOB_BYTES: u64 = 128;
 /// What an owner takes beside its name, in bytes.
 const OWNER_BYTES: usize = 72;

@@ -1,9 +1,9 @@
 //! The tag `con`: at most so many jobs with a key are reserved at once, over all tubes.
 //!
-//! Owns: how many jobs of each key are reserved, and which ready jobs may be reserved now. Jobs of one tube with the same
-//! key and the same limit are alike: if any of them may be reserved, the most urgent may. So only this one, the first,
-//! stands in the tube's ready queue, and only while a slot is free. The others, and the first while none is free, are
-//! parked: a peek shows them as ready, and no reserve sees them.
+//! Owns: how many jobs of each key are reserved, and which ready jobs may be reserved now. Jobs of one tube with the
+//! same key and the same limit are alike: if any of them may be reserved, the most urgent may. So only this one, the
+//! first, stands in the tube's ready queue, and only while a slot is free. The others, and the first while none is
+//! free, are parked: a peek shows them as ready, and no reserve sees them.
 //!
 //! A key may be used in very many tubes. When its last slot is taken, the firsts of other tubes stay in their ready
 //! queues until a reserve is about to choose from these: it parks them (`park_kept_back`). `is_unsettled` says that
@@ -46,7 +46,8 @@ pub(crate) struct Slots {
     /// The first ones that are parked, by the hash of key and limit, and then by the priority.
     parked: OrderedQueue<Ranked>,
     /// By the hash of a key: how many of its jobs are reserved; not 0. Two keys with the same 64 bits would share their
-    /// slots, and no job is reserved that may not be. If a million keys are in use, the chance of that is one in 30 million.
+    /// slots, and no job is reserved that may not be. If a million keys are in use, the chance of that is one in 30
+    /// million.
     taken: BTreeMap<u64, u32>,
     /// Those of whose jobs one may be reserved that could not before; empty between commands.
     pub(crate) freed: Vec<SlotKey>,
@@ -91,8 +92,8 @@ impl<'a> Line<'a> {
         Hash::new(self.key ^ spread(self.tag.limit))
     }
 
-    /// By which those behind the first are found. The numbers of tubes are known, so they go into the seeded hash: a line must
-    /// not come to stand among a million jobs of another one.
+    /// By which those behind the first are found. The numbers of tubes are known, so they go into the seeded hash: a
+    /// line must not come to stand among a million jobs of another one.
     fn hash_behind(self, hasher: &RandomState) -> Hash {
         Hash::new(hasher.hash_one((self.key, self.tag.limit, self.tube)))
     }
@@ -276,8 +277,8 @@ impl Queue {
         }
     }
 
-    /// The next job of the line becomes the first. Where somebody waits for it, it is offered when the command is done. If
-    /// the one before it was parked while a slot is free, a walk is to come to it.
+    /// The next job of the line becomes the first. Where somebody waits for it, it is offered when the command is done.
+    /// If the one before it was parked while a slot is free, a walk is to come to it.
     fn advance_line(&mut self, line: Line<'_>, was_parked: bool) {
         let Some(next) = self.second_of(line) else { return };
         let key = self.ready_key(next);
@@ -346,8 +347,8 @@ impl Queue {
         self.enqueue(first.job(), tube, first.priority(), now);
     }
 
-    /// Parks the first jobs of a tube from which a client is about to reserve, of those that may not be reserved any more,
-    /// at most `left`, which goes down by each. Returns whether none is left.
+    /// Parks the first jobs of a tube from which a client is about to reserve, of those that may not be reserved any
+    /// more, at most `left`, which goes down by each. Returns whether none is left.
     #[cold]
     pub(crate) fn park_kept_back(&mut self, tube: TubeKey, left: &mut usize) -> bool {
         while let Some(first) = self.tubes.get(tube).ready.first() {
@@ -367,8 +368,8 @@ impl Queue {
         true
     }
 
-    /// While slots are unsettled, before a client chooses among its tubes: returns whether it may choose now. The tubes of
-    /// a client that watches many are probed when they come first.
+    /// While slots are unsettled, before a client chooses among its tubes: returns whether it may choose now. The tubes
+    /// of a client that watches many are probed when they come first.
     #[cold]
     pub(crate) fn settle_heads(&mut self, client: u32) -> bool {
         if self.rules.offered.are_awaited_by(client) {

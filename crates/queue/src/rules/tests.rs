@@ -35,8 +35,8 @@ fn put(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>) -> 
     put_body(queue, client, priority, tags, b"x")
 }
 
-/// The numbers of tubes are given one after another, so a client can choose two tubes of which any fixed hash is the same
-/// in 16 bits, such as these.
+/// The numbers of tubes are given one after another, so a client can choose two tubes of which any fixed hash is the
+/// same in 16 bits, such as these.
 #[test]
 fn the_jobs_of_a_key_in_one_tube_cost_nothing_in_another_one() {
     const JOBS: u32 = 3_000;
@@ -90,8 +90,8 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     queue.check_invariants();
 }
 
-/// A queue with a job of one key in each of many tubes, `t0` and so on, the later the more urgent; one of them, in the tube
-/// "default", is reserved.
+/// A queue with a job of one key in each of many tubes, `t0` and so on, the later the more urgent; one of them, in the
+/// tube "default", is reserved.
 struct ManyTubes {
     queue: Queue,
     producer: ClientId,

@@ -167,8 +167,8 @@ impl Queue {
         }
     }
 
-    /// Whether the job is in the collection that its place names. Each move of a job asserts in debug builds that it is there
-    /// before, or afterwards, and not in between.
+    /// Whether the job is in the collection that its place names. Each move of a job asserts in debug builds that it is
+    /// there before, or afterwards, and not in between.
     #[inline]
     pub(crate) fn is_linked(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };

@@ -8,10 +8,11 @@
 //! | what tags ask for: keys, slots, groups, expiry, owners | [`Rules`](crate::rules::Rules) |
 //! | when something becomes due | [`Deadlines`] |
 //!
-//! What always holds ([`Queue::check_invariants`] asserts all of it, [`Queue::is_linked`] the first line around each move):
+//! What always holds ([`Queue::check_invariants`] asserts all of it, [`Queue::is_linked`] the first line around each
+//! move):
 //!
-//! - A job is in exactly one collection, the one that its place names: its tube's ready, parked, delayed, held or buried
-//!   jobs, or the reservations of one client.
+//! - A job is in exactly one collection, the one that its place names: its tube's ready, parked, delayed, held or
+//!   buried jobs, or the reservations of one client.
 //! - A tube that is not paused has ready jobs that may be reserved or waiting clients, never both.
 //! - A job that may not be reserved now is never in a ready queue when a reserve chooses: it is parked, or held.
 //! - A job without tags has no marks, and no rule is asked about it.
@@ -163,8 +164,8 @@ pub struct JobCounts {
     pub buried: u64,
 }
 
-/// How much of a long operation is done at once. The default takes some 100 microseconds each, where the jobs have tags and
-/// there are a million of them.
+/// How much of a long operation is done at once. The default takes some 100 microseconds each, where the jobs have tags
+/// and there are a million of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
     /// Jobs and tubes that a client gives back when it leaves; the rest follows, as many in each `advance`.

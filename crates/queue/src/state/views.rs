@@ -160,8 +160,8 @@ impl Queue {
         self.jobs.get(id).is_some_and(|job| job.marks != 0)
     }
 
-    /// The job that a peek shows: the first of the used tube in this state. Parked jobs are ready; held jobs come behind the
-    /// other delayed ones. The protocol has no peek for reserved jobs.
+    /// The job that a peek shows: the first of the used tube in this state. Parked jobs are ready; held jobs come
+    /// behind the other delayed ones. The protocol has no peek for reserved jobs.
     #[must_use]
     pub fn peek(&self, client: ClientId, state: JobState) -> Option<JobId> {
         let tube = self.used(client);
