@@ -1,6 +1,6 @@
 //! Checks the source against doc/architecture.md: which part of the server may import which, which parts are pure,
 //! where the system is called, and how long a file and a function may be. Which crate may use which is in their
-//! manifests.
+//! manifests. Checks the length of lines, in documents too.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
 
@@ -15,6 +15,8 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 const MAX_FILE_LINES: usize = 600;
 /// A longer function does not fit on a screen.
 const MAX_FUNCTION_LINES: usize = 65;
+/// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
+const MAX_LINE_CHARS: usize = 120;
 
 /// The program around the library: it may import everything.
 const PROGRAM: &[&str] = &["main", "startup"];
@@ -371,6 +373,45 @@ fn only_the_tables_name_a_command() {
                 failures.push(source.fail(trees[0].span().start().line, &format!("{name} is named")));
             }
         });
+    }
+    report(failures);
+}
+
+/// The Rust files and documents of the project.
+fn texts() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut texts = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    let mut directories: Vec<_> =
+        ["src", "crates", "tests", "fuzz", "doc"].iter().map(|name| root.join(name)).collect();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
+                texts.push(path);
+            }
+        }
+    }
+    texts
+}
+
+#[test]
+fn no_line_is_longer_than_the_limit() {
+    let mut failures = Vec::new();
+    for path in texts() {
+        let text = fs::read_to_string(&path).unwrap();
+        let is_document = path.extension().is_some_and(|extension| extension == "md");
+        let mut is_code = false;
+        for (index, line) in text.lines().enumerate() {
+            let is_fence = is_document && line.trim_start().starts_with("```");
+            is_code ^= is_fence;
+            let text = line.trim_start_matches(['/', '!', ' ']);
+            let may_be_long = text.starts_with('|') || is_document && (is_code || is_fence);
+            if !may_be_long && line.chars().count() > MAX_LINE_CHARS {
+                failures.push(format!("{}:{}: the line is too long", path.display(), index + 1));
+            }
+        }
     }
     report(failures);
 }
