@@ -63,7 +63,7 @@ use crate::clock::Timestamp;
 use crate::http::task::Obstacle;
 use crate::job::JobState;
 use crate::protocol::{Command, Reply, parse_tags};
-use crate::queue::{ClientId, Flushed, WaitOutcome};
+use crate::queue::{ClientId, Flushed, Release, WaitOutcome};
 use crate::session::{self, Output, Until};
 
 /// What is left of a command that does not end in its turn. The session of its client, or its order, holds it and knows
@@ -174,12 +174,12 @@ table! {
         found(server.delete(client, id, now), Reply::Deleted, output);
     Command::DeleteBatch(ids) => needs(Roles::END_JOBS, OfJobs(ids), Free),
         server.begin_delete_batch(client, ids, output, now);
-    Command::Release { id, priority, delay_s } => needs(Roles::WORK, OfJob(id), Free),
-        server.release(client, id, priority, delay_s, output, now);
+    Command::Release { id, priority, delay_s, counting } => needs(Roles::WORK, OfJob(id), Free),
+        server.release(client, id, Release { priority, delay_s, counting }, output, now);
     Command::Bury { id, priority } => needs(Roles::WORK, OfJob(id), Free),
         server.bury(client, id, priority, output, now);
-    Command::Touch(id) => needs(Roles::WORK, OfJob(id), Free),
-        found(server.queue.touch(client, id, now), Reply::Touched, output);
+    Command::Touch { id, for_s } => needs(Roles::WORK, OfJob(id), Free),
+        found(server.queue.touch(client, id, for_s, now), Reply::Touched, output);
     Command::TouchAll => needs(Roles::WORK, AnyTube, Free),
         server.touch_all(client, TouchAll::new(now), output);
     Command::Use(tube) => needs(Roles::ANY, Named(tube), AddsTube(tube)),

@@ -5,7 +5,7 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
 use crate::protocol::Reply;
-use crate::queue::{ClientId, Released};
+use crate::queue::{ClientId, Release, Released};
 use crate::session::Output;
 
 impl Executor {
@@ -14,8 +14,7 @@ impl Executor {
         &mut self,
         client: ClientId,
         id: JobId,
-        priority: Priority,
-        delay_s: u32,
+        release: Release,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
@@ -23,15 +22,15 @@ impl Executor {
             return answer(output, &Reply::NotFound);
         }
         match self.persistence.room_for_update() {
-            Err(NoRoom::Full) if delay_s == 0 => {}
+            Err(NoRoom::Full) if release.delay_s == 0 => {}
             Err(no_room) => {
                 return lacks_room(no_room, output, move |server, client, output, now| {
-                    server.release(client, id, priority, delay_s, output, now)
+                    server.release(client, id, release, output, now)
                 });
             }
             Ok(()) => {}
         }
-        let reply = match self.queue.release(client, id, priority, delay_s, now) {
+        let reply = match self.queue.release(client, id, release, now) {
             Released::Queued => Reply::Released,
             Released::Buried => Reply::Buried,
         };

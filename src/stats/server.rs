@@ -339,14 +339,14 @@ const TAGS_AND_EXTENSIONS: &[Row] = &[
     Row::plain("extensions", Read::Text(|server| server.extensions)),
 ];
 
-/// The words of the tags of a `put`.
-const TAG_WORDS: [&str; 5] = ["idp", "con", "grp", "aft", "exp"];
+/// The words of the tags of a `put`, and of what C's commands take here that C does not know.
+const OTHER_WORDS: [&str; 7] = ["idp", "con", "grp", "aft", "exp", "touch-seconds", "release-uncounted"];
 
-/// The commands and tags that C does not have, by which a client learns what it may use.
+/// What C does not have, by which a client learns what it may use.
 #[must_use]
 pub fn extensions(is_guarded: bool) -> &'static str {
     static OPEN: LazyLock<String> = LazyLock::new(|| {
-        let words: Vec<&str> = commands(Origin::Ours).map(Verb::as_str).chain(TAG_WORDS).collect();
+        let words: Vec<&str> = commands(Origin::Ours).map(Verb::as_str).chain(OTHER_WORDS).collect();
         words.join(" ")
     });
     static GUARDED: LazyLock<String> = LazyLock::new(|| {

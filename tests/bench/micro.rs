@@ -8,9 +8,9 @@ use std::hint::black_box;
 
 use beanstalkd::binlog::{Binlog, Config, SyncPolicy};
 use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::job::{Body, Counters, Counting, JobId, JobRecord, JobState, Priority};
 use beanstalkd::protocol::{Reply, ReplyBuffer, parse};
-use beanstalkd::queue::{ClientId, NewJob, Queue, Reserve};
+use beanstalkd::queue::{ClientId, NewJob, Queue, Release, Reserve};
 use beanstalkd::session::{Output, Session};
 use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
@@ -172,7 +172,8 @@ fn reserve_and_release(bencher: Bencher, jobs: usize) {
             unreachable!("jobs are ready")
         };
         let priority = Priority(filled.random.next() as u32);
-        filled.queue.release(filled.client, id, priority, 0, NOW)
+        let release = Release { priority, delay_s: 0, counting: Counting::Counted };
+        filled.queue.release(filled.client, id, release, NOW)
     });
 }
 

@@ -169,6 +169,9 @@ fn section(topic: &str, mark: Mark, steps: &[&str]) -> Option<String> {
             if word == "watch" && words.nth(1).is_some_and(|weight| weight != "->") {
                 return Some("reserve-mode, watch with a weight");
             }
+            if ["touch", "release"].contains(&word) {
+                return Some("release, bury, touch");
+            }
             OUR_COMMANDS.iter().find(|(command, _)| *command == word).map(|(_, heading)| *heading)
         }),
     }?;

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{JobId, JobState, Priority};
-use beanstalkd::queue::{NewJob, PoisonLimits, Reserve};
+use beanstalkd::job::{Counting, JobId, JobState, Priority};
+use beanstalkd::queue::{NewJob, PoisonLimits, Release, Reserve};
 use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
@@ -258,7 +258,9 @@ impl Tube {
             Step::Release { key, priority, delay } => {
                 self.before.remove(&key);
                 self.note_delay(delay);
-                found(self.model.release(CLIENT, key, priority, delay, NOW).is_some(), "RELEASED")
+                let counting = Counting::Counted;
+                let release = Release { priority: Priority(priority), delay_s: delay, counting };
+                found(self.model.release(CLIENT, key, release, NOW).is_some(), "RELEASED")
             }
             Step::Bury { key, priority } => {
                 self.before.remove(&key);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use beanstalkd::job::{JobId, JobState, Priority};
+use beanstalkd::job::{Counting, JobId, JobState, Priority};
 use beanstalkd::protocol::{Command, Cursor, IdList, ModeWord};
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd_model::PutTags;
@@ -334,9 +334,12 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
         }
         15 => Command::ReserveJob(id),
         16..=18 => Command::Delete(id),
-        19 | 20 => Command::Release { id, priority, delay_s },
+        19 | 20 => {
+            let counting = random.pick(&[Counting::Counted, Counting::Counted, Counting::Uncounted]);
+            Command::Release { id, priority, delay_s, counting }
+        }
         21 | 22 => Command::Bury { id, priority },
-        23 => Command::Touch(id),
+        23 => Command::Touch { id, for_s: random.pick(&[None, None, Some(0), Some(3), Some(u32::MAX)]) },
         24 | 25 => Command::Peek(id),
         26 => Command::PeekReady,
         27 => Command::PeekDelayed,

@@ -10,7 +10,7 @@ use crate::exchange::{PutOptions, Request};
 use beanstalkd_protocol::{
     Command, Cursor, Dictionary, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary, parse_list,
 };
-use beanstalkd_types::job::{BodyRef, JobId, JobState, Priority};
+use beanstalkd_types::job::{BodyRef, Counting, JobId, JobState, Priority};
 use beanstalkd_types::tube_name::TubeName;
 use std::ops::{Deref, DerefMut};
 
@@ -138,7 +138,11 @@ impl Client {
 
     /// Releases a job that this connection has reserved. Returns `false` if the server has buried it instead.
     pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<bool, Error> {
-        let command = Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay };
+        self.release_as(id, pri, delay, Counting::Counted)
+    }
+
+    fn release_as(&mut self, id: u64, pri: u32, delay: u32, counting: Counting) -> Result<bool, Error> {
+        let command = Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay, counting };
         match self.connection.call(command)? {
             Reply::Released => Ok(true),
             Reply::Buried => Ok(false),
@@ -153,7 +157,7 @@ impl Client {
 
     /// Starts the TTR of a reserved job again.
     pub fn touch(&mut self, id: u64) -> Result<(), Error> {
-        call!(self, Command::Touch(JobId(id)), Reply::Touched => ())
+        call!(self, Command::Touch { id: JobId(id), for_s: None }, Reply::Touched => ())
     }
 
     /// Watches a tube. Returns the number of watched tubes.
@@ -326,6 +330,16 @@ impl Client {
     /// Touches every job that this connection has reserved. Returns their number.
     pub fn touch_all(&mut self) -> Result<u64, Error> {
         call!(self, Command::TouchAll, Reply::TouchedAll(count) => count)
+    }
+
+    /// Gives this reservation `seconds` from now on, at least 1. The TTR of the job stays.
+    pub fn touch_for(&mut self, id: u64, seconds: u32) -> Result<(), Error> {
+        call!(self, Command::Touch { id: JobId(id), for_s: Some(seconds) }, Reply::Touched => ())
+    }
+
+    /// Releases a job that this connection has reserved. It counts neither as a release nor as a failure.
+    pub fn release_uncounted(&mut self, id: u64, pri: u32, delay: u32) -> Result<(), Error> {
+        self.release_as(id, pri, delay, Counting::Uncounted).map(drop)
     }
 
     /// Logs in with a token. If no identity has it, the server closes the connection.

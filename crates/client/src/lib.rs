@@ -41,7 +41,7 @@ pub use beanstalkd_protocol::{
     Command, Cursor, Dictionary, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb, YamlError,
     parse_dictionary, parse_list,
 };
-pub use beanstalkd_types::job::{JobId, JobState, Priority};
+pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 pub use beanstalkd_types::tube_name::{NameError, TubeName};
 pub use client::{Client, Inserted, Job};
 pub use connection::{Closer, Connection, Connector, Token};

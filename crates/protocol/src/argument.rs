@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::command::{Cursor, PutHeader};
 use super::workers::{IdList, ModeWord};
-use crate::job::{JobId, JobState, Priority};
+use crate::job::{Counting, JobId, JobState, Priority};
 
 /// An argument of a command.
 pub(super) trait Argument {
@@ -69,6 +69,16 @@ impl Argument for Priority {
 impl Argument for JobState {
     fn write(&self, line: &mut Vec<u8>) {
         self.as_str().write(line);
+    }
+}
+
+/// A release that counts says nothing of it, as in C.
+impl Argument for Counting {
+    fn write(&self, line: &mut Vec<u8>) {
+        match self {
+            Self::Counted => {}
+            Self::Uncounted => line.extend_from_slice(b" uncounted"),
+        }
     }
 }
 

@@ -7,8 +7,10 @@ use super::MAX_LINE_BYTES;
 use super::argument::Argument;
 use super::manage::{MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_jobs, move_job};
 use super::put_tags::{self, MAX_PUT_LINE_BYTES};
-use super::workers::{IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, watch};
-use crate::job::{JobId, JobState, Priority};
+use super::workers::{
+    IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, watch,
+};
+use crate::job::{Counting, JobId, JobState, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
 
@@ -137,13 +139,13 @@ commands! {
     "reserve" Reserve C => |rest| alone(rest, Command::Reserve);
     "reserve-with-timeout " ReserveWithTimeout { timeout_s: u32 } C => reserve_with_timeout;
     "delete " Delete(id: JobId) C => |rest| id(rest).map(Command::Delete);
-    "release " Release { id: JobId, priority: Priority, delay_s: u32 } C => release;
+    "release " Release { id: JobId, priority: Priority, delay_s: u32, counting: Counting } C => release;
     "use " Use(tube: &'a str) C => |rest| name(rest).map(Command::Use);
     "watch " Watch { tube: &'a str, weight: u16 } C => watch;
     "ignore " Ignore(tube: &'a str) C => |rest| name(rest).map(Command::Ignore);
     "bury " Bury { id: JobId, priority: Priority } C => bury;
     "kick " Kick { bound: u64 } C => |rest| as_strtoul(rest).map(|bound| Command::Kick { bound });
-    "touch " Touch(id: JobId) C => |rest| id(rest).map(Command::Touch);
+    "touch " Touch { id: JobId, for_s: Option<u32> } C => touch;
     "stats" Stats C => |rest| alone(rest, Command::Stats);
     "stats-job " StatsJob(id: JobId) C => |rest| id(rest).map(Command::StatsJob);
     "stats-tube " StatsTube(tube: &'a str) C => |rest| name(rest).map(Command::StatsTube);
@@ -319,8 +321,13 @@ fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {
 fn release(rest: &[u8]) -> Option<Command<'_>> {
     let (id, rest) = leading_u64(rest)?;
     let (priority, rest) = leading_u32(rest)?;
-    let delay_s = whole_u32(rest)?;
-    Some(Command::Release { id: JobId(id), priority: Priority(priority), delay_s })
+    let (delay_s, rest) = leading_u32(rest)?;
+    let counting = match rest {
+        b"" => Counting::Counted,
+        b" uncounted" => Counting::Uncounted,
+        _ => return None,
+    };
+    Some(Command::Release { id: JobId(id), priority: Priority(priority), delay_s, counting })
 }
 
 fn bury(rest: &[u8]) -> Option<Command<'_>> {

@@ -4,7 +4,7 @@ use std::collections::{HashSet, TryReserveError};
 use std::mem::discriminant;
 
 use super::*;
-use crate::job::{Body, BodyRef, JobId, JobState, Priority};
+use crate::job::{Body, BodyRef, Counting, JobId, JobState, Priority};
 use fastrand::Rng;
 
 const NAMES: [&str; 5] = ["a", "default", "x-1+/;.$_()", "9", "stats"];
@@ -63,14 +63,15 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
         Verb::ReserveWithTimeout => Command::ReserveWithTimeout { timeout_s: timeout(random) },
         Verb::Delete => Command::Delete(id(random)),
         Verb::Release => {
-            Command::Release { id: id(random), priority: priority(random), delay_s: small(random) }
+            let counting = if random.bool() { Counting::Counted } else { Counting::Uncounted };
+            Command::Release { id: id(random), priority: priority(random), delay_s: small(random), counting }
         }
         Verb::Use => Command::Use(tube),
         Verb::Watch => Command::Watch { tube, weight: random.u16(1..10_000) >> random.u32(..13) | 1 },
         Verb::Ignore => Command::Ignore(tube),
         Verb::Bury => Command::Bury { id: id(random), priority: priority(random) },
         Verb::Kick => Command::Kick { bound: number(random) },
-        Verb::Touch => Command::Touch(id(random)),
+        Verb::Touch => Command::Touch { id: id(random), for_s: random.bool().then(|| small(random)) },
         Verb::Stats => Command::Stats,
         Verb::StatsJob => Command::StatsJob(id(random)),
         Verb::StatsTube => Command::StatsTube(tube),

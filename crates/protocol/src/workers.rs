@@ -119,6 +119,13 @@ pub(super) fn optional_timeout(rest: &[u8]) -> Option<Option<u32>> {
     whole_u32(arguments(rest)?).filter(|&timeout_s| timeout_s <= MAX_TIMEOUT_S).map(Some)
 }
 
+/// `<id> [<seconds>]`
+pub(super) fn touch(rest: &[u8]) -> Option<Command<'_>> {
+    let (id, rest) = leading_u64(rest)?;
+    let for_s = if rest.is_empty() { None } else { Some(whole_u32(arguments(rest)?)?) };
+    Some(Command::Touch { id: JobId(id), for_s })
+}
+
 /// `<tube> [<weight>]`
 pub(super) fn watch(rest: &[u8]) -> Option<Command<'_>> {
     let (tube, rest) = word(rest);

@@ -61,7 +61,7 @@ pub use self::operations::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::operations::modes::ReserveMode;
 pub use self::operations::pages::{Page, PageOrder, Position, Search};
 pub use self::operations::put::NewJob;
-pub use self::operations::release::Released;
+pub use self::operations::release::{Release, Released};
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::groups::GroupView;
 pub use self::rules::unique::{CooldownSums, Duplicate};

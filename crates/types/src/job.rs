@@ -41,6 +41,16 @@ pub enum JobState {
     Buried,
 }
 
+/// Whether a release counts: in the counters of releases, and as a failure of the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counting {
+    /// It counts.
+    #[default]
+    Counted,
+    /// It counts as nothing.
+    Uncounted,
+}
+
 impl JobState {
     /// All of them, in the order of the stats.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried];

@@ -4,7 +4,7 @@
 use crate::case::{Case, Needs, code, script};
 
 /// Malformed lines of these commands.
-const MALFORMED: [&str; 33] = [
+const MALFORMED: [&str; 42] = [
     "reserve-batch",
     "reserve-batch\\s",
     "reserve-batch1",
@@ -24,6 +24,15 @@ const MALFORMED: [&str; 33] = [
     "delete-batch 18446744073709551616",
     "touch-all 1",
     "touch-allx",
+    "touch 1\\s",
+    "touch 1 x",
+    "touch 1 -1",
+    "touch 1 4294967296",
+    "touch 1 5 5",
+    "release 1 0 0\\s",
+    "release 1 0 0 counted",
+    "release 1 0 0 UNCOUNTED",
+    "release 1 0 0 uncounted x",
     "watch t 0",
     "watch t 10000",
     "watch t -1",
@@ -190,6 +199,64 @@ fn touches() -> Vec<Case> {
              a: touch-all -> TOUCHED_ALL 1
              a: reserve-with-timeout 0 -> TIMED_OUT",
         ),
+        after(
+            "touch_with_seconds_gives_the_reservation_so_long_and_the_ttr_stays",
+            "a: reserve -> RESERVED 2 2 | yy
+             a: touch 2 1000 -> TOUCHED
+             a: stats-job 2 => ttr: 60, time-left: 990..1000
+             a: touch 2 4294967295 -> TOUCHED
+             a: stats-job 2 => ttr: 60, time-left: 4294967200..4294967295
+             a: touch 2 -> TOUCHED
+             a: stats-job 2 => ttr: 60, time-left: 50..60
+             a: touch 2 1000 -> TOUCHED
+             a: touch-all -> TOUCHED_ALL 1
+             a: stats-job 2 => time-left: 50..60
+             a: touch 2 1000 -> TOUCHED
+             a: release 2 1 0 -> RELEASED
+             a: reserve -> RESERVED 2 2 | yy
+             a: stats-job 2 => time-left: 50..60
+             b: touch 2 1000 -> NOT_FOUND
+             a: touch 1 1000 -> NOT_FOUND
+             a: stats => cmd-touch: 7",
+        ),
+        after(
+            "touch_with_no_second_gives_one",
+            "a: reserve -> RESERVED 2 2 | yy
+             a: touch 2 0 -> TOUCHED
+             a: reserve-with-timeout 60 -> RESERVED 1 1 | x
+             a: reserve-with-timeout 60 -> RESERVED 3 3 | zzz
+             a: reserve-with-timeout 60 -> DEADLINE_SOON
+             until a: stats-job 2 => state: ready
+             a: stats-job 2 => timeouts: 1",
+        ),
+        after(
+            "an_uncounted_release_counts_as_no_release",
+            "a: reserve -> RESERVED 2 2 | yy
+             a: release 2 7 0 uncounted -> RELEASED
+             a: stats-job 2 => state: ready, pri: 7, reserves: 1, releases: 0
+             a: stats-tube default => job-releases: 0
+             a: reserve-job 2 -> RESERVED 2 2 | yy
+             a: release 2 7 100 uncounted -> RELEASED
+             a: stats-job 2 => state: delayed, delay: 100, releases: 0
+             a: reserve-job 2 -> RESERVED 2 2 | yy
+             a: release 2 7 0 -> RELEASED
+             a: stats-job 2 => releases: 1
+             a: release 2 7 0 uncounted -> NOT_FOUND
+             a: stats => cmd-release: 4, job-releases: 1",
+        ),
+        after(
+            "the_limit_of_releases_does_not_apply_to_an_uncounted_one",
+            "a: reserve-job 1 -> RESERVED 1 1 | x
+             a: release 1 0 0 -> RELEASED
+             a: reserve-job 1 -> RESERVED 1 1 | x
+             a: release 1 0 0 uncounted -> RELEASED
+             a: reserve-job 1 -> RESERVED 1 1 | x
+             a: release 1 0 0 uncounted -> RELEASED
+             a: reserve-job 1 -> RESERVED 1 1 | x
+             a: release 1 0 0 -> BURIED
+             a: stats-job 1 => state: buried, releases: 2",
+        )
+        .flags(&["--max-releases", "2"]),
     ]
 }
 

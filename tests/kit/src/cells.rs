@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::operations::{Operation, job_of};
+use beanstalkd::queue::Release;
 use beanstalkd_model::{Job, Model, State};
 
 /// A row and a column of the table.
@@ -44,7 +45,9 @@ fn row_of_change(operation: Operation, job: &Job, now: &Job) -> Option<&'static 
     let (old, new) = (job.counters, now.counters);
     let was_reserved = matches!(job.state, State::Reserved { .. });
     let row = match operation {
-        Operation::Release { delay_s: 0, .. } if new.releases > old.releases => "release without delay",
+        Operation::Release { release: Release { delay_s: 0, .. }, .. } if new.releases > old.releases => {
+            "release without delay"
+        }
         Operation::Release { .. } if new.releases > old.releases => "release with delay",
         Operation::Bury { .. } if new.buries > old.buries => "bury",
         Operation::Kick { .. } if new.kicks > old.kicks => "kick",

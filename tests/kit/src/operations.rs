@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{Body, JobId, JobState, Priority};
+use beanstalkd::job::{Body, Counting, JobId, JobState, Priority};
 use beanstalkd::queue::{
     BeginFlush, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits,
-    Queue, Reserve, ReserveMode, Search, Slices, TubeView,
+    Queue, Release, Reserve, ReserveMode, Search, Slices, TubeView,
 };
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
@@ -73,8 +73,7 @@ pub enum Operation {
     Release {
         client: u64,
         job: u64,
-        priority: u32,
-        delay_s: u32,
+        release: Release,
     },
     Bury {
         client: u64,
@@ -84,6 +83,7 @@ pub enum Operation {
     Touch {
         client: u64,
         job: u64,
+        for_s: Option<u32>,
     },
     Kick {
         client: u64,
@@ -179,9 +179,20 @@ pub fn operation(random: &mut Random) -> Operation {
         22 => Operation::ReserveJob { client, job },
         23 => Operation::StopWaiting { client },
         24 | 25 => Operation::Delete { client, job },
-        26 | 27 => Operation::Release { client, job, priority, delay_s },
+        26 | 27 => {
+            let counting = random.pick(&[Counting::Counted, Counting::Counted, Counting::Uncounted]);
+            Operation::Release {
+                client,
+                job,
+                release: Release { priority: Priority(priority), delay_s, counting },
+            }
+        }
         28 | 29 => Operation::Bury { client, job, priority },
-        30 => Operation::Touch { client, job },
+        30 => Operation::Touch {
+            client,
+            job,
+            for_s: random.pick(&[None, None, Some(0), Some(3), Some(4_000_000_000)]),
+        },
         31 => Operation::Kick { client, bound: random.pick(&[0, 1, 2, 3, u64::MAX]) },
         32 => Operation::KickJob { job },
         33 => Operation::PauseTube { tube, length_s: random.pick(&[0, 1, 2, 5, 1000]) },
@@ -414,11 +425,10 @@ impl Pair {
                 let job = job_of(job, model);
                 assert_eq!(queue.delete(id, job, now).is_some(), model.delete(index, job.0, now));
             }
-            O::Release { job, priority, delay_s, .. } => {
+            O::Release { job, release, .. } => {
                 let job = job_of(job, model);
-                let released =
-                    queue.holds(id, job).then(|| queue.release(id, job, Priority(priority), delay_s, now));
-                assert_eq!(released, model.release(index, job.0, priority, delay_s, now));
+                let released = queue.holds(id, job).then(|| queue.release(id, job, release, now));
+                assert_eq!(released, model.release(index, job.0, release, now));
             }
             O::Bury { job, priority, .. } => {
                 let job = job_of(job, model);
@@ -428,9 +438,9 @@ impl Pair {
                 }
                 assert_eq!(held, model.bury(index, job.0, priority, now));
             }
-            O::Touch { job, .. } => {
+            O::Touch { job, for_s, .. } => {
                 let job = job_of(job, model);
-                assert_eq!(queue.touch(id, job, now), model.touch(index, job.0, now));
+                assert_eq!(queue.touch(id, job, for_s, now), model.touch(index, job.0, for_s, now));
             }
             O::Move { job, tube, .. } => {
                 let job = job_of(job, model);

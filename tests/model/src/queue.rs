@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use beanstalkd_queue::{
-    Change, JobCounts, NewJob, PoisonLimits, Released, Reserve, TubeCounters, WaitOutcome,
+    Change, JobCounts, NewJob, PoisonLimits, Release, Released, Reserve, TubeCounters, WaitOutcome,
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
-use beanstalkd_types::job::{Counters, JobId, JobState, Priority};
+use beanstalkd_types::job::{Counters, Counting, JobId, JobState, Priority};
 use beanstalkd_types::tags::TagSet;
 
 use crate::tags::{Cooldown, Ending};
@@ -525,25 +525,22 @@ impl Model {
         self.client_mut(client).wait.take().is_some()
     }
 
-    pub fn release(
-        &mut self,
-        client: u32,
-        id: u64,
-        priority: u32,
-        delay_s: u32,
-        now: Timestamp,
-    ) -> Option<Released> {
+    pub fn release(&mut self, client: u32, id: u64, release: Release, now: Timestamp) -> Option<Released> {
+        let Release { priority: Priority(priority), delay_s, counting } = release;
         if !self.holds(client, id) {
             return None;
         }
         let job = self.job_mut(id);
         job.priority = if job.upgraded { priority.min(job.priority) } else { priority };
         job.delay_s = delay_s;
-        job.counters.releases += 1;
+        let counts = counting == Counting::Counted;
+        job.counters.releases += u32::from(counts);
         let (tube, releases) = (job.tube, job.counters.releases);
-        self.count(tube, |counters| &mut counters.releases);
+        if counts {
+            self.count(tube, |counters| &mut counters.releases);
+        }
         self.note(Change::Updated(JobId(id)));
-        if self.limits.releases.is_some_and(|limit| releases >= limit) {
+        if counts && self.limits.releases.is_some_and(|limit| releases >= limit) {
             self.bury_poisoned(id);
             self.serve_free_places(now);
             return Some(Released::Buried);
@@ -572,19 +569,19 @@ impl Model {
         true
     }
 
-    pub fn touch(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
+    pub fn touch(&mut self, client: u32, id: u64, for_s: Option<u32>, now: Timestamp) -> bool {
         if !self.holds(client, id) {
             return false;
         }
         let job = self.job_mut(id);
-        job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
+        job.state = State::Reserved { until: after_s(now, for_s.unwrap_or(job.ttr_s).max(1)), by: client };
         true
     }
 
     /// All that the client has reserved; returns how many that are.
     pub fn touch_all(&mut self, client: u32, now: Timestamp) -> u64 {
         let held = self.held(client, usize::MAX);
-        held.iter().for_each(|&(_, id)| assert!(self.touch(client, id, now)));
+        held.iter().for_each(|&(_, id)| assert!(self.touch(client, id, None, now)));
         held.len() as u64
     }
 

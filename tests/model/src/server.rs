@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use beanstalkd_protocol::{Command, ModeWord, Verb, parse_tags};
-use beanstalkd_queue::{NewJob, PoisonLimits, Released, Reserve, WaitOutcome};
+use beanstalkd_queue::{NewJob, PoisonLimits, Release, Released, Reserve, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::tags::{TagError, TagSet};
@@ -303,8 +303,8 @@ impl Server {
                 }
             }
             Command::Delete(JobId(id)) => found(model.delete(client, id, now), "DELETED"),
-            Command::Release { id: JobId(id), priority: Priority(priority), delay_s } => {
-                match model.release(client, id, priority, delay_s, now) {
+            Command::Release { id: JobId(id), priority, delay_s, counting } => {
+                match model.release(client, id, Release { priority, delay_s, counting }, now) {
                     Some(Released::Queued) => reply("RELEASED"),
                     Some(Released::Buried) => reply("BURIED"),
                     None => reply("NOT_FOUND"),
@@ -313,7 +313,7 @@ impl Server {
             Command::Bury { id: JobId(id), priority: Priority(priority) } => {
                 found(model.bury(client, id, priority, now), "BURIED")
             }
-            Command::Touch(JobId(id)) => found(model.touch(client, id, now), "TOUCHED"),
+            Command::Touch { id: JobId(id), for_s } => found(model.touch(client, id, for_s, now), "TOUCHED"),
             Command::Peek(JobId(id)) => self.peek(self.model.job(id).map(|job| job.id)),
             Command::PeekReady => self.peek(self.model.first_ready(using)),
             Command::PeekDelayed => self.peek(self.model.first_shown_as_delayed(using)),

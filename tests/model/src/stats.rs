@@ -99,7 +99,10 @@ impl Server {
             add("identity-managing-commands", &(ANY_NUMBER as char));
         }
         let auth = if self.has_rules { " auth" } else { "" };
-        add("extensions", &format!("\"{} idp con grp aft exp{auth}\"", words.join(" ")));
+        add(
+            "extensions",
+            &format!("\"{} idp con grp aft exp touch-seconds release-uncounted{auth}\"", words.join(" ")),
+        );
         text
     }
 

@@ -7,7 +7,7 @@ use super::act::Action;
 use super::relocate;
 use crate::failure::Failure;
 use crate::session::{Session, unexpected};
-use beanstalk_client::{Command, JobId, JobInfo, JobState, Priority, Reply};
+use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Reply};
 
 /// The outcome of an action on a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,9 @@ pub fn apply(
         Action::Kick => directly(session, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
         Action::Bury => after_reserve(session, jobs, |job| bury(job.id, job.pri), each),
         Action::Release { pri, delay } => {
-            let release = |job: &JobInfo| release(job.id, pri.unwrap_or(job.pri), *delay);
+            let counting =
+                if session.has("release-uncounted") { Counting::Uncounted } else { Counting::Counted };
+            let release = |job: &JobInfo| release(job.id, pri.unwrap_or(job.pri), *delay, counting);
             after_reserve(session, jobs, release, each)
         }
         Action::Reprioritize(pri) if session.has("reprioritize") => {
@@ -57,8 +59,8 @@ pub fn bury(id: u64, pri: u32) -> Command<'static> {
 }
 
 /// Releases the job.
-pub fn release(id: u64, pri: u32, delay: u32) -> Command<'static> {
-    Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay }
+pub fn release(id: u64, pri: u32, delay: u32, counting: Counting) -> Command<'static> {
+    Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay, counting }
 }
 
 /// The command that returns a reserved job to the state that `job` says, with the priority `pri`.
@@ -67,9 +69,9 @@ pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
         JobState::Buried => bury(job.id, pri),
         JobState::Delayed => {
             // With less than a second left the delay is 0, and the job becomes ready that much earlier.
-            release(job.id, pri, u32::try_from(job.time_left).unwrap_or(u32::MAX))
+            release(job.id, pri, u32::try_from(job.time_left).unwrap_or(u32::MAX), Counting::Counted)
         }
-        JobState::Ready | JobState::Reserved => release(job.id, pri, 0),
+        JobState::Ready | JobState::Reserved => release(job.id, pri, 0, Counting::Counted),
     }
 }
 

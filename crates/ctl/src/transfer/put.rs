@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::listing::{self, Filter, Found};
 use crate::session::{Session, put_failed};
 use beanstalk_client::{
-    Command, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
+    Command, Counting, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
 };
 use std::collections::BTreeSet;
 
@@ -174,7 +174,9 @@ pub fn remove_delays(session: &mut Session, records: &[Record], ids: &[Option<u6
         let (id, pri, delay) = (*id, record.pri, record.delay);
         match record.state {
             JobState::Buried => vec![Command::ReserveJob(JobId(id)), bury(id, pri)],
-            JobState::Delayed if delay > 0 => vec![Command::ReserveJob(JobId(id)), release(id, pri, delay)],
+            JobState::Delayed if delay > 0 => {
+                vec![Command::ReserveJob(JobId(id)), release(id, pri, delay, Counting::Counted)]
+            }
             _ => vec![Command::KickJob(JobId(id))],
         }
     });

@@ -317,8 +317,8 @@ fn next<K: Key>(queue: &OrderedQueue<K>, after: Option<K>) -> Option<K> {
 mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
-    use crate::job::Priority;
-    use crate::{NewJob, Reserve};
+    use crate::job::{Counting, Priority};
+    use crate::{NewJob, Release, Reserve};
 
     /// A queue whose jobs are changed at random.
     struct Busy {
@@ -380,7 +380,9 @@ mod tests {
                 7 => drop(self.queue.reserve_job(client, id, now)),
                 8 if holds => {
                     let delay_s = self.random(3) as u32;
-                    self.queue.release(client, id, Priority(1), delay_s, now);
+                    let counting = Counting::Counted;
+                    let release = Release { priority: Priority(1), delay_s, counting };
+                    self.queue.release(client, id, release, now);
                 }
                 9 if holds => self.queue.bury(client, id, Priority(2), now),
                 10 if self.queue.reserve_job(client, id, now) => {

@@ -1,8 +1,19 @@
 //! Clients give jobs back: `release` and `bury`.
 
 use crate::clock::Timestamp;
-use crate::job::{JobId, Priority};
+use crate::job::{Counting, JobId, Priority};
 use crate::{Change, ClientId, Queue};
+
+/// How a job is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Its new priority.
+    pub priority: Priority,
+    /// Seconds until it becomes ready.
+    pub delay_s: u32,
+    /// Whether the release counts, and the limit of releases applies.
+    pub counting: Counting,
+}
 
 /// Where a released job went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,26 +32,25 @@ impl Queue {
     }
 
     /// The command `release`, by the client that has reserved the job.
-    pub fn release(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        priority: Priority,
-        delay_s: u32,
-        now: Timestamp,
-    ) -> Released {
+    pub fn release(&mut self, client: ClientId, id: JobId, release: Release, now: Timestamp) -> Released {
+        let Release { priority, delay_s, counting } = release;
         assert!(self.holds(client, id), "only the holder releases");
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         job.priority = Self::given_priority(job, priority);
         job.delay_s = delay_s;
         let marks = job.marks;
-        history.counters.releases = history.counters.releases.saturating_add(1);
-        let releases = history.counters.releases;
         let tube = job.tube;
-        self.count(tube, |counters| &mut counters.releases);
+        let is_poisoned = match counting {
+            Counting::Uncounted => false,
+            Counting::Counted => {
+                history.counters.releases = history.counters.releases.saturating_add(1);
+                let releases = history.counters.releases;
+                self.count(tube, |counters| &mut counters.releases);
+                self.limits.releases.is_some_and(|limit| releases >= limit)
+            }
+        };
         self.note(Change::Updated(id));
-        let is_poisoned = self.limits.releases.is_some_and(|limit| releases >= limit);
         if is_poisoned {
             self.bury_poisoned(id);
         } else if delay_s == 0 {

@@ -13,15 +13,16 @@ use crate::state::keys::Reservation;
 use crate::{ClientId, Queue};
 
 impl Queue {
-    /// The command `touch`: the time to run starts again. Returns whether the client has reserved the job.
-    pub fn touch(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
+    /// The command `touch`: the time to run starts again, or the reservation has so many seconds from now on, at least
+    /// 1; the time to run stays. Returns whether the client has reserved the job.
+    pub fn touch(&mut self, client: ClientId, id: JobId, for_s: Option<u32>, now: Timestamp) -> bool {
         if !self.holds(client, id) {
             return false;
         }
         debug_assert!(self.is_linked(id));
         let job = self.jobs.expect_mut(id);
         let before = job.place().deadline().expect("a reserved job has a deadline");
-        let until = now.plus_seconds(job.ttr_s);
+        let until = now.plus_seconds(for_s.map_or(job.ttr_s, |seconds| seconds.max(1)));
         job.set_place(Place::Reserved(until.0.into()));
         let reserved = &mut self.client_mut(client).reserved;
         let reservation = reserved.remove(Reservation::key(before, id));
@@ -58,7 +59,7 @@ impl Queue {
             *left -= 1;
             last = Some((until, id));
             if self.job(id).is_some_and(|job| may_touch(job.tube.as_str())) {
-                self.touch(client, id, at);
+                self.touch(client, id, None, at);
             } else {
                 *passed += 1;
             }
