@@ -58,7 +58,7 @@ impl Executor {
     ) -> Outcome {
         let Some(name) = self.queue.tube_name(tube).cloned() else { return answer(output, &Reply::NotFound) };
         let limit = limit as usize;
-        let after = after.map(|cursor| (cursor.is_held, cursor.position, cursor.id));
+        let after = after.map(|cursor| cursor.position);
         if state == JobState::Reserved {
             let search = Search::new(name, PageOrder::Deadline, after, limit);
             return self.search(Purpose::Page, search, output, now);
@@ -125,8 +125,7 @@ impl Executor {
         if self.lacks_memory_for(expected + output.held_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
-        let next =
-            page.next.map(|(is_held, position, id)| Cursor { state, is_held, position, id }.to_string());
+        let next = page.next.map(|position| Cursor { state, position }.to_string());
         let head = format!("next: \"{}\"\njobs:\n", next.unwrap_or_default());
         let writer = ListWriter::new(expected).and_then(|mut writer| {
             writer.push_lines(&head)?;

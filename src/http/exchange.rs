@@ -135,7 +135,7 @@ impl Exchange {
     pub fn room(&self) -> usize {
         let most = match &self.stage {
             Stage::Body(_, length) => *length,
-            _ => MAX_HEAD_BYTES,
+            Stage::Head | Stage::Order(_) | Stage::Await(_) | Stage::Rest(_) => MAX_HEAD_BYTES,
         };
         if self.closing && !matches!(self.stage, Stage::Body(..)) {
             0
@@ -206,9 +206,9 @@ impl Exchange {
         match &mut self.stage {
             Stage::Rest(rest) => match &mut rest.body {
                 Body::Metrics(metrics) => metrics.let_go(),
-                _ => true,
+                Body::Tubes(_) | Body::Jobs(_) | Body::Count(_) | Body::Bytes(..) => true,
             },
-            _ => true,
+            Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) => true,
         }
     }
 

@@ -13,8 +13,9 @@ use memchr::memmem;
 
 use super::tag_filter::TagFilter;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::job::{JobId, JobState};
-use crate::queue::{JobView, Page, PageOrder, Position, Queue, Search};
+use crate::job::{JobId, JobState, Position};
+use crate::protocol::Cursor;
+use crate::queue::{JobView, Page, PageOrder, Queue, Search};
 use crate::tube_name::TubeName;
 
 /// Jobs that are taken from the order of a state at once.
@@ -162,10 +163,10 @@ impl Walk {
         &self.filter
     }
 
-    /// The place of the last job that it has looked at.
+    /// The cursor behind the last job that it has looked at.
     #[must_use]
-    pub fn last(&self) -> Option<Position> {
-        self.last
+    pub fn cursor(&self) -> Option<Cursor> {
+        self.last.map(|position| Cursor { state: self.state, position })
     }
 
     /// How many jobs it has looked at.

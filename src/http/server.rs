@@ -544,7 +544,7 @@ impl Connection {
             _ if self.exchange.is_answering() => Stage::Answer(now),
             Stage::Head(since) => Stage::Head(since),
             _ if self.exchange.is_idle() => Stage::Idle(self.last_progress_at),
-            _ => Stage::Head(now),
+            Stage::Idle(_) | Stage::Answer(_) => Stage::Head(now),
         };
     }
 

@@ -181,20 +181,7 @@ impl<S: Stream> Server<S> {
         // What is due comes first, so that a command sees the queue as it is at `now`.
         self.executor.begin_turn(now);
         let end_of_turn = self.executor.work() + TURN_WORK;
-        self.executor.advance(now);
-        if self.executor.take_list_news() {
-            self.wake_those_awaiting_tube_list();
-        }
-        if self.idle_timeouts.next_look_at().is_some_and(|at| at <= now) {
-            self.close_idle(now);
-        }
-        if self.executor.is_guarded() {
-            self.wake_permitted(now);
-        }
-        if self.next_check.is_some() {
-            self.check_certificates(now);
-        }
-        self.executor.carry_out_orders(now);
+        self.do_what_is_due(now);
         if !self.going_on.is_empty() {
             self.serve_those_going_on(now);
         }
@@ -241,6 +228,25 @@ impl<S: Stream> Server<S> {
         if cfg!(debug_assertions) {
             self.sweep();
         }
+    }
+
+    /// Does what is not a command of a client.
+    #[inline(always)]
+    fn do_what_is_due(&mut self, now: Timestamp) {
+        self.executor.advance(now);
+        if self.executor.take_list_news() {
+            self.wake_those_awaiting_tube_list();
+        }
+        if self.idle_timeouts.next_look_at().is_some_and(|at| at <= now) {
+            self.close_idle(now);
+        }
+        if self.executor.is_guarded() {
+            self.wake_permitted(now);
+        }
+        if self.next_check.is_some() {
+            self.check_certificates(now);
+        }
+        self.executor.carry_out_orders(now);
     }
 
     /// When the next turn is due if no event comes before.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use beanstalkd::job::{Counting, JobId, JobState, Priority};
+use beanstalkd::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd::protocol::{Command, Cursor, IdList, ModeWord};
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd_model::PutTags;
@@ -314,12 +314,9 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
             let state =
                 random.pick(&[JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried]);
             let limit = random.pick(&[100, 1, 2, 1000]);
-            let after = random.once_in(3).then(|| Cursor {
-                state,
-                is_held: false,
-                position: random.pick(&[0, 1, 1024, 4_294_967_295]),
-                id,
-            });
+            let number = random.pick(&[0, 1, 1024, 4_294_967_295]);
+            let cursor = Cursor { state, position: Position { is_held: false, number, id } };
+            let after = random.once_in(3).then_some(cursor);
             Command::ListJobs { tube, state, limit, after }
         }
         49 | 50 => Command::PeekReserved,

@@ -120,7 +120,10 @@ impl Marker {
             sync,
             time: match kind {
                 MarkerKind::Durable | MarkerKind::Closed => other.offset.cast_signed(),
-                _ => 0,
+                MarkerKind::Header(_)
+                | MarkerKind::Opened(_)
+                | MarkerKind::Continued(_)
+                | MarkerKind::Cut(_) => 0,
             },
         })
     }

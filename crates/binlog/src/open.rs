@@ -189,7 +189,7 @@ impl Binlog {
                 // A shorter file is damage unless another file names its end, which `-F` does not wait for.
                 Kind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
                 Kind::C(_) => (1..SHORT_BYTES).contains(&zeros),
-                _ => false,
+                Kind::Blank | Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => false,
             };
             if trims {
                 self.trim(file.index, file.end);

@@ -83,7 +83,9 @@ impl FileState {
         match self.kind {
             Kind::Ours { sync: SyncPolicy::EachCommit, .. } => Writer::OursSyncedFirst,
             Kind::Ours { .. } => Writer::OursAnsweredFirst,
-            _ => Writer::C,
+            Kind::C(_) | Kind::Blank | Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => {
+                Writer::C
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use super::put_tags::{self, MAX_PUT_LINE_BYTES};
 use super::workers::{
     IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, watch,
 };
-use crate::job::{Counting, JobId, JobState, Priority};
+use crate::job::{Counting, JobId, JobState, Position, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::tube_name::{TubeName, is_name_byte};
 
@@ -189,18 +189,13 @@ impl Verb {
     }
 }
 
-/// Where a page of `list-jobs` has ended: the place of its last job in the order of the state.
+/// Where a page of `list-jobs` has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The state of the listed jobs.
     pub state: JobState,
-    /// Whether it is behind a delayed job that is held.
-    pub is_held: bool,
-    /// What decides the order: a ready job's priority, the deadline of a delayed or reserved job in nanoseconds since
-    /// 1970, a buried job's number in the order of burial.
-    pub position: u64,
-    /// The job, which decides among jobs with the same position.
-    pub id: JobId,
+    /// The position of the page's last job.
+    pub position: Position,
 }
 
 /// The line of a `put`; the body follows.

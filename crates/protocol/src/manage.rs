@@ -6,7 +6,7 @@
 use std::fmt::{self, Display};
 
 use super::command::{Command, Cursor, name};
-use crate::job::{JobId, JobState, Priority};
+use crate::job::{JobId, JobState, Position, Priority};
 use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
 
 /// The jobs of a page of `list-jobs` that does not say how many.
@@ -64,16 +64,17 @@ impl Cursor {
         let text = text.strip_prefix(word.as_bytes())?.strip_prefix(b"-")?;
         let hyphen = text.iter().position(|&byte| byte == b'-')?;
         let number = |digits: &[u8]| whole_u64(digits).filter(|_| digits[0] != b' ');
-        let (position, id) = (number(&text[..hyphen])?, number(&text[hyphen + 1..])?);
-        let is_possible = state != JobState::Ready || u32::try_from(position).is_ok();
-        is_possible.then_some(Self { state, is_held, position, id: JobId(id) })
+        let (number, id) = (number(&text[..hyphen])?, JobId(number(&text[hyphen + 1..])?));
+        let is_possible = state != JobState::Ready || u32::try_from(number).is_ok();
+        is_possible.then_some(Self { state, position: Position { is_held, number, id } })
     }
 }
 
 impl Display for Cursor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.is_held { HELD } else { self.state.as_str() };
-        write!(out, "{word}-{}-{}", self.position, self.id.0)
+        let Position { is_held, number, id } = self.position;
+        let word = if is_held { HELD } else { self.state.as_str() };
+        write!(out, "{word}-{number}-{}", id.0)
     }
 }
 
@@ -89,12 +90,12 @@ mod tests {
         assert_eq!(parse(b"list-jobs a buried 1"), Ok(page(1, None)));
         assert_eq!(parse(b"list-jobs a buried  01000"), Ok(page(1000, None)));
         let state = JobState::Buried;
-        let cursor = Cursor { state, is_held: false, position: u64::MAX, id: JobId(7) };
+        let cursor = Cursor { state, position: Position { is_held: false, number: u64::MAX, id: JobId(7) } };
         let line = format!("list-jobs a buried 5 {cursor}");
         assert_eq!(line, "list-jobs a buried 5 buried-18446744073709551615-7");
         assert_eq!(parse(line.as_bytes()), Ok(page(5, Some(cursor))));
         let state = JobState::Delayed;
-        let after = Some(Cursor { state, is_held: true, position: 1, id: JobId(2) });
+        let after = Some(Cursor { state, position: Position { is_held: true, number: 1, id: JobId(2) } });
         let held = Command::ListJobs { tube: "a", state, limit: 5, after };
         assert_eq!(parse(b"list-jobs a delayed 5 held-1-2"), Ok(held));
     }
@@ -185,7 +186,8 @@ mod tests {
     fn every_name_and_cursor_finds_room_in_a_line() {
         let tube = "t".repeat(200);
         let id = JobId(u64::MAX);
-        let cursor = Cursor { state: JobState::Reserved, is_held: false, position: u64::MAX, id };
+        let cursor =
+            Cursor { state: JobState::Reserved, position: Position { is_held: false, number: u64::MAX, id } };
         for line in
             [format!("list-jobs {tube} reserved 1000 {cursor}\r\n"), format!("move {} {tube}\r\n", u64::MAX)]
         {

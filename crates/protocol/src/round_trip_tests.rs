@@ -4,7 +4,7 @@ use std::collections::{HashSet, TryReserveError};
 use std::mem::discriminant;
 
 use super::*;
-use crate::job::{Body, BodyRef, Counting, JobId, JobState, Priority};
+use crate::job::{Body, BodyRef, Counting, JobId, JobState, Position, Priority};
 use fastrand::Rng;
 
 const NAMES: [&str; 5] = ["a", "default", "x-1+/;.$_()", "9", "stats"];
@@ -37,8 +37,8 @@ fn state(random: &mut Rng) -> JobState {
 
 fn cursor(random: &mut Rng, state: JobState) -> Cursor {
     let is_held = state == JobState::Delayed && random.bool();
-    let position = if state == JobState::Ready { small(random).into() } else { number(random) };
-    Cursor { state, is_held, position, id: id(random) }
+    let number = if state == JobState::Ready { small(random).into() } else { number(random) };
+    Cursor { state, position: Position { is_held, number, id: id(random) } }
 }
 
 fn header(random: &mut Rng) -> PutHeader {

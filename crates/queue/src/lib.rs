@@ -52,6 +52,8 @@
 
 // What no other crate can reach is not called public.
 #![warn(unreachable_pub)]
+// A new state or place must be looked at wherever states are.
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod operations;
 mod rules;
@@ -59,7 +61,7 @@ mod state;
 
 pub use self::operations::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::operations::modes::ReserveMode;
-pub use self::operations::pages::{Page, PageOrder, Position, Search};
+pub use self::operations::pages::{Page, PageOrder, Search};
 pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
 pub use self::operations::{advance::Advanced, reserve::Reserve};

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::clock::Timestamp;
 
 /// A job's number: unique, ascending from 1 in the order of the accepted `put` commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
 /// How urgent a job is: jobs with a smaller priority are reserved first.
@@ -26,6 +26,18 @@ impl Priority {
     pub fn is_urgent(self) -> bool {
         self < Self::URGENT_BELOW
     }
+}
+
+/// A job's position in the order of its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Whether it is a held job: these come behind the delayed ones.
+    pub is_held: bool,
+    /// What decides the order: a ready job's priority, the deadline of a delayed or reserved job in nanoseconds since
+    /// 1970, a buried job's number in the order of burial.
+    pub number: u64,
+    /// The job, which decides among jobs with the same number.
+    pub id: JobId,
 }
 
 /// Where in its life a job is (protocol, "Job Lifecycle").

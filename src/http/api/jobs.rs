@@ -1,6 +1,6 @@
 //! Lists and counts of a tube's jobs, rendered in slices.
 //!
-//! Owns: the parameters of both, the text of cursors, and how much of a scan one request may ask for.
+//! Owns: the parameters of both, and how much of a scan one request may ask for.
 
 use super::orders::tube_name;
 use super::problem::Problem;
@@ -12,7 +12,7 @@ use crate::http::tag_filter::TagFilter;
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
 use crate::json;
-use crate::queue::Position;
+use crate::protocol::Cursor;
 use crate::stats::JobView;
 
 /// Jobs in a page unless the request says otherwise.
@@ -48,10 +48,7 @@ pub struct JobCount {
 
 /// The state of this name.
 pub fn state(name: &str) -> Result<JobState, Problem> {
-    let states = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
-    states
-        .into_iter()
-        .find(|state| state.as_str() == name)
+    JobState::parse(name.as_bytes())
         .ok_or_else(|| Problem::bad("state: expected ready, reserved, delayed or buried"))
 }
 
@@ -82,23 +79,6 @@ fn pair(text: &str) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, second.parse().ok()?))
 }
 
-/// What a cursor begins with behind a held job.
-const HELD: &str = "held-";
-
-/// The place that a cursor names.
-fn place(cursor: &str) -> Option<Position> {
-    let (is_held, rest) = match cursor.strip_prefix(HELD) {
-        Some(rest) => (true, rest),
-        None => (false, cursor),
-    };
-    pair(rest).map(|(position, id)| (is_held, position, JobId(id)))
-}
-
-/// The cursor that names a place.
-fn cursor((is_held, position, id): Position) -> String {
-    format!("{}{position}-{}", if is_held { HELD } else { "" }, id.0)
-}
-
 /// The instant that a count has named.
 pub fn as_of(text: &str) -> Result<AsOf, Problem> {
     let (id, at) = pair(text).ok_or_else(|| Problem::bad("as_of: expected the one of a count"))?;
@@ -125,11 +105,11 @@ fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
     })
 }
 
-/// A walk through the jobs that the query names, in the tube of this name.
+/// A walk through the jobs that the query names, in the tube of this name, from the cursor on.
 fn walk(
     tube: &str,
     parameters: &mut Parameters,
-    after: Option<Position>,
+    cursor: Option<String>,
     sources: &Sources<'_>,
 ) -> Result<Walk, Problem> {
     let queue = sources.server.queue;
@@ -138,6 +118,11 @@ fn walk(
         return Err(Problem::not_found("there is no such tube"));
     }
     let state = state(&parameters.take("state").ok_or_else(|| Problem::bad("state is missing"))?)?;
+    let after = match cursor.map(|text| Cursor::parse(text.as_bytes(), state)) {
+        None => None,
+        Some(Some(cursor)) => Some(cursor.position),
+        Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
+    };
     let as_of = AsOf { next_id: queue.next_id(), at: sources.server.now };
     let filter = filter(parameters, as_of)?;
     parameters.end()?;
@@ -155,12 +140,8 @@ impl JobList {
         if body_bytes.is_some_and(|bytes| bytes > MAX_BODY_BYTES) {
             return Err(Problem::bad(format!("body_bytes: expected 0 to {MAX_BODY_BYTES}")));
         }
-        let after = match parameters.take("cursor").as_deref().map(place) {
-            None => None,
-            Some(Some(place)) => Some(place),
-            Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
-        };
-        let walk = walk(tube, &mut parameters, after, sources)?;
+        let cursor = parameters.take("cursor");
+        let walk = walk(tube, &mut parameters, cursor, sources)?;
         Ok(Self { walk, limit, body_bytes, found: 0, has_begun: false })
     }
 
@@ -188,7 +169,7 @@ impl JobList {
                 }
             }
         }
-        let next = self.walk.last().filter(|_| self.walk.may_find_more()).map(cursor);
+        let next = self.walk.cursor().filter(|_| self.walk.may_find_more()).map(|cursor| cursor.to_string());
         put(out, format_args!("],\"looked_at\":{},\"next\":", self.walk.looked_at()));
         json::push(out, &next);
         out.push_str("}\n");

@@ -131,7 +131,7 @@ impl Serialize for TaskNow<'_> {
         };
         let obstacle = match task.progress {
             Progress::Failed(obstacle) => Some(obstacle),
-            _ => task.obstacle,
+            Progress::Running | Progress::Done | Progress::Stopped => task.obstacle,
         };
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("id", &task.id.0)?;

@@ -116,7 +116,7 @@ impl Server {
     ) -> Option<String> {
         let is_held = |id| self.model.job(id).is_some_and(|job| job.held);
         let jobs = self.model.in_order(self.model.find(tube)?, state);
-        let after = after.map(|cursor| (cursor.is_held, cursor.position, cursor.id.0));
+        let after = after.map(|Cursor { position, .. }| (position.is_held, position.number, position.id.0));
         let is_rest = |&(position, id): &(u64, u64)| Some((is_held(id), position, id)) > after;
         let rest: Vec<_> = jobs.into_iter().filter(is_rest).collect();
         let next = match rest.get(limit - 1) {

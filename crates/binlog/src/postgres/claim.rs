@@ -261,7 +261,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                     StoreError::Unsafe(_) => waits,
                     // The database accepted the log-in before: an operator may be replacing the password.
                     StoreError::Refused(_) => waits && held_since.is_some(),
-                    _ => false,
+                    StoreError::Held { .. } | StoreError::Version { .. } | StoreError::File(_) => false,
                 };
                 if !may_pass || is_over(start, store_timeout_ns) {
                     return Err(error);

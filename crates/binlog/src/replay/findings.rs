@@ -263,7 +263,9 @@ impl Replay {
         };
         let damaged = match situation.writer {
             Writer::C => Refusal::BadRecord { file: file.index, offset: file.end },
-            _ => Refusal::Damaged { file: file.index, offset: file.end, durable },
+            Writer::OursSyncedFirst | Writer::OursAnsweredFirst => {
+                Refusal::Damaged { file: file.index, offset: file.end, durable }
+            }
         };
         match decide(situation) {
             Decision::Refuse => return Some(damaged),

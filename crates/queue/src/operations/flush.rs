@@ -261,7 +261,9 @@ impl Queue {
                         None
                     }
                     Stage::Over => return FlushStep::Done,
-                    _ => flush.step(tubes.get(key)),
+                    Stage::Ready(_) | Stage::Delayed(_) | Stage::Held(_) | Stage::Buried(_) => {
+                        flush.step(tubes.get(key))
+                    }
                 },
             };
             if let Some(id) = found

@@ -14,15 +14,11 @@ use beanstalkd_structures::merged;
 
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::job::{JobId, JobState, Priority};
+use crate::job::{JobId, JobState, Position, Priority};
 use crate::state::jobs::Place;
 use crate::state::jobs::marks::HELD;
-use crate::state::keys::{ReadyKey, Reservation, TubeKey};
+use crate::state::keys::{DueKey, ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
-
-/// A job's position in the order of its state: whether it is held, and so comes behind the others, its number, and its
-/// id.
-pub type Position = (bool, u64, JobId);
 
 /// The jobs of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,7 +80,7 @@ impl Search {
     #[must_use]
     pub fn into_page(self) -> Page {
         let next = self.first.last().copied().filter(|_| self.has_more);
-        Page { jobs: self.first.into_iter().map(|(_, _, id)| id).collect(), next }
+        Page { jobs: self.first.into_iter().map(|position| position.id).collect(), next }
     }
 
     /// Takes a job of the tube into account; returns whether later ones of the same client matter.
@@ -107,7 +103,7 @@ impl Search {
     fn is_beyond(&self, until: Timestamp, id: JobId) -> bool {
         self.order == PageOrder::Deadline
             && self.has_more
-            && self.first.last().is_some_and(|&last| last < (false, until.0, id))
+            && self.first.last().is_some_and(|&last| last < Position { is_held: false, number: until.0, id })
     }
 }
 
@@ -117,31 +113,34 @@ impl Queue {
     #[must_use]
     pub fn page(&self, tube: &str, state: JobState, after: Option<Position>, limit: usize) -> Option<Page> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
+        let after = after.unwrap_or_default();
         Some(match state {
             JobState::Ready => {
-                let after = after.map(|(_, priority, id)| {
-                    ReadyKey::new(Priority(u32::try_from(priority).unwrap_or(u32::MAX)), id)
-                });
-                let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
-                let position = |key: ReadyKey| (false, u64::from(key.priority().0), key.job());
+                let priority = Priority(u32::try_from(after.number).unwrap_or(u32::MAX));
+                let after = ReadyKey::new(priority, after.id);
+                let position = |key: ReadyKey| Position {
+                    is_held: false,
+                    number: key.priority().0.into(),
+                    id: key.job(),
+                };
                 let parked = tube.rules().map(|tagged| tagged.parked.iter_after(after));
                 let ready = merged(tube.ready.iter_after(after), parked.into_iter().flatten(), |&key| key);
                 collect(ready.map(position), limit)
             }
             JobState::Delayed => {
-                let (is_held, until, id) = after.unwrap_or((false, 0, JobId(0)));
-                let after = (Timestamp(until), id);
+                let Position { is_held, number, id } = after;
+                let after = (Timestamp(number), id);
                 let delayed = (!is_held).then(|| tube.delayed.iter_after(after));
                 let from = if is_held { after } else { (Timestamp::default(), JobId(0)) };
                 let held = tube.rules().map(|tagged| tagged.held.iter_after(from));
-                let delayed = delayed.into_iter().flatten().map(|(until, id)| (false, until.0, id));
-                let held = held.into_iter().flatten().map(|(until, id)| (true, until.0, id));
+                let position = |is_held| move |(until, id): DueKey| Position { is_held, number: until.0, id };
+                let delayed = delayed.into_iter().flatten().map(position(false));
+                let held = held.into_iter().flatten().map(position(true));
                 collect(delayed.chain(held), limit)
             }
             JobState::Buried => {
-                let (_, number, id) = after.unwrap_or((false, 0, JobId(0)));
-                let position = |(number, id)| (false, number, id);
-                collect(tube.buried.iter_after((number, id)).map(position), limit)
+                let position = |(number, id)| Position { is_held: false, number, id };
+                collect(tube.buried.iter_after((after.number, after.id)).map(position), limit)
             }
             JobState::Reserved => Page::default(),
         })
@@ -171,7 +170,7 @@ impl Queue {
     fn search_client(&self, search: &mut Search, tube: TubeKey, left: &mut usize) -> bool {
         let Some(client) = self.clients.records.get(search.client) else { return true };
         let start = search.last.or(match (search.order, search.after) {
-            (PageOrder::Deadline, Some((_, until, id))) => Some(Reservation::key(Timestamp(until), id)),
+            (PageOrder::Deadline, Some(after)) => Some(Reservation::key(Timestamp(after.number), after.id)),
             _ => None,
         });
         let start = start.unwrap_or(Reservation::key(Timestamp::default(), JobId(0)));
@@ -188,7 +187,7 @@ impl Queue {
             let Reservation { until, id, since } = reservation;
             let is_here = self.jobs.get(id).is_some_and(|job| job.tube == tube);
             let at = if search.order == PageOrder::Deadline { until } else { since };
-            if is_here && !search.consider((false, at.0, id)) {
+            if is_here && !search.consider(Position { is_held: false, number: at.0, id }) {
                 return true;
             }
         }
@@ -199,11 +198,11 @@ impl Queue {
     #[must_use]
     pub fn position(&self, id: JobId) -> Option<Position> {
         let job = self.jobs.get(id)?;
-        let position = match job.place() {
+        let number = match job.place() {
             Place::Ready(_) => job.priority.0.into(),
             Place::Delayed(number) | Place::Reserved(number) | Place::Buried(number) => number.into(),
         };
-        Some((job.has(HELD), position, id))
+        Some(Position { is_held: job.has(HELD), number, id })
     }
 }
 
@@ -212,7 +211,7 @@ fn collect(mut positions: impl Iterator<Item = Position>, limit: usize) -> Page 
     let mut page = Page { jobs: Vec::with_capacity(limit), next: None };
     let mut last = None;
     for position in positions.by_ref().take(limit) {
-        page.jobs.push(position.2);
+        page.jobs.push(position.id);
         last = Some(position);
     }
     page.next = last.filter(|_| positions.next().is_some());

@@ -168,8 +168,10 @@ impl Queue {
         // A record does not say when a job became ready, but for one that nothing has happened to.
         let since = match record.state {
             JobState::Delayed => record.deadline_at,
-            _ if record.counters == Counters::default() => record.created_at.plus_seconds(record.delay_s),
-            _ => now,
+            JobState::Ready | JobState::Reserved | JobState::Buried => {
+                let is_new = record.counters == Counters::default();
+                if is_new { record.created_at.plus_seconds(record.delay_s) } else { now }
+            }
         };
         job.set_place(Place::Ready(since.min(now).0.into()));
         job

@@ -339,7 +339,9 @@ impl Queue {
                 self.take_out_of_held(id, Timestamp(until.into()));
                 None
             }
-            _ => self.unlink_plain(id, link),
+            Place::Ready(_) | Place::Delayed(_) | Place::Reserved(_) | Place::Buried(_) => {
+                self.unlink_plain(id, link)
+            }
         };
         let is_of_interest = match link.place {
             Place::Ready(_) | Place::Reserved(_) => link.marks & marks::KEYED != 0,
