@@ -20,6 +20,7 @@
 //! - [`tls`]: certificates from files, and the encrypted half of a connection.
 //! - [`stats`]: one table of figures each for the server, a tube and a job. Pure.
 //! - [`session`]: the state of one connection without its socket: the decoder of its input, and its output. Pure.
+//! - [`tube_rules`]: the file of rules for tubes. Pure.
 //! - [`poll_token`], [`token`], [`options`], [`log_setup`]: types, the command line and the log.
 //! - The crates below: [`binlog`], [`protocol`] and [`queue`], which do not know each other, [`os`], and the types that
 //!   all of them share.
@@ -47,3 +48,5 @@ pub mod stats;
 pub mod stream;
 pub mod tls;
 pub mod token;
+mod toml_text;
+pub mod tube_rules;

@@ -12,10 +12,11 @@ use beanstalkd::binlog::{self, OpenError, Storage};
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{self, Action, BinlogPlace, Options, StoreOptions, exit_code};
 use beanstalkd::os::{self, memory::WithReserve};
+use beanstalkd::tube_rules;
 
 use crate::startup::copy::Copied;
 use crate::startup::refusal::binlog_exit_code;
-use crate::startup::{access, copy, store};
+use crate::startup::{access, copy, store, tubes};
 
 /// Small blocks without headers, and memory that goes back to the system after a burst (see
 /// doc/performance.md).
@@ -36,6 +37,13 @@ fn main() -> ExitCode {
         Ok(Action::Check(place, options)) => check(&program, &place, &options),
         Ok(Action::Dump(place, options)) => dump(&program, &place, &options),
         Ok(Action::Copy(from, to, options)) => copy(&program, &from, &to, &options),
+        Ok(Action::CheckTubes(file)) => match tubes::read(&file) {
+            Ok(rules) => print(&tube_rules::report(&rules)),
+            Err(error) => {
+                let message = format_args!("--check-tubes {}: {error}", file.display());
+                refuse(&program, exit_code::FAILED, message)
+            }
+        },
         Ok(Action::CheckAccess(file, identity)) => check_access(&program, &file, identity.as_deref()),
         Ok(Action::CheckFiles(options)) => match startup::check_files(&options) {
             Ok(()) => ExitCode::SUCCESS,

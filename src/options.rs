@@ -82,6 +82,8 @@ pub enum Action {
     Dump(BinlogPlace, StoreOptions),
     /// Copy a binlog to where none is.
     Copy(BinlogPlace, BinlogPlace, StoreOptions),
+    /// Print what a file of rules for tubes asks for.
+    CheckTubes(PathBuf),
     /// Print what an access file allows, to everybody or to one identity.
     CheckAccess(PathBuf, Option<String>),
     /// Read the files that SIGHUP reads with these options.
@@ -227,6 +229,8 @@ pub struct Options {
     pub admin_read_only: bool,
     /// The file that says who may do what; `None` if everybody may do everything.
     pub access: Option<PathBuf>,
+    /// The file of rules for tubes.
+    pub tubes: Option<PathBuf>,
     /// How the log is written.
     pub log_format: LogFormat,
     /// How many times `-V` was given.
@@ -268,6 +272,7 @@ impl Default for Options {
             admin_token_file: None,
             admin_read_only: false,
             access: None,
+            tubes: None,
             log_format: LogFormat::Text,
             verbosity: 0,
             spin: Duration::ZERO,
@@ -357,7 +362,7 @@ struct Draft {
     /// `-v` or `-h`: nothing behind it is read.
     last_word: Option<Action>,
     /// What is done in place of serving, the more important first.
-    check_access_or_hash: Option<Action>,
+    check_rules_or_hash: Option<Action>,
     reading: Option<(bool, BinlogPlace)>,
     copying: Option<(BinlogPlace, BinlogPlace)>,
     checks_files: bool,
@@ -413,7 +418,7 @@ impl Draft {
             false => Action::Dump(place, options.store.clone()),
         });
         let copying = self.copying.map(|(from, to)| Action::Copy(from, to, options.store.clone()));
-        if let Some(action) = self.check_access_or_hash.or(reading).or(copying) {
+        if let Some(action) = self.check_rules_or_hash.or(reading).or(copying) {
             return Ok(action);
         }
         if matches!(options.binlog, Some(BinlogPlace::Database(_))) && !self.says_fsync {

@@ -16,7 +16,7 @@ use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
 use beanstalkd::os::process::Machine;
 use beanstalkd::os::service_manager;
 use beanstalkd::os::signals::Signals;
-use beanstalkd::queue::PoisonLimits;
+use beanstalkd::queue::{PoisonLimits, TubeRule};
 use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Reload, Settings};
 use beanstalkd::server::{Config, Executor, MemoryShares};
 use beanstalkd::stats::Identity;
@@ -31,7 +31,9 @@ pub mod copy;
 mod path_advice;
 pub mod refusal;
 pub mod store;
+mod text_file;
 mod tls;
+pub mod tubes;
 
 use self::refusal::{refuse, refuse_binlog, refuse_listener, refuse_privileges};
 use self::store::{Prepared, Taken};
@@ -55,13 +57,15 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     let inherited =
         service_manager::inherited_listeners().map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // This comes before anybody can see that the server is up, because SIGUSR1 kills a process without a handler.
-    let reloads =
-        options.tls.certificate.is_some() || options.access.is_some() || service_manager::is_listening();
+    let reloads = options.tls.certificate.is_some()
+        || options.access.is_some()
+        || options.tubes.is_some()
+        || service_manager::is_listening();
     let mut signals = Signals::install(reloads).map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let limits = Limits::of(options);
     info!("limits: {limits}");
     // Perhaps only root can read these files.
-    let (reload, rules) = (read_again(options)?, read_rules(options)?);
+    let (reload, rules, tube_rules) = (read_again(options)?, read_rules(options)?, tubes::load(options)?);
     let prepared = prepare_store(options)?;
     let mut sockets = Sockets::new(options, inherited)?;
     let metrics = sockets.listen_for_metrics(options)?;
@@ -91,7 +95,7 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         sockets.listen_for_clients(options)?;
         admin.listen(options, &mut sockets)?;
     }
-    let executor = restore(options, &limits, rules, taken, health.as_ref(), clock)?;
+    let executor = restore(options, &limits, (rules, tube_rules), taken, health.as_ref(), clock)?;
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
     let settings = settings(options, limits.open_files);
@@ -110,7 +114,8 @@ pub fn check_files(options: &Options) -> Result<(), i32> {
     log_setup::start(options.log_format, options.verbosity);
     let reload = read_again(options)?;
     let rules = reload.access.map_or(Ok(()), |read| read().map(drop));
-    rules.map_err(|error| {
+    let tube_rules = reload.tubes.map_or(Ok(()), |read| read().map(drop));
+    rules.and(tube_rules).map_err(|error| {
         error!("{error}");
         exit_code::USAGE
     })
@@ -129,7 +134,7 @@ fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, 
 fn restore(
     options: &Options,
     limits: &Limits<'_>,
-    rules: Option<Rules>,
+    rules: (Option<Rules>, Vec<TubeRule>),
     taken: Option<(&BinlogPlace, Taken)>,
     health: Option<&StartupHealth>,
     clock: Clock,
@@ -151,7 +156,7 @@ fn restore(
 fn executor(
     options: &Options,
     max_memory_bytes: Option<u64>,
-    rules: Option<Rules>,
+    (rules, tube_rules): (Option<Rules>, Vec<TubeRule>),
     clock: Clock,
 ) -> Result<Executor, i32> {
     let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
@@ -161,12 +166,16 @@ fn executor(
     if let Some(rules) = rules {
         executor.guard_with(rules);
     }
+    // Before the jobs come back from the log, so that each tube knows its own.
+    executor.set_tube_rules(tube_rules, clock.now());
     Ok(executor)
 }
 
 /// What SIGHUP reads again.
 fn read_again(options: &Options) -> Result<Reload, i32> {
-    Ok(Reload { access: options.access.clone().map(access::reader), ..tls::load(options)? })
+    let access = options.access.clone().map(access::reader);
+    let tubes = options.tubes.clone().map(tubes::reader);
+    Ok(Reload { access, tubes, ..tls::load(options)? })
 }
 
 /// Becomes the user of `-u`, and warns of files that root has read, and that this user cannot read at SIGHUP.
@@ -175,7 +184,8 @@ fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), i32> {
     os::privileges::become_user(user).map_err(|error| refuse_privileges(&format!("-u {user}"), &error))?;
     let tls = reload.tls.iter().flat_map(|(files, _)| files.named());
     let access = options.access.iter().map(|path| ("--access", path.as_path()));
-    for (flag, path) in tls.chain(access) {
+    let tubes = options.tubes.iter().map(|path| ("--tubes", path.as_path()));
+    for (flag, path) in tls.chain(access).chain(tubes) {
         if let Err(error) = std::fs::File::open(path) {
             let path = path.display();
             warn!(

@@ -33,6 +33,11 @@ fn access_files() {
 }
 
 #[test]
+fn files_of_rules_for_tubes() {
+    replay_and_fuzz("tube_rules", 100_000, fuzz::tube_rules);
+}
+
+#[test]
 fn operation_sequences() {
     replay_and_fuzz("operations", 20_000, fuzz::operations);
 }

@@ -1,45 +1,19 @@
 //! The access file: from TOML to rules.
 //!
 //! Owns: the grammar of the file, which is strict: what it does not know is an error with its line and column, because
-//! a word that is misspelled must not open or close a door in silence.
+//! a word that is misspelled must not open or close a door in silence. `toml_text` has what is alike in other files.
 
-use std::fmt;
-use std::ops::Range;
-
-use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue};
+use toml::de::{DeTable, DeValue};
 
 use super::{Grants, Identity, IdentityId, Limits, Origin, Roles, Rules, TokenHash};
-use crate::number::number_of_bytes;
-use crate::tube_name::{TubeName, is_name_byte};
+pub use crate::toml_text::FileError;
+use crate::toml_text::{
+    Fault, Key, Value, array_of, bytes, expected, number, pattern, read, table_of, unknown,
+};
+use crate::tube_name::TubeName;
 
 /// Finds the id of the user with a name; `None` if there is no such user.
 pub type LookUpUser<'a> = dyn Fn(&str) -> Option<u32> + 'a;
-
-/// What is wrong with an access file, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileError {
-    /// The line, from 1 on.
-    pub line: usize,
-    /// The character in the line, from 1 on.
-    pub column: usize,
-    /// What was found and what was expected.
-    pub message: String,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "line {}, column {}: {}", self.line, self.column, self.message)
-    }
-}
-
-impl std::error::Error for FileError {}
-
-/// What is wrong, and which bytes of the text it is about.
-struct Fault(Range<usize>, String);
-
-type Key<'k, 'i> = &'k Spanned<std::borrow::Cow<'i, str>>;
-type Value<'v, 'i> = &'v Spanned<DeValue<'i>>;
 
 /// What the name of an identity is.
 const NAME: &str = "1 to 200 of the characters that tube names have, and no bracket at the beginning";
@@ -57,19 +31,7 @@ const MAX_PUTS_PER_SECOND: u32 = 1_000_000_000;
 
 /// The rules in `text`.
 pub fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Rules, FileError> {
-    let at = |fault: Fault| {
-        let before = text.get(..fault.0.start).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        FileError {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            message: fault.1,
-        }
-    };
-    let table = DeTable::parse(text).map_err(|error| {
-        at(Fault(error.span().unwrap_or_default(), error.message().trim_end().replace('\n', ", ")))
-    })?;
-    rules(table.get_ref(), look_up).map_err(at)
+    read(text, |table| rules(table, look_up))
 }
 
 fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<Rules, Fault> {
@@ -219,72 +181,15 @@ fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Res
     Ok(true)
 }
 
-/// A whole number in a range.
-fn number(value: Value<'_, '_>, least: u32, most: u32) -> Result<u32, Fault> {
-    let number = value.get_ref().as_integer();
-    let number = number.and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
-    number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| Fault(value.span(), format!("expected a whole number of {least} to {most}")))
-}
-
-/// A number of bytes, or a text such as "64m".
-fn bytes(value: Value<'_, '_>) -> Result<u64, Fault> {
-    let bytes = match value.get_ref() {
-        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
-        DeValue::String(text) => number_of_bytes(text),
-        _ => None,
-    };
-    bytes.ok_or_else(|| {
-        Fault(
-            value.span(),
-            "expected a number of bytes, such as 65535, \"64k\", \"10m\" or \"1g\"".to_owned(),
-        )
-    })
-}
-
 /// Adds a role with its patterns, if the key is a role.
 fn role(grants: &mut Grants, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
     let Some(&(role, _)) = Roles::WORDS.iter().find(|(_, word)| word == key.get_ref()) else {
         return Ok(false);
     };
     for value in array_of(key, value)? {
-        let DeValue::String(pattern) = value.get_ref() else {
-            return Err(expected("a pattern of tube names in quotes", value.span(), value.get_ref()));
-        };
-        let is_pattern = (1..=TubeName::MAX_BYTES).contains(&pattern.len())
-            && pattern.bytes().all(|byte| is_name_byte(byte) || matches!(byte, b'*' | b'?'));
-        if !is_pattern {
-            return Err(Fault(
-                value.span(),
-                format!(
-                    "{pattern:?} matches no tube: a pattern has 1 to {} characters of tube names, `*` for any \
-                     characters and `?` for one",
-                    TubeName::MAX_BYTES
-                ),
-            ));
-        }
-        grants.add(role, pattern);
+        grants.add(role, pattern(value)?);
     }
     Ok(true)
-}
-
-fn table_of<'v, 'i>(key: Key<'_, '_>, value: Value<'v, 'i>) -> Result<&'v DeTable<'i>, Fault> {
-    let what = || format!("a table for {}", key.get_ref());
-    value.get_ref().as_table().ok_or_else(|| expected(&what(), value.span(), value.get_ref()))
-}
-
-fn array_of<'v, 'i>(key: Key<'_, '_>, value: Value<'v, 'i>) -> Result<&'v DeArray<'i>, Fault> {
-    let what = || format!("a list for {}, such as [\"a\", \"b\"]", key.get_ref());
-    value.get_ref().as_array().ok_or_else(|| expected(&what(), value.span(), value.get_ref()))
-}
-
-fn expected(what: &str, at: Range<usize>, found: &DeValue<'_>) -> Fault {
-    Fault(at, format!("expected {what}, but this is a value of type {}", found.type_str()))
-}
-
-fn unknown(key: Key<'_, '_>, known: &str) -> Fault {
-    Fault(key.span(), format!("unknown key {:?}; the keys here are: {known}", key.get_ref()))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::{Cue, Outcome, Rest, Row, answer, found, run};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
-use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, WaitOutcome};
+use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::session::{Output, Refusal, Request};
 use crate::stats::{CommandCounts, Identity, Timings};
 use crate::tls::Acceptor;
@@ -173,6 +173,11 @@ impl Executor {
 
     pub(crate) fn has_deliveries(&self) -> bool {
         self.queue.has_deliveries()
+    }
+
+    /// Puts other rules for tubes in force.
+    pub fn set_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
+        self.queue.set_tube_rules(rules, now);
     }
 
     /// Makes the changes of this turn as durable as they have to be before their replies leave.

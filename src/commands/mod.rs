@@ -307,6 +307,7 @@ impl From<Obstacle> for Reply<'_> {
             Obstacle::NoJob | Obstacle::NoTube | Obstacle::Reserved | Obstacle::WrongState => Self::NotFound,
             Obstacle::KeyExists(id) => Self::Exists(id),
             Obstacle::TooBig => Self::JobTooBig,
+            Obstacle::TubeFull => Self::TubeFull,
             Obstacle::Draining => Self::Draining,
             Obstacle::NoRoom => Self::OutOfMemory,
             Obstacle::Failed => Self::InternalError,

@@ -284,6 +284,10 @@ impl Executor {
                     server.put_for_order(client, job, Some(id), now)
                 });
             }
+            Stored::TubeFull => {
+                self.queue.count_refused_in(tube.as_str());
+                return self.fail_put(Obstacle::TubeFull);
+            }
             Stored::Draining => return self.fail_put(Obstacle::Draining),
             Stored::NoRoom => return self.fail_put(Obstacle::NoRoom),
         };

@@ -20,6 +20,8 @@ pub(super) enum Stored {
     Duplicate(JobId, Option<JobState>, Option<Priority>),
     /// The server drains.
     Draining,
+    /// A rule limits the tube, and there is no room for the job.
+    TubeFull,
     /// Memory or disk is short.
     NoRoom,
     /// The log has no room yet. Nothing has changed, and the body comes back.
@@ -59,7 +61,7 @@ impl Executor {
             None => self.store(client, new_job(&put), &EncodedTags::NONE, body, now),
             Some(_) => self.store(client, new_job(&put), &put.tags(), body, now),
         };
-        self.answer_put(put, stored, output)
+        self.answer_put(client, put, stored, output)
     }
 
     /// Stores a job with these tags in the tube that the client uses, unless another job has its key.
@@ -78,6 +80,9 @@ impl Executor {
         if !tags.bytes().is_empty() {
             return self.store_tagged(client, new, tags, body, now);
         }
+        if self.queue.is_full_for(client, body.len()) {
+            return Stored::TubeFull;
+        }
         if self.queue.reserve_put().is_err() {
             return Stored::NoRoom;
         }
@@ -91,13 +96,17 @@ impl Executor {
     }
 
     #[inline]
-    fn answer_put(&mut self, put: Put, stored: Stored, output: &mut Output) -> Outcome {
+    fn answer_put(&mut self, client: ClientId, put: Put, stored: Stored, output: &mut Output) -> Outcome {
         match stored {
             Stored::New => answer(output, &Reply::Inserted(put.id)),
             Stored::Duplicate(first, state, priority) => {
                 answer(output, &Reply::Duplicate(first, state, priority))
             }
             Stored::Draining => self.reject_put(&Reply::Draining, output),
+            Stored::TubeFull => {
+                self.queue.count_refused(client);
+                answer(output, &Reply::TubeFull)
+            }
             Stored::NoRoom => self.reject_put(&Reply::OutOfMemory, output),
             Stored::Later(body) => put_later(Until::BinlogRoom, put, body),
         }
@@ -196,7 +205,7 @@ impl Executor {
             return self.reject_put(&Reply::OutOfMemory, output);
         }
         let stored = self.store(client, new_job(&put), &tags, body, now);
-        self.answer_put(put, stored, output)
+        self.answer_put(client, put, stored, output)
     }
 
     /// Whether a job with such a body and these tags is more than the client's identity may put, whose name comes with

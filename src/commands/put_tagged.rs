@@ -51,6 +51,9 @@ impl Executor {
         now: Timestamp,
     ) -> Stored {
         let duplicate = self.queue.duplicate(client, tags.set(), now);
+        if duplicate.is_none() && self.queue.is_full_for(client, body.len()) {
+            return Stored::TubeFull;
+        }
         let room = match duplicate {
             Some(Duplicate::OfDeleted(_)) => Ok(()),
             Some(Duplicate::Of(first, _)) if !self.queue.would_upgrade(first, new.priority) => Ok(()),

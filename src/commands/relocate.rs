@@ -36,6 +36,10 @@ impl Executor {
             return Err(Obstacle::KeyExists(duplicate).into());
         }
         if job.tube.as_str() != tube {
+            if self.queue.is_tube_full_for(tube, job.body.len()) {
+                self.queue.count_refused_in(tube);
+                return Err(Obstacle::TubeFull.into());
+            }
             self.persistence.room_for_move(&self.queue, id, tube)?;
         }
         self.queue.move_job(id, tube, now);

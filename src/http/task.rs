@@ -93,6 +93,8 @@ pub enum Obstacle {
     KeyExists(JobId),
     /// The body is longer than the server takes.
     TooBig,
+    /// A rule limits the tube, and there is no room for this job.
+    TubeFull,
     /// The server takes no jobs now.
     Draining,
     /// Memory or disk is short.

@@ -175,6 +175,7 @@ pub const FLAGS: &[Flag] = &[
     // Operation.
     Flag::with("u", "user", |draft, argument| put(&mut draft.options.user, argument.text())),
     Flag::with("", "access", |draft, argument| put(&mut draft.options.access, argument.file())),
+    Flag::with("", "tubes", |draft, argument| put(&mut draft.options.tubes, argument.file())),
     Flag::with("", "metrics", |draft, argument| {
         put(&mut draft.options.metrics, argument.address_with_port())
     }),
@@ -213,8 +214,11 @@ pub const FLAGS: &[Flag] = &[
     }),
     Flag::with("", "check-access", |draft, argument| {
         let file = argument.file()?;
-        put(&mut draft.check_access_or_hash, Ok(Action::CheckAccess(file, draft.line.next_operand())))
+        put(&mut draft.check_rules_or_hash, Ok(Action::CheckAccess(file, draft.line.next_operand())))
     }),
-    Flag::plain("", "hash-token", |draft, _| put(&mut draft.check_access_or_hash, Ok(Action::HashToken))),
+    Flag::with("", "check-tubes", |draft, argument| {
+        put(&mut draft.check_rules_or_hash, argument.file().map(Action::CheckTubes))
+    }),
+    Flag::plain("", "hash-token", |draft, _| put(&mut draft.check_rules_or_hash, Ok(Action::HashToken))),
     Flag::plain("", "check-files", |draft, _| set(&mut draft.checks_files, Ok(true))),
 ];

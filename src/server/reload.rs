@@ -9,6 +9,7 @@ use super::client_lists::{Lists, enlist};
 use super::{Server, Stream};
 use crate::access::Rules;
 use crate::clock::Timestamp;
+use crate::queue::TubeRule;
 
 /// Certificates that are checked in a turn, each of which takes about 100 microseconds.
 const CHECKS_PER_TURN: usize = 4;
@@ -32,6 +33,11 @@ impl<S: Stream> Server<S> {
                 enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
+    }
+
+    /// Puts other rules for tubes in force. Comes between two turns; the next one tells clients that wait.
+    pub fn replace_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
+        self.executor.set_tube_rules(rules, now);
     }
 
     /// Other files of TLS are in force: from the next turn on, checks the certificate of each client that is connected,

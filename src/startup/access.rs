@@ -14,10 +14,7 @@ use beanstalkd::server::event_loop::ReadRules;
 use beanstalkd::token::MAX_AUTH_BYTES;
 use zeroize::Zeroizing;
 
-use super::path_advice::advice;
-
-/// The largest access file, in bytes: far more than anybody writes, and little enough to be read at once.
-const MAX_BYTES: u64 = 16 << 20;
+use super::text_file::{self, TextError};
 
 /// The bit of a file's permissions that lets all users write to it.
 const WRITABLE_BY_ALL: u32 = 0o002;
@@ -25,10 +22,8 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 /// Why there are no rules.
 #[derive(Debug)]
 pub enum AccessError {
-    /// The file cannot be read; the cause is added.
-    Read(io::Error, String),
-    /// It is larger than [`MAX_BYTES`].
-    TooLarge,
+    /// The file cannot be read.
+    Unreadable(TextError),
     /// It is wrong.
     Wrong(FileError),
     /// SIGHUP does not put it in force.
@@ -66,8 +61,7 @@ pub struct AccessFile {
 impl fmt::Display for AccessError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error, cause) => write!(out, "{error}{cause}"),
-            Self::TooLarge => write!(out, "the file has more than {MAX_BYTES} bytes"),
+            Self::Unreadable(error) => error.fmt(out),
             Self::Wrong(error) => error.fmt(out),
             Self::Doubtful(doubt) => doubt.fmt(out),
         }
@@ -81,16 +75,10 @@ impl std::error::Error for AccessError {}
 /// # Errors
 /// If the file cannot be read, or has anything wrong.
 pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
-    let mut text = String::new();
-    let unreadable = |error: io::Error| {
-        let cause = advice(path, &error);
-        AccessError::Read(error, cause)
-    };
+    let unreadable = |error| AccessError::Unreadable(text_file::unreadable(path, error));
     let file = File::open(path).map_err(unreadable)?;
     let is_writable_by_all = file.metadata().map_err(unreadable)?.mode() & WRITABLE_BY_ALL != 0;
-    if file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)? as u64 > MAX_BYTES {
-        return Err(AccessError::TooLarge);
-    }
+    let text = text_file::read_open(path, file).map_err(AccessError::Unreadable)?;
     let rules = Rules::parse(&text, &id_of_user).map_err(AccessError::Wrong)?;
     let doubt = if is_writable_by_all {
         Some(Doubt::WritableByAll)

@@ -27,5 +27,5 @@ pub fn load(options: &Options) -> Result<Reload, i32> {
     for warning in &credentials.warnings {
         warn!("{warning}");
     }
-    Ok(Reload { tls: Some((files, Acceptor::new(credentials))), access: None })
+    Ok(Reload { tls: Some((files, Acceptor::new(credentials))), ..Reload::default() })
 }

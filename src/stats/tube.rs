@@ -70,4 +70,8 @@ pub const TUBE: &[Figure<Tube>] = &[
     Row::plain("run-time-p95", Read::Seconds(|tube| Duration::from_nanos(tube.run().p95_ns))),
     Row::plain("run-time-p99", Read::Seconds(|tube| Duration::from_nanos(tube.run().p99_ns))),
     Row::plain("run-time-max", Read::Seconds(|tube| Duration::from_nanos(tube.run().max_ns))),
+    Row::plain("rule", Read::Text(|tube| tube.rule.as_ref().map_or("", |rule| &rule.pattern))),
+    Row::counter("rejected-full", "Puts and moves that were refused because the tube was full.", |tube| {
+        tube.rejected
+    }),
 ];

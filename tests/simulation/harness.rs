@@ -12,7 +12,7 @@ use std::sync::Arc;
 use beanstalkd::access::{Peer, Rules};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::protocol::Command;
-use beanstalkd::queue::{ClientId, PoisonLimits};
+use beanstalkd::queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd::server::{Readiness, Server};
 use beanstalkd::tags::TagSet;
 
@@ -92,6 +92,13 @@ impl Harness {
         oracle.has_rules = random.once_in(4);
         if oracle.has_rules {
             executor.guard_with(Rules::parse(EVERYTHING_IS_ALLOWED, &|_| None).expect("the rules are right"));
+        }
+        if random.once_in(4) {
+            let mut rule = TubeRule::new(random.pick(&["*", "t*", "default"]));
+            rule.max_jobs = random.once_in(2).then(|| 1 + random.below(5));
+            rule.max_bytes = random.once_in(2).then(|| random.below(2000));
+            executor.set_tube_rules(vec![rule.clone()], START);
+            oracle.model.set_rules(vec![rule]);
         }
         Self {
             server: Server::new(executor),

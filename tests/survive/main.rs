@@ -8,4 +8,5 @@ mod hoarding;
 mod idle_timeout;
 mod memory;
 mod poison;
+mod rules;
 mod shares;

@@ -217,6 +217,8 @@ replies! {
         "EXPECTED_CRLF" ExpectedCrlf;
         /// The body is above the server's limit.
         "JOB_TOO_BIG" JobTooBig;
+        /// A rule limits the jobs of the tube, or their bytes, and there is no room for this one.
+        "TUBE_FULL" TubeFull;
     }
     refusals_by_job {
         /// The answer to `move` where this job of the other tube has the same key.

@@ -177,6 +177,7 @@ fn replies<'a>(body: &'a Body, jobs: &'a [(JobId, BodyRef<'a>)], random: &mut Rn
         Reply::UnknownCommand,
         Reply::ExpectedCrlf,
         Reply::JobTooBig,
+        Reply::TubeFull,
         Reply::Exists(id(random)),
         Reply::Inserted(id(random)),
         Reply::BuriedPut(id(random)),

@@ -18,6 +18,7 @@
 //! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
 //! | clients give them back | `delete`, `release`, `bury`, `touch`, `touch_after` |
 //! | operators | `kick`, `pause_tube`, `move_job`, `set_priority`, `set_delay`, `begin_flush`, `next_to_flush`, `flush_job`, `end_cooldown`; each after its check (`is_kickable`, `is_movable` …) |
+//! | rules for tubes | `set_tube_rules`, `is_full_for`, `is_tube_full_for`, `count_refused`, `count_refused_in` |
 //! | time | `next_deadline`, `advance` |
 //! | room that a command may need | `reserve_put`, `reserve_client`, `reserve_tube`, `reserve_weight` and that for the mode: each fails before anything has changed |
 //! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`, `next_freed_group`; at the start `restore`, `restore_cooldown`, `finish_restore` |
@@ -66,6 +67,7 @@ pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::groups::GroupView;
+pub use self::rules::tube_rule::TubeRule;
 pub use self::rules::unique::{CooldownSums, Duplicate};
 pub use self::state::clients::{ClientId, SAFETY_MARGIN_NS};
 pub use self::state::times::{Durations, TOTAL_BOUNDS, Totals};

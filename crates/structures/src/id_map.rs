@@ -272,6 +272,15 @@ impl<T> IdMap<T> {
         merged(pages, self.sparse.iter().map(|(&id, value)| (id, value)), |&(id, _)| id)
     }
 
+    /// The smallest id from `from` on that has a value.
+    #[must_use]
+    pub fn first_from(&self, from: JobId) -> Option<JobId> {
+        let root = self.root.as_ref().filter(|_| from <= self.last);
+        let in_page = root.and_then(|root| first_below(root, self.height, 0, from));
+        let in_sparse = self.sparse.range(from..).next().map(|(&id, _)| id);
+        in_page.into_iter().chain(in_sparse).min()
+    }
+
     /// All ids and their values, by ascending id; each page is freed as soon as the iteration has passed it.
     pub fn into_entries(self) -> impl Iterator<Item = (JobId, T)> {
         let mut stack: Vec<(Node<T>, u64)> = self.root.into_iter().map(|node| (node, 0)).collect();
@@ -326,6 +335,23 @@ fn way(id: JobId, level: u32) -> usize {
 
 fn are_in_one_page(one: JobId, other: JobId) -> bool {
     one.0 >> BITS == other.0 >> BITS
+}
+
+/// The smallest id from `from` on below a node at `level` whose ids begin with `prefix`.
+fn first_below<T>(node: &Node<T>, level: u32, prefix: u64, from: JobId) -> Option<JobId> {
+    match node {
+        Node::Leaf(_, page) => {
+            let ids = page.iter().enumerate().filter(|(_, value)| value.is_some());
+            ids.map(|(way, _)| JobId(prefix << BITS | way as u64)).find(|&id| id >= from)
+        }
+        Node::Inner(_, page) => page.iter().enumerate().find_map(|(way, child)| {
+            let prefix = prefix << BITS | way as u64;
+            // The ids of the child end where those of the next one begin.
+            let end = u128::from(prefix + 1) << (BITS * level);
+            let child = child.as_ref().filter(|_| u128::from(from.0) < end)?;
+            first_below(child, level - 1, prefix, from)
+        }),
+    }
 }
 
 /// The leaf of `id` below a node at `level`, with the number of its values.
@@ -406,6 +432,7 @@ mod tests {
                 assert_eq!(map.get(JobId(known)), None);
             }
             assert_eq!(map.len(), model.len());
+            assert_eq!(map.first_from(JobId(id)), model.range(id..).next().map(|(&id, _)| JobId(id)));
             map.leaves();
         }
         assert!(

@@ -18,7 +18,7 @@ use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
 pub use self::listeners::AcceptLimits;
-pub use self::reload::{ReadRules, Reload};
+pub use self::reload::{ReadRules, ReadTubeRules, Reload};
 
 use self::listeners::Listeners;
 use self::memory::Memory;
@@ -401,7 +401,7 @@ impl EventLoop {
                 Signal::Drain => self.server.executor_mut().set_draining(true),
                 Signal::Undrain => self.server.executor_mut().set_draining(false),
                 Signal::Reload => {
-                    self.reload.carry_out(&mut self.server);
+                    self.reload.carry_out(&mut self.server, self.clock.now());
                     for site in self.metrics.iter_mut().chain(&mut self.admin) {
                         site.recheck_certificates();
                     }

@@ -9,7 +9,10 @@ use std::rc::Rc;
 use log::{error, info, warn};
 
 use crate::access::Rules;
+use crate::clock::Timestamp;
+use crate::log_setup::Count;
 use crate::os;
+use crate::queue::TubeRule;
 use crate::server::{Server, Stream};
 use crate::tls::{Acceptor, Files};
 
@@ -20,10 +23,15 @@ pub struct Reload {
     pub tls: Option<(Files, Rc<Acceptor>)>,
     /// Reads the access rules; the error says what is wrong.
     pub access: Option<Box<ReadRules>>,
+    /// Reads the rules for tubes; the error says what is wrong.
+    pub tubes: Option<Box<ReadTubeRules>>,
 }
 
 /// Reads the access rules; the error says what is wrong.
 pub type ReadRules = dyn Fn() -> Result<Rules, String>;
+
+/// Reads the rules for tubes; the error says what is wrong.
+pub type ReadTubeRules = dyn Fn() -> Result<Vec<TubeRule>, String>;
 
 impl Reload {
     /// What connections with TLS begin with.
@@ -33,9 +41,11 @@ impl Reload {
 
     /// Reads everything again, and uses what is good. What is bad stays as it was, and keeps nothing else from being
     /// used: files that take rights away must not wait for others.
-    pub(super) fn carry_out<S: Stream>(&self, server: &mut Server<S>) {
-        if self.tls.is_none() && self.access.is_none() {
-            info!("SIGHUP: there is nothing to read again: this server uses neither TLS nor --access");
+    pub(super) fn carry_out<S: Stream>(&self, server: &mut Server<S>, now: Timestamp) {
+        if self.tls.is_none() && self.access.is_none() && self.tubes.is_none() {
+            info!(
+                "SIGHUP: there is nothing to read again: this server uses neither TLS, --access nor --tubes"
+            );
             return;
         }
         if let Some((files, acceptor)) = &self.tls {
@@ -57,6 +67,17 @@ impl Reload {
             Some(Ok(rules)) => {
                 server.replace_rules(rules);
                 info!("SIGHUP: the access rules were read again; they count from the next command on");
+            }
+        }
+        match self.tubes.as_ref().map(|read| read()) {
+            None => {}
+            Some(Err(error)) => error!("SIGHUP: refused {error}; the rules for tubes in force stay"),
+            Some(Ok(rules)) => {
+                info!(
+                    "SIGHUP: {} for tubes read again; they count from now on",
+                    Count(rules.len() as u64, "rule")
+                );
+                server.replace_tube_rules(rules, now);
             }
         }
     }

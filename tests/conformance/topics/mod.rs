@@ -21,6 +21,7 @@ mod process;
 mod put;
 mod reserve;
 mod restart;
+mod rules;
 mod states;
 mod stats;
 mod tags;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("put", resting_on(mark::PUT, put::cases())),
         ("reserve", resting_on(mark::RESERVE, timed(reserve::cases()))),
         ("restart", resting_on(Mark::Habit, restart::cases())),
+        ("rules", rules::cases()),
         ("states", resting_on(mark::LIFE, states::cases())),
         ("stats", resting_on(mark::STATS, timed(stats::cases()))),
         ("tags", tags::cases()),

@@ -7,7 +7,7 @@ use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counting, JobId, JobState, Priority};
 use beanstalkd::queue::{
     BeginFlush, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits,
-    Queue, Release, Reserve, ReserveMode, Search, Slices, TubeView,
+    Queue, Release, Reserve, ReserveMode, Search, Slices, TubeRule, TubeView,
 };
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
@@ -122,6 +122,10 @@ pub enum Operation {
     TouchAll {
         client: u64,
     },
+    /// Puts other rules for tubes in force: those of this number.
+    SetRules {
+        number: u64,
+    },
     /// Lists all pages of the tube's jobs in each state.
     List {
         tube: &'static str,
@@ -144,6 +148,9 @@ pub fn case(seed: u64) -> (PoisonLimits, Vec<Operation>) {
     let limits = PoisonLimits { timeouts: limit(&mut random), releases: limit(&mut random) };
     let length = 5 + random.below(60) as usize;
     let mut operations = vec![Operation::Connect, Operation::Connect];
+    if random.once_in(2) {
+        operations.push(Operation::SetRules { number: random.next() });
+    }
     operations.extend((0..length).map(|_| operation(&mut random)));
     (limits, operations)
 }
@@ -156,7 +163,8 @@ pub fn operation(random: &mut Random) -> Operation {
     let priority = random.pick(&[0, 1, 7, 1023, 1024, 1025, u32::MAX]);
     let delay_s = random.pick(&[0, 0, 0, 1, 2, 3, 10, 4_000_000_000]);
     let ttr_s = random.pick(&[0, 1, 1, 2, 3, 5, 60]);
-    match random.below(52) {
+    match random.below(53) {
+        52 => Operation::SetRules { number: random.next() },
         47 | 48 => Operation::WatchWithWeight { client, tube, weight: random.pick(&[1, 2, 9999]) },
         49 | 50 => Operation::SetMode {
             client,
@@ -201,6 +209,19 @@ pub fn operation(random: &mut Random) -> Operation {
         },
         _ => Operation::PassToDeadline { offset_ns: random.pick(&[-1, 0, 0, 1]) },
     }
+}
+
+/// Some rules for tubes: each number stands for the same.
+fn rules(number: u64) -> Vec<TubeRule> {
+    let mut random = Random::new(number);
+    let patterns = ["default", "a", "b", "?", "*"];
+    let mut rule = || {
+        let mut rule = TubeRule::new(random.pick(&patterns));
+        rule.max_jobs = random.once_in(2).then(|| 1 + random.below(4));
+        rule.max_bytes = random.once_in(3).then(|| 1 + random.below(20));
+        rule
+    };
+    (0..number % 4).map(|_| rule()).collect()
 }
 
 /// The tags of a put: none, or some of few, so that they meet.
@@ -318,6 +339,12 @@ impl Pair {
                 }
                 assert_eq!(is_free, self.model.reprioritize(id.0, priority));
             }
+            O::SetRules { number } => {
+                let rules = rules(number);
+                self.queue.set_tube_rules(rules.clone(), self.now);
+                self.finish_slices();
+                self.model.set_rules(rules);
+            }
             O::List { tube, limit } => self.list(tube, limit),
             O::Pass { ns } => self.advance(self.now + ns),
             O::PassToDeadline { offset_ns } => {
@@ -387,10 +414,19 @@ impl Pair {
                 queue.reserve_put().expect("memory can be allocated");
                 let new = NewJob { id: job, priority: Priority(priority), delay_s, ttr_s };
                 let copy = Body::copy_of(&body).expect("there is memory");
+                let double = queue.duplicate(id, &tags, now);
+                let name = model.tube(model.client(index).using).name.clone();
+                if double.is_none() && model.is_full(&name, body.len()) {
+                    assert!(queue.is_full_for(id, body.len()) && queue.is_tube_full_for(&name, body.len()));
+                    queue.count_refused(id);
+                    model.refuse_for(&name);
+                    return;
+                }
+                assert!(double.is_some() || !queue.is_full_for(id, body.len()));
                 if tags.is_empty() {
                     queue.put(id, new, copy, now);
                     model.put(index, new, body, now);
-                } else if let Some(double) = queue.duplicate(id, &tags, now) {
+                } else if let Some(double) = double {
                     let expected = model.double(index, &tags, priority, now);
                     let found = upgrade(queue, double, Priority(priority), now);
                     assert_eq!(Some(found), expected.map(|double| shown(&double)));
@@ -448,6 +484,12 @@ impl Pair {
                 assert_eq!(double.map(|id| id.0), model.duplicate_in(job.0, tube));
                 let is_movable = queue.is_movable(id, job);
                 if double.is_some() {
+                    return;
+                }
+                if model.is_refused_by(index, job.0, tube) {
+                    assert!(queue.is_tube_full_for(tube, model.job(job.0).expect("it is there").body.len()));
+                    queue.count_refused_in(tube);
+                    model.refuse_for(tube);
                     return;
                 }
                 if is_movable {
@@ -613,6 +655,9 @@ impl Pair {
                 (found.counters, found.pauses, found.pause_s),
                 (expected.counters, expected.pauses, pause_s)
             );
+            let rule = self.model.rule_of(place).map(|rule| &*rule.pattern);
+            assert_eq!(found.rule.as_ref().map(|rule| &*rule.pattern), rule);
+            assert_eq!(found.rejected, expected.rejected);
             assert_eq!(found.pause_left_s, pause_until.since_s(self.now));
             let using = self.model.clients_that(|client| client.using == place);
             let watching = self.model.clients_that(|client| client.watching.contains(&place));

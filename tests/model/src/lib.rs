@@ -20,6 +20,7 @@
 
 mod manage;
 mod queue;
+mod rules;
 mod server;
 mod stats;
 mod tags;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use beanstalkd_queue::{
-    Change, JobCounts, NewJob, PoisonLimits, Release, Released, Reserve, TubeCounters, WaitOutcome,
+    Change, JobCounts, NewJob, PoisonLimits, Release, Released, Reserve, TubeCounters, TubeRule, WaitOutcome,
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Counters, Counting, JobId, JobState, Priority};
@@ -64,6 +64,8 @@ pub struct Tube {
     pub pause: Option<(Timestamp, u32)>,
     pub pauses: u64,
     pub counters: TubeCounters,
+    /// Jobs that were refused because it was full.
+    pub rejected: u64,
     /// For each reservation of a ready job: when it was reserved, and for how many nanoseconds it had been ready.
     pub waits: Vec<(Timestamp, u64)>,
     /// For each job that its holder deleted: when it was deleted, and for how many nanoseconds it had been reserved.
@@ -111,6 +113,7 @@ pub struct Model {
     last_delay: Timestamp,
     pub counters: TubeCounters,
     limits: PoisonLimits,
+    pub(crate) rules: Vec<TubeRule>,
     /// Replies to clients that waited, since the test last took them.
     pub deliveries: Vec<(u32, WaitOutcome)>,
     pub changes: Vec<Change>,
@@ -144,6 +147,7 @@ impl Model {
             last_delay: Timestamp(0),
             counters: TubeCounters::default(),
             limits,
+            rules: Vec::new(),
             deliveries: Vec::new(),
             changes: Vec::new(),
             cooldowns: Vec::new(),
@@ -327,7 +331,7 @@ impl Model {
         }
         let (waits, runs) = (Vec::new(), Vec::new());
         let counters = TubeCounters::default();
-        let tube = Tube { name: name.to_owned(), pause: None, pauses: 0, counters, waits, runs };
+        let tube = Tube { name: name.to_owned(), pause: None, pauses: 0, counters, rejected: 0, waits, runs };
         let place = self.free.pop().unwrap_or_else(|| {
             self.tubes.push(None);
             self.tubes.len() - 1

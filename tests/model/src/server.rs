@@ -211,6 +211,11 @@ impl Server {
                 }
             };
         }
+        let tube = self.model.tube(self.model.client(client).using).name.clone();
+        if self.model.is_full(&tube, bytes.len()) {
+            self.model.refuse_for(&tube);
+            return reply("TUBE_FULL");
+        }
         let new = NewJob { id: JobId(id), priority: Priority(priority), delay_s, ttr_s };
         self.model.put_tagged(client, new, bytes, tags, now);
         reply(format!("INSERTED {id}"))
@@ -342,6 +347,10 @@ impl Server {
             Command::PeekReserved => self.peek(self.model.first_reserved_of(using)),
             Command::Move { id: JobId(id), tube } => match model.duplicate_in(id, tube) {
                 Some(double) if model.is_movable(client, id) => reply(format!("EXISTS {double}")),
+                _ if model.is_refused_by(client, id, tube) => {
+                    model.refuse_for(tube);
+                    reply("TUBE_FULL")
+                }
                 _ => found(model.move_job(client, id, tube, now), "MOVED"),
             },
             Command::Reprioritize { id: JobId(id), priority: Priority(priority) } => {

@@ -242,7 +242,8 @@ impl Server {
              current-using: {}\ncurrent-watching: {watching}\ncurrent-waiting: {waiting}\ncmd-delete: {}\n\
              cmd-pause-tube: {}\npause: {pause_s}\npause-time-left: {}\n\
              job-reserves: {}\njob-timeouts: {}\njob-releases: {}\njob-buries: {}\njob-kicks: {}\n\
-             job-poisoned: {}\njob-expirations: {}\ncurrent-cooldowns: {}\ncooldown-bytes: {}\n{}",
+             job-poisoned: {}\njob-expirations: {}\ncurrent-cooldowns: {}\ncooldown-bytes: {}\n{}\
+             rule: \"{}\"\nrejected-full: {}\n",
             jobs.urgent,
             jobs.ready,
             jobs.reserved,
@@ -263,6 +264,8 @@ impl Server {
             cooldowns.len(),
             cooldowns.iter().map(|key| 192 + key.len()).sum::<usize>(),
             self.ages_and_times(place, now),
+            self.model.rule_of(place).map_or("", |rule| &rule.pattern),
+            tube.rejected,
         ))
     }
 }

@@ -35,6 +35,10 @@ impl Queue {
             self.go_on_offering(now);
             has_more |= self.has_more_to_do();
         }
+        if self.changes_rules() {
+            self.go_on_with_rules(now);
+            has_more |= self.changes_rules();
+        }
         let end = self.work + DUE_PER_ADVANCE;
         while self.work < end {
             self.work += 1;
@@ -65,7 +69,7 @@ impl Queue {
     fn tube_is_due(&mut self, key: TubeKey, now: Timestamp) {
         let tube = self.tubes.get_mut(key);
         let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
-        if tube.pause.is_some_and(|pause| pause.until < delay && pause.until <= now) {
+        if tube.pause.is_some_and(|pause| pause.until() < delay && pause.until() <= now) {
             self.end_pause(key, now);
         } else if let Some((until, id)) = tube.delayed.pop_first() {
             self.sums.jobs.delayed -= 1;

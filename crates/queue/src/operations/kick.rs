@@ -44,7 +44,7 @@ impl Queue {
     pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
         let Some(key) = self.tubes.find(name) else { return false };
         let until = now.plus_seconds(length_s);
-        self.tubes.get_mut(key).set_pause(Pause { until, length_s });
+        self.tubes.get_mut(key).set_pause(Pause::new(until, length_s));
         if length_s == 0 {
             self.end_pause(key, now);
         }

@@ -114,7 +114,7 @@ impl Queue {
     #[inline]
     pub(crate) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         let record = self.tubes.get_mut(tube);
-        if record.pause.is_none() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
+        if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
             self.offer(id, tube, priority, now);
         } else {
             push_ready(record, &mut self.sums.jobs, id, priority);

@@ -63,7 +63,11 @@ impl Queue {
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, body);
         self.jobs.insert(new.id, job);
         self.sums.events.puts += 1;
-        self.tubes.get_mut(tube).puts += 1;
+        let record = self.tubes.get_mut(tube);
+        record.puts += 1;
+        if record.ruled.is_some() {
+            self.came_to_ruled(new.id);
+        }
         self.note(Change::Put(new.id));
         if new.delay_s == 0 {
             self.enqueue(new.id, tube, new.priority, now);
@@ -129,6 +133,7 @@ impl Queue {
                 let job = self.restored(record, tube, body, now);
                 self.jobs.insert(record.id, job);
                 self.jobs.set_counters(record.id, record.counters);
+                self.came_to_ruled(record.id);
                 self.restore_place(record, now);
             }
         }

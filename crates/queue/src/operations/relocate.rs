@@ -35,7 +35,7 @@ impl Queue {
             self.unlink(id);
         }
         self.jobs.expect_mut(id).tube = target;
-        if marks != 0 {
+        if marks != 0 || self.tubes.get(target).ruled.is_some() {
             self.moved_tagged(id, from);
         }
         self.flushes.note_arrival(id, target);

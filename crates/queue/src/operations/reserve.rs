@@ -79,7 +79,7 @@ impl Queue {
 
     /// Which of these tubes, of those that are not paused, has the most urgent job.
     pub(crate) fn most_urgent_of(&self, tubes: &[TubeKey]) -> Option<TubeKey> {
-        let open = tubes.iter().filter(|&&key| self.tubes.get(key).pause.is_none());
+        let open = tubes.iter().filter(|&&key| self.tubes.get(key).is_open());
         let first = open.filter_map(|&key| Some((self.tubes.get(key).ready.first()?, key)));
         first.min().map(|(_, key)| key)
     }

@@ -21,12 +21,15 @@
 pub(crate) mod expiry;
 pub(crate) mod groups;
 mod index;
+pub(crate) mod limits;
 mod offered_slots;
 mod owners;
+pub(crate) mod ruled;
 mod slots;
 pub(crate) mod tag_storage;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tube_rule;
 pub(crate) mod unique;
 
 use std::collections::VecDeque;
@@ -36,8 +39,10 @@ use beanstalkd_structures::{OrderedQueue, Timer};
 
 use self::expiry::Expiry;
 use self::groups::Groups;
+use self::limits::Limits;
 use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
+use self::ruled::RuledTubes;
 use self::slots::Slots;
 use self::tag_storage::{TagStorage, split};
 use self::unique::{CooldownSums, UniqueKeys};
@@ -96,6 +101,7 @@ macro_rules! each_rule {
     ($hook:ident($($argument:expr),*)) => {{
         Expiry::$hook($($argument),*);
         Owners::$hook($($argument),*);
+        Limits::$hook($($argument),*);
         UniqueKeys::$hook($($argument),*);
         Slots::$hook($($argument),*);
         Groups::$hook($($argument),*);
@@ -111,7 +117,7 @@ pub(crate) struct TaggedJob<'a> {
     pub(crate) id: JobId,
     pub(crate) tube: TubeKey,
     pub(crate) created_at: Timestamp,
-    pub(crate) marks: u8,
+    pub(crate) marks: u16,
     /// Without the tags.
     pub(crate) body_bytes: usize,
     pub(crate) tags: &'a TagSet<'a>,
@@ -165,6 +171,7 @@ pub(crate) struct Rules {
     groups: Groups,
     expiry: Expiry,
     owners: Owners,
+    pub(crate) tubes: RuledTubes,
     /// Seeds the hashes against chosen names; nothing that can be observed depends on it.
     hasher: RandomState,
     /// Jobs that have tags.
@@ -243,14 +250,14 @@ impl Queue {
 
     /// The tags of a job.
     pub(crate) fn tags(&self, id: JobId) -> Option<TagSet<'_>> {
-        let job = self.jobs.get(id).filter(|job| job.marks != 0)?;
+        let job = self.jobs.get(id).filter(|job| job.has(marks::TAGGED))?;
         TagSet::decode(self.rules.tags.get(id, job))
     }
 
     /// The bytes of the job's tags for the log, none if it has none. They stand in `room` if they are not those that
     /// the queue keeps: the job is free, and still among the held ones.
     pub fn tags_for_log<'a>(&'a self, id: JobId, room: &'a mut Vec<u8>) -> &'a [u8] {
-        let Some(job) = self.jobs.get(id).filter(|job| job.marks != 0) else { return &[] };
+        let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::TAGGED)) else { return &[] };
         let tags = self.rules.tags.get(id, job);
         if !job.has(marks::HELD) || self.is_held(id) {
             return tags;
@@ -323,7 +330,8 @@ impl Queue {
 
     /// Whether no rule keeps a client from reserving this job, which has tags, by its id.
     pub(crate) fn may_be_reserved(&self, id: JobId) -> bool {
-        let Some((job, tags)) = self.jobs.get(id).zip(self.tags(id)) else { return false };
+        let Some(job) = self.jobs.get(id) else { return false };
+        let Some(tags) = self.tags(id) else { return true };
         let job = TaggedJob::new(id, job, &tags);
         Groups::allows(self, &job) && Slots::allows(self, &job)
     }
@@ -345,7 +353,7 @@ impl Queue {
         };
         let is_of_interest = match link.place {
             Place::Ready(_) | Place::Reserved(_) => link.marks & marks::KEYED != 0,
-            Place::Buried(_) => true,
+            Place::Buried(_) => link.marks & marks::TAGGED != 0,
             Place::Delayed(_) => false,
         };
         if is_of_interest {
@@ -372,6 +380,9 @@ impl Queue {
     /// A job with tags was buried.
     #[inline(never)]
     pub(crate) fn buried_tagged(&mut self, id: JobId) {
+        if !self.jobs.expect_mut(id).has(marks::TAGGED) {
+            return;
+        }
         self.with_tags(id, |queue, job| each_rule!(buried(queue, job)));
     }
 
@@ -389,10 +400,14 @@ impl Queue {
     pub(crate) fn remove_tagged(&mut self, id: JobId, tube: TubeKey, ending: Ending, now: Timestamp) -> Body {
         debug_assert!(!self.is_linked(id));
         let job = self.jobs.remove(id).expect("what a queue held is there");
-        self.rules.jobs -= 1;
         let aside = self.rules.tags.remove(id);
-        let tags = TagSet::decode(aside.as_deref().unwrap_or_else(|| split(job.body.as_slice()).1));
-        let tags = tags.expect("it has tags");
+        let tags = match &aside {
+            Some(tags) => TagSet::decode(tags),
+            None if job.has(marks::BEHIND_BODY) => TagSet::decode(split(job.body.as_slice()).1),
+            None => Some(TagSet::NONE),
+        };
+        let tags = tags.expect("tags were written by the queue");
+        self.rules.jobs -= usize::from(job.has(marks::TAGGED));
         self.rules.index_bytes -= index_bytes(&tags);
         let ended = TaggedJob::new(id, &job, &tags);
         let mut end = End { ending, now, begins_cooldown: false, freed_group: None };
@@ -428,7 +443,7 @@ impl Queue {
 
     /// Whether `advance` has something to do, whatever the time.
     pub(crate) fn has_more_to_do(&self) -> bool {
-        !self.rules.offered.is_empty() || self.frees_jobs()
+        !self.rules.offered.is_empty() || self.frees_jobs() || self.changes_rules()
     }
 
     /// What a rule has to do at an instant is due.
@@ -441,7 +456,8 @@ impl Queue {
     /// Asserts the invariants of the fields.
     #[inline]
     pub(crate) fn check_rules(&self) {
-        let with_tags = self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.marks != 0));
+        let with_tags =
+            self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED)));
         let (mut aside, mut indexed, mut count) = (0, 0, 0);
         for id in with_tags {
             let job = self.jobs.get(id).expect("an indexed job is there");
@@ -449,7 +465,7 @@ impl Queue {
             count += 1;
             aside += usize::from(!job.has(marks::BEHIND_BODY));
             indexed += index_bytes(&tags);
-            assert!(job.has(marks::TAGGED) && job.has(marks::KEYED) == tags.concurrency.is_some());
+            assert!(job.has(marks::KEYED) == tags.concurrency.is_some());
         }
         assert_eq!(count, self.rules.jobs);
         assert_eq!((aside, indexed), (self.rules.tags.len(), self.rules.index_bytes));

@@ -212,7 +212,7 @@ impl Queue {
             step.after = Some(first);
             let tube = self.jobs.expect_mut(first.job()).tube;
             let has_waited = |(number, _)| number <= walk.last_wait;
-            if self.tubes.get(tube).pause.is_none() && self.first_waiting(tube).is_some_and(has_waited) {
+            if self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some_and(has_waited) {
                 self.bring_forward(first, tube, now);
             }
             nexts.extend(next(self, &walk.steps[at]).map(|next| (next, at)));

@@ -289,7 +289,7 @@ impl Queue {
             return;
         }
         let tube = self.tubes.get(line.tube);
-        if tube.pause.is_none() && self.first_waiting(line.tube).is_some() {
+        if tube.is_open() && self.first_waiting(line.tube).is_some() {
             self.rules.slots.freed.push(SlotKey::of(line.tag));
         } else {
             self.unpark(next, line.tube);

@@ -70,10 +70,12 @@ pub(crate) struct TagStorage {
 }
 
 impl TagStorage {
-    /// The tags of a job that has some.
+    /// The tags of a job, no bytes if it has none.
     pub(crate) fn get<'a>(&'a self, id: JobId, job: &'a Job) -> &'a [u8] {
         if job.has(marks::BEHIND_BODY) {
             split(job.body.as_slice()).1
+        } else if !job.has(marks::TAGGED) {
+            &[]
         } else {
             self.aside.get(&id).expect("tags are behind the body or beside the jobs")
         }

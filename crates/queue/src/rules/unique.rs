@@ -220,7 +220,7 @@ impl Queue {
     /// The job with the same key as this one in the tube of this name.
     #[must_use]
     pub fn duplicate_in(&self, id: JobId, name: &str, now: Timestamp) -> Option<JobId> {
-        let job = self.jobs.get(id).filter(|job| job.marks != 0)?;
+        let job = self.jobs.get(id).filter(|job| job.has(marks::TAGGED))?;
         let Idempotency { key, .. } = self.expect_tags(id).idempotency?;
         let target = self.tubes.find(name).filter(|&target| target != job.tube)?;
         match self.holder_of_key(target, key, now)? {

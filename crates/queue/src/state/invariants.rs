@@ -45,7 +45,7 @@ impl Queue {
             let key = self.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             assert!(names.insert(tube.name.as_str(), key).is_none(), "a name is listed once");
             assert!(
-                tube.pause.is_some() || tube.ready.is_empty() || tube.waiting.is_empty(),
+                !tube.is_open() || tube.ready.is_empty() || tube.waiting.is_empty(),
                 "{}: a tube that is not paused has ready jobs that may be reserved or waiting clients, never both",
                 tube.name
             );

@@ -44,24 +44,26 @@ impl Place {
     }
 }
 
-/// What is special about a job with tags. A job without tags has none of these.
+/// What is special about a job with tags, or in a tube with a rule. Any other job has none of these.
 pub(crate) mod marks {
     /// The job has tags. They are kept beside the jobs unless `BEHIND_BODY` is there, too.
-    pub(crate) const TAGGED: u8 = 1;
+    pub(crate) const TAGGED: u16 = 1;
     /// The tags stand behind the body.
-    pub(crate) const BEHIND_BODY: u8 = 1 << 1;
+    pub(crate) const BEHIND_BODY: u16 = 1 << 1;
     /// A ready job stands among its tube's parked jobs: it may not be reserved now.
-    pub(crate) const PARKED: u8 = 1 << 2;
+    pub(crate) const PARKED: u16 = 1 << 2;
     /// A ready job with a concurrency key is the first of those that are alike.
-    pub(crate) const FIRST: u8 = 1 << 3;
+    pub(crate) const FIRST: u16 = 1 << 3;
     /// A delayed job stands among its tube's held jobs.
-    pub(crate) const HELD: u8 = 1 << 4;
+    pub(crate) const HELD: u16 = 1 << 4;
     /// A reserved job has got a more urgent priority meanwhile.
-    pub(crate) const UPGRADED: u8 = 1 << 5;
+    pub(crate) const UPGRADED: u16 = 1 << 5;
     /// The job has a concurrency key.
-    pub(crate) const KEYED: u8 = 1 << 6;
+    pub(crate) const KEYED: u16 = 1 << 6;
     /// The job expires if nobody reserves it.
-    pub(crate) const EXPIRES: u8 = 1 << 7;
+    pub(crate) const EXPIRES: u16 = 1 << 7;
+    /// The rule of its tube counts the job.
+    pub(crate) const RULED: u16 = 1 << 8;
 }
 
 #[derive(Debug)]
@@ -73,7 +75,7 @@ pub(crate) struct Job {
     number: Packed,
     state: JobState,
     /// Bits of [`marks`].
-    pub marks: u8,
+    pub marks: u16,
     pub priority: Priority,
     pub delay_s: u32,
     pub ttr_s: u32,
@@ -130,7 +132,7 @@ impl Job {
 
     /// Whether one of these marks is set.
     #[inline]
-    pub(crate) fn has(&self, marks: u8) -> bool {
+    pub(crate) fn has(&self, marks: u16) -> bool {
         self.marks & marks != 0
     }
 
@@ -160,7 +162,7 @@ impl Job {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub place: Place,
-    pub marks: u8,
+    pub marks: u16,
     pub priority: Priority,
     pub tube: TubeKey,
     pub history: Option<Address>,
@@ -246,6 +248,11 @@ impl Jobs {
     #[inline]
     pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
         self.address(id).map(|address| self.records.get(address))
+    }
+
+    /// The job with the smallest id from `from` on.
+    pub(crate) fn first_from(&self, from: JobId) -> Option<JobId> {
+        self.index.first_from(from)
     }
 
     fn address(&self, id: JobId) -> Option<Address> {

@@ -6,14 +6,18 @@
 use std::collections::TryReserveError;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::num::NonZeroU64;
 
 use beanstalkd_structures::OrderedQueue;
 use hashbrown::HashTable;
 use slab::Slab;
 
+use crate::JobCounts;
 use crate::clock::Timestamp;
 use crate::operations::listing::Listing;
 use crate::rules::TubeRules;
+use crate::rules::ruled::Ruled;
+use crate::rules::tube_rule::RuleBook;
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
 use crate::state::times::{self, Times};
 use crate::tube_name::TubeName;
@@ -54,9 +58,20 @@ pub struct TubeCounters {
 /// A pause: no job is reserved from the tube until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
-    pub until: Timestamp,
+    /// Not 0, so that a tube without a pause has no room for one more word.
+    until_ns: NonZeroU64,
     /// The length that was asked for, in seconds.
     pub length_s: u32,
+}
+
+impl Pause {
+    pub(crate) fn new(until: Timestamp, length_s: u32) -> Self {
+        Self { until_ns: NonZeroU64::MIN.saturating_add(until.0.saturating_sub(1)), length_s }
+    }
+
+    pub(crate) fn until(self) -> Timestamp {
+        Timestamp(self.until_ns.get())
+    }
 }
 
 #[derive(Debug)]
@@ -69,6 +84,8 @@ pub(crate) struct Tube {
     /// the tube is not paused, either this or `ready` is empty.
     pub waiting: OrderedQueue<WaitKey>,
     pub pause: Option<Pause>,
+    /// What the rule for its name asks for, if there is one.
+    pub ruled: Option<Box<Ruled>>,
     /// Ready jobs with an urgent priority.
     pub urgent: u32,
     pub reserved: u32,
@@ -139,15 +156,33 @@ impl Tube {
         self.events.get_or_insert_default().pauses += 1;
     }
 
+    /// Whether jobs may be reserved here.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.pause.is_none()
+    }
+
     /// The job that a reserve would take.
     pub(crate) fn open_head(&self) -> Option<ReadyKey> {
-        self.ready.first().filter(|_| self.pause.is_none())
+        self.ready.first().filter(|_| self.is_open())
+    }
+
+    /// Its jobs by state.
+    pub(crate) fn job_counts(&self) -> JobCounts {
+        let tagged = self.rules();
+        JobCounts {
+            urgent: u64::from(self.urgent),
+            ready: (self.ready.len() + tagged.map_or(0, |tagged| tagged.parked.len())) as u64,
+            reserved: u64::from(self.reserved),
+            delayed: (self.delayed.len() + tagged.map_or(0, |tagged| tagged.held.len())) as u64,
+            buried: self.buried.len() as u64,
+        }
     }
 
     /// When something becomes due here: the end of the pause or of the first delay.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let delay = self.delayed.first().map(|key| key.0);
-        let pause = self.pause.map(|pause| pause.until);
+        let pause = self.pause.map(Pause::until);
         [delay, pause].into_iter().flatten().min()
     }
 
@@ -188,6 +223,8 @@ pub(crate) struct Tubes {
     name_bytes: usize,
     /// Tubes that have a record of times.
     timed: usize,
+    /// The rules that tubes get which are made.
+    pub rules: RuleBook,
     /// The tube that was found or created last; during a restore many successive jobs are in the same tube.
     latest: TubeKey,
 }
@@ -204,6 +241,7 @@ impl Default for Tubes {
             version: 0,
             name_bytes: 0,
             timed: 0,
+            rules: RuleBook::default(),
             latest: DEFAULT,
         };
         let key = tubes.find_or_make(TubeName::default_tube().as_str());
@@ -279,6 +317,14 @@ impl Tubes {
         reserve_in_slab(&mut self.slab)
     }
 
+    /// The keys of tubes that are there, from `key` on, of the next `count` places of the store, and whether these are
+    /// the last.
+    pub(crate) fn slots_from(&self, key: usize, count: usize) -> (Vec<TubeKey>, bool) {
+        let end = key.saturating_add(count).min(self.slab.capacity());
+        let there = (key..end).filter(|&key| self.slab.contains(key)).map(|key| key as TubeKey);
+        (there.collect(), end == self.slab.capacity())
+    }
+
     /// The tube at `key`, which holds it in being.
     pub(crate) fn get(&self, key: TubeKey) -> &Tube {
         &self.slab[key as usize]
@@ -309,6 +355,7 @@ impl Tubes {
         let name = TubeName::parse(name.as_bytes()).expect("a name is checked where it is read");
         let hash = self.hasher.hash_one(name.as_str()) as u32;
         let position = self.order.len() as u32;
+        let ruled = self.rules.find(name.as_str()).map(Ruled::new);
         let tube = Tube {
             name,
             ready: OrderedQueue::default(),
@@ -316,6 +363,7 @@ impl Tubes {
             buried: OrderedQueue::default(),
             waiting: OrderedQueue::default(),
             pause: None,
+            ruled,
             urgent: 0,
             reserved: 0,
             using: 0,

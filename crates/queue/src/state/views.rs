@@ -1,16 +1,18 @@
 //! Reading the state: what peeks and stats show, and what the binlog stores.
 
+use std::rc::Rc;
+
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::rules::TubeRules;
 use crate::state::clients::ClientCounts;
-use crate::state::jobs::Job;
+use crate::state::jobs::{Job, marks};
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::state::times::{Durations, TOTAL_BOUNDS};
 use crate::state::tubes::Tube;
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
-use crate::{ClientId, CooldownSums, JobCounts, Queue, TubeCounters};
+use crate::{ClientId, CooldownSums, JobCounts, Queue, TubeCounters, TubeRule};
 
 /// A job as it is now.
 #[derive(Clone, Debug)]
@@ -85,6 +87,10 @@ pub struct TubeView {
     pub oldest_buried_age_s: u64,
     /// The keys of deleted jobs that still count.
     pub cooldowns: CooldownSums,
+    /// The rule that it follows, if there is one.
+    pub rule: Option<Rc<TubeRule>>,
+    /// Jobs that were refused because it was full.
+    pub rejected: u64,
     /// How long its jobs have waited and run; `None` if none was reserved, or too many other tubes have a record.
     pub times: Option<Box<(Durations, Durations)>>,
 }
@@ -138,7 +144,7 @@ impl Queue {
             counters: self.jobs.history(job).counters,
             state: job.place().state(),
         };
-        let (tags, is_held, expires_at) = if job.marks == 0 {
+        let (tags, is_held, expires_at) = if !job.has(marks::TAGGED) {
             (None, false, None)
         } else {
             (self.tags(id), self.is_held(id), self.expires_at(id))
@@ -157,7 +163,7 @@ impl Queue {
     /// Whether the job with this id has tags.
     #[must_use]
     pub fn has_tags(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.marks != 0)
+        self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED))
     }
 
     /// The job that a peek shows: the first of the used tube in this state. Parked jobs are ready; held jobs come
@@ -234,7 +240,7 @@ impl Queue {
     pub fn sums_from(&self, position: usize) -> impl Iterator<Item = (&TubeName, JobCounts, TubeCounters)> {
         self.tubes.keys_from(position).map(|key| {
             let tube = self.tubes.get(key);
-            (&tube.name, job_counts(tube), tube.counters())
+            (&tube.name, tube.job_counts(), tube.counters())
         })
     }
 
@@ -296,33 +302,23 @@ impl Queue {
         let oldest_delayed = tube.delayed.oldest().into_iter().chain(held).min().map(JobId);
         TubeView {
             name: tube.name.clone(),
-            jobs: job_counts(tube),
+            jobs: tube.job_counts(),
             using: tube.using,
             watching: tube.watching,
             waiting: tube.waiting.len() + self.many_waiting_count(key),
             pauses: tube.pauses(),
             pause_s: tube.pause.map_or(0, |pause| pause.length_s),
-            pause_left_s: tube.pause.map_or(0, |pause| pause.until.since_s(now)),
+            pause_left_s: tube.pause.map_or(0, |pause| pause.until().since_s(now)),
             counters: tube.counters(),
             oldest_ready,
             oldest_ready_age_s: age_s(oldest_ready),
             oldest_delayed_age_s: age_s(oldest_delayed),
             oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
             cooldowns: tube.rules().map_or_else(CooldownSums::default, TubeRules::cooldown_sums),
+            rule: tube.ruled.as_ref().and_then(|ruled| ruled.rule.clone()),
+            rejected: tube.ruled.as_ref().map_or(0, |ruled| ruled.rejected),
             times: tube.times().map(|times| Box::new(times.durations(now))),
         }
-    }
-}
-
-/// The jobs of a tube by state.
-fn job_counts(tube: &Tube) -> JobCounts {
-    let tagged = tube.rules();
-    JobCounts {
-        urgent: u64::from(tube.urgent),
-        ready: (tube.ready.len() + tagged.map_or(0, |tagged| tagged.parked.len())) as u64,
-        reserved: u64::from(tube.reserved),
-        delayed: (tube.delayed.len() + tagged.map_or(0, |tagged| tagged.held.len())) as u64,
-        buried: tube.buried.len() as u64,
     }
 }
 

@@ -6,6 +6,7 @@ mod command_line;
 mod guarded_stream;
 mod operation_sequence;
 mod tls_handshake;
+mod tube_rules;
 
 pub use access_file::check as access_file;
 pub use byte_stream::check as byte_stream;
@@ -13,3 +14,4 @@ pub use command_line::check as command_line;
 pub use guarded_stream::check as guarded_stream;
 pub use operation_sequence::check as operations;
 pub use tls_handshake::check as tls_handshake;
+pub use tube_rules::check as tube_rules;

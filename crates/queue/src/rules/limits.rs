@@ -1,0 +1,111 @@
+//! The rules `max-jobs` and `max-bytes`: how much a tube takes.
+//!
+//! Owns: the bytes of the bodies in each tube that has a rule. A job is marked while its tube counts it. How many jobs
+//! a tube has is known without that. Only a put and a move are refused; whatever else happens to a job never fails by a
+//! limit.
+
+use super::{End, Rule, TaggedJob};
+use crate::state::jobs::marks;
+use crate::state::keys::TubeKey;
+use crate::{ClientId, Queue};
+
+/// The limits of tubes.
+#[derive(Debug)]
+pub(crate) struct Limits;
+
+impl Rule for Limits {
+    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+        if let Some(ruled) = &mut queue.tubes.get_mut(job.tube).ruled
+            && ruled.rule.is_some()
+        {
+            ruled.bytes += job.body_bytes as u64;
+            queue.jobs.expect_mut(job.id).marks |= marks::RULED;
+        }
+    }
+
+    fn moved(queue: &mut Queue, job: &TaggedJob<'_>, from: TubeKey) {
+        if job.marks & marks::RULED != 0 {
+            queue.jobs.expect_mut(job.id).marks &= !marks::RULED;
+            queue.uncount(from, job.body_bytes);
+        }
+        Self::came(queue, job);
+    }
+
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+        if job.marks & marks::RULED != 0 {
+            queue.uncount(job.tube, job.body_bytes);
+        }
+    }
+
+    #[inline]
+    fn check(queue: &Queue) {
+        for tube in queue.tubes.iter() {
+            let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
+            let jobs = queue.jobs.ids().filter_map(|id| queue.jobs.get(id)).filter(|job| job.tube == key);
+            let (mut bytes, mut marked, mut count) = (0, 0, 0);
+            for job in jobs {
+                count += 1;
+                if job.has(marks::RULED) {
+                    marked += 1;
+                    bytes += job.body().len() as u64;
+                }
+            }
+            assert_eq!(tube.ruled.as_ref().map_or(0, |ruled| ruled.bytes), bytes, "{}: bytes", tube.name);
+            if !queue.rules.tubes.is_changing() {
+                let is_ruled = tube.ruled.is_some();
+                assert_eq!(marked, if is_ruled { count } else { 0 }, "{}: each job is counted", tube.name);
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// A body that counted in this tube is gone from it.
+    fn uncount(&mut self, tube: TubeKey, body_bytes: usize) {
+        let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube that counts a job has a rule");
+        ruled.bytes -= body_bytes as u64;
+    }
+
+    /// Whether the tube that the client uses takes no job with a body of so many bytes.
+    #[inline]
+    #[must_use]
+    pub fn is_full_for(&self, client: ClientId, body_bytes: usize) -> bool {
+        let tube = self.client(client).using;
+        self.tubes.get(tube).ruled.is_some() && self.lacks_room(tube, body_bytes)
+    }
+
+    #[cold]
+    fn lacks_room(&self, tube: TubeKey, body_bytes: usize) -> bool {
+        let tube = self.tubes.get(tube);
+        let ruled = tube.ruled.as_ref().and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.bytes)));
+        ruled.is_some_and(|(rule, bytes)| !rule.has_room(tube.job_counts().total() as u64, bytes, body_bytes))
+    }
+
+    /// The same of the tube of this name, whether there is one or not.
+    #[must_use]
+    pub fn is_tube_full_for(&self, name: &str, body_bytes: usize) -> bool {
+        match self.tubes.find(name) {
+            Some(tube) => self.lacks_room(tube, body_bytes),
+            None => self.tubes.rules.find(name).is_some_and(|rule| !rule.has_room(0, 0, body_bytes)),
+        }
+    }
+
+    /// A job was refused because the tube that the client uses is full.
+    pub fn count_refused(&mut self, client: ClientId) {
+        let tube = self.client(client).using;
+        self.count_refused_by(Some(tube));
+    }
+
+    /// The same of the tube of this name, which may not be there.
+    pub fn count_refused_in(&mut self, name: &str) {
+        self.count_refused_by(self.tubes.find(name));
+    }
+
+    fn count_refused_by(&mut self, tube: Option<TubeKey>) {
+        if let Some(tube) = tube
+            && let Some(ruled) = &mut self.tubes.get_mut(tube).ruled
+        {
+            ruled.rejected += 1;
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Tubes with a rule: how they get it, and how a reload changes the rules of tubes and jobs that are there.
+//!
+//! Owns: what a tube with a rule has beside others ([`Ruled`]), and the walk of a reload. A tube that is made gets the
+//! rule for its name at once. A reload walks, a slice in each `advance`, first over the tubes: from then on a tube
+//! follows its new rule; then over the jobs that were there, so that each tube knows its own; then over the tubes
+//! again, to forget what has no rule any more. A job that is in a tube with a rule is marked (`marks::RULED`) when the
+//! rule knows it.
+
+use std::rc::Rc;
+
+use super::limits::Limits;
+use super::tube_rule::{RuleBook, TubeRule};
+use super::{Rule, TaggedJob};
+use crate::Queue;
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::state::jobs::marks;
+use crate::state::keys::TubeKey;
+use crate::tags::TagSet;
+
+/// Tubes and jobs that one step of a reload comes to: some 50 microseconds.
+const STEP: usize = 256;
+
+/// What a tube with a rule has.
+#[derive(Debug)]
+pub(crate) struct Ruled {
+    /// `None` once a reload has taken it away: the jobs that it knows are forgotten then, and last of all this.
+    pub(crate) rule: Option<Rc<TubeRule>>,
+    /// The bodies of the jobs that are marked, together.
+    pub(crate) bytes: u64,
+    /// Jobs that were refused because the tube was full.
+    pub(crate) rejected: u64,
+}
+
+impl Ruled {
+    pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
+        Box::new(Self { rule: Some(rule.clone()), bytes: 0, rejected: 0 })
+    }
+}
+
+/// What is over all tubes.
+#[derive(Debug, Default)]
+pub(crate) struct RuledTubes {
+    /// How far the reload has come that is under way.
+    walk: Option<Walk>,
+}
+
+/// Where the walk of a reload goes on.
+#[derive(Clone, Copy, Debug)]
+enum Walk {
+    /// Gives rules to the tubes from this place of their store on.
+    Tubes(usize),
+    /// Tells the tubes of their jobs with this id and above.
+    Jobs(JobId),
+    /// Takes from the tubes what they need no more.
+    Ends(usize),
+}
+
+impl RuledTubes {
+    /// Whether a reload is under way: jobs may be unknown to the rules of their tubes.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.walk.is_some()
+    }
+}
+
+impl Queue {
+    /// Puts other rules for tubes in force. If there are few tubes, they follow them from now on; otherwise `advance`
+    /// does the rest.
+    pub fn set_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
+        if rules.is_empty() && self.tubes.rules.is_empty() {
+            return;
+        }
+        self.tubes.rules = RuleBook::new(rules);
+        self.rules.tubes.walk = Some(Walk::Tubes(0));
+        self.go_on_with_rules(now);
+    }
+
+    /// Whether a reload of the rules for tubes is under way.
+    #[inline]
+    pub(crate) fn changes_rules(&self) -> bool {
+        self.rules.tubes.is_changing()
+    }
+
+    /// Takes the next step of a reload.
+    pub(crate) fn go_on_with_rules(&mut self, now: Timestamp) {
+        let Some(walk) = self.rules.tubes.walk else { return };
+        self.work += STEP as u64 / 16;
+        self.rules.tubes.walk = match walk {
+            Walk::Tubes(place) => {
+                let (tubes, is_end) = self.tubes.slots_from(place, STEP);
+                tubes.into_iter().for_each(|tube| self.attach(tube, now));
+                Some(if is_end { Walk::Jobs(JobId(0)) } else { Walk::Tubes(place + STEP) })
+            }
+            Walk::Jobs(from) => {
+                let mut next = Some(from);
+                for _ in 0..STEP {
+                    next = next.and_then(|from| self.jobs.first_from(from));
+                    let Some(id) = next else { break };
+                    self.adopt(id);
+                    next = id.0.checked_add(1).map(JobId);
+                }
+                Some(next.map_or(Walk::Ends(0), Walk::Jobs))
+            }
+            Walk::Ends(place) => {
+                let (tubes, is_end) = self.tubes.slots_from(place, STEP);
+                for tube in tubes {
+                    let ruled = &mut self.tubes.get_mut(tube).ruled;
+                    *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
+                }
+                (!is_end).then_some(Walk::Ends(place + STEP))
+            }
+        };
+    }
+
+    /// The tube follows the rule for its name from now on.
+    fn attach(&mut self, tube: TubeKey, _now: Timestamp) {
+        let rule = self.tubes.rules.find(self.tubes.get(tube).name.as_str()).cloned();
+        let record = self.tubes.get_mut(tube);
+        match (&mut record.ruled, rule) {
+            (Some(ruled), rule) => ruled.rule = rule,
+            (ruled, Some(rule)) => *ruled = Some(Ruled::new(&rule)),
+            (None, None) => {}
+        }
+    }
+
+    /// The rule of the job's tube learns of the job, or forgets it if there is none any more.
+    fn adopt(&mut self, id: JobId) {
+        let job = self.jobs.get(id).expect("the walk has found it");
+        let Some(ruled) = &self.tubes.get(job.tube).ruled else { return };
+        if ruled.rule.is_some() == job.has(marks::RULED) {
+            return;
+        }
+        let is_known = job.has(marks::RULED);
+        let job = TaggedJob::new(id, job, &TagSet::NONE);
+        if is_known {
+            // It comes again, and nothing counts it.
+            Limits::moved(self, &job, job.tube);
+        } else {
+            Limits::came(self, &job);
+        }
+    }
+
+    /// A job without tags has come to a tube that may have a rule.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn came_to_ruled(&mut self, id: JobId) {
+        let job = self.jobs.get(id).expect("it has come");
+        let job = TaggedJob::new(id, job, &TagSet::NONE);
+        Limits::came(self, &job);
+    }
+}

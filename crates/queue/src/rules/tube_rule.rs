@@ -1,0 +1,53 @@
+//! What the rules for tubes say: one entry of the file `--tubes`, and all of them in their order.
+//!
+//! Owns: which entry a tube gets: the first whose pattern matches its name. Never does what the entry says; each rule
+//! has a file beside this one for that. The server reads the file.
+
+use std::rc::Rc;
+
+use wildmatch::WildMatch;
+
+/// What one entry asks for. `None` asks for nothing.
+#[derive(Clone, Debug)]
+pub struct TubeRule {
+    /// The pattern of tube names: `*` stands for any bytes, `?` for one.
+    pub pattern: Box<str>,
+    /// The most jobs in the tube, in whatever state.
+    pub max_jobs: Option<u64>,
+    /// The most bytes that the bodies of its jobs have together.
+    pub max_bytes: Option<u64>,
+}
+
+impl TubeRule {
+    /// An entry that asks for nothing.
+    #[must_use]
+    pub fn new(pattern: &str) -> Self {
+        Self { pattern: pattern.into(), max_jobs: None, max_bytes: None }
+    }
+
+    /// Whether a tube with so many jobs, and bodies of so many bytes, takes one more with a body of `added`.
+    pub(crate) fn has_room(&self, jobs: u64, bytes: u64, added: usize) -> bool {
+        self.max_jobs.is_none_or(|most| jobs < most)
+            && self.max_bytes.is_none_or(|most| bytes.saturating_add(added as u64) <= most)
+    }
+}
+
+/// The entries in force.
+#[derive(Debug, Default)]
+pub(crate) struct RuleBook(Vec<(WildMatch, Rc<TubeRule>)>);
+
+impl RuleBook {
+    pub(crate) fn new(rules: Vec<TubeRule>) -> Self {
+        Self(rules.into_iter().map(|rule| (WildMatch::new(&rule.pattern), Rc::new(rule))).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The first entry that matches the name of a tube.
+    #[inline]
+    pub(crate) fn find(&self, tube: &str) -> Option<&Rc<TubeRule>> {
+        self.0.iter().find(|(pattern, _)| pattern.matches(tube)).map(|(_, rule)| rule)
+    }
+}

@@ -1,0 +1,38 @@
+//! The file of rules for tubes: read at the start and at SIGHUP.
+//!
+//! Owns: what a message about the file says. Driven by `startup` and `main`.
+
+use std::path::{Path, PathBuf};
+
+use beanstalkd::options::{Options, exit_code};
+use beanstalkd::queue::TubeRule;
+use beanstalkd::server::event_loop::ReadTubeRules;
+use beanstalkd::tube_rules;
+use log::{error, info};
+
+use super::text_file;
+
+/// The rules in a file.
+///
+/// # Errors
+/// In words, if the file cannot be read, or has anything wrong.
+pub fn read(path: &Path) -> Result<Vec<TubeRule>, String> {
+    let text = text_file::read(path).map_err(|error| error.to_string())?;
+    tube_rules::parse(&text).map_err(|error| error.to_string())
+}
+
+/// What reads the rules in a file again; its error names the file.
+pub fn reader(path: PathBuf) -> Box<ReadTubeRules> {
+    Box::new(move || read(&path).map_err(|error| format!("--tubes {}: {error}", path.display())))
+}
+
+/// The rules for tubes, if the command line names a file.
+pub fn load(options: &Options) -> Result<Vec<TubeRule>, i32> {
+    let Some(path) = &options.tubes else { return Ok(Vec::new()) };
+    let rules = read(path).map_err(|error| {
+        error!("--tubes {}: {error}", path.display());
+        exit_code::USAGE
+    })?;
+    info!("rules for tubes of {}: {}", path.display(), rules.len());
+    Ok(rules)
+}

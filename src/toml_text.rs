@@ -1,0 +1,122 @@
+//! Files of settings in TOML: what is alike in all of them.
+//!
+//! Owns: the places of faults, and the values that several files have: numbers, bytes, times, patterns of tube names.
+//! Never knows a key. Driven by the reader of each file.
+
+use std::fmt;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use crate::number::number_of_bytes;
+use crate::tube_name::{TubeName, is_name_byte};
+
+/// What is wrong with a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// The line, from 1 on.
+    pub line: usize,
+    /// The character in the line, from 1 on.
+    pub column: usize,
+    /// What was found and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "line {}, column {}: {}", self.line, self.column, self.message)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// What is wrong, and which bytes of the text it is about.
+pub(crate) struct Fault(pub(crate) Range<usize>, pub(crate) String);
+
+/// A key of a table, with its place.
+pub(crate) type Key<'k, 'i> = &'k Spanned<std::borrow::Cow<'i, str>>;
+/// A value, with its place.
+pub(crate) type Value<'v, 'i> = &'v Spanned<DeValue<'i>>;
+
+/// What `use_table` makes of the table in `text`.
+pub(crate) fn read<T>(
+    text: &str,
+    use_table: impl FnOnce(&DeTable<'_>) -> Result<T, Fault>,
+) -> Result<T, FileError> {
+    let at = |fault: Fault| {
+        let before = text.get(..fault.0.start).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        FileError {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            message: fault.1,
+        }
+    };
+    let table = DeTable::parse(text).map_err(|error| {
+        at(Fault(error.span().unwrap_or_default(), error.message().trim_end().replace('\n', ", ")))
+    })?;
+    use_table(table.get_ref()).map_err(at)
+}
+
+/// A whole number in a range.
+pub(crate) fn number(value: Value<'_, '_>, least: u32, most: u32) -> Result<u32, Fault> {
+    let number = value.get_ref().as_integer();
+    let number = number.and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
+    number
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| Fault(value.span(), format!("expected a whole number of {least} to {most}")))
+}
+
+/// A number of bytes, or a text such as "64m".
+pub(crate) fn bytes(value: Value<'_, '_>) -> Result<u64, Fault> {
+    let bytes = match value.get_ref() {
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+        DeValue::String(text) => number_of_bytes(text),
+        _ => None,
+    };
+    bytes.ok_or_else(|| {
+        Fault(
+            value.span(),
+            "expected a number of bytes, such as 65535, \"64k\", \"10m\" or \"1g\"".to_owned(),
+        )
+    })
+}
+
+/// A pattern of tube names.
+pub(crate) fn pattern<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
+    let DeValue::String(pattern) = value.get_ref() else {
+        return Err(expected("a pattern of tube names in quotes", value.span(), value.get_ref()));
+    };
+    let is_pattern = (1..=TubeName::MAX_BYTES).contains(&pattern.len())
+        && pattern.bytes().all(|byte| is_name_byte(byte) || matches!(byte, b'*' | b'?'));
+    if is_pattern {
+        return Ok(pattern);
+    }
+    let most = TubeName::MAX_BYTES;
+    Err(Fault(
+        value.span(),
+        format!(
+            "{pattern:?} matches no tube: a pattern has 1 to {most} characters of tube names, `*` for any characters \
+             and `?` for one"
+        ),
+    ))
+}
+
+pub(crate) fn table_of<'v, 'i>(key: Key<'_, '_>, value: Value<'v, 'i>) -> Result<&'v DeTable<'i>, Fault> {
+    let what = || format!("a table for {}", key.get_ref());
+    value.get_ref().as_table().ok_or_else(|| expected(&what(), value.span(), value.get_ref()))
+}
+
+pub(crate) fn array_of<'v, 'i>(key: Key<'_, '_>, value: Value<'v, 'i>) -> Result<&'v DeArray<'i>, Fault> {
+    let what = || format!("a list for {}, such as [\"a\", \"b\"]", key.get_ref());
+    value.get_ref().as_array().ok_or_else(|| expected(&what(), value.span(), value.get_ref()))
+}
+
+pub(crate) fn expected(what: &str, at: Range<usize>, found: &DeValue<'_>) -> Fault {
+    Fault(at, format!("expected {what}, but this is a value of type {}", found.type_str()))
+}
+
+pub(crate) fn unknown(key: Key<'_, '_>, known: &str) -> Fault {
+    Fault(key.span(), format!("unknown key {:?}; the keys here are: {known}", key.get_ref()))
+}

@@ -1,0 +1,135 @@
+//! The file of rules for tubes (`--tubes`): from TOML to rules.
+//!
+//! Owns: the grammar of the file, which is strict, and what it says in words. Never does what a rule asks for: the
+//! queue does. Driven by the start, by SIGHUP and by `--check-tubes`.
+
+use std::fmt::{self, Write as _};
+
+use toml::de::{DeTable, DeValue};
+
+use crate::queue::TubeRule;
+pub use crate::toml_text::FileError;
+use crate::toml_text::{Fault, Key, Value, bytes, expected, number, pattern, read, table_of, unknown};
+
+const TOP_KEYS: &str = "tube";
+const KEYS: &str = "name, max-jobs, max-bytes";
+
+/// The rules in the text of a file, in their order.
+///
+/// # Errors
+/// The first thing in the text that is not as `doc/rules.md` describes it.
+pub fn parse(text: &str) -> Result<Vec<TubeRule>, FileError> {
+    read(text, rules)
+}
+
+fn rules(table: &DeTable<'_>) -> Result<Vec<TubeRule>, Fault> {
+    let mut rules = Vec::new();
+    for (key, value) in table {
+        if key.get_ref() != "tube" {
+            return Err(unknown(key, TOP_KEYS));
+        }
+        let DeValue::Array(entries) = value.get_ref() else {
+            return Err(expected("entries that begin with [[tube]]", key.span(), value.get_ref()));
+        };
+        for entry in entries.iter() {
+            rules.push(rule(table_of(key, entry)?, entry)?);
+        }
+    }
+    Ok(rules)
+}
+
+fn rule(table: &DeTable<'_>, entry: Value<'_, '_>) -> Result<TubeRule, Fault> {
+    let Some(name) = table.get("name") else {
+        return Err(Fault(entry.span(), "this entry has no name, expected name = \"PATTERN\"".to_owned()));
+    };
+    let mut rule = TubeRule::new(pattern(name)?);
+    for (key, value) in table {
+        set(&mut rule, key, value).map_err(|Fault(place, message)| {
+            match message.strip_prefix("unknown") {
+                Some(_) => Fault(place, message),
+                None => Fault(place, format!("{}: {message}", key.get_ref())),
+            }
+        })?;
+    }
+    Ok(rule)
+}
+
+/// Sets what the key stands for.
+fn set(rule: &mut TubeRule, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<(), Fault> {
+    match &**key.get_ref() {
+        "name" => {}
+        "max-jobs" => rule.max_jobs = Some(number(value, 1, u32::MAX)?.into()),
+        "max-bytes" => rule.max_bytes = Some(bytes(value)?),
+        _ => return Err(unknown(key, KEYS)),
+    }
+    Ok(())
+}
+
+/// What the rules ask for, a line for each entry and for each thing.
+#[must_use]
+pub fn report(rules: &[TubeRule]) -> String {
+    let mut text = String::new();
+    for rule in rules {
+        let mut line = |words: fmt::Arguments<'_>| {
+            writeln!(text, "{words}").expect("a string takes all text");
+        };
+        line(format_args!("{}", rule.pattern));
+        if let Some(most) = rule.max_jobs {
+            line(format_args!("  takes at most {most} jobs"));
+        }
+        if let Some(most) = rule.max_bytes {
+            line(format_args!("  takes jobs of at most {most} bytes together"));
+        }
+    }
+    if rules.is_empty() {
+        text.push_str("no tube has a rule\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_is_found_with_its_place_and_its_key() {
+        for (text, expected) in [
+            ("x = 1", "line 1, column 1: unknown key \"x\"; the keys here are: tube"),
+            ("[tube]\nname = \"a\"", "line 1, column 2: expected entries that begin with [[tube]]"),
+            ("tube = [1]", "line 1, column 9: expected a table for tube"),
+            ("[[tube]]\nmax-jobs = 1", "line 1, column 1: this entry has no name"),
+            ("[[tube]]\nname = \"a b\"", "line 2, column 8: \"a b\" matches no tube"),
+            ("[[tube]]\nname = \"a\"\nmax-job = 1", "line 3, column 1: unknown key \"max-job\""),
+            (
+                "[[tube]]\nname = \"a\"\nmax-jobs = 0",
+                "line 3, column 12: max-jobs: expected a whole number of 1 to 4294967295",
+            ),
+            (
+                "[[tube]]\nname = \"a\"\nmax-bytes = \"2q\"",
+                "line 3, column 13: max-bytes: expected a number of bytes",
+            ),
+            ("[[tube]]\nname = \"a\"\nname = \"b\"", "line 3, column 1: duplicate key"),
+            ("[[tube]\n", "line 1, column 8: "),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text}\n{error}");
+        }
+    }
+
+    #[test]
+    fn entries_keep_their_order() {
+        let text =
+            "[[tube]]\nname = \"mail-*\"\nmax-jobs = 0x10\n[[tube]]\nname = \"*\"\nmax-bytes = \"2k\"\n";
+        let rules = parse(text).unwrap();
+        let patterns: Vec<&str> = rules.iter().map(|rule| &*rule.pattern).collect();
+        assert_eq!(
+            (patterns, rules[0].max_jobs, rules[1].max_bytes),
+            (vec!["mail-*", "*"], Some(16), Some(2048))
+        );
+        assert_eq!(
+            report(&rules),
+            "mail-*\n  takes at most 16 jobs\n*\n  takes jobs of at most 2048 bytes together\n"
+        );
+        assert_eq!(report(&parse("").unwrap()), "no tube has a rule\n");
+    }
+}

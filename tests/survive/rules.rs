@@ -1,0 +1,81 @@
+//! Rules for tubes with the real program: a reload, a file that is wrong, a restart.
+
+use std::fs;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use beanstalkd_testkit::panicking::{Server, wait_until};
+
+const PUT: &str = "put 0 0 60 1\r\nx";
+
+fn reload(server: &Server, path: &str, rules: &str, outcome: &str) {
+    fs::write(path, rules).unwrap();
+    let before = server.log().matches(outcome).count();
+    server.signal(Signal::HUP);
+    wait_until(outcome, || server.log().matches(outcome).count() > before);
+}
+
+#[test]
+fn sighup_puts_other_rules_for_tubes_in_force_and_bad_ones_change_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tubes.toml");
+    let path = path.to_str().unwrap();
+    fs::write(path, "[[tube]]\nname = \"d*\"\nmax-jobs = 1\n").unwrap();
+    let server = Server::start(&["--tubes", path]);
+    let mut client = server.connect();
+    assert_eq!(client.ask(PUT), "INSERTED 1");
+    assert_eq!(client.ask(PUT), "TUBE_FULL");
+    reload(&server, path, "[[tube]]\nname = \"d*\"\nmax-jobs = 0\n", "the rules for tubes in force stay");
+    assert!(server.log().contains("line 3, column 12: max-jobs: expected a whole number of 1 to 4294967295"));
+    assert_eq!(client.ask(PUT), "TUBE_FULL");
+    reload(&server, path, "[[tube]]\nname = \"d*\"\nmax-bytes = 3\n", "read again; they count from now on");
+    assert_eq!((client.ask(PUT), client.ask(PUT)), ("INSERTED 4".to_owned(), "INSERTED 5".to_owned()));
+    wait_until("the job that was there before counts", || client.ask(PUT) == "TUBE_FULL");
+    reload(&server, path, "", "read again; they count from now on");
+    assert!(client.ask(PUT).starts_with("INSERTED "), "a tube whose rule is gone has no limit");
+    assert_eq!(client.data("stats-tube default")["rule"].trim_matches('"'), "");
+}
+
+#[test]
+fn limits_are_exact_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tubes.toml");
+    fs::write(&path, "[[tube]]\nname = \"*\"\nmax-jobs = 3\nmax-bytes = 10\n").unwrap();
+    let binlog = directory.path().join("binlog");
+    fs::create_dir(&binlog).unwrap();
+    let flags = ["-b", binlog.to_str().unwrap(), "--tubes", path.to_str().unwrap()];
+    let mut server = Server::start(&flags);
+    let mut client = server.connect();
+    assert_eq!(client.ask("put 0 0 60 9 grp:g\r\n123456789"), "INSERTED 1");
+    server.signal(Signal::TERM);
+    assert!(server.end().success());
+    let server = Server::start(&flags);
+    let mut client = server.connect();
+    assert_eq!(client.ask("put 0 0 60 2\r\nxx"), "TUBE_FULL");
+    assert!(client.ask(PUT).starts_with("INSERTED "));
+    assert_eq!(client.ask(PUT), "TUBE_FULL");
+    assert!(client.ask("put 0 0 60 0\r\n").starts_with("INSERTED "));
+    assert_eq!(client.ask("put 0 0 60 0\r\n"), "TUBE_FULL");
+}
+
+#[test]
+fn a_file_that_is_wrong_keeps_the_server_from_starting_and_check_tubes_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tubes.toml");
+    fs::write(&path, "[[tube]]\nname = \"a\"\nmax-job = 1\n").unwrap();
+    let run = |flag: &str| {
+        let program = env!("CARGO_BIN_EXE_beanstalkd");
+        let output = Command::new(program).arg(flag).arg(&path).args(["-p", "0"]).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code(), said)
+    };
+    let reason = "line 3, column 1: unknown key \"max-job\"";
+    for (flag, code) in [("--check-tubes", 1), ("--tubes", 5)] {
+        let (found, said) = run(flag);
+        assert_eq!(found, Some(code), "{said}");
+        assert!(said.contains(reason), "{said}");
+    }
+    fs::write(&path, "[[tube]]\nname = \"a\"\nmax-jobs = 1\n").unwrap();
+    assert_eq!(run("--check-tubes"), (Some(0), "a\n  takes at most 1 jobs\n".to_owned()));
+}
