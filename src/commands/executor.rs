@@ -71,6 +71,8 @@ pub struct Executor {
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,
+    /// Clients whose sessions others have taken over, until their connections are closed.
+    pub(super) taken_over: Vec<ClientId>,
     /// The access rules; `None` if everybody may do everything.
     pub(super) guard: Option<Box<Guard>>,
     /// Whether the allocator has begun to use its reserve.
@@ -104,6 +106,7 @@ impl Executor {
             tube_lists: TubeLists::default(),
             flushed_bodies: Vec::new(),
             orders: None,
+            taken_over: Vec::new(),
             guard: None,
             is_memory_exhausted: || false,
             shares: MemoryShares::default(),

@@ -30,14 +30,16 @@ const CANDIDATES: usize = 64;
 /// What reserved jobs are looked for.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// `list-jobs`.
-    Page,
+    /// `list-jobs` of this client.
+    Page(ClientId),
     /// `peek-reserved`.
     First,
 }
 
 /// A page of `list-jobs` that is being written.
 struct JobPage {
+    /// Who has asked for it.
+    client: ClientId,
     /// The tube's name.
     tube: Box<str>,
     state: JobState,
@@ -50,6 +52,7 @@ impl Executor {
     /// The jobs of a tube in a state, those after the place `after`.
     pub(super) fn list_jobs(
         &mut self,
+        client: ClientId,
         (tube, state): (&str, JobState),
         limit: u32,
         after: Option<Cursor>,
@@ -61,10 +64,10 @@ impl Executor {
         let after = after.map(|cursor| cursor.position);
         if state == JobState::Reserved {
             let search = Search::new(name, PageOrder::Deadline, after, limit);
-            return self.search(Purpose::Page, search, output, now);
+            return self.search(Purpose::Page(client), search, output, now);
         }
         let page = self.queue.page(tube, state, after, limit).unwrap_or_default();
-        self.write_page(name.as_str(), state, page, output, now)
+        self.write_page(client, (name.as_str(), state), page, output, now)
     }
 
     /// The job of the used tube that has been reserved longest.
@@ -97,7 +100,9 @@ impl Executor {
         let tube = search.tube().clone();
         let page = search.into_page();
         match purpose {
-            Purpose::Page => self.write_page(tube.as_str(), JobState::Reserved, page, output, now),
+            Purpose::Page(client) => {
+                self.write_page(client, (tube.as_str(), JobState::Reserved), page, output, now)
+            }
             Purpose::First => {
                 let is_there = |id: &JobId| {
                     let job = self.queue.job(*id);
@@ -115,8 +120,8 @@ impl Executor {
 
     fn write_page(
         &mut self,
-        tube: &str,
-        state: JobState,
+        client: ClientId,
+        (tube, state): (&str, JobState),
         page: Page,
         output: &mut Output,
         now: Timestamp,
@@ -132,7 +137,7 @@ impl Executor {
             Ok(writer)
         });
         let Ok(writer) = writer else { return answer(output, &Reply::OutOfMemory) };
-        let page = JobPage { tube: tube.into(), state, jobs: page.jobs.into_iter(), writer };
+        let page = JobPage { client, tube: tube.into(), state, jobs: page.jobs.into_iter(), writer };
         self.write_jobs(page, output, now)
     }
 
@@ -145,7 +150,8 @@ impl Executor {
                 continue;
             };
             line.clear();
-            write_line(&JobView { job, file: 0, now }, &mut line);
+            let session = self.session_shown_to(page.client, id);
+            write_line(&JobView { job, session, file: 0, now }, &mut line);
             if page.writer.push_lines(&line).is_err() {
                 return answer(output, &Reply::OutOfMemory);
             }

@@ -35,6 +35,7 @@ mod release;
 mod relocate;
 mod reserve;
 mod reserve_batch;
+mod sessions;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -199,7 +200,7 @@ table! {
     Command::PeekReserved => needs(Roles::SEE_JOBS, Used, Margin),
         server.peek_reserved(client, output, now);
     Command::ListJobs { tube, state, limit, after } => needs(Roles::SEE_JOBS, Named(tube), Margin),
-        server.list_jobs((tube, state), limit, after, output, now);
+        server.list_jobs(client, (tube, state), limit, after, output, now);
     Command::Kick { bound } => needs(Roles::MANAGE, Used, Margin).noting(bound),
         server.kick(client, bound, output, now);
     Command::KickJob(id) => needs(Roles::MANAGE, OfJob(id), Margin),
@@ -221,7 +222,7 @@ table! {
     Command::Stats => needs(Roles::ANY, AnyTube, Free),
         server.stats(client, output, now);
     Command::StatsJob(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
-        server.answer_data(server.stats_job(id, now), output);
+        server.answer_data(server.stats_job(client, id, now), output);
     Command::StatsTube(tube) => needs(Roles::ANY, Named(tube), Free),
         server.answer_data(server.stats_tube(tube, now), output);
     Command::StatsGroup(name) => needs(Roles::SEE_JOBS, Named(name), Free),
@@ -232,6 +233,8 @@ table! {
         server.list_watched(client, output);
     Command::ListTubeUsed => needs(Roles::ANY, AnyTube, Free),
         answer(output, &Reply::Using(server.queue.used_tube(client).as_str()));
+    Command::Session { name, grace } => needs(Roles::WORK, AnyTube, Margin),
+        server.begin_session(client, name, grace, output);
     Command::Auth(token) => needs(Roles::ANY, Nothing, Free),
         server.authenticate(client, token, output, now);
     Command::Quit => needs(Roles::ANY, Nothing, Free),

@@ -93,8 +93,8 @@ impl Executor {
     }
 
     /// The answer to `stats-job`, if there is such a job.
-    pub(super) fn stats_job(&self, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
-        let job = self.queue.job(id)?;
-        Some(stats::yaml(&[JOB, TAGS], &JobView { job, file: self.persistence.file_of(id), now }))
+    pub(super) fn stats_job(&self, client: ClientId, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
+        let (job, session) = (self.queue.job(id)?, self.session_shown_to(client, id));
+        Some(stats::yaml(&[JOB, TAGS], &JobView { job, session, file: self.persistence.file_of(id), now }))
     }
 }

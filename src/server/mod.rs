@@ -343,8 +343,17 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Reads from a connection and executes the commands that have come, up to its budget.
+    /// Reads from a connection and executes the commands that have come, up to its budget. If one of them has taken
+    /// over the session of another connection, that one is closed before anything else is executed.
     fn serve(&mut self, id: ClientId, now: Timestamp) {
+        self.serve_connection(id, now);
+        while let Some(before) = self.executor.next_taken_over() {
+            debug!("{} has lost its session to {}", before.index, id.index);
+            self.close(before, now);
+        }
+    }
+
+    fn serve_connection(&mut self, id: ClientId, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         connection.uncount_bytes(&mut self.executor.buffer_bytes);
         self.buffers.lend(&mut connection.session.output);

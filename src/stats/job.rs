@@ -18,6 +18,8 @@ impl Subject for Job {
 pub struct JobView<'a> {
     /// The job in the queue.
     pub job: queue::JobView<'a>,
+    /// The name of the session that has reserved it, if whoever asks may know it; empty if there is none.
+    pub session: &'a str,
     /// The index of the binlog file that holds its record; 0 without a binlog.
     pub file: u32,
     /// The instant of the question.
@@ -58,7 +60,7 @@ pub fn write_line(view: &JobView<'_>, out: &mut String) {
         put(format_args!("{before}{}: {}", figure.key, figure.value(view)));
         before = ", ";
     }
-    for figure in TAGS.iter().filter(|_| view.job.tags.is_some()) {
+    for figure in TAGS.iter().filter(|_| view.job.tags.is_some() || !view.session.is_empty()) {
         match figure.value(view) {
             Value::Text("") | Value::Number(0) | Value::Flag(false) => {}
             Value::Text(text) => put(format_args!(", {}: \"{text}\"", figure.key)),
@@ -113,4 +115,5 @@ pub const TAGS: &[Figure<Job>] = &[
     ),
     Row::plain("held", Flag(|view| view.job.is_held)),
     Row::plain("expires-in", Gauge(|view| view.expires_in_s())),
+    Row::plain("session", Text(|view| view.session)),
 ];

@@ -335,6 +335,9 @@ const TAGS_AND_EXTENSIONS: &[Row] = &[
         "Memory for the cooldowns that the deletes of jobs will begin.",
         |server| server.sums.reserved_cooldown_bytes,
     ),
+    Row::gauge("current-sessions", "Sessions, with those whose connection is gone.", |server| {
+        server.queue.figures().sessions as u64
+    }),
     // Clients look for it at the end; new rows come before it.
     Row::plain("extensions", Read::Text(|server| server.extensions)),
 ];

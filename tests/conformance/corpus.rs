@@ -35,6 +35,7 @@ const OUR_COMMANDS: &[(&str, &str)] = &[
     ("reserve-batch", "reserve-batch"),
     ("reserve-mode", "reserve-mode, watch with a weight"),
     ("reserve-with-abort", "reserve-with-abort"),
+    ("session", "session"),
     ("stats-group", "stats-group"),
     ("stats-job", "stats-job"),
     ("stats-tube", "stats-tube"),

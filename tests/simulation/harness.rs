@@ -53,6 +53,8 @@ struct Client {
     abortable_from: Option<u64>,
     /// Whether the server has executed its `quit`.
     has_quit: bool,
+    /// Whether another client has taken its session over, so that its connection ends at once.
+    is_taken_over: bool,
 }
 
 pub struct Harness {
@@ -170,6 +172,7 @@ impl Harness {
             draws: self.random.once_in(3),
             abortable_from: None,
             has_quit: false,
+            is_taken_over: false,
         });
     }
 
@@ -310,6 +313,11 @@ impl Harness {
             self.follow(seen, number);
         }
         for client in &self.clients {
+            assert!(
+                !client.is_taken_over,
+                "client {} is still there, which has lost its session",
+                client.id.index
+            );
             assert_eq!(client.owed, 0, "client {} waits for a reply at the end of the turn", client.id.index);
         }
         if self.random.once_in(8) {
@@ -372,6 +380,7 @@ impl Harness {
         assert!(!waits, "a request of client {index} is executed, although the client waits");
         let client = self.client(index);
         assert!(!client.has_quit, "a request of client {index} is executed after its quit");
+        assert!(!client.is_taken_over, "a request of client {index} is executed, which has lost its session");
         assert_eq!(
             client.owed, 0,
             "a request of client {index} is executed before the reply to the previous one"
@@ -400,6 +409,9 @@ impl Harness {
                 self.oracle.command_as_seen(index, command, number, unread, now)
             }
         };
+        for before in std::mem::take(&mut self.oracle.model.taken_over) {
+            self.client(before).is_taken_over = true;
+        }
         let client = self.client(index);
         match (answer, request) {
             (Answer::Reply(bytes), _) => {
@@ -426,7 +438,7 @@ impl Harness {
         let client = &self.clients[place];
         let (lost, ended, left) = {
             let pipe = client.pipe.borrow();
-            (pipe.broken || pipe.gone, pipe.ended, pipe.unread_by_server())
+            (pipe.broken || pipe.gone || client.is_taken_over, pipe.ended, pipe.unread_by_server())
         };
         if !lost {
             let done = ended && left == 0 && !waits && client.requests.is_empty();
@@ -508,12 +520,25 @@ impl Harness {
             }
         }
         self.come_to_rest();
+        for _ in 0..4 {
+            if let Some(ends_at) =
+                self.oracle.model.sessions.iter().filter_map(|session| session.ends_at).max()
+            {
+                self.pass_time_to(ends_at);
+                self.come_to_rest();
+            }
+        }
         let queue = self.server.executor().queue();
         assert!(self.clients.is_empty(), "every client is gone");
-        assert_eq!(
-            (queue.figures().clients, queue.figures().jobs.reserved, queue.figures().waiting),
-            (0, 0, 0)
-        );
+        assert_eq!((queue.figures().clients, queue.figures().waiting), (0, 0));
+        assert_eq!(queue.figures().sessions, self.oracle.model.sessions.len());
+        if self.now < NO_JUMPS_FROM {
+            assert_eq!(
+                (queue.figures().sessions, queue.figures().jobs.reserved),
+                (0, 0),
+                "each grace is over"
+            );
+        }
         assert_eq!(queue.figures().jobs, self.oracle.model.counts(None));
         assert_eq!(queue.figures().tubes, self.oracle.model.listed.len());
     }

@@ -116,7 +116,7 @@ const OF_JOBS: [&str; 10] = [
     "move",
     "reprioritize",
 ];
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 17] = [
     "reserve-with-timeout",
     "reserve-batch",
     "touch-all",
@@ -130,6 +130,7 @@ const OTHERS: [&str; 16] = [
     "list-tubes-watched",
     "delete-batch",
     "reserve-mode",
+    "session",
     "drain",
     "undrain",
     "put",
@@ -167,6 +168,7 @@ impl Command {
             "reserve-with-timeout" => "0".to_owned(),
             "reserve-batch" | "kick" => "2".to_owned(),
             "reserve-mode" => "fifo".to_owned(),
+            "session" => "s 60".to_owned(),
             "delete-batch" => ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
             word if OF_TUBES.contains(&word) => tube.to_owned(),
             word if OF_JOBS.contains(&word) => id.to_string(),
@@ -288,10 +290,14 @@ fn random_rights_are_kept_as_the_document_says() {
             let pause_ns = random.below(2) * 700_000_000;
             guarded.pass(pause_ns);
             oracle.open.pass(pause_ns);
-            let command = Command::random(&mut random, &TUBES, last_id);
+            let mut command = Command::random(&mut random, &TUBES, last_id);
             let is_operator = random.once_in(3);
             let ([of_guarded, of_open], name) =
                 if is_operator { (&operators, "operator") } else { (&annas, "anna") };
+            if command.word == "session" {
+                // On the open server, the same name would be the same session.
+                command.text = format!("session {name} 60\r\n");
+            }
             let expected = if is_operator {
                 oracle.open.reply(of_open, &command.text)
             } else {
@@ -310,8 +316,14 @@ fn random_rights_are_kept_as_the_document_says() {
 }
 
 /// The keys of `stats` about the server as a whole.
-const OF_THE_SERVER: [&str; 5] =
-    ["buffer-bytes", "total-connections", "current-producers", "current-workers", "current-waiting"];
+const OF_THE_SERVER: [&str; 6] = [
+    "buffer-bytes",
+    "total-connections",
+    "current-producers",
+    "current-workers",
+    "current-waiting",
+    "current-sessions",
+];
 
 /// On one of two servers, the tubes that Anna may not see have jobs. She gets the same replies from both, whatever she
 /// sends.

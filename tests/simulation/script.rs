@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use beanstalkd::job::{Counting, JobId, JobState, Position, Priority};
-use beanstalkd::protocol::{Command, Cursor, IdList, ModeWord};
+use beanstalkd::protocol::{Command, Cursor, Grace, IdList, ModeWord};
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd_model::PutTags;
 use beanstalkd_testkit::random::Random;
@@ -63,7 +63,7 @@ const DELAYS_S: [u32; 7] = [0, 0, 0, 1, 2, 5, u32::MAX];
 const TTRS_S: [u32; 7] = [0, 1, 1, 2, 3, 10, 100];
 
 /// Lines that get BAD_FORMAT.
-const BAD_FORMAT: [&[u8]; 51] = [
+const BAD_FORMAT: [&[u8]; 56] = [
     b"stats ",
     b"statsfoo",
     b"stats-foo",
@@ -113,6 +113,11 @@ const BAD_FORMAT: [&[u8]; 51] = [
     b"delete-batch",
     b"delete-batch 1 x",
     b"touch-all 1",
+    b"session",
+    b"session a",
+    b"session a 1.",
+    b"session a 3600.001",
+    b"sessions a 1",
     b"watch a 0",
     b"watch a 10000",
 ];
@@ -284,7 +289,7 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let tube = random.pick(&TUBES);
     let priority = Priority(random.pick(&PRIORITIES));
     let delay_s = random.pick(&DELAYS_S);
-    let command = match random.below(66) {
+    let command = match random.below(69) {
         52..=54 => Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) },
         55..=58 if known.draws => Command::ReserveWithTimeout { timeout_s: 0 },
         55..=58 => Command::ReserveBatch {
@@ -298,6 +303,11 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
             return Request::DeleteBatch(ids.collect());
         }
         63 => Command::TouchAll,
+        66..=68 => {
+            let ms = random.pick(&[0, 1, 500, 1000, 1250, 20_000, 3_600_000]);
+            let grace = Grace::from_ms(ms).expect("at most an hour");
+            Command::Session { name: random.pick(&["s", "s", LONG_NAME]), grace }
+        }
         64 | 65 if !known.draws => Command::ReserveMode(random.pick(&[ModeWord::Fifo, ModeWord::Default])),
         64 | 65 => Command::ReserveMode(random.pick(&[
             ModeWord::Fifo,

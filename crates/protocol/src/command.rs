@@ -7,6 +7,7 @@ use super::MAX_LINE_BYTES;
 use super::argument::Argument;
 use super::manage::{MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_jobs, move_job};
 use super::put_tags::{self, MAX_PUT_LINE_BYTES};
+use super::session::{Grace, session};
 use super::workers::{
     IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, watch,
 };
@@ -174,6 +175,7 @@ commands! {
     "reserve-with-abort" ReserveWithAbort { timeout_s: Option<u32> } Ours
         => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
     "stats-group " StatsGroup(group: &'a str) Ours => |rest| name(rest).map(Command::StatsGroup);
+    "session" Session { name: &'a str, grace: Grace } Ours => session;
     // What follows the word is a token, or what should be one.
     "auth " Auth(token: &'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
 }

@@ -24,6 +24,7 @@ mod reply_reader;
 mod reserved_jobs;
 #[cfg(test)]
 mod round_trip_tests;
+mod session;
 mod workers;
 mod yaml;
 
@@ -36,6 +37,7 @@ pub use self::put_tags::{MAX_PUT_LINE_BYTES, parse_tags, tagged_put};
 pub use self::reply::{Refusal, Reply, ReplyBuffer, reserved_len};
 pub use self::reply_reader::{Received, ReplyError};
 pub use self::reserved_jobs::ReservedJobs;
+pub use self::session::Grace;
 pub use self::workers::{IdList, MAX_BATCH, MAX_DELETE_BATCH_LINE_BYTES, ModeWord};
 pub use self::yaml::{
     Dictionary, DictionaryWriter, YamlError, parse_dictionary, parse_list, parse_page, write_list,

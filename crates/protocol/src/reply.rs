@@ -235,6 +235,8 @@ replies! {
         "FLUSHED" Flushed(u64);
         /// How many jobs the client holds.
         "TOUCHED_ALL" TouchedAll(u64);
+        /// How many jobs the client's session has reserved.
+        "SESSION" Session(u64);
     }
     others(output) {
         /// The answer to a `put` that doubles this job: the job's state, if it is not deleted, and its new priority if

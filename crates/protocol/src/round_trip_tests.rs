@@ -46,6 +46,10 @@ fn header(random: &mut Rng) -> PutHeader {
     PutHeader { priority, delay_s, ttr_s, size }
 }
 
+fn grace(random: &mut Rng) -> Grace {
+    Grace::from_ms(random.u64(..=3_600_000)).expect("at most an hour")
+}
+
 /// The command of this verb with random arguments.
 fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) -> Command<'a> {
     let tube = NAMES[random.usize(..NAMES.len())];
@@ -103,6 +107,7 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
         }
         Verb::ReserveWithAbort => Command::ReserveWithAbort { timeout_s },
         Verb::StatsGroup => Command::StatsGroup(tube),
+        Verb::Session => Command::Session { name: tube, grace: grace(random) },
         Verb::Auth => Command::Auth(token),
     }
 }
@@ -185,6 +190,7 @@ fn replies<'a>(body: &'a Body, jobs: &'a [(JobId, BodyRef<'a>)], random: &mut Rn
         Reply::Kicked(number(random)),
         Reply::Flushed(number(random)),
         Reply::TouchedAll(number(random)),
+        Reply::Session(number(random)),
         Reply::Duplicate(id(random), state, random.bool().then(|| priority(random))),
         Reply::Using(NAMES[random.usize(..NAMES.len())]),
         Reply::Reserved(id(random), body.into()),

@@ -14,6 +14,7 @@
 //! | for | methods of [`Queue`] |
 //! |---|---|
 //! | clients come and go | `connect`, `connect_internal`, `disconnect`, `use_tube`, `watch`, `watch_with_weight`, `ignore`; the mode of reserves in `modes.rs` |
+//! | reservations that outlive a connection | `begin_session`, `join_session`; `session_of`, `session_of_job` |
 //! | jobs come | `take_id`, `put`, `put_tagged`, and before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
 //! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
 //! | clients give them back | `delete`, `release`, `bury`, `touch`, `touch_after` |
@@ -65,11 +66,13 @@ pub use self::operations::modes::ReserveMode;
 pub use self::operations::pages::{Page, PageOrder, Search};
 pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
+pub use self::operations::session::BeginSession;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::groups::GroupView;
 pub use self::rules::tube_rule::TubeRule;
 pub use self::rules::unique::{CooldownSums, Duplicate};
 pub use self::state::clients::{ClientId, SAFETY_MARGIN_NS};
+pub use self::state::sessions::SessionKey;
 pub use self::state::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::state::tubes::TubeCounters;
 pub use self::state::views::{Figures, JobView, TubeView};

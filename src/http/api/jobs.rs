@@ -164,7 +164,7 @@ impl JobList {
                     let Some(job) = queue.job(id) else { continue };
                     out.push_str(if self.found == 0 { "" } else { "," });
                     self.found += 1;
-                    let view = JobView { job, file: 0, now };
+                    let view = JobView { job, session: "", file: 0, now };
                     json::push(out, &Job { view: &view, shown_bytes: self.body_bytes });
                 }
             }

@@ -137,7 +137,7 @@ fn read(
         ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(Answer::Jobs),
         ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(Answer::Count),
         ["jobs", id] => {
-            let json = |job| json::line(&JobAndBody(&JobView { job, file: 0, now }));
+            let json = |job| json::line(&JobAndBody(&JobView { job, session: "", file: 0, now }));
             job(id, sources).map(|(_, job)| Answer::Json(json(job)))
         }
         ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {

@@ -59,9 +59,9 @@ pub struct Job<'v> {
 
 impl Serialize for Job<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let JobView { job, .. } = self.view;
+        let JobView { job, session, .. } = self.view;
         let mut members = serializer.serialize_map(None)?;
-        let tags = TAGS.iter().filter(|_| job.tags.is_some());
+        let tags = TAGS.iter().filter(|_| job.tags.is_some() || !session.is_empty());
         for figure in JOB.iter().filter(|figure| figure.key != "file").chain(tags) {
             members.serialize_entry(figure.key, &figure.value(self.view))?;
         }

@@ -7,7 +7,7 @@ use beanstalkd_testkit::client::Failure;
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
 
 /// The reply to an anonymous client, for each command with arguments.
-const COMMANDS: [&str; 40] = [
+const COMMANDS: [&str; 41] = [
     "use mine",
     "reserve",
     "reserve-with-timeout 0",
@@ -47,6 +47,7 @@ const COMMANDS: [&str; 40] = [
     "drain",
     "undrain",
     "reserve-mode fifo",
+    "session s 60",
     "use default",
 ];
 

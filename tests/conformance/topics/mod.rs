@@ -22,6 +22,7 @@ mod put;
 mod reserve;
 mod restart;
 mod rules;
+mod sessions;
 mod states;
 mod stats;
 mod tags;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("reserve", resting_on(mark::RESERVE, timed(reserve::cases()))),
         ("restart", resting_on(Mark::Habit, restart::cases())),
         ("rules", rules::cases()),
+        ("sessions", timed(sessions::cases())),
         ("states", resting_on(mark::LIFE, states::cases())),
         ("stats", resting_on(mark::STATS, timed(stats::cases()))),
         ("tags", tags::cases()),

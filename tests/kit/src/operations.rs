@@ -6,8 +6,8 @@ use std::sync::Arc;
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counting, JobId, JobState, Priority};
 use beanstalkd::queue::{
-    BeginFlush, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder, PoisonLimits,
-    Queue, Release, Reserve, ReserveMode, Search, Slices, TubeRule, TubeView,
+    BeginFlush, BeginSession, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder,
+    PoisonLimits, Queue, Release, Reserve, ReserveMode, Search, SessionKey, Slices, TubeRule, TubeView,
 };
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
@@ -126,6 +126,11 @@ pub enum Operation {
     SetRules {
         number: u64,
     },
+    Session {
+        client: u64,
+        name: &'static str,
+        grace_ms: u32,
+    },
     /// Lists all pages of the tube's jobs in each state.
     List {
         tube: &'static str,
@@ -163,8 +168,13 @@ pub fn operation(random: &mut Random) -> Operation {
     let priority = random.pick(&[0, 1, 7, 1023, 1024, 1025, u32::MAX]);
     let delay_s = random.pick(&[0, 0, 0, 1, 2, 3, 10, 4_000_000_000]);
     let ttr_s = random.pick(&[0, 1, 1, 2, 3, 5, 60]);
-    match random.below(53) {
-        52 => Operation::SetRules { number: random.next() },
+    match random.below(57) {
+        56 => Operation::SetRules { number: random.next() },
+        52..=55 => Operation::Session {
+            client,
+            name: random.pick(&["s", "s", "t"]),
+            grace_ms: random.pick(&[0, 1, 999, 1000, 1500, 60_000]),
+        },
         47 | 48 => Operation::WatchWithWeight { client, tube, weight: random.pick(&[1, 2, 9999]) },
         49 | 50 => Operation::SetMode {
             client,
@@ -265,7 +275,9 @@ impl Pair {
     pub fn new(limits: PoisonLimits) -> Self {
         let mut queue = Queue::new(limits, SLICES);
         queue.keep_changes();
-        Self { queue, model: Model::new(limits), clients: Vec::new(), now: START }
+        let mut model = Model::new(limits);
+        model.share = SLICES.given_back;
+        Self { queue, model, clients: Vec::new(), now: START }
     }
 
     /// The model as it is now.
@@ -308,9 +320,7 @@ impl Pair {
             O::Disconnect { client } => {
                 if !self.clients.is_empty() {
                     let id = self.clients.remove(client as usize % self.clients.len());
-                    self.queue.disconnect(id, self.now);
-                    self.finish_slices();
-                    self.model.disconnect(id.index, SLICES.given_back, self.now);
+                    self.disconnect(id);
                 }
             }
             O::StopWaiting { client } => {
@@ -366,6 +376,7 @@ impl Pair {
             | O::WatchWithWeight { client, .. }
             | O::SetMode { client, .. }
             | O::TouchAll { client }
+            | O::Session { client, .. }
             | O::Flush { client, .. }
             | O::Move { client, .. }
             | O::Kick { client, .. } => {
@@ -405,6 +416,7 @@ impl Pair {
                 }
                 assert_eq!(queue.reservation_count(id) as u64, model.touch_all(index, now));
             }
+            O::Session { name, grace_ms, .. } => self.session(id, name, grace_ms),
             O::Ignore { tube, .. } => assert_eq!(queue.ignore(id, tube), model.ignore(index, tube)),
             O::Put { priority, delay_s, ttr_s, tags, .. } => {
                 let body: Arc<[u8]> = priority.to_string().into_bytes().into();
@@ -516,6 +528,34 @@ impl Pair {
         }
     }
 
+    /// The command `session`. A client whose session is taken over is gone then, as its connection is.
+    fn session(&mut self, id: ClientId, name: &str, grace_ms: u32) {
+        let key = SessionKey { identity: "".into(), name: name.into() };
+        let begun = self.queue.begin_session(id, &key, grace_ms).expect("there is memory");
+        let expected = self.model.begin_session(id.index, name, grace_ms);
+        let BeginSession::Attached { taken_from } = begun else {
+            return assert_eq!(expected, None, "the client has another session");
+        };
+        while !self.queue.join_session(id, &mut 1) {
+            self.queue.check_invariants();
+        }
+        assert_eq!(expected, Some(self.queue.reservation_count(id) as u64));
+        let taken_over = std::mem::take(&mut self.model.taken_over);
+        assert_eq!(taken_over, taken_from.map(|before| before.index).into_iter().collect::<Vec<_>>());
+        if let Some(before) = taken_from {
+            self.compare();
+            self.clients.retain(|&client| client != before);
+            self.disconnect(before);
+        }
+    }
+
+    fn disconnect(&mut self, id: ClientId) {
+        self.queue.disconnect(id, self.now);
+        self.finish_slices();
+        self.model.disconnect(id.index, SLICES.given_back, self.now);
+        self.model.advance(self.now);
+    }
+
     /// Lists the tube's jobs page by page, and compares them with the model's.
     fn list(&self, tube: &str, limit: usize) {
         let name = TubeName::parse(tube.as_bytes()).expect("the name is valid");
@@ -614,6 +654,7 @@ impl Pair {
         assert_eq!(queue.figures().jobs, model.counts(None));
         assert_eq!(queue.figures().events, model.counters);
         assert_eq!(queue.figures().clients, model.clients.len());
+        assert_eq!(queue.figures().sessions, model.sessions.len());
         assert_eq!(queue.figures().producers, model.clients_that(|client| client.producer));
         assert_eq!(queue.figures().workers, model.clients_that(|client| client.worker));
         assert_eq!(queue.figures().waiting, model.clients_that(|client| client.wait.is_some()));
@@ -638,6 +679,8 @@ impl Pair {
             assert_eq!(found.body.as_slice(), &*expected.body);
             assert_eq!((found.tags.unwrap_or_default(), found.is_held), (expected.tags, expected.held));
             assert_eq!(found.expires_at, self.model.expires_at(expected));
+            let session = self.model.session_of_job(expected);
+            assert_eq!(self.queue.session_of_job(record.id).map(|key| &*key.name), session);
             for &id in &self.clients {
                 assert_eq!(self.queue.holds(id, record.id), self.model.holds(id.index, expected.id));
             }

@@ -22,11 +22,13 @@ mod manage;
 mod queue;
 mod rules;
 mod server;
+mod sessions;
 mod stats;
 mod tags;
 
 pub use manage::Times;
 pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubePlace, Wait};
 pub use server::{ANY_NUMBER, Accepted, Answer, Batch, PutTags, Server};
+pub use sessions::Session;
 pub use stats::{BINLOG_FILE_BYTES, PID, VERSION};
 pub use tags::{Cooldown, Double, Ending, words_of};

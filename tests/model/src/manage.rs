@@ -61,16 +61,19 @@ impl Model {
         if self.find(name).is_some() {
             self.remove_if_idle(tube);
         }
+        self.end_idle_sessions();
         jobs.len() as u64
     }
 
     pub fn is_movable(&self, client: u32, id: u64) -> bool {
-        self.job(id).is_some_and(|job| !matches!(job.state, State::Reserved { by, .. } if by != client))
+        self.job(id).is_some_and(
+            |job| !matches!(job.state, State::Reserved { by, .. } if by != self.holder_for(client)),
+        )
     }
 
     pub fn move_job(&mut self, client: u32, id: u64, name: &str, now: Timestamp) -> bool {
         let Some(job) = self.job(id) else { return false };
-        if matches!(job.state, State::Reserved { by, .. } if by != client) {
+        if matches!(job.state, State::Reserved { by, .. } if by != self.holder_for(client)) {
             return false;
         }
         let (from, state) = (job.tube, job.state);

@@ -10,6 +10,7 @@ use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Counters, Counting, JobId, JobState, Priority};
 use beanstalkd_types::tags::TagSet;
 
+use crate::sessions::Session;
 use crate::tags::{Cooldown, Ending};
 
 /// An index into `Model::tubes`.
@@ -122,6 +123,13 @@ pub struct Model {
     pub freed_groups: Vec<Option<String>>,
     /// The groups that have lost their last member, once or more often.
     pub ended_groups: BTreeSet<String>,
+    pub sessions: Vec<Session>,
+    /// Clients whose sessions others have taken over, since the test last took them. Their connections end.
+    pub taken_over: Vec<u32>,
+    /// So many jobs are given back at once.
+    pub share: usize,
+    pub(crate) free_numbers: Vec<u32>,
+    pub(crate) next_number: u32,
 }
 
 pub const DEFAULT: TubePlace = 0;
@@ -153,6 +161,11 @@ impl Model {
             cooldowns: Vec::new(),
             freed_groups: Vec::new(),
             ended_groups: BTreeSet::new(),
+            sessions: Vec::new(),
+            taken_over: Vec::new(),
+            share: usize::MAX,
+            free_numbers: Vec::new(),
+            next_number: 0,
         };
         model.find_or_make("default");
         model
@@ -189,7 +202,9 @@ impl Model {
     }
 
     pub fn holds(&self, client: u32, id: u64) -> bool {
-        self.job(id).is_some_and(|job| matches!(job.state, State::Reserved { by, .. } if by == client))
+        self.job(id).is_some_and(
+            |job| matches!(job.state, State::Reserved { by, .. } if by == self.holder_for(client)),
+        )
     }
 
     /// The jobs of one tube, or of all, by state.
@@ -277,6 +292,7 @@ impl Model {
     // Clients and tubes.
 
     pub fn connect(&mut self, index: u32) {
+        self.number_is_taken(index);
         self.clients.push(Client {
             index,
             using: DEFAULT,
@@ -292,6 +308,7 @@ impl Model {
     /// and within a slice the jobs go by priority.
     pub fn disconnect(&mut self, index: u32, share: usize, now: Timestamp) {
         self.client_mut(index).wait = None;
+        self.leave_session(index, now);
         loop {
             let held = self.held(index, share);
             if held.is_empty() {
@@ -308,6 +325,7 @@ impl Model {
         let using = self.client(index).using;
         self.clients.retain(|client| client.index != index);
         self.remove_if_idle(using);
+        self.free_number(index);
     }
 
     /// Forgets what it has noted for tests that compare more than jobs and replies.
@@ -453,7 +471,7 @@ impl Model {
 
     pub fn delete(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
         let Some(job) = self.job(id) else { return false };
-        if matches!(job.state, State::Reserved { by, .. } if by != client) {
+        if matches!(job.state, State::Reserved { by, .. } if by != self.holder_for(client)) {
             return false;
         }
         let (tube, run_ns) = (job.tube, now.since_ns(job.reserved_since));
@@ -503,7 +521,7 @@ impl Model {
             self.assign(client, id, now);
             return Reserve::Job(JobId(id));
         }
-        if self.margin_at(client).is_some_and(|margin| margin <= now) {
+        if self.margin_at(self.holder_for(client)).is_some_and(|margin| margin <= now) {
             return Reserve::DeadlineSoon;
         }
         if timeout_s == Some(0) {
@@ -578,13 +596,14 @@ impl Model {
             return false;
         }
         let job = self.job_mut(id);
-        job.state = State::Reserved { until: after_s(now, for_s.unwrap_or(job.ttr_s).max(1)), by: client };
+        let State::Reserved { by, .. } = job.state else { return false };
+        job.state = State::Reserved { until: after_s(now, for_s.unwrap_or(job.ttr_s).max(1)), by };
         true
     }
 
     /// All that the client has reserved; returns how many that are.
     pub fn touch_all(&mut self, client: u32, now: Timestamp) -> u64 {
-        let held = self.held(client, usize::MAX);
+        let held = self.held(self.holder_for(client), usize::MAX);
         held.iter().for_each(|&(_, id)| assert!(self.touch(client, id, None, now)));
         held.len() as u64
     }
@@ -650,15 +669,19 @@ impl Model {
                 due.extend(self.first_delayed(place).map(|(until, _)| (until, Owner::Tube(place))));
             }
         }
-        let mut indexes: Vec<u32> = self.clients.iter().map(|client| client.index).collect();
-        indexes.sort_unstable();
-        for index in indexes {
-            let at = match self.client(index).wait {
-                Some(wait) => [self.margin_at(index), wait.until].into_iter().flatten().min(),
-                None => self.first_reserved(index).map(|(until, _)| until),
+        let clients = self.clients.iter().map(|client| {
+            let at = match client.wait {
+                Some(wait) => {
+                    [self.margin_at(self.holder_for(client.index)), wait.until].into_iter().flatten().min()
+                }
+                None => self.first_reserved(client.index).map(|(until, _)| until),
             };
-            due.extend(at.map(|at| (at, Owner::Client(index))));
-        }
+            (client.index, at)
+        });
+        let sessions = self.sessions.iter().map(|session| (session.number, self.session_due_at(session)));
+        let mut clients: Vec<_> = clients.chain(sessions).collect();
+        clients.sort_unstable();
+        due.extend(clients.into_iter().filter_map(|(index, at)| Some((at?, Owner::Client(index)))));
         due.extend(self.first_due_tag().map(|(at, _)| (at, Owner::Tags)));
         // `min_by_key` returns the first of several equal deadlines.
         due.into_iter().min_by_key(|&(at, _)| at)
@@ -686,8 +709,17 @@ impl Model {
     }
 
     pub(crate) fn client_is_due(&mut self, index: u32, now: Timestamp) {
-        if let Some(wait) = self.client_mut(index).wait.take() {
-            let margin = self.margin_at(index);
+        let session = self.sessions.iter().find(|session| session.number == index);
+        let ends_at = session.and_then(|session| session.ends_at);
+        if let Some(ends_at) = ends_at
+            && self.first_reserved(index).is_none_or(|(until, _)| until > ends_at)
+        {
+            return self.end_of_grace(index, now);
+        }
+        if session.is_none()
+            && let Some(wait) = self.client_mut(index).wait.take()
+        {
+            let margin = self.margin_at(self.holder_for(index));
             let soon = margin.is_some_and(|margin| wait.until.is_none_or(|until| margin <= until));
             let outcome = if soon { WaitOutcome::DeadlineSoon } else { WaitOutcome::TimedOut };
             self.deliveries.push((index, outcome));
@@ -705,6 +737,7 @@ impl Model {
             self.give_back(id, now);
         }
         self.serve_free_places(now);
+        self.end_idle_sessions();
     }
 
     // Helpers of the operations above.
@@ -753,9 +786,10 @@ impl Model {
     }
 
     pub(crate) fn assign(&mut self, client: u32, id: u64, now: Timestamp) {
+        let by = self.holder_for(client);
         let job = self.job_mut(id);
         let wait_ns = (job.state == State::Ready).then(|| now.since_ns(job.ready_since));
-        job.state = State::Reserved { until: after_s(now, job.ttr_s), by: client };
+        job.state = State::Reserved { until: after_s(now, job.ttr_s), by };
         job.reserved_since = now;
         job.upgraded = false;
         job.counters.reserves += 1;

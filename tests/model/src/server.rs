@@ -367,6 +367,10 @@ impl Server {
             Command::Quit => Answer::Close,
             Command::Put(header) => self.put(client, header.size, PutTags::Good),
             Command::PutWith(header, text) => self.put(client, header.size, PutTags::of(text)),
+            Command::Session { name, grace } => match model.begin_session(client, name, grace.as_ms()) {
+                Some(held) => reply(format!("SESSION {held}")),
+                None => self.refuse("BAD_FORMAT"),
+            },
             // Only servers with access rules have it.
             Command::Auth(_) => self.refuse("UNKNOWN_COMMAND"),
         }

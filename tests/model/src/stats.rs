@@ -89,6 +89,7 @@ impl Server {
         add("current-cooldowns", &model.cooldowns.len());
         add("cooldown-bytes", &cooldowns.map(|key| 192 + key.len()).sum::<usize>());
         add("cooldown-bytes-reserved", &asked.map(|key| 192 + key.len()).sum::<usize>());
+        add("current-sessions", &model.sessions.len());
         let words: Vec<&str> = EXTENSIONS.iter().map(|verb| verb.as_str()).collect();
         if self.has_rules {
             add("identity", &"\"(strangers.unix)\"");
@@ -271,7 +272,7 @@ impl Server {
 }
 
 /// The keys of `stats-job` about the tags.
-fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 8] {
+fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 9] {
     let name = |name: Option<&str>| format!("\"{}\"", name.unwrap_or_default());
     let TagSet { idempotency, concurrency, group, after, .. } = job.tags;
     [
@@ -283,6 +284,7 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
         ("concurrency-limit", concurrency.map_or(0, |tag| tag.limit).to_string()),
         ("held", job.held.to_string()),
         ("expires-in", model.expires_in_s(job, now).to_string()),
+        ("session", name(model.session_of_job(job))),
     ]
 }
 
@@ -316,7 +318,7 @@ fn job_bytes(job: &Job) -> usize {
 }
 
 /// The commands that C does not have, in the order of `stats`.
-const EXTENSIONS: [Verb; 14] = [
+const EXTENSIONS: [Verb; 15] = [
     Verb::FlushTube,
     Verb::FlushBuried,
     Verb::ListJobs,
@@ -331,6 +333,7 @@ const EXTENSIONS: [Verb; 14] = [
     Verb::ReserveMode,
     Verb::ReserveWithAbort,
     Verb::StatsGroup,
+    Verb::Session,
 ];
 
 /// The commands that `stats` counts, in its order.

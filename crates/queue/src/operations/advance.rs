@@ -55,6 +55,9 @@ impl Queue {
                     Timer::Rules => self.rules_are_due(now),
                 }
             }
+            if self.has_ended(owner) {
+                continue;
+            }
             self.deadlines.set(owner, self.deadline_of(owner));
         }
         Advanced {
@@ -103,8 +106,10 @@ impl Queue {
     /// reservation ends, so the client gets DEADLINE_SOON and stops waiting before it loses the job.
     fn client_is_due(&mut self, index: u32, now: Timestamp) {
         let client = &self.clients[index];
-        if let Some(wait) = client.wait {
-            let soon = client.margin_at().is_some_and(|margin| margin <= wait.until);
+        if client.is_session {
+            self.session_is_due(index, now);
+        } else if let Some(wait) = client.wait {
+            let soon = self.margin_of(index).is_some_and(|margin| margin <= wait.until);
             self.end_wait(index);
             self.deliver(index, if soon { WaitOutcome::DeadlineSoon } else { WaitOutcome::TimedOut });
         } else if let Some(Reservation { id, .. }) = client.reserved.first() {
@@ -113,7 +118,7 @@ impl Queue {
     }
 
     /// The time to run is over: the job becomes ready again, or is buried if this has happened too often.
-    fn time_out(&mut self, id: JobId, now: Timestamp) {
+    pub(crate) fn time_out(&mut self, id: JobId, now: Timestamp) {
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         history.counters.timeouts = history.counters.timeouts.saturating_add(1);

@@ -12,7 +12,7 @@ impl Queue {
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Option<Body> {
         let job = self.jobs.get(id)?;
         let is_reserved = job.place().state() == JobState::Reserved;
-        if is_reserved && self.jobs.history(job).holder != Some(client.index) {
+        if is_reserved && !self.is_held_by(self.jobs.history(job).holder, client) {
             return None;
         }
         let (tube, link) = (job.tube, job.link());

@@ -277,8 +277,8 @@ impl Queue {
 
     /// Deletes a job that `next_to_flush` has found, even if a client has reserved it, and returns its body.
     pub fn flush_job(&mut self, id: JobId, now: Timestamp) -> Body {
-        let job = self.jobs.expect_mut(id);
-        let (tube, marks) = (job.tube, job.marks);
+        let (job, history) = self.jobs.expect_with_history(id);
+        let (tube, marks, holder) = (job.tube, job.marks, history.holder);
         self.unlink(id);
         let body = if marks == 0 {
             self.remove(id, tube)
@@ -288,6 +288,9 @@ impl Queue {
             body
         };
         self.remove_tube_if_idle(tube);
+        if let Some(holder) = holder {
+            self.end_session_if_idle(holder);
+        }
         body
     }
 

@@ -13,7 +13,7 @@ use crate::job::JobState;
 use crate::state::clients::Client;
 use crate::state::jobs::marks;
 use crate::state::keys::{ReadyKey, Reservation};
-use crate::{ClientId, Queue};
+use crate::{Change, ClientId, Queue};
 
 impl Queue {
     /// The client is gone: its wait ends without a delivery, and its reserved jobs become ready, a limited number
@@ -23,6 +23,9 @@ impl Queue {
         self.end_wait(id.index);
         self.flushes.end(id);
         self.drop_choice(id.index);
+        if self.client(id).has_session {
+            self.leave_session(id.index, now);
+        }
         let client = self.client_mut(id);
         client.note_kind();
         client.leaving = true;
@@ -62,6 +65,38 @@ impl Queue {
     /// removed.
     fn give_back(&mut self, index: u32, share: &mut usize, now: Timestamp) -> bool {
         let before = *share;
+        self.give_back_jobs(index, share, now);
+        // This is the order in which C gives up tubes; it decides the order of the remaining tubes.
+        while *share > 0 {
+            if self.clients[index].watching.is_empty() {
+                break;
+            }
+            *share -= 1;
+            self.unwatch(index, 0);
+        }
+        self.work += (before - *share) as u64;
+        let client = &self.clients[index];
+        if !client.reserved.is_empty() || !client.watching.is_empty() {
+            return false;
+        }
+        self.remove_client(index);
+        true
+    }
+
+    /// Removes a client that has nothing more.
+    pub(crate) fn remove_client(&mut self, index: u32) {
+        let Client { using, is_internal, .. } = *self.clients.records.remove(index as usize);
+        self.tubes.get_mut(using).using -= u32::from(!is_internal);
+        self.remove_tube_if_idle(using);
+        if self.clients.records.is_empty() {
+            self.clients.records.shrink_to_fit();
+            self.clients.subscribers = Vec::new();
+        }
+    }
+
+    /// Gives back at most one share of the jobs that the client has reserved.
+    pub(crate) fn give_back_jobs(&mut self, index: u32, share: &mut usize, now: Timestamp) {
+        let is_session = self.clients[index].is_session;
         let mut jobs: Vec<ReadyKey> = Vec::new();
         while *share > 0
             && let Some(Reservation { id, .. }) = self.clients[index].reserved.pop_first()
@@ -77,6 +112,10 @@ impl Queue {
             if marks & marks::KEYED != 0 {
                 self.left_tagged(id, JobState::Reserved);
             }
+            if is_session {
+                // A restart would find the reservation.
+                self.note(Change::Updated(id));
+            }
         }
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();
@@ -85,26 +124,5 @@ impl Queue {
             self.make_ready(key.job(), now);
         }
         self.offer_free_slots(None, now);
-        // This is the order in which C gives up tubes; it decides the order of the remaining tubes.
-        while *share > 0 {
-            if self.clients[index].watching.is_empty() {
-                break;
-            }
-            *share -= 1;
-            self.unwatch(index, 0);
-        }
-        self.work += (before - *share) as u64;
-        let client = &self.clients[index];
-        if !client.reserved.is_empty() || !client.watching.is_empty() {
-            return false;
-        }
-        let Client { using, is_internal, .. } = *self.clients.records.remove(index as usize);
-        self.tubes.get_mut(using).using -= u32::from(!is_internal);
-        self.remove_tube_if_idle(using);
-        if self.clients.records.is_empty() {
-            self.clients.records.shrink_to_fit();
-            self.clients.subscribers = Vec::new();
-        }
-        true
     }
 }

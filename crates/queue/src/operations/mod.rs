@@ -20,6 +20,7 @@ pub(crate) mod put;
 pub(crate) mod release;
 mod relocate;
 pub(crate) mod reserve;
+pub(crate) mod session;
 mod touch;
 pub(crate) mod waiting;
 mod watch;

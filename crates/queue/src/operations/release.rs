@@ -28,7 +28,7 @@ impl Queue {
     /// Whether the client has reserved this job.
     #[must_use]
     pub fn holds(&self, client: ClientId, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| self.jobs.history(job).holder == Some(client.index))
+        self.jobs.get(id).is_some_and(|job| self.is_held_by(self.jobs.history(job).holder, client))
     }
 
     /// The command `release`, by the client that has reserved the job.

@@ -46,7 +46,7 @@ impl Queue {
             self.assign(client.index, id, now);
             return Reserve::Job(id);
         }
-        if self.client(client).margin_at().is_some_and(|margin| margin <= now) {
+        if self.margin_of(client.index).is_some_and(|margin| margin <= now) {
             return Reserve::DeadlineSoon;
         }
         if timeout_s == Some(0) {
@@ -90,9 +90,10 @@ impl Queue {
         Some(first.job())
     }
 
-    /// Reserves a job that is in no queue for a client.
+    /// Reserves a job that is in no queue for a client. If that has a session, it is the session's.
     pub(crate) fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked(id));
+        let client = self.holder_for(client);
         let (job, history) = self.jobs.expect_with_history(id);
         let until = now.plus_seconds(job.ttr_s);
         let before = job.place();

@@ -24,11 +24,12 @@ impl Queue {
         let before = job.place().deadline().expect("a reserved job has a deadline");
         let until = now.plus_seconds(for_s.map_or(job.ttr_s, |seconds| seconds.max(1)));
         job.set_place(Place::Reserved(until.0.into()));
-        let reserved = &mut self.client_mut(client).reserved;
+        let holder = self.holder_for(client.index);
+        let reserved = &mut self.clients[holder].reserved;
         let reservation = reserved.remove(Reservation::key(before, id));
         let reservation = reservation.expect("a reserved job stands among its holder's reservations");
         reserved.insert(Reservation { until, ..reservation });
-        self.schedule(Timer::Client(client.index));
+        self.schedule(Timer::Client(holder));
         debug_assert!(self.is_linked(id));
         true
     }
@@ -45,9 +46,9 @@ impl Queue {
         may_touch: impl Fn(&str) -> bool,
         at: Timestamp,
     ) -> Option<(Timestamp, JobId)> {
-        let mut last = after;
+        let (mut last, holder) = (after, self.holder_for(client.index));
         loop {
-            let reserved = &self.client(client).reserved;
+            let reserved = &self.clients[holder].reserved;
             let next = match last {
                 Some((until, id)) => reserved.iter_after(Reservation::key(until, id)).next(),
                 None => reserved.first(),

@@ -50,7 +50,7 @@ impl Queue {
         self.add_client(Client::internal)
     }
 
-    fn add_client(&mut self, new: impl FnOnce(u32) -> Client) -> ClientId {
+    pub(crate) fn add_client(&mut self, new: impl FnOnce(u32) -> Client) -> ClientId {
         let generation = self.clients.next_generation;
         self.clients.next_generation = generation.wrapping_add(1);
         let index = self.clients.records.insert(Box::new(new(generation))) as u32;

@@ -107,8 +107,12 @@ pub(crate) struct Client {
     pub producer: bool,
     /// Whether it has ever reserved a job.
     pub worker: bool,
-    /// Whether the server itself is the client. Such a client is in no count, and watches no tube.
+    /// Whether the server itself is the client, or a session. Such a client is in no count, and watches no tube.
     pub is_internal: bool,
+    /// Whether it is a session.
+    pub is_session: bool,
+    /// Whether it is attached to a session, which has its reservations.
+    pub has_session: bool,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -129,6 +133,8 @@ impl Client {
             producer: false,
             worker: false,
             is_internal: false,
+            is_session: false,
+            has_session: false,
         }
     }
 
@@ -136,6 +142,11 @@ impl Client {
     pub(crate) fn internal(generation: u32) -> Self {
         let (watching, is_internal) = (SmallVec::new(), true);
         Self { watching, is_internal, producer: true, worker: true, ..Self::new(generation) }
+    }
+
+    /// The client that is a session.
+    pub(crate) fn session(generation: u32) -> Self {
+        Self { is_session: true, ..Self::internal(generation) }
     }
 
     /// The index of this tube in the client's list of watched tubes.

@@ -33,6 +33,7 @@ impl Queue {
         self.check_choices();
         self.check_flushes();
         self.check_rules();
+        self.check_sessions();
     }
 
     #[inline]
@@ -127,14 +128,14 @@ impl Queue {
             let is_leaving = self.clients.leaving.contains(&(index as u32));
             assert_eq!(client.leaving, is_leaving, "a client that leaves is among the leaving ones");
             if client.is_internal {
-                assert!(client.watching.is_empty() && client.reserved.is_empty());
+                assert!(client.watching.is_empty() && (client.is_session || client.reserved.is_empty()));
                 assert_eq!(client.using, DEFAULT, "nothing keeps another tube for an internal client");
-                internal += 1;
-                continue;
+                internal += usize::from(!is_leaving);
+            } else {
+                assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
+                *using.entry(client.using).or_insert(0) += 1;
             }
-            assert!(is_leaving || !client.watching.is_empty(), "a client watches at least one tube");
             assert!(!is_leaving || client.wait.is_none(), "a client that leaves does not wait");
-            *using.entry(client.using).or_insert(0) += 1;
             for &tube in &client.watching {
                 *watching.entry(tube).or_insert(0) += 1;
             }

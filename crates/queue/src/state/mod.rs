@@ -5,6 +5,7 @@
 //! | jobs: records, bodies, histories, by id | [`jobs::Jobs`] |
 //! | tubes: jobs by state in their order, who waits, pauses, counters | [`tubes::Tubes`] |
 //! | clients: watch lists, reservations, waits | [`clients::Clients`] |
+//! | sessions: clients that others are attached to | [`sessions::Sessions`] |
 //! | what tags ask for: keys, slots, groups, expiry, owners | [`Rules`](crate::rules::Rules) |
 //! | when something becomes due | [`Deadlines`] |
 //!
@@ -23,6 +24,7 @@ pub(crate) mod clients;
 mod invariants;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+pub(crate) mod sessions;
 pub(crate) mod times;
 pub(crate) mod tubes;
 pub(crate) mod views;
@@ -34,6 +36,7 @@ use beanstalkd_structures::{Deadlines, Timer};
 use self::clients::{Client, ClientId, Clients};
 use self::jobs::Jobs;
 use self::keys::TubeKey;
+use self::sessions::Sessions;
 use self::tubes::{TubeCounters, Tubes};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -54,6 +57,7 @@ pub struct Queue {
     pub(crate) jobs: Jobs,
     pub(crate) tubes: Tubes,
     pub(crate) clients: Clients,
+    pub(crate) sessions: Sessions,
     pub(crate) rules: Rules,
     pub(crate) deadlines: Deadlines,
     /// The flushes that are under way.
@@ -258,7 +262,13 @@ impl Queue {
     pub(crate) fn deadline_of(&self, timer: Timer) -> Option<Timestamp> {
         match timer {
             Timer::Tube(tube) => self.tubes.get(tube).deadline(),
-            Timer::Client(client) => self.clients[client].deadline(),
+            Timer::Client(client) => {
+                let record = &self.clients[client];
+                if record.has_session || record.is_session {
+                    return self.deadline_with_session(client);
+                }
+                record.deadline()
+            }
             Timer::Rules => self.rules.next_due(),
         }
     }

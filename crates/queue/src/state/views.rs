@@ -50,6 +50,8 @@ pub struct Figures {
     pub producers: u64,
     /// Those that have reserved a job.
     pub workers: u64,
+    /// The sessions, with those to which no client is attached now.
+    pub sessions: usize,
     /// The cooldowns that run.
     pub cooldowns: CooldownSums,
     /// What the cooldowns will take that the deletes of jobs begin, in bytes.
@@ -257,6 +259,7 @@ impl Queue {
             waiting,
             producers,
             workers,
+            sessions: self.sessions.records.len(),
             cooldowns: self.rules.cooldowns(),
             reserved_cooldown_bytes: self.rules.reserved_cooldown_bytes(),
         }
@@ -276,6 +279,7 @@ impl Queue {
             + self.sums.jobs.reserved as usize * PER_RESERVATION
             + self.tubes.bytes()
             + self.clients.records.len() * PER_CLIENT
+            + self.sessions.bytes()
             + self.clients.counts.watched * PER_WATCHED_TUBE
             + self.clients.counts.weighed * PER_WEIGHED_TUBE
     }
@@ -283,7 +287,7 @@ impl Queue {
     /// How many jobs the client has reserved.
     #[must_use]
     pub fn reservation_count(&self, client: ClientId) -> usize {
-        self.client(client).reserved.len()
+        self.clients[self.holder_for(client.index)].reserved.len()
     }
 
     fn used(&self, client: ClientId) -> &Tube {

@@ -1,0 +1,105 @@
+//! The arguments of the command `session`, which C beanstalkd does not have.
+//!
+//! Owns: their grammar, and the longest grace.
+
+use super::argument::Argument;
+use super::command::{Command, name};
+use super::manage::{arguments, word};
+use crate::number::leading_ms;
+
+/// The longest grace. Whoever does not come back for longer than an hour has gone.
+const MAX_GRACE_MS: u32 = 3_600_000;
+
+/// For how long the reservations of a session are kept when its connection has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grace(u32);
+
+impl Grace {
+    /// So many milliseconds; `None` above an hour.
+    #[must_use]
+    pub fn from_ms(ms: u64) -> Option<Self> {
+        u32::try_from(ms).ok().filter(|&ms| ms <= MAX_GRACE_MS).map(Self)
+    }
+
+    /// It in milliseconds.
+    #[must_use]
+    pub fn as_ms(self) -> u32 {
+        self.0
+    }
+}
+
+/// It is written in seconds, with as many digits behind a point as it needs.
+impl Argument for Grace {
+    fn write(&self, line: &mut Vec<u8>) {
+        (self.0 / 1000).write(line);
+        let mut rest = self.0 % 1000;
+        if rest > 0 {
+            line.push(b'.');
+        }
+        let mut unit = 100;
+        while rest > 0 {
+            line.push(b'0' + (rest / unit) as u8);
+            rest %= unit;
+            unit /= 10;
+        }
+    }
+}
+
+/// ` <name> <grace>`
+pub(super) fn session(rest: &[u8]) -> Option<Command<'_>> {
+    let (session, rest) = word(arguments(rest)?);
+    match leading_ms(arguments(rest)?)? {
+        (ms, []) => Some(Command::Session { name: name(session)?, grace: Grace::from_ms(ms)? }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    fn grace_ms(text: &str) -> Option<u32> {
+        match parse(format!("session a {text}").as_bytes()) {
+            Ok(Command::Session { name: "a", grace }) => Some(grace.as_ms()),
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => None,
+        }
+    }
+
+    #[test]
+    fn a_grace_has_up_to_three_digits_behind_a_point() {
+        for (text, ms) in [
+            ("0", 0),
+            ("0.0", 0),
+            ("30", 30_000),
+            ("0.25", 250),
+            ("1.5", 1500),
+            ("1.005", 1005),
+            ("  007.010", 7010),
+            ("3600", 3_600_000),
+            ("3600.000", 3_600_000),
+        ] {
+            assert_eq!(grace_ms(text), Some(ms), "{text}");
+            let mut line = Vec::new();
+            Command::Session { name: "a", grace: Grace(ms) }.write(&mut line);
+            assert_eq!(parse(&line), parse(format!("session a {text}").as_bytes()), "{text}");
+        }
+        for text in [
+            "",
+            ".5",
+            "5.",
+            "1.0000",
+            "-1",
+            "+1",
+            "1 ",
+            "1s",
+            "3600.001",
+            "3601",
+            "18446744073709551616",
+            "1.5.5",
+        ] {
+            assert_eq!(grace_ms(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! `session`: reservations that outlive the connection of their client.
+//!
+//! Owns: who is attached to a session, and its end. A session that another client takes over keeps its reservations
+//! where they are; what a client has reserved before it had a session joins the session a few jobs at a time. Driven by
+//! the server, which closes the connection of a client whose session was taken over before that can give another
+//! command.
+
+use std::collections::TryReserveError;
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::state::clients::Client;
+use crate::state::keys::Reservation;
+use crate::state::sessions::{Session, SessionKey};
+use crate::{Change, ClientId, Queue};
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What becomes of the command `session`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeginSession {
+    /// The client is attached to the session, and this client was until now. Its connection is to be closed.
+    Attached {
+        /// The client from which it was taken.
+        taken_from: Option<ClientId>,
+    },
+    /// The client has another session, and nothing has changed.
+    HasAnother,
+}
+
+impl Queue {
+    /// Attaches the client to the session of this key, which begins if there is none. `join_session` follows, until
+    /// nothing is left to join. The session lasts for `grace_ms` without a client.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    pub fn begin_session(
+        &mut self,
+        client: ClientId,
+        key: &SessionKey,
+        grace_ms: u32,
+    ) -> Result<BeginSession, TryReserveError> {
+        if let Some(session) = self.session_of(client) {
+            if session != key {
+                return Ok(BeginSession::HasAnother);
+            }
+            let index = self.holder_for(client.index);
+            self.session_mut(index).grace_ms = grace_ms;
+            return Ok(BeginSession::Attached { taken_from: None });
+        }
+        let index = match self.sessions.by_key.get(key) {
+            Some(&index) => index,
+            None => self.make_session(key)?,
+        };
+        let session = self.session_mut(index);
+        session.grace_ms = grace_ms;
+        session.ends_at = Timestamp::NEVER;
+        let before = session.attached.replace(client.index);
+        let taken_from = before.map(|before| {
+            self.end_wait(before);
+            self.sessions.of_client.remove(&before);
+            let record = &mut self.clients[before];
+            record.has_session = false;
+            ClientId { index: before, generation: record.generation }
+        });
+        self.sessions.of_client.insert(client.index, index);
+        self.client_mut(client).has_session = true;
+        Ok(BeginSession::Attached { taken_from })
+    }
+
+    fn make_session(&mut self, key: &SessionKey) -> Result<u32, TryReserveError> {
+        self.reserve_client()?;
+        let index = self.add_client(Client::session).index;
+        self.clients.counts.internal += 1;
+        let session = Session { key: key.clone(), grace_ms: 0, attached: None, ends_at: Timestamp::NEVER };
+        self.sessions.records.insert(index, session);
+        self.sessions.by_key.insert(key.clone(), index);
+        Ok(index)
+    }
+
+    /// Makes reservations that the client had before it had a session the session's, at most `left` of them, which goes
+    /// down by those; returns whether none is left.
+    pub fn join_session(&mut self, client: ClientId, left: &mut usize) -> bool {
+        let holder = self.holder_for(client.index);
+        if holder == client.index {
+            return true;
+        }
+        while *left > 0
+            && let Some(first) = self.client(client).reserved.first()
+        {
+            *left -= 1;
+            self.client_mut(client).reserved.remove(first);
+            let (job, history) = self.jobs.expect_with_history(first.id);
+            let tube = job.tube;
+            history.holder = Some(holder);
+            self.clients[holder].reserved.insert(first);
+            // A flush that walks through the reservations may be behind this one, or before it.
+            self.flushes.note_moved(first.id, tube);
+            self.note(Change::Updated(first.id));
+        }
+        self.schedule(Timer::Client(holder));
+        self.client(client).reserved.is_empty()
+    }
+
+    /// The key of the session to which the client is attached.
+    #[must_use]
+    pub fn session_of(&self, client: ClientId) -> Option<&SessionKey> {
+        let index = self.sessions.of_client.get(&client.index).filter(|_| self.client(client).has_session)?;
+        self.sessions.records.get(index).map(|session| &session.key)
+    }
+
+    /// The key of the session that has reserved the job.
+    #[must_use]
+    pub fn session_of_job(&self, id: JobId) -> Option<&SessionKey> {
+        let holder = self.jobs.history(self.jobs.get(id)?).holder?;
+        self.sessions.records.get(&holder).map(|session| &session.key)
+    }
+
+    /// The index of the client that has the reservations of this one: its session, if there is one.
+    #[inline]
+    pub(crate) fn holder_for(&self, index: u32) -> u32 {
+        if self.clients[index].has_session { self.session_index(index) } else { index }
+    }
+
+    #[inline(never)]
+    fn session_index(&self, index: u32) -> u32 {
+        *self.sessions.of_client.get(&index).expect("a client that has a session is attached to one")
+    }
+
+    fn session_mut(&mut self, index: u32) -> &mut Session {
+        self.sessions.records.get_mut(&index).expect("the client is a session")
+    }
+
+    /// Whether a reservation of `holder` is one of this client.
+    #[inline]
+    pub(crate) fn is_held_by(&self, holder: Option<u32>, client: ClientId) -> bool {
+        holder == Some(client.index) || holder.is_some() && holder == Some(self.holder_for(client.index))
+    }
+
+    /// When the safety margin of the first reservation begins that the client or its session has.
+    #[inline]
+    pub(crate) fn margin_of(&self, index: u32) -> Option<Timestamp> {
+        self.clients[self.holder_for(index)].margin_at()
+    }
+
+    /// The next deadline of a client that is a session, or is attached to one.
+    #[inline(never)]
+    pub(crate) fn deadline_with_session(&self, index: u32) -> Option<Timestamp> {
+        let client = &self.clients[index];
+        let first_ends_at = client.reserved.first().map(|first| first.until);
+        if client.is_session {
+            let ends_at = self.sessions.records.get(&index).map(|session| session.ends_at);
+            return Timestamp::earliest([first_ends_at, ends_at]);
+        }
+        match client.wait {
+            Some(wait) => Timestamp::earliest([self.margin_of(index), Some(wait.until)]),
+            // Reservations that have not joined the session yet.
+            None => first_ends_at,
+        }
+    }
+
+    /// The client is gone: its session goes on without it for the grace.
+    pub(crate) fn leave_session(&mut self, client: u32, now: Timestamp) {
+        let index = self.session_index(client);
+        self.sessions.of_client.remove(&client);
+        self.clients[client].has_session = false;
+        let session = self.session_mut(index);
+        session.attached = None;
+        session.ends_at = now + u64::from(session.grace_ms) * NS_PER_MS;
+        if !self.end_session_if_idle(index) {
+            self.schedule(Timer::Client(index));
+        }
+    }
+
+    /// Ends the session of this index, if it is one, no client is attached to it and it has no job; returns whether.
+    pub(crate) fn end_session_if_idle(&mut self, index: u32) -> bool {
+        let is_idle = self.sessions.records.get(&index).is_some_and(|session| session.attached.is_none())
+            && self.clients[index].reserved.is_empty();
+        if is_idle {
+            let session = self.sessions.records.remove(&index).expect("it is there");
+            self.sessions.by_key.remove(&session.key);
+            self.clients.counts.internal -= 1;
+            self.deadlines.set(Timer::Client(index), None);
+            self.remove_client(index);
+        }
+        is_idle
+    }
+
+    /// A reservation of the session has ended, or its grace is over: then it gives back a share of its jobs, as a
+    /// client that leaves, and stays due until it has none. If both end in the same instant, the time to run does.
+    pub(crate) fn session_is_due(&mut self, index: u32, now: Timestamp) {
+        let ends_at = self.session_mut(index).ends_at;
+        match self.clients[index].reserved.first() {
+            Some(Reservation { until, id, .. }) if until <= ends_at => self.time_out(id, now),
+            Some(_) | None => {
+                let mut share = self.slices.given_back;
+                self.give_back_jobs(index, &mut share, now);
+                self.work += (self.slices.given_back - share) as u64;
+            }
+        }
+        self.end_session_if_idle(index);
+    }
+
+    /// Whether the timer is one of a session that has ended. It has no deadline then.
+    #[inline]
+    pub(crate) fn has_ended(&self, timer: Timer) -> bool {
+        match timer {
+            Timer::Client(index) => !self.clients.records.contains(index as usize),
+            Timer::Tube(_) | Timer::Rules => false,
+        }
+    }
+
+    /// Asserts the invariants of the fields.
+    #[inline]
+    pub(crate) fn check_sessions(&self) {
+        let count =
+            |is: fn(&Client) -> bool| self.clients.records.iter().filter(|(_, client)| is(client)).count();
+        assert_eq!(count(|client| client.is_session), self.sessions.records.len());
+        assert_eq!(self.sessions.by_key.len(), self.sessions.records.len(), "a session is found by its key");
+        for (&index, session) in &self.sessions.records {
+            assert_eq!(self.sessions.by_key.get(&session.key), Some(&index));
+            let attached = session.attached;
+            assert_eq!(attached.is_some(), session.ends_at == Timestamp::NEVER, "who is gone has a grace");
+            assert!(
+                attached.is_some() || !self.clients[index].reserved.is_empty(),
+                "a session holds something"
+            );
+            assert_eq!(attached.map(|client| self.session_index(client)), attached.map(|_| index));
+        }
+        assert_eq!(
+            count(|client| client.has_session),
+            self.sessions.of_client.len(),
+            "a session has one client at most"
+        );
+        for (&client, index) in &self.sessions.of_client {
+            assert!(self.clients[client].has_session);
+            assert_eq!(
+                self.sessions.records[index].attached,
+                Some(client),
+                "a session has one client at most"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::NS_PER_S;
+    use crate::job::{Body, JobState, Priority};
+    use crate::{NewJob, Reserve, Slices, WaitOutcome};
+
+    const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+    fn key(name: &str) -> SessionKey {
+        SessionKey { identity: "".into(), name: name.into() }
+    }
+
+    fn put(queue: &mut Queue, client: ClientId, ttr_s: u32) -> JobId {
+        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s };
+        queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
+        new.id
+    }
+
+    /// A worker with a session and so many reservations, each for ten minutes.
+    fn worker(queue: &mut Queue, jobs: usize, grace_ms: u32) -> (ClientId, Vec<JobId>) {
+        let worker = queue.connect();
+        queue.begin_session(worker, &key("w"), grace_ms).unwrap();
+        let ids: Vec<JobId> = (0..jobs).map(|_| put(queue, worker, 600)).collect();
+        ids.iter().for_each(|_| assert!(matches!(queue.reserve(worker, None, NOW), Reserve::Job(_))));
+        (worker, ids)
+    }
+
+    fn advance(queue: &mut Queue, now: Timestamp) {
+        while queue.next_deadline().is_some_and(|at| at <= now) {
+            queue.advance(now);
+            queue.check_invariants();
+        }
+    }
+
+    fn state(queue: &Queue, id: JobId) -> JobState {
+        queue.job(id).unwrap().record.state
+    }
+
+    #[test]
+    fn reservations_stay_for_the_grace_and_go_back_without_a_count() {
+        let mut queue = Queue::default();
+        let (worker, ids) = worker(&mut queue, 3, 1500);
+        queue.disconnect(worker, NOW);
+        assert_eq!((queue.figures().sessions, queue.figures().clients), (1, 0));
+        advance(&mut queue, NOW + 1_499_999_999);
+        assert_eq!(state(&queue, ids[0]), JobState::Reserved, "the grace is not over");
+        advance(&mut queue, NOW + 1_500_000_000);
+        for &id in &ids {
+            let record = queue.job(id).unwrap().record;
+            assert_eq!((record.state, record.counters.timeouts), (JobState::Ready, 0));
+            assert_eq!(record.counters.releases, 0);
+        }
+        assert_eq!(queue.figures().sessions, 0);
+    }
+
+    #[test]
+    fn the_end_of_a_time_to_run_within_the_grace_is_a_time_out_and_the_last_one_ends_the_session() {
+        let mut queue = Queue::default();
+        let worker = queue.connect();
+        queue.begin_session(worker, &key("w"), 3_600_000).unwrap();
+        let id = put(&mut queue, worker, 5);
+        assert!(queue.reserve_job(worker, id, NOW));
+        queue.disconnect(worker, NOW);
+        advance(&mut queue, NOW + 5 * NS_PER_S);
+        assert_eq!(queue.job(id).unwrap().record.counters.timeouts, 1);
+        assert_eq!((state(&queue, id), queue.figures().sessions), (JobState::Ready, 0));
+    }
+
+    #[test]
+    fn a_session_without_jobs_ends_with_its_client_and_a_grace_of_0_holds_nothing() {
+        let mut queue = Queue::default();
+        let (idle, _) = worker(&mut queue, 0, 3_600_000);
+        queue.disconnect(idle, NOW);
+        assert_eq!(queue.figures().sessions, 0);
+        let (busy, ids) = worker(&mut queue, 2, 0);
+        queue.disconnect(busy, NOW);
+        advance(&mut queue, NOW);
+        assert_eq!((queue.figures().sessions, state(&queue, ids[1])), (0, JobState::Ready));
+    }
+
+    #[test]
+    fn another_client_takes_the_session_over_and_the_first_has_nothing_of_it() {
+        let mut queue = Queue::default();
+        let (first, ids) = worker(&mut queue, 1, 1000);
+        assert_eq!(queue.reserve(first, None, NOW), Reserve::Waiting);
+        let second = queue.connect();
+        let taken = queue.begin_session(second, &key("w"), 2000).unwrap();
+        assert_eq!(taken, BeginSession::Attached { taken_from: Some(first) });
+        queue.check_invariants();
+        assert!(queue.holds(second, ids[0]) && !queue.holds(first, ids[0]) && !queue.is_waiting(first));
+        assert!(queue.delete(first, ids[0], NOW).is_none());
+        queue.disconnect(first, NOW);
+        assert!(queue.holds(second, ids[0]), "the end of the first connection changes nothing");
+        assert_eq!(queue.begin_session(second, &key("x"), 1).unwrap(), BeginSession::HasAnother);
+        assert!(queue.delete(second, ids[0], NOW).is_some());
+        queue.check_invariants();
+        queue.disconnect(second, NOW);
+        assert_eq!(queue.figures().sessions, 0);
+    }
+
+    #[test]
+    fn a_job_that_was_delivered_to_a_client_that_is_gone_is_the_sessions() {
+        let mut queue = Queue::default();
+        let (first, _) = worker(&mut queue, 0, 1000);
+        assert_eq!(queue.reserve(first, None, NOW), Reserve::Waiting);
+        let producer = queue.connect();
+        let id = put(&mut queue, producer, 60);
+        queue.disconnect(first, NOW);
+        let delivery = queue.poll_delivery().expect("it was delivered");
+        assert_eq!((delivery.client, delivery.outcome), (first, WaitOutcome::Reserved(id)));
+        assert_eq!(state(&queue, id), JobState::Reserved);
+        let second = queue.connect();
+        queue.begin_session(second, &key("w"), 1000).unwrap();
+        assert!(queue.holds(second, id));
+        queue.check_invariants();
+    }
+
+    #[test]
+    fn what_was_reserved_before_joins_in_slices_and_a_flush_meanwhile_takes_all_of_it() {
+        use crate::{BeginFlush, FlushStep, Flushed};
+        let mut queue = Queue::new(Default::default(), Slices::default());
+        let (gone, worker, operator) = (queue.connect(), queue.connect(), queue.connect());
+        let ids: Vec<JobId> = (0..50).map(|_| put(&mut queue, worker, 600)).collect();
+        ids.iter().for_each(|&id| assert!(queue.reserve_job(worker, id, NOW)));
+        assert_eq!(queue.begin_flush(operator, "default", Flushed::All, NOW), BeginFlush::Begun);
+        queue.disconnect(gone, NOW);
+        let first = loop {
+            if let FlushStep::Job(id) = queue.next_to_flush(operator, &mut 1) {
+                break id;
+            }
+        };
+        queue.flush_job(first, NOW);
+        // The session has the index of the client that is gone, which the walk has passed.
+        queue.begin_session(worker, &key("w"), 1000).unwrap();
+        let mut slices = 0;
+        while !queue.join_session(worker, &mut 7) {
+            queue.check_invariants();
+            slices += 1;
+        }
+        assert_eq!((slices, queue.reservation_count(worker)), (6, 49));
+        let mut flushed = 0;
+        loop {
+            match queue.next_to_flush(operator, &mut 3) {
+                FlushStep::Job(id) => {
+                    queue.flush_job(id, NOW);
+                    flushed += 1;
+                }
+                FlushStep::Done => break,
+                FlushStep::Cooldown(_) | FlushStep::Unfinished => {}
+            }
+        }
+        assert_eq!((flushed, queue.figures().jobs.total()), (49, 0));
+        queue.check_invariants();
+    }
+
+    #[test]
+    fn the_last_job_that_is_flushed_ends_a_session_that_nobody_is_attached_to() {
+        let mut queue = Queue::default();
+        let (worker, ids) = worker(&mut queue, 1, 60_000);
+        queue.disconnect(worker, NOW);
+        assert_eq!(queue.figures().sessions, 1);
+        queue.flush_job(ids[0], NOW);
+        queue.check_invariants();
+        assert_eq!(queue.figures().sessions, 0);
+    }
+
+    #[test]
+    fn a_session_with_many_jobs_gives_them_back_in_slices() {
+        let mut queue = Queue::default();
+        let (first, ids) = worker(&mut queue, 1000, 1000);
+        queue.disconnect(first, NOW);
+        let mut before = 1000;
+        while queue.figures().sessions > 0 {
+            queue.advance(NOW + NS_PER_S);
+            queue.check_invariants();
+            let left = queue.figures().jobs.reserved;
+            assert!((1..=100).contains(&(before - left)), "a share at once");
+            before = left;
+        }
+        assert!(ids.iter().all(|&id| state(&queue, id) == JobState::Ready));
+    }
+
+    #[test]
+    fn a_session_whose_reservation_ends_soon_answers_the_wait_of_its_client() {
+        let mut queue = Queue::default();
+        let first = queue.connect();
+        queue.begin_session(first, &key("w"), 60_000).unwrap();
+        let id = put(&mut queue, first, 5);
+        assert!(queue.reserve_job(first, id, NOW));
+        queue.disconnect(first, NOW);
+        let second = queue.connect();
+        queue.begin_session(second, &key("w"), 60_000).unwrap();
+        assert_eq!(queue.reserve(second, None, NOW), Reserve::Waiting);
+        advance(&mut queue, NOW + 4 * NS_PER_S);
+        assert_eq!(queue.poll_delivery().map(|delivery| delivery.outcome), Some(WaitOutcome::DeadlineSoon));
+        assert_eq!(queue.reserve(second, Some(9), NOW + 4 * NS_PER_S), Reserve::DeadlineSoon);
+    }
+}

@@ -1,0 +1,67 @@
+//! The command `session`: what the client reserves outlives its connection.
+//!
+//! Owns: whose a session is, how many reservations join it in a turn, and which connections end because another one has
+//! taken their session over. The server closes these before anybody else gives a command, so that nothing more is
+//! executed of theirs.
+
+use std::sync::Arc;
+
+use super::{Executor, Outcome, answer, stall};
+use crate::job::JobId;
+use crate::protocol::{Grace, Reply};
+use crate::queue::{BeginSession, ClientId, SessionKey};
+use crate::session::{Output, Until};
+
+/// Reservations that join a session in a turn.
+const JOINED_PER_TURN: usize = 256;
+
+impl Executor {
+    pub(super) fn begin_session(
+        &mut self,
+        client: ClientId,
+        name: &str,
+        grace: Grace,
+        output: &mut Output,
+    ) -> Outcome {
+        let key = SessionKey { identity: self.identity_of(client), name: name.into() };
+        match self.queue.begin_session(client, &key, grace.as_ms()) {
+            Ok(BeginSession::Attached { taken_from }) => {
+                self.taken_over.extend(taken_from);
+                self.join_session(client, output)
+            }
+            Ok(BeginSession::HasAnother) => {
+                self.malformed += 1;
+                answer(output, &Reply::BadFormat)
+            }
+            Err(_) => answer(output, &Reply::OutOfMemory),
+        }
+    }
+
+    /// Makes what the client had reserved before the session's, a turn's share, and answers if that was the rest.
+    fn join_session(&mut self, client: ClientId, output: &mut Output) -> Outcome {
+        let mut left = JOINED_PER_TURN;
+        let is_over = self.queue.join_session(client, &mut left);
+        self.work += (JOINED_PER_TURN - left) as u64;
+        if !is_over {
+            return stall(Until::NextTurn, |server, client, output, _| server.join_session(client, output));
+        }
+        answer(output, &Reply::Session(self.queue.reservation_count(client) as u64))
+    }
+
+    /// The name of the client's identity; empty on a server without access rules.
+    fn identity_of(&self, client: ClientId) -> Arc<str> {
+        let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
+        limits.map_or_else(|| Arc::from(""), |(name, _)| Arc::from(&*name))
+    }
+
+    /// The name of the session that has reserved the job, if the client may know it: it is one of its own identity.
+    pub(super) fn session_shown_to(&self, client: ClientId, id: JobId) -> &str {
+        let Some(key) = self.queue.session_of_job(id) else { return "" };
+        if key.identity == self.identity_of(client) { &key.name } else { "" }
+    }
+
+    /// The next client whose session another one has taken over.
+    pub(crate) fn next_taken_over(&mut self) -> Option<ClientId> {
+        self.taken_over.pop()
+    }
+}

@@ -1,0 +1,252 @@
+//! `session`: reservations that outlive the connection of their client.
+
+use crate::case::{Case, Needs, script};
+
+/// The rules: identities with the role work in `mine`, and one that may do everything.
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
+
+/// Malformed lines of the command.
+const MALFORMED: [&str; 16] = [
+    "session",
+    "session\\s",
+    "session w",
+    "session w\\s",
+    "session  w 1",
+    "session -w 1",
+    "session w x",
+    "session w -1",
+    "session w .5",
+    "session w 5.",
+    "session w 1.0000",
+    "session w 3600.001",
+    "session w 3601",
+    "session w 1 1",
+    "sessionw 1",
+    "sessions w 1",
+];
+
+/// Client `w` has a session with job 1 reserved, whose grace is a minute.
+const HELD: &str = "a: put 0 0 600 1 | x -> INSERTED 1
+    w: session w 60 -> SESSION 0
+    w: reserve -> RESERVED 1 1 | x";
+
+pub fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = MALFORMED
+        .iter()
+        .map(|line| {
+            script(
+                format!("[{line}]_is_of_bad_format"),
+                format!("a: {line} -> BAD_FORMAT\na: stats => current-sessions: 0, malformed-commands: 1"),
+            )
+        })
+        .collect();
+    cases.extend(graces());
+    cases.extend(takeovers());
+    cases.extend(shown());
+    cases.extend(guarded());
+    cases.into_iter().map(|case| case.needs(Needs::Extension).ours()).collect()
+}
+
+fn held(name: &str, steps: &str) -> Case {
+    script(name, format!("{HELD}\n{steps}"))
+}
+
+fn graces() -> Vec<Case> {
+    vec![
+        held(
+            "a_lost_connection_loses_no_reservation_within_the_grace",
+            "w: <close>
+             until a: stats => current-workers: 0
+             a: stats-job 1 => state: reserved, releases: 0, timeouts: 0, session: w
+             a: delete 1 -> NOT_FOUND
+             a: release 1 0 0 -> NOT_FOUND
+             a: touch 1 -> NOT_FOUND
+             v: session w 60 -> SESSION 1
+             v: touch 1 -> TOUCHED
+             v: touch-all -> TOUCHED_ALL 1
+             v: delete 1 -> DELETED",
+        ),
+        script(
+            "the_end_of_the_grace_gives_the_jobs_back_and_counts_nothing",
+            "a: put 0 0 600 1 | x -> INSERTED 1
+             w: session w 0.2 -> SESSION 0
+             w: reserve -> RESERVED 1 1 | x
+             b: reserve-with-timeout 30 ->
+             waiting 1
+             w: <close>
+             b: -> RESERVED 1 1 | x
+             a: stats-job 1 => reserves: 2, releases: 0, session: , timeouts: 0
+             a: stats => current-sessions: 0",
+        ),
+        script(
+            "a_time_to_run_that_ends_within_the_grace_is_a_time_out",
+            "a: put 0 0 1 1 | x -> INSERTED 1
+             w: session w 3600 -> SESSION 0
+             w: reserve -> RESERVED 1 1 | x
+             w: <close>
+             b: reserve-with-timeout 30 -> RESERVED 1 1 | x
+             a: stats-job 1 => reserves: 2, releases: 0, timeouts: 1
+             a: stats => current-sessions: 0, job-timeouts: 1",
+        ),
+        held(
+            "the_last_session_of_a_connection_counts_and_a_grace_of_nothing_holds_nothing",
+            "w: session w 0 -> SESSION 1
+             b: reserve-with-timeout 30 ->
+             waiting 1
+             w: quit ->
+             b: -> RESERVED 1 1 | x",
+        ),
+        script(
+            "a_session_without_jobs_ends_with_its_connection",
+            "w: session w 3600 -> SESSION 0
+             a: stats => current-sessions: 1, current-connections: 2
+             w: <close>
+             until a: stats => current-connections: 1
+             a: stats => current-sessions: 0",
+        ),
+        script(
+            "a_connection_without_a_session_gives_back_at_once",
+            "a: put 0 0 600 1 | x -> INSERTED 1
+             w: reserve -> RESERVED 1 1 | x
+             w: <close>
+             until a: stats-job 1 => state: ready",
+        ),
+        held(
+            "what_was_reserved_before_is_the_sessions_too",
+            "a: put 0 0 600 1 | y -> INSERTED 2
+             v: reserve-job 2 -> RESERVED 2 1 | y
+             v: session v 3600 -> SESSION 1
+             v: <close>
+             until a: stats => current-connections: 2
+             a: stats-job 2 => state: reserved, session: v
+             u: session v 1 -> SESSION 1",
+        ),
+        held(
+            "use_and_watch_list_are_the_connections",
+            "w: use t -> USING t
+             w: watch t -> WATCHING 2
+             w: <close>
+             until a: stats => current-tubes: 1
+             v: session w 60 -> SESSION 1
+             v: list-tubes-watched -> OK 14 | ---\\n- default\\n
+             v: list-tube-used -> USING default",
+        ),
+        held(
+            "a_session_whose_jobs_are_flushed_ends",
+            "w: <close>
+             until a: stats => current-connections: 1
+             a: flush-tube default -> FLUSHED 1
+             a: stats => current-sessions: 0",
+        ),
+    ]
+}
+
+fn takeovers() -> Vec<Case> {
+    vec![
+        held(
+            "another_connection_takes_the_session_and_the_first_is_closed",
+            "v: session w 30 -> SESSION 1
+             w: -> <closed>
+             v: delete 1 -> DELETED
+             v: stats => current-sessions: 1, current-connections: 2",
+        ),
+        held(
+            "a_wait_of_the_connection_that_loses_its_session_ends",
+            "w: reserve ->
+             waiting 1
+             v: session w 30 -> SESSION 1
+             w: -> <closed>
+             waiting 0
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: peek-ready -> FOUND 2 1 | y",
+        ),
+        held(
+            "a_second_session_of_a_connection_is_of_bad_format",
+            "w: session v 60 -> BAD_FORMAT
+             w: session w 60 -> SESSION 1
+             a: stats => current-sessions: 1, cmd-session: 3, malformed-commands: 1
+             w: delete 1 -> DELETED",
+        ),
+        held(
+            "only_the_holder_moves_the_job",
+            "a: move 1 t -> NOT_FOUND
+             w: move 1 t -> MOVED
+             w: <close>
+             until a: stats => current-connections: 1
+             a: stats-job 1 => tube: t, state: reserved, session: w",
+        ),
+    ]
+}
+
+fn shown() -> Vec<Case> {
+    vec![
+        held(
+            "lists_and_stats_name_the_session",
+            "a: put 1 0 60 1 | y -> INSERTED 2
+             a: stats-job 1 => session: w
+             a: stats-job 2 => session: , state: ready
+             a: stats => current-sessions: 1
+             w: release 1 0 100 -> RELEASED
+             a: stats-job 1 => session: , state: delayed",
+        ),
+        script(
+            "a_name_has_200_bytes_at_most",
+            format!(
+                "a: session {name} 1 -> SESSION 0\nb: session {name}n 1 -> BAD_FORMAT",
+                name = "n".repeat(200)
+            ),
+        ),
+    ]
+}
+
+/// Cases of a server with rules, in which `<name>` stands for the log-in of that identity.
+fn guarded() -> Vec<Case> {
+    let log_in = |text: &str| {
+        let mut text = text.to_owned();
+        for name in ["everybody", "worker", "observer", "producer"] {
+            let token = format!("auth token-of-{name}-for-the-conformance-suite -> AUTHENTICATED");
+            text = text.replace(&format!("<{name}>"), &token);
+        }
+        text
+    };
+    [
+        (
+            "a_session_belongs_to_its_identity",
+            "e: <everybody>
+             e: use mine -> USING mine
+             e: put 0 0 600 1 | x -> INSERTED 1
+             e: watch mine -> WATCHING 2
+             e: session s 60 -> SESSION 0
+             e: reserve -> RESERVED 1 1 | x
+             w: <worker>
+             w: session s 60 -> SESSION 0
+             w: stats-job 1 => session: , state: reserved
+             w: delete 1 -> NOT_FOUND
+             e: stats-job 1 => session: s
+             e: stats => current-sessions: 2
+             e: <close>
+             w: stats-job 1 => state: reserved
+             w: session s 60 -> SESSION 0
+             f: <everybody>
+             f: session s 60 -> SESSION 1
+             f: delete 1 -> DELETED",
+        ),
+        (
+            "only_who_may_work_has_a_session",
+            "o: <observer>
+             o: session s 60 -> FORBIDDEN
+             p: <producer>
+             p: session s 60 -> FORBIDDEN
+             a: session s 60 -> FORBIDDEN",
+        ),
+        (
+            "a_session_stays_that_of_the_identity_that_began_it",
+            "w: <worker>
+             w: session s 60 -> SESSION 0
+             w: <everybody>
+             w: session s 60 -> BAD_FORMAT",
+        ),
+    ]
+    .map(|(name, text)| script(name, log_in(text)).flags(&["--access", RULES]))
+    .into()
+}

@@ -1,0 +1,125 @@
+//! Sessions: who holds what when a connection has ended.
+
+use beanstalkd_queue::Change;
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::JobId;
+
+use crate::queue::{Job, Model, State};
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// A session. Its jobs are reserved by `number`, whatever its client is.
+#[derive(Clone, Debug)]
+pub struct Session {
+    pub name: String,
+    pub number: u32,
+    pub grace_ms: u32,
+    pub client: Option<u32>,
+    /// When it ends, once its client is gone.
+    pub ends_at: Option<Timestamp>,
+}
+
+impl Model {
+    /// The command `session`; returns how many jobs the session has, or `None` if the client has another session.
+    pub fn begin_session(&mut self, client: u32, name: &str, grace_ms: u32) -> Option<u64> {
+        if let Some(own) = self.sessions.iter().find(|session| session.client == Some(client))
+            && own.name != name
+        {
+            return None;
+        }
+        let place = self.sessions.iter().position(|session| session.name == name).unwrap_or_else(|| {
+            let number = self.take_number();
+            let name = name.to_owned();
+            self.sessions.push(Session { name, number, grace_ms, client: None, ends_at: None });
+            self.sessions.len() - 1
+        });
+        let session = &mut self.sessions[place];
+        (session.grace_ms, session.ends_at) = (grace_ms, None);
+        let number = session.number;
+        if let Some(before) = session.client.replace(client).filter(|&before| before != client) {
+            self.client_mut(before).wait = None;
+            self.taken_over.push(before);
+        }
+        for (_, id) in self.held(client, usize::MAX) {
+            let State::Reserved { until, .. } = self.job_mut(id).state else { unreachable!("it is held") };
+            self.job_mut(id).state = State::Reserved { until, by: number };
+            self.note(Change::Updated(JobId(id)));
+        }
+        Some(self.held(number, usize::MAX).len() as u64)
+    }
+
+    /// Who has the reservations of this client: its session, if it has one.
+    pub fn holder_for(&self, client: u32) -> u32 {
+        let session = self.sessions.iter().find(|session| session.client == Some(client));
+        session.map_or(client, |session| session.number)
+    }
+
+    /// The name of the session that has reserved the job.
+    pub fn session_of_job(&self, job: &Job) -> Option<&str> {
+        let State::Reserved { by, .. } = job.state else { return None };
+        let session = self.sessions.iter().find(|session| session.number == by);
+        session.map(|session| session.name.as_str())
+    }
+
+    /// The client is gone.
+    pub(crate) fn leave_session(&mut self, client: u32, now: Timestamp) {
+        for session in self.sessions.iter_mut().filter(|session| session.client == Some(client)) {
+            session.client = None;
+            session.ends_at = Some(Timestamp(now.0 + u64::from(session.grace_ms) * NS_PER_MS));
+        }
+        self.end_idle_sessions();
+    }
+
+    /// A session ends when it has neither a client nor jobs.
+    pub(crate) fn end_idle_sessions(&mut self) {
+        let is_idle =
+            |session: &&Session| session.client.is_none() && self.held(session.number, usize::MAX).is_empty();
+        let idle: Vec<u32> = self.sessions.iter().filter(is_idle).map(|session| session.number).collect();
+        self.sessions.retain(|session| !idle.contains(&session.number));
+        idle.into_iter().for_each(|number| self.free_number(number));
+    }
+
+    /// When something of the session is due: the end of a reservation, or of the grace.
+    pub(crate) fn session_due_at(&self, session: &Session) -> Option<Timestamp> {
+        let first = self.first_reserved(session.number).map(|(until, _)| until);
+        [first, session.ends_at].into_iter().flatten().min()
+    }
+
+    /// The grace of the session is over: its jobs are given back as by a client that leaves.
+    pub(crate) fn end_of_grace(&mut self, number: u32, now: Timestamp) {
+        let share = self.share;
+        loop {
+            let held = self.held(number, share);
+            if held.is_empty() {
+                break;
+            }
+            for (_, id) in held {
+                self.note(Change::Updated(JobId(id)));
+                self.give_back(id, now);
+            }
+            self.serve_free_places(now);
+        }
+        self.end_idle_sessions();
+    }
+
+    /// Clients and sessions have numbers, of which the one that was free last is taken next. Of what is due in the same
+    /// instant, the smallest number comes first.
+    fn take_number(&mut self) -> u32 {
+        let number = self.free_numbers.pop().unwrap_or(self.next_number);
+        self.next_number = self.next_number.max(number + 1);
+        number
+    }
+
+    /// A client has come with this number.
+    pub(crate) fn number_is_taken(&mut self, number: u32) {
+        self.free_numbers.retain(|&free| free != number);
+        self.next_number = self.next_number.max(number + 1);
+    }
+
+    pub(crate) fn free_number(&mut self, number: u32) {
+        self.free_numbers.push(number);
+        if self.clients.is_empty() && self.sessions.is_empty() {
+            (self.free_numbers, self.next_number) = (Vec::new(), 0);
+        }
+    }
+}
