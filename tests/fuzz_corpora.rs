@@ -38,6 +38,11 @@ fn files_of_rules_for_tubes() {
 }
 
 #[test]
+fn replies() {
+    replay_and_fuzz("replies", 300_000, fuzz::replies);
+}
+
+#[test]
 fn operation_sequences() {
     replay_and_fuzz("operations", 20_000, fuzz::operations);
 }

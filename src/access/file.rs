@@ -183,7 +183,7 @@ fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Res
 
 /// Adds a role with its patterns, if the key is a role.
 fn role(grants: &mut Grants, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
-    let Some(&(role, _)) = Roles::WORDS.iter().find(|(_, word)| word == key.get_ref()) else {
+    let Some(&(role, ..)) = Roles::WORDS.iter().find(|(_, word, _)| word == key.get_ref()) else {
         return Ok(false);
     };
     for value in array_of(key, value)? {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Identity, Limits, Roles, Rules};
+use super::{Identity, Limits, Rules};
 
 /// What everybody may do, or the identity called `only`; `None` if there is none of that name.
 #[must_use]
@@ -23,9 +23,9 @@ fn describe(identity: &Identity, text: &mut String) {
     if grants.somewhere().is_empty() {
         let _ = writeln!(text, "  nothing");
     }
-    for (role, word) in grants.somewhere().words() {
+    for (role, word, meaning) in grants.somewhere().words() {
         let patterns: Vec<&str> = grants.patterns(role).collect();
-        let _ = writeln!(text, "  {word}: {} ({})", patterns.join(" "), meaning(role));
+        let _ = writeln!(text, "  {word}: {} ({})", patterns.join(" "), meaning);
     }
     describe_limits(limits, text);
 }
@@ -43,15 +43,6 @@ fn describe_limits(limits: &Limits, text: &mut String) {
         if let Some(limit) = limit {
             let _ = writeln!(text, "  at most {limit} {what}");
         }
-    }
-}
-
-fn meaning(role: Roles) -> &'static str {
-    match role {
-        Roles::PRODUCE => "puts jobs",
-        Roles::WORK => "reserves and finishes jobs",
-        Roles::OBSERVE => "sees jobs and counters",
-        _ => "kicks, pauses, moves and flushes",
     }
 }
 

@@ -25,12 +25,12 @@ impl Roles {
     /// Every role.
     pub const ANY: Self = Self::all();
 
-    /// Each role with its word in the access file.
-    pub const WORDS: [(Self, &str); 4] = [
-        (Self::PRODUCE, "produce"),
-        (Self::WORK, "work"),
-        (Self::OBSERVE, "observe"),
-        (Self::MANAGE, "manage"),
+    /// Each role with its word in the access file, and what it allows.
+    pub const WORDS: [(Self, &str, &str); 4] = [
+        (Self::PRODUCE, "produce", "puts jobs"),
+        (Self::WORK, "work", "reserves and finishes jobs"),
+        (Self::OBSERVE, "observe", "sees jobs and counters"),
+        (Self::MANAGE, "manage", "kicks, pauses, moves and flushes"),
     ];
 
     /// Whether the sets have a role in common.
@@ -39,16 +39,16 @@ impl Roles {
         self.intersects(other)
     }
 
-    /// The roles with their words.
-    pub fn words(self) -> impl Iterator<Item = (Self, &'static str)> {
-        Self::WORDS.into_iter().filter(move |&(role, _)| self.meets(role))
+    /// The roles with their words, and what they allow.
+    pub fn words(self) -> impl Iterator<Item = (Self, &'static str, &'static str)> {
+        Self::WORDS.into_iter().filter(move |&(role, ..)| self.meets(role))
     }
 }
 
 /// The words, with `or` between them.
 impl fmt::Display for Roles {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<&str> = self.words().map(|(_, word)| word).collect();
+        let words: Vec<&str> = self.words().map(|(_, word, _)| word).collect();
         out.write_str(&words.join(" or "))
     }
 }

@@ -1,15 +1,16 @@
 //! `list-tubes` and `stats` for a client that may not see every tube.
 //!
-//! Owns: how far such a list or such a sum is. Each is made in slices, by a walk through the tubes. Driven by
-//! `list_tubes` and `stats`.
+//! Owns: how far such a list or such a sum is. Each is made in slices, by a walk through the registry of tubes, where a
+//! tube keeps its place. A long list therefore has the order of the registry, and no tube that was made after the
+//! request. Driven by `list_tubes` and `stats`.
 
-use std::collections::BTreeSet;
+use std::collections::TryReserveError;
 
 use super::{Executor, Outcome, answer, stall_holding};
 use crate::access::Roles;
 use crate::clock::Timestamp;
 use crate::protocol::{ListWriter, Reply, write_list};
-use crate::queue::{ClientId, JobCounts, TubeCounters};
+use crate::queue::ClientId;
 use crate::session::{Output, Until};
 use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
 use crate::tube_name::TubeName;
@@ -20,29 +21,29 @@ const WORK_PER_TURN: u64 = 64;
 const TUBES_AT_ONCE: usize = 16;
 /// Tubes that cost as much to look at as a simple request.
 const TUBES_PER_WORK: u64 = 4;
-/// Names written in a turn: some 30 microseconds.
-const NAMES_PER_TURN: usize = 256;
 
-/// A walk through the tubes that a client may see, from the last to the first. When a tube is removed, the last one
-/// takes its place: the walk has seen it. So it sees each tube that is there all the time, and `seen` tells those that
-/// come again.
+/// A walk through the tubes that are there since their set had a version.
+#[derive(Clone, Copy)]
 struct Walk {
-    /// How many tubes it has not looked at.
-    left: usize,
-    seen: BTreeSet<TubeName>,
+    since: u64,
+    /// The next place.
+    place: usize,
 }
 
 /// What the walk is for.
 enum Purpose {
-    /// The list, here the other way round.
-    List(Vec<TubeName>),
+    List(ListWriter),
     /// The sums over the tubes.
     Sums(TubeSums),
 }
 
-impl Walk {
+impl Purpose {
+    /// The memory of what will be answered.
     fn held_bytes(&self) -> usize {
-        self.seen.len() * size_of::<TubeName>()
+        match self {
+            Self::List(writer) => writer.held_bytes(),
+            Self::Sums(_) => 0,
+        }
     }
 }
 
@@ -70,11 +71,14 @@ impl Executor {
             let list = write_list(self.queue.tube_names().map(TubeName::as_str).filter(may_see));
             return self.answer_data(Some(list), output);
         }
-        self.walk(client, self.begin_walk(), Purpose::List(Vec::new()), output, now)
+        match ListWriter::new(0) {
+            Ok(writer) => self.walk(client, self.begin_walk(), Purpose::List(writer), output, now),
+            Err(_) => answer(output, &Reply::OutOfMemory),
+        }
     }
 
     fn begin_walk(&self) -> Walk {
-        Walk { left: self.queue.figures().tubes, seen: BTreeSet::new() }
+        Walk { since: self.queue.tubes_version(), place: 0 }
     }
 
     /// A slice of the walk.
@@ -86,71 +90,53 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        // A list has each name twice for the time of the walk.
-        if self.lacks_memory_for(2 * walk.held_bytes() + output.held_bytes()) {
+        // What `stats` takes does not depend on the tubes.
+        if matches!(&purpose, Purpose::List(writer) if self.lacks_memory_for(writer.held_bytes() + output.held_bytes()))
+        {
             return answer(output, &Reply::OutOfMemory);
         }
         let end = self.spent() + WORK_PER_TURN;
         while self.spent() < end {
             self.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
-            let visible = self.next_visible(client, &mut walk);
-            match &mut purpose {
-                Purpose::List(names) => names.extend(visible.iter().rev().map(|&(name, ..)| name.clone())),
-                Purpose::Sums(sums) => {
-                    visible.iter().for_each(|(_, jobs, counters)| sums.add(jobs, counters))
+            match self.visit(client, &mut walk, &mut purpose) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return match purpose {
+                        Purpose::List(writer) => self.answer_list(writer, output),
+                        Purpose::Sums(sums) => {
+                            let stats = self.stats_for(client, &self.narrowed_view(sums, now));
+                            self.answer_data(Some(stats), output)
+                        }
+                    };
                 }
+                Err(_) => return answer(output, &Reply::OutOfMemory),
             }
-            if walk.left > 0 {
-                continue;
-            }
-            return match purpose {
-                Purpose::List(names) => match ListWriter::new(0) {
-                    Ok(writer) => self.write_names(names, writer, output),
-                    Err(_) => answer(output, &Reply::OutOfMemory),
-                },
-                Purpose::Sums(sums) => {
-                    let stats = self.stats_for(client, &self.narrowed_view(sums, now));
-                    self.answer_data(Some(stats), output)
-                }
-            };
         }
-        stall_holding(2 * walk.held_bytes(), Until::NextTurn, |server, client, output, now| {
+        stall_holding(purpose.held_bytes(), Until::NextTurn, move |server, client, output, now| {
             server.walk(client, walk, purpose, output, now)
         })
     }
 
-    /// The next tubes of the walk.
-    fn next_visible(&self, client: ClientId, walk: &mut Walk) -> Vec<(&TubeName, JobCounts, TubeCounters)> {
+    /// Visits the tubes in the next places; returns whether there are more places.
+    fn visit(
+        &self,
+        client: ClientId,
+        walk: &mut Walk,
+        purpose: &mut Purpose,
+    ) -> Result<bool, TryReserveError> {
         let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
-        let end = walk.left.min(self.queue.figures().tubes);
-        walk.left = end.saturating_sub(TUBES_AT_ONCE);
-        let tubes = self.queue.sums_from(walk.left).take(end - walk.left);
-        let may_see =
-            |name: &TubeName| grants.is_some_and(|grants| grants.on(name.as_str()).meets(Roles::ANY));
-        tubes.filter(|&(name, ..)| may_see(name) && walk.seen.insert(name.clone())).collect()
-    }
-
-    /// Writes a slice of a list of these names, of which the last is the next.
-    fn write_names(
-        &mut self,
-        mut names: Vec<TubeName>,
-        mut writer: ListWriter,
-        output: &mut Output,
-    ) -> Outcome {
-        let held_bytes = names.len() * size_of::<TubeName>() + writer.held_bytes();
-        if self.lacks_memory_for(held_bytes + output.held_bytes()) {
-            return answer(output, &Reply::OutOfMemory);
+        let places = walk.place..walk.place + TUBES_AT_ONCE;
+        walk.place = places.end;
+        let Some((grants, tubes)) = grants.zip(self.queue.tubes_since(walk.since, places)) else {
+            return Ok(false);
+        };
+        for (name, jobs, counters) in tubes.filter(|(name, ..)| grants.on(name.as_str()).meets(Roles::ANY)) {
+            match purpose {
+                Purpose::List(writer) => writer.push(name.as_str())?,
+                Purpose::Sums(sums) => sums.add(&jobs, &counters),
+            }
         }
-        let next = names.split_off(names.len().saturating_sub(NAMES_PER_TURN));
-        if next.iter().rev().try_for_each(|name| writer.push(name.as_str())).is_err() {
-            return answer(output, &Reply::OutOfMemory);
-        }
-        if names.is_empty() {
-            return self.answer_list(writer, output);
-        }
-        stall_holding(held_bytes, Until::NextTurn, |server, _, output, _| {
-            server.write_names(names, writer, output)
-        })
+        Ok(true)
     }
 
     /// The server as a client sees it that may not see every tube: what its commands and jobs are as a whole is not

@@ -9,7 +9,6 @@ use std::vec;
 
 use log::{Level, log};
 
-use super::memory::MemoryClass;
 use super::put::Stored;
 use super::{Cue, Executor, Outcome, Refused, Rest, stall};
 use crate::binlog::{NoRoom, SequenceNumber};
@@ -76,8 +75,11 @@ enum Jobs {
 impl Control for Executor {
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId> {
         let orders = self.orders.as_mut()?;
-        self.queue.reserve_client().ok()?;
         let task = orders.tasks.add(&order, now)?;
+        if self.queue.reserve_client().is_err() {
+            orders.settling.push_back((task, Progress::Failed(Obstacle::NoRoom), None));
+            return Some(task);
+        }
         let client = self.queue.connect_internal();
         let rest = Rest(Box::new(move |server: &mut Self, client, _, output: &mut _, at| {
             server.begin_order(client, order, now, output, at)
@@ -308,8 +310,10 @@ impl Executor {
         let mut share = Share::TURN;
         loop {
             let end = self.orders.as_ref().map_or(0, |orders| orders.end);
+            if self.spent() >= end {
+                return order.stall(Until::NextTurn);
+            }
             let step = match order.awaiting_room.take() {
-                _ if self.spent() >= end => Step::Unfinished,
                 Some(id) => Step::Job(id),
                 None => self.next_job(&mut order.jobs, &mut share),
             };
@@ -377,7 +381,8 @@ impl Executor {
             Change::Kick => self.kick_one(id, now)?,
             Change::Move(tube) if tube_before == tube => return Ok(false),
             Change::Move(tube) => {
-                if self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), client, 0) {
+                let is_new = self.queue.tube_name(tube.as_str()).is_none();
+                if is_new && (self.lacks_memory_for(0) || self.queue.reserve_tube(client).is_err()) {
                     return Err(NoRoom::Full.into());
                 }
                 self.move_one(client, id, tube.as_str(), now)?;
@@ -406,5 +411,47 @@ impl JobsOrder {
     /// Goes on when `until` has come.
     fn stall(self, until: Until) -> Outcome {
         stall(until, |server, client, _, now| server.change_jobs(client, self, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::orders_tests::Harness;
+    use crate::job::Priority;
+
+    #[test]
+    fn a_job_that_waited_for_room_is_changed_however_little_of_the_turn_is_left() {
+        for left in 0..4 {
+            let mut harness = Harness::new();
+            let ids: Vec<_> = (0..3).map(|_| harness.put(1, 0, "x")).collect();
+            let order = Order::Change(Change::Kick, Selection::Jobs(Vec::new()));
+            let task = harness.executor.order(order, harness.now).unwrap();
+            // As it is when the log had no room for the first job.
+            let mut jobs = ids.clone().into_iter();
+            let awaiting_room = jobs.next();
+            let (change, jobs) = (Change::Priority(Priority(9)), Jobs::Named(jobs));
+            let order = JobsOrder { change, jobs, came_at: harness.now, awaiting_room };
+            let end = harness.executor.spent() + left;
+            let orders = harness.executor.orders.as_mut().unwrap();
+            orders.end = end;
+            let mut running = orders.running.pop_front().unwrap();
+            running.rest = Rest(Box::new(|server: &mut Executor, client, _, _: &mut _, now| {
+                server.change_jobs(client, order, now)
+            }));
+            harness.executor.go_on_with_order(running, harness.now);
+            while harness.executor.has_orders() {
+                harness.slice();
+            }
+            let task = harness.task(task);
+            assert_eq!((task.done, task.skipped, task.progress), (3, 0, Progress::Done), "{left} left");
+            for id in ids {
+                assert_eq!(
+                    harness.executor.queue.job(id).unwrap().record.priority,
+                    Priority(9),
+                    "{left} left"
+                );
+            }
+        }
     }
 }

@@ -16,16 +16,16 @@ const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 /// What a slice may cost beyond its bound: the last job, with a large body to free.
 const SLACK: u64 = 64;
 
-struct Harness {
-    executor: Executor,
+pub(super) struct Harness {
+    pub(super) executor: Executor,
     client: ClientId,
-    now: Timestamp,
+    pub(super) now: Timestamp,
     /// The most that a slice has cost.
     longest: u64,
 }
 
 impl Harness {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let config = Config {
             max_job_bytes: 65_535,
             max_memory_bytes: None,
@@ -50,7 +50,7 @@ impl Harness {
         Self { executor, client, now: NOW, longest: 0 }
     }
 
-    fn put(&mut self, priority: u32, delay_s: u32, body: &str) -> JobId {
+    pub(super) fn put(&mut self, priority: u32, delay_s: u32, body: &str) -> JobId {
         let id = self.executor.queue.take_id();
         let new = NewJob { id, priority: Priority(priority), delay_s, ttr_s: 60 };
         self.executor.queue.put(self.client, new, Body::copy_of(body.as_bytes()).unwrap(), self.now);
@@ -68,7 +68,7 @@ impl Harness {
         Order::Change(change, Selection::Counted(Box::new(walk), expected))
     }
 
-    fn slice(&mut self) {
+    pub(super) fn slice(&mut self) {
         let before = self.executor.work();
         self.now = self.now + 1_000_000;
         self.executor.carry_out_orders(self.now);
@@ -76,7 +76,7 @@ impl Harness {
         self.executor.queue.check_invariants();
     }
 
-    fn task(&self, id: TaskId) -> Task {
+    pub(super) fn task(&self, id: TaskId) -> Task {
         self.executor.tasks().get(id).unwrap().clone()
     }
 

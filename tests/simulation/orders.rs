@@ -98,6 +98,47 @@ fn a_full_disk_ends_an_order_and_what_was_done_stays() {
     assert!(harness.server.executor().queue().figures().jobs.total() > 0);
 }
 
+#[test]
+fn orders_that_wait_for_room_change_every_job() {
+    const JOBS: u64 = 600;
+    const TUBES: [&str; 2] = ["default", "another"];
+    let mut harness = harness(SyncPolicy::Every(50));
+    while harness.help() {}
+    let client = harness.connect();
+    let job = format!("put 0 0 60 90\r\n{}\r\n", "x".repeat(90));
+    harness.say(&client, &job.repeat(JOBS as usize));
+    let mut waited = 0;
+    for round in 1..20 {
+        // The order before it uses up what a turn has for orders.
+        let kick = Order::Change(Change::Kick, Selection::Jobs(vec![JobId(1); 520]));
+        let kicks = order(&mut harness, kick).unwrap();
+        let there = TUBES[round % 2];
+        let change = Change::Move(TubeName::parse(there.as_bytes()).unwrap());
+        let moves = if round % 3 == 0 {
+            let as_of = AsOf { next_id: JobId(JOBS + 1), at: harness.now };
+            let from = TubeName::parse(TUBES[1 - round % 2].as_bytes()).unwrap();
+            let walk = Walk::new(from, JobState::Ready, Filter::all(as_of), None);
+            Order::Change(change, Selection::Counted(Box::new(walk), JOBS))
+        } else {
+            Order::Change(change, Selection::Jobs((1..=JOBS).map(JobId).collect()))
+        };
+        let moves = order(&mut harness, moves).unwrap();
+        harness.turn(&[]);
+        waited += u32::from(task(&harness, moves).done < JOBS);
+        while harness.help() {}
+        harness.now = harness.now.plus_seconds(1);
+        harness.turn(&[]);
+        while harness.help() {}
+        assert_eq!(task(&harness, kicks).skipped, 520);
+        let Task { progress, done, skipped, .. } = task(&harness, moves);
+        assert_eq!((progress, done, skipped), (Progress::Done, JOBS, 0), "round {round}");
+        let queue = harness.server.executor().queue();
+        let is_there = |id| queue.job(JobId(id)).is_some_and(|job| job.tube.as_str() == there);
+        assert!((1..=JOBS).all(is_there), "round {round}");
+    }
+    assert!(waited > 1, "the log had room for all of them");
+}
+
 /// An order at random, about the few jobs and tubes that there are.
 fn any_order(harness: &Harness, random: &mut Random) -> Order {
     let tube = TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap();

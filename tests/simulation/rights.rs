@@ -267,10 +267,20 @@ impl Oracle<'_> {
                 if word == "use" {
                     self.used = command.tube;
                 }
-                self.open.reply(anna, &command.text)
+                without_session_of_operator(&self.open.reply(anna, &command.text))
             }
         }
     }
+}
+
+/// The reply without the name of the operator's session, which Anna may not know.
+fn without_session_of_operator(reply: &str) -> String {
+    let Some((head, data)) = reply.split_once("\r\n").filter(|(head, _)| head.starts_with("OK ")) else {
+        return reply.to_owned();
+    };
+    let kept = data.replace(", session: \"operator\"", "").replace("session: \"operator\"\n", "");
+    let size: usize = head[3..].parse().unwrap();
+    format!("OK {}\r\n{kept}", size - (data.len() - kept.len()))
 }
 
 /// Anna gets the replies of an open server to the commands that she may use. All others are refused, and change

@@ -124,6 +124,26 @@ fn start_with_rules(directory: &Path, more: &str, flags: &[&str]) -> Server {
     Server::start(&[&["--access", rules.to_str().unwrap()], flags].concat())
 }
 
+#[test]
+fn stats_are_answered_at_the_memory_limit_however_few_tubes_the_client_may_see() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("access.toml");
+    std::fs::write(&rules, "[strangers.unix]\nproduce = [\"seen-*\"]\n").unwrap();
+    let server = Server::start(&["--access", rules.to_str().unwrap(), "--max-memory", "1m"]);
+    let mut client = server.connect();
+    let mut jobs = 0;
+    for number in 0.. {
+        client.ask(&format!("use seen-{}", number % 20));
+        let reply = client.ask(&format!("put 0 0 60 10000\r\n{}", "x".repeat(10_000)));
+        if reply == "OUT_OF_MEMORY" {
+            break;
+        }
+        jobs += 1;
+    }
+    assert_eq!(client.stat("current-jobs-ready"), jobs);
+    assert_eq!(client.ask("list-tubes").split(' ').next(), Some("OK"), "a short list takes no memory");
+}
+
 /// How many tubes two connections can watch together.
 fn watched_together(server: &Server) -> usize {
     let mut clients = [server.connect(), server.connect()];

@@ -56,7 +56,7 @@ impl<'a> Reply<'a> {
     /// If no reply of the protocol begins so.
     pub fn read(bytes: &'a [u8]) -> Result<Received<Self>, ReplyError> {
         let Some((line, taken)) = line(bytes)? else { return Ok(Received::Needs(bytes.len() + 1)) };
-        let unknown = || ReplyError::UnknownLine(line.escape_ascii().to_string());
+        let unknown = || unknown(line);
         let text = std::str::from_utf8(line).map_err(|_| unknown())?;
         let mut rest = text.split(' ');
         let words = [rest.next(), rest.next(), rest.next(), rest.next(), rest.next()];
@@ -100,6 +100,10 @@ fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyError> {
     }
 }
 
+fn unknown(line: &[u8]) -> ReplyError {
+    ReplyError::UnknownLine(line.escape_ascii().to_string())
+}
+
 /// Parses digits; unlike Rust's parser, it refuses a sign.
 fn number(digits: &str) -> Option<u64> {
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
@@ -118,16 +122,22 @@ fn data(bytes: &[u8], start: usize, size: u64) -> Result<Received<&[u8]>, ReplyE
     }
 }
 
+/// The size of the body behind the line `RESERVED <id> <size>`.
+fn size_of_reserved(line: &[u8]) -> Option<u64> {
+    let (id, size) = str::from_utf8(line).ok()?.strip_prefix("RESERVED ")?.split_once(' ')?;
+    number(id).and(number(size))
+}
+
 /// `count` RESERVED replies from `start`.
 fn batch(count: usize, bytes: &[u8], start: usize) -> Result<Received<ReservedJobs<'_>>, ReplyError> {
     let mut at = start;
     for _ in 0..count {
-        match Reply::read(&bytes[at..])? {
-            Received::Whole(Reply::Reserved(..), taken) => at += taken,
+        let rest = &bytes[at..];
+        let Some((line, head)) = line(rest)? else { return Ok(Received::Needs(bytes.len() + 1)) };
+        let size = size_of_reserved(line).ok_or_else(|| unknown(line))?;
+        match data(rest, head, size)? {
+            Received::Whole(_, taken) => at += taken,
             Received::Needs(more) => return Ok(Received::Needs(at + more)),
-            Received::Whole(other, _) => {
-                return Err(ReplyError::UnknownLine(format!("{other:?} in a batch")));
-            }
         }
     }
     Ok(Received::Whole(ReservedJobs::received(count, &bytes[start..at]), at))
@@ -227,6 +237,8 @@ mod tests {
         assert_eq!(Reply::read(&[b'x'; MAX_REPLY_LINE_BYTES]), Err(ReplyError::LineTooLong));
         assert_eq!(Reply::read(&[b'x'; MAX_REPLY_LINE_BYTES - 1]), Ok(Received::Needs(MAX_REPLY_LINE_BYTES)));
         assert!(Reply::read(b"\xff\xfe\r\n").is_err());
+        let nested = "RESERVED_BATCH 1\r\n".repeat(100_000);
+        assert!(Reply::read(nested.as_bytes()).is_err(), "a batch has no batches");
     }
 
     #[test]

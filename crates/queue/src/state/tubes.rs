@@ -6,7 +6,8 @@
 use std::collections::TryReserveError;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::num::NonZeroU64;
+use std::num::NonZeroU32;
+use std::ops::Range;
 
 use beanstalkd_structures::OrderedQueue;
 use hashbrown::HashTable;
@@ -58,19 +59,22 @@ pub struct TubeCounters {
 /// A pause: no job is reserved from the tube until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
-    /// Not 0, so that a tube without a pause has no room for one more word.
-    until_ns: NonZeroU64,
+    /// When it ends, and 2^32 ns more: the first word is not 0, so that no word has to say that there is no pause.
+    until: (NonZeroU32, u32),
     /// The length that was asked for, in seconds.
     pub length_s: u32,
 }
 
 impl Pause {
     pub(crate) fn new(until: Timestamp, length_s: u32) -> Self {
-        Self { until_ns: NonZeroU64::MIN.saturating_add(until.0.saturating_sub(1)), length_s }
+        let shifted = until.0.saturating_add(1 << 32);
+        let high = NonZeroU32::new((shifted >> 32) as u32).expect("2^32 was added");
+        Self { until: (high, shifted as u32), length_s }
     }
 
     pub(crate) fn until(self) -> Timestamp {
-        Timestamp(self.until_ns.get())
+        let (high, low) = self.until;
+        Timestamp((u64::from(high.get() - 1) << 32) + u64::from(low))
     }
 }
 
@@ -97,6 +101,8 @@ pub(crate) struct Tube {
     position: u32,
     /// The number of the last list that has this tube, or has no place for it.
     pub listed: u32,
+    /// The version of the set of tubes when it was made, but for the high bits.
+    made: u32,
     pub puts: u64,
     /// Made at the first event that is not a put: in a crowd of tubes most have seen none.
     events: Option<Box<Events>>,
@@ -266,6 +272,16 @@ impl Tubes {
         self.order.get(position..).unwrap_or_default().iter().copied()
     }
 
+    /// The tubes with keys in this range that are there since the set of tubes had the version `since`. `None` behind
+    /// the last key.
+    pub(crate) fn since(&self, since: u64, keys: Range<usize>) -> Option<impl Iterator<Item = &Tube>> {
+        // Each tube that was made later has a greater number, unless four thousand million were made since.
+        let is_old = move |tube: &&Tube| (since as u32).wrapping_sub(tube.made) as i32 > 0;
+        let tubes =
+            |keys: Range<usize>| keys.filter_map(|key| self.slab.get(key)).map(Box::as_ref).filter(is_old);
+        (keys.start < self.slab.capacity()).then(|| tubes(keys))
+    }
+
     /// How often a tube was made or removed.
     pub(crate) fn version(&self) -> u64 {
         self.version
@@ -370,6 +386,7 @@ impl Tubes {
             watching: 0,
             position,
             listed: self.listing.number(),
+            made: self.version as u32,
             puts: 0,
             events: None,
         };

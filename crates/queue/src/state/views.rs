@@ -1,5 +1,6 @@
 //! Reading the state: what peeks and stats show, and what the binlog stores.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::clock::Timestamp;
@@ -238,12 +239,16 @@ impl Queue {
         self.tubes.iter().map(|tube| &tube.name)
     }
 
-    /// The name, the jobs and the counters of the tubes from `position` on in the order of `list-tubes`.
-    pub fn sums_from(&self, position: usize) -> impl Iterator<Item = (&TubeName, JobCounts, TubeCounters)> {
-        self.tubes.keys_from(position).map(|key| {
-            let tube = self.tubes.get(key);
-            (&tube.name, tube.job_counts(), tube.counters())
-        })
+    /// The name, the jobs and the counters of those tubes in these places of the registry that are there since
+    /// [`Queue::tubes_version`] was `since`; `None` behind the last place. A tube keeps its place, so a walk through
+    /// all places comes to each tube that stays, and to no tube and no name twice.
+    pub fn tubes_since(
+        &self,
+        since: u64,
+        places: Range<usize>,
+    ) -> Option<impl Iterator<Item = (&TubeName, JobCounts, TubeCounters)>> {
+        let tubes = self.tubes.since(since, places)?;
+        Some(tubes.map(|tube| (&tube.name, tube.job_counts(), tube.counters())))
     }
 
     /// The queue as it is now.
@@ -278,7 +283,7 @@ impl Queue {
             + self.rules.bytes()
             + self.sums.jobs.reserved as usize * PER_RESERVATION
             + self.tubes.bytes()
-            + self.clients.records.len() * PER_CLIENT
+            + (self.clients.records.len() - self.clients.counts.internal) * PER_CLIENT
             + self.sessions.bytes()
             + self.clients.counts.watched * PER_WATCHED_TUBE
             + self.clients.counts.weighed * PER_WEIGHED_TUBE

@@ -9,7 +9,7 @@ pub fn check(input: &[u8]) {
         Ok(rules) => {
             assert!(report(&rules, None).is_some(), "there are always strangers");
             for identity in rules.identities() {
-                for (role, _) in Roles::WORDS {
+                for (role, ..) in Roles::WORDS {
                     let has_pattern = identity.grants.patterns(role).next().is_some();
                     assert_eq!(identity.grants.somewhere().meets(role), has_pattern);
                 }

@@ -5,6 +5,7 @@ mod byte_stream;
 mod command_line;
 mod guarded_stream;
 mod operation_sequence;
+mod replies;
 mod tls_handshake;
 mod tube_rules;
 
@@ -13,5 +14,6 @@ pub use byte_stream::check as byte_stream;
 pub use command_line::check as command_line;
 pub use guarded_stream::check as guarded_stream;
 pub use operation_sequence::check as operations;
+pub use replies::check as replies;
 pub use tls_handshake::check as tls_handshake;
 pub use tube_rules::check as tube_rules;
