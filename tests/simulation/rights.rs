@@ -278,7 +278,7 @@ fn without_session_of_operator(reply: &str) -> String {
     let Some((head, data)) = reply.split_once("\r\n").filter(|(head, _)| head.starts_with("OK ")) else {
         return reply.to_owned();
     };
-    let kept = data.replace(", session: \"operator\"", "").replace("session: \"operator\"\n", "");
+    let kept = data.replace(", session: \"operator\"", "").replace("session: \"operator\"", "session: \"\"");
     let size: usize = head[3..].parse().unwrap();
     format!("OK {}\r\n{kept}", size - (data.len() - kept.len()))
 }
