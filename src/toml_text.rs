@@ -83,6 +83,39 @@ pub(crate) fn bytes(value: Value<'_, '_>) -> Result<u64, Fault> {
     })
 }
 
+/// A text such as "10s": whole seconds, at least 1.
+pub(crate) fn seconds(value: Value<'_, '_>) -> Result<u32, Fault> {
+    let seconds = value.get_ref().as_str().and_then(|text| {
+        let (digits, unit_s) = match text.char_indices().last()? {
+            (end, 's') => (&text[..end], 1),
+            (end, 'm') => (&text[..end], 60),
+            (end, 'h') => (&text[..end], 3600),
+            (end, 'd') => (&text[..end], 24 * 3600),
+            _ => return None,
+        };
+        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        let count: u32 = if is_number { digits.parse().ok()? } else { return None };
+        count.checked_mul(unit_s).filter(|&seconds| seconds > 0)
+    });
+    let expected = || {
+        let most = u32::MAX;
+        format!("expected a time such as \"10s\", \"5m\", \"1h\" or \"7d\", of 1 to {most} seconds")
+    };
+    seconds.ok_or_else(|| Fault(value.span(), expected()))
+}
+
+/// The name of a tube.
+pub(crate) fn tube_name<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
+    let DeValue::String(name) = value.get_ref() else {
+        return Err(expected("the name of a tube in quotes", value.span(), value.get_ref()));
+    };
+    TubeName::check(name.as_bytes()).ok_or_else(|| {
+        let most = TubeName::MAX_BYTES;
+        let rule = "letters, digits and -+/;.$_(), not - first";
+        Fault(value.span(), format!("{name:?} is no name of a tube, expected 1 to {most} {rule}"))
+    })
+}
+
 /// A pattern of tube names.
 pub(crate) fn pattern<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
     let DeValue::String(pattern) = value.get_ref() else {

@@ -9,10 +9,12 @@ use toml::de::{DeTable, DeValue};
 
 use crate::queue::TubeRule;
 pub use crate::toml_text::FileError;
-use crate::toml_text::{Fault, Key, Value, bytes, expected, number, pattern, read, table_of, unknown};
+use crate::toml_text::{
+    Fault, Key, Value, bytes, expected, number, pattern, read, seconds, table_of, tube_name, unknown,
+};
 
 const TOP_KEYS: &str = "tube";
-const KEYS: &str = "name, max-jobs, max-bytes";
+const KEYS: &str = "name, max-jobs, max-bytes, max-attempts, backoff, max-backoff, dead-tube";
 
 /// The rules in the text of a file, in their order.
 ///
@@ -51,6 +53,14 @@ fn rule(table: &DeTable<'_>, entry: Value<'_, '_>) -> Result<TubeRule, Fault> {
             }
         })?;
     }
+    for (key, needed) in [("max-backoff", "backoff"), ("dead-tube", "max-attempts")] {
+        if let Some((key, _)) = table.get_key_value(key)
+            && table.get(needed).is_none()
+        {
+            let message = format!("{}: it does nothing without {needed} in this entry", key.get_ref());
+            return Err(Fault(key.span(), message));
+        }
+    }
     Ok(rule)
 }
 
@@ -60,6 +70,10 @@ fn set(rule: &mut TubeRule, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<()
         "name" => {}
         "max-jobs" => rule.max_jobs = Some(number(value, 1, u32::MAX)?.into()),
         "max-bytes" => rule.max_bytes = Some(bytes(value)?),
+        "max-attempts" => rule.max_attempts = Some(number(value, 1, u32::MAX)?),
+        "backoff" => rule.backoff_s = Some(seconds(value)?),
+        "max-backoff" => rule.max_backoff_s = Some(seconds(value)?),
+        "dead-tube" => rule.dead_tube = Some(tube_name(value)?.into()),
         _ => return Err(unknown(key, KEYS)),
     }
     Ok(())
@@ -79,6 +93,20 @@ pub fn report(rules: &[TubeRule]) -> String {
         }
         if let Some(most) = rule.max_bytes {
             line(format_args!("  takes jobs of at most {most} bytes together"));
+        }
+        if let Some(delay_s) = rule.backoff_s {
+            let most = rule.max_backoff_s.map_or(String::new(), |most| format!(", at most {most} s"));
+            line(format_args!(
+                "  a job waits {delay_s} s after a failure, and twice as long after each further{most}"
+            ));
+        }
+        if let Some(most) = rule.max_attempts {
+            match &rule.dead_tube {
+                Some(tube) => {
+                    line(format_args!("  a job that has failed {most} times goes to the tube {tube}"))
+                }
+                None => line(format_args!("  a job that has failed {most} times is buried")),
+            }
         }
     }
     if rules.is_empty() {
@@ -109,6 +137,26 @@ mod tests {
                 "line 3, column 13: max-bytes: expected a number of bytes",
             ),
             ("[[tube]]\nname = \"a\"\nname = \"b\"", "line 3, column 1: duplicate key"),
+            (
+                "[[tube]]\nname = \"a\"\nbackoff = \"10\"",
+                "line 3, column 11: backoff: expected a time such as",
+            ),
+            (
+                "[[tube]]\nname = \"a\"\nbackoff = \"0s\"",
+                "line 3, column 11: backoff: expected a time such as",
+            ),
+            (
+                "[[tube]]\nname = \"a\"\nmax-backoff = \"1h\"",
+                "line 3, column 1: max-backoff: it does nothing without backoff",
+            ),
+            (
+                "[[tube]]\nname = \"a\"\ndead-tube = \"b\"",
+                "line 3, column 1: dead-tube: it does nothing without max-attempts",
+            ),
+            (
+                "[[tube]]\nname = \"a\"\ndead-tube = \"b*\"",
+                "line 3, column 13: dead-tube: \"b*\" is no name of a tube",
+            ),
             ("[[tube]\n", "line 1, column 8: "),
         ] {
             let error = parse(text).unwrap_err().to_string();

@@ -3,6 +3,7 @@
 //! Owns: how the queue's changes become records, and up to which record replies can be sent. Without a
 //! binlog everything here does nothing, and every reply can be sent at once.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
@@ -34,6 +35,8 @@ pub struct Persistence {
     changes: Vec<Change>,
     /// Room for the tags of a job.
     tags: Vec<u8>,
+    /// Jobs that rules have sent to dead tubes, and for which the log had no room. In the log each is where it was.
+    unlogged_moves: BTreeSet<JobId>,
 }
 
 /// The tags of `job`, whose bytes may stand in `room`.
@@ -42,6 +45,22 @@ fn tags_of<'a>(queue: &'a Queue, job: &JobView<'a>, room: &'a mut Vec<u8>) -> En
         Some(tags) => EncodedTags::of(queue.tags_for_log(job.record.id, room), tags),
         None => EncodedTags::NONE,
     }
+}
+
+/// Logs that a job is in a dead tube; returns whether there was room.
+fn append_dead(
+    binlog: &mut Binlog,
+    queue: &Queue,
+    job: &JobView<'_>,
+    room: &mut Vec<u8>,
+    now: Timestamp,
+) -> bool {
+    let tags = tags_of(queue, job, room);
+    let fits = binlog.reserve_move(job.tube.as_bytes().len(), job.body.len(), &tags).is_ok();
+    if fits {
+        binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
+    }
+    fits
 }
 
 impl fmt::Debug for Persistence {
@@ -118,11 +137,18 @@ impl Persistence {
                     }
                 }
                 Change::Moved(id) => {
+                    self.unlogged_moves.remove(&id);
                     if let Some(job) = queue.job(id) {
                         let tags = tags_of(queue, &job, &mut self.tags);
                         binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
                     }
                 }
+                Change::Died(id) => match queue.job(id) {
+                    Some(job) if !append_dead(binlog, queue, &job, &mut self.tags, now) => {
+                        self.unlogged_moves.insert(id);
+                    }
+                    Some(_) | None => {}
+                },
                 Change::Updated(id) => {
                     let Some(job) = queue.job(id) else { continue };
                     match binlog.reserve_update() {
@@ -164,6 +190,14 @@ impl Persistence {
             && let Some(job) = queue.job(id)
         {
             binlog.append_update(&job.record, job.body.len(), now);
+        }
+        while let Some(&id) = self.unlogged_moves.first() {
+            if let Some(job) = queue.job(id)
+                && !append_dead(binlog, queue, &job, &mut self.tags, now)
+            {
+                break;
+            }
+            self.unlogged_moves.remove(&id);
         }
     }
 

@@ -45,8 +45,9 @@ impl JobView<'_> {
     }
 }
 
-/// What a line of `list-jobs` does not say: the command has said it, or it costs more than the rest.
-const NOT_IN_LINES: [&str; 3] = ["tube", "state", "file"];
+/// What a line of `list-jobs` does not say: the command has said it, it costs more than the rest, or it follows from the
+/// other figures.
+const NOT_IN_LINES: [&str; 4] = ["tube", "state", "file", "failures"];
 
 /// Appends the job as a line of `list-jobs`: the figures of `stats-job` in their order, with the length of the body
 /// before the counters.
@@ -60,7 +61,8 @@ pub fn write_line(view: &JobView<'_>, out: &mut String) {
         put(format_args!("{before}{}: {}", figure.key, figure.value(view)));
         before = ", ";
     }
-    for figure in TAGS.iter().filter(|_| view.job.tags.is_some() || !view.session.is_empty()) {
+    let has_more = view.job.tags.is_some() || !view.session.is_empty();
+    for figure in TAGS.iter().filter(|figure| has_more && !NOT_IN_LINES.contains(&figure.key)) {
         match figure.value(view) {
             Value::Text("") | Value::Number(0) | Value::Flag(false) => {}
             Value::Text(text) => put(format_args!(", {}: \"{text}\"", figure.key)),
@@ -116,4 +118,13 @@ pub const TAGS: &[Figure<Job>] = &[
     Row::plain("held", Flag(|view| view.job.is_held)),
     Row::plain("expires-in", Gauge(|view| view.expires_in_s())),
     Row::plain("session", Text(|view| view.session)),
+    Row::plain("failures", Gauge(|view| view.job.failures().into())),
+    Row::plain(
+        "dead-from",
+        Text(|view| view.tags().and_then(|tags| tags.dead).map_or("", |dead| dead.from.as_str())),
+    ),
+    Row::plain(
+        "dead-since",
+        Gauge(|view| view.tags().and_then(|tags| tags.dead).map_or(0, |dead| dead.since_s.into())),
+    ),
 ];

@@ -285,7 +285,7 @@ const SINCE_THE_START: &[Row] = &[
     Row::counter("job-releases", "Releases by clients.", |server| server.sums.counters.releases),
     Row::counter("job-buries", "Burials by clients.", |server| server.sums.counters.buries),
     Row::counter("job-kicks", "Jobs kicked.", |server| server.sums.counters.kicks),
-    Row::counter("job-poisoned", "Jobs buried by --max-timeouts or --max-releases.", |server| {
+    Row::counter("job-poisoned", "Jobs buried by --max-timeouts, --max-releases or a rule.", |server| {
         server.sums.counters.poisoned
     }),
     Row::gauge("job-bytes", "Memory that jobs take.", |server| server.sums.job_bytes),

@@ -36,7 +36,7 @@ pub const TUBE: &[Figure<Tube>] = &[
     Row::counter("job-releases", "Releases by clients.", |tube| tube.counters.releases),
     Row::counter("job-buries", "Burials by clients.", |tube| tube.counters.buries),
     Row::counter("job-kicks", "Jobs kicked.", |tube| tube.counters.kicks),
-    Row::counter("job-poisoned", "Jobs buried by --max-timeouts or --max-releases.", |tube| {
+    Row::counter("job-poisoned", "Jobs buried by --max-timeouts, --max-releases or a rule.", |tube| {
         tube.counters.poisoned
     }),
     Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |tube| {
@@ -74,4 +74,5 @@ pub const TUBE: &[Figure<Tube>] = &[
     Row::counter("rejected-full", "Puts and moves that were refused because the tube was full.", |tube| {
         tube.rejected
     }),
+    Row::counter("dead-jobs", "Jobs that were sent from the tube to its dead tube.", |tube| tube.dead),
 ];

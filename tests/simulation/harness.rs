@@ -99,6 +99,9 @@ impl Harness {
             let mut rule = TubeRule::new(random.pick(&["*", "t*", "default"]));
             rule.max_jobs = random.once_in(2).then(|| 1 + random.below(5));
             rule.max_bytes = random.once_in(2).then(|| random.below(2000));
+            rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
+            rule.backoff_s = random.once_in(2).then(|| random.pick(&[1, 5]));
+            rule.dead_tube = random.once_in(2).then(|| random.pick(&["default", "dead"]).into());
             executor.set_tube_rules(vec![rule.clone()], START);
             oracle.model.set_rules(vec![rule]);
         }

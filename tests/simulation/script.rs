@@ -234,7 +234,7 @@ fn tags(random: &mut Random) -> Tags {
         group: some(3).filter(|_| concurrency.is_none()).map(|raw| ["g", "h"][raw % 2].into()),
         after: some(4).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
         expires_after_s: some(4).map(|raw| [1, 2, 10][raw % 3]),
-        owner: None,
+        ..TagSet::default()
     })
 }
 

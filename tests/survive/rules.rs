@@ -60,6 +60,43 @@ fn limits_are_exact_after_a_restart() {
 }
 
 #[test]
+fn dead_jobs_and_forgiven_failures_survive_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tubes.toml");
+    fs::write(&path, "[[tube]]\nname = \"t\"\nmax-attempts = 2\ndead-tube = \"dead\"\n").unwrap();
+    let binlog = directory.path().join("binlog");
+    fs::create_dir(&binlog).unwrap();
+    let flags = ["-b", binlog.to_str().unwrap(), "-f0", "--tubes", path.to_str().unwrap()];
+    let server = Server::start(&flags);
+    let mut client = server.connect();
+    assert_eq!((client.ask("use t"), client.ask("watch t")), ("USING t".to_owned(), "WATCHING 2".to_owned()));
+    let long = "b".repeat(9_000);
+    assert_eq!(client.ask(&format!("put 0 0 60 9000 idp:k\r\n{long}")), "INSERTED 1");
+    assert_eq!(client.ask("put 5 0 60 1 grp:g\r\nx"), "INSERTED 2");
+    for id in [1, 2] {
+        for _ in 0..2 {
+            assert!(client.ask(&format!("reserve-job {id}")).starts_with("RESERVED "));
+            client.line();
+            assert_eq!(client.ask(&format!("release {id} 0 0")), "RELEASED");
+        }
+    }
+    assert_eq!(client.ask("move 2 t"), "MOVED");
+    // As a crash ends it.
+    server.signal(Signal::KILL);
+    drop(server);
+    let server = Server::start(&flags);
+    let mut client = server.connect();
+    let stats = client.data("stats-job 1");
+    let value = |key: &str| stats[key].trim_matches('"').to_owned();
+    assert_eq!(["tube", "dead-from", "failures", "idempotency-key"].map(value), ["dead", "t", "2", ""]);
+    let stats = client.data("stats-job 2");
+    let value = |key: &str| stats[key].trim_matches('"').to_owned();
+    assert_eq!(["tube", "dead-from", "failures", "releases", "group"].map(value), ["t", "", "0", "2", "g"]);
+    assert_eq!(client.ask("move 1 t"), "MOVED");
+    assert_eq!(client.data("stats-job 1")["failures"], "0");
+}
+
+#[test]
 fn a_file_that_is_wrong_keeps_the_server_from_starting_and_check_tubes_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tubes.toml");

@@ -18,7 +18,7 @@ use super::storage::Storage;
 use crate::clock::NS_PER_S;
 use crate::job::{JobId, JobRecord};
 use crate::json;
-use crate::tags::{After, Concurrency, Idempotency, TagSet};
+use crate::tags::{After, Concurrency, Dead, Idempotency, TagSet};
 
 /// What one file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,6 +245,10 @@ fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &TagSet<'_>)
     if let Some(owner) = tags.owner {
         line.serialize_entry("owner", owner.as_str())?;
     }
+    if let Some(Dead { from, since_s }) = tags.dead {
+        line.serialize_entry("dead-from", from.as_str())?;
+        line.serialize_entry("dead-since", &since_s)?;
+    }
     line.serialize_entry("tags", &words)
 }
 
@@ -308,6 +312,7 @@ mod tests {
             after: Some(After { group: "a".into(), is_free: false }),
             expires_after_s: Some(100),
             owner: Some("team".into()),
+            ..TagSet::default()
         };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();

@@ -64,7 +64,7 @@ mod tests {
             group: Some("g".into()),
             after: Some(After { group: "a".into(), is_free: false }),
             expires_after_s: Some(7),
-            owner: None,
+            ..TagSet::default()
         };
         assert_eq!(parse_tags(b" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));
         assert_eq!(parse_tags(b"  exp:007   aft:a grp:g con:c:3 idp:k:0060  "), Ok(all));

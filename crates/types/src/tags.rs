@@ -87,6 +87,10 @@ pub struct TagSet<'a> {
     pub expires_after_s: Option<u32>,
     /// Whose job it is, if the bytes of the owner's jobs are limited. The server sets it; no word of `put` does.
     pub owner: Option<Name<'a>>,
+    /// Where a dead job comes from. The queue sets it.
+    pub dead: Option<Dead<'a>>,
+    /// How often a dead job has failed; of another one, how many of its failures count no more. The queue sets it.
+    pub failures: Option<u32>,
 }
 
 /// Why a word is not accepted as a tag.
@@ -116,6 +120,15 @@ pub struct Concurrency<'a> {
     pub limit: u32,
 }
 
+/// A job that a rule has sent to a dead tube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dead<'a> {
+    /// The tube that it comes from.
+    pub from: Name<'a>,
+    /// Since when it is there, in seconds since 1970.
+    pub since_s: u32,
+}
+
 /// The tag `aft`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After<'a> {
@@ -140,6 +153,9 @@ enum FieldKind {
     /// Has no name.
     Expiry = 8,
     Owner = 9,
+    Dead = 20,
+    /// Has no name.
+    Failures = 21,
 }
 
 impl FieldKind {
@@ -154,16 +170,25 @@ impl FieldKind {
             7 => Self::AfterFree,
             8 => Self::Expiry,
             9 => Self::Owner,
+            20 => Self::Dead,
+            21 => Self::Failures,
             _ => return None,
         })
     }
 
     fn has_name(self) -> bool {
-        self != Self::Expiry
+        !matches!(self, Self::Expiry | Self::Failures)
     }
 
     fn has_number(self) -> bool {
-        matches!(self, Self::IdempotencyWithCooldown | Self::ConcurrencyWithLimit | Self::Expiry)
+        matches!(
+            self,
+            Self::IdempotencyWithCooldown
+                | Self::ConcurrencyWithLimit
+                | Self::Expiry
+                | Self::Dead
+                | Self::Failures
+        )
     }
 
     /// How many bytes a field of this kind takes whose name, if it has one, has `name_len` bytes.
@@ -181,10 +206,12 @@ impl<'a> TagSet<'a> {
         after: None,
         expires_after_s: None,
         owner: None,
+        dead: None,
+        failures: None,
     };
 
     /// The most bytes that the tags of a job take.
-    pub const MAX_BYTES: usize = 5 * (2 + TubeName::MAX_BYTES) + 2 * 4 + 5;
+    pub const MAX_BYTES: usize = 6 * (2 + TubeName::MAX_BYTES) + 3 * 4 + 2 * 5;
 
     /// Whether the word begins as a tag does.
     #[must_use]
@@ -251,7 +278,9 @@ impl<'a> TagSet<'a> {
         });
         let expiry = self.expires_after_s.map(|seconds| (FieldKind::Expiry, Name(b""), seconds));
         let owner = self.owner.map(|name| (FieldKind::Owner, name, 0));
-        [idempotency, concurrency, group, after, expiry, owner].into_iter().flatten()
+        let dead = self.dead.map(|Dead { from, since_s }| (FieldKind::Dead, from, since_s));
+        let failures = self.failures.map(|failures| (FieldKind::Failures, Name(b""), failures));
+        [idempotency, concurrency, group, after, expiry, owner, dead, failures].into_iter().flatten()
     }
 
     /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they
@@ -279,7 +308,8 @@ impl<'a> TagSet<'a> {
     pub fn decode_checked(bytes: &'a [u8]) -> Option<Self> {
         let tags = Self::decode(bytes)?;
         let keys = [tags.idempotency.map(|tag| tag.key), tags.concurrency.map(|tag| tag.key)];
-        let groups = [tags.group, tags.after.map(|tag| tag.group), tags.owner];
+        let groups =
+            [tags.group, tags.after.map(|tag| tag.group), tags.owner, tags.dead.map(|dead| dead.from)];
         let are_names = keys.into_iter().chain(groups).flatten().all(|name| Name::check(name.0).is_some());
         // A field that stands twice, or with a number that has a shorter form, would be shorter again.
         (are_names && tags.encoded_len() == bytes.len() && !bytes.is_empty()).then_some(tags)
@@ -308,6 +338,8 @@ impl<'a> TagSet<'a> {
                 }
                 FieldKind::Expiry => tags.expires_after_s = Some(number).filter(|&seconds| seconds > 0),
                 FieldKind::Owner => tags.owner = Some(name),
+                FieldKind::Dead => tags.dead = Some(Dead { from: name, since_s: number }),
+                FieldKind::Failures => tags.failures = Some(number),
             }
         }
         Some(tags)
@@ -414,6 +446,8 @@ mod tests {
             after: Some(After { group: name, is_free: number.is_multiple_of(2) }),
             expires_after_s: Some(number),
             owner: Some(name),
+            dead: Some(Dead { from: name, since_s: number }),
+            failures: Some(number),
         }
     }
 

@@ -7,6 +7,7 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tube
 
 pub fn cases() -> Vec<Case> {
     let mut cases = limits();
+    cases.extend(retries());
     cases.push(script(
         "a_tube_without_a_rule_is_as_it_was",
         "a: put 0 0 60 20 | 12345678901234567890 -> INSERTED 1
@@ -89,4 +90,124 @@ fn limits() -> Vec<Case> {
              a: put 0 0 60 1 idp:l | x -> TUBE_FULL",
         ),
     ]
+}
+
+fn retries() -> Vec<Case> {
+    let mut cases = vec![
+        script(
+            "a_failure_delays_the_job_and_the_last_one_sends_it_to_the_dead_tube",
+            "a: use mail -> USING mail
+             a: watch mail -> WATCHING 2
+             a: put 3 0 60 1 idp:k con:c grp:g | x -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 3 0 -> RELEASED
+             a: stats-job 1 => state: delayed, delay: 100, time-left: 90..100, failures: 1
+             a: kick-job 1 -> KICKED
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 3 0 -> RELEASED
+             a: stats-job 1 => tube: dead, state: ready, failures: 2, dead-from: mail, group: g, pri: 3
+             a: stats-tube mail => dead-jobs: 1, current-jobs-ready: 0
+             a: put 0 0 60 1 idp:k | y -> INSERTED 2",
+        ),
+        script(
+            "a_move_to_where_it_came_from_lets_a_dead_job_live_again",
+            "a: watch mail -> WATCHING 2
+             a: use mail -> USING mail
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 7 -> RELEASED
+             a: stats-job 1 => delay: 7, failures: 1
+             a: kick-job 1 -> KICKED
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 7 -> RELEASED
+             a: stats-job 1 => tube: dead, state: ready
+             a: move 1 default -> MOVED
+             a: stats-job 1 => dead-from: mail
+             a: move 1 mail -> MOVED
+             a: stats-job 1 => tube: mail, failures: 0, releases: 2, dead-since: 0
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 0 -> RELEASED
+             a: stats-job 1 => tube: mail, failures: 1, state: delayed",
+        ),
+        script(
+            "without_a_dead_tube_a_dead_job_is_buried",
+            "a: use buries -> USING buries
+             a: watch buries -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 0 -> BURIED
+             a: stats-job 1 => state: buried, buries: 1
+             a: stats-tube buries => dead-jobs: 0, job-poisoned: 1, current-jobs-buried: 1",
+        ),
+        script(
+            "a_dead_job_is_buried_where_it_is_if_the_dead_tube_is_full",
+            "a: use spills -> USING spills
+             a: watch spills -> WATCHING 2
+             a: put 0 0 60 11 | 12345678901 -> INSERTED 1
+             a: put 0 0 60 2 | 12 -> INSERTED 2
+             a: reserve -> RESERVED 1 11 | 12345678901
+             a: release 1 0 0 -> BURIED
+             a: reserve -> RESERVED 2 2 | 12
+             a: release 2 0 0 -> RELEASED
+             a: stats-job 1 => tube: spills, state: buried
+             a: stats-job 2 => tube: small, state: ready, dead-from: spills",
+        ),
+        script(
+            "a_dead_tube_that_is_the_tube_itself_buries",
+            "a: use own -> USING own
+             a: watch own -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 0 -> BURIED",
+        ),
+        script(
+            "dead_tubes_in_a_circle_kill_a_job_once",
+            "a: use ring-1 -> USING ring-1
+             a: watch ring-1 -> WATCHING 2
+             a: watch ring-2 -> WATCHING 3
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 0 -> RELEASED
+             a: stats-job 1 => tube: ring-2
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 0 -> RELEASED
+             a: stats-job 1 => tube: ring-2, state: ready, failures: 1, releases: 2",
+        ),
+        script(
+            "what_is_no_failure_does_not_count",
+            "a: use buries -> USING buries
+             a: watch buries -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 0 uncounted -> RELEASED
+             a: reserve -> RESERVED 1 1 | x
+             a: bury 1 0 -> BURIED
+             a: kick-job 1 -> KICKED
+             a: stats-job 1 => failures: 0, state: ready",
+        ),
+        script(
+            "a_waiting_client_gets_a_dead_job_at_once",
+            "a: use mail -> USING mail
+             a: watch buries -> WATCHING 2
+             a: watch ring-1 -> WATCHING 3
+             b: watch ring-2 -> WATCHING 2
+             b: reserve ->
+             a: use ring-1 -> USING ring-1
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 0 -> RELEASED
+             b: -> RESERVED 1 1 | x",
+        ),
+    ];
+    let mut timed = script(
+        "a_time_out_is_a_failure",
+        "a: use spills -> USING spills
+         a: watch spills -> WATCHING 2
+         a: put 0 0 1 1 | x -> INSERTED 1
+         a: reserve -> RESERVED 1 1 | x
+         until a: stats-job 1 => tube: small, timeouts: 1, failures: 1, dead-from: spills",
+    );
+    timed.timed = true;
+    cases.push(timed);
+    cases
 }

@@ -229,6 +229,10 @@ fn rules(number: u64) -> Vec<TubeRule> {
         let mut rule = TubeRule::new(random.pick(&patterns));
         rule.max_jobs = random.once_in(2).then(|| 1 + random.below(4));
         rule.max_bytes = random.once_in(3).then(|| 1 + random.below(20));
+        rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
+        rule.backoff_s = random.once_in(3).then(|| random.pick(&[1, 2, 3_000_000_000]));
+        rule.max_backoff_s = random.once_in(2).then(|| random.pick(&[1, 3, 100]));
+        rule.dead_tube = random.once_in(2).then(|| random.pick(&["a", "b", "d"]).into());
         rule
     };
     (0..number % 4).map(|_| rule()).collect()
@@ -249,6 +253,7 @@ fn tags(random: &mut Random) -> TagSet<'static> {
         after: some(3).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
         expires_after_s: some(4).map(|raw| [1, 2, 10][raw % 3]),
         owner: some(4).map(|raw| ["o", "p"][raw % 2].into()),
+        ..TagSet::default()
     }
 }
 
@@ -675,6 +680,7 @@ impl Pair {
             assert_eq!((record.priority.0, record.delay_s), (expected.priority, expected.delay_s));
             assert_eq!((record.ttr_s, record.created_at), (expected.ttr_s, expected.created_at));
             assert_eq!(record.counters, expected.counters);
+            assert_eq!(found.failures(), self.model.failures(expected));
             assert_eq!(found.tube.as_str(), self.model.tube(expected.tube).name);
             assert_eq!(found.body.as_slice(), &*expected.body);
             assert_eq!((found.tags.unwrap_or_default(), found.is_held), (expected.tags, expected.held));
@@ -700,7 +706,7 @@ impl Pair {
             );
             let rule = self.model.rule_of(place).map(|rule| &*rule.pattern);
             assert_eq!(found.rule.as_ref().map(|rule| &*rule.pattern), rule);
-            assert_eq!(found.rejected, expected.rejected);
+            assert_eq!((found.rejected, found.dead), (expected.rejected, expected.dead));
             assert_eq!(found.pause_left_s, pause_until.since_s(self.now));
             let using = self.model.clients_that(|client| client.using == place);
             let watching = self.model.clients_that(|client| client.watching.contains(&place));

@@ -81,6 +81,7 @@ impl Model {
         if from == to {
             return true;
         }
+        self.revive_in(id, name);
         self.job_mut(id).tube = to;
         self.note(Change::Moved(JobId(id)));
         if state == State::Ready {

@@ -67,6 +67,8 @@ pub struct Tube {
     pub counters: TubeCounters,
     /// Jobs that were refused because it was full.
     pub rejected: u64,
+    /// Jobs that were sent from it to its dead tube.
+    pub dead: u64,
     /// For each reservation of a ready job: when it was reserved, and for how many nanoseconds it had been ready.
     pub waits: Vec<(Timestamp, u64)>,
     /// For each job that its holder deleted: when it was deleted, and for how many nanoseconds it had been reserved.
@@ -349,7 +351,16 @@ impl Model {
         }
         let (waits, runs) = (Vec::new(), Vec::new());
         let counters = TubeCounters::default();
-        let tube = Tube { name: name.to_owned(), pause: None, pauses: 0, counters, rejected: 0, waits, runs };
+        let tube = Tube {
+            name: name.to_owned(),
+            pause: None,
+            pauses: 0,
+            counters,
+            rejected: 0,
+            dead: 0,
+            waits,
+            runs,
+        };
         let place = self.free.pop().unwrap_or_else(|| {
             self.tubes.push(None);
             self.tubes.len() - 1
@@ -562,19 +573,16 @@ impl Model {
             self.count(tube, |counters| &mut counters.releases);
         }
         self.note(Change::Updated(JobId(id)));
-        if counts && self.limits.releases.is_some_and(|limit| releases >= limit) {
-            self.bury_poisoned(id);
+        if !counts {
+            self.give_back_after(id, delay_s, now);
             self.serve_free_places(now);
-            return Some(Released::Buried);
+            return Some(Released::Queued);
         }
-        if delay_s == 0 {
-            self.give_back(id, now);
-        } else {
-            let until = self.end_of_delay(delay_s, now);
-            self.job_mut(id).state = State::Delayed { until };
-        }
+        let is_poisoned = self.limits.releases.is_some_and(|limit| releases >= limit);
+        let released = self.fail(id, is_poisoned, delay_s, now);
         self.serve_free_places(now);
-        Some(Released::Queued)
+        self.remove_if_idle(tube);
+        Some(released)
     }
 
     pub fn bury(&mut self, client: u32, id: u64, priority: u32, now: Timestamp) -> bool {
@@ -731,13 +739,10 @@ impl Model {
         let (tube, timeouts) = (job.tube, job.counters.timeouts);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(JobId(id)));
-        if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
-            self.bury_poisoned(id);
-        } else {
-            self.give_back(id, now);
-        }
+        self.fail(id, self.limits.timeouts.is_some_and(|limit| timeouts >= limit), 0, now);
         self.serve_free_places(now);
         self.end_idle_sessions();
+        self.remove_if_idle(tube);
     }
 
     // Helpers of the operations above.

@@ -150,7 +150,8 @@ impl Server {
                 counters.kicks,
                 tags_of(&self.model, job, now)
                     .iter()
-                    .filter(|(_, value)| !["\"\"", "0", "false"].contains(&value.as_str()))
+                    .filter(|(key, value)| *key != "failures"
+                        && !["\"\"", "0", "false"].contains(&value.as_str()))
                     .map(|(key, value)| format!(", {key}: {value}"))
                     .collect::<String>(),
             )
@@ -244,7 +245,7 @@ impl Server {
              cmd-pause-tube: {}\npause: {pause_s}\npause-time-left: {}\n\
              job-reserves: {}\njob-timeouts: {}\njob-releases: {}\njob-buries: {}\njob-kicks: {}\n\
              job-poisoned: {}\njob-expirations: {}\ncurrent-cooldowns: {}\ncooldown-bytes: {}\n{}\
-             rule: \"{}\"\nrejected-full: {}\n",
+             rule: \"{}\"\nrejected-full: {}\ndead-jobs: {}\n",
             jobs.urgent,
             jobs.ready,
             jobs.reserved,
@@ -267,12 +268,13 @@ impl Server {
             self.ages_and_times(place, now),
             self.model.rule_of(place).map_or("", |rule| &rule.pattern),
             tube.rejected,
+            tube.dead,
         ))
     }
 }
 
 /// The keys of `stats-job` about the tags.
-fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 9] {
+fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 12] {
     let name = |name: Option<&str>| format!("\"{}\"", name.unwrap_or_default());
     let TagSet { idempotency, concurrency, group, after, .. } = job.tags;
     [
@@ -285,6 +287,9 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
         ("held", job.held.to_string()),
         ("expires-in", model.expires_in_s(job, now).to_string()),
         ("session", name(model.session_of_job(job))),
+        ("failures", model.failures(job).to_string()),
+        ("dead-from", name(job.tags.dead.map(|dead| dead.from.as_str()))),
+        ("dead-since", job.tags.dead.map_or(0, |dead| dead.since_s).to_string()),
     ]
 }
 

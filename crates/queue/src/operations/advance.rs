@@ -4,6 +4,7 @@ use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
 use crate::job::JobId;
+use crate::rules::retries::AfterFailure;
 use crate::state::keys::{Reservation, TubeKey};
 use crate::{Change, Queue, WaitOutcome};
 
@@ -126,14 +127,26 @@ impl Queue {
         let (tube, marks) = (job.tube, job.marks);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(id));
-        if self.limits.timeouts.is_some_and(|limit| timeouts >= limit) {
-            self.bury_poisoned(id);
-        } else {
-            self.make_ready(id, now);
+        match self.after_failure(id, false) {
+            AfterFailure::Dead => {
+                self.kill(id, now);
+            }
+            _ if self.limits.timeouts.is_some_and(|limit| timeouts >= limit)
+                && !self.has_own_attempts(id) =>
+            {
+                self.bury_poisoned(id);
+            }
+            AfterFailure::Delayed(delay_s) => {
+                self.jobs.expect_mut(id).delay_s = delay_s;
+                let until = self.end_of_delay(delay_s, now);
+                self.delay(id, until);
+            }
+            AfterFailure::AsUsual => self.make_ready(id, now),
         }
         if marks != 0 {
             self.settle(None, now);
         }
         debug_assert!(self.is_linked(id));
+        self.remove_tube_if_idle(tube);
     }
 }

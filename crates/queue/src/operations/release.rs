@@ -2,6 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::job::{Counting, JobId, Priority};
+use crate::rules::retries::AfterFailure;
 use crate::{Change, ClientId, Queue};
 
 /// How a job is released.
@@ -41,29 +42,37 @@ impl Queue {
         job.delay_s = delay_s;
         let marks = job.marks;
         let tube = job.tube;
-        let is_poisoned = match counting {
-            Counting::Uncounted => false,
+        let (is_poisoned, rule) = match counting {
+            Counting::Uncounted => (false, AfterFailure::AsUsual),
             Counting::Counted => {
                 history.counters.releases = history.counters.releases.saturating_add(1);
                 let releases = history.counters.releases;
                 self.count(tube, |counters| &mut counters.releases);
-                self.limits.releases.is_some_and(|limit| releases >= limit)
+                let is_limit = self.limits.releases.is_some_and(|limit| releases >= limit);
+                (is_limit && !self.has_own_attempts(id), self.after_failure(id, delay_s > 0))
             }
         };
         self.note(Change::Updated(id));
-        if is_poisoned {
+        let delay_s = if let AfterFailure::Delayed(backoff_s) = rule { backoff_s } else { delay_s };
+        let mut released = Released::Queued;
+        if rule == AfterFailure::Dead {
+            released = self.kill(id, now);
+        } else if is_poisoned {
             self.bury_poisoned(id);
+            released = Released::Buried;
         } else if delay_s == 0 {
             self.make_ready(id, now);
         } else {
+            self.jobs.expect_mut(id).delay_s = delay_s;
             let until = self.end_of_delay(delay_s, now);
             self.delay(id, until);
         }
         if marks != 0 {
             self.settle(Some(client), now);
         }
-        debug_assert!(self.is_linked(id) && !self.holds(client, id));
-        if is_poisoned { Released::Buried } else { Released::Queued }
+        debug_assert!(self.is_linked(id));
+        self.remove_tube_if_idle(tube);
+        released
     }
 
     /// The command `bury`, by the client that has reserved the job.

@@ -34,6 +34,9 @@ impl Queue {
         } else {
             self.unlink(id);
         }
+        if marks != 0 {
+            self.revive_in(id, name);
+        }
         self.jobs.expect_mut(id).tube = target;
         if marks != 0 || self.tubes.get(target).ruled.is_some() {
             self.moved_tagged(id, from);

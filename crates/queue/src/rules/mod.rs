@@ -24,6 +24,7 @@ mod index;
 pub(crate) mod limits;
 mod offered_slots;
 mod owners;
+pub(crate) mod retries;
 pub(crate) mod ruled;
 mod slots;
 pub(crate) mod tag_storage;
@@ -80,6 +81,9 @@ pub(crate) trait Rule {
 
     /// The job has come into its tube from the tube `from`.
     fn moved(_queue: &mut Queue, _job: &TaggedJob<'_>, _from: TubeKey) {}
+
+    /// A job has other tags than before: those of `after`.
+    fn retagged(_queue: &mut Queue, _before: &TaggedJob<'_>, _after: &TaggedJob<'_>) {}
 
     /// The job is gone.
     fn ended(_queue: &mut Queue, _job: &TaggedJob<'_>, _end: &mut End) {}

@@ -150,6 +150,12 @@ impl Rule for Owners {
         }
     }
 
+    fn retagged(queue: &mut Queue, before: &TaggedJob<'_>, after: &TaggedJob<'_>) {
+        let Some(owner) = after.tags.owner else { return };
+        queue.rules.owners.add(owner.as_str(), job_cost(after.body_bytes, after.tags));
+        queue.rules.owners.subtract(owner.as_str(), job_cost(before.body_bytes, before.tags));
+    }
+
     fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();

@@ -30,11 +30,13 @@ pub(crate) struct Ruled {
     pub(crate) bytes: u64,
     /// Jobs that were refused because the tube was full.
     pub(crate) rejected: u64,
+    /// Jobs that were sent from here to the dead tube.
+    pub(crate) dead: u64,
 }
 
 impl Ruled {
     pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
-        Box::new(Self { rule: Some(rule.clone()), bytes: 0, rejected: 0 })
+        Box::new(Self { rule: Some(rule.clone()), bytes: 0, rejected: 0, dead: 0 })
     }
 }
 

@@ -16,13 +16,38 @@ pub struct TubeRule {
     pub max_jobs: Option<u64>,
     /// The most bytes that the bodies of its jobs have together.
     pub max_bytes: Option<u64>,
+    /// A job is dead after so many failures; at least 1.
+    pub max_attempts: Option<u32>,
+    /// How long a job is delayed after its first failure, in seconds; after each further one twice as long.
+    pub backoff_s: Option<u32>,
+    /// The longest such delay, in seconds.
+    pub max_backoff_s: Option<u32>,
+    /// Where dead jobs go; they are buried if there is none.
+    pub dead_tube: Option<Box<str>>,
 }
 
 impl TubeRule {
     /// An entry that asks for nothing.
     #[must_use]
     pub fn new(pattern: &str) -> Self {
-        Self { pattern: pattern.into(), max_jobs: None, max_bytes: None }
+        Self {
+            pattern: pattern.into(),
+            max_jobs: None,
+            max_bytes: None,
+            max_attempts: None,
+            backoff_s: None,
+            max_backoff_s: None,
+            dead_tube: None,
+        }
+    }
+
+    /// How long a job is delayed after its failure of this number, counted from 1, in seconds.
+    pub(crate) fn backoff_after(&self, failures: u32) -> Option<u32> {
+        // No delay is longer than 32 bits can say.
+        let doublings = failures.saturating_sub(1).min(u32::BITS);
+        let delay_s = u64::from(self.backoff_s?) << doublings;
+        let most = self.max_backoff_s.unwrap_or(u32::MAX);
+        Some(u32::try_from(delay_s).unwrap_or(u32::MAX).min(most))
     }
 
     /// Whether a tube with so many jobs, and bodies of so many bytes, takes one more with a body of `added`.

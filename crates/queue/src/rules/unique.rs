@@ -125,6 +125,13 @@ impl Rule for UniqueKeys {
         }
     }
 
+    fn retagged(queue: &mut Queue, before: &TaggedJob<'_>, after: &TaggedJob<'_>) {
+        if let (Some(tag), None) = (before.tags.idempotency, after.tags.idempotency) {
+            queue.rules.unique.reserved_bytes -= reserved_bytes(tag);
+            queue.free_key(before.id, before.tube, tag.key);
+        }
+    }
+
     fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut End) {
         let Some(tag) = job.tags.idempotency else { return };
         queue.rules.unique.reserved_bytes -= reserved_bytes(tag);

@@ -269,6 +269,15 @@ impl Jobs {
         self.records.get_mut(address)
     }
 
+    /// The job has this body from now on, with its tags behind it if the marks will say so; returns the job.
+    pub(crate) fn set_body(&mut self, id: JobId, body: Body) -> &mut Job {
+        let added = body.len();
+        let before = std::mem::replace(&mut self.expect_mut(id).body, body);
+        self.body_bytes += added;
+        self.body_bytes -= before.len();
+        self.expect_mut(id)
+    }
+
     /// What has happened to a job that comes back from a log.
     pub(crate) fn set_counters(&mut self, id: JobId, counters: Counters) {
         if counters != Counters::default() {

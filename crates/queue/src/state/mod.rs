@@ -136,6 +136,8 @@ pub enum Change {
     Updated(JobId),
     /// It is in another tube, in whatever state it is now.
     Moved(JobId),
+    /// A rule has sent it to a dead tube. Nobody has made sure that the log has room.
+    Died(JobId),
     /// The job is gone.
     Deleted(JobId),
     /// The same, of a job whose tags make more of it: [`Queue::cooldown`] and [`Queue::next_freed_group`] say what.

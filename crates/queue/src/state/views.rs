@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
 use crate::rules::TubeRules;
+use crate::rules::retries::failures_of;
 use crate::state::clients::ClientCounts;
 use crate::state::jobs::{Job, marks};
 use crate::state::keys::{ReadyKey, TubeKey};
@@ -92,6 +93,8 @@ pub struct TubeView {
     pub cooldowns: CooldownSums,
     /// The rule that it follows, if there is one.
     pub rule: Option<Rc<TubeRule>>,
+    /// Jobs that were sent from here to the dead tube.
+    pub dead: u64,
     /// Jobs that were refused because it was full.
     pub rejected: u64,
     /// How long its jobs have waited and run; `None` if none was reserved, or too many other tubes have a record.
@@ -111,6 +114,12 @@ const NO_DURATIONS: Durations = Durations {
 };
 
 impl JobView<'_> {
+    /// How often the job has failed since it was put, or sent back from a dead tube.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        failures_of(self.record.counters, self.tags.as_ref())
+    }
+
     /// Whether the job is in the tube of this name, in this state.
     #[must_use]
     pub fn is_in(&self, tube: &str, state: JobState) -> bool {
@@ -325,6 +334,7 @@ impl Queue {
             oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
             cooldowns: tube.rules().map_or_else(CooldownSums::default, TubeRules::cooldown_sums),
             rule: tube.ruled.as_ref().and_then(|ruled| ruled.rule.clone()),
+            dead: tube.ruled.as_ref().map_or(0, |ruled| ruled.dead),
             rejected: tube.ruled.as_ref().map_or(0, |ruled| ruled.rejected),
             times: tube.times().map(|times| Box::new(times.durations(now))),
         }

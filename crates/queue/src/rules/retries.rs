@@ -1,0 +1,228 @@
+//! The rules `max-attempts`, `backoff` and `dead-tube`: what happens to a job after a failure.
+//!
+//! Owns: how many failures a job has, how long it waits after each, and where it goes when it has had too many. A
+//! failure is a time-out or a release that counts, so the counters of the job say how many there were, and survive
+//! whatever these survive. What they cannot say stands with the tags of the job: where a dead job comes from, and the
+//! failures that were forgiven when it was sent back.
+//!
+//! A dead job loses its `idp` and `con`, and no rule kills it again, so dead tubes in a circle end nowhere else than a
+//! single one. Where a job cannot go to the dead tube, it is buried where it is.
+
+use std::collections::TryReserveError;
+
+use super::tag_storage::StoredBody;
+use super::{Queue, Rule, TaggedJob, index_bytes};
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::job::{Counters, JobId};
+use crate::rules::owners::Owners;
+use crate::rules::unique::UniqueKeys;
+use crate::state::jobs::marks;
+use crate::tags::{Dead, TagSet};
+use crate::{Change, Released};
+
+/// What is to become of a job that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterFailure {
+    /// No rule for tubes says anything.
+    AsUsual,
+    /// It is delayed by so many seconds.
+    Delayed(u32),
+    /// It has failed too often.
+    Dead,
+}
+
+/// How many failures count of a job with these counters and tags.
+pub(crate) fn failures_of(counters: Counters, tags: Option<&TagSet<'_>>) -> u32 {
+    let noted = tags.and_then(|tags| tags.failures).unwrap_or(0);
+    if tags.is_some_and(|tags| tags.dead.is_some()) {
+        return noted;
+    }
+    counters.timeouts.saturating_add(counters.releases).saturating_sub(noted)
+}
+
+impl Queue {
+    /// What is to become of a job that has just failed, or was released with a delay of its own.
+    #[inline]
+    pub(crate) fn after_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
+        let Some(job) = self.jobs.get(id) else { return AfterFailure::AsUsual };
+        match &self.tubes.get(job.tube).ruled {
+            Some(ruled) if ruled.rule.is_some() => self.judge_failure(id, has_own_delay),
+            _ => AfterFailure::AsUsual,
+        }
+    }
+
+    #[cold]
+    fn judge_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
+        let job = self.jobs.get(id).expect("it has failed");
+        let tags = self.tags(id);
+        let rule = self.tubes.get(job.tube).ruled.as_ref().and_then(|ruled| ruled.rule.as_ref());
+        let (Some(rule), false) = (rule, tags.is_some_and(|tags| tags.dead.is_some())) else {
+            return AfterFailure::AsUsual;
+        };
+        let failures = failures_of(self.jobs.history(job).counters, tags.as_ref());
+        if rule.max_attempts.is_some_and(|most| failures >= most) {
+            return AfterFailure::Dead;
+        }
+        match rule.backoff_after(failures).filter(|_| !has_own_delay) {
+            Some(delay_s) => AfterFailure::Delayed(delay_s),
+            None => AfterFailure::AsUsual,
+        }
+    }
+
+    /// Whether the rule of the job's tube says how often it may fail, so that the limits of the server do not.
+    pub(crate) fn has_own_attempts(&self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(id) else { return false };
+        let rule = self.tubes.get(job.tube).ruled.as_ref().and_then(|ruled| ruled.rule.as_ref());
+        rule.is_some_and(|rule| rule.max_attempts.is_some())
+            && self.tags(id).is_none_or(|tags| tags.dead.is_none())
+    }
+
+    /// Sends a job, which is in no collection, to the dead tube of its tube, or buries it where it is.
+    pub(crate) fn kill(&mut self, id: JobId, now: Timestamp) -> Released {
+        let job = self.jobs.get(id).expect("it has failed");
+        let (from, body_bytes) = (job.tube, job.body().len());
+        let rule = self.tubes.get(from).ruled.as_ref().and_then(|ruled| ruled.rule.clone());
+        let name = self.tubes.get(from).name.clone();
+        let target = rule.as_ref().and_then(|rule| rule.dead_tube.as_deref());
+        let Some(target) = target.filter(|&target| target != name.as_str()) else {
+            self.bury_poisoned(id);
+            return Released::Buried;
+        };
+        let is_full = self.is_tube_full_for(target, body_bytes);
+        if is_full {
+            self.count_refused_in(target);
+        }
+        if is_full || self.mark_dead(id, name.as_str(), now).is_err() {
+            self.bury_poisoned(id);
+            return Released::Buried;
+        }
+        let target = self.tubes.find_or_make(target);
+        self.jobs.expect_mut(id).tube = target;
+        self.moved_tagged(id, from);
+        self.flushes.note_arrival(id, target);
+        self.note(Change::Died(id));
+        if let Some(ruled) = &mut self.tubes.get_mut(from).ruled {
+            ruled.dead += 1;
+        }
+        self.make_ready(id, now);
+        Released::Queued
+    }
+
+    /// The job is dead from now on.
+    fn mark_dead(&mut self, id: JobId, from: &str, now: Timestamp) -> Result<(), TryReserveError> {
+        let job = self.jobs.get(id).expect("it has failed");
+        let failures = failures_of(self.jobs.history(job).counters, self.tags(id).as_ref());
+        let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);
+        self.retag(id, Some(Dead { from: from.into(), since_s }), Some(failures))
+    }
+
+    /// A job goes to the tube of this name: a dead one that goes back to where it comes from lives again, without
+    /// failures. If there is no memory for that, it stays dead.
+    pub(crate) fn revive_in(&mut self, id: JobId, name: &str) {
+        if self.tags(id).and_then(|tags| tags.dead).is_none_or(|dead| dead.from != name) {
+            return;
+        }
+        let job = self.jobs.get(id).expect("it is moved");
+        let Counters { timeouts, releases, .. } = self.jobs.history(job).counters;
+        let forgiven = Some(timeouts.saturating_add(releases)).filter(|&failures| failures > 0);
+        let _ = self.retag(id, None, forgiven);
+    }
+
+    /// Notes where the job, which is in no collection or reserved, comes from if it is dead, and how many failures. A
+    /// dead job loses its keys.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    fn retag(
+        &mut self,
+        id: JobId,
+        dead: Option<Dead<'_>>,
+        failures: Option<u32>,
+    ) -> Result<(), TryReserveError> {
+        let job = self.jobs.get(id).expect("it is there");
+        let old_bytes = self.rules.tags.get(id, job).to_vec();
+        let old = TagSet::decode(&old_bytes).expect("tags were written by the queue");
+        let new = match dead {
+            Some(_) => TagSet { idempotency: None, concurrency: None, dead, failures, ..old },
+            None => TagSet { dead, failures, ..old },
+        };
+        let mut bytes = Vec::new();
+        new.encode(&mut bytes)?;
+        let body = job.body().to_owned()?;
+        let stored = match new.is_empty() {
+            true => StoredBody { body, aside: None },
+            false => StoredBody::new(body, &bytes, false)?,
+        };
+        let before = TaggedJob::new(id, job, &old);
+        let after = TaggedJob { tags: &new, ..before };
+        Owners::retagged(self, &before, &after);
+        UniqueKeys::retagged(self, &before, &after);
+        let is_behind = !new.is_empty() && stored.aside.is_none();
+        self.rules.jobs += usize::from(!new.is_empty());
+        self.rules.jobs -= usize::from(!old.is_empty());
+        self.rules.index_bytes += index_bytes(&new);
+        self.rules.index_bytes -= index_bytes(&old);
+        self.rules.tags.remove(id);
+        if let Some(aside) = stored.aside {
+            self.rules.tags.insert(id, aside);
+        }
+        let mark = |is_set, mark| if is_set { mark } else { 0 };
+        let job = self.jobs.set_body(id, stored.body);
+        job.marks &= !(marks::TAGGED | marks::BEHIND_BODY | marks::KEYED);
+        job.marks |= mark(!new.is_empty(), marks::TAGGED)
+            | mark(is_behind, marks::BEHIND_BODY)
+            | mark(new.concurrency.is_some(), marks::KEYED);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Body, Counting, JobState, Priority};
+    use crate::{NewJob, Queue, Release, Reserve, TubeRule};
+
+    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+    #[test]
+    fn the_delays_double_up_to_the_longest_to_the_nanosecond() {
+        let mut queue = Queue::default();
+        let rule = TubeRule { backoff_s: Some(10), max_backoff_s: Some(60), ..TubeRule::new("*") };
+        queue.set_tube_rules(vec![rule], START);
+        let client = queue.connect();
+        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 5 };
+        queue.put(client, new, Body::copy_of(b"x").unwrap(), START);
+        let mut now = START + 7;
+        let mut waited = Vec::new();
+        for attempt in 0..6 {
+            assert_eq!(queue.reserve(client, Some(0), now), Reserve::Job(new.id));
+            if attempt % 2 == 0 {
+                let release = Release { priority: Priority(0), delay_s: 0, counting: Counting::Counted };
+                queue.release(client, new.id, release, now);
+            } else {
+                now = now.plus_seconds(5);
+                queue.advance(now);
+            }
+            let record = queue.job(new.id).unwrap().record;
+            assert_eq!(record.state, JobState::Delayed);
+            waited.push(record.deadline_at.since_ns(now));
+            queue.advance(record.deadline_at.minus_ns(1));
+            assert_eq!(queue.reserve(client, Some(0), record.deadline_at.minus_ns(1)), Reserve::TimedOut);
+            now = record.deadline_at;
+            queue.advance(now);
+            queue.check_invariants();
+        }
+        assert_eq!(waited, [10, 20, 40, 60, 60, 60].map(|seconds| seconds * NS_PER_S));
+    }
+
+    #[test]
+    fn no_number_of_failures_and_no_delay_is_too_large() {
+        let rule = TubeRule { backoff_s: Some(u32::MAX), ..TubeRule::new("*") };
+        for failures in [0, 1, 2, 31, 32, 33, 64, 65, u32::MAX] {
+            assert_eq!(rule.backoff_after(failures), Some(u32::MAX));
+        }
+        let rule = TubeRule { backoff_s: Some(1), ..TubeRule::new("*") };
+        let delays = [1, 2, 32, 33, u32::MAX].map(|failures| rule.backoff_after(failures));
+        assert_eq!(delays, [1, 2, 1 << 31, u32::MAX, u32::MAX].map(Some));
+    }
+}
