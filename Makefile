@@ -17,7 +17,7 @@ UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
 .PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check exchange conformance corpus differential model simulation \
-	cross-check check-32bit failover kubernetes kill-loop interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
+	cross-check check-32bit failover kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
 all:
@@ -181,6 +181,11 @@ model:
 kill-loop:
 	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
 		$(if $(PEER),another_server,nothing_acknowledged)
+
+# Kills the server under workers with sessions. ROUNDS=number, WORKERS=number, SEED=n.
+sessions:
+	SESSION_ROUNDS=$(or $(ROUNDS),200) SESSION_WORKERS=$(or $(WORKERS),1000) $(SEED:%=SEED=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
+		no_job_of_a_session
 
 # Two servers for one queue in PostgreSQL: load, faults at random moments, pauses, and a checker. ROUNDS=number, SEED=the first.
 failover:

@@ -349,7 +349,7 @@ fn open_binlog(
         Count(summary.records, "record"),
         Count(summary.bytes, "byte"),
     );
-    executor.keep_binlog(binlog, sync, summary.next_job_id);
+    executor.keep_binlog(binlog, sync, summary.next_job_id, now);
     Ok(())
 }
 

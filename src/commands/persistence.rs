@@ -9,11 +9,12 @@ use std::io;
 
 use super::Executor;
 use crate::binlog::{
-    Binlog, BinlogError, Completion, Cooldown, NoRoom, SequenceNumber, SideEffects, Stats, SyncPolicy, Task,
+    Binlog, BinlogError, Completion, Cooldown, NoRoom, RestoredHold, SequenceNumber, SessionHold,
+    SideEffects, Stats, SyncPolicy, Task,
 };
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord};
-use crate::queue::{Change, JobView, Queue};
+use crate::queue::{Change, Hold, JobView, Queue, SessionKey};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 
@@ -37,6 +38,8 @@ pub struct Persistence {
     tags: Vec<u8>,
     /// Jobs that rules have sent to dead tubes, and for which the log had no room. In the log each is where it was.
     unlogged_moves: BTreeSet<JobId>,
+    /// Jobs of sessions of whose reservation the log has not told, because there was no room.
+    unlogged_holds: BTreeSet<JobId>,
 }
 
 /// The tags of `job`, whose bytes may stand in `room`.
@@ -101,6 +104,32 @@ impl Persistence {
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
     }
 
+    /// Whether a session's reservation of a job fits, if its identity and its name have these lengths.
+    pub fn room_for_hold(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
+        self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.reserve_hold(identity_len, name_len))
+    }
+
+    /// Whether the log does not know yet that a session has the job.
+    pub fn lacks_hold(&self, id: JobId) -> bool {
+        !self.unlogged_holds.is_empty() && self.unlogged_holds.contains(&id)
+    }
+
+    /// Logs that a session has reserved the job, if one has; as soon as there is room.
+    fn log_hold(&mut self, queue: &Queue, id: JobId) -> Result<(), NoRoom> {
+        let logged = match (&mut self.binlog, queue.session_hold(id)) {
+            (Some(binlog), Some(Hold { key, grace_ms, until, reserves })) => {
+                let SessionKey { identity, name } = key;
+                binlog.append_hold(id, &SessionHold { until, reserves, grace_ms, identity, name })
+            }
+            (None, _) | (_, None) => Ok(()),
+        };
+        match logged {
+            Ok(()) => self.unlogged_holds.remove(&id),
+            Err(_) => self.unlogged_holds.insert(id),
+        };
+        logged
+    }
+
     /// Logs what has changed in the queue. The changes that must not be answered unlogged have reserved room before.
     /// Other changes (a reservation, a time-out, a release without delay) are logged later if the next file is being
     /// made, and with the job's next change if the disk is full. For the first reservation of a job that expires, the
@@ -114,10 +143,20 @@ impl Persistence {
 
     #[inline(never)]
     fn append_changes(&mut self, queue: &mut Queue, now: Timestamp) {
-        let Some(binlog) = &mut self.binlog else { return };
+        if self.binlog.is_none() {
+            return;
+        }
         queue.swap_changes(&mut self.changes);
-        for change in self.changes.drain(..) {
+        let mut changes = std::mem::take(&mut self.changes);
+        for change in changes.drain(..) {
+            if let Change::Held(id) = change {
+                // It is tried again when there is room.
+                let _ = self.log_hold(queue, id);
+                continue;
+            }
+            let Some(binlog) = &mut self.binlog else { break };
             match change {
+                Change::Held(_) => {}
                 Change::Deleted(id) => binlog.append_delete(id),
                 Change::DeletedWith(id) => {
                     let freed_group = queue.next_freed_group();
@@ -158,6 +197,7 @@ impl Persistence {
                 }
             }
         }
+        self.changes = changes;
     }
 
     /// Copies some live jobs out of the oldest file, logs what was postponed, and writes all that was logged since the
@@ -175,11 +215,17 @@ impl Persistence {
     /// Copies live jobs out of the oldest file, as many as a turn may, and as far as there is room.
     fn migrate(&mut self, queue: &Queue, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
+        let mut migrated_holds = Vec::new();
         while let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
             let tags = queue.tags_for_log(id, &mut self.tags);
             binlog.append_migrated(&job.record, job.tube, job.body, tags, now);
+            migrated_holds.extend(queue.session_hold(id).map(|_| id));
+        }
+        // What the oldest file says of the session goes with the file.
+        for id in migrated_holds {
+            let _ = self.log_hold(queue, id);
         }
     }
 
@@ -199,6 +245,9 @@ impl Persistence {
             }
             self.unlogged_moves.remove(&id);
         }
+        while let Some(&id) = self.unlogged_holds.first()
+            && self.log_hold(queue, id).is_ok()
+        {}
     }
 
     fn fail(&mut self, error: BinlogError) {
@@ -269,12 +318,20 @@ impl Executor {
     }
 
     /// From now on every change is logged. `next_job_id` is the first id that was never given.
-    pub fn keep_binlog(&mut self, binlog: Binlog, sync: SyncPolicy, next_job_id: u64) {
+    ///
+    /// # Panics
+    /// If the allocator has no memory.
+    pub fn keep_binlog(&mut self, mut binlog: Binlog, sync: SyncPolicy, next_job_id: u64, now: Timestamp) {
         for (id, Cooldown { tube, key, until }) in binlog.cooldowns() {
             self.queue.restore_cooldown(id, tube, key, until);
         }
         self.queue.finish_restore(next_job_id);
         self.queue.keep_changes();
+        for RestoredHold { id, until, grace_ms, identity, name } in binlog.take_restored_holds() {
+            let key = SessionKey { identity: (*identity).into(), name: (*name).into() };
+            let restored = self.queue.restore_hold(id, &key, grace_ms, until, now);
+            restored.expect("a start without memory for its jobs fails");
+        }
         self.persistence.written = binlog.appended();
         self.persistence.is_leased = binlog.lease_left_ns().is_some();
         self.persistence.binlog = Some(binlog);
@@ -334,7 +391,7 @@ impl Executor {
     /// says nothing else of the log. A job with tags may be free because of a change that a restart does not find.
     pub(super) fn note_reserved(&mut self, id: JobId) {
         let Some(binlog) = &self.persistence.binlog else { return };
-        if binlog.has_on_medium(id) && !self.queue.has_tags(id) {
+        if binlog.has_on_medium(id) && !self.queue.has_tags(id) && self.queue.session_hold(id).is_none() {
             self.persistence.settled_replies += 1;
         }
     }

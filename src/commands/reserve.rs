@@ -1,7 +1,7 @@
 //! The commands that reserve one job: `reserve`, with a time-out or an abort, and `reserve-job`; and `reserve-mode`.
 
 use super::watch::WatchList;
-use super::{Executor, Outcome, answer, stall, wait};
+use super::{Executor, Outcome, answer, lacks_room, stall, wait};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
@@ -27,12 +27,15 @@ impl Executor {
                 WatchList::Unfinished => return stall(Until::NextTurn, rest),
             }
         }
+        if let Err(no_room) = self.room_for_hold(client) {
+            return lacks_room(no_room, output, rest);
+        }
         match self.queue.reserve(client, timeout_s, now) {
             Reserve::Job(id) => self.answer_reserved(id, output),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
             Reserve::Waiting => wait::<ABORTABLE>(|server, _, wait, output| match reserved(wait, output) {
-                Ok(id) => server.answer_reserved(id, output),
+                Ok(id) => server.answer_delivered(id, output),
                 Err(outcome) => outcome,
             }),
             Reserve::Unfinished => stall(Until::NextTurn, rest),
@@ -46,13 +49,18 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
+        if let Err(no_room) = self.room_for_hold(client) {
+            return lacks_room(no_room, output, move |server, client, output, now| {
+                server.reserve_job(client, id, output, now)
+            });
+        }
         if !self.queue.reserve_job(client, id, now) {
             return answer(output, &Reply::NotFound);
         }
         self.answer_reserved(id, output)
     }
 
-    fn answer_reserved(&mut self, id: JobId, output: &mut Output) -> Outcome {
+    pub(super) fn answer_reserved(&mut self, id: JobId, output: &mut Output) -> Outcome {
         self.note_reserved(id);
         let body = self.queue.body(id).or_else(|| self.flushed_body(id).map(BodyRef::from));
         answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))

@@ -5,7 +5,8 @@
 
 use super::reserve::reserved;
 use super::watch::WatchList;
-use super::{Executor, Outcome, answer, stall_holding, wait};
+use super::{Executor, Outcome, answer, lacks_room, stall_holding, wait};
+use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{Reply, ReservedJobs, reserved_len};
@@ -41,6 +42,13 @@ impl Batch {
     fn stall(self) -> Outcome {
         let held_bytes = self.ids.capacity() * size_of::<JobId>();
         stall_holding(held_bytes, Until::NextTurn, |server, client, output, now| {
+            server.reserve_batch(client, self, output, now)
+        })
+    }
+
+    /// Goes on when the log has room for its first job.
+    fn await_room(self, no_room: NoRoom, output: &mut Output) -> Outcome {
+        lacks_room(no_room, output, |server, client, output, now| {
             server.reserve_batch(client, self, output, now)
         })
     }
@@ -83,6 +91,11 @@ impl Executor {
                     return answer(output, &Reply::OutOfMemory);
                 }
                 break;
+            }
+            match self.room_for_hold(client) {
+                Ok(()) => {}
+                Err(_) if !is_first => break,
+                Err(no_room) => return batch.await_room(no_room, output),
             }
             let timeout_s = batch.timeout_s.filter(|_| is_first);
             match self.queue.reserve(client, Some(timeout_s.unwrap_or(0)), now) {

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 
 use super::{Executor, Outcome, answer, stall};
+use crate::binlog::NoRoom;
+use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{Grace, Reply};
-use crate::queue::{BeginSession, ClientId, SessionKey};
+use crate::queue::{BeginSession, ClientId, Joining, SessionKey};
 use crate::session::{Output, Until};
 
 /// Reservations that join a session in a turn.
@@ -25,9 +27,9 @@ impl Executor {
     ) -> Outcome {
         let key = SessionKey { identity: self.identity_of(client), name: name.into() };
         match self.queue.begin_session(client, &key, grace.as_ms()) {
-            Ok(BeginSession::Attached { taken_from }) => {
+            Ok(BeginSession::Attached { taken_from, joining }) => {
                 self.taken_over.extend(taken_from);
-                self.join_session(client, output)
+                self.join_session(client, joining, output)
             }
             Ok(BeginSession::HasAnother) => {
                 self.malformed += 1;
@@ -38,12 +40,14 @@ impl Executor {
     }
 
     /// Makes what the client had reserved before the session's, a turn's share, and answers if that was the rest.
-    fn join_session(&mut self, client: ClientId, output: &mut Output) -> Outcome {
+    fn join_session(&mut self, client: ClientId, mut joining: Joining, output: &mut Output) -> Outcome {
         let mut left = JOINED_PER_TURN;
-        let is_over = self.queue.join_session(client, &mut left);
+        let is_over = self.queue.join_session(client, &mut joining, &mut left);
         self.work += (JOINED_PER_TURN - left) as u64;
         if !is_over {
-            return stall(Until::NextTurn, |server, client, output, _| server.join_session(client, output));
+            return stall(Until::NextTurn, move |server, client, output, _| {
+                server.join_session(client, joining, output)
+            });
         }
         answer(output, &Reply::Session(self.queue.reservation_count(client) as u64))
     }
@@ -58,6 +62,32 @@ impl Executor {
     pub(super) fn session_shown_to(&self, client: ClientId, id: JobId) -> &str {
         let Some(key) = self.queue.session_of_job(id) else { return "" };
         if key.identity == self.identity_of(client) { &key.name } else { "" }
+    }
+
+    /// Whether there is room in the log for the reservation that the client is about to make, if it is a session's,
+    /// which is as durable as a put.
+    pub(super) fn room_for_hold(&mut self, client: ClientId) -> Result<(), NoRoom> {
+        if !self.queue.has_session(client) {
+            return Ok(());
+        }
+        let Some(SessionKey { identity, name }) = self.queue.session_of(client) else { return Ok(()) };
+        self.persistence.room_for_hold(identity.len(), name.len())
+    }
+
+    /// Answers a client that waited for a job. The reply waits until the log has the reservation, if it is a session's.
+    pub(super) fn answer_delivered(&mut self, id: JobId, output: &mut Output) -> Outcome {
+        if !self.persistence.lacks_hold(id) {
+            return self.answer_reserved(id, output);
+        }
+        stall(Until::BinlogRoom, move |server, client, output, _| match server.queue.holds(client, id) {
+            true => server.answer_delivered(id, output),
+            false => answer(output, &Reply::TimedOut),
+        })
+    }
+
+    /// The server listens: restored sessions are kept for their grace from now on.
+    pub fn begin_graces(&mut self, now: Timestamp) {
+        self.queue.begin_graces(now);
     }
 
     /// The next client whose session another one has taken over.

@@ -311,7 +311,7 @@ fn leased_server() -> (Server<FakeStream>, Rc<Cell<u64>>) {
         binlog::Config { file_bytes: 1 << 20, sync: SyncPolicy::EachCommit, recover: false, nonce_seed: 1 };
     let (binlog, summary) = Binlog::open(Box::new(storage), config, START, 0, &mut |_, _, _, _| {}).unwrap();
     let mut server = server();
-    server.executor.keep_binlog(binlog, SyncPolicy::EachCommit, summary.next_job_id);
+    server.executor.keep_binlog(binlog, SyncPolicy::EachCommit, summary.next_job_id, START);
     (server, lease)
 }
 

@@ -45,8 +45,8 @@ impl JobView<'_> {
     }
 }
 
-/// What a line of `list-jobs` does not say: the command has said it, it costs more than the rest, or it follows from the
-/// other figures.
+/// What a line of `list-jobs` does not say: the command has said it, it costs more than the rest, or it follows from
+/// the other figures.
 const NOT_IN_LINES: [&str; 4] = ["tube", "state", "file", "failures"];
 
 /// Appends the job as a line of `list-jobs`: the figures of `stats-job` in their order, with the length of the body

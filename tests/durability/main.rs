@@ -13,6 +13,7 @@ mod kill_loop;
 mod lost_answers;
 mod pipelines;
 mod script;
+mod sessions;
 mod standby;
 mod tools;
 mod trace;

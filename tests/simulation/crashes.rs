@@ -147,7 +147,8 @@ impl Lives {
         for (record, tube, body, tags) in restored {
             executor.restore(&record, &tube, body, &tags, self.now);
         }
-        executor.keep_binlog(binlog, self.sync, next_id);
+        executor.keep_binlog(binlog, self.sync, next_id, self.now);
+        executor.begin_graces(self.now);
         self.server = Server::new(executor);
         self.clients.clear();
         self.given.clear();

@@ -49,7 +49,8 @@ impl Harness {
         for (record, tube, body, tags) in restored {
             executor.restore(&record, &tube, body, &tags, START);
         }
-        executor.keep_binlog(binlog, sync, summary.next_job_id);
+        executor.keep_binlog(binlog, sync, summary.next_job_id, START);
+        executor.begin_graces(START);
         Self { server: Server::new(executor), disk, now: START }
     }
 

@@ -20,6 +20,11 @@ const SECOND_BYTES: usize = 32;
 
 /// A cooldown with the longest names: its end, the tube's name with its length, the key.
 const MAX_COOLDOWN_BYTES: usize = 8 + 1 + 2 * TubeName::MAX_BYTES;
+/// What precedes the names of a session: the end of the reservation, its number, the grace, the length of the identity.
+const SESSION_HEAD_BYTES: usize = 8 + 4 + 4 + 1;
+/// A session with the longest names.
+const MAX_SESSION_BYTES: usize = SESSION_HEAD_BYTES + 2 * TubeName::MAX_BYTES;
+const _: () = assert!(MAX_SESSION_BYTES <= MAX_BYTES);
 /// No attachment is longer.
 const MAX_BYTES: usize = TagSet::MAX_BYTES;
 const _: () = assert!(MAX_COOLDOWN_BYTES <= MAX_BYTES && MAX_BYTES.div_ceil(PART_BYTES) <= u8::MAX as usize);
@@ -48,6 +53,21 @@ pub struct SideEffects<'a> {
     pub freed_group: Option<&'a str>,
 }
 
+/// A reservation that belongs to a session, so that it outlives the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionHold<'a> {
+    /// When the reservation ends.
+    pub until: Timestamp,
+    /// The job's counter of reservations, this one included. Another reservation of the job is not this one.
+    pub reserves: u32,
+    /// For how long the session is kept without a client, in milliseconds.
+    pub grace_ms: u32,
+    /// Whose session it is.
+    pub identity: &'a str,
+    /// Its name.
+    pub name: &'a str,
+}
+
 /// What an attachment is. The numbers go on from those of [`MarkerKind`](super::marker::MarkerKind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -63,6 +83,8 @@ pub(super) enum Kind {
     Frees = 11,
     /// The cooldown of the job counts no more: it needs no record.
     Forgets = 12,
+    /// The session that has reserved the job: it needs no record.
+    Session = 13,
 }
 
 impl Kind {
@@ -74,13 +96,14 @@ impl Kind {
             10 => Self::Cooldown,
             11 => Self::Frees,
             12 => Self::Forgets,
+            13 => Self::Session,
             _ => return None,
         })
     }
 
     /// Whether it counts as soon as all its parts are there.
     pub(super) fn stands_alone(self) -> bool {
-        matches!(self, Self::Cooldown | Self::Frees | Self::Forgets)
+        matches!(self, Self::Cooldown | Self::Frees | Self::Forgets | Self::Session)
     }
 }
 
@@ -211,6 +234,42 @@ impl<'a> LoggedCooldown<'a> {
     }
 }
 
+impl SessionHold<'_> {
+    /// The bytes that the log keeps. Names that are too long for it, which no identity has, are cut off.
+    pub(super) fn encode(&self, wall: WallOffset) -> Vec<u8> {
+        let identity = &self.identity.as_bytes()[..self.identity.len().min(TubeName::MAX_BYTES)];
+        let mut bytes = Vec::with_capacity(SESSION_HEAD_BYTES + identity.len() + self.name.len());
+        bytes.extend_from_slice(&wall.to_disk(self.until).to_le_bytes());
+        bytes.extend_from_slice(&self.reserves.to_le_bytes());
+        bytes.extend_from_slice(&self.grace_ms.to_le_bytes());
+        bytes.push(identity.len() as u8);
+        bytes.extend_from_slice(identity);
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes
+    }
+
+    /// Length of what [`SessionHold::encode`] makes.
+    pub(super) fn bytes(identity_len: usize, name_len: usize) -> usize {
+        SESSION_HEAD_BYTES + identity_len.min(TubeName::MAX_BYTES) + name_len
+    }
+
+    /// Reads bytes from [`SessionHold::encode`], or from a disk; `None` if they cannot come from there.
+    pub(super) fn decode(bytes: &[u8], wall: WallOffset) -> Option<SessionHold<'_>> {
+        let (until, rest) = bytes.split_first_chunk()?;
+        let (reserves, rest) = rest.split_first_chunk()?;
+        let (grace_ms, rest) = rest.split_first_chunk()?;
+        let (&identity_len, rest) = rest.split_first()?;
+        let (identity, name) = rest.split_at_checked(identity_len.into())?;
+        Some(SessionHold {
+            until: wall.to_memory(i64::from_le_bytes(*until)),
+            reserves: u32::from_le_bytes(*reserves),
+            grace_ms: u32::from_le_bytes(*grace_ms),
+            identity: std::str::from_utf8(identity).ok()?,
+            name: TubeName::check(name)?,
+        })
+    }
+}
+
 /// How many short records the delete of a job with these tags may need beside its own, and the cooldown after it to be
 /// forgotten.
 pub(super) fn side_effect_units(tube_len: usize, tags: &TagSet<'_>) -> u8 {
@@ -254,7 +313,7 @@ mod tests {
         assert!(Part::decode(&fixed(Part { total: 44, ..part })).is_none());
         assert!(Part::decode(&fixed(Part { total: MAX_BYTES as u16 + 1, ..part })).is_none());
         let mut unknown: [u8; RECORD_BYTES] = fixed(part);
-        unknown[72] = 13;
+        unknown[72] = 14;
         assert!(Part::decode(&unknown).is_none());
     }
 
@@ -270,6 +329,21 @@ mod tests {
         let bytes = Cooldown { tube: "tube", key: "k", until: Timestamp(5) }.encode(WallOffset(0));
         for end in 0..bytes.len() {
             assert_eq!(LoggedCooldown::decode(&bytes[..end]), None);
+        }
+    }
+
+    #[test]
+    fn a_session_reads_back_and_nothing_shorter_is_one() {
+        let long = "n".repeat(TubeName::MAX_BYTES);
+        for (identity, name) in [("", "w"), ("(strangers.unix)", "worker-7"), (long.as_str(), long.as_str())]
+        {
+            let hold = SessionHold { until: Timestamp(5_000), reserves: 3, grace_ms: 1_500, identity, name };
+            let bytes = hold.encode(WallOffset(100));
+            assert_eq!(SessionHold::decode(&bytes, WallOffset(100)), Some(hold));
+            assert_eq!(bytes.len(), SessionHold::bytes(identity.len(), name.len()));
+            for end in 0..bytes.len() - name.len() {
+                assert_eq!(SessionHold::decode(&bytes[..end], WallOffset(100)), None);
+            }
         }
     }
 

@@ -175,6 +175,11 @@ impl DiskRecord {
         }
     }
 
+    /// Whether it says that the job is reserved, for the time of this number.
+    pub fn is_reservation(&self, reserves: u32) -> bool {
+        self.state == 2 && self.counters.reserves == reserves
+    }
+
     /// The job's state after a restart: a reserved job is ready again. `None` if the job is deleted,
     /// or if the format does not know the state.
     #[must_use]

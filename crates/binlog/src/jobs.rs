@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 use beanstalkd_structures::IdMap;
 
-use super::attachment::{Kind, Part, parts, tag_record_bytes};
+use super::attachment::{Kind, Part, SessionHold, parts, tag_record_bytes};
 use super::files::{Files, Item};
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
 use super::marker::CLOCK_STEP_NS;
@@ -134,6 +134,21 @@ impl Histories {
     }
 }
 
+/// A reservation that a session has, as the log has kept it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredHold {
+    /// The job.
+    pub id: JobId,
+    /// When the reservation ends.
+    pub until: Timestamp,
+    /// For how long the session is kept without a client, in milliseconds.
+    pub grace_ms: u32,
+    /// Whose session it is.
+    pub identity: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+}
+
 /// Where a record comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
@@ -183,6 +198,8 @@ pub(super) struct Jobs {
     /// The same for cooldowns, by the job whose delete started each.
     pub(super) rescued_cooldowns: BTreeSet<JobId>,
     pub(super) tagged: Tagged,
+    /// The sessions that have reserved jobs, as long as no record says something else of the job.
+    sessions: IdMap<Box<[u8]>>,
     pending: Pending,
     pub(super) lost: Vec<LostAttachments>,
 }
@@ -200,12 +217,38 @@ impl Jobs {
             self.apply_short(id, &layout.record, source)?
         };
         if applied {
+            if !self.sessions.is_empty() && !layout.record.is_departure() {
+                self.end_session_unless_reserved(id, &layout.record);
+            }
             self.next_id = self.next_id.max(id.0.saturating_add(1));
             if source.beyond {
                 self.rescued.insert(id);
             }
         }
         Ok(applied)
+    }
+
+    /// The job has this record. Its session has it no more, unless the record is one of the same reservation.
+    fn end_session_unless_reserved(&mut self, id: JobId, record: &DiskRecord) {
+        let hold = self.sessions.get(id).and_then(|bytes| SessionHold::decode(bytes, WallOffset(0)));
+        if hold.is_some_and(|hold| !record.is_reservation(hold.reserves)) {
+            self.sessions.remove(id);
+        }
+    }
+
+    /// The reservations that sessions have.
+    pub(super) fn restored_sessions(&self, wall: WallOffset) -> Vec<RestoredHold> {
+        let there = self.sessions.iter().filter(|&(id, _)| self.alive.get(id).is_some());
+        let holds = there.filter_map(|(id, bytes)| Some((id, SessionHold::decode(bytes, wall)?)));
+        holds
+            .map(|(id, hold)| RestoredHold {
+                id,
+                until: hold.until,
+                grace_ms: hold.grace_ms,
+                identity: hold.identity.into(),
+                name: hold.name.into(),
+            })
+            .collect()
     }
 
     fn apply_full(
@@ -280,6 +323,11 @@ impl Jobs {
         match kind {
             Kind::Cooldown => self.start_cooldown(job, bytes, source),
             Kind::Frees => self.free_group(&bytes, source),
+            Kind::Session => {
+                if SessionHold::decode(&bytes, WallOffset(0)).is_some() {
+                    self.sessions.insert(job, bytes);
+                }
+            }
             Kind::Forgets => {
                 self.tagged.cooldowns.remove(job);
                 self.files.remove(Item::Cooldown(job));
@@ -300,6 +348,7 @@ impl Jobs {
             if self.alive.remove(id).is_some() {
                 self.files.remove(Item::Job(id));
                 self.tagged.forget(id);
+                self.sessions.remove(id);
             }
             self.files.place(Item::Cooldown(id), source.file, record_bytes);
             self.next_id = self.next_id.max(id.0.saturating_add(1));

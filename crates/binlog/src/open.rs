@@ -87,6 +87,7 @@ impl Binlog {
         log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&verdict, tails);
+        log.restored_holds = replay.jobs.restored_sessions(wall);
         log.log_again(hand_over(replay.jobs, times, restore)?);
         Ok((log, summary))
     }

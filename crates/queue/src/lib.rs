@@ -66,7 +66,7 @@ pub use self::operations::modes::ReserveMode;
 pub use self::operations::pages::{Page, PageOrder, Search};
 pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
-pub use self::operations::session::BeginSession;
+pub use self::operations::session::{BeginSession, Hold, Joining};
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::groups::GroupView;
 pub use self::rules::tube_rule::TubeRule;

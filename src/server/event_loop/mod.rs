@@ -235,6 +235,7 @@ impl EventLoop {
     /// # Errors
     /// Where the poll or the disk fails.
     pub fn run(mut self) -> Result<(), LoopError> {
+        self.server.executor_mut().begin_graces(self.clock.now());
         let mut events = Events::with_capacity(EVENTS);
         if let Some(notifier) = &mut self.notifier {
             notifier.ready(self.server.executor(), self.clock.now());

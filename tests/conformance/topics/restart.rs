@@ -247,7 +247,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-fn life(name: &str, before: &'static str, after: &'static str, signal: Signal) -> Case {
+/// A case with a restart between its two halves.
+pub fn life(name: &str, before: &'static str, after: &'static str, signal: Signal) -> Case {
     let end = if signal == Signal::KILL { "kill" } else { "stop" };
     code(format!("{name}_after_a_{end}"), move |bench| {
         bench.steps(before)?;

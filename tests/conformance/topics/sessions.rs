@@ -1,6 +1,8 @@
 //! `session`: reservations that outlive the connection of their client.
 
+use super::restart::life;
 use crate::case::{Case, Needs, script};
+use rustix::process::Signal;
 
 /// The rules: identities with the role work in `mine`, and one that may do everything.
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
@@ -25,6 +27,100 @@ const MALFORMED: [&str; 16] = [
     "sessions w 1",
 ];
 
+/// For each case: its name, the steps before a restart, and the steps after it.
+const LIVES: &[(&str, &str, &str)] = &[
+    (
+        "a_job_of_a_session_comes_back_reserved",
+        "a: put 5 0 600 1 | x -> INSERTED 1
+         a: put 5 0 600 1 | y -> INSERTED 2
+         w: session w 60 -> SESSION 0
+         w: reserve -> RESERVED 1 1 | x
+         a: reserve -> RESERVED 2 1 | y",
+        "a: stats-job 1 => state: reserved, session: w, reserves: 1
+         a: stats-job 2 => state: ready, session: , reserves: 1
+         a: stats => current-sessions: 1, current-jobs-reserved: 1
+         a: reserve-with-timeout 0 -> RESERVED 2 1 | y
+         a: reserve-with-timeout 0 -> TIMED_OUT
+         a: reserve-job 1 -> NOT_FOUND
+         a: delete 1 -> NOT_FOUND
+         w: session w 60 -> SESSION 1
+         w: delete 1 -> DELETED",
+    ),
+    (
+        "a_session_that_nobody_takes_gives_its_jobs_back_after_the_grace",
+        "a: put 5 0 600 1 | x -> INSERTED 1
+         w: session w 0.3 -> SESSION 0
+         w: reserve -> RESERVED 1 1 | x",
+        "b: reserve-with-timeout 30 -> RESERVED 1 1 | x
+         b: stats-job 1 => reserves: 2, releases: 0, timeouts: 0
+         b: stats => current-sessions: 0",
+    ),
+    (
+        "a_job_that_came_to_a_client_that_waited_is_the_sessions",
+        "w: session w 60 -> SESSION 0
+         w: reserve ->
+         waiting 1
+         a: put 5 0 600 1 | x -> INSERTED 1
+         w: -> RESERVED 1 1 | x",
+        "w: session w 60 -> SESSION 1
+         w: release 1 0 0 -> RELEASED",
+    ),
+    (
+        "what_was_reserved_before_and_moved_and_touched_is_the_sessions",
+        "a: put 5 0 600 1 | x -> INSERTED 1
+         a: put 5 0 600 1 | y -> INSERTED 2
+         w: reserve -> RESERVED 1 1 | x
+         w: session w 1 -> SESSION 1
+         w: reserve -> RESERVED 2 1 | y
+         w: move 1 t -> MOVED
+         w: touch 2 -> TOUCHED
+         w: session w 60 -> SESSION 2",
+        "v: stats-job 1 => tube: t, state: reserved, session: w
+         v: session w 30 -> SESSION 2
+         v: touch-all -> TOUCHED_ALL 2
+         v: delete 1 -> DELETED
+         v: delete 2 -> DELETED",
+    ),
+    (
+        "a_job_that_a_session_gave_back_is_not_the_sessions",
+        "a: put 5 0 600 1 | x -> INSERTED 1
+         a: put 5 0 600 1 | y -> INSERTED 2
+         a: put 5 0 600 1 | z -> INSERTED 3
+         w: session w 60 -> SESSION 0
+         w: reserve -> RESERVED 1 1 | x
+         w: reserve -> RESERVED 2 1 | y
+         w: reserve -> RESERVED 3 1 | z
+         w: release 1 5 0 -> RELEASED
+         w: bury 2 0 -> BURIED
+         w: delete 3 -> DELETED
+         a: reserve -> RESERVED 1 1 | x",
+        "a: stats-job 1 => state: ready, session: , reserves: 2
+         a: stats-job 2 => session: , state: buried
+         a: stats => current-sessions: 0
+         w: session w 60 -> SESSION 0",
+    ),
+    (
+        "a_reservation_counts_for_its_concurrency_key",
+        "a: put 5 0 600 1 con:k | x -> INSERTED 1
+         a: put 5 0 600 1 con:k | y -> INSERTED 2
+         w: session w 60 -> SESSION 0
+         w: reserve -> RESERVED 1 1 | x",
+        "a: reserve-with-timeout 0 -> TIMED_OUT
+         w: session w 60 -> SESSION 1
+         w: delete 1 -> DELETED
+         a: reserve-with-timeout 0 -> RESERVED 2 1 | y",
+    ),
+    (
+        "a_job_that_would_expire_does_not_while_a_session_has_it",
+        "a: put 5 0 600 1 exp:60 | x -> INSERTED 1
+         w: session w 60 -> SESSION 0
+         w: reserve -> RESERVED 1 1 | x",
+        "b: stats-job 1 => state: reserved, expires-in: 0
+         w: session w 60 -> SESSION 1
+         w: delete 1 -> DELETED",
+    ),
+];
+
 /// Client `w` has a session with job 1 reserved, whose grace is a minute.
 const HELD: &str = "a: put 0 0 600 1 | x -> INSERTED 1
     w: session w 60 -> SESSION 0
@@ -44,6 +140,9 @@ pub fn cases() -> Vec<Case> {
     cases.extend(takeovers());
     cases.extend(shown());
     cases.extend(guarded());
+    for signal in [Signal::TERM, Signal::KILL] {
+        cases.extend(LIVES.iter().map(|(name, before, after)| life(name, before, after, signal)));
+    }
     cases.into_iter().map(|case| case.needs(Needs::Extension).ours()).collect()
 }
 

@@ -538,10 +538,10 @@ impl Pair {
         let key = SessionKey { identity: "".into(), name: name.into() };
         let begun = self.queue.begin_session(id, &key, grace_ms).expect("there is memory");
         let expected = self.model.begin_session(id.index, name, grace_ms);
-        let BeginSession::Attached { taken_from } = begun else {
+        let BeginSession::Attached { taken_from, mut joining } = begun else {
             return assert_eq!(expected, None, "the client has another session");
         };
-        while !self.queue.join_session(id, &mut 1) {
+        while !self.queue.join_session(id, &mut joining, &mut 1) {
             self.queue.check_invariants();
         }
         assert_eq!(expected, Some(self.queue.reservation_count(id) as u64));

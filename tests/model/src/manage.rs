@@ -90,6 +90,10 @@ impl Model {
             self.job_mut(id).state = State::Delayed { until: now };
             self.make_ready_since(id, since, now);
         }
+        let is_reserved = matches!(state, State::Reserved { .. });
+        if is_reserved && self.session_of_job(self.job(id).expect("the job is there")).is_some() {
+            self.note(Change::Held(JobId(id)));
+        }
         self.remove_if_idle(from);
         true
     }

@@ -604,8 +604,13 @@ impl Model {
             return false;
         }
         let job = self.job_mut(id);
-        let State::Reserved { by, .. } = job.state else { return false };
-        job.state = State::Reserved { until: after_s(now, for_s.unwrap_or(job.ttr_s).max(1)), by };
+        let State::Reserved { by, until: before } = job.state else { return false };
+        let until = after_s(now, for_s.unwrap_or(job.ttr_s).max(1));
+        job.state = State::Reserved { until, by };
+        if by != client && until != before {
+            self.note(Change::Updated(JobId(id)));
+            self.note(Change::Held(JobId(id)));
+        }
         true
     }
 
@@ -802,6 +807,9 @@ impl Model {
         self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));
         self.count(tube, |counters| &mut counters.reserves);
         self.note(Change::Updated(JobId(id)));
+        if by != client {
+            self.note(Change::Held(JobId(id)));
+        }
     }
 
     pub(crate) fn make_buried(&mut self, id: u64) {

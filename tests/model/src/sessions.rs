@@ -34,16 +34,22 @@ impl Model {
             self.sessions.len() - 1
         });
         let session = &mut self.sessions[place];
+        let has_new_grace = session.grace_ms != grace_ms;
         (session.grace_ms, session.ends_at) = (grace_ms, None);
         let number = session.number;
         if let Some(before) = session.client.replace(client).filter(|&before| before != client) {
             self.client_mut(before).wait = None;
             self.taken_over.push(before);
         }
+        if has_new_grace {
+            let held = self.held(number, usize::MAX);
+            held.into_iter().for_each(|(_, id)| self.note(Change::Held(JobId(id))));
+        }
         for (_, id) in self.held(client, usize::MAX) {
             let State::Reserved { until, .. } = self.job_mut(id).state else { unreachable!("it is held") };
             self.job_mut(id).state = State::Reserved { until, by: number };
             self.note(Change::Updated(JobId(id)));
+            self.note(Change::Held(JobId(id)));
         }
         Some(self.held(number, usize::MAX).len() as u64)
     }

@@ -10,6 +10,7 @@
 use super::cooldowns::Cooldowns;
 use super::files::Files;
 use super::format::WallOffset;
+use super::jobs::RestoredHold;
 use super::marker::MarkerKind;
 use super::storage::{Completion, DatabaseFigures, Storage, Task, is_lack_of_room};
 use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
@@ -88,6 +89,8 @@ pub struct Binlog {
     compaction: Compaction,
     durability: Durability,
     health: Health,
+    /// The reservations of sessions that were found at the start, until the caller takes them.
+    pub(super) restored_holds: Vec<RestoredHold>,
     /// About files that can be neither made nor removed, which is tried again every second.
     warnings: RateLimitedLog,
 }
@@ -177,6 +180,7 @@ impl Binlog {
             ids,
             appender: Appender::after(end),
             unlogged: Unlogged::default(),
+            restored_holds: Vec::new(),
             ahead: FilesAhead::new(&config, next_index),
             compaction: Compaction::new(),
             durability,

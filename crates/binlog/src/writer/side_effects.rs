@@ -7,11 +7,12 @@ use super::Binlog;
 use super::append::{NeededChange, Unlogged};
 use super::room::Target;
 use crate::NoRoom;
-use crate::attachment::{Cooldown, Kind, SideEffects, parts};
+use crate::attachment::{Cooldown, Kind, SessionHold, SideEffects, parts};
 use crate::clock::Timestamp;
 use crate::files::Item;
 use crate::format::{DiskRecord, SHORT_BYTES};
 use crate::job::{JobId, JobRecord};
+use crate::jobs::RestoredHold;
 
 /// The side effects of a delete, until there is room for them.
 #[derive(Debug, Default)]
@@ -168,6 +169,37 @@ impl Binlog {
         if self.appender.count_record() {
             self.write_buffer();
         }
+    }
+
+    // ---- sessions ----
+
+    /// The reservations of sessions that were found at the start.
+    pub fn take_restored_holds(&mut self) -> Vec<RestoredHold> {
+        std::mem::take(&mut self.restored_holds)
+    }
+
+    /// Whether a job's new state fits, and the session with names of these lengths that reserves it. The answer holds
+    /// until the next append.
+    ///
+    /// # Errors
+    /// If it does not fit; nothing has changed.
+    pub fn reserve_hold(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
+        let parts = parts(SessionHold::bytes(identity_len, name_len));
+        self.reserve((1 + parts) * SHORT_BYTES, 0)
+    }
+
+    /// Logs that a session has reserved the job.
+    ///
+    /// # Errors
+    /// If there is no room; nothing has changed.
+    pub fn append_hold(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
+        let payload = hold.encode(self.clock.wall);
+        let bytes = parts(payload.len()) * SHORT_BYTES;
+        self.reserve(bytes, 0)?;
+        let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
+        self.enter(target);
+        self.append_alone(Kind::Session, id, &payload);
+        Ok(())
     }
 
     // ---- cooldowns ----

@@ -93,7 +93,8 @@ impl Queue {
     /// Reserves a job that is in no queue for a client. If that has a session, it is the session's.
     pub(crate) fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked(id));
-        let client = self.holder_for(client);
+        let holder = self.holder_for(client);
+        let (is_held, client) = (holder != client, holder);
         let (job, history) = self.jobs.expect_with_history(id);
         let until = now.plus_seconds(job.ttr_s);
         let before = job.place();
@@ -115,6 +116,9 @@ impl Queue {
             self.schedule(Timer::Client(client));
         }
         self.note(Change::Updated(id));
+        if is_held {
+            self.note(Change::Held(id));
+        }
         if marks != 0 {
             self.reserved_tagged(id);
         }

@@ -10,13 +10,17 @@ use std::collections::TryReserveError;
 use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
-use crate::job::JobId;
+use crate::job::{JobId, JobState};
 use crate::state::clients::Client;
+use crate::state::jobs::{Job, Place};
 use crate::state::keys::Reservation;
 use crate::state::sessions::{Session, SessionKey};
 use crate::{Change, ClientId, Queue};
 
 const NS_PER_MS: u64 = 1_000_000;
+
+/// When a session ends whose grace has not begun.
+const UNBEGUN: Timestamp = Timestamp(u64::MAX - 1);
 
 /// What becomes of the command `session`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +29,32 @@ pub enum BeginSession {
     Attached {
         /// The client from which it was taken.
         taken_from: Option<ClientId>,
+        /// What `join_session` has to do.
+        joining: Joining,
     },
     /// The client has another session, and nothing has changed.
     HasAnother,
+}
+
+/// How far `join_session` has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joining {
+    /// Whether the log is to know of the session's grace, for each of its reservations behind `after`.
+    has_new_grace: bool,
+    after: Option<(Timestamp, JobId)>,
+}
+
+/// A reservation that belongs to a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold<'a> {
+    /// Which session it is.
+    pub key: &'a SessionKey,
+    /// For how long that is kept without a client.
+    pub grace_ms: u32,
+    /// When the reservation ends.
+    pub until: Timestamp,
+    /// How often the job was reserved, this time included.
+    pub reserves: u32,
 }
 
 impl Queue {
@@ -47,15 +74,15 @@ impl Queue {
                 return Ok(BeginSession::HasAnother);
             }
             let index = self.holder_for(client.index);
-            self.session_mut(index).grace_ms = grace_ms;
-            return Ok(BeginSession::Attached { taken_from: None });
+            let joining = self.set_grace(index, grace_ms);
+            return Ok(BeginSession::Attached { taken_from: None, joining });
         }
         let index = match self.sessions.by_key.get(key) {
             Some(&index) => index,
             None => self.make_session(key)?,
         };
+        let joining = self.set_grace(index, grace_ms);
         let session = self.session_mut(index);
-        session.grace_ms = grace_ms;
         session.ends_at = Timestamp::NEVER;
         let before = session.attached.replace(client.index);
         let taken_from = before.map(|before| {
@@ -67,7 +94,12 @@ impl Queue {
         });
         self.sessions.of_client.insert(client.index, index);
         self.client_mut(client).has_session = true;
-        Ok(BeginSession::Attached { taken_from })
+        Ok(BeginSession::Attached { taken_from, joining })
+    }
+
+    fn set_grace(&mut self, index: u32, grace_ms: u32) -> Joining {
+        let before = std::mem::replace(&mut self.session_mut(index).grace_ms, grace_ms);
+        Joining { has_new_grace: before != grace_ms, after: None }
     }
 
     fn make_session(&mut self, key: &SessionKey) -> Result<u32, TryReserveError> {
@@ -80,12 +112,26 @@ impl Queue {
         Ok(index)
     }
 
-    /// Makes reservations that the client had before it had a session the session's, at most `left` of them, which goes
-    /// down by those; returns whether none is left.
-    pub fn join_session(&mut self, client: ClientId, left: &mut usize) -> bool {
+    /// Makes reservations that the client had before it had a session the session's, and has the log know of a new
+    /// grace: at most `left` of them, which goes down by those; returns whether none is left.
+    pub fn join_session(&mut self, client: ClientId, joining: &mut Joining, left: &mut usize) -> bool {
         let holder = self.holder_for(client.index);
         if holder == client.index {
             return true;
+        }
+        while joining.has_new_grace && *left > 0 {
+            let reserved = &self.clients[holder].reserved;
+            let next = match joining.after {
+                Some((until, id)) => reserved.iter_after(Reservation::key(until, id)).next(),
+                None => reserved.first(),
+            };
+            let Some(Reservation { until, id, .. }) = next else {
+                joining.has_new_grace = false;
+                break;
+            };
+            *left -= 1;
+            joining.after = Some((until, id));
+            self.note(Change::Held(id));
         }
         while *left > 0
             && let Some(first) = self.client(client).reserved.first()
@@ -99,9 +145,87 @@ impl Queue {
             // A flush that walks through the reservations may be behind this one, or before it.
             self.flushes.note_moved(first.id, tube);
             self.note(Change::Updated(first.id));
+            self.note(Change::Held(first.id));
         }
         self.schedule(Timer::Client(holder));
-        self.client(client).reserved.is_empty()
+        !joining.has_new_grace && self.client(client).reserved.is_empty()
+    }
+
+    /// What the log has to know of a reservation that belongs to a session.
+    #[must_use]
+    pub fn session_hold(&self, id: JobId) -> Option<Hold<'_>> {
+        if self.sessions.records.is_empty() {
+            return None;
+        }
+        let job = self.jobs.get(id)?;
+        let history = self.jobs.history(job);
+        let session = self.sessions.records.get(&history.holder?)?;
+        let until = job.place().deadline()?;
+        Some(Hold {
+            key: &session.key,
+            grace_ms: session.grace_ms,
+            until,
+            reserves: history.counters.reserves,
+        })
+    }
+
+    /// Puts a reservation back that a session had before a restart, of a job that is there. The session has no client;
+    /// `begin_graces` follows. A reservation whose end has come is left out.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    pub fn restore_hold(
+        &mut self,
+        id: JobId,
+        key: &SessionKey,
+        grace_ms: u32,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), TryReserveError> {
+        let is_ready = |job: &Job| job.place().state() == JobState::Ready;
+        if until <= now || !self.jobs.get(id).is_some_and(is_ready) {
+            return Ok(());
+        }
+        let index = match self.sessions.by_key.get(key) {
+            Some(&index) => index,
+            None => self.make_session(key)?,
+        };
+        let session = self.session_mut(index);
+        (session.grace_ms, session.ends_at) = (grace_ms, UNBEGUN);
+        self.unlink(id);
+        let (job, history) = self.jobs.expect_with_history(id);
+        job.set_place(Place::Reserved(until.0.into()));
+        history.holder = Some(index);
+        let (tube, marks) = (job.tube, job.marks);
+        self.tubes.get_mut(tube).reserved += 1;
+        self.sums.jobs.reserved += 1;
+        self.clients[index].reserved.insert(Reservation { until, id, since: now });
+        self.schedule(Timer::Client(index));
+        self.note(Change::Updated(id));
+        self.note(Change::Held(id));
+        if marks != 0 {
+            self.reserved_tagged(id);
+        }
+        Ok(())
+    }
+
+    /// The server listens: the graces of the sessions begin that were restored.
+    pub fn begin_graces(&mut self, now: Timestamp) {
+        let restored: Vec<u32> = self.sessions.records.keys().copied().collect();
+        for index in restored {
+            let session = self.session_mut(index);
+            if session.ends_at == UNBEGUN {
+                session.ends_at = now + u64::from(session.grace_ms) * NS_PER_MS;
+                self.schedule(Timer::Client(index));
+            }
+        }
+    }
+
+    /// Whether the client has a session.
+    #[inline]
+    #[must_use]
+    pub fn has_session(&self, client: ClientId) -> bool {
+        self.client(client).has_session
     }
 
     /// The key of the session to which the client is attached.
@@ -249,13 +373,17 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
-    use crate::job::{Body, JobState, Priority};
+    use crate::job::{Body, Priority};
     use crate::{NewJob, Reserve, Slices, WaitOutcome};
 
     const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
     fn key(name: &str) -> SessionKey {
         SessionKey { identity: "".into(), name: name.into() }
+    }
+
+    fn joining(has_new_grace: bool) -> Joining {
+        Joining { has_new_grace, after: None }
     }
 
     fn put(queue: &mut Queue, client: ClientId, ttr_s: u32) -> JobId {
@@ -333,7 +461,7 @@ mod tests {
         assert_eq!(queue.reserve(first, None, NOW), Reserve::Waiting);
         let second = queue.connect();
         let taken = queue.begin_session(second, &key("w"), 2000).unwrap();
-        assert_eq!(taken, BeginSession::Attached { taken_from: Some(first) });
+        assert_eq!(taken, BeginSession::Attached { taken_from: Some(first), joining: joining(true) });
         queue.check_invariants();
         assert!(queue.holds(second, ids[0]) && !queue.holds(first, ids[0]) && !queue.is_waiting(first));
         assert!(queue.delete(first, ids[0], NOW).is_none());
@@ -381,7 +509,8 @@ mod tests {
         // The session has the index of the client that is gone, which the walk has passed.
         queue.begin_session(worker, &key("w"), 1000).unwrap();
         let mut slices = 0;
-        while !queue.join_session(worker, &mut 7) {
+        let mut joining = joining(true);
+        while !queue.join_session(worker, &mut joining, &mut 7) {
             queue.check_invariants();
             slices += 1;
         }

@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::jobs::Place;
 use crate::state::keys::Reservation;
-use crate::{ClientId, Queue};
+use crate::{Change, ClientId, Queue};
 
 impl Queue {
     /// The command `touch`: the time to run starts again, or the reservation has so many seconds from now on, at least
@@ -30,6 +30,10 @@ impl Queue {
         let reservation = reservation.expect("a reserved job stands among its holder's reservations");
         reserved.insert(Reservation { until, ..reservation });
         self.schedule(Timer::Client(holder));
+        if holder != client.index && until != before {
+            self.note(Change::Updated(id));
+            self.note(Change::Held(id));
+        }
         debug_assert!(self.is_linked(id));
         true
     }

@@ -138,6 +138,8 @@ pub enum Change {
     Moved(JobId),
     /// A rule has sent it to a dead tube. Nobody has made sure that the log has room.
     Died(JobId),
+    /// A session has reserved the job, or its grace is another one: [`Queue::session_hold`] says which.
+    Held(JobId),
     /// The job is gone.
     Deleted(JobId),
     /// The same, of a job whose tags make more of it: [`Queue::cooldown`] and [`Queue::next_freed_group`] say what.
