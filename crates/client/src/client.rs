@@ -8,11 +8,12 @@ use crate::data::{Extensions, JobInfo, Page};
 use crate::error::Error;
 use crate::exchange::{PutOptions, Request};
 use beanstalkd_protocol::{
-    Command, Cursor, Dictionary, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary, parse_list,
+    Command, Cursor, Dictionary, Grace, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary, parse_list,
 };
 use beanstalkd_types::job::{BodyRef, Counting, JobId, JobState, Priority};
 use beanstalkd_types::tube_name::TubeName;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 /// A job with its body, from a reserve or a peek.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -330,6 +331,15 @@ impl Client {
     /// Touches every job that this connection has reserved. Returns their number.
     pub fn touch_all(&mut self) -> Result<u64, Error> {
         call!(self, Command::TouchAll, Reply::TouchedAll(count) => count)
+    }
+
+    /// Makes this connection the holder of the session of this name: what it reserves stays reserved for `grace`, at most
+    /// an hour and counted in whole milliseconds, when the connection ends. Returns how many jobs the session has, those
+    /// of an earlier connection included. Another connection that has the session is closed.
+    pub fn session(&mut self, name: &TubeName, grace: Duration) -> Result<u64, Error> {
+        let grace = u64::try_from(grace.as_millis()).ok().and_then(Grace::from_ms);
+        let grace = grace.ok_or(Error::Refused(Refusal::BadFormat))?;
+        call!(self, Command::Session { name: name.as_str(), grace }, Reply::Session(held) => held)
     }
 
     /// Gives this reservation `seconds` from now on, at least 1. The TTR of the job stays.

@@ -91,6 +91,7 @@ fn extensions() {
     check("reserve-batch 2 3", "RESERVED_BATCH 0\r\n", 0, |c| Ok(c.reserve_batch(2, Some(3))?.len()));
     check("delete-batch 1 2 3", "DELETED_BATCH 2 1\r\n", (2, 1), |c| c.delete_batch(&[1, 2, 3]));
     check("touch-all", "TOUCHED_ALL 4\r\n", 4, |c| c.touch_all());
+    check("session mail 1.5", "SESSION 2\r\n", 2, |c| c.session(&tube(), Duration::from_millis(1500)));
     check("touch 7 90", "TOUCHED\r\n", (), |c| c.touch_for(7, 90));
     check("release 7 1 2 uncounted", "RELEASED\r\n", (), |c| c.release_uncounted(7, 1, 2));
     check("watch mail 5", "WATCHING 1\r\n", 1, |c| c.watch_weighted(&tube(), 5));

@@ -353,6 +353,12 @@ pub struct WorkArguments {
     /// Exit when there is no ready job, instead of waiting for one
     #[arg(long)]
     pub until_empty: bool,
+    /// Keep the jobs when the connection or the server is lost: in sessions whose names begin with this one
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<TubeName>,
+    /// For how long the server keeps them for a program that does not come back; at most 1h
+    #[arg(long, value_parser = duration, default_value = "30s", value_name = "TIME", requires = "session")]
+    pub grace: Duration,
 }
 
 /// The arguments of `export`.

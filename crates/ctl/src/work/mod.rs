@@ -67,11 +67,11 @@ pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> 
     let (ended, ends) = mpsc::channel();
     let mut first_failure = None;
     std::thread::scope(|scope| -> Result<(), Failure> {
-        for _ in 0..arguments.jobs {
+        for number in 0..arguments.jobs {
             let ended = ended.clone();
             let shared = &shared;
             // The first connection is made here, so that a wrong address is reported at once.
-            let worker = Worker::connect(address, servers.connector(), shared)
+            let worker = Worker::connect(address, servers.connector(), shared, number)
                 .inspect_err(|_| interrupt::request())?;
             scope.spawn(move || ended.send(worker.run()));
         }

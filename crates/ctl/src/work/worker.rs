@@ -6,8 +6,9 @@ use crate::commands::reserve::watch_only;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::say;
+use beanstalk_client::TubeName;
 use beanstalk_client::{Address, Client, Connector, Culprit, Error, Job, JobInfo, Refusal, Tag};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The longest wait of one reserve, in seconds. The worker checks for an interrupt after each.
 const TURN_SECONDS: u32 = 1;
@@ -21,12 +22,32 @@ pub struct Worker<'a> {
     address: &'a Address,
     connector: &'a Connector,
     shared: &'a Shared<'a>,
+    /// The session that has its jobs, if there is to be one. No other worker, and no later process, has one of this name.
+    session: Option<TubeName>,
 }
 
-fn connect(address: &Address, connector: &Connector, arguments: &WorkArguments) -> Result<Client, Failure> {
+fn connect(
+    address: &Address,
+    connector: &Connector,
+    arguments: &WorkArguments,
+    session: Option<&TubeName>,
+) -> Result<Client, Failure> {
     let mut client = Client::from(connector.open(address)?);
+    if let Some(session) = session {
+        client.session(session, arguments.grace)?;
+    }
     watch_only(&mut client, &arguments.tubes)?;
     Ok(client)
+}
+
+/// A name for the session of the worker with this number: the command of a job ends with its process, so a later process
+/// is not to get the job from a session.
+fn session_name(arguments: &WorkArguments, number: u32) -> Result<Option<TubeName>, Failure> {
+    let Some(name) = &arguments.session else { return Ok(None) };
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{}-{:x}-{}-{number}", name.as_str(), since.as_nanos(), std::process::id());
+    let name = name.parse().map_err(|error| Failure::Local(format!("--session: {error}")))?;
+    Ok(Some(name))
 }
 
 impl<'a> Worker<'a> {
@@ -35,9 +56,11 @@ impl<'a> Worker<'a> {
         address: &'a Address,
         connector: &'a Connector,
         shared: &'a Shared<'a>,
+        number: u32,
     ) -> Result<Self, Failure> {
-        let client = connect(address, connector, shared.arguments)?;
-        Ok(Self { client, address, connector, shared })
+        let session = session_name(shared.arguments, number)?;
+        let client = connect(address, connector, shared.arguments, session.as_ref())?;
+        Ok(Self { client, address, connector, shared, session })
     }
 
     /// Works until a signal stops the program, or with `--until-empty` until there is no ready job. Then leaves the
@@ -71,7 +94,7 @@ impl<'a> Worker<'a> {
         say(&format!("{}: {why}; connecting again", self.address));
         let mut pause = Duration::from_millis(100);
         while !interrupt::wait(pause) {
-            match connect(self.address, self.connector, self.shared.arguments) {
+            match connect(self.address, self.connector, self.shared.arguments, self.session.as_ref()) {
                 Ok(client) => {
                     self.client = client;
                     return Ok(());
@@ -162,6 +185,8 @@ impl<'a> Worker<'a> {
         // Three times in a TTR. The least is 300 ms, in time for the shortest TTR of a second.
         let every = Duration::from_millis((info.ttr * 1000 / 3).clamp(300, 60_000));
         let (client, id) = (&mut self.client, job.id);
+        let (address, connector, arguments) = (self.address, self.connector, self.shared.arguments);
+        let session = self.session.as_ref();
         let mut lost = false;
         child::run(
             &self.shared.arguments.command,
@@ -174,6 +199,13 @@ impl<'a> Worker<'a> {
                     return;
                 }
                 if let Err(error) = client.touch(id) {
+                    if session.is_some() && error.culprit() == Culprit::Network {
+                        // The session has the job. The next turn touches it, or tries to connect again.
+                        if let Ok(again) = connect(address, connector, arguments, session) {
+                            *client = again;
+                        }
+                        return;
+                    }
                     lost = true;
                     say(&format!("job {id}: {error}; the server may give it to another worker"));
                 }
@@ -185,9 +217,19 @@ impl<'a> Worker<'a> {
     fn settle<T>(
         &mut self,
         what: &str,
-        send: impl FnOnce(&mut Client) -> Result<T, Error>,
+        send: impl Fn(&mut Client) -> Result<T, Error>,
     ) -> Result<Option<T>, Failure> {
-        match send(&mut self.client) {
+        let mut sent = send(&mut self.client);
+        while self.session.is_some()
+            && let Err(error) = &sent
+            && error.culprit() == Culprit::Network
+            && !interrupt::requested()
+        {
+            // The session has the job, unless the first try has come through: then the job is not found.
+            self.connect_again(&error.to_string())?;
+            sent = send(&mut self.client);
+        }
+        match sent {
             Err(error) if error.is_not_found() => {
                 say(&format!("{what}: its time to run had ended; another worker may have it"));
                 Ok(None)

@@ -171,6 +171,25 @@ fn a_worker_connects_again_after_its_connection_breaks() {
     child.wait().unwrap();
 }
 
+#[test]
+fn a_worker_with_a_session_sends_its_result_when_it_has_connected_again() {
+    let fake = beanstalk_testing::Fake::start_with(beanstalk_testing::FakeOptions {
+        // Those of the producer, then session, watch, ignore, reserve, stats-job: the delete is lost.
+        close_before: 2 + 6,
+        ..Default::default()
+    });
+    let id = put(&mut client(&fake.address()), "t", b"x", 0);
+    assert_eq!(fake.count(), 2, "use and put");
+    ctl(&fake.address(), &["work", "t", "--until-empty", "--session", "s", "--", "true"]).ends_with(0);
+    let log = fake.take_log();
+    let deletes = log.iter().filter(|line| **line == format!("delete {id}")).count();
+    let sessions: Vec<&String> = log.iter().filter(|line| line.starts_with("session s-")).collect();
+    assert_eq!((deletes, sessions.len()), (2, 2), "{log:?}");
+    assert_eq!(sessions[0], sessions[1]);
+    assert!(sessions[0].ends_with(" 30"), "{log:?}");
+    assert_eq!(counts(&fake.address(), "t"), [0; 4]);
+}
+
 /// Reserves the only job of `t` and waits until its time to run ends.
 fn let_time_out(server: &super::support::Any, id: u64, times: u64) {
     let mut client = server.client();
