@@ -333,9 +333,9 @@ impl Client {
         call!(self, Command::TouchAll, Reply::TouchedAll(count) => count)
     }
 
-    /// Makes this connection the holder of the session of this name: what it reserves stays reserved for `grace`, at most
-    /// an hour and counted in whole milliseconds, when the connection ends. Returns how many jobs the session has, those
-    /// of an earlier connection included. Another connection that has the session is closed.
+    /// Makes this connection the holder of the session of this name: what it reserves stays reserved for `grace`, at
+    /// most an hour and counted in whole milliseconds, when the connection ends. Returns how many jobs the session has,
+    /// those of an earlier connection included. Another connection that has the session is closed.
     pub fn session(&mut self, name: &TubeName, grace: Duration) -> Result<u64, Error> {
         let grace = u64::try_from(grace.as_millis()).ok().and_then(Grace::from_ms);
         let grace = grace.ok_or(Error::Refused(Refusal::BadFormat))?;

@@ -22,7 +22,8 @@ pub struct Worker<'a> {
     address: &'a Address,
     connector: &'a Connector,
     shared: &'a Shared<'a>,
-    /// The session that has its jobs, if there is to be one. No other worker, and no later process, has one of this name.
+    /// The session that has its jobs, if there is to be one. No other worker, and no later process, has one of this
+    /// name.
     session: Option<TubeName>,
 }
 
@@ -40,8 +41,8 @@ fn connect(
     Ok(client)
 }
 
-/// A name for the session of the worker with this number: the command of a job ends with its process, so a later process
-/// is not to get the job from a session.
+/// A name for the session of the worker with this number: the command of a job ends with its process, so a later
+/// process is not to get the job from a session.
 fn session_name(arguments: &WorkArguments, number: u32) -> Result<Option<TubeName>, Failure> {
     let Some(name) = &arguments.session else { return Ok(None) };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
