@@ -71,6 +71,7 @@ const BELOW: &[&str] = &[
     "number",
     "percent",
     "rate_limited_log",
+    "seconds",
     "tags",
     "tube_name",
 ];

@@ -39,7 +39,7 @@ fn in_use() -> usize {
 
 fn put(queue: &mut Queue, client: ClientId) {
     let id = queue.take_id();
-    let new = NewJob { id, priority: Priority(id.0 as u32 % 7), delay_s: 0, ttr_s: 1_000 };
+    let new = NewJob { id, priority: Priority(id.0 as u32 % 7), delay_s: 0.into(), ttr_s: 1_000.into() };
     queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
 }
 
@@ -65,7 +65,7 @@ fn measure(name: &str, fill: fn(&mut Queue)) {
 type Tags = for<'a> fn(&'a str) -> TagSet<'a>;
 
 fn idp(key: &str) -> TagSet<'_> {
-    TagSet { idempotency: Some(Idempotency { key: key.into(), cooldown_s: 0 }), ..TagSet::default() }
+    TagSet { idempotency: Some(Idempotency { key: key.into(), cooldown_s: 0.into() }), ..TagSet::default() }
 }
 
 fn con(key: &str) -> TagSet<'_> {
@@ -81,14 +81,14 @@ fn aft(name: &str) -> TagSet<'_> {
 }
 
 fn exp(_: &str) -> TagSet<'_> {
-    TagSet { expires_after_s: Some(1_000_000_000), ..TagSet::default() }
+    TagSet { expires_after_s: Some(1_000_000_000.into()), ..TagSet::default() }
 }
 
 fn four(name: &str) -> TagSet<'_> {
     TagSet {
         concurrency: con(name).concurrency,
         group: grp(name).group,
-        expires_after_s: Some(1_000_000),
+        expires_after_s: Some(1_000_000.into()),
         ..idp(name)
     }
 }
@@ -126,7 +126,7 @@ fn tagged_jobs() {
             let name =
                 if is_aft && !is_member { format!("{:012}", (job - JOBS / alike) / alike) } else { name };
             let id = queue.take_id();
-            let new = NewJob { id, priority: Priority(0), delay_s: 0, ttr_s: 1_000 };
+            let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
             let body = Body::copy_of(BODY).unwrap();
             let Some(tags) = (if is_member { Some(grp as Tags) } else { tags }) else {
                 queue.put(client, new, body, NOW);
@@ -240,14 +240,14 @@ fn counted_bytes_cover_allocated_bytes() {
         for _ in 0..2_000 {
             let client = queue.connect();
             watch(queue, client, 15);
-            assert_eq!(queue.reserve(client, Some(9), NOW), Reserve::Waiting);
+            assert_eq!(queue.reserve(client, Some(9.into()), NOW), Reserve::Waiting);
         }
     });
     measure("2,000 clients that watch 20 tubes and wait", |queue| {
         for _ in 0..2_000 {
             let client = queue.connect();
             watch(queue, client, 19);
-            assert_eq!(queue.reserve(client, Some(9), NOW), Reserve::Waiting);
+            assert_eq!(queue.reserve(client, Some(9.into()), NOW), Reserve::Waiting);
         }
     });
     measure("a client that has reserved 30,000 jobs", |queue| {
@@ -280,9 +280,9 @@ fn counted_bytes_cover_allocated_bytes() {
         for number in 0..30_000 {
             let key = format!("{number:0>100}");
             let id = queue.take_id();
-            let new = NewJob { id, priority: Priority(0), delay_s: 0, ttr_s: 1_000 };
+            let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
             let tags = TagSet {
-                idempotency: Some(Idempotency { key: (&*key).into(), cooldown_s: 60 }),
+                idempotency: Some(Idempotency { key: (&*key).into(), cooldown_s: 60.into() }),
                 ..TagSet::default()
             };
             put_tagged(queue, client, new, Body::copy_of(b"x").unwrap(), tags);

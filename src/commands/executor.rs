@@ -21,6 +21,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
+use crate::seconds::Seconds;
 use crate::session::{Output, Refusal, Request};
 use crate::stats::{CommandCounts, Identity, Timings};
 use crate::tls::Acceptor;
@@ -318,7 +319,13 @@ impl Executor {
     }
 
     /// The command `pause-tube`.
-    pub(super) fn pause(&mut self, tube: &str, delay_s: u32, output: &mut Output, now: Timestamp) -> Outcome {
+    pub(super) fn pause(
+        &mut self,
+        tube: &str,
+        delay_s: Seconds,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
         found(self.queue.pause_tube(tube, delay_s, now), Reply::Paused, output)
     }
 

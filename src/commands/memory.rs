@@ -45,7 +45,7 @@ impl Executor {
 
     /// Whether there is no room for the cooldown for which a put with these tags asks.
     pub(super) fn lacks_room_for_cooldown(&self, tags: &TagSet<'_>) -> bool {
-        tags.idempotency.is_some_and(|tag| tag.cooldown_s > 0)
+        tags.idempotency.is_some_and(|tag| !tag.cooldown_s.is_zero())
             && self.shares.cooldown_bytes.is_some_and(|most| self.queue.cooldown_bytes_with(tags) > most)
     }
 

@@ -209,7 +209,7 @@ table! {
         server.move_job(client, id, tube, output, now);
     Command::Reprioritize { id, priority } => needs(Roles::MANAGE, OfJob(id), Margin).noting(priority.0),
         server.set_priority(id, priority, output, now);
-    Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s),
+    Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s.whole()),
         server.pause(tube, delay_s, output, now);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
         server.flush(client, tube, Flushed::All, output, now);

@@ -232,7 +232,7 @@ impl Executor {
             }
             Order::Pause(tube, delay_s) => {
                 self.count_for_task(1);
-                self.pause(tube.as_str(), delay_s, output, now)
+                self.pause(tube.as_str(), delay_s.into(), output, now)
             }
             Order::Flush(tube, flushed) => self.flush(client, tube.as_str(), flushed, output, now),
         }
@@ -399,7 +399,7 @@ impl Executor {
                 if is_set && self.queue.is_delayable(id) {
                     return Ok(false);
                 }
-                self.delay_one(id, *delay_s, until, now)?;
+                self.delay_one(id, (*delay_s).into(), until, now)?;
             }
         }
         self.persistence.log_changes(&mut self.queue, now);

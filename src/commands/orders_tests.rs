@@ -52,7 +52,7 @@ impl Harness {
 
     pub(super) fn put(&mut self, priority: u32, delay_s: u32, body: &str) -> JobId {
         let id = self.executor.queue.take_id();
-        let new = NewJob { id, priority: Priority(priority), delay_s, ttr_s: 60 };
+        let new = NewJob { id, priority: Priority(priority), delay_s: delay_s.into(), ttr_s: 60.into() };
         self.executor.queue.put(self.client, new, Body::copy_of(body.as_bytes()).unwrap(), self.now);
         id
     }
@@ -96,7 +96,7 @@ impl Harness {
 fn a_job_that_a_client_holds_is_deleted_and_the_client_finds_it_gone() {
     let mut harness = Harness::new();
     let id = harness.put(0, 0, "x");
-    harness.executor.queue.reserve(harness.client, Some(0), NOW);
+    harness.executor.queue.reserve(harness.client, Some(0.into()), NOW);
     assert_eq!(harness.state(id), Some(JobState::Reserved));
     let kept = harness.execute(Order::Change(Change::Priority(Priority(1)), Selection::Jobs(vec![id])));
     assert_eq!((kept.done, kept.obstacle), (0, Some(Obstacle::Reserved)));
@@ -213,8 +213,8 @@ fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate:
         tube: tube.clone(),
         body: Body::from(vec![0; bytes]),
         priority: Priority(priority),
-        delay_s: 0,
-        ttr_s: 0,
+        delay_s: 0.into(),
+        ttr_s: 0.into(),
         tags: encoded,
     }
 }
@@ -223,7 +223,7 @@ fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate:
 fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothing() {
     let mut harness = Harness::new();
     let tube = TubeName::parse(b"t").unwrap();
-    let key = Idempotency { key: "k".into(), cooldown_s: 60 };
+    let key = Idempotency { key: "k".into(), cooldown_s: 60.into() };
     let tags = TagSet { idempotency: Some(key), ..TagSet::default() };
     let first = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
     assert_eq!((first.progress, first.done, first.skipped), (Progress::Done, 1, 0));
@@ -243,7 +243,7 @@ fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothin
 fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
     let mut harness = Harness::new();
     let tube = TubeName::parse(b"t").unwrap();
-    let key = Idempotency { key: "k".into(), cooldown_s: 60 };
+    let key = Idempotency { key: "k".into(), cooldown_s: 60.into() };
     let tags = TagSet { idempotency: Some(key), ..TagSet::default() };
     let first = harness.execute(Order::Put(new(&tube, 1, 5, tags))).job.unwrap();
     assert!(harness.executor.queue.delete(harness.client, first, harness.now).is_some());

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
-use crate::session::{Output, Put, PutTags, Refusal, Until};
+use crate::session::{Aside, Output, Put, Refusal, Until};
 use crate::tags::{EncodedTags, TagSet};
 
 /// What a put has come to.
@@ -29,12 +29,12 @@ pub(super) enum Stored {
 }
 
 impl Executor {
-    /// The line of a `put`. The size is judged before what follows it, as in C.
+    /// The line of a `put`, with its tags. The size is judged before what follows it, as in C.
     pub(super) fn begin_put(
         &mut self,
         client: ClientId,
         header: PutHeader,
-        tags: Option<Box<PutTags>>,
+        aside: Option<Box<Aside>>,
         output: &mut Output,
     ) -> Outcome {
         if u64::from(header.size) > self.config.max_job_bytes {
@@ -45,7 +45,7 @@ impl Executor {
         if self.lacks_memory_for(header.size as usize + output.held_bytes()) {
             return Outcome::SkipBody(header, Refusal::OutOfMemory);
         }
-        Outcome::ReadBody(Put { id, header, tags })
+        Outcome::ReadBody(Put::new(id, header, aside))
     }
 
     /// A `put` whose body is complete.
@@ -57,9 +57,9 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let stored = match put.tags {
-            None => self.store(client, new_job(&put), &EncodedTags::NONE, body, now),
-            Some(_) => self.store(client, new_job(&put), &put.tags(), body, now),
+        let stored = match put.is_plain() {
+            true => self.store(client, new_job(&put), &EncodedTags::NONE, body, now),
+            false => self.store(client, new_job(&put), &put.tags(), body, now),
         };
         self.answer_put(client, put, stored, output)
     }
@@ -236,7 +236,7 @@ impl Executor {
 }
 
 fn new_job(put: &Put) -> NewJob {
-    let PutHeader { priority, delay_s, ttr_s, .. } = put.header;
+    let PutHeader { priority, delay_s, ttr_s, .. } = put.header();
     NewJob { id: put.id, priority, delay_s, ttr_s }
 }
 

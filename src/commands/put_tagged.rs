@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::job::Body;
 use crate::protocol::{PutHeader, Reply};
 use crate::queue::{ClientId, Duplicate, NewJob};
-use crate::session::{Output, PutTags, Refusal};
+use crate::session::{Aside, Output, Refusal};
 use crate::tags::{EncodedTags, Name, TagError, TagSet};
 
 impl Executor {
@@ -32,13 +32,13 @@ impl Executor {
         };
         let longest_s = self.shares.longest_cooldown_s;
         if let Some(tag) = tags.idempotency.as_mut().filter(|_| longest_s > 0) {
-            tag.cooldown_s = tag.cooldown_s.min(longest_s);
+            tag.cooldown_s = tag.cooldown_s.min(longest_s.into());
         }
         let mut bytes = Vec::new();
         if (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes).is_err() {
             return Outcome::SkipBody(header, Refusal::OutOfMemory);
         }
-        self.begin_put(client, header, Some(Box::new(PutTags(bytes))), output)
+        self.begin_put(client, header, Some(Aside::of_tags(bytes)), output)
     }
 
     /// Stores a job with tags in the tube that the client uses, unless another job has its key.

@@ -22,7 +22,7 @@ impl Executor {
             return answer(output, &Reply::NotFound);
         }
         match self.persistence.room_for_update() {
-            Err(NoRoom::Full) if release.delay_s == 0 => {}
+            Err(NoRoom::Full) if release.delay_s.is_zero() => {}
             Err(no_room) => {
                 return lacks_room(no_room, output, move |server, client, output, now| {
                     server.release(client, id, release, output, now)

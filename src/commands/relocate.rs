@@ -6,6 +6,7 @@ use crate::http::task::Obstacle;
 use crate::job::{JobId, Priority};
 use crate::protocol::Reply;
 use crate::queue::ClientId;
+use crate::seconds::Seconds;
 use crate::session::Output;
 
 impl Executor {
@@ -78,7 +79,7 @@ impl Executor {
     pub(super) fn delay_one(
         &mut self,
         id: JobId,
-        delay_s: u32,
+        delay_s: Seconds,
         until: Timestamp,
         now: Timestamp,
     ) -> Result<(), Refused> {

@@ -6,6 +6,7 @@ use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
 use crate::queue::{ClientId, Reserve, ReserveMode, WaitOutcome};
+use crate::seconds::Seconds;
 use crate::session::{Output, Until};
 
 impl Executor {
@@ -13,7 +14,7 @@ impl Executor {
     pub(super) fn reserve<const GUARDED: bool, const ABORTABLE: bool>(
         &mut self,
         client: ClientId,
-        timeout_s: Option<u32>,
+        timeout_s: Option<Seconds>,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {

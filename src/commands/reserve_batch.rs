@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{Reply, ReservedJobs, reserved_len};
 use crate::queue::{ClientId, Reserve};
+use crate::seconds::Seconds;
 use crate::session::{Output, Until};
 
 /// What a batch may cost in a turn, in simple requests: some 100 microseconds.
@@ -23,7 +24,7 @@ pub struct Batch {
     /// How many jobs the client wants at most.
     most: u32,
     /// How long it waits for the first; `None`: not at all.
-    timeout_s: Option<u32>,
+    timeout_s: Option<Seconds>,
     /// The jobs that are reserved for it so far.
     ids: Vec<JobId>,
     /// What their replies copy, in bytes.
@@ -34,7 +35,7 @@ pub struct Batch {
 
 impl Batch {
     /// One without jobs.
-    pub fn new(most: u32, timeout_s: Option<u32>) -> Self {
+    pub fn new(most: u32, timeout_s: Option<Seconds>) -> Self {
         Self { most, timeout_s, ids: Vec::new(), own_bytes: 0, all_bytes: 0 }
     }
 
@@ -98,7 +99,7 @@ impl Executor {
                 Err(no_room) => return batch.await_room(no_room, output),
             }
             let timeout_s = batch.timeout_s.filter(|_| is_first);
-            match self.queue.reserve(client, Some(timeout_s.unwrap_or(0)), now) {
+            match self.queue.reserve(client, Some(timeout_s.unwrap_or(Seconds::ZERO)), now) {
                 Reserve::Job(id) => self.add_to(&mut batch, id),
                 Reserve::Unfinished => return batch.stall(),
                 Reserve::Waiting => {

@@ -67,11 +67,11 @@ mod tests {
     #[test]
     fn a_filter_matches_a_kind_with_any_key_or_with_one() {
         let tags = TagSet {
-            idempotency: Some(Idempotency { key: "order".into(), cooldown_s: 0 }),
+            idempotency: Some(Idempotency { key: "order".into(), cooldown_s: 0.into() }),
             concurrency: Some(Concurrency { key: "host".into(), limit: 2 }),
             group: Some("rows".into()),
             after: Some(After { group: "files".into(), is_free: false }),
-            expires_after_s: Some(60),
+            expires_after_s: Some(60.into()),
             ..TagSet::default()
         };
         for text in ["idp", "con", "grp", "aft", "exp", "idp:order", "con:host", "grp:rows", "aft:files"] {

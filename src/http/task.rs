@@ -10,6 +10,7 @@ use super::selection::Walk;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::queue::Flushed;
+use crate::seconds::Seconds;
 use crate::stats::StatsSource;
 use crate::tube_name::TubeName;
 
@@ -46,10 +47,10 @@ pub struct NewJob {
     pub body: Body,
     /// Its priority.
     pub priority: Priority,
-    /// Seconds until it becomes ready.
-    pub delay_s: u32,
-    /// Its time to run, in seconds.
-    pub ttr_s: u32,
+    /// Time until it becomes ready.
+    pub delay_s: Seconds,
+    /// Its time to run.
+    pub ttr_s: Seconds,
     /// Its tags, in their bytes; none if it has no tags.
     pub tags: Vec<u8>,
 }

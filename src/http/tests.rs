@@ -415,7 +415,7 @@ fn series_of_tubes_are_capped_and_the_page_has_the_fullest() {
     figures.queue.use_tube(client, "tube-1400");
     let id = figures.queue.take_id();
     let priority = crate::job::Priority(0);
-    let job = crate::queue::NewJob { id, priority, delay_s: 0, ttr_s: 1 };
+    let job = crate::queue::NewJob { id, priority, delay_s: 0.into(), ttr_s: 1.into() };
     let job_body = crate::job::Body::copy_of(b"").unwrap();
     figures.queue.put(client, job, job_body, Timestamp(1));
     let metrics = body(&answer(&figures, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));

@@ -4,7 +4,7 @@
 
 use std::collections::TryReserveError;
 
-use crate::protocol::{CRLF, PutHeader};
+use crate::protocol::CRLF;
 
 /// The least that is allocated for a body in progress. It grows with what arrives, so that announcing a
 /// gigabyte costs nothing, and neither do thousands of clients that send a byte now and then.
@@ -15,9 +15,10 @@ const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
 /// The same threshold as a share of the body: one part in this many.
 const ALLOCATE_REST_FROM_PART: usize = 4;
 
-/// The length of an accepted body with the CRLF behind it; a body of more than 1 GiB is never accepted.
-pub fn body_with_crlf(header: PutHeader) -> usize {
-    header.size as usize + CRLF.len()
+/// The length of an accepted body of so many bytes with the CRLF behind it. A body of more than 1 GiB is never
+/// accepted.
+pub fn body_with_crlf(size: u32) -> usize {
+    size as usize + CRLF.len()
 }
 
 /// Makes room for `taken` more bytes of a body of `size`, and for no more of it than is to be expected.

@@ -32,7 +32,7 @@ use zeroize::Zeroize;
 
 pub use self::outcome::{Outcome, Refusal, Until};
 pub use self::output::Output;
-pub use self::put::{Put, PutTags};
+pub use self::put::{Aside, Put};
 
 use self::body_room::{body_with_crlf, make_room};
 use crate::job::Body;
@@ -215,7 +215,7 @@ impl<R: Debug> Session<R> {
     fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         let Phase::WantBody { put, body } = &mut self.phase else { return None };
         let bytes: &'a [u8] = input;
-        let whole = body_with_crlf(put.header);
+        let whole = body_with_crlf(put.size);
         let body = if body.is_empty() && bytes.len() >= whole {
             let (body, rest) = bytes.split_at(whole);
             *input = rest;
@@ -338,7 +338,7 @@ impl<R: Debug> Session<R> {
     /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
     pub fn give_up_body(&mut self, refusal: Refusal) {
         if let Phase::WantBody { put, body } = &self.phase {
-            let left = (body_with_crlf(put.header) - body.len()) as u64;
+            let left = (body_with_crlf(put.size) - body.len()) as u64;
             self.phase = Phase::SkipBody { left, refusal };
         }
     }
@@ -353,7 +353,7 @@ impl<R: Debug> Session<R> {
     /// where the usual buffer does.
     pub fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let Phase::WantBody { put, body } = &mut self.phase else { return None };
-        let whole = body_with_crlf(put.header);
+        let whole = body_with_crlf(put.size);
         let missing = whole - body.len();
         // A client that has sent little so far may be slow, and gets no room in advance.
         if missing.min(body.len()) < DIRECT_READ_FROM_BYTES {
@@ -438,7 +438,7 @@ impl<R: Debug> Session<R> {
                 assert!(unread.is_none(), "what will never be executed is not kept");
             }
             (Phase::WantBody { put, body }, unread) => {
-                assert!(body.len() < body_with_crlf(put.header), "a whole body is a request");
+                assert!(body.len() < body_with_crlf(put.size), "a whole body is a request");
                 assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
             }
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), Some(Unread::Partial(bytes))) => {
@@ -498,7 +498,7 @@ mod tests {
     use crate::job::JobId;
 
     fn read_body(header: PutHeader) -> Outcome<()> {
-        Outcome::ReadBody(Put { id: JobId(1), header, tags: None })
+        Outcome::ReadBody(Put::new(JobId(1), header, None))
     }
 
     /// Feeds `stream` in pieces of `step` bytes and writes down what comes out; every `put` of at most

@@ -1,38 +1,87 @@
 //! A `put` whose line is accepted, until its body is complete.
 
-use crate::job::JobId;
+use crate::job::{JobId, Priority};
 use crate::protocol::PutHeader;
+use crate::seconds::Seconds;
 use crate::tags::EncodedTags;
 
-/// A `put` whose line is accepted.
+/// A `put` whose line is accepted. Each connection has room for one, so what few have is kept aside.
 #[derive(Debug)]
 pub struct Put {
     /// The id of its job.
     pub id: JobId,
-    /// The numbers of its line.
-    pub header: PutHeader,
-    /// Its tags, if it has any.
-    pub tags: Option<Box<PutTags>>,
+    priority: Priority,
+    whole_delay_s: u32,
+    whole_ttr_s: u32,
+    /// The length of its body in bytes, without its CRLF.
+    pub size: u32,
+    aside: Option<Box<Aside>>,
 }
 
-/// The tags of a `put`, in the bytes that [`TagSet::encode`](crate::tags::TagSet::encode) has made of them.
-#[derive(Debug)]
-pub struct PutTags(pub Vec<u8>);
+/// What a `put` without tags and in whole seconds does not have.
+#[derive(Debug, Default)]
+pub struct Aside {
+    /// The bytes that [`TagSet::encode`](crate::tags::TagSet::encode) has made of the tags; none if there are none.
+    tags: Vec<u8>,
+    delay_thousandths: u16,
+    ttr_thousandths: u16,
+}
+
+impl Aside {
+    /// Tags in their bytes.
+    #[must_use]
+    pub fn of_tags(tags: Vec<u8>) -> Box<Self> {
+        Box::new(Self { tags, ..Self::default() })
+    }
+}
 
 impl Put {
+    /// The put of this line, and what it has aside.
+    #[inline]
+    #[must_use]
+    pub fn new(id: JobId, header: PutHeader, mut aside: Option<Box<Aside>>) -> Self {
+        let PutHeader { priority, delay_s, ttr_s, size } = header;
+        if delay_s.thousandths() | ttr_s.thousandths() != 0 {
+            let aside = aside.get_or_insert_default();
+            (aside.delay_thousandths, aside.ttr_thousandths) = (delay_s.thousandths(), ttr_s.thousandths());
+        }
+        Self { id, priority, whole_delay_s: delay_s.whole(), whole_ttr_s: ttr_s.whole(), size, aside }
+    }
+
+    /// The numbers of its line.
+    #[inline]
+    #[must_use]
+    pub fn header(&self) -> PutHeader {
+        let (delay, ttr) =
+            self.aside.as_ref().map_or((0, 0), |aside| (aside.delay_thousandths, aside.ttr_thousandths));
+        PutHeader {
+            priority: self.priority,
+            delay_s: Seconds::new(self.whole_delay_s, delay),
+            ttr_s: Seconds::new(self.whole_ttr_s, ttr),
+            size: self.size,
+        }
+    }
+
+    /// Whether it has no tags, and whole seconds.
+    #[inline]
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.aside.is_none()
+    }
+
     /// Its tags.
     ///
     /// # Panics
     /// If their bytes are not those of tags.
     #[must_use]
     pub fn tags(&self) -> EncodedTags<'_> {
-        let Some(PutTags(bytes)) = self.tags.as_deref() else { return EncodedTags::NONE };
-        EncodedTags::read(bytes).expect("the bytes of tags are tags")
+        let Some(aside) = &self.aside else { return EncodedTags::NONE };
+        EncodedTags::read(&aside.tags).expect("the bytes of tags are tags")
     }
 
-    /// What its tags take, in bytes.
+    /// What is kept aside, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.tags.as_ref().map_or(0, |tags| size_of::<PutTags>() + tags.0.capacity())
+        self.aside.as_ref().map_or(0, |aside| size_of::<Aside>() + aside.tags.capacity())
     }
 }

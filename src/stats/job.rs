@@ -81,8 +81,8 @@ pub const JOB: &[Figure<Job>] = &[
     Row::plain("state", Word(|view| view.job.record.state.as_str())),
     Row::plain("pri", Gauge(|view| view.job.record.priority.0.into())),
     Row::plain("age", Gauge(|view| view.now.since_s(view.job.record.created_at))),
-    Row::plain("delay", Gauge(|view| view.job.record.delay_s.into())),
-    Row::plain("ttr", Gauge(|view| view.job.record.ttr_s.into())),
+    Row::plain("delay", Gauge(|view| view.job.record.delay_s.whole().into())),
+    Row::plain("ttr", Gauge(|view| view.job.record.ttr_s.whole().into())),
     Row::plain("time-left", Gauge(|view| view.time_left_s())),
     Row::plain("file", Gauge(|view| view.file.into())),
     Row::plain("reserves", Counter(|view| view.job.record.counters.reserves.into())),
@@ -100,7 +100,9 @@ pub const TAGS: &[Figure<Job>] = &[
     ),
     Row::plain(
         "idempotency-ttl",
-        Gauge(|view| view.tags().and_then(|tags| tags.idempotency).map_or(0, |tag| tag.cooldown_s.into())),
+        Gauge(|view| {
+            view.tags().and_then(|tags| tags.idempotency).map_or(0, |tag| tag.cooldown_s.rounded_up())
+        }),
     ),
     Row::plain("group", Text(|view| view.tags().and_then(|tags| tags.group).map_or("", Name::as_str))),
     Row::plain(

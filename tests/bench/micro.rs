@@ -107,7 +107,7 @@ impl Filled {
         self.queue.reserve_put().unwrap();
         self.queue.put(
             self.client,
-            NewJob { id, priority: Priority(priority), delay_s, ttr_s: 120 },
+            NewJob { id, priority: Priority(priority), delay_s: delay_s.into(), ttr_s: 120.into() },
             body,
             NOW,
         );
@@ -172,7 +172,7 @@ fn reserve_and_release(bencher: Bencher, jobs: usize) {
             unreachable!("jobs are ready")
         };
         let priority = Priority(filled.random.next() as u32);
-        let release = Release { priority, delay_s: 0, counting: Counting::Counted };
+        let release = Release { priority, delay_s: 0.into(), counting: Counting::Counted };
         filled.queue.release(filled.client, id, release, NOW)
     });
 }
@@ -215,8 +215,8 @@ impl Log {
         let job = JobRecord {
             id: JobId(self.next_id),
             priority: Priority(1024),
-            delay_s: 0,
-            ttr_s: 120,
+            delay_s: 0.into(),
+            ttr_s: 120.into(),
             created_at: NOW,
             deadline_at: Timestamp(0),
             counters: Counters::default(),

@@ -24,8 +24,13 @@ fn put_delayed(fixture: &mut Fixture, delay_s: u32) {
     let id = fixture.next_id;
     fixture.next_id += 1;
     let deadline_at = fixture.now.plus_seconds(delay_s);
-    let delayed =
-        JobRecord { delay_s, deadline_at, created_at: fixture.now, state: JobState::Delayed, ..job(id) };
+    let delayed = JobRecord {
+        delay_s: delay_s.into(),
+        deadline_at,
+        created_at: fixture.now,
+        state: JobState::Delayed,
+        ..job(id)
+    };
     fixture.log.reserve_put(7, fixture.body.len(), &EncodedTags::NONE).unwrap();
     fixture.log.append_put(
         &delayed,
@@ -87,7 +92,7 @@ fn a_job_that_was_ready_stays_ready_and_no_delay_is_longer_than_its_own() {
         let now = set_back(after(6));
         log.append_update(&job(1), 100, now);
         let second = JobRecord {
-            delay_s: 100,
+            delay_s: 100.into(),
             deadline_at: now.plus_seconds(100),
             state: JobState::Delayed,
             ..job(2)

@@ -7,6 +7,7 @@ use beanstalkd::binlog::{
 };
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
 
@@ -307,8 +308,8 @@ impl Harness {
         let record = JobRecord {
             id: JobId(self.next_id),
             priority: Priority(random.below(5) as u32),
-            delay_s: 0,
-            ttr_s: 60,
+            delay_s: 0.into(),
+            ttr_s: 60.into(),
             created_at: self.now,
             deadline_at: Timestamp(0),
             counters: Counters::default(),
@@ -352,8 +353,8 @@ impl Harness {
         record.priority = Priority(random.below(5) as u32);
         record.counters.releases += 1;
         (record.state, record.delay_s, record.deadline_at) = match random.below(3) {
-            0 => (JobState::Ready, 0, Timestamp(0)),
-            1 => (JobState::Delayed, 9, self.now.plus_seconds(9)),
+            0 => (JobState::Ready, Seconds::ZERO, Timestamp(0)),
+            1 => (JobState::Delayed, Seconds::new(9, 0), self.now.plus_seconds(Seconds::new(9, 125))),
             _ => (JobState::Buried, record.delay_s, Timestamp(0)),
         };
         self.burials += 1;

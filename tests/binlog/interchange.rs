@@ -70,7 +70,7 @@ fn random_tags(random: &mut Random) -> Vec<u8> {
     let mut tags = TagSet::default();
     let key = "k".repeat(1 + random.below(200) as usize);
     if random.once_in(3) {
-        tags.idempotency = Some(Idempotency { key: key.as_str().into(), cooldown_s: 5000 });
+        tags.idempotency = Some(Idempotency { key: key.as_str().into(), cooldown_s: 5000.into() });
     }
     if random.once_in(3) {
         tags.group = Some("g".into());
@@ -144,7 +144,7 @@ impl History {
             record.priority = Priority(11);
             if release {
                 record.counters.releases += 1;
-                (record.state, record.delay_s) = (JobState::Delayed, 7000);
+                (record.state, record.delay_s) = (JobState::Delayed, 7000.into());
                 record.deadline_at = now().plus_seconds(7000);
             } else {
                 self.bury(id);
@@ -174,8 +174,8 @@ impl History {
             assert_eq!(stats["tube"], job.tube);
             assert_eq!(stats["state"], record.state.as_str());
             assert_eq!(number("pri"), u64::from(record.priority.0));
-            assert_eq!(number("delay"), u64::from(record.delay_s));
-            assert_eq!(number("ttr"), u64::from(record.ttr_s));
+            assert_eq!(number("delay"), u64::from(record.delay_s.whole()));
+            assert_eq!(number("ttr"), u64::from(record.ttr_s.whole()));
             assert_eq!(number("reserves"), u64::from(record.counters.reserves));
             assert_eq!(number("timeouts"), u64::from(record.counters.timeouts));
             assert_eq!(number("releases"), u64::from(record.counters.releases));
@@ -287,7 +287,7 @@ impl History {
         match random.below(3) {
             0 => {
                 record.counters.releases += 1;
-                (record.state, record.delay_s) = (JobState::Delayed, 9000);
+                (record.state, record.delay_s) = (JobState::Delayed, 9000.into());
                 record.deadline_at = now().plus_seconds(9000);
             }
             1 => {
@@ -389,8 +389,8 @@ fn record(id: u64, priority: u32, delay_s: u32) -> JobRecord {
     JobRecord {
         id: JobId(id),
         priority: Priority(priority),
-        delay_s,
-        ttr_s: 60,
+        delay_s: delay_s.into(),
+        ttr_s: 60.into(),
         created_at: now(),
         deadline_at: if delay_s > 0 { now().plus_seconds(delay_s) } else { Timestamp(0) },
         counters: Counters::default(),

@@ -20,8 +20,8 @@ pub fn job(id: u64) -> JobRecord {
     JobRecord {
         id: JobId(id),
         priority: Priority(0),
-        delay_s: 0,
-        ttr_s: 1,
+        delay_s: 0.into(),
+        ttr_s: 1.into(),
         created_at: START,
         deadline_at: Timestamp(0),
         counters: Counters::default(),
@@ -243,7 +243,8 @@ fn an_endless_release_with_delay_keeps_to_three_times_the_live_bytes_and_two_fil
     fixture.commit();
     for round in 0..100_000_u32 {
         let id = 1 + u64::from(round % 50);
-        let record = JobRecord { state: JobState::Delayed, delay_s: 1, deadline_at: fixture.now, ..job(id) };
+        let record =
+            JobRecord { state: JobState::Delayed, delay_s: 1.into(), deadline_at: fixture.now, ..job(id) };
         fixture.update(&record).unwrap();
         fixture.now = fixture.now + 5_000_000;
         fixture.log.on_deadline(fixture.now).unwrap();
@@ -273,7 +274,8 @@ fn pipelines_of_releases_keep_to_the_bound_however_late_the_disk_syncs() {
             let live = JOBS * (4 + 7 + 80 + 102 + 2 * 84);
             let bound = (3 * live + 2 * file_bytes).max(bound_files * file_bytes);
             for round in 0..200_000_u64 {
-                let record = JobRecord { state: JobState::Delayed, delay_s: 1, ..job(1 + round % JOBS) };
+                let record =
+                    JobRecord { state: JobState::Delayed, delay_s: 1.into(), ..job(1 + round % JOBS) };
                 while let Err(no_room) = fixture.log.reserve_update() {
                     assert_eq!(no_room, NoRoom::Pending, "-s {file_bytes} {sync:?}");
                     // The turn ends with a command that waits for room.

@@ -64,7 +64,7 @@ impl Harness {
         let mut tags = TagSet::default();
         if random.once_in(2) {
             let cooldown_s = [0, 1, 3600][random.below(3) as usize];
-            tags.idempotency = Some(Idempotency { key: key.into(), cooldown_s });
+            tags.idempotency = Some(Idempotency { key: key.into(), cooldown_s: cooldown_s.into() });
         }
         if random.once_in(4) {
             tags.concurrency = Some(Concurrency { key: key.into(), limit: 1 + random.below(2) as u32 });
@@ -77,7 +77,7 @@ impl Harness {
             tags.after = Some(After { group: awaited.into(), is_free });
         }
         if tags.is_empty() || random.once_in(5) {
-            tags.expires_after_s = Some(1 + random.below(100) as u32);
+            tags.expires_after_s = Some((1 + random.below(100) as u32).into());
         }
         encoded(&tags)
     }

@@ -20,8 +20,8 @@ fn job(id: u64) -> JobRecord {
     JobRecord {
         id: JobId(id),
         priority: Priority(0),
-        delay_s: 0,
-        ttr_s: 60,
+        delay_s: 0.into(),
+        ttr_s: 60.into(),
         created_at: NOW,
         deadline_at: Timestamp(0),
         counters: Counters::default(),
@@ -84,7 +84,7 @@ fn waiting(group: &str) -> TagSet<'_> {
 }
 
 fn unique(key: &str) -> TagSet<'_> {
-    TagSet { idempotency: Some(Idempotency { key: key.into(), cooldown_s: 60 }), ..TagSet::default() }
+    TagSet { idempotency: Some(Idempotency { key: key.into(), cooldown_s: 60.into() }), ..TagSet::default() }
 }
 
 fn cooldown(key: &str) -> Cooldown<'_> {
@@ -102,7 +102,7 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     let all = TagSet {
-        idempotency: Some(Idempotency { key: (&*long).into(), cooldown_s: 60 }),
+        idempotency: Some(Idempotency { key: (&*long).into(), cooldown_s: 60.into() }),
         concurrency: Some(Concurrency { key: "c".into(), limit: 3 }),
         group: Some((&*long).into()),
         ..TagSet::default()

@@ -147,7 +147,7 @@ fn version_5_is_read() {
     let (_, restored) = replay(&[&file], false).unwrap();
     assert_eq!(ids(&restored), [1]);
     let record = restored[0].0;
-    assert_eq!((record.delay_s, record.ttr_s), (2, 60));
+    assert_eq!((record.delay_s, record.ttr_s), (2.into(), 60.into()));
     assert_eq!(record.created_at, Timestamp(1_600_000_000_000_000_000));
 }
 
@@ -246,8 +246,8 @@ fn job(id: u64, state: JobState) -> JobRecord {
     JobRecord {
         id: JobId(id),
         priority: Priority(1),
-        delay_s: 0,
-        ttr_s: 60,
+        delay_s: 0.into(),
+        ttr_s: 60.into(),
         created_at: NOW,
         deadline_at: Timestamp(0),
         counters: Counters::default(),

@@ -161,6 +161,7 @@ fn section(topic: &str, mark: Mark, steps: &[&str]) -> Option<String> {
     let ours = match (mark, topic) {
         (Mark::Promised(section), _) => return Some(section.to_owned()),
         (Mark::Habit, _) => return None,
+        (Mark::Ours, "fractions") => Some("fractions of a second"),
         (Mark::Ours, "tags") => Some("put with tags"),
         (Mark::Ours, "access") => Some("auth"),
         (Mark::Ours, _) => steps.iter().find_map(|step| {

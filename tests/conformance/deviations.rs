@@ -53,6 +53,7 @@ pub const DEVIATIONS: &[Deviation] = &[
         "returned-one-by-one",
         "the jobs of a disconnected client go to waiting clients in the order in which they were reserved",
     ),
+    difference("fraction-ignored", "ignores what follows the digits of a time-out, a point too"),
     difference("binlog-size-0", "with `-s 0`, each job has a binlog file of its own"),
     fault("kick-wraps", "kick's bound is cut to 32 bits: `kick 4294967296` kicks nothing"),
     fault(

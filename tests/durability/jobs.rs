@@ -69,7 +69,7 @@ impl SeenTags {
         let text = |name: Option<Name<'_>>| name.map_or("", Name::as_str).to_owned();
         let names = [
             text(key.map(|tag| tag.key)),
-            key.map_or(0, |tag| tag.cooldown_s).to_string(),
+            key.map_or(0, |tag| tag.cooldown_s.whole()).to_string(),
             text(tags.group),
             text(tags.after.map(|after| after.group)),
             text(limited.map(|tag| tag.key)),

@@ -182,8 +182,10 @@ impl Tube {
     fn tags(&self, random: &mut Random) -> TagSet<'static> {
         let mut name = |one_in| random.once_in(one_in).then(|| random.pick(&self.names));
         let (key, limited, group, after) = (name(4), name(4), name(4), name(6));
-        let idempotency =
-            key.map(|key| Idempotency { key, cooldown_s: if random.once_in(2) { LONG } else { 0 } });
+        let idempotency = key.map(|key| Idempotency {
+            key,
+            cooldown_s: if random.once_in(2) { LONG.into() } else { 0.into() },
+        });
         TagSet {
             // The answer to a duplicate has the id of the first.
             idempotency: idempotency.filter(|tag| {
@@ -193,7 +195,7 @@ impl Tube {
             concurrency: limited.map(|key| Concurrency { key, limit: 1 + random.below(2) as u32 }),
             group,
             after: after.map(|group| After { group, is_free: false }),
-            expires_after_s: random.once_in(4).then_some(LONG),
+            expires_after_s: random.once_in(4).then_some(LONG.into()),
             ..TagSet::default()
         }
     }
@@ -236,11 +238,16 @@ impl Tube {
                 if let Some(double) = self.model.double(CLIENT, &tags, priority, NOW) {
                     return self.duplicate(double);
                 }
-                let new = NewJob { id: JobId(key), priority: Priority(priority), delay_s: delay, ttr_s: ttr };
+                let new = NewJob {
+                    id: JobId(key),
+                    priority: Priority(priority),
+                    delay_s: delay.into(),
+                    ttr_s: ttr.into(),
+                };
                 self.model.put_tagged(CLIENT, new, body.as_slice().into(), tags, NOW);
                 Expected::Inserted(key)
             }
-            Step::Reserve => match self.model.reserve(CLIENT, Some(0), None, NOW) {
+            Step::Reserve => match self.model.reserve(CLIENT, Some(0.into()), None, NOW) {
                 Reserve::Job(JobId(key)) => {
                     self.before.insert(key, State::Ready);
                     Expected::Reserved(key)
@@ -259,7 +266,7 @@ impl Tube {
                 self.before.remove(&key);
                 self.note_delay(delay);
                 let counting = Counting::Counted;
-                let release = Release { priority: Priority(priority), delay_s: delay, counting };
+                let release = Release { priority: Priority(priority), delay_s: delay.into(), counting };
                 found(self.model.release(CLIENT, key, release, NOW).is_some(), "RELEASED")
             }
             Step::Bury { key, priority } => {
@@ -384,7 +391,7 @@ impl Tube {
             && found.body[..] == job.body[..]
             && (found.state == job.state.as_str() || before.is_some_and(|it| found.state == it.as_str()))
             && (found.priority, found.delay, found.ttr)
-                == (job.priority.into(), job.delay_s.into(), job.ttr_s.into())
+                == (job.priority.into(), job.delay_s.whole().into(), job.ttr_s.whole().into())
             && (found.timeouts, found.releases, found.kicks)
                 == (0, counters.releases.into(), counters.kicks.into())
             && found.reserves <= counters.reserves.into()

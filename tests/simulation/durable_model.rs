@@ -14,7 +14,7 @@ use beanstalkd::tube_name::TubeName;
 pub struct Facts {
     pub state: JobState,
     pub priority: u32,
-    pub delay_s: u32,
+    pub delay_s: beanstalkd::seconds::Seconds,
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,

@@ -34,8 +34,8 @@ fn put(tube: &str, bytes: usize) -> Order {
         tube: TubeName::parse(tube.as_bytes()).unwrap(),
         body: Body::from(vec![b'x'; bytes]),
         priority: Priority(3),
-        delay_s: 0,
-        ttr_s: 10,
+        delay_s: 0.into(),
+        ttr_s: 10.into(),
         tags: Vec::new(),
     })
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use beanstalkd::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd::protocol::{Command, Cursor, Grace, IdList, ModeWord};
+use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd_model::PutTags;
 use beanstalkd_testkit::random::Random;
@@ -11,7 +12,7 @@ use beanstalkd_testkit::random::Random;
 /// A request. A `put` is two requests, its line and its body.
 #[derive(Clone, Debug)]
 pub enum Request {
-    Put { priority: u32, delay_s: u32, ttr_s: u32, size: u32, tags: Tags },
+    Put { priority: u32, delay_s: Seconds, ttr_s: Seconds, size: u32, tags: Tags },
     Body { bytes: Arc<[u8]>, ended_well: bool },
     DeleteBatch(Vec<JobId>),
     Command(Command<'static>),
@@ -59,11 +60,35 @@ const LONG_NAME: &str = "\
 pub const TUBES: [&str; 5] = ["default", "default", "a", "b-+/;.$_()", LONG_NAME];
 
 const PRIORITIES: [u32; 7] = [0, 1, 5, 1023, 1024, 1025, u32::MAX];
-const DELAYS_S: [u32; 7] = [0, 0, 0, 1, 2, 5, u32::MAX];
-const TTRS_S: [u32; 7] = [0, 1, 1, 2, 3, 10, 100];
+const HALF: Seconds = Seconds::new(0, 500);
+const DELAYS: [Seconds; 9] = [
+    Seconds::ZERO,
+    Seconds::ZERO,
+    Seconds::ZERO,
+    HALF,
+    Seconds::ONE,
+    whole(2),
+    Seconds::new(2, 1),
+    whole(5),
+    Seconds::MAX,
+];
+const TTRS: [Seconds; 8] = [
+    Seconds::ZERO,
+    HALF,
+    Seconds::ONE,
+    Seconds::new(1, 1),
+    Seconds::new(2, 250),
+    whole(3),
+    whole(10),
+    whole(100),
+];
+
+const fn whole(seconds: u32) -> Seconds {
+    Seconds::new(seconds, 0)
+}
 
 /// Lines that get BAD_FORMAT.
-const BAD_FORMAT: [&[u8]; 56] = [
+const BAD_FORMAT: [&[u8]; 65] = [
     b"stats ",
     b"statsfoo",
     b"stats-foo",
@@ -88,6 +113,15 @@ const BAD_FORMAT: [&[u8]; 56] = [
     b"kick x",
     b"kick 18446744073709551616",
     b"put 0 0 x 5",
+    b"put 0 .5 1 5",
+    b"put 0 1. 1 5",
+    b"put 0 0 1.0000 5",
+    b"put 0.5 0 1 5",
+    b"reserve-with-timeout 1.x",
+    b"reserve-with-timeout 0.1234",
+    b"release 1 2 3.",
+    b"touch 1 .5",
+    b"pause-tube a 1.",
     b"put 4294967296 0 0 0",
     b"release 1 2",
     b"pause-tube a",
@@ -191,7 +225,7 @@ fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Reque
         _ => random.below(64) as u32,
     };
     let tags = tags(random);
-    let (priority, delay_s, ttr_s) = (random.pick(&PRIORITIES), random.pick(&DELAYS_S), random.pick(&TTRS_S));
+    let (priority, delay_s, ttr_s) = (random.pick(&PRIORITIES), random.pick(&DELAYS), random.pick(&TTRS));
     bytes.extend(format!("put {priority} {delay_s} {ttr_s} {size}{}\r\n", tags_text(random, tags)).bytes());
     let mut parts = vec![(Request::Put { priority, delay_s, ttr_s, size, tags }, bytes.len())];
     if !matches!(tags, Tags::Unknown(_)) || size > known.max_job_bytes {
@@ -228,12 +262,14 @@ fn tags(random: &mut Random) -> Tags {
         some(3).map(|raw| Concurrency { key: ["k", LONG_NAME][raw % 2].into(), limit: [1, 1, 2][raw % 3] });
     Tags::Good(TagSet {
         concurrency,
-        idempotency: some(4)
-            .map(|raw| Idempotency { key: ["k", LONG_NAME][raw % 2].into(), cooldown_s: [0, 1, 3][raw % 3] }),
+        idempotency: some(4).map(|raw| Idempotency {
+            key: ["k", LONG_NAME][raw % 2].into(),
+            cooldown_s: [Seconds::ZERO, HALF, whole(3)][raw % 3],
+        }),
         // Where a flush ends the last members of two groups, the model need not do it in the same order.
         group: some(3).filter(|_| concurrency.is_none()).map(|raw| ["g", "h"][raw % 2].into()),
         after: some(4).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
-        expires_after_s: some(4).map(|raw| [1, 2, 10][raw % 3]),
+        expires_after_s: some(4).map(|raw| [HALF, whole(2), whole(10)][raw % 3]),
         ..TagSet::default()
     })
 }
@@ -261,13 +297,15 @@ fn tags_text(random: &mut Random, tags: Tags) -> String {
         Tags::Good(tags) => tags,
         Tags::Bad(text) | Tags::Unknown(text) => return text.to_owned(),
     };
-    let number = |number: u32, default: u32, is_short: bool| {
+    let number = |number: String, default: &str, is_short: bool| {
         if number == default && is_short { String::new() } else { format!(":{number}") }
     };
     let is_short = random.once_in(2);
     let mut words: Vec<String> = [
-        tags.idempotency.map(|tag| format!("idp:{}{}", tag.key, number(tag.cooldown_s, 0, is_short))),
-        tags.concurrency.map(|tag| format!("con:{}{}", tag.key, number(tag.limit, 1, is_short))),
+        tags.idempotency
+            .map(|tag| format!("idp:{}{}", tag.key, number(tag.cooldown_s.to_string(), "0", is_short))),
+        tags.concurrency
+            .map(|tag| format!("con:{}{}", tag.key, number(tag.limit.to_string(), "1", is_short))),
         tags.group.map(|group| format!("grp:{group}")),
         tags.after.map(|after| format!("aft:{}", after.group)),
         tags.expires_after_s.map(|seconds| format!("exp:{seconds}")),
@@ -288,15 +326,17 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let id = JobId(random.pick(&[newest, newest, any, 0, u64::MAX]));
     let tube = random.pick(&TUBES);
     let priority = Priority(random.pick(&PRIORITIES));
-    let delay_s = random.pick(&DELAYS_S);
+    let delay_s = random.pick(&DELAYS);
     let command = match random.below(69) {
         52..=54 => Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) },
-        55..=58 if known.draws => Command::ReserveWithTimeout { timeout_s: 0 },
+        55..=58 if known.draws => Command::ReserveWithTimeout { timeout_s: 0.into() },
         55..=58 => Command::ReserveBatch {
             most: random.pick(&[1, 2, 3, 100, 1000]),
-            timeout_s: random.pick(&[None, None, Some(0), Some(1), Some(20)]),
+            timeout_s: random.pick(&[None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(20))]),
         },
-        59..=61 => Command::ReserveWithAbort { timeout_s: random.pick(&[None, None, Some(0), Some(2)]) },
+        59..=61 => Command::ReserveWithAbort {
+            timeout_s: random.pick(&[None, None, Some(Seconds::ZERO), Some(Seconds::new(1, 999))]),
+        },
         62 => {
             let count = random.pick(&[1, 2, 10, 60, 300]);
             let ids = (0..count).map(|_| JobId(1 + random.below(known.next_id)));
@@ -336,9 +376,17 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
         2..=4 => Command::Watch { tube, weight: 1 },
         5 => Command::Ignore(tube),
         6..=9 => Command::Reserve,
-        10..=14 => {
-            Command::ReserveWithTimeout { timeout_s: random.pick(&[0, 0, 0, 1, 2, 20, 2_147_483_647]) }
-        }
+        10..=14 => Command::ReserveWithTimeout {
+            timeout_s: random.pick(&[
+                Seconds::ZERO,
+                Seconds::ZERO,
+                Seconds::ZERO,
+                HALF,
+                whole(2),
+                whole(20),
+                whole(2_147_483_647),
+            ]),
+        },
         15 => Command::ReserveJob(id),
         16..=18 => Command::Delete(id),
         19 | 20 => {
@@ -346,7 +394,10 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
             Command::Release { id, priority, delay_s, counting }
         }
         21 | 22 => Command::Bury { id, priority },
-        23 => Command::Touch { id, for_s: random.pick(&[None, None, Some(0), Some(3), Some(u32::MAX)]) },
+        23 => Command::Touch {
+            id,
+            for_s: random.pick(&[None, None, Some(HALF), Some(whole(3)), Some(Seconds::MAX)]),
+        },
         24 | 25 => Command::Peek(id),
         26 => Command::PeekReady,
         27 => Command::PeekDelayed,
@@ -360,7 +411,9 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
         35 => Command::ListTubes,
         36 if random.once_in(2) => Command::ListTubeUsed,
         36 => Command::ListTubesWatched,
-        37 | 38 => Command::PauseTube { tube, delay_s: random.pick(&[0, 1, 3, 1000]) },
+        37 | 38 => {
+            Command::PauseTube { tube, delay_s: random.pick(&[Seconds::ZERO, HALF, whole(3), whole(1000)]) }
+        }
         _ if random.once_in(4) => Command::Quit,
         _ => Command::Stats,
     };

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use beanstalkd::job::JobState;
 use beanstalkd::queue::ClientId;
+use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
 
 use crate::crashes::Lives;
@@ -114,7 +115,16 @@ impl Lives {
         });
         let state = if delay_s > 0 || is_held { JobState::Delayed } else { JobState::Ready };
         let (releases, buries, kicks, was_reserved) = (0, 0, 0, false);
-        let facts = Facts { state, priority, delay_s, releases, buries, kicks, is_held, was_reserved };
+        let facts = Facts {
+            state,
+            priority,
+            delay_s: delay_s.into(),
+            releases,
+            buries,
+            kicks,
+            is_held,
+            was_reserved,
+        };
         let tube = if is_shared { SHARED_TUBE } else { &own };
         if is_shared {
             self.use_tube(client, SHARED_TUBE);
@@ -140,12 +150,14 @@ impl Lives {
         let mut name = |one_in| self.random.once_in(one_in).then(|| Name::from(self.random.pick(&names)));
         let (key, limited, group, after) = (name(2), name(3), name(2), name(3));
         TagSet {
-            idempotency: key
-                .map(|key| Idempotency { key, cooldown_s: self.random.pick(&[0, LONG_S, LONG_S]) }),
+            idempotency: key.map(|key| Idempotency {
+                key,
+                cooldown_s: self.random.pick(&[Seconds::ZERO, LONG_S.into(), Seconds::new(LONG_S, 500)]),
+            }),
             concurrency: limited.map(|key| Concurrency { key, limit: self.random.pick(&[1, 2]) }),
             group,
             after: after.map(|group| After { group, is_free: false }),
-            expires_after_s: self.random.once_in(3).then_some(LONG_S),
+            expires_after_s: self.random.once_in(3).then_some(LONG_S.into()),
             ..TagSet::default()
         }
     }
@@ -226,7 +238,7 @@ impl Lives {
                 return self.ask_reply(client, &format!("touch {id}\r\n"), b"TOUCHED\r\n".to_vec());
             }
             3 if holds => {
-                facts.delay_s = if self.random.once_in(2) { LONG_S } else { 0 };
+                facts.delay_s = if self.random.once_in(2) { LONG_S.into() } else { 0.into() };
                 facts.state = if facts.delay_s > 0 { JobState::Delayed } else { JobState::Ready };
                 facts.priority = priority;
                 facts.releases += 1;

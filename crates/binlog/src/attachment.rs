@@ -273,7 +273,7 @@ impl SessionHold<'_> {
 /// How many short records the delete of a job with these tags may need beside its own, and the cooldown after it to be
 /// forgotten.
 pub(super) fn side_effect_units(tube_len: usize, tags: &TagSet<'_>) -> u8 {
-    let cooldown = tags.idempotency.filter(|tag| tag.cooldown_s > 0);
+    let cooldown = tags.idempotency.filter(|tag| !tag.cooldown_s.is_zero());
     let cooldown = cooldown.map_or(0, |tag| parts(cooldown_bytes(tube_len, tag.key.len())) + 1);
     let group = tags.group.map_or(0, |group| parts(group.len()));
     (cooldown + group) as u8
@@ -354,11 +354,14 @@ mod tests {
         let idempotency = |key, cooldown_s| Some(crate::tags::Idempotency { key, cooldown_s });
         let (key, long) = (Name::from("k"), Name::from(&*long));
         let none = TagSet::default();
-        assert_eq!(units(7, TagSet { idempotency: idempotency(key, 0), ..none }), 0);
-        assert_eq!(units(7, TagSet { idempotency: idempotency(key, 1), ..none }), 2);
+        assert_eq!(units(7, TagSet { idempotency: idempotency(key, 0.into()), ..none }), 0);
+        assert_eq!(units(7, TagSet { idempotency: idempotency(key, 1.into()), ..none }), 2);
         assert_eq!(units(7, TagSet { group: Some("g".into()), ..none }), 1);
         assert_eq!(
-            u64::from(units(200, TagSet { idempotency: idempotency(long, 1), group: Some(long), ..none })),
+            u64::from(units(
+                200,
+                TagSet { idempotency: idempotency(long, 1.into()), group: Some(long), ..none }
+            )),
             MAX_DELETE_UNITS
         );
         assert_eq!(units(7, none), 0);

@@ -170,7 +170,8 @@ fn write_jobs(jobs: &Jobs, out: &mut dyn io::Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A job in the dump. Times are seconds since 1970, with what is less than a second cut off.
+/// A job in the dump. Times are seconds since 1970, with what is less than a second cut off. The words of tags have all
+/// of it.
 struct DumpedJob<'a> {
     record: JobRecord,
     tube: &'a str,
@@ -186,8 +187,8 @@ impl Serialize for DumpedJob<'_> {
         line.serialize_entry("tube", tube)?;
         line.serialize_entry("state", record.state.as_str())?;
         line.serialize_entry("pri", &record.priority.0)?;
-        line.serialize_entry("delay", &record.delay_s)?;
-        line.serialize_entry("ttr", &record.ttr_s)?;
+        line.serialize_entry("delay", &record.delay_s.whole())?;
+        line.serialize_entry("ttr", &record.ttr_s.whole())?;
         line.serialize_entry("created", &(record.created_at.0 / NS_PER_S))?;
         line.serialize_entry("deadline", &(record.deadline_at.0 / NS_PER_S))?;
         line.serialize_entry("reserves", &record.counters.reserves)?;
@@ -218,7 +219,7 @@ fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &TagSet<'_>)
     let mut words = Vec::new();
     if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {
         line.serialize_entry("idempotency-key", key.as_str())?;
-        line.serialize_entry("idempotency-ttl", &cooldown_s)?;
+        line.serialize_entry("idempotency-ttl", &cooldown_s.rounded_up())?;
         words.push(format!("idp:{key}:{cooldown_s}"));
     }
     if let Some(Concurrency { key, limit }) = tags.concurrency {
@@ -275,12 +276,13 @@ mod tests {
     use super::*;
     use crate::clock::Timestamp;
     use crate::job::{Counters, JobId, JobState, Priority};
+    use crate::seconds::Seconds;
 
     const RECORD: JobRecord = JobRecord {
         id: JobId(7),
         priority: Priority(0),
-        delay_s: 0,
-        ttr_s: 60,
+        delay_s: Seconds::ZERO,
+        ttr_s: Seconds::new(60, 0),
         created_at: Timestamp(5_999_999_999),
         deadline_at: Timestamp(0),
         counters: Counters { reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0 },
@@ -306,11 +308,11 @@ mod tests {
     #[test]
     fn tags_are_written_by_the_keys_of_stats_job_and_in_the_words_of_put() {
         let tags = TagSet {
-            idempotency: Some(Idempotency { key: "i".into(), cooldown_s: 30 }),
+            idempotency: Some(Idempotency { key: "i".into(), cooldown_s: 30.into() }),
             concurrency: Some(Concurrency { key: "c".into(), limit: 2 }),
             group: Some("g".into()),
             after: Some(After { group: "a".into(), is_free: false }),
-            expires_after_s: Some(100),
+            expires_after_s: Some(100.into()),
             owner: Some("team".into()),
             ..TagSet::default()
         };

@@ -4,8 +4,9 @@
 //! puts into the padding. It sees one record at a time, and does not decide what a bad record means.
 //! `doc/binlog.md` describes the same layout in tables.
 
-use crate::clock::{NS_PER_S, Timestamp};
+use crate::clock::Timestamp;
 use crate::job::{Counters, JobId, JobRecord, JobState};
+use crate::seconds::Seconds;
 use crate::tube_name::TubeName;
 
 /// The version that is written.
@@ -54,8 +55,8 @@ pub const STATE_DELETED: u8 = 0;
 const DEPARTURE: i32 = -1;
 /// The length of the body in a delete that attachments precede: no delete of C's has it.
 const WITH_SIDE_EFFECTS: i32 = -2;
-/// A full record that tags precede has a time to run of whole seconds and this remainder, in ns. C runs the job for a
-/// nanosecond longer; its records have no ignored field that could say this instead.
+/// A full record that tags precede has a time to run of thousandths of a second and this remainder, in ns. C runs the
+/// job for a nanosecond longer; its records have no ignored field that could say this instead.
 const TAGGED_NS: i64 = 1;
 
 /// Bytes that a full record takes.
@@ -147,7 +148,7 @@ impl DiskRecord {
     /// Whether tags precede the full record, if this server wrote it.
     #[must_use]
     pub fn has_tags(&self) -> bool {
-        // Whole seconds are even numbers of nanoseconds.
+        // Thousandths of a second are even numbers of nanoseconds.
         self.ttr_ns & TAGGED_NS != 0
     }
 
@@ -157,8 +158,8 @@ impl DiskRecord {
         Self {
             id: job.id.0,
             priority: job.priority.0,
-            delay_ns: i64::from(job.delay_s) * NS_PER_S as i64,
-            ttr_ns: i64::from(job.ttr_s) * NS_PER_S as i64,
+            delay_ns: job.delay_s.as_ns() as i64,
+            ttr_ns: job.ttr_s.as_ns() as i64,
             body_size: i32::try_from(body_len + TRAILER.len()).unwrap_or(i32::MAX),
             created_at: wall.to_disk(job.created_at),
             deadline_at: match job.state {
@@ -192,16 +193,16 @@ impl DiskRecord {
         }
     }
 
-    /// Its delay in whole seconds.
+    /// Its delay.
     #[must_use]
-    pub fn delay_s(&self) -> u32 {
-        whole_seconds(self.delay_ns)
+    pub fn delay_s(&self) -> Seconds {
+        Seconds::of_ns(self.delay_ns)
     }
 
-    /// Its time to run in whole seconds, at least 1.
+    /// Its time to run, at least 1 second.
     #[must_use]
-    pub fn ttr_s(&self) -> u32 {
-        whole_seconds(self.ttr_ns).max(1)
+    pub fn ttr_s(&self) -> Seconds {
+        Seconds::of_ns(self.ttr_ns).at_least_one()
     }
 
     /// The fixed part of a version 7 record, its padding zero.
@@ -262,12 +263,6 @@ impl DiskRecord {
             ..record
         }
     }
-}
-
-/// `ns` in whole seconds, within the range of a command's number.
-fn whole_seconds(ns: i64) -> u32 {
-    let seconds = ns.max(0) / NS_PER_S as i64;
-    u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
 /// Copies `field` into `bytes` at `at`.

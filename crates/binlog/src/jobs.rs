@@ -16,8 +16,9 @@ use super::marker::CLOCK_STEP_NS;
 use super::record::Layout;
 use super::tagged::{Attachment, FoundSideEffects, FoundTags, Pending, Tagged};
 use super::{LogPosition, OpenError};
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use crate::seconds::Seconds;
 use crate::tube_name::TubeName;
 
 /// What time it is at the start.
@@ -51,8 +52,12 @@ pub(super) struct ReplayedJob {
     /// One more than the index of its counters in [`Jobs::histories`], unless all are zero.
     history: Option<NonZeroU32>,
     priority: Priority,
+    /// The whole seconds of its delay.
     delay_s: u32,
-    ttr_s: u32,
+    /// The whole seconds of its time to run.
+    whole_ttr_s: u32,
+    /// What is less than a second in it.
+    ttr_thousandths: u16,
     /// The number of its tube.
     pub(super) tube: u32,
     state: JobState,
@@ -75,9 +80,13 @@ impl ReplayedJob {
     /// When the delay of a delayed job ends. The wall clock may have been set back since the log was written: what had
     /// ended has ended, and no delay is longer than the job's own.
     fn end_of_delay(&self, times: Times) -> Timestamp {
-        let latest =
-            if self.deadline_at <= times.known { times.now } else { times.now.plus_seconds(self.delay_s) };
-        times.wall.to_memory(self.deadline_at).min(latest)
+        let written = times.wall.to_memory(self.deadline_at);
+        if self.deadline_at <= times.known {
+            return written.min(times.now);
+        }
+        // The record has the whole seconds of the delay alone, so the job's own delay can be almost a second longer.
+        let latest = times.now.plus_seconds(self.delay_s);
+        if written < latest + NS_PER_S { written } else { latest }
     }
 
     /// Whether its delay ends earlier than the log says.
@@ -91,8 +100,8 @@ impl ReplayedJob {
         JobRecord {
             id,
             priority: self.priority,
-            delay_s: self.delay_s,
-            ttr_s: self.ttr_s,
+            delay_s: self.delay_s.into(),
+            ttr_s: Seconds::new(self.whole_ttr_s, self.ttr_thousandths),
             created_at: times.wall.to_memory(self.created_at),
             deadline_at: match self.state {
                 JobState::Delayed => self.end_of_delay(times),
@@ -277,8 +286,9 @@ impl Jobs {
             deadline_at,
             history: self.histories.keep(None, record.counters)?,
             priority: Priority(record.priority),
-            delay_s: record.delay_s(),
-            ttr_s: record.ttr_s(),
+            delay_s: record.delay_s().whole(),
+            whole_ttr_s: record.ttr_s().whole(),
+            ttr_thousandths: record.ttr_s().thousandths(),
             tube,
             state,
         };
@@ -420,8 +430,9 @@ impl Jobs {
             job.deadline_at = deadline_at;
             job.history = self.histories.keep(job.history, record.counters)?;
             job.priority = Priority(record.priority);
-            job.delay_s = record.delay_s();
-            job.ttr_s = record.ttr_s();
+            job.delay_s = record.delay_s().whole();
+            job.whole_ttr_s = record.ttr_s().whole();
+            job.ttr_thousandths = record.ttr_s().thousandths();
             job.state = state;
         }
         self.files.update(id);

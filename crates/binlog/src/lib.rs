@@ -26,7 +26,7 @@ use std::fmt;
 use std::io;
 
 use beanstalkd_os as os;
-use beanstalkd_types::{clock, job, json, percent, rate_limited_log, tags, tube_name};
+use beanstalkd_types::{clock, job, json, percent, rate_limited_log, seconds, tags, tube_name};
 
 mod attachment;
 mod check;

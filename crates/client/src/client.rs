@@ -11,6 +11,7 @@ use beanstalkd_protocol::{
     Command, Cursor, Dictionary, Grace, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary, parse_list,
 };
 use beanstalkd_types::job::{BodyRef, Counting, JobId, JobState, Priority};
+use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -123,8 +124,9 @@ impl Client {
     }
 
     /// Reserves a job, and waits at most `seconds` for one; [`Refusal::TimedOut`] if none came.
-    pub fn reserve_with_timeout(&mut self, seconds: u32) -> Result<Job, Error> {
-        call!(self, Command::ReserveWithTimeout { timeout_s: seconds }, Reply::Reserved(id, body) => (id, body).into())
+    pub fn reserve_with_timeout(&mut self, seconds: impl Into<Seconds>) -> Result<Job, Error> {
+        let command = Command::ReserveWithTimeout { timeout_s: seconds.into() };
+        call!(self, command, Reply::Reserved(id, body) => (id, body).into())
     }
 
     /// Reserves this ready, delayed or buried job.
@@ -138,11 +140,11 @@ impl Client {
     }
 
     /// Releases a job that this connection has reserved. Returns `false` if the server has buried it instead.
-    pub fn release(&mut self, id: u64, pri: u32, delay: u32) -> Result<bool, Error> {
-        self.release_as(id, pri, delay, Counting::Counted)
+    pub fn release(&mut self, id: u64, pri: u32, delay: impl Into<Seconds>) -> Result<bool, Error> {
+        self.release_as(id, pri, delay.into(), Counting::Counted)
     }
 
-    fn release_as(&mut self, id: u64, pri: u32, delay: u32, counting: Counting) -> Result<bool, Error> {
+    fn release_as(&mut self, id: u64, pri: u32, delay: Seconds, counting: Counting) -> Result<bool, Error> {
         let command = Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay, counting };
         match self.connection.call(command)? {
             Reply::Released => Ok(true),
@@ -200,8 +202,8 @@ impl Client {
     }
 
     /// Pauses the tube for `seconds`: no client can reserve its jobs. 0 ends a pause.
-    pub fn pause_tube(&mut self, tube: &TubeName, seconds: u32) -> Result<(), Error> {
-        call!(self, Command::PauseTube { tube: tube.as_str(), delay_s: seconds }, Reply::Paused => ())
+    pub fn pause_tube(&mut self, tube: &TubeName, seconds: impl Into<Seconds>) -> Result<(), Error> {
+        call!(self, Command::PauseTube { tube: tube.as_str(), delay_s: seconds.into() }, Reply::Paused => ())
     }
 
     /// Returns the counters of the server.
@@ -312,7 +314,7 @@ impl Client {
     }
 
     /// Reserves up to `count` (1 to 1000) jobs. With a time-out in seconds, waits at most that long for the first one.
-    pub fn reserve_batch(&mut self, count: u32, timeout: Option<u32>) -> Result<Vec<Job>, Error> {
+    pub fn reserve_batch(&mut self, count: u32, timeout: Option<Seconds>) -> Result<Vec<Job>, Error> {
         let command = Command::ReserveBatch { most: count, timeout_s: timeout };
         call!(self, command, Reply::ReservedBatch(jobs) => jobs.iter().map(Job::from).collect())
     }
@@ -343,13 +345,13 @@ impl Client {
     }
 
     /// Gives this reservation `seconds` from now on, at least 1. The TTR of the job stays.
-    pub fn touch_for(&mut self, id: u64, seconds: u32) -> Result<(), Error> {
-        call!(self, Command::Touch { id: JobId(id), for_s: Some(seconds) }, Reply::Touched => ())
+    pub fn touch_for(&mut self, id: u64, seconds: impl Into<Seconds>) -> Result<(), Error> {
+        call!(self, Command::Touch { id: JobId(id), for_s: Some(seconds.into()) }, Reply::Touched => ())
     }
 
     /// Releases a job that this connection has reserved. It counts neither as a release nor as a failure.
-    pub fn release_uncounted(&mut self, id: u64, pri: u32, delay: u32) -> Result<(), Error> {
-        self.release_as(id, pri, delay, Counting::Uncounted).map(drop)
+    pub fn release_uncounted(&mut self, id: u64, pri: u32, delay: impl Into<Seconds>) -> Result<(), Error> {
+        self.release_as(id, pri, delay.into(), Counting::Uncounted).map(drop)
     }
 
     /// Logs in with a token. If no identity has it, the server closes the connection.
@@ -368,7 +370,7 @@ impl Client {
     }
 
     /// Reserves a job. The next byte on the connection ends the wait with [`Refusal::Aborted`].
-    pub fn reserve_with_abort(&mut self, seconds: Option<u32>) -> Result<Job, Error> {
+    pub fn reserve_with_abort(&mut self, seconds: Option<Seconds>) -> Result<Job, Error> {
         call!(self, Command::ReserveWithAbort { timeout_s: seconds }, Reply::Reserved(id, body) => (id, body).into())
     }
 }

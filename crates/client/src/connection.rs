@@ -253,7 +253,7 @@ impl Connection {
     /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again.
     pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
         let timeout = match (self.timeout, self.exchange.longest_wait()) {
-            (Some(timeout), Some(seconds)) => Some(timeout + Duration::from_secs(seconds.into())),
+            (Some(timeout), Some(seconds)) => Some(timeout + Duration::from_nanos(seconds.as_ns())),
             _ => None,
         };
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));

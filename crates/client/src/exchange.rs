@@ -9,6 +9,7 @@ use std::mem;
 
 use beanstalkd_protocol::{CRLF, Command, PutHeader, Received, Reply, Verb};
 use beanstalkd_types::job::Priority;
+use beanstalkd_types::seconds::Seconds;
 
 use crate::error::Error;
 use crate::tag::Tag;
@@ -26,17 +27,17 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03];
 pub struct PutOptions {
     /// The priority; 0 is the most urgent.
     pub pri: u32,
-    /// Seconds until the job is ready.
-    pub delay: u32,
-    /// The time to run in seconds; servers treat 0 as 1.
-    pub ttr: u32,
+    /// Time until the job is ready. A fraction of a second is an extension, which the server must offer.
+    pub delay: Seconds,
+    /// The time to run; servers treat less than a second as 1.
+    pub ttr: Seconds,
     /// The tags: an extension, which the server must offer.
     pub tags: Vec<Tag>,
 }
 
 impl Default for PutOptions {
     fn default() -> Self {
-        Self { pri: 1024, delay: 0, ttr: 60, tags: Vec::new() }
+        Self { pri: 1024, delay: Seconds::ZERO, ttr: Seconds::new(60, 0), tags: Vec::new() }
     }
 }
 
@@ -83,8 +84,8 @@ impl Request<'_> {
         }
     }
 
-    /// How many seconds the server may wait before it replies: 0 if it replies at once, `None` if there is no limit.
-    fn longest_wait(&self) -> Option<u32> {
+    /// How long the server may wait before it replies: 0 if it replies at once, `None` if there is no limit.
+    fn longest_wait(&self) -> Option<Seconds> {
         match *self {
             Self::Line(Command::Reserve | Command::ReserveWithAbort { timeout_s: None }) => None,
             Self::Line(
@@ -92,7 +93,7 @@ impl Request<'_> {
                 | Command::ReserveWithAbort { timeout_s: Some(timeout_s) }
                 | Command::ReserveBatch { timeout_s: Some(timeout_s), .. },
             ) => Some(timeout_s),
-            Self::Line(_) | Self::Put(..) => Some(0),
+            Self::Line(_) | Self::Put(..) => Some(Seconds::ZERO),
         }
     }
 }
@@ -101,7 +102,7 @@ impl Request<'_> {
 #[derive(Debug)]
 struct Sent {
     bytes: usize,
-    longest_wait: Option<u32>,
+    longest_wait: Option<Seconds>,
 }
 
 /// One side of a connection: commands go in and bytes come out; bytes go in and replies come out.
@@ -165,8 +166,8 @@ impl Exchange {
     }
 
     /// How many seconds the server may wait before it sends the next reply; `None` if there is no limit.
-    pub fn longest_wait(&self) -> Option<u32> {
-        self.outstanding.front().map_or(Some(0), |sent| sent.longest_wait)
+    pub fn longest_wait(&self) -> Option<Seconds> {
+        self.outstanding.front().map_or(Some(Seconds::ZERO), |sent| sent.longest_wait)
     }
 
     /// Adds bytes that `receive` appends to those that were received. It returns what `receive` does.

@@ -42,6 +42,7 @@ pub use beanstalkd_protocol::{
     parse_dictionary, parse_list,
 };
 pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
+pub use beanstalkd_types::seconds::Seconds;
 pub use beanstalkd_types::tube_name::{NameError, TubeName};
 pub use client::{Client, Inserted, Job};
 pub use connection::{Closer, Connection, Connector, Token};

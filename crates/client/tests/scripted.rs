@@ -88,7 +88,7 @@ fn extensions() {
     check("reserve-batch 2", "RESERVED_BATCH 1\r\nRESERVED 7 0\r\n\r\n", 1, |c| {
         Ok(c.reserve_batch(2, None)?.len())
     });
-    check("reserve-batch 2 3", "RESERVED_BATCH 0\r\n", 0, |c| Ok(c.reserve_batch(2, Some(3))?.len()));
+    check("reserve-batch 2 3", "RESERVED_BATCH 0\r\n", 0, |c| Ok(c.reserve_batch(2, Some(3.into()))?.len()));
     check("delete-batch 1 2 3", "DELETED_BATCH 2 1\r\n", (2, 1), |c| c.delete_batch(&[1, 2, 3]));
     check("touch-all", "TOUCHED_ALL 4\r\n", 4, |c| c.touch_all());
     check("session mail 1.5", "SESSION 2\r\n", 2, |c| c.session(&tube(), Duration::from_millis(1500)));
@@ -96,7 +96,9 @@ fn extensions() {
     check("release 7 1 2 uncounted", "RELEASED\r\n", (), |c| c.release_uncounted(7, 1, 2));
     check("watch mail 5", "WATCHING 1\r\n", 1, |c| c.watch_weighted(&tube(), 5));
     check("reserve-mode weighted", "USING weighted\r\n", (), |c| c.reserve_mode(ModeWord::Weighted));
-    check("reserve-with-abort 3", "RESERVED 7 0\r\n\r\n", 7, |c| Ok(c.reserve_with_abort(Some(3))?.id));
+    check("reserve-with-abort 3", "RESERVED 7 0\r\n\r\n", 7, |c| {
+        Ok(c.reserve_with_abort(Some(3.into()))?.id)
+    });
 }
 
 #[test]

@@ -212,7 +212,9 @@ fn newest_id(session: &mut Session) -> Result<u64, Failure> {
             session.client.delete(left.id)?;
         }
     }
-    let put = session.client.put(b"", &PutOptions { pri: u32::MAX, delay: 3600, ttr: 1, tags: Vec::new() });
+    let put = session
+        .client
+        .put(b"", &PutOptions { pri: u32::MAX, delay: 3600.into(), ttr: 1.into(), tags: Vec::new() });
     let id = match put {
         Ok(inserted) => {
             session.client.delete(inserted.id)?;

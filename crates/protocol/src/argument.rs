@@ -5,6 +5,7 @@ use std::io::Write;
 use super::command::{Cursor, PutHeader};
 use super::workers::{IdList, ModeWord};
 use crate::job::{Counting, JobId, JobState, Priority};
+use crate::seconds::Seconds;
 
 /// An argument of a command.
 pub(super) trait Argument {
@@ -21,6 +22,15 @@ impl Argument for u64 {
 impl Argument for u32 {
     fn write(&self, line: &mut Vec<u8>) {
         u64::from(*self).write(line);
+    }
+}
+
+impl Argument for Seconds {
+    fn write(&self, line: &mut Vec<u8>) {
+        match self.thousandths() {
+            0 => self.whole().write(line),
+            _ => self.to_string().as_str().write(line),
+        }
     }
 }
 
@@ -102,6 +112,9 @@ impl Argument for IdList<'_> {
 
 impl Argument for PutHeader {
     fn write(&self, line: &mut Vec<u8>) {
-        [self.priority.0, self.delay_s, self.ttr_s, self.size].iter().for_each(|number| number.write(line));
+        self.priority.write(line);
+        self.delay_s.write(line);
+        self.ttr_s.write(line);
+        self.size.write(line);
     }
 }

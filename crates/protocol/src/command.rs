@@ -13,10 +13,11 @@ use super::workers::{
 };
 use crate::job::{Counting, JobId, JobState, Position, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
+use crate::seconds::Seconds;
 use crate::tube_name::{TubeName, is_name_byte};
 
 /// The longest time-out of a reserve, in seconds: what C's `int` holds.
-pub(super) const MAX_TIMEOUT_S: u32 = i32::MAX as u32;
+pub(super) const MAX_TIMEOUT: Seconds = Seconds::new(i32::MAX as u32, 0);
 
 /// How a line is parsed that begins like a command.
 struct Grammar {
@@ -138,22 +139,22 @@ commands! {
     "peek-delayed" PeekDelayed C => |rest| alone(rest, Command::PeekDelayed);
     "peek-buried" PeekBuried C => |rest| alone(rest, Command::PeekBuried);
     "reserve" Reserve C => |rest| alone(rest, Command::Reserve);
-    "reserve-with-timeout " ReserveWithTimeout { timeout_s: u32 } C => reserve_with_timeout;
+    "reserve-with-timeout " ReserveWithTimeout { timeout_s: Seconds } C => reserve_with_timeout;
     "delete " Delete(id: JobId) C => |rest| id(rest).map(Command::Delete);
-    "release " Release { id: JobId, priority: Priority, delay_s: u32, counting: Counting } C => release;
+    "release " Release { id: JobId, priority: Priority, delay_s: Seconds, counting: Counting } C => release;
     "use " Use(tube: &'a str) C => |rest| name(rest).map(Command::Use);
     "watch " Watch { tube: &'a str, weight: u16 } C => watch;
     "ignore " Ignore(tube: &'a str) C => |rest| name(rest).map(Command::Ignore);
     "bury " Bury { id: JobId, priority: Priority } C => bury;
     "kick " Kick { bound: u64 } C => |rest| as_strtoul(rest).map(|bound| Command::Kick { bound });
-    "touch " Touch { id: JobId, for_s: Option<u32> } C => touch;
+    "touch " Touch { id: JobId, for_s: Option<Seconds> } C => touch;
     "stats" Stats C => |rest| alone(rest, Command::Stats);
     "stats-job " StatsJob(id: JobId) C => |rest| id(rest).map(Command::StatsJob);
     "stats-tube " StatsTube(tube: &'a str) C => |rest| name(rest).map(Command::StatsTube);
     "list-tubes" ListTubes C => |rest| alone(rest, Command::ListTubes);
     "list-tube-used" ListTubeUsed C => |rest| alone(rest, Command::ListTubeUsed);
     "list-tubes-watched" ListTubesWatched C => |rest| alone(rest, Command::ListTubesWatched);
-    "pause-tube" PauseTube { tube: &'a str, delay_s: u32 } C => pause_tube;
+    "pause-tube" PauseTube { tube: &'a str, delay_s: Seconds } C => pause_tube;
     "reserve-job " ReserveJob(id: JobId) UncountedByC => |rest| id(rest).map(Command::ReserveJob);
     "kick-job " KickJob(id: JobId) UncountedByC => |rest| id(rest).map(Command::KickJob);
     "quit" Quit UncountedByC => |_| Some(Command::Quit);
@@ -167,12 +168,12 @@ commands! {
         => |rest| id_and_priority(rest).map(|(id, priority)| Command::Reprioritize { id, priority });
     "drain" Drain Ours => |rest| alone(rest, Command::Drain);
     "undrain" Undrain Ours => |rest| alone(rest, Command::Undrain);
-    "reserve-batch" ReserveBatch { most: u32, timeout_s: Option<u32> } Ours => reserve_batch;
+    "reserve-batch" ReserveBatch { most: u32, timeout_s: Option<Seconds> } Ours => reserve_batch;
     "delete-batch" DeleteBatch(ids: IdList<'a>) Ours
         up to MAX_DELETE_BATCH_LINE_BYTES => |rest| IdList::parse(rest).map(Command::DeleteBatch);
     "touch-all" TouchAll Ours => |rest| alone(rest, Command::TouchAll);
     "reserve-mode" ReserveMode(mode: ModeWord) Ours => |rest| ModeWord::parse(rest).map(Command::ReserveMode);
-    "reserve-with-abort" ReserveWithAbort { timeout_s: Option<u32> } Ours
+    "reserve-with-abort" ReserveWithAbort { timeout_s: Option<Seconds> } Ours
         => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
     "stats-group " StatsGroup(group: &'a str) Ours => |rest| name(rest).map(Command::StatsGroup);
     "session" Session { name: &'a str, grace: Grace } Ours => session;
@@ -205,10 +206,10 @@ pub struct Cursor {
 pub struct PutHeader {
     /// The new job's priority.
     pub priority: Priority,
-    /// Seconds before it becomes ready.
-    pub delay_s: u32,
-    /// Time to run, in seconds.
-    pub ttr_s: u32,
+    /// Time before it becomes ready.
+    pub delay_s: Seconds,
+    /// Time to run.
+    pub ttr_s: Seconds,
     /// Length of the body in bytes, without its CRLF.
     pub size: u32,
 }
@@ -230,7 +231,7 @@ pub enum ParseError {
 pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
     // The commands of a plain cycle come before the table, so that their parsers are inlined.
     let parsed = match line.first() {
-        Some(b'p') => line.strip_prefix(b"put ").and_then(put),
+        Some(b'p') => line.strip_prefix(b"put ").and_then(put_in_whole_seconds),
         Some(b'r') if line == b"reserve" => Some(Command::Reserve),
         Some(b'd') => line.strip_prefix(b"delete ").and_then(id).map(Command::Delete),
         _ => None,
@@ -296,29 +297,53 @@ pub(super) fn name(rest: &[u8]) -> Option<&str> {
 }
 
 fn put(rest: &[u8]) -> Option<Command<'_>> {
-    let (header, rest) = put_numbers(rest)?;
+    put_with::<true>(rest)
+}
+
+/// The same of a `put` without a fraction of a second, which is most of them.
+#[inline]
+fn put_in_whole_seconds(rest: &[u8]) -> Option<Command<'_>> {
+    put_with::<false>(rest)
+}
+
+#[inline(always)]
+fn put_with<const FRACTIONS: bool>(rest: &[u8]) -> Option<Command<'_>> {
+    let (header, rest) = numbers_of_put::<FRACTIONS>(rest)?;
     Some(if rest.is_empty() { Command::Put(header) } else { Command::PutWith(header, rest) })
 }
 
 /// The numbers of a `put`, and what follows the last.
-#[inline]
 pub(super) fn put_numbers(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
+    numbers_of_put::<true>(rest)
+}
+
+#[inline(always)]
+fn numbers_of_put<const FRACTIONS: bool>(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
     let (priority, rest) = leading_u32(rest)?;
-    let (delay_s, rest) = leading_u32(rest)?;
-    let (ttr_s, rest) = leading_u32(rest)?;
+    let (delay_s, rest) = leading_seconds::<FRACTIONS>(rest)?;
+    let (ttr_s, rest) = leading_seconds::<FRACTIONS>(rest)?;
     let (size, rest) = leading_u32(rest)?;
     Some((PutHeader { priority: Priority(priority), delay_s, ttr_s, size }, rest))
 }
 
+#[inline(always)]
+fn leading_seconds<const FRACTIONS: bool>(text: &[u8]) -> Option<(Seconds, &[u8])> {
+    if FRACTIONS {
+        return Seconds::leading(text);
+    }
+    let (whole, rest) = leading_u32(text)?;
+    Some((whole.into(), rest))
+}
+
 fn reserve_with_timeout(rest: &[u8]) -> Option<Command<'_>> {
-    let (timeout_s, _) = leading_u32(rest)?;
-    (timeout_s <= MAX_TIMEOUT_S).then_some(Command::ReserveWithTimeout { timeout_s })
+    let (timeout_s, _) = Seconds::leading(rest)?;
+    (timeout_s <= MAX_TIMEOUT).then_some(Command::ReserveWithTimeout { timeout_s })
 }
 
 fn release(rest: &[u8]) -> Option<Command<'_>> {
     let (id, rest) = leading_u64(rest)?;
     let (priority, rest) = leading_u32(rest)?;
-    let (delay_s, rest) = leading_u32(rest)?;
+    let (delay_s, rest) = Seconds::leading(rest)?;
     let counting = match rest {
         b"" => Counting::Counted,
         b" uncounted" => Counting::Uncounted,
@@ -338,7 +363,7 @@ fn pause_tube(rest: &[u8]) -> Option<Command<'_>> {
     let rest = skip_spaces(rest);
     let length = rest.iter().position(|&byte| !is_name_byte(byte)).unwrap_or(rest.len());
     let (tube, rest) = rest.split_at(length);
-    let delay_s = whole_u32(rest)?;
+    let delay_s = Seconds::parse(rest)?;
     Some(Command::PauseTube { tube: name(tube)?, delay_s })
 }
 
@@ -461,12 +486,18 @@ mod tests {
 
     #[test]
     fn the_loose_ends_of_c_are_kept() {
-        assert_eq!(parse(b"reserve-with-timeout 0abc"), Ok(Command::ReserveWithTimeout { timeout_s: 0 }));
-        assert_eq!(parse(b"reserve-with-timeout 0 0"), Ok(Command::ReserveWithTimeout { timeout_s: 0 }));
+        assert_eq!(
+            parse(b"reserve-with-timeout 0abc"),
+            Ok(Command::ReserveWithTimeout { timeout_s: 0.into() })
+        );
+        assert_eq!(
+            parse(b"reserve-with-timeout 0 0"),
+            Ok(Command::ReserveWithTimeout { timeout_s: 0.into() })
+        );
         bad(&["reserve-with-timeout x", "reserve-with-timeout ", "reserve-with-timeout 2147483648"]);
         assert_eq!(parse(b"quitx"), Ok(Command::Quit));
-        assert_eq!(parse(b"pause-tubeX 1"), Ok(Command::PauseTube { tube: "X", delay_s: 1 }));
-        assert_eq!(parse(b"pause-tube   a   2"), Ok(Command::PauseTube { tube: "a", delay_s: 2 }));
+        assert_eq!(parse(b"pause-tubeX 1"), Ok(Command::PauseTube { tube: "X", delay_s: 1.into() }));
+        assert_eq!(parse(b"pause-tube   a   2"), Ok(Command::PauseTube { tube: "a", delay_s: 2.into() }));
     }
 
     #[test]

@@ -59,17 +59,17 @@ mod tests {
     #[test]
     fn tags_stand_in_any_order() {
         let all = TagSet {
-            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 60 }),
+            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 60.into() }),
             concurrency: Some(Concurrency { key: "c".into(), limit: 3 }),
             group: Some("g".into()),
             after: Some(After { group: "a".into(), is_free: false }),
-            expires_after_s: Some(7),
+            expires_after_s: Some(7.into()),
             ..TagSet::default()
         };
         assert_eq!(parse_tags(b" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));
         assert_eq!(parse_tags(b"  exp:007   aft:a grp:g con:c:3 idp:k:0060  "), Ok(all));
         let plain = TagSet {
-            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0 }),
+            idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0.into() }),
             concurrency: Some(Concurrency { key: "k".into(), limit: 1 }),
             ..TagSet::default()
         };
@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn the_text_behind_the_size_is_left_to_whoever_has_judged_the_size() {
         let Ok(Command::PutWith(header, text)) = parse(b"put 1 2 3 4x y") else { panic!("a put") };
-        assert_eq!((header.priority, header.delay_s, header.ttr_s, header.size), (Priority(1), 2, 3, 4));
+        assert_eq!(
+            (header.priority, header.delay_s, header.ttr_s, header.size),
+            (Priority(1), 2.into(), 3.into(), 4)
+        );
         assert_eq!(text, b"x y");
         assert!(matches!(parse(b"put 0 0 1 4 idp:a\0b"), Ok(Command::PutWith(..))));
         assert_eq!(parse(b"put 0 0 1 4 x\0"), Err(ParseError::BadFormat));

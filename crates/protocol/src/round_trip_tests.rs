@@ -5,6 +5,7 @@ use std::mem::discriminant;
 
 use super::*;
 use crate::job::{Body, BodyRef, Counting, JobId, JobState, Position, Priority};
+use crate::seconds::Seconds;
 use fastrand::Rng;
 
 const NAMES: [&str; 5] = ["a", "default", "x-1+/;.$_()", "9", "stats"];
@@ -19,8 +20,14 @@ fn small(random: &mut Rng) -> u32 {
     random.u32(..) >> random.u32(..32)
 }
 
-fn timeout(random: &mut Rng) -> u32 {
-    small(random) >> 1
+fn seconds(random: &mut Rng) -> Seconds {
+    let thousandths = if random.bool() { 0 } else { random.u16(..1000) >> random.u32(..10) };
+    Seconds::new(small(random), thousandths)
+}
+
+fn timeout(random: &mut Rng) -> Seconds {
+    let seconds = seconds(random);
+    Seconds::new(seconds.whole() >> 2, seconds.thousandths())
 }
 
 fn id(random: &mut Rng) -> JobId {
@@ -42,8 +49,19 @@ fn cursor(random: &mut Rng, state: JobState) -> Cursor {
 }
 
 fn header(random: &mut Rng) -> PutHeader {
-    let (priority, [delay_s, ttr_s, size]) = (priority(random), [(); 3].map(|()| small(random)));
-    PutHeader { priority, delay_s, ttr_s, size }
+    let (priority, [delay_s, ttr_s]) = (priority(random), [(); 2].map(|()| seconds(random)));
+    PutHeader { priority, delay_s, ttr_s, size: small(random) }
+}
+
+fn release<'a>(random: &mut Rng) -> Command<'a> {
+    let counting = if random.bool() { Counting::Counted } else { Counting::Uncounted };
+    Command::Release { id: id(random), priority: priority(random), delay_s: seconds(random), counting }
+}
+
+fn list_jobs<'a>(tube: &'a str, random: &mut Rng) -> Command<'a> {
+    let state = state(random);
+    let after = random.bool().then(|| cursor(random, state));
+    Command::ListJobs { tube, state, limit: random.u32(1..=1000), after }
 }
 
 fn grace(random: &mut Rng) -> Grace {
@@ -66,33 +84,26 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
         Verb::Reserve => Command::Reserve,
         Verb::ReserveWithTimeout => Command::ReserveWithTimeout { timeout_s: timeout(random) },
         Verb::Delete => Command::Delete(id(random)),
-        Verb::Release => {
-            let counting = if random.bool() { Counting::Counted } else { Counting::Uncounted };
-            Command::Release { id: id(random), priority: priority(random), delay_s: small(random), counting }
-        }
+        Verb::Release => release(random),
         Verb::Use => Command::Use(tube),
         Verb::Watch => Command::Watch { tube, weight: random.u16(1..10_000) >> random.u32(..13) | 1 },
         Verb::Ignore => Command::Ignore(tube),
         Verb::Bury => Command::Bury { id: id(random), priority: priority(random) },
         Verb::Kick => Command::Kick { bound: number(random) },
-        Verb::Touch => Command::Touch { id: id(random), for_s: random.bool().then(|| small(random)) },
+        Verb::Touch => Command::Touch { id: id(random), for_s: random.bool().then(|| seconds(random)) },
         Verb::Stats => Command::Stats,
         Verb::StatsJob => Command::StatsJob(id(random)),
         Verb::StatsTube => Command::StatsTube(tube),
         Verb::ListTubes => Command::ListTubes,
         Verb::ListTubeUsed => Command::ListTubeUsed,
         Verb::ListTubesWatched => Command::ListTubesWatched,
-        Verb::PauseTube => Command::PauseTube { tube, delay_s: small(random) },
+        Verb::PauseTube => Command::PauseTube { tube, delay_s: seconds(random) },
         Verb::ReserveJob => Command::ReserveJob(id(random)),
         Verb::KickJob => Command::KickJob(id(random)),
         Verb::Quit => Command::Quit,
         Verb::FlushTube => Command::FlushTube(tube),
         Verb::FlushBuried => Command::FlushBuried(tube),
-        Verb::ListJobs => {
-            let state = state(random);
-            let after = random.bool().then(|| cursor(random, state));
-            Command::ListJobs { tube, state, limit: random.u32(1..=1000), after }
-        }
+        Verb::ListJobs => list_jobs(tube, random),
         Verb::PeekReserved => Command::PeekReserved,
         Verb::Move => Command::Move { id: id(random), tube },
         Verb::Reprioritize => Command::Reprioritize { id: id(random), priority: priority(random) },

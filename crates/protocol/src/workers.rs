@@ -4,10 +4,11 @@
 //! Owns: their grammar. As in `manage`, exactly one space comes after the command's word, and a line that begins with
 //! the word and goes on otherwise is BAD_FORMAT.
 
-use super::command::{Command, MAX_TIMEOUT_S, Verb, name};
+use super::command::{Command, MAX_TIMEOUT, Verb, name};
 use super::manage::{arguments, word};
 use crate::job::JobId;
 use crate::number::{leading_u32, leading_u64, whole_u32};
+use crate::seconds::Seconds;
 
 /// The most jobs of a `reserve-batch`, and the most ids of a `delete-batch`.
 pub const MAX_BATCH: u32 = 1000;
@@ -112,17 +113,17 @@ pub(super) fn reserve_batch(rest: &[u8]) -> Option<Command<'_>> {
 }
 
 /// Nothing, or a space and seconds. The outer `None` is BAD_FORMAT.
-pub(super) fn optional_timeout(rest: &[u8]) -> Option<Option<u32>> {
+pub(super) fn optional_timeout(rest: &[u8]) -> Option<Option<Seconds>> {
     if rest.is_empty() {
         return Some(None);
     }
-    whole_u32(arguments(rest)?).filter(|&timeout_s| timeout_s <= MAX_TIMEOUT_S).map(Some)
+    Seconds::parse(arguments(rest)?).filter(|&timeout_s| timeout_s <= MAX_TIMEOUT).map(Some)
 }
 
 /// `<id> [<seconds>]`
 pub(super) fn touch(rest: &[u8]) -> Option<Command<'_>> {
     let (id, rest) = leading_u64(rest)?;
-    let for_s = if rest.is_empty() { None } else { Some(whole_u32(arguments(rest)?)?) };
+    let for_s = if rest.is_empty() { None } else { Some(Seconds::parse(arguments(rest)?)?) };
     Some(Command::Touch { id: JobId(id), for_s })
 }
 
@@ -150,8 +151,8 @@ mod tests {
         let batch = |most, timeout_s| Ok(Command::ReserveBatch { most, timeout_s });
         assert_eq!(parse(b"reserve-batch 1"), batch(1, None));
         assert_eq!(parse(b"reserve-batch  01000"), batch(1000, None));
-        assert_eq!(parse(b"reserve-batch 10 0"), batch(10, Some(0)));
-        assert_eq!(parse(b"reserve-batch 10 2147483647"), batch(10, Some(MAX_TIMEOUT_S)));
+        assert_eq!(parse(b"reserve-batch 10 0"), batch(10, Some(0.into())));
+        assert_eq!(parse(b"reserve-batch 10 2147483647"), batch(10, Some(MAX_TIMEOUT)));
         bad(&[
             "reserve-batch",
             "reserve-batch ",
@@ -193,7 +194,10 @@ mod tests {
     #[test]
     fn an_abortable_reserve_takes_a_time_out_or_none() {
         assert_eq!(parse(b"reserve-with-abort"), Ok(Command::ReserveWithAbort { timeout_s: None }));
-        assert_eq!(parse(b"reserve-with-abort 7"), Ok(Command::ReserveWithAbort { timeout_s: Some(7) }));
+        assert_eq!(
+            parse(b"reserve-with-abort 7"),
+            Ok(Command::ReserveWithAbort { timeout_s: Some(7.into()) })
+        );
         bad(&["reserve-with-abort ", "reserve-with-abortx", "reserve-with-abort 7x", "reserve-with-abo"]);
         bad(&["reserve-with-abort 2147483648", "reserve-with-abort 1 2"]);
     }

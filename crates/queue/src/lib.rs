@@ -78,4 +78,4 @@ pub use self::state::tubes::TubeCounters;
 pub use self::state::views::{Figures, JobView, TubeView};
 pub use self::state::{Change, Delivery, JobCounts, PoisonLimits, Queue, Slices, WaitOutcome};
 
-use beanstalkd_types::{clock, job, random, tags, tube_name};
+use beanstalkd_types::{clock, job, random, seconds, tags, tube_name};

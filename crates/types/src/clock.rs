@@ -5,6 +5,8 @@
 
 use std::ops::Add;
 
+use crate::seconds::Seconds;
+
 /// Nanoseconds in a second.
 pub const NS_PER_S: u64 = 1_000_000_000;
 
@@ -29,10 +31,11 @@ impl Timestamp {
         Some(earliest).filter(|&at| at != Self::NEVER)
     }
 
-    /// The instant `seconds` whole seconds later.
+    /// The instant `seconds` later.
+    #[inline]
     #[must_use]
-    pub fn plus_seconds(self, seconds: u32) -> Self {
-        Self(self.0.saturating_add(u64::from(seconds) * NS_PER_S))
+    pub fn plus_seconds(self, seconds: impl Into<Seconds>) -> Self {
+        Self(self.0.saturating_add(seconds.into().as_ns()))
     }
 
     /// The instant `ns` nanoseconds earlier; never before 1970.

@@ -8,6 +8,7 @@ use std::rc::{Rc, Weak};
 use std::str::FromStr;
 
 use crate::clock::Timestamp;
+use crate::seconds::Seconds;
 
 /// A job's number: unique, ascending from 1 in the order of the accepted `put` commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,10 +123,10 @@ pub struct JobRecord {
     pub id: JobId,
     /// Its priority.
     pub priority: Priority,
-    /// The delay it was last put or released with, in seconds.
-    pub delay_s: u32,
-    /// Time to run, in seconds; at least 1.
-    pub ttr_s: u32,
+    /// The delay it was last put or released with. The queue keeps its whole seconds.
+    pub delay_s: Seconds,
+    /// Time to run; at least 1 second.
+    pub ttr_s: Seconds,
     /// When it was put.
     pub created_at: Timestamp,
     /// When the delay or the reservation ends; 0 in the other states.

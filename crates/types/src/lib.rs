@@ -17,5 +17,6 @@ pub mod number;
 pub mod percent;
 pub mod random;
 pub mod rate_limited_log;
+pub mod seconds;
 pub mod tags;
 pub mod tube_name;

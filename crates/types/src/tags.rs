@@ -7,6 +7,7 @@ use std::collections::TryReserveError;
 use std::fmt;
 
 use crate::number::whole_u32;
+use crate::seconds::Seconds;
 use crate::tube_name::TubeName;
 
 /// A key or the name of a group: bytes that follow the rules of tube names.
@@ -83,8 +84,8 @@ pub struct TagSet<'a> {
     pub group: Option<Name<'a>>,
     /// `aft:<name>`: the group that the job waits for.
     pub after: Option<After<'a>>,
-    /// `exp:<seconds>`: the job is deleted if nobody has reserved it so long after the put; at least 1.
-    pub expires_after_s: Option<u32>,
+    /// `exp:<seconds>`: the job is deleted if nobody has reserved it so long after the put; more than 0.
+    pub expires_after_s: Option<Seconds>,
     /// Whose job it is, if the bytes of the owner's jobs are limited. The server sets it; no word of `put` does.
     pub owner: Option<Name<'a>>,
     /// Where a dead job comes from. The queue sets it.
@@ -107,8 +108,8 @@ pub enum TagError {
 pub struct Idempotency<'a> {
     /// The key.
     pub key: Name<'a>,
-    /// How long the key still counts after the job was deleted, in seconds.
-    pub cooldown_s: u32,
+    /// How long the key still counts after the job was deleted.
+    pub cooldown_s: Seconds,
 }
 
 /// The tag `con`.
@@ -139,7 +140,8 @@ pub struct After<'a> {
 }
 
 /// What a field of the bytes is. The number is its first byte; one byte with the length of a name and the name follow,
-/// then the number of the tag, if it has one, as four bytes, the least first.
+/// then the number of the tag, if it has one, as four bytes, the least first, and two more bytes for the thousandths of
+/// seconds that are not whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum FieldKind {
@@ -153,6 +155,9 @@ enum FieldKind {
     /// Has no name.
     Expiry = 8,
     Owner = 9,
+    IdempotencyWithFraction = 10,
+    /// Has no name.
+    ExpiryWithFraction = 11,
     Dead = 20,
     /// Has no name.
     Failures = 21,
@@ -170,6 +175,8 @@ impl FieldKind {
             7 => Self::AfterFree,
             8 => Self::Expiry,
             9 => Self::Owner,
+            10 => Self::IdempotencyWithFraction,
+            11 => Self::ExpiryWithFraction,
             20 => Self::Dead,
             21 => Self::Failures,
             _ => return None,
@@ -177,23 +184,30 @@ impl FieldKind {
     }
 
     fn has_name(self) -> bool {
-        !matches!(self, Self::Expiry | Self::Failures)
+        !matches!(self, Self::Expiry | Self::ExpiryWithFraction | Self::Failures)
     }
 
-    fn has_number(self) -> bool {
-        matches!(
-            self,
+    /// How many bytes its number takes.
+    fn number_bytes(self) -> usize {
+        match self {
             Self::IdempotencyWithCooldown
-                | Self::ConcurrencyWithLimit
-                | Self::Expiry
-                | Self::Dead
-                | Self::Failures
-        )
+            | Self::ConcurrencyWithLimit
+            | Self::Expiry
+            | Self::Dead
+            | Self::Failures => 4,
+            Self::IdempotencyWithFraction | Self::ExpiryWithFraction => 6,
+            Self::Idempotency
+            | Self::Concurrency
+            | Self::Group
+            | Self::After
+            | Self::AfterFree
+            | Self::Owner => 0,
+        }
     }
 
     /// How many bytes a field of this kind takes whose name, if it has one, has `name_len` bytes.
     fn field_bytes(self, name_len: usize) -> usize {
-        1 + if self.has_name() { 1 + name_len } else { 0 } + if self.has_number() { 4 } else { 0 }
+        1 + if self.has_name() { 1 + name_len } else { 0 } + self.number_bytes()
     }
 }
 
@@ -211,7 +225,7 @@ impl<'a> TagSet<'a> {
     };
 
     /// The most bytes that the tags of a job take.
-    pub const MAX_BYTES: usize = 6 * (2 + TubeName::MAX_BYTES) + 3 * 4 + 2 * 5;
+    pub const MAX_BYTES: usize = 6 * (2 + TubeName::MAX_BYTES) + (6 + 4 + 4) + (1 + 6) + (1 + 4);
 
     /// Whether the word begins as a tag does.
     #[must_use]
@@ -230,7 +244,9 @@ impl<'a> TagSet<'a> {
             b"con:" => set(&mut self.concurrency, concurrency(value)),
             b"grp:" => set(&mut self.group, Name::check(value)),
             b"aft:" => set(&mut self.after, Name::check(value).map(|group| After { group, is_free: false })),
-            b"exp:" => set(&mut self.expires_after_s, whole_u32(value).filter(|&seconds| seconds > 0)),
+            b"exp:" => {
+                set(&mut self.expires_after_s, Seconds::parse(value).filter(|seconds| !seconds.is_zero()))
+            }
             _ => return Err(TagError::UnknownWord),
         };
         is_new.ok_or(TagError::BadTag)
@@ -254,32 +270,37 @@ impl<'a> TagSet<'a> {
                 out.push(name.len() as u8);
                 out.extend_from_slice(name.0);
             }
-            if kind.has_number() {
-                out.extend_from_slice(&number.to_le_bytes());
-            }
+            let (whole, thousandths) = (number.whole().to_le_bytes(), number.thousandths().to_le_bytes());
+            out.extend(whole.into_iter().chain(thousandths).take(kind.number_bytes()));
         }
         Ok(())
     }
 
-    /// The fields that say this: the kind of each, its name and its number, if it has them.
-    fn fields(&self) -> impl Iterator<Item = (FieldKind, Name<'a>, u32)> {
+    /// The fields that say this: the kind of each, its name and its number, if it has them. A number of seconds can
+    /// have thousandths.
+    fn fields(&self) -> impl Iterator<Item = (FieldKind, Name<'a>, Seconds)> {
+        const NO: Seconds = Seconds::ZERO;
         let idempotency = self.idempotency.map(|Idempotency { key, cooldown_s }| match cooldown_s {
-            0 => (FieldKind::Idempotency, key, 0),
-            _ => (FieldKind::IdempotencyWithCooldown, key, cooldown_s),
+            Seconds::ZERO => (FieldKind::Idempotency, key, NO),
+            whole if whole.thousandths() == 0 => (FieldKind::IdempotencyWithCooldown, key, cooldown_s),
+            _ => (FieldKind::IdempotencyWithFraction, key, cooldown_s),
         });
         let concurrency = self.concurrency.map(|Concurrency { key, limit }| match limit {
-            1 => (FieldKind::Concurrency, key, 1),
-            _ => (FieldKind::ConcurrencyWithLimit, key, limit),
+            1 => (FieldKind::Concurrency, key, NO),
+            _ => (FieldKind::ConcurrencyWithLimit, key, limit.into()),
         });
-        let group = self.group.map(|name| (FieldKind::Group, name, 0));
+        let group = self.group.map(|name| (FieldKind::Group, name, NO));
         let after = self.after.map(|After { group, is_free }| match is_free {
-            true => (FieldKind::AfterFree, group, 0),
-            false => (FieldKind::After, group, 0),
+            true => (FieldKind::AfterFree, group, NO),
+            false => (FieldKind::After, group, NO),
         });
-        let expiry = self.expires_after_s.map(|seconds| (FieldKind::Expiry, Name(b""), seconds));
-        let owner = self.owner.map(|name| (FieldKind::Owner, name, 0));
-        let dead = self.dead.map(|Dead { from, since_s }| (FieldKind::Dead, from, since_s));
-        let failures = self.failures.map(|failures| (FieldKind::Failures, Name(b""), failures));
+        let expiry = self.expires_after_s.map(|seconds| match seconds.thousandths() {
+            0 => (FieldKind::Expiry, Name(b""), seconds),
+            _ => (FieldKind::ExpiryWithFraction, Name(b""), seconds),
+        });
+        let owner = self.owner.map(|name| (FieldKind::Owner, name, NO));
+        let dead = self.dead.map(|Dead { from, since_s }| (FieldKind::Dead, from, since_s.into()));
+        let failures = self.failures.map(|failures| (FieldKind::Failures, Name(b""), failures.into()));
         [idempotency, concurrency, group, after, expiry, owner, dead, failures].into_iter().flatten()
     }
 
@@ -323,23 +344,28 @@ impl<'a> TagSet<'a> {
             bytes = rest;
             let kind = FieldKind::of(kind)?;
             let name = if kind.has_name() { take_name(&mut bytes)? } else { Name(b"") };
-            let number = if kind.has_number() { take_number(&mut bytes)? } else { 0 };
+            let number = take_number(&mut bytes, kind.number_bytes())?;
             match kind {
-                FieldKind::Idempotency | FieldKind::IdempotencyWithCooldown => {
+                FieldKind::Idempotency
+                | FieldKind::IdempotencyWithCooldown
+                | FieldKind::IdempotencyWithFraction => {
                     tags.idempotency = Some(Idempotency { key: name, cooldown_s: number });
                 }
                 FieldKind::Concurrency => tags.concurrency = Some(Concurrency { key: name, limit: 1 }),
                 FieldKind::ConcurrencyWithLimit => {
-                    tags.concurrency = Some(Concurrency { key: name, limit: number }).filter(|_| number > 0);
+                    tags.concurrency =
+                        Some(Concurrency { key: name, limit: number.whole() }).filter(|_| !number.is_zero());
                 }
                 FieldKind::Group => tags.group = Some(name),
                 FieldKind::After | FieldKind::AfterFree => {
                     tags.after = Some(After { group: name, is_free: kind == FieldKind::AfterFree });
                 }
-                FieldKind::Expiry => tags.expires_after_s = Some(number).filter(|&seconds| seconds > 0),
+                FieldKind::Expiry | FieldKind::ExpiryWithFraction => {
+                    tags.expires_after_s = Some(number).filter(|seconds| !seconds.is_zero());
+                }
                 FieldKind::Owner => tags.owner = Some(name),
-                FieldKind::Dead => tags.dead = Some(Dead { from: name, since_s: number }),
-                FieldKind::Failures => tags.failures = Some(number),
+                FieldKind::Dead => tags.dead = Some(Dead { from: name, since_s: number.whole() }),
+                FieldKind::Failures => tags.failures = Some(number.whole()),
             }
         }
         Some(tags)
@@ -394,20 +420,20 @@ fn set<T>(tag: &mut Option<T>, value: Option<T>) -> Option<()> {
 }
 
 fn idempotency(value: &[u8]) -> Option<Idempotency<'_>> {
-    let (key, cooldown_s) = with_number(value, 0)?;
+    let (key, cooldown_s) = with_number(value, Seconds::ZERO, Seconds::parse)?;
     Some(Idempotency { key, cooldown_s })
 }
 
 fn concurrency(value: &[u8]) -> Option<Concurrency<'_>> {
-    let (key, limit) = with_number(value, 1)?;
+    let (key, limit) = with_number(value, 1, whole_u32)?;
     (limit > 0).then_some(Concurrency { key, limit })
 }
 
 /// `<name>[:<number>]`
-fn with_number(value: &[u8], default: u32) -> Option<(Name<'_>, u32)> {
+fn with_number<T>(value: &[u8], default: T, number: impl Fn(&[u8]) -> Option<T>) -> Option<(Name<'_>, T)> {
     let colon = value.iter().position(|&byte| byte == b':');
     let (name, number) = match colon {
-        Some(colon) => (&value[..colon], whole_u32(&value[colon + 1..])?),
+        Some(colon) => (&value[..colon], number(&value[colon + 1..])?),
         None => (value, default),
     };
     Some((Name::check(name)?, number))
@@ -420,10 +446,15 @@ fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<Name<'a>> {
     Some(Name(name))
 }
 
-fn take_number(bytes: &mut &[u8]) -> Option<u32> {
-    let (number, rest) = bytes.split_first_chunk()?;
+/// A number of so many bytes; of none it is 0.
+fn take_number(bytes: &mut &[u8], count: usize) -> Option<Seconds> {
+    let (number, rest) = bytes.split_at_checked(count)?;
     *bytes = rest;
-    Some(u32::from_le_bytes(*number))
+    let mut padded = [0; 6];
+    padded[..count].copy_from_slice(number);
+    let [a, b, c, d, e, f] = padded;
+    let thousandths = u16::from_le_bytes([e, f]);
+    (thousandths < 1000).then(|| Seconds::new(u32::from_le_bytes([a, b, c, d]), thousandths))
 }
 
 #[cfg(test)]
@@ -437,14 +468,14 @@ mod tests {
         bytes
     }
 
-    fn all_tags(name: &str, number: u32) -> TagSet<'_> {
+    fn all_tags(name: &str, number: u32, thousandths: u16) -> TagSet<'_> {
         let name = Name::from(name);
         TagSet {
-            idempotency: Some(Idempotency { key: name, cooldown_s: number }),
+            idempotency: Some(Idempotency { key: name, cooldown_s: Seconds::new(number, thousandths) }),
             concurrency: Some(Concurrency { key: name, limit: number }),
             group: Some(name),
             after: Some(After { group: name, is_free: number.is_multiple_of(2) }),
-            expires_after_s: Some(number),
+            expires_after_s: Some(Seconds::new(number, thousandths)),
             owner: Some(name),
             dead: Some(Dead { from: name, since_s: number }),
             failures: Some(number),
@@ -455,30 +486,37 @@ mod tests {
     fn tags_read_back_as_they_were_written() {
         let long = "k".repeat(TubeName::MAX_BYTES);
         for tags in [
-            all_tags("a", 1),
-            all_tags(&long, u32::MAX),
+            all_tags("a", 1, 0),
+            all_tags("a", 1, 1),
+            all_tags(&long, u32::MAX, 999),
             TagSet { group: Some("g".into()), ..TagSet::default() },
             TagSet { owner: Some("o".into()), ..TagSet::default() },
-            TagSet { idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0 }), ..TagSet::default() },
+            TagSet {
+                idempotency: Some(Idempotency { key: "k".into(), cooldown_s: Seconds::ZERO }),
+                ..TagSet::default()
+            },
         ] {
             let bytes = encoded(&tags);
             assert!(bytes.len() <= TagSet::MAX_BYTES);
             assert_eq!(TagSet::decode(&bytes), Some(tags));
         }
-        assert_eq!(encoded(&all_tags(&long, u32::MAX)).len(), TagSet::MAX_BYTES);
+        assert_eq!(encoded(&all_tags(&long, u32::MAX, 999)).len(), TagSet::MAX_BYTES);
     }
 
     #[test]
     fn a_job_is_freed_in_its_bytes() {
         let held = |tags| TagSet { after: Some(After { group: "g".into(), is_free: false }), ..tags };
-        for tags in [TagSet::default(), all_tags("name", 6), all_tags("name", 7)] {
+        for tags in [TagSet::default(), all_tags("name", 6, 0), all_tags("name", 7, 7)] {
             let (mut bytes, tags) = (encoded(&held(tags)), held(tags));
             TagSet::set_free(&mut bytes);
             let free = TagSet { after: Some(After { group: "g".into(), is_free: true }), ..tags };
             assert_eq!(TagSet::decode(&bytes), Some(free));
         }
-        let mut others =
-            encoded(&TagSet { group: Some("\u{36}".into()), expires_after_s: Some(6), ..TagSet::default() });
+        let mut others = encoded(&TagSet {
+            group: Some("\u{36}".into()),
+            expires_after_s: Some(6.into()),
+            ..TagSet::default()
+        });
         let before = others.clone();
         TagSet::set_free(&mut others);
         assert_eq!(others, before);
@@ -490,7 +528,11 @@ mod tests {
         for bad in [
             &b"\x00"[..],
             b"\x09",
-            b"\x0a\x01a",
+            b"\x0c\x01a",
+            b"\x0b\x01\x00\x00\x00\x00\x00",
+            b"\x0b\x01\x00\x00\x00\xe8\x03",
+            b"\x0a\x01a\x01\x00\x00\x00\x00\x00",
+            b"\x0a\x01a\x01\x00\x00\x00\x01",
             b"\x05",
             b"\x05\x00",
             b"\x05\x02a",
@@ -504,7 +546,7 @@ mod tests {
         ] {
             assert_eq!(TagSet::decode_checked(bad), None, "{bad:?}");
         }
-        let bytes = encoded(&all_tags("name", 300));
+        let bytes = encoded(&all_tags("name", 300, 30));
         for end in 1..bytes.len() {
             let cut = TagSet::decode_checked(&bytes[..end]);
             assert!(cut.is_none_or(|tags| encoded(&tags) == bytes[..end]), "cut at {end}");

@@ -161,8 +161,8 @@ pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
         tube,
         body: Body::from(body),
         priority: Priority(fields.number("priority")?.unwrap_or(0)),
-        delay_s: fields.number("delay")?.unwrap_or(0),
-        ttr_s: fields.number("ttr")?.unwrap_or(DEFAULT_TTR_S),
+        delay_s: fields.number("delay")?.unwrap_or(0).into(),
+        ttr_s: fields.number("ttr")?.unwrap_or(DEFAULT_TTR_S).into(),
         tags: fields.tags()?,
     };
     fields.end()?;

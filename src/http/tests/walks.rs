@@ -25,7 +25,7 @@ impl Tube {
 
     fn put(&mut self, priority: u32, delay_s: u32, body: &[u8], at: Timestamp) -> JobId {
         let id = self.queue.take_id();
-        let new = NewJob { id, priority: Priority(priority), delay_s, ttr_s: 100 };
+        let new = NewJob { id, priority: Priority(priority), delay_s: delay_s.into(), ttr_s: 100.into() };
         self.queue.put(self.client, new, Body::copy_of(body).unwrap(), at);
         id
     }
@@ -60,7 +60,7 @@ fn every_state_is_walked_in_shares() {
         tube.put(number % 7, (number % 3) * 50, b"x", NOW);
     }
     for _ in 0..500 {
-        let Reserve::Job(id) = tube.queue.reserve(tube.client, Some(0), NOW) else {
+        let Reserve::Job(id) = tube.queue.reserve(tube.client, Some(0.into()), NOW) else {
             panic!("a job is ready")
         };
         if id.0 % 2 == 0 {
@@ -110,7 +110,7 @@ fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
     for group in ["a", "b"] {
         let id = tube.queue.take_id();
         let tags = TagSet { group: Some(group.into()), ..TagSet::default() };
-        let new = NewJob { id, priority: Priority(1), delay_s: 0, ttr_s: 100 };
+        let new = NewJob { id, priority: Priority(1), delay_s: 0.into(), ttr_s: 100.into() };
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
         let tags = EncodedTags::of(&bytes, tags);

@@ -6,6 +6,7 @@ use crate::mark::{self, Mark};
 mod access;
 mod deadlines;
 mod drain;
+mod fractions;
 mod half_close;
 mod kick;
 mod limits;
@@ -37,6 +38,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("access", resting_on(mark::UNKNOWN_COMMAND, access::cases())),
         ("deadlines", resting_on(mark::PUT, timed(deadlines::cases()))),
         ("drain", resting_on(mark::DRAINING, drain::cases())),
+        ("fractions", timed(fractions::cases())),
         ("half_close", resting_on(Mark::Habit, half_close::cases())),
         ("kick", resting_on(mark::KICK, kick::cases())),
         ("limits", resting_on(mark::PUT, limits::cases())),

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 
 use crate::operations::{Operation, job_of};
-use beanstalkd::queue::Release;
 use beanstalkd_model::{Job, Model, State};
 
 /// A row and a column of the table.
@@ -45,7 +44,7 @@ fn row_of_change(operation: Operation, job: &Job, now: &Job) -> Option<&'static 
     let (old, new) = (job.counters, now.counters);
     let was_reserved = matches!(job.state, State::Reserved { .. });
     let row = match operation {
-        Operation::Release { release: Release { delay_s: 0, .. }, .. } if new.releases > old.releases => {
+        Operation::Release { release, .. } if release.delay_s == 0 && new.releases > old.releases => {
             "release without delay"
         }
         Operation::Release { .. } if new.releases > old.releases => "release with delay",

@@ -9,6 +9,7 @@ use beanstalkd::queue::{
     BeginFlush, BeginSession, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder,
     PoisonLimits, Queue, Release, Reserve, ReserveMode, Search, SessionKey, Slices, TubeRule, TubeView,
 };
+use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
@@ -48,8 +49,8 @@ pub enum Operation {
     Put {
         client: u64,
         priority: u32,
-        delay_s: u32,
-        ttr_s: u32,
+        delay_s: Seconds,
+        ttr_s: Seconds,
         tags: TagSet<'static>,
     },
     RefusedPut {
@@ -57,7 +58,7 @@ pub enum Operation {
     },
     Reserve {
         client: u64,
-        timeout_s: Option<u32>,
+        timeout_s: Option<Seconds>,
     },
     ReserveJob {
         client: u64,
@@ -83,7 +84,7 @@ pub enum Operation {
     Touch {
         client: u64,
         job: u64,
-        for_s: Option<u32>,
+        for_s: Option<Seconds>,
     },
     Kick {
         client: u64,
@@ -94,7 +95,7 @@ pub enum Operation {
     },
     PauseTube {
         tube: &'static str,
-        length_s: u32,
+        length_s: Seconds,
     },
     Flush {
         client: u64,
@@ -166,8 +167,8 @@ pub fn operation(random: &mut Random) -> Operation {
     let job = random.below(64);
     let tube = random.pick(&TUBES);
     let priority = random.pick(&[0, 1, 7, 1023, 1024, 1025, u32::MAX]);
-    let delay_s = random.pick(&[0, 0, 0, 1, 2, 3, 10, 4_000_000_000]);
-    let ttr_s = random.pick(&[0, 1, 1, 2, 3, 5, 60]);
+    let delay_s = seconds(random, &[0, 0, 0, 1, 1000, 2000, 2999, 10_000, 4_000_000_000_000]);
+    let ttr_s = seconds(random, &[0, 999, 1000, 1000, 1001, 2500, 3000, 5000, 60_000]);
     match random.below(57) {
         56 => Operation::SetRules { number: random.next() },
         52..=55 => Operation::Session {
@@ -193,7 +194,9 @@ pub fn operation(random: &mut Random) -> Operation {
         10..=14 => Operation::Put { client, priority, delay_s, ttr_s, tags: tags(random) },
         15 => Operation::RefusedPut { client },
         16..=18 => Operation::Reserve { client, timeout_s: None },
-        19..=21 => Operation::Reserve { client, timeout_s: Some(random.pick(&[0, 1, 2, 10])) },
+        19..=21 => {
+            Operation::Reserve { client, timeout_s: Some(seconds(random, &[0, 1, 500, 1000, 2000, 10_000])) }
+        }
         22 => Operation::ReserveJob { client, job },
         23 => Operation::StopWaiting { client },
         24 | 25 => Operation::Delete { client, job },
@@ -209,11 +212,11 @@ pub fn operation(random: &mut Random) -> Operation {
         30 => Operation::Touch {
             client,
             job,
-            for_s: random.pick(&[None, None, Some(0), Some(3), Some(4_000_000_000)]),
+            for_s: random.once_in(2).then(|| seconds(random, &[0, 999, 1001, 3000, 4_000_000_000_000])),
         },
         31 => Operation::Kick { client, bound: random.pick(&[0, 1, 2, 3, u64::MAX]) },
         32 => Operation::KickJob { job },
-        33 => Operation::PauseTube { tube, length_s: random.pick(&[0, 1, 2, 5, 1000]) },
+        33 => Operation::PauseTube { tube, length_s: seconds(random, &[0, 1, 1000, 1500, 5000, 1_000_000]) },
         34 | 35 => Operation::Pass {
             ns: random.pick(&[1, 500_000_000, 1_000_000_000, 2_000_000_000, 3_600_000_000_000]),
         },
@@ -238,6 +241,11 @@ fn rules(number: u64) -> Vec<TubeRule> {
     (0..number % 4).map(|_| rule()).collect()
 }
 
+/// One of these numbers of thousandths.
+fn seconds(random: &mut Random, thousandths: &[u64]) -> Seconds {
+    Seconds::of_ns(random.pick(thousandths) as i64 * 1_000_000)
+}
+
 /// The tags of a put: none, or some of few, so that they meet.
 fn tags(random: &mut Random) -> TagSet<'static> {
     if random.once_in(2) {
@@ -245,13 +253,16 @@ fn tags(random: &mut Random) -> TagSet<'static> {
     }
     let mut some = |one_in| random.once_in(one_in).then(|| random.below(12) as usize);
     TagSet {
-        idempotency: some(4)
-            .map(|raw| Idempotency { key: ["k", "l"][raw % 2].into(), cooldown_s: [0, 1, 3][raw % 3] }),
+        idempotency: some(4).map(|raw| Idempotency {
+            key: ["k", "l"][raw % 2].into(),
+            cooldown_s: [Seconds::ZERO, Seconds::new(0, 500), Seconds::new(3, 0)][raw % 3],
+        }),
         concurrency: some(2)
             .map(|raw| Concurrency { key: ["k", "l"][raw % 2].into(), limit: [1, 1, 2][raw % 3] }),
         group: some(3).map(|raw| ["g", "h"][raw % 2].into()),
         after: some(3).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
-        expires_after_s: some(4).map(|raw| [1, 2, 10][raw % 3]),
+        expires_after_s: some(4)
+            .map(|raw| [Seconds::new(1, 0), Seconds::new(1, 1), Seconds::new(10, 0)][raw % 3]),
         owner: some(4).map(|raw| ["o", "p"][raw % 2].into()),
         ..TagSet::default()
     }
@@ -677,7 +688,10 @@ impl Pair {
                 State::Reserved { until, .. } => (JobState::Reserved, until),
             };
             assert_eq!((record.id.0, record.state, record.deadline_at), (expected.id, state, deadline_at));
-            assert_eq!((record.priority.0, record.delay_s), (expected.priority, expected.delay_s));
+            assert_eq!(
+                (record.priority.0, record.delay_s.whole()),
+                (expected.priority, expected.delay_s.whole())
+            );
             assert_eq!((record.ttr_s, record.created_at), (expected.ttr_s, expected.created_at));
             assert_eq!(record.counters, expected.counters);
             assert_eq!(found.failures(), self.model.failures(expected));

@@ -8,6 +8,7 @@ use beanstalkd_queue::{
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Counters, Counting, JobId, JobState, Priority};
+use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagSet;
 
 use crate::sessions::Session;
@@ -21,8 +22,8 @@ pub struct Job {
     pub id: u64,
     pub tube: TubePlace,
     pub priority: u32,
-    pub delay_s: u32,
-    pub ttr_s: u32,
+    pub delay_s: Seconds,
+    pub ttr_s: Seconds,
     pub body: Arc<[u8]>,
     pub created_at: Timestamp,
     pub counters: Counters,
@@ -139,8 +140,10 @@ pub const DEFAULT: TubePlace = 0;
 /// Tests do not advance the clock beyond this time, because the longest delay (136 years) would overflow it.
 pub const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
 
-pub(crate) fn after_s(now: Timestamp, seconds: u32) -> Timestamp {
-    Timestamp(now.0 + u64::from(seconds) * NS_PER_S)
+pub(crate) fn after_s(now: Timestamp, seconds: Seconds) -> Timestamp {
+    Timestamp(
+        now.0 + u64::from(seconds.whole()) * NS_PER_S + u64::from(seconds.thousandths()) * NS_PER_S / 1000,
+    )
 }
 
 impl Model {
@@ -413,10 +416,10 @@ impl Model {
         Some(self.client(client).watching.len())
     }
 
-    pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
+    pub fn pause_tube(&mut self, name: &str, length_s: Seconds, now: Timestamp) -> bool {
         let Some(place) = self.find(name) else { return false };
         let tube = self.tube_mut(place);
-        tube.pause = Some((after_s(now, length_s), length_s));
+        tube.pause = Some((after_s(now, length_s), length_s.whole()));
         tube.pauses += 1;
         if length_s == 0 {
             self.end_pause(place, now);
@@ -449,7 +452,7 @@ impl Model {
         let tube = self.client(client).using;
         let state =
             State::Delayed { until: if delay_s == 0 { now } else { self.end_of_delay(delay_s, now) } };
-        let (ttr_s, counters) = (ttr_s.max(1), Counters::default());
+        let (ttr_s, counters) = (ttr_s.at_least_one(), Counters::default());
         let (created_at, ready_since, reserved_since) = (now, now, now);
         let held = tags.after.is_some_and(|after| {
             self.members(after.group).next().is_some() || tags.group == Some(after.group)
@@ -519,7 +522,7 @@ impl Model {
     pub fn reserve(
         &mut self,
         client: u32,
-        timeout_s: Option<u32>,
+        timeout_s: Option<Seconds>,
         drawn: Option<u64>,
         now: Timestamp,
     ) -> Reserve {
@@ -535,7 +538,7 @@ impl Model {
         if self.margin_at(self.holder_for(client)).is_some_and(|margin| margin <= now) {
             return Reserve::DeadlineSoon;
         }
-        if timeout_s == Some(0) {
+        if timeout_s == Some(Seconds::ZERO) {
             return Reserve::TimedOut;
         }
         let wait = Wait { number: self.next_wait, until: timeout_s.map(|timeout| after_s(now, timeout)) };
@@ -599,13 +602,13 @@ impl Model {
         true
     }
 
-    pub fn touch(&mut self, client: u32, id: u64, for_s: Option<u32>, now: Timestamp) -> bool {
+    pub fn touch(&mut self, client: u32, id: u64, for_s: Option<Seconds>, now: Timestamp) -> bool {
         if !self.holds(client, id) {
             return false;
         }
         let job = self.job_mut(id);
         let State::Reserved { by, until: before } = job.state else { return false };
-        let until = after_s(now, for_s.unwrap_or(job.ttr_s).max(1));
+        let until = after_s(now, for_s.unwrap_or(job.ttr_s).at_least_one());
         job.state = State::Reserved { until, by };
         if by != client && until != before {
             self.note(Change::Updated(JobId(id)));
@@ -744,7 +747,7 @@ impl Model {
         let (tube, timeouts) = (job.tube, job.counters.timeouts);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(JobId(id)));
-        self.fail(id, self.limits.timeouts.is_some_and(|limit| timeouts >= limit), 0, now);
+        self.fail(id, self.limits.timeouts.is_some_and(|limit| timeouts >= limit), 0.into(), now);
         self.serve_free_places(now);
         self.end_idle_sessions();
         self.remove_if_idle(tube);
@@ -767,7 +770,7 @@ impl Model {
     }
 
     /// When a delay ends for which a command asks. Of equal delays the first ends first.
-    pub(crate) fn end_of_delay(&mut self, delay_s: u32, now: Timestamp) -> Timestamp {
+    pub(crate) fn end_of_delay(&mut self, delay_s: Seconds, now: Timestamp) -> Timestamp {
         self.last_delay = now.max(Timestamp(self.last_delay.0 + 1));
         after_s(self.last_delay, delay_s)
     }

@@ -3,6 +3,7 @@
 use beanstalkd_queue::{Change, Released, TubeRule};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::JobId;
+use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::Dead;
 
 use crate::queue::{Job, Model, State, TubePlace};
@@ -70,7 +71,7 @@ impl Model {
     }
 
     /// A reserved job has failed: its counters say so already. It was released with this delay.
-    pub(crate) fn fail(&mut self, id: u64, is_poisoned: bool, delay_s: u32, now: Timestamp) -> Released {
+    pub(crate) fn fail(&mut self, id: u64, is_poisoned: bool, delay_s: Seconds, now: Timestamp) -> Released {
         let job = self.job(id).expect("it is there").clone();
         let rule = self.rule_of(job.tube).filter(|_| job.tags.dead.is_none()).cloned();
         let failures = self.failures(&job);
@@ -89,7 +90,7 @@ impl Model {
             }
             Some(delay_s.min(rule.max_backoff_s.unwrap_or(u32::MAX).into()) as u32)
         });
-        let delay_s = backoff.filter(|_| delay_s == 0).unwrap_or(delay_s);
+        let delay_s = backoff.filter(|_| delay_s == 0).map_or(delay_s, Seconds::from);
         if delay_s > 0 {
             self.job_mut(id).delay_s = delay_s;
         }
@@ -98,7 +99,7 @@ impl Model {
     }
 
     /// A reserved job is ready or delayed.
-    pub(crate) fn give_back_after(&mut self, id: u64, delay_s: u32, now: Timestamp) {
+    pub(crate) fn give_back_after(&mut self, id: u64, delay_s: Seconds, now: Timestamp) {
         if delay_s == 0 {
             self.give_back(id, now);
         } else {

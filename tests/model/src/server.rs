@@ -7,6 +7,7 @@ use beanstalkd_protocol::{Command, ModeWord, Verb, parse_tags};
 use beanstalkd_queue::{NewJob, PoisonLimits, Release, Released, Reserve, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, Priority};
+use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{TagError, TagSet};
 
 use crate::queue::Model;
@@ -60,8 +61,8 @@ pub struct Accepted {
     pub id: Result<u64, &'static str>,
     pub tags: TagSet<'static>,
     pub priority: u32,
-    pub delay_s: u32,
-    pub ttr_s: u32,
+    pub delay_s: Seconds,
+    pub ttr_s: Seconds,
 }
 
 /// What stands behind the size of a `put`.
@@ -147,7 +148,7 @@ impl Server {
         let is_held =
             |jobs: &[u64], model: &Model| jobs.iter().filter(|&&id| model.holds(client, id)).count() as u64;
         while is_held(&jobs, &self.model) < count {
-            match self.model.reserve(client, Some(0), None, now) {
+            match self.model.reserve(client, Some(Seconds::ZERO), None, now) {
                 Reserve::Job(id) => jobs.push(id.0),
                 other => panic!("{count} jobs for client {client}, but {other:?} after {}", jobs.len()),
             }
@@ -164,7 +165,7 @@ impl Server {
         }
         let has_room = unread + reply.len() <= MIN_ROOM_BYTES && jobs.len() == wanted;
         if has_room && !is_full {
-            let more = self.model.clone().reserve(client, Some(0), None, now);
+            let more = self.model.clone().reserve(client, Some(Seconds::ZERO), None, now);
             assert!(
                 !matches!(more, Reserve::Job(_)),
                 "client {client} gets {count} jobs, and there are more"
@@ -243,7 +244,8 @@ impl Server {
         let number = match command {
             Command::ReserveBatch { most, .. } => {
                 let mut model = self.model.clone();
-                let mut is_more = || matches!(model.reserve(client, Some(0), None, now), Reserve::Job(_));
+                let mut is_more =
+                    || matches!(model.reserve(client, Some(Seconds::ZERO), None, now), Reserve::Job(_));
                 (0..u64::from(most)).take_while(|_| is_more()).count() as u64
             }
             _ => 0,
@@ -280,7 +282,7 @@ impl Server {
             Command::ReserveWithAbort { timeout_s } => self.reserve(client, timeout_s, number, now),
             Command::ReserveBatch { most, timeout_s } => {
                 self.batches.insert(client, Batch { most, first: None });
-                match (model.reserve(client, timeout_s.or(Some(0)), None, now), timeout_s) {
+                match (model.reserve(client, timeout_s.or(Some(Seconds::ZERO)), None, now), timeout_s) {
                     (Reserve::Job(id), _) => {
                         self.batches.insert(client, Batch { most, first: Some(id.0) });
                         self.answer_batch(client, number, unread, now)
@@ -376,7 +378,7 @@ impl Server {
         }
     }
 
-    fn reserve(&mut self, client: u32, timeout_s: Option<u32>, number: u64, now: Timestamp) -> Answer {
+    fn reserve(&mut self, client: u32, timeout_s: Option<Seconds>, number: u64, now: Timestamp) -> Answer {
         match self.model.reserve(client, timeout_s, Some(number), now) {
             Reserve::Job(id) => self.job("RESERVED", id.0),
             Reserve::DeadlineSoon => reply("DEADLINE_SOON"),

@@ -102,7 +102,10 @@ impl Server {
         let auth = if self.has_rules { " auth" } else { "" };
         add(
             "extensions",
-            &format!("\"{} idp con grp aft exp touch-seconds release-uncounted{auth}\"", words.join(" ")),
+            &format!(
+                "\"{} idp con grp aft exp touch-seconds release-uncounted fractions{auth}\"",
+                words.join(" ")
+            ),
         );
         text
     }
@@ -140,8 +143,8 @@ impl Server {
                 "- {{id: {id}, pri: {}, age: {age_s}, delay: {}, ttr: {}, time-left: {left_s}, bytes: {}, \
                  reserves: {}, timeouts: {}, releases: {}, buries: {}, kicks: {}{}}}",
                 job.priority,
-                job.delay_s,
-                job.ttr_s,
+                job.delay_s.whole(),
+                job.ttr_s.whole(),
                 job.body.len(),
                 counters.reserves,
                 counters.timeouts,
@@ -201,8 +204,8 @@ impl Server {
             "---\nid: {id}\ntube: \"{tube}\"\nstate: {state}\npri: {}\nage: {age_s}\ndelay: {}\nttr: {}\n\
              time-left: {left_s}\nfile: 0\nreserves: {}\ntimeouts: {}\nreleases: {}\nburies: {}\nkicks: {}\n{}",
             job.priority,
-            job.delay_s,
-            job.ttr_s,
+            job.delay_s.whole(),
+            job.ttr_s.whole(),
             counters.reserves,
             counters.timeouts,
             counters.releases,
@@ -279,7 +282,7 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
     let TagSet { idempotency, concurrency, group, after, .. } = job.tags;
     [
         ("idempotency-key", name(idempotency.map(|tag| tag.key.as_str()))),
-        ("idempotency-ttl", idempotency.map_or(0, |tag| tag.cooldown_s).to_string()),
+        ("idempotency-ttl", idempotency.map_or(0, |tag| tag.cooldown_s.rounded_up()).to_string()),
         ("group", name(group.map(Name::as_str))),
         ("after-group", name(after.map(|after| after.group.as_str()))),
         ("concurrency-key", name(concurrency.map(|tag| tag.key.as_str()))),

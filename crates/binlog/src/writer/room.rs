@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn room_is_reserved_for_the_first_reservation_of_a_job_that_expires_until_it_comes() {
-        let expiring = TagSet { expires_after_s: Some(9), ..TagSet::NONE };
+        let expiring = TagSet { expires_after_s: Some(9.into()), ..TagSet::NONE };
         let grouped = TagSet { group: Some(Name::from("g")), ..TagSet::NONE };
         let both = TagSet { group: Some(Name::from("g")), ..expiring };
         for (tags, was_reserved, units, first) in [

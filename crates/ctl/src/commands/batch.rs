@@ -60,7 +60,7 @@ pub fn bury(id: u64, pri: u32) -> Command<'static> {
 
 /// Releases the job.
 pub fn release(id: u64, pri: u32, delay: u32, counting: Counting) -> Command<'static> {
-    Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay, counting }
+    Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay.into(), counting }
 }
 
 /// The command that returns a reserved job to the state that `job` says, with the priority `pri`.

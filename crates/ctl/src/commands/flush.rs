@@ -127,7 +127,7 @@ fn flush_ready(
     }
     let mut left = count;
     while left > 0 && !interrupt::requested() {
-        let reserves = (0..left.min(BATCH)).map(|_| Command::ReserveWithTimeout { timeout_s: 0 });
+        let reserves = (0..left.min(BATCH)).map(|_| Command::ReserveWithTimeout { timeout_s: 0.into() });
         let (mut ids, mut failed) = (Vec::new(), None);
         client.pipeline(reserves, |_, reply| match reply {
             Reply::Reserved(id, _) => ids.push(id),

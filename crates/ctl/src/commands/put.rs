@@ -24,8 +24,8 @@ pub fn run(session: &mut Session, arguments: &PutArguments, out: &mut Output) ->
     session.client.use_tube(&arguments.tube)?;
     let options = PutOptions {
         pri: arguments.priority,
-        delay: arguments.delay.seconds,
-        ttr: arguments.ttr,
+        delay: arguments.delay.seconds.into(),
+        ttr: arguments.ttr.into(),
         tags: arguments.tags.clone(),
     };
     match (&arguments.body, &arguments.file) {

@@ -52,7 +52,7 @@ fn move_batch(session: &mut Session, jobs: &[JobInfo], each: &mut dyn FnMut(Outc
 
 fn options_of_copy(job: &JobInfo) -> PutOptions {
     let ttr = u32::try_from(job.ttr).unwrap_or(u32::MAX);
-    PutOptions { pri: job.pri, delay: delay_of_copy(job), ttr, tags: job.tags.clone() }
+    PutOptions { pri: job.pri, delay: delay_of_copy(job).into(), ttr: ttr.into(), tags: job.tags.clone() }
 }
 
 fn delay_of_copy(job: &JobInfo) -> u32 {

@@ -30,7 +30,7 @@ pub fn pause(
             &format!("{count} matched"),
         );
     }
-    let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds });
+    let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds.into() });
     let (mut done, mut failed) = (0, None);
     session.client.pipeline(pauses, |_, reply| match reply {
         Reply::Paused => done += 1,

@@ -133,7 +133,7 @@ fn options_of(record: &Record, hash: u64, position: usize) -> PutOptions {
         tags.extend(key.parse::<Tag>());
     }
     let delay = if at_once { record.delay } else { NEVER };
-    PutOptions { pri: record.pri, delay, ttr: record.ttr, tags }
+    PutOptions { pri: record.pri, delay: delay.into(), ttr: record.ttr.into(), tags }
 }
 
 /// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed.

@@ -176,7 +176,7 @@ impl Session<'_> {
         // Nothing waits, because no time passes.
         let command = match command {
             Command::Reserve | Command::ReserveWithTimeout { .. } => {
-                Command::ReserveWithTimeout { timeout_s: 0 }
+                Command::ReserveWithTimeout { timeout_s: 0.into() }
             }
             command => command,
         };

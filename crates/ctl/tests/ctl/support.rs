@@ -107,7 +107,7 @@ pub fn name(text: &str) -> TubeName {
 /// Puts a job and returns its id.
 pub fn put(client: &mut Client, tube: &str, body: &[u8], delay: u32) -> u64 {
     client.use_tube(&name(tube)).unwrap();
-    client.put(body, &PutOptions { delay, ..PutOptions::default() }).unwrap().id
+    client.put(body, &PutOptions { delay: delay.into(), ..PutOptions::default() }).unwrap().id
 }
 
 /// Puts a job, buries it with priority 7, and returns its id.

@@ -50,7 +50,7 @@ fn a_job_is_touched_repeatedly_while_its_command_runs() {
     let go_on = directory.path().join("go on");
     let mut client = client(&server.address());
     client.use_tube(&"t".parse().unwrap()).unwrap();
-    let id = client.put(b"x", &PutOptions { ttr: 1, ..PutOptions::default() }).unwrap().id;
+    let id = client.put(b"x", &PutOptions { ttr: 1.into(), ..PutOptions::default() }).unwrap().id;
     let script = "until [ -e \"$0\" ]; do sleep 0.01; done";
     let work = ["work", "t", "--until-empty", "--", "sh", "-c", script, text(&go_on)];
     let child = command(&server.address(), &work).spawn().unwrap();
@@ -203,7 +203,7 @@ fn a_job_that_only_times_out_is_buried_after_the_last_attempt() {
     for server in everywhere().into_iter().filter(super::support::Any::lets_time_pass) {
         let mut client = server.client();
         client.use_tube(&"t".parse().unwrap()).unwrap();
-        let id = client.put(b"x", &PutOptions { ttr: 1, ..PutOptions::default() }).unwrap().id;
+        let id = client.put(b"x", &PutOptions { ttr: 1.into(), ..PutOptions::default() }).unwrap().id;
         let directory = tempfile::tempdir().unwrap();
         let ran = directory.path().join("ran");
         let script = "echo $BEANSTALK_ATTEMPT >\"$0\"; false";

@@ -138,7 +138,7 @@ impl Queue {
             }
             AfterFailure::Delayed(delay_s) => {
                 self.jobs.expect_mut(id).delay_s = delay_s;
-                let until = self.end_of_delay(delay_s, now);
+                let until = self.end_of_delay(delay_s.into(), now);
                 self.delay(id, until);
             }
             AfterFailure::AsUsual => self.make_ready(id, now),

@@ -359,7 +359,8 @@ mod tests {
 
         fn put(&mut self, client: ClientId, id: JobId) {
             let (priority, delay_s) = (Priority(self.random(3) as u32), self.random(3) as u32);
-            let new = NewJob { id, priority, delay_s, ttr_s: 1 + self.random(3) as u32 };
+            let new =
+                NewJob { id, priority, delay_s: delay_s.into(), ttr_s: (1 + self.random(3) as u32).into() };
             self.queue.put(client, new, Body::copy_of(b"x").unwrap(), self.now);
         }
 
@@ -386,7 +387,7 @@ mod tests {
                 8 if holds => {
                     let delay_s = self.random(3) as u32;
                     let counting = Counting::Counted;
-                    let release = Release { priority: Priority(1), delay_s, counting };
+                    let release = Release { priority: Priority(1), delay_s: delay_s.into(), counting };
                     self.queue.release(client, id, release, now);
                 }
                 9 if holds => self.queue.bury(client, id, Priority(2), now),

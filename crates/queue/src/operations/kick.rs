@@ -4,6 +4,7 @@ use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
+use crate::seconds::Seconds;
 use crate::state::jobs::marks;
 use crate::state::tubes::Pause;
 use crate::{Change, ClientId, Queue};
@@ -41,11 +42,11 @@ impl Queue {
     }
 
     /// The command `pause-tube`; returns whether the tube exists. 0 seconds end a pause at once.
-    pub fn pause_tube(&mut self, name: &str, length_s: u32, now: Timestamp) -> bool {
+    pub fn pause_tube(&mut self, name: &str, length_s: Seconds, now: Timestamp) -> bool {
         let Some(key) = self.tubes.find(name) else { return false };
         let until = now.plus_seconds(length_s);
-        self.tubes.get_mut(key).set_pause(Pause::new(until, length_s));
-        if length_s == 0 {
+        self.tubes.get_mut(key).set_pause(Pause::new(until, length_s.whole()));
+        if length_s.is_zero() {
             self.end_pause(key, now);
         }
         self.schedule(Timer::Tube(key));

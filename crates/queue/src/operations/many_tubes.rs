@@ -282,9 +282,10 @@ mod tests {
         }
         let start = queue.work();
         for round in 0..1_000u64 {
-            assert_eq!(queue.reserve(worker, Some(0), NOW), Reserve::TimedOut);
+            assert_eq!(queue.reserve(worker, Some(0.into()), NOW), Reserve::TimedOut);
             queue.use_tube(producer, &format!("t{}", round * 17 % TUBES));
-            let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
+            let new =
+                NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 10.into() };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
             assert!(queue.delete(worker, new.id, NOW).is_some());
@@ -312,7 +313,8 @@ mod tests {
         queue.use_tube(producer, "t7");
         let start = queue.work();
         for &worker in &workers {
-            let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
+            let new =
+                NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 10.into() };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
             assert_eq!(
                 queue.poll_delivery().unwrap().client,
@@ -335,8 +337,8 @@ mod tests {
             let new = NewJob {
                 id: queue.take_id(),
                 priority: Priority((TUBES - tube) as u32),
-                delay_s: 0,
-                ttr_s: 10,
+                delay_s: 0.into(),
+                ttr_s: 10.into(),
             };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
         }

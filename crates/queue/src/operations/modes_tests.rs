@@ -27,7 +27,7 @@ impl Supply {
     fn put(&mut self, tube: usize, priority: u32, now: Timestamp) -> JobId {
         self.queue.use_tube(self.producer, &format!("t{tube}"));
         let id = self.queue.take_id();
-        let new = NewJob { id, priority: Priority(priority), delay_s: 0, ttr_s: 1000 };
+        let new = NewJob { id, priority: Priority(priority), delay_s: 0.into(), ttr_s: 1000.into() };
         self.queue.put(self.producer, new, Body::copy_of(b"x").expect("there is memory"), now);
         id
     }
@@ -45,7 +45,7 @@ impl Supply {
 
     fn reserve(&mut self, worker: ClientId, now: Timestamp) -> Option<JobId> {
         loop {
-            match self.queue.reserve(worker, Some(0), now) {
+            match self.queue.reserve(worker, Some(0.into()), now) {
                 Reserve::Job(id) => return Some(id),
                 Reserve::Unfinished => {}
                 Reserve::TimedOut => return None,
@@ -123,7 +123,7 @@ fn of_the_tube_that_is_drawn_the_most_urgent_job_is_taken_and_a_paused_or_empty_
                 supply.put(tube, priority, START);
             }
         }
-        assert!(supply.queue.pause_tube("t0", 10, START));
+        assert!(supply.queue.pause_tube("t0", 10.into(), START));
         let mut priorities = [Vec::new(), Vec::new(), Vec::new()];
         while let Some(id) = supply.reserve(worker, START) {
             let priority = supply.queue.job(id).expect("it is there").record.priority.0;

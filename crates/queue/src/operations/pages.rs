@@ -255,7 +255,12 @@ mod tests {
                 0 | 1 => {
                     let id = self.queue.take_id();
                     let (priority, delay_s) = (Priority(self.random(3) as u32), self.random(3) as u32 * 50);
-                    let new = NewJob { id, priority, delay_s, ttr_s: 100 + self.random(9) as u32 };
+                    let new = NewJob {
+                        id,
+                        priority,
+                        delay_s: delay_s.into(),
+                        ttr_s: (100 + self.random(9) as u32).into(),
+                    };
                     let tube = if self.random(4) == 0 { "other" } else { "t" };
                     self.queue.use_tube(client, tube);
                     self.queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
@@ -339,7 +344,8 @@ mod tests {
         let mut queue = Queue::default();
         let (producer, worker) = (queue.connect(), queue.connect());
         for _ in 0..20_000 {
-            let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 100 };
+            let new =
+                NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 100.into() };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
         }

@@ -5,6 +5,7 @@ use std::collections::TryReserveError;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::rules::tag_storage::StoredBody;
+use crate::seconds::Seconds;
 use crate::state::jobs::{Job, Place};
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::{Change, ClientId, Queue};
@@ -16,10 +17,10 @@ pub struct NewJob {
     pub id: JobId,
     /// Its priority.
     pub priority: Priority,
-    /// Seconds until it becomes ready.
-    pub delay_s: u32,
-    /// Time to run, in seconds; 0 means 1.
-    pub ttr_s: u32,
+    /// Time until it becomes ready.
+    pub delay_s: Seconds,
+    /// Time to run; less than a second means 1.
+    pub ttr_s: Seconds,
 }
 
 impl Queue {
@@ -60,7 +61,7 @@ impl Queue {
     pub fn put(&mut self, client: ClientId, new: NewJob, body: Body, now: Timestamp) {
         debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
         let tube = self.client(client).using;
-        let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, body);
+        let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, body);
         self.jobs.insert(new.id, job);
         self.sums.events.puts += 1;
         let record = self.tubes.get_mut(tube);
@@ -69,7 +70,7 @@ impl Queue {
             self.came_to_ruled(new.id);
         }
         self.note(Change::Put(new.id));
-        if new.delay_s == 0 {
+        if new.delay_s.is_zero() {
             self.enqueue(new.id, tube, new.priority, now);
         } else {
             let until = self.end_of_delay(new.delay_s, now);
@@ -96,15 +97,15 @@ impl Queue {
         let must_wait = |after: &After<'_>| tags.group == Some(after.group) || self.must_wait(after);
         let waits_for = tags.after.filter(must_wait);
         let packed = StoredBody::new(body, bytes, tags.after.is_some() && waits_for.is_none())?;
-        let until = if new.delay_s > 0 { self.end_of_delay(new.delay_s, now) } else { now };
+        let until = if !new.delay_s.is_zero() { self.end_of_delay(new.delay_s, now) } else { now };
         self.sums.events.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
-        let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.max(1), tube, packed.body);
+        let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, packed.body);
         let came = self.insert_tagged(new.id, job, Counters::default(), packed.aside, tags);
         match waits_for {
             Some(after) => self.hold(new.id, after.group.as_str(), until),
-            None if new.delay_s > 0 => self.delay(new.id, until),
+            None if !new.delay_s.is_zero() => self.delay(new.id, until),
             None => self.admit(&came, new.priority, now),
         }
         self.settle(Some(client), now);
@@ -168,8 +169,14 @@ impl Queue {
     /// The record of a job that is restored.
     pub(crate) fn restored(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) -> Job {
         let tube = self.tubes.find_or_make(tube);
-        let mut job =
-            Job::new(record.created_at, record.priority, record.delay_s, record.ttr_s.max(1), tube, body);
+        let mut job = Job::new(
+            record.created_at,
+            record.priority,
+            record.delay_s,
+            record.ttr_s.at_least_one(),
+            tube,
+            body,
+        );
         // A record does not say when a job became ready, but for one that nothing has happened to.
         let since = match record.state {
             JobState::Delayed => record.deadline_at,
@@ -195,7 +202,7 @@ impl Queue {
 
     /// When a delay ends that a command of this instant asks for. It is a nanosecond later than that of the command
     /// before, because many commands share an instant, and of equal delays the first is to end first.
-    pub(crate) fn end_of_delay(&mut self, delay_s: u32, now: Timestamp) -> Timestamp {
+    pub(crate) fn end_of_delay(&mut self, delay_s: Seconds, now: Timestamp) -> Timestamp {
         self.numbers.last_delay = now.max(self.numbers.last_delay + 1);
         self.numbers.last_delay.plus_seconds(delay_s)
     }
@@ -213,8 +220,8 @@ mod tests {
         let record = JobRecord {
             id: JobId(1),
             priority: Priority(0),
-            delay_s: 30,
-            ttr_s: 60,
+            delay_s: 30.into(),
+            ttr_s: 60.into(),
             created_at: Timestamp(NOW.0 - 100 * NS_PER_S),
             deadline_at: Timestamp((NOW.0 + deadline_at.0).saturating_sub(1000 * NS_PER_S)),
             counters,
@@ -223,7 +230,7 @@ mod tests {
         let mut queue = Queue::default();
         queue.restore(&record, "default", Body::copy_of(b"x").unwrap(), &[], NOW).unwrap();
         let worker = queue.connect();
-        assert_eq!(queue.reserve(worker, Some(0), NOW), Reserve::Job(record.id));
+        assert_eq!(queue.reserve(worker, Some(0.into()), NOW), Reserve::Job(record.id));
         let tube = queue.tubes.get(queue.tubes.find("default").unwrap());
         tube.times().expect("a waiting time was counted").durations(NOW).0.max_ns / NS_PER_S
     }

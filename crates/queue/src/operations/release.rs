@@ -3,6 +3,7 @@
 use crate::clock::Timestamp;
 use crate::job::{Counting, JobId, Priority};
 use crate::rules::retries::AfterFailure;
+use crate::seconds::Seconds;
 use crate::{Change, ClientId, Queue};
 
 /// How a job is released.
@@ -10,8 +11,8 @@ use crate::{Change, ClientId, Queue};
 pub struct Release {
     /// Its new priority.
     pub priority: Priority,
-    /// Seconds until it becomes ready.
-    pub delay_s: u32,
+    /// Time until it becomes ready.
+    pub delay_s: Seconds,
     /// Whether the release counts, and the limit of releases applies.
     pub counting: Counting,
 }
@@ -39,7 +40,7 @@ impl Queue {
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         job.priority = Self::given_priority(job, priority);
-        job.delay_s = delay_s;
+        job.delay_s = delay_s.whole();
         let marks = job.marks;
         let tube = job.tube;
         let (is_poisoned, rule) = match counting {
@@ -53,17 +54,17 @@ impl Queue {
             }
         };
         self.note(Change::Updated(id));
-        let delay_s = if let AfterFailure::Delayed(backoff_s) = rule { backoff_s } else { delay_s };
+        let delay_s = if let AfterFailure::Delayed(backoff_s) = rule { backoff_s.into() } else { delay_s };
         let mut released = Released::Queued;
         if rule == AfterFailure::Dead {
             released = self.kill(id, now);
         } else if is_poisoned {
             self.bury_poisoned(id);
             released = Released::Buried;
-        } else if delay_s == 0 {
+        } else if delay_s.is_zero() {
             self.make_ready(id, now);
         } else {
-            self.jobs.expect_mut(id).delay_s = delay_s;
+            self.jobs.expect_mut(id).delay_s = delay_s.whole();
             let until = self.end_of_delay(delay_s, now);
             self.delay(id, until);
         }

@@ -2,6 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
+use crate::seconds::Seconds;
 use crate::state::jobs::Place;
 use crate::state::jobs::marks::HELD;
 use crate::{Change, ClientId, Queue};
@@ -76,12 +77,12 @@ impl Queue {
 
     /// A job that is ready or delayed gets a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is
     /// ready.
-    pub fn set_delay(&mut self, id: JobId, delay_s: u32, until: Timestamp, now: Timestamp) {
+    pub fn set_delay(&mut self, id: JobId, delay_s: Seconds, until: Timestamp, now: Timestamp) {
         assert!(self.is_delayable(id), "only ready and delayed jobs get another delay");
         self.unlink(id);
-        self.jobs.expect_mut(id).delay_s = delay_s;
+        self.jobs.expect_mut(id).delay_s = delay_s.whole();
         self.note(Change::Updated(id));
-        if delay_s == 0 {
+        if delay_s.is_zero() {
             self.make_ready(id, now);
         } else {
             self.delay(id, until);

@@ -5,6 +5,7 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::operations::many_tubes::Search;
+use crate::seconds::Seconds;
 use crate::state::jobs::Place;
 use crate::state::keys::{Reservation, TubeKey};
 use crate::{Change, ClientId, Queue};
@@ -28,7 +29,7 @@ impl Queue {
     /// The reserves: the most urgent job of the watched tubes, or, in another mode, that of the tube that is chosen.
     /// `timeout_s` of `None` waits for ever.
     #[inline(always)]
-    pub fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>, now: Timestamp) -> Reserve {
+    pub fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
         let record = self.client(client);
         let tube = if record.is_plain && !self.rules.slots.is_unsettled {
@@ -49,7 +50,7 @@ impl Queue {
         if self.margin_of(client.index).is_some_and(|margin| margin <= now) {
             return Reserve::DeadlineSoon;
         }
-        if timeout_s == Some(0) {
+        if timeout_s == Some(Seconds::ZERO) {
             return Reserve::TimedOut;
         }
         let until = timeout_s.map_or(Timestamp::NEVER, |timeout| now.plus_seconds(timeout));
@@ -96,7 +97,7 @@ impl Queue {
         let holder = self.holder_for(client);
         let (is_held, client) = (holder != client, holder);
         let (job, history) = self.jobs.expect_with_history(id);
-        let until = now.plus_seconds(job.ttr_s);
+        let until = now.plus_seconds(job.ttr());
         let before = job.place();
         job.set_place(Place::Reserved(until.0.into()));
         history.holder = Some(client);

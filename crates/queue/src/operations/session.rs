@@ -387,7 +387,8 @@ mod tests {
     }
 
     fn put(queue: &mut Queue, client: ClientId, ttr_s: u32) -> JobId {
-        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s };
+        let new =
+            NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: ttr_s.into() };
         queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
         new.id
     }
@@ -570,6 +571,6 @@ mod tests {
         assert_eq!(queue.reserve(second, None, NOW), Reserve::Waiting);
         advance(&mut queue, NOW + 4 * NS_PER_S);
         assert_eq!(queue.poll_delivery().map(|delivery| delivery.outcome), Some(WaitOutcome::DeadlineSoon));
-        assert_eq!(queue.reserve(second, Some(9), NOW + 4 * NS_PER_S), Reserve::DeadlineSoon);
+        assert_eq!(queue.reserve(second, Some(9.into()), NOW + 4 * NS_PER_S), Reserve::DeadlineSoon);
     }
 }

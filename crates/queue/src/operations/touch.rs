@@ -8,6 +8,7 @@ use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
 use crate::job::JobId;
+use crate::seconds::Seconds;
 use crate::state::jobs::Place;
 use crate::state::keys::Reservation;
 use crate::{Change, ClientId, Queue};
@@ -15,14 +16,14 @@ use crate::{Change, ClientId, Queue};
 impl Queue {
     /// The command `touch`: the time to run starts again, or the reservation has so many seconds from now on, at least
     /// 1; the time to run stays. Returns whether the client has reserved the job.
-    pub fn touch(&mut self, client: ClientId, id: JobId, for_s: Option<u32>, now: Timestamp) -> bool {
+    pub fn touch(&mut self, client: ClientId, id: JobId, for_s: Option<Seconds>, now: Timestamp) -> bool {
         if !self.holds(client, id) {
             return false;
         }
         debug_assert!(self.is_linked(id));
         let job = self.jobs.expect_mut(id);
         let before = job.place().deadline().expect("a reserved job has a deadline");
-        let until = now.plus_seconds(for_s.map_or(job.ttr_s, |seconds| seconds.max(1)));
+        let until = now.plus_seconds(for_s.map_or(job.ttr(), |seconds| seconds.at_least_one()));
         job.set_place(Place::Reserved(until.0.into()));
         let holder = self.holder_for(client.index);
         let reserved = &mut self.clients[holder].reserved;
@@ -87,7 +88,8 @@ mod tests {
         let start = Timestamp(1_700_000_000 * NS_PER_S);
         for number in 0..JOBS {
             let ttr_s = 1 + (number * 7919 % 300) as u32;
-            let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s };
+            let new =
+                NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: ttr_s.into() };
             queue.put(worker, new, Body::copy_of(b"x").unwrap(), start);
             let holder = if number % 5 == 0 { other } else { worker };
             assert!(queue.reserve_job(holder, new.id, start));

@@ -123,8 +123,10 @@ impl Shared<Box<str>> {
 /// What a job counts for its owner: what it takes, and what the cooldown takes that its delete begins.
 fn job_cost(body_bytes: usize, tags: &TagSet<'_>) -> u64 {
     let words = TagSet { owner: None, ..*tags };
-    let cooldown =
-        tags.idempotency.filter(|tag| tag.cooldown_s > 0).map_or(0, |tag| cooldown_bytes(tag.key.len()));
+    let cooldown = tags
+        .idempotency
+        .filter(|tag| !tag.cooldown_s.is_zero())
+        .map_or(0, |tag| cooldown_bytes(tag.key.len()));
     OWNED_JOB_BYTES + (body_bytes + words.encoded_len() + index_bytes(tags) + cooldown) as u64
 }
 

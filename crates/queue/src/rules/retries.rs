@@ -190,14 +190,15 @@ mod tests {
         let rule = TubeRule { backoff_s: Some(10), max_backoff_s: Some(60), ..TubeRule::new("*") };
         queue.set_tube_rules(vec![rule], START);
         let client = queue.connect();
-        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 5 };
+        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 5.into() };
         queue.put(client, new, Body::copy_of(b"x").unwrap(), START);
         let mut now = START + 7;
         let mut waited = Vec::new();
         for attempt in 0..6 {
-            assert_eq!(queue.reserve(client, Some(0), now), Reserve::Job(new.id));
+            assert_eq!(queue.reserve(client, Some(0.into()), now), Reserve::Job(new.id));
             if attempt % 2 == 0 {
-                let release = Release { priority: Priority(0), delay_s: 0, counting: Counting::Counted };
+                let release =
+                    Release { priority: Priority(0), delay_s: 0.into(), counting: Counting::Counted };
                 queue.release(client, new.id, release, now);
             } else {
                 now = now.plus_seconds(5);
@@ -207,7 +208,10 @@ mod tests {
             assert_eq!(record.state, JobState::Delayed);
             waited.push(record.deadline_at.since_ns(now));
             queue.advance(record.deadline_at.minus_ns(1));
-            assert_eq!(queue.reserve(client, Some(0), record.deadline_at.minus_ns(1)), Reserve::TimedOut);
+            assert_eq!(
+                queue.reserve(client, Some(0.into()), record.deadline_at.minus_ns(1)),
+                Reserve::TimedOut
+            );
             now = record.deadline_at;
             queue.advance(now);
             queue.check_invariants();

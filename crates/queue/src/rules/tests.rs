@@ -1,6 +1,7 @@
 use super::*;
 use crate::clock::NS_PER_S;
 use crate::job::{JobRecord, Priority, SHARED_FROM_BYTES};
+use crate::seconds::Seconds;
 use crate::tags::{After, Concurrency, EncodedTags, Idempotency};
 use crate::{Delivery, Duplicate, GroupView, NewJob, Reserve, WaitOutcome};
 
@@ -19,7 +20,8 @@ fn aft(name: &str) -> TagSet<'_> {
 }
 
 fn put_body(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>, body: &[u8]) -> JobId {
-    let new = NewJob { id: queue.take_id(), priority: Priority(priority), delay_s: 0, ttr_s: 10 };
+    let new =
+        NewJob { id: queue.take_id(), priority: Priority(priority), delay_s: 0.into(), ttr_s: 10.into() };
     let body = Body::copy_of(body).unwrap();
     if tags.is_empty() {
         queue.put(client, new, body, NOW);
@@ -79,13 +81,17 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     assert_eq!(visible(&queue, "default"), 0);
     let last = put(&mut queue, producer, 9, TagSet::default());
     let work = queue.work();
-    assert_eq!(queue.reserve(other, Some(0), NOW), Reserve::Job(last), "the only one that may be reserved");
-    assert_eq!(queue.reserve(other, Some(0), NOW), Reserve::TimedOut);
+    assert_eq!(
+        queue.reserve(other, Some(0.into()), NOW),
+        Reserve::Job(last),
+        "the only one that may be reserved"
+    );
+    assert_eq!(queue.reserve(other, Some(0.into()), NOW), Reserve::TimedOut);
     assert!(!queue.reserve_job(other, ids[1], NOW), "nor by its id");
     assert_eq!(queue.work(), work, "nothing is passed over");
     assert!(queue.delete(worker, ids[0], NOW).is_some());
     assert!(queue.work() <= work + 2, "one job takes the slot");
-    assert_eq!(queue.reserve(other, Some(0), NOW), Reserve::Job(ids[1]));
+    assert_eq!(queue.reserve(other, Some(0.into()), NOW), Reserve::Job(ids[1]));
     assert_eq!(queue.peek(producer, JobState::Ready), Some(ids[2]), "whoever probes sees the parked ones");
     queue.check_invariants();
 }
@@ -135,7 +141,7 @@ impl ManyTubes {
     }
 
     /// The result of a reserve, and how many calls it takes; nothing else happens meanwhile.
-    fn reserve(&mut self, client: ClientId, timeout_s: Option<u32>) -> (Reserve, usize) {
+    fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>) -> (Reserve, usize) {
         let before = self.queue.work();
         for calls in 1.. {
             let found = self.queue.reserve(client, timeout_s, NOW);
@@ -180,24 +186,28 @@ impl ManyTubes {
 fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
     let mut many = ManyTubes::new();
     let all = many.client(0..ManyTubes::TUBES);
-    let (found, calls) = many.reserve(all, Some(0));
+    let (found, calls) = many.reserve(all, Some(0.into()));
     assert_eq!((found, calls > 30), (Reserve::TimedOut, true), "each tube is looked at once");
-    assert!(many.reserve(all, Some(0)).1 == 1);
+    assert!(many.reserve(all, Some(0.into())).1 == 1);
     let one = many.client([7]);
-    assert_eq!(many.reserve(one, Some(0)), (Reserve::TimedOut, 1));
+    assert_eq!(many.reserve(one, Some(0.into())), (Reserve::TimedOut, 1));
     many.free();
     many.queue.check_invariants();
     let newer = many.queue.connect();
     many.queue.watch(many.holder, "t7");
-    assert_eq!(many.queue.reserve(many.holder, Some(0), NOW), Reserve::Unfinished, "it has begun the walk");
-    assert_eq!(many.queue.reserve(newer, Some(0), NOW), Reserve::TimedOut, "others go on");
+    assert_eq!(
+        many.queue.reserve(many.holder, Some(0.into()), NOW),
+        Reserve::Unfinished,
+        "it has begun the walk"
+    );
+    assert_eq!(many.queue.reserve(newer, Some(0.into()), NOW), Reserve::TimedOut, "others go on");
     assert!(many.finish() > 50);
     let last = ManyTubes::job_in(ManyTubes::TUBES - 1);
-    assert_eq!(many.reserve(many.holder, Some(0)), (Reserve::Job(ManyTubes::job_in(7)), 1));
-    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    assert_eq!(many.reserve(many.holder, Some(0.into())), (Reserve::Job(ManyTubes::job_in(7)), 1));
+    assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::TimedOut);
     assert!(many.queue.delete(many.holder, ManyTubes::job_in(7), NOW).is_some());
     many.finish();
-    assert_eq!(many.reserve(all, Some(0)).0, Reserve::Job(last), "the most urgent of all");
+    assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::Job(last), "the most urgent of all");
     many.queue.check_invariants();
 }
 
@@ -205,7 +215,7 @@ fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
 fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered() {
     let mut many = ManyTubes::new();
     let all = many.client(0..ManyTubes::TUBES);
-    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::TimedOut);
     let waiting = [many.client([3]), many.client([5, 1_000])];
     for client in waiting {
         assert_eq!(many.reserve(client, None), (Reserve::Waiting, 1));
@@ -214,11 +224,11 @@ fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered
     assert_eq!(many.delivered(), None, "that takes some slices");
     let rivals = [many.client([19_000]), many.client([1]), many.client([2])];
     assert_eq!(many.reserve(rivals[0], None).0, Reserve::Waiting);
-    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut, "the slot is kept");
+    assert_eq!(many.reserve(rivals[1], Some(0.into())).0, Reserve::TimedOut, "the slot is kept");
     many.queue.use_tube(many.producer, "t1");
     let urgent = put(&mut many.queue, many.producer, 0, con("k", 1));
     let free = put(&mut many.queue, many.producer, 9, TagSet::default());
-    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::Job(free));
+    assert_eq!(many.reserve(rivals[1], Some(0.into())).0, Reserve::Job(free));
     assert!(many.finish() > 20);
     assert_eq!(many.delivered(), Some((waiting[1], ManyTubes::job_in(1_000))));
     assert_eq!(many.delivered(), None);
@@ -235,14 +245,14 @@ fn a_place_goes_to_a_client_that_waits_before_one_that_comes_while_it_is_offered
         "by its id a job may have a slot that is offered"
     );
     many.finish();
-    assert_eq!(many.reserve(rivals[1], Some(0)).0, Reserve::TimedOut);
+    assert_eq!(many.reserve(rivals[1], Some(0.into())).0, Reserve::TimedOut);
 }
 
 #[test]
 fn whoever_leaves_or_changes_jobs_while_a_place_is_offered_loses_none() {
     let mut many = ManyTubes::new();
     let all = many.client(0..ManyTubes::TUBES);
-    assert_eq!(many.reserve(all, Some(0)).0, Reserve::TimedOut);
+    assert_eq!(many.reserve(all, Some(0.into())).0, Reserve::TimedOut);
     let waiting = many.client([3]);
     assert_eq!(many.reserve(waiting, None).0, Reserve::Waiting);
     many.queue.disconnect(many.holder, NOW);
@@ -251,7 +261,7 @@ fn whoever_leaves_or_changes_jobs_while_a_place_is_offered_loses_none() {
         assert!(many.queue.delete(many.producer, ManyTubes::job_in(tube), NOW).is_some());
         many.queue.set_priority(ManyTubes::job_in(tube + 1), Priority(0), NOW);
         many.queue.move_job(ManyTubes::job_in(tube + 1), "elsewhere", NOW);
-        many.queue.pause_tube("t8", 5, NOW);
+        many.queue.pause_tube("t8", 5.into(), NOW);
     }
     many.queue.check_invariants();
     assert!(many.queue.stop_waiting(waiting));
@@ -350,7 +360,7 @@ fn tags_of_large_bodies_are_kept_beside_them_and_do_the_same() {
     let mut queue = Queue::default();
     let client = queue.connect();
     let tags = TagSet {
-        idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 5 }),
+        idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 5.into() }),
         after: Some(After { group: "g".into(), is_free: false }),
         ..con("c", 1)
     };
@@ -382,8 +392,8 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     let record = |id, state, deadline_at: Timestamp, reserves| JobRecord {
         id: JobId(id),
         priority: Priority(0),
-        delay_s: 0,
-        ttr_s: 1,
+        delay_s: 0.into(),
+        ttr_s: 1.into(),
         created_at: NOW,
         deadline_at,
         counters: crate::job::Counters { reserves, ..crate::job::Counters::default() },
@@ -394,9 +404,9 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
         tags.encode(&mut bytes).unwrap();
         queue.restore(&record, "default", Body::copy_of(b"x").unwrap(), &bytes, NOW).unwrap();
     };
-    let key = |key: &'static str| Idempotency { key: key.into(), cooldown_s: 0 };
+    let key = |key: &'static str| Idempotency { key: key.into(), cooldown_s: 0.into() };
     let unique = TagSet { idempotency: Some(key("k")), ..TagSet::default() };
-    let expiring = TagSet { expires_after_s: Some(1), ..TagSet::default() };
+    let expiring = TagSet { expires_after_s: Some(1.into()), ..TagSet::default() };
     restore(
         &mut queue,
         record(1, JobState::Buried, Timestamp::default(), 0),
@@ -455,14 +465,15 @@ fn the_tags_of_a_job_and_the_tubes_and_groups_that_it_makes_count_for_its_owner(
     assert!((500..700).contains(&plain), "{plain}: a job and its tube");
     let second = owned(&[TagSet::default(); 2], |_, _, _| {}) - plain;
     assert!((129..200).contains(&second), "{second}: a job alone");
-    for (tags, least) in [(idp(0), 190), (con(&long, 1), 200), (grp(&long), 380), (idp(9), 500)] {
+    for (tags, least) in [(idp(0.into()), 190), (con(&long, 1), 200), (grp(&long), 380), (idp(9.into()), 500)]
+    {
         let more = owned(&[TagSet::default(), tags], |_, _, _| {}) - plain - second;
         assert!((least..least + 300).contains(&more), "{more} for {tags:?}");
         let left = owned(&[tags; 1], |queue, client, ids| _ = queue.delete(client, ids[0], NOW));
-        let cooldown = if tags == idp(9) { 192 + 180 } else { 0 };
+        let cooldown = if tags == idp(9.into()) { 192 + 180 } else { 0 };
         assert_eq!(left, cooldown, "what the job leaves behind of {tags:?}");
     }
-    let ended = owned(&[idp(9)], |queue, client, ids| {
+    let ended = owned(&[idp(9.into())], |queue, client, ids| {
         queue.delete(client, ids[0], NOW);
         queue.advance(NOW.plus_seconds(9));
     });
@@ -476,7 +487,7 @@ fn a_cooldown_is_no_longer_than_the_limit_and_has_its_bytes_from_the_put_on() {
     let mut queue = Queue::default();
     let client = queue.connect();
     let tags = TagSet {
-        idempotency: Some(Idempotency { key: "key".into(), cooldown_s: u32::MAX }),
+        idempotency: Some(Idempotency { key: "key".into(), cooldown_s: (u32::MAX).into() }),
         ..TagSet::default()
     };
     assert_eq!(queue.cooldown_bytes_with(&tags), 195);

@@ -14,6 +14,7 @@ use super::index::{Hash, Hashed, hash_of, spread, with_hash};
 use super::{End, Ending, Rule, Rules, TaggedJob};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
+use crate::seconds::Seconds;
 use crate::state::jobs::marks;
 use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::{Idempotency, Name, TagSet};
@@ -81,8 +82,8 @@ impl UniqueKeys {
     }
 
     /// How long the cooldown lasts for which the tag asks.
-    pub(crate) fn seconds(&self, tag: Idempotency<'_>) -> u32 {
-        self.longest_s.map_or(tag.cooldown_s, |longest_s| tag.cooldown_s.min(longest_s.get()))
+    pub(crate) fn seconds(&self, tag: Idempotency<'_>) -> Seconds {
+        self.longest_s.map_or(tag.cooldown_s, |longest_s| tag.cooldown_s.min(longest_s.get().into()))
     }
 
     /// What counts for owners, in bytes.
@@ -95,7 +96,7 @@ impl UniqueKeys {
 
 /// What the cooldown will take for which the tag asks, if it does.
 fn reserved_bytes(tag: Idempotency<'_>) -> usize {
-    if tag.cooldown_s == 0 { 0 } else { cooldown_bytes(tag.key.len()) }
+    if tag.cooldown_s.is_zero() { 0 } else { cooldown_bytes(tag.key.len()) }
 }
 
 impl Rules {
@@ -135,7 +136,7 @@ impl Rule for UniqueKeys {
     fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut End) {
         let Some(tag) = job.tags.idempotency else { return };
         queue.rules.unique.reserved_bytes -= reserved_bytes(tag);
-        if end.ending == Ending::Deleted && tag.cooldown_s > 0 {
+        if end.ending == Ending::Deleted && !tag.cooldown_s.is_zero() {
             let until = end.now.plus_seconds(queue.rules.unique.seconds(tag));
             queue.begin_cooldown(job.id, job.tube, tag.key.as_str(), until, job.tags.owner.map(Name::as_str));
             end.begins_cooldown = true;

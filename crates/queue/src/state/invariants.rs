@@ -9,6 +9,7 @@ use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
 use crate::job::JobId;
+use crate::seconds::Seconds;
 use crate::state::jobs::{Place, marks};
 use crate::state::keys::{ReadyKey, Reservation};
 use crate::state::tubes::{DEFAULT, Tube};
@@ -114,7 +115,7 @@ impl Queue {
             let tube = self.tubes.get(job.tube);
             let history = self.jobs.history(job);
             assert_eq!(history.holder.is_some(), matches!(job.place(), Place::Reserved(_)));
-            assert!(job.ttr_s >= 1, "a time to run is at least a second");
+            assert!(job.ttr() >= Seconds::ONE, "a time to run is at least a second");
             assert!(id.0 < self.numbers.next_id, "ids are given in ascending order");
             assert!(tube.counters().deletes <= self.sums.events.deletes);
         }

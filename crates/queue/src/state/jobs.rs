@@ -10,6 +10,7 @@ use beanstalkd_structures::{Address, Arena, IdMap};
 use crate::clock::Timestamp;
 use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
 use crate::rules::tag_storage;
+use crate::seconds::Seconds;
 use crate::state::keys::{Packed, TubeKey};
 
 /// Which collection has the job, with what is needed to remove it from there.
@@ -73,12 +74,18 @@ pub(crate) struct Job {
     pub body: Body,
     /// The number of its place.
     number: Packed,
-    state: JobState,
+    /// The state in the lowest two bits; above it the upper bits of the thousandths of its time to run. A record has no
+    /// byte more for a fraction. That of a delay is in the instant at which it ends, and nowhere else.
+    state_bits: u8,
     /// Bits of [`marks`].
     pub marks: u16,
+    /// The lower bits of the thousandths of its time to run.
+    ttr_thousandths: u8,
     pub priority: Priority,
+    /// The delay with which it was put or released last, in whole seconds.
     pub delay_s: u32,
-    pub ttr_s: u32,
+    /// The whole seconds of its time to run.
+    whole_ttr_s: u32,
     pub tube: TubeKey,
     /// Made at the first event that it must count.
     history: Option<Address>,
@@ -87,25 +94,32 @@ pub(crate) struct Job {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Job>() == 56, "a job takes 56 bytes beside its body");
 
+const STATE_BITS: u8 = 0b11;
+const READY: u8 = JobState::Ready as u8;
+const RESERVED: u8 = JobState::Reserved as u8;
+const DELAYED: u8 = JobState::Delayed as u8;
+
 impl Job {
     pub(crate) fn new(
         created_at: Timestamp,
         priority: Priority,
-        delay_s: u32,
-        ttr_s: u32,
+        delay: Seconds,
+        ttr: Seconds,
         tube: TubeKey,
         body: Body,
     ) -> Self {
         let number = created_at.0.into();
+        let [ttr_thousandths, upper] = ttr.thousandths().to_le_bytes();
         Self {
             created_at,
             body,
             number,
-            state: JobState::Ready,
+            state_bits: upper << STATE_BITS.count_ones() | READY,
             marks: 0,
+            ttr_thousandths,
             priority,
-            delay_s,
-            ttr_s,
+            delay_s: delay.whole(),
+            whole_ttr_s: ttr.whole(),
             tube,
             history: None,
         }
@@ -114,7 +128,7 @@ impl Job {
     /// Which collection has it.
     #[inline]
     pub(crate) fn place(&self) -> Place {
-        match self.state {
+        match self.state() {
             JobState::Ready => Place::Ready(self.number),
             JobState::Reserved => Place::Reserved(self.number),
             JobState::Buried => Place::Buried(self.number),
@@ -127,7 +141,24 @@ impl Job {
     pub(crate) fn set_place(&mut self, place: Place) {
         let (Place::Ready(number) | Place::Reserved(number) | Place::Buried(number) | Place::Delayed(number)) =
             place;
-        (self.state, self.number) = (place.state(), number);
+        (self.state_bits, self.number) = (self.state_bits & !STATE_BITS | place.state() as u8, number);
+    }
+
+    #[inline]
+    fn state(&self) -> JobState {
+        match self.state_bits & STATE_BITS {
+            READY => JobState::Ready,
+            RESERVED => JobState::Reserved,
+            DELAYED => JobState::Delayed,
+            _ => JobState::Buried,
+        }
+    }
+
+    /// Its time to run.
+    #[inline]
+    pub(crate) fn ttr(&self) -> Seconds {
+        let upper = self.state_bits >> STATE_BITS.count_ones();
+        Seconds::new(self.whole_ttr_s, u16::from_le_bytes([self.ttr_thousandths, upper]))
     }
 
     /// Whether one of these marks is set.

@@ -61,7 +61,7 @@ pub struct TubeCounters {
 pub(crate) struct Pause {
     /// When it ends, and 2^32 ns more: the first word is not 0, so that no word has to say that there is no pause.
     until: (NonZeroU32, u32),
-    /// The length that was asked for, in seconds.
+    /// The length that was asked for, in whole seconds.
     pub length_s: u32,
 }
 

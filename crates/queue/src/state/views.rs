@@ -149,8 +149,8 @@ impl Queue {
         let record = JobRecord {
             id,
             priority: job.priority,
-            delay_s: job.delay_s,
-            ttr_s: job.ttr_s,
+            delay_s: job.delay_s.into(),
+            ttr_s: job.ttr(),
             created_at: job.created_at,
             deadline_at: job.place().deadline().unwrap_or_default(),
             counters: self.jobs.history(job).counters,
@@ -366,7 +366,7 @@ mod tests {
     }
 
     fn put(queue: &mut Queue, client: ClientId, tags: TagSet<'_>) -> JobId {
-        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0, ttr_s: 10 };
+        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 10.into() };
         let body = Body::copy_of(&[b'x'; 100]).unwrap();
         if tags.is_empty() {
             queue.put(client, new, body, NOW);
@@ -445,7 +445,7 @@ mod tests {
         let before = queue.bytes();
         for number in 0..COUNT {
             let name = name(number);
-            let tag = Idempotency { key: Name::from(name.as_str()), cooldown_s: 60 };
+            let tag = Idempotency { key: Name::from(name.as_str()), cooldown_s: 60.into() };
             let id = put(queue, client, TagSet { idempotency: Some(tag), ..TagSet::default() });
             assert!(queue.delete(client, id, NOW).is_some());
         }

@@ -38,8 +38,8 @@ fn server() -> Server<FakeStream> {
         let record = JobRecord {
             id: JobId(id),
             priority: Priority(0),
-            delay_s: 0,
-            ttr_s: 1,
+            delay_s: 0.into(),
+            ttr_s: 1.into(),
             created_at: START,
             deadline_at: START,
             counters: Counters::default(),
