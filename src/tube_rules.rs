@@ -7,14 +7,16 @@ use std::fmt::{self, Write as _};
 
 use toml::de::{DeTable, DeValue};
 
-use crate::queue::TubeRule;
+use crate::clock::NS_PER_S;
+use crate::queue::{Rate, TubeRule};
 pub use crate::toml_text::FileError;
 use crate::toml_text::{
     Fault, Key, Value, bytes, expected, number, pattern, read, seconds, table_of, tube_name, unknown,
 };
 
 const TOP_KEYS: &str = "tube";
-const KEYS: &str = "name, max-jobs, max-bytes, max-attempts, backoff, max-backoff, dead-tube";
+const KEYS: &str = "name, max-jobs, max-bytes, max-attempts, backoff, max-backoff, dead-tube, max-reserved, \
+                    rate, burst";
 
 /// The rules in the text of a file, in their order.
 ///
@@ -53,7 +55,7 @@ fn rule(table: &DeTable<'_>, entry: Value<'_, '_>) -> Result<TubeRule, Fault> {
             }
         })?;
     }
-    for (key, needed) in [("max-backoff", "backoff"), ("dead-tube", "max-attempts")] {
+    for (key, needed) in [("max-backoff", "backoff"), ("dead-tube", "max-attempts"), ("burst", "rate")] {
         if let Some((key, _)) = table.get_key_value(key)
             && table.get(needed).is_none()
         {
@@ -61,7 +63,33 @@ fn rule(table: &DeTable<'_>, entry: Value<'_, '_>) -> Result<TubeRule, Fault> {
             return Err(Fault(key.span(), message));
         }
     }
+    if let (Some(rate), Some(burst)) = (&mut rule.rate, table.get("burst")) {
+        rate.burst = number(burst, 1, u32::MAX)?;
+    }
     Ok(rule)
+}
+
+/// A text such as "100/s". The bucket holds what comes in a second, at least one token.
+fn rate(value: Value<'_, '_>) -> Result<Rate, Fault> {
+    let parts = value.get_ref().as_str().and_then(|text| text.split_once('/'));
+    let rate = parts.and_then(|(tokens, period)| {
+        let period_s = match period {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            _ => return None,
+        };
+        let is_number = !tokens.is_empty() && tokens.bytes().all(|digit| digit.is_ascii_digit());
+        let tokens: u32 = if is_number { tokens.parse().ok()? } else { return None };
+        let burst = (tokens / period_s).max(1);
+        let period_ns = u64::from(period_s) * NS_PER_S;
+        (tokens > 0).then_some(Rate { tokens, period_ns, burst })
+    });
+    rate.ok_or_else(|| {
+        let most = u32::MAX;
+        let expected = format!("expected a rate such as \"100/s\", \"5/m\" or \"1/h\", of 1 to {most}");
+        Fault(value.span(), expected)
+    })
 }
 
 /// Sets what the key stands for.
@@ -74,6 +102,10 @@ fn set(rule: &mut TubeRule, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<()
         "backoff" => rule.backoff_s = Some(seconds(value)?),
         "max-backoff" => rule.max_backoff_s = Some(seconds(value)?),
         "dead-tube" => rule.dead_tube = Some(tube_name(value)?.into()),
+        "max-reserved" => rule.max_reserved = Some(number(value, 1, u32::MAX)?),
+        "rate" => rule.rate = Some(rate(value)?),
+        // It belongs to the rate, which `rule` completes.
+        "burst" => drop(number(value, 1, u32::MAX)?),
         _ => return Err(unknown(key, KEYS)),
     }
     Ok(())
@@ -93,6 +125,13 @@ pub fn report(rules: &[TubeRule]) -> String {
         }
         if let Some(most) = rule.max_bytes {
             line(format_args!("  takes jobs of at most {most} bytes together"));
+        }
+        if let Some(most) = rule.max_reserved {
+            line(format_args!("  at most {most} jobs are reserved at a time"));
+        }
+        if let Some(Rate { tokens, period_ns, burst }) = rule.rate {
+            let seconds = period_ns / NS_PER_S;
+            line(format_args!("  {tokens} jobs can be reserved every {seconds} s, {burst} of them at once"));
         }
         if let Some(delay_s) = rule.backoff_s {
             let most = rule.max_backoff_s.map_or(String::new(), |most| format!(", at most {most} s"));
@@ -157,6 +196,9 @@ mod tests {
                 "[[tube]]\nname = \"a\"\ndead-tube = \"b*\"",
                 "line 3, column 13: dead-tube: \"b*\" is no name of a tube",
             ),
+            ("[[tube]]\nname = \"a\"\nrate = \"1/d\"", "line 3, column 8: rate: expected a rate such as"),
+            ("[[tube]]\nname = \"a\"\nrate = \"0/s\"", "line 3, column 8: rate: expected a rate such as"),
+            ("[[tube]]\nname = \"a\"\nburst = 1", "line 3, column 1: burst: it does nothing without rate"),
             ("[[tube]\n", "line 1, column 8: "),
         ] {
             let error = parse(text).unwrap_err().to_string();

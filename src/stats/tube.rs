@@ -75,4 +75,7 @@ pub const TUBE: &[Figure<Tube>] = &[
         tube.rejected
     }),
     Row::counter("dead-jobs", "Jobs that were sent from the tube to its dead tube.", |tube| tube.dead),
+    Row::gauge("throttled", "1 while a rule lets none of its jobs be reserved.", |tube| {
+        tube.is_throttled.into()
+    }),
 ];

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use beanstalkd::access::{Peer, Rules};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::protocol::Command;
-use beanstalkd::queue::{ClientId, PoisonLimits, TubeRule};
+use beanstalkd::queue::{ClientId, PoisonLimits, Rate, TubeRule};
 use beanstalkd::server::{Readiness, Server};
 use beanstalkd::tags::TagSet;
 
@@ -102,8 +102,11 @@ impl Harness {
             rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
             rule.backoff_s = random.once_in(2).then(|| random.pick(&[1, 5]));
             rule.dead_tube = random.once_in(2).then(|| random.pick(&["default", "dead"]).into());
+            rule.max_reserved = random.once_in(4).then(|| 1 + random.below(3) as u32);
+            let burst = 1 + random.below(3) as u32;
+            rule.rate = random.once_in(4).then_some(Rate { tokens: 2, period_ns: 1_000_000_000, burst });
             executor.set_tube_rules(vec![rule.clone()], START);
-            oracle.model.set_rules(vec![rule]);
+            oracle.model.set_rules(vec![rule], START);
         }
         Self {
             server: Server::new(executor),

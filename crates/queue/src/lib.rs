@@ -69,7 +69,7 @@ pub use self::operations::release::{Release, Released};
 pub use self::operations::session::{BeginSession, Hold, Joining};
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::groups::GroupView;
-pub use self::rules::tube_rule::TubeRule;
+pub use self::rules::tube_rule::{Rate, TubeRule};
 pub use self::rules::unique::{CooldownSums, Duplicate};
 pub use self::state::clients::{ClientId, SAFETY_MARGIN_NS};
 pub use self::state::sessions::SessionKey;

@@ -8,6 +8,7 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tube
 pub fn cases() -> Vec<Case> {
     let mut cases = limits();
     cases.extend(retries());
+    cases.extend(throttling());
     cases.push(script(
         "a_tube_without_a_rule_is_as_it_was",
         "a: put 0 0 60 20 | 12345678901234567890 -> INSERTED 1
@@ -206,6 +207,110 @@ fn retries() -> Vec<Case> {
          a: put 0 0 1 1 | x -> INSERTED 1
          a: reserve -> RESERVED 1 1 | x
          until a: stats-job 1 => tube: small, timeouts: 1, failures: 1, dead-from: spills",
+    );
+    timed.timed = true;
+    cases.push(timed);
+    cases
+}
+
+fn throttling() -> Vec<Case> {
+    let mut cases = vec![
+        script(
+            "max_reserved_keeps_the_other_jobs_back",
+            "a: use two-at-a-time -> USING two-at-a-time
+             a: watch two-at-a-time -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: put 0 0 60 1 | z -> INSERTED 3
+             a: reserve -> RESERVED 1 1 | x
+             a: reserve -> RESERVED 2 1 | y
+             a: stats-tube two-at-a-time => throttled: 1, current-jobs-ready: 1
+             a: reserve-with-timeout 0 -> TIMED_OUT
+             a: reserve-job 3 -> NOT_FOUND
+             a: peek-ready -> FOUND 3 1 | z
+             a: delete 1 -> DELETED
+             a: stats-tube two-at-a-time => throttled: 0
+             a: reserve -> RESERVED 3 1 | z",
+        ),
+        script(
+            "a_waiting_client_gets_a_job_when_another_one_is_given_back",
+            "a: use two-at-a-time -> USING two-at-a-time
+             a: watch two-at-a-time -> WATCHING 2
+             a: put 5 0 60 1 | x -> INSERTED 1
+             a: put 5 0 60 1 | y -> INSERTED 2
+             a: put 0 0 60 1 | z -> INSERTED 3
+             a: put 7 0 60 1 | v -> INSERTED 4
+             a: reserve -> RESERVED 3 1 | z
+             a: reserve -> RESERVED 1 1 | x
+             b: watch two-at-a-time -> WATCHING 2
+             b: reserve ->
+             a: bury 1 5 -> BURIED
+             b: -> RESERVED 2 1 | y
+             c: watch two-at-a-time -> WATCHING 2
+             c: reserve ->
+             b: release 2 9 0 -> RELEASED
+             c: -> RESERVED 4 1 | v
+             b: reserve-with-timeout 0 -> TIMED_OUT
+             a: delete 3 -> DELETED
+             b: reserve -> RESERVED 2 1 | y",
+        ),
+        script(
+            "a_reservation_that_is_moved_counts_where_it_is",
+            "a: watch two-at-a-time -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: reserve -> RESERVED 1 1 | x
+             a: reserve -> RESERVED 2 1 | y
+             a: move 1 two-at-a-time -> MOVED
+             a: move 2 two-at-a-time -> MOVED
+             a: use two-at-a-time -> USING two-at-a-time
+             a: put 0 0 60 1 | z -> INSERTED 3
+             a: reserve-with-timeout 0 -> TIMED_OUT
+             a: move 1 default -> MOVED
+             a: reserve -> RESERVED 3 1 | z",
+        ),
+        script(
+            "the_rate_lets_a_burst_through_and_a_release_gives_no_token_back",
+            "a: use slow -> USING slow
+             a: watch slow -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: put 0 0 60 1 | z -> INSERTED 3
+             a: reserve -> RESERVED 1 1 | x
+             a: release 1 0 0 -> RELEASED
+             a: reserve -> RESERVED 1 1 | x
+             a: delete 1 -> DELETED
+             a: reserve-with-timeout 0 -> TIMED_OUT
+             a: stats-tube slow => throttled: 1, current-jobs-ready: 2",
+        ),
+        script(
+            "a_tube_that_comes_again_has_no_new_tokens",
+            "a: use slow -> USING slow
+             a: watch slow -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: reserve -> RESERVED 1 1 | x
+             a: reserve -> RESERVED 2 1 | y
+             a: delete 1 -> DELETED
+             a: delete 2 -> DELETED
+             a: use default -> USING default
+             a: ignore slow -> WATCHING 1
+             a: use slow -> USING slow
+             a: watch slow -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 3
+             a: reserve-with-timeout 0 -> TIMED_OUT",
+        ),
+    ];
+    let mut timed = script(
+        "a_waiting_client_gets_the_next_job_with_the_next_token",
+        "a: use quick -> USING quick
+         a: watch quick -> WATCHING 2
+         a: put 0 0 60 1 | x -> INSERTED 1
+         a: put 0 0 60 1 | y -> INSERTED 2
+         a: reserve -> RESERVED 1 1 | x
+         a: reserve-with-timeout 0 -> TIMED_OUT
+         a: reserve ->
+         a: -> RESERVED 2 1 | y",
     );
     timed.timed = true;
     cases.push(timed);

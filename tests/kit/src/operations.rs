@@ -7,7 +7,7 @@ use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counting, JobId, JobState, Priority};
 use beanstalkd::queue::{
     BeginFlush, BeginSession, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder,
-    PoisonLimits, Queue, Release, Reserve, ReserveMode, Search, SessionKey, Slices, TubeRule, TubeView,
+    PoisonLimits, Queue, Rate, Release, Reserve, ReserveMode, Search, SessionKey, Slices, TubeRule, TubeView,
 };
 use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
@@ -233,6 +233,12 @@ fn rules(number: u64) -> Vec<TubeRule> {
         rule.max_jobs = random.once_in(2).then(|| 1 + random.below(4));
         rule.max_bytes = random.once_in(3).then(|| 1 + random.below(20));
         rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
+        rule.max_reserved = random.once_in(3).then(|| 1 + random.below(2) as u32);
+        rule.rate = random.once_in(3).then(|| Rate {
+            tokens: random.pick(&[1, 2, 3]),
+            period_ns: random.pick(&[NS_PER_S, 7 * NS_PER_S, 3600 * NS_PER_S]),
+            burst: random.pick(&[1, 2, 5]),
+        });
         rule.backoff_s = random.once_in(3).then(|| random.pick(&[1, 2, 3_000_000_000]));
         rule.max_backoff_s = random.once_in(2).then(|| random.pick(&[1, 3, 100]));
         rule.dead_tube = random.once_in(2).then(|| random.pick(&["a", "b", "d"]).into());
@@ -369,7 +375,7 @@ impl Pair {
                 let rules = rules(number);
                 self.queue.set_tube_rules(rules.clone(), self.now);
                 self.finish_slices();
-                self.model.set_rules(rules);
+                self.model.set_rules(rules, self.now);
             }
             O::List { tube, limit } => self.list(tube, limit),
             O::Pass { ns } => self.advance(self.now + ns),
@@ -721,6 +727,7 @@ impl Pair {
             let rule = self.model.rule_of(place).map(|rule| &*rule.pattern);
             assert_eq!(found.rule.as_ref().map(|rule| &*rule.pattern), rule);
             assert_eq!((found.rejected, found.dead), (expected.rejected, expected.dead));
+            assert_eq!(found.is_throttled, expected.is_closed, "{}", expected.name);
             assert_eq!(found.pause_left_s, pause_until.since_s(self.now));
             let using = self.model.clients_that(|client| client.using == place);
             let watching = self.model.clients_that(|client| client.watching.contains(&place));

@@ -94,6 +94,8 @@ impl Model {
         if is_reserved && self.session_of_job(self.job(id).expect("the job is there")).is_some() {
             self.note(Change::Held(JobId(id)));
         }
+        self.close_if_needed(to);
+        self.serve_free_places(now);
         self.remove_if_idle(from);
         true
     }

@@ -70,6 +70,10 @@ pub struct Tube {
     pub rejected: u64,
     /// Jobs that were sent from it to its dead tube.
     pub dead: u64,
+    /// Whether its rule lets no job be reserved.
+    pub is_closed: bool,
+    /// What its bucket lacks of being full, in parts of a token, and when that was so.
+    pub(crate) lack: (u128, Timestamp),
     /// For each reservation of a ready job: when it was reserved, and for how many nanoseconds it had been ready.
     pub waits: Vec<(Timestamp, u64)>,
     /// For each job that its holder deleted: when it was deleted, and for how many nanoseconds it had been reserved.
@@ -361,6 +365,8 @@ impl Model {
             counters,
             rejected: 0,
             dead: 0,
+            is_closed: false,
+            lack: (0, Timestamp(0)),
             waits,
             runs,
         };
@@ -377,6 +383,7 @@ impl Model {
     pub(crate) fn remove_if_idle(&mut self, place: TubePlace) {
         let held = place == DEFAULT
             || self.tubes[place].is_none()
+            || self.tube(place).lack.0 > 0
             || self.jobs.iter().any(|job| job.tube == place)
             || self.cooldowns.iter().any(|cooldown| cooldown.tube == place)
             || self.clients.iter().any(|client| client.using == place || client.watching.contains(&place));
@@ -514,7 +521,7 @@ impl Model {
     }
 
     pub(crate) fn is_open(&self, client: &Client, tube: TubePlace) -> bool {
-        client.watching.contains(&tube) && self.tube(tube).pause.is_none()
+        client.watching.contains(&tube) && self.lets_through(tube)
     }
 
     /// Any of the reserves. If the mode chooses by chance, `drawn` is the job that the client has got, which must be
@@ -549,7 +556,7 @@ impl Model {
 
     pub fn reserve_job(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
         let job = self.job(id).filter(|job| !matches!(job.state, State::Reserved { .. }));
-        if job.is_none_or(|job| !self.may_be_reserved(job)) {
+        if job.is_none_or(|job| !self.may_be_reserved(job) || self.tube(job.tube).is_closed) {
             return false;
         }
         self.client_mut(client).worker = true;
@@ -682,6 +689,8 @@ impl Model {
         for place in 0..self.tubes.len() {
             if let Some(tube) = &self.tubes[place] {
                 due.extend(tube.pause.map(|(until, _)| (until, Owner::Tube(place))));
+                let gate = self.gate_at(place).into_iter().chain(self.debt_ends_at(place));
+                due.extend(gate.map(|at| (at, Owner::Tube(place))));
                 due.extend(self.first_delayed(place).map(|(until, _)| (until, Owner::Tube(place))));
             }
         }
@@ -705,19 +714,35 @@ impl Model {
 
     /// Handles the tube's first deadline. A delay that ends at the same instant as a pause ends before it.
     pub(crate) fn tube_is_due(&mut self, place: TubePlace, now: Timestamp) {
-        let pause = self.tube(place).pause.map(|(until, _)| until);
-        if let Some((until, id)) = self.first_delayed(place)
-            && pause.is_none_or(|pause| until <= pause)
-        {
+        let never = Timestamp::NEVER;
+        let pause = self.tube(place).pause.map_or(never, |(until, _)| until);
+        let gate = self.gate_at(place).unwrap_or(never);
+        let delay = self.first_delayed(place);
+        let until = delay.map_or(never, |(until, _)| until);
+        if gate <= now && gate < until && gate <= pause {
+            self.refill(place, now);
+            self.tube_mut(place).is_closed = false;
+            self.serve(place, now);
+            self.close_if_needed(place);
+        } else if pause <= now && pause < until {
+            self.end_pause(place, now);
+        } else if let Some((until, id)) = delay.filter(|&(until, _)| until <= now) {
             self.make_ready_since(id, until, now);
         } else {
-            self.end_pause(place, now);
+            self.refill(place, now);
+            self.remove_if_idle(place);
         }
     }
 
     pub(crate) fn end_pause(&mut self, place: TubePlace, now: Timestamp) {
         self.tube_mut(place).pause = None;
-        while let Some(client) = self.first_waiting(place)
+        self.serve(place, now);
+    }
+
+    /// Clients that wait get the jobs of an open tube.
+    fn serve(&mut self, place: TubePlace, now: Timestamp) {
+        while self.lets_through(place)
+            && let Some(client) = self.first_waiting(place)
             && let Some(id) = self.first_free(place)
         {
             self.deliver_job(client, id, now);
@@ -783,7 +808,7 @@ impl Model {
         let job = self.job_mut(id);
         (job.state, job.ready_since) = (State::Ready, since);
         let tube = job.tube;
-        if self.tube(tube).pause.is_none()
+        if self.lets_through(tube)
             && self.may_be_reserved(self.job(id).expect("the job is there"))
             && !self.is_behind(id)
             && let Some(client) = self.first_waiting(tube)
@@ -809,6 +834,7 @@ impl Model {
         let tube = job.tube;
         self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));
         self.count(tube, |counters| &mut counters.reserves);
+        self.pass_gate(tube, now);
         self.note(Change::Updated(JobId(id)));
         if by != client {
             self.note(Change::Held(JobId(id)));

@@ -1,6 +1,6 @@
 //! The rules for tubes: which one a tube follows, and what it takes.
 
-use beanstalkd_queue::{Change, Released, TubeRule};
+use beanstalkd_queue::{Change, Rate, Released, TubeRule};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::seconds::Seconds;
@@ -19,15 +19,124 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
+/// What a full bucket has, in parts of a token.
+fn full(rate: Rate) -> u128 {
+    u128::from(rate.burst) * u128::from(rate.period_ns)
+}
+
 impl Model {
     /// Puts other rules in force.
-    pub fn set_rules(&mut self, rules: Vec<TubeRule>) {
+    pub fn set_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
+        let before: Vec<_> = (0..self.tubes.len()).map(|place| self.rate(place)).collect();
+        for place in (0..self.tubes.len()).filter(|&place| before[place].is_some()) {
+            self.refill(place, now);
+        }
         self.rules = rules;
-        for place in self.listed.clone() {
+        let places: Vec<TubePlace> =
+            (0..self.tubes.len()).filter(|&place| self.tubes[place].is_some()).collect();
+        for &place in &places {
+            let after = self.rate(place);
+            let (lack, at) = self.tube(place).lack;
+            let lack = match (before[place], after) {
+                (Some(before), Some(after)) => {
+                    (lack * u128::from(after.period_ns) / u128::from(before.period_ns)).min(full(after))
+                }
+                _ => 0,
+            };
+            self.tube_mut(place).lack = (lack, at.max(now));
+            self.close_if_needed(place);
             if self.rule_of(place).is_none() {
                 (self.tube_mut(place).rejected, self.tube_mut(place).dead) = (0, 0);
             }
         }
+        self.serve_free_places(now);
+        places.into_iter().for_each(|place| self.remove_if_idle(place));
+    }
+
+    fn rate(&self, place: TubePlace) -> Option<Rate> {
+        self.tubes[place].as_ref().and_then(|tube| self.rule(&tube.name)).and_then(|rule| rule.rate)
+    }
+
+    /// Whether jobs of the tube may be reserved.
+    pub(crate) fn lets_through(&self, place: TubePlace) -> bool {
+        self.tube(place).pause.is_none() && !self.tube(place).is_closed
+    }
+
+    pub(crate) fn refill(&mut self, place: TubePlace, now: Timestamp) {
+        let rate = self.rate(place);
+        let (lack, at) = self.tube(place).lack;
+        let gained = rate.map_or(u128::MAX, |rate| u128::from(now.since_ns(at)) * u128::from(rate.tokens));
+        self.tube_mut(place).lack = (lack.saturating_sub(gained), at.max(now));
+    }
+
+    /// Whether the rule lets no job be reserved.
+    fn must_close(&self, place: TubePlace) -> bool {
+        let Some(rule) = self.rule_of(place) else { return false };
+        let reserved = self.counts(Some(place)).reserved;
+        rule.max_reserved.is_some_and(|most| reserved >= most.into())
+            || rule.rate.is_some_and(|rate| {
+                full(rate) - self.tube(place).lack.0.min(full(rate)) < u128::from(rate.period_ns)
+            })
+    }
+
+    pub(crate) fn close_if_needed(&mut self, place: TubePlace) {
+        if self.must_close(place) {
+            self.tube_mut(place).is_closed = true;
+        }
+    }
+
+    /// A job of the tube was reserved.
+    pub(crate) fn pass_gate(&mut self, place: TubePlace, now: Timestamp) {
+        if let Some(rate) = self.rate(place) {
+            self.refill(place, now);
+            let lack = &mut self.tube_mut(place).lack.0;
+            *lack = (*lack + u128::from(rate.period_ns)).min(full(rate));
+        }
+        self.close_if_needed(place);
+    }
+
+    /// Opens the closed gates that may be open; returns whether there were any.
+    pub(crate) fn open_gates(&mut self, now: Timestamp) -> bool {
+        let mut any = false;
+        for place in 0..self.tubes.len() {
+            if self.tubes[place].as_ref().is_some_and(|tube| tube.is_closed) {
+                let lack = self.tube(place).lack;
+                self.refill(place, now);
+                if self.must_close(place) {
+                    self.tube_mut(place).lack = lack;
+                } else {
+                    self.tube_mut(place).is_closed = false;
+                    any = true;
+                }
+            }
+        }
+        any
+    }
+
+    /// When the closed gate of a tube opens.
+    pub(crate) fn gate_at(&self, place: TubePlace) -> Option<Timestamp> {
+        let tube = self.tube(place);
+        let rule = self.rule_of(place)?;
+        let is_full = rule.max_reserved.is_some_and(|most| self.counts(Some(place)).reserved >= most.into());
+        if !tube.is_closed || is_full {
+            return None;
+        }
+        let (lack, at) = tube.lack;
+        let needed = rule.rate.map_or(0, |rate| {
+            let missing = (lack + u128::from(rate.period_ns)).saturating_sub(full(rate));
+            missing.div_ceil(u128::from(rate.tokens)) as u64
+        });
+        Some(at + needed)
+    }
+
+    /// When the bucket is full of a tube that nothing else keeps.
+    pub(crate) fn debt_ends_at(&self, place: TubePlace) -> Option<Timestamp> {
+        let (lack, at) = self.tube(place).lack;
+        let rate = self.rate(place).filter(|_| lack > 0)?;
+        let is_kept = self.jobs.iter().any(|job| job.tube == place)
+            || self.cooldowns.iter().any(|cooldown| cooldown.tube == place)
+            || self.clients.iter().any(|client| client.using == place || client.watching.contains(&place));
+        (!is_kept).then(|| at + lack.div_ceil(u128::from(rate.tokens)) as u64)
     }
 
     /// The rule for a tube of this name: the first that matches.

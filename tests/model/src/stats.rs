@@ -248,7 +248,7 @@ impl Server {
              cmd-pause-tube: {}\npause: {pause_s}\npause-time-left: {}\n\
              job-reserves: {}\njob-timeouts: {}\njob-releases: {}\njob-buries: {}\njob-kicks: {}\n\
              job-poisoned: {}\njob-expirations: {}\ncurrent-cooldowns: {}\ncooldown-bytes: {}\n{}\
-             rule: \"{}\"\nrejected-full: {}\ndead-jobs: {}\n",
+             rule: \"{}\"\nrejected-full: {}\ndead-jobs: {}\nthrottled: {}\n",
             jobs.urgent,
             jobs.ready,
             jobs.reserved,
@@ -272,6 +272,7 @@ impl Server {
             self.model.rule_of(place).map_or("", |rule| &rule.pattern),
             tube.rejected,
             tube.dead,
+            u8::from(tube.is_closed),
         ))
     }
 }

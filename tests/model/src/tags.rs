@@ -194,11 +194,16 @@ impl Model {
         loop {
             let is_served = |job: &&Job| {
                 job.state == State::Ready
-                    && self.tube(job.tube).pause.is_none()
+                    && self.lets_through(job.tube)
                     && self.may_be_reserved(job)
                     && self.first_waiting(job.tube).is_some()
             };
-            let Some(job) = self.jobs.iter().filter(is_served).min_by_key(|job| id_key(job)) else { return };
+            let Some(job) = self.jobs.iter().filter(is_served).min_by_key(|job| id_key(job)) else {
+                if self.open_gates(now) {
+                    continue;
+                }
+                return;
+            };
             let (id, client) = (job.id, self.first_waiting(job.tube).expect("somebody waits"));
             self.deliver_job(client, id, now);
         }

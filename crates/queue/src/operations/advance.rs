@@ -6,6 +6,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::rules::retries::AfterFailure;
 use crate::state::keys::{Reservation, TubeKey};
+use crate::state::tubes::Pause;
 use crate::{Change, Queue, WaitOutcome};
 
 /// What has become of a call of `advance`.
@@ -40,6 +41,9 @@ impl Queue {
             self.go_on_with_rules(now);
             has_more |= self.changes_rules();
         }
+        if !self.rules.tubes.to_open.is_empty() {
+            self.open_gates(now);
+        }
         let end = self.work + DUE_PER_ADVANCE;
         while self.work < end {
             self.work += 1;
@@ -73,8 +77,14 @@ impl Queue {
     fn tube_is_due(&mut self, key: TubeKey, now: Timestamp) {
         let tube = self.tubes.get_mut(key);
         let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
-        if tube.pause.is_some_and(|pause| pause.until() < delay && pause.until() <= now) {
+        let pause = tube.pause.map_or(Timestamp::NEVER, Pause::until);
+        let gate = tube.gate_at().unwrap_or(Timestamp::NEVER);
+        if gate < delay && gate <= pause && gate <= now {
+            self.open_gate(key, now);
+        } else if pause < delay && pause <= now {
             self.end_pause(key, now);
+        } else if delay > now {
+            self.end_debt(key, now);
         } else if let Some((until, id)) = tube.delayed.pop_first() {
             self.sums.jobs.delayed -= 1;
             self.make_ready_since(id, until, now);
@@ -86,13 +96,15 @@ impl Queue {
         let mut looks = self.slices.probed_tubes;
         for _ in 0..self.slices.delivered {
             let Some((_, client)) = self.first_waiting(key) else { break };
-            if self.rules.slots.is_unsettled && !self.park_kept_back(key, &mut looks) {
+            if self.tubes.get(key).is_throttled()
+                || self.rules.slots.is_unsettled && !self.park_kept_back(key, &mut looks)
+            {
                 break;
             }
             let Some(id) = self.take_first_ready(key) else { break };
             self.deliver_job(id, client, now);
         }
-        let has_ready = !self.tubes.get(key).ready.is_empty();
+        let has_ready = !self.tubes.get(key).ready.is_empty() && !self.tubes.get(key).is_throttled();
         // While ready jobs and waiting clients are left, the tube stays paused and due.
         if has_ready && self.first_waiting(key).is_some() {
             return;

@@ -108,6 +108,7 @@ impl Queue {
             jobs.push(ReadyKey::new(job.priority, id));
             let (tube, marks) = (job.tube, job.marks);
             self.tubes.get_mut(tube).reserved -= 1;
+            self.note_gate(tube);
             self.sums.jobs.reserved -= 1;
             if marks & marks::KEYED != 0 {
                 self.left_tagged(id, JobState::Reserved);
@@ -123,6 +124,6 @@ impl Queue {
             self.offer_before(key, now);
             self.make_ready(key.job(), now);
         }
-        self.offer_free_slots(None, now);
+        self.settle(None, now);
     }
 }

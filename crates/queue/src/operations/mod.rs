@@ -73,6 +73,9 @@ impl Queue {
             }
             Place::Reserved(until) => {
                 tube.reserved -= 1;
+                if tube.is_throttled() {
+                    self.rules.tubes.to_open.push(key);
+                }
                 self.sums.jobs.reserved -= 1;
                 let holder = self.jobs.take_holder(history);
                 let key = Reservation::key(Timestamp(until.into()), id);

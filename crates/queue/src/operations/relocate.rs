@@ -32,6 +32,8 @@ impl Queue {
         if let Place::Reserved(_) = place {
             self.tubes.get_mut(from).reserved -= 1;
             self.tubes.get_mut(target).reserved += 1;
+            self.note_gate(from);
+            self.close_gate(target);
         } else {
             self.unlink(id);
         }
@@ -60,7 +62,7 @@ impl Queue {
             Place::Reserved(_) if self.session_of_job(id).is_some() => self.note(Change::Held(id)),
             Place::Reserved(_) => {}
         }
-        if marks != 0 {
+        if marks != 0 || !self.rules.tubes.to_open.is_empty() {
             self.settle(None, now);
         }
         debug_assert!(self.is_linked(id));

@@ -62,6 +62,7 @@ impl Queue {
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
         match self.jobs.get(id) {
             Some(job) if job.place().state() == JobState::Reserved => return false,
+            Some(job) if self.tubes.get(job.tube).is_throttled() => return false,
             Some(job) if job.marks != 0 && !self.may_be_reserved(id) => return false,
             Some(_) => {}
             None => return false,
@@ -103,7 +104,11 @@ impl Queue {
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
         let (tube, marks) = (job.tube, job.marks);
-        self.tubes.get_mut(tube).reserved += 1;
+        let record = self.tubes.get_mut(tube);
+        record.reserved += 1;
+        if record.ruled.is_some() {
+            self.pass_gate(tube, now);
+        }
         self.sums.jobs.reserved += 1;
         self.count(tube, |counters| &mut counters.reserves);
         if let Place::Ready(since) = before {

@@ -198,6 +198,7 @@ impl Queue {
         history.holder = Some(index);
         let (tube, marks) = (job.tube, job.marks);
         self.tubes.get_mut(tube).reserved += 1;
+        self.close_gate(tube);
         self.sums.jobs.reserved += 1;
         self.clients[index].reserved.insert(Reservation { until, id, since: now });
         self.schedule(Timer::Client(index));
@@ -332,7 +333,8 @@ impl Queue {
     pub(crate) fn has_ended(&self, timer: Timer) -> bool {
         match timer {
             Timer::Client(index) => !self.clients.records.contains(index as usize),
-            Timer::Tube(_) | Timer::Rules => false,
+            Timer::Tube(tube) => !self.tubes.contains(tube),
+            Timer::Rules => false,
         }
     }
 

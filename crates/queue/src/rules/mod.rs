@@ -19,6 +19,7 @@
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
 pub(crate) mod expiry;
+pub(crate) mod gate;
 pub(crate) mod groups;
 mod index;
 pub(crate) mod limits;
@@ -440,6 +441,9 @@ impl Queue {
     /// go to clients that wait.
     pub(crate) fn settle(&mut self, cause: Option<ClientId>, now: Timestamp) {
         self.offer_free_slots(cause, now);
+        if !self.rules.tubes.to_open.is_empty() {
+            self.open_gates(now);
+        }
         if self.frees_jobs() {
             self.go_on_freeing(now);
         }
@@ -447,7 +451,10 @@ impl Queue {
 
     /// Whether `advance` has something to do, whatever the time.
     pub(crate) fn has_more_to_do(&self) -> bool {
-        !self.rules.offered.is_empty() || self.frees_jobs() || self.changes_rules()
+        !self.rules.offered.is_empty()
+            || self.frees_jobs()
+            || self.changes_rules()
+            || !self.rules.tubes.to_open.is_empty()
     }
 
     /// What a rule has to do at an instant is due.

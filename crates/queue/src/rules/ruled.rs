@@ -8,6 +8,9 @@
 
 use std::rc::Rc;
 
+use beanstalkd_structures::Timer;
+
+use super::gate::Gate;
 use super::limits::Limits;
 use super::tube_rule::{RuleBook, TubeRule};
 use super::{Rule, TaggedJob};
@@ -32,11 +35,12 @@ pub(crate) struct Ruled {
     pub(crate) rejected: u64,
     /// Jobs that were sent from here to the dead tube.
     pub(crate) dead: u64,
+    pub(crate) gate: Gate,
 }
 
 impl Ruled {
     pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
-        Box::new(Self { rule: Some(rule.clone()), bytes: 0, rejected: 0, dead: 0 })
+        Box::new(Self { rule: Some(rule.clone()), bytes: 0, rejected: 0, dead: 0, gate: Gate::default() })
     }
 }
 
@@ -45,6 +49,8 @@ impl Ruled {
 pub(crate) struct RuledTubes {
     /// How far the reload has come that is under way.
     walk: Option<Walk>,
+    /// Closed gates that may be open now.
+    pub(crate) to_open: Vec<TubeKey>,
 }
 
 /// Where the walk of a reload goes on.
@@ -108,6 +114,7 @@ impl Queue {
                 for tube in tubes {
                     let ruled = &mut self.tubes.get_mut(tube).ruled;
                     *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
+                    self.remove_tube_if_idle(tube);
                 }
                 (!is_end).then_some(Walk::Ends(place + STEP))
             }
@@ -115,14 +122,20 @@ impl Queue {
     }
 
     /// The tube follows the rule for its name from now on.
-    fn attach(&mut self, tube: TubeKey, _now: Timestamp) {
+    fn attach(&mut self, tube: TubeKey, now: Timestamp) {
         let rule = self.tubes.rules.find(self.tubes.get(tube).name.as_str()).cloned();
         let record = self.tubes.get_mut(tube);
         match (&mut record.ruled, rule) {
-            (Some(ruled), rule) => ruled.rule = rule,
+            (Some(ruled), rule) => {
+                ruled.gate.change(ruled.rule.as_deref(), rule.as_deref(), now);
+                ruled.rule = rule;
+            }
             (ruled, Some(rule)) => *ruled = Some(Ruled::new(&rule)),
-            (None, None) => {}
+            (None, None) => return,
         }
+        self.close_gate(tube);
+        self.note_gate(tube);
+        self.schedule(Timer::Tube(tube));
     }
 
     /// The rule of the job's tube learns of the job, or forgets it if there is none any more.

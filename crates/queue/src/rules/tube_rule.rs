@@ -24,6 +24,21 @@ pub struct TubeRule {
     pub max_backoff_s: Option<u32>,
     /// Where dead jobs go; they are buried if there is none.
     pub dead_tube: Option<Box<str>>,
+    /// The most jobs of the tube that are reserved at a time.
+    pub max_reserved: Option<u32>,
+    /// How many reservations there may be in a time.
+    pub rate: Option<Rate>,
+}
+
+/// So many reservations in a time: a bucket of tokens, of which each reservation takes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Tokens that come into the bucket in a period; at least 1.
+    pub tokens: u32,
+    /// The period; at least 1.
+    pub period_ns: u64,
+    /// How many tokens the bucket holds; at least 1.
+    pub burst: u32,
 }
 
 impl TubeRule {
@@ -38,6 +53,8 @@ impl TubeRule {
             backoff_s: None,
             max_backoff_s: None,
             dead_tube: None,
+            max_reserved: None,
+            rate: None,
         }
     }
 

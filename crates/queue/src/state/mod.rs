@@ -259,6 +259,8 @@ impl Queue {
         if self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Timer::Tube(tube), None);
             self.flushes.forget_tube(tube);
+        } else if self.tubes.get(tube).ruled.is_some() {
+            self.schedule(Timer::Tube(tube));
         }
     }
 

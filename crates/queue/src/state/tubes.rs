@@ -165,7 +165,7 @@ impl Tube {
     /// Whether jobs may be reserved here.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.pause.is_none()
+        self.pause.is_none() && !self.is_throttled()
     }
 
     /// The job that a reserve would take.
@@ -189,11 +189,19 @@ impl Tube {
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let delay = self.delayed.first().map(|key| key.0);
         let pause = self.pause.map(Pause::until);
-        [delay, pause].into_iter().flatten().min()
+        if self.ruled.is_none() {
+            return [delay, pause].into_iter().flatten().min();
+        }
+        [delay, pause, self.gate_at(), self.debt_ends_at()].into_iter().flatten().min()
     }
 
     /// Whether the tube can be removed: it has no job, and no client uses or watches it.
     fn is_idle(&self) -> bool {
+        self.is_idle_but_for_gate() && self.ruled.as_ref().is_none_or(|ruled| !ruled.gate.has_debt())
+    }
+
+    /// The same, though the token bucket of its rule may keep it.
+    pub(crate) fn is_idle_but_for_gate(&self) -> bool {
         self.using == 0
             && self.watching == 0
             && self.reserved == 0
@@ -339,6 +347,11 @@ impl Tubes {
         let end = key.saturating_add(count).min(self.slab.capacity());
         let there = (key..end).filter(|&key| self.slab.contains(key)).map(|key| key as TubeKey);
         (there.collect(), end == self.slab.capacity())
+    }
+
+    /// Whether there is a tube with this key.
+    pub(crate) fn contains(&self, key: TubeKey) -> bool {
+        self.slab.contains(key as usize)
     }
 
     /// The tube at `key`, which holds it in being.

@@ -95,6 +95,8 @@ pub struct TubeView {
     pub rule: Option<Rc<TubeRule>>,
     /// Jobs that were sent from here to the dead tube.
     pub dead: u64,
+    /// Whether a rule lets none of its jobs be reserved now.
+    pub is_throttled: bool,
     /// Jobs that were refused because it was full.
     pub rejected: u64,
     /// How long its jobs have waited and run; `None` if none was reserved, or too many other tubes have a record.
@@ -334,6 +336,7 @@ impl Queue {
             oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
             cooldowns: tube.rules().map_or_else(CooldownSums::default, TubeRules::cooldown_sums),
             rule: tube.ruled.as_ref().and_then(|ruled| ruled.rule.clone()),
+            is_throttled: tube.is_throttled(),
             dead: tube.ruled.as_ref().map_or(0, |ruled| ruled.dead),
             rejected: tube.ruled.as_ref().map_or(0, |ruled| ruled.rejected),
             times: tube.times().map(|times| Box::new(times.durations(now))),

@@ -1,0 +1,225 @@
+//! The rules `max-reserved` and `rate`: when jobs of a tube may be reserved at all.
+//!
+//! Owns: the gate of each tube that has a rule, and its token bucket. While the gate is closed, the tube is as one that
+//! is paused: reserves pass over all of it, so that no blocked job is looked at. A reservation closes the gate if it
+//! was the last that may be; a job that is given back, or the deadline of the next token, opens it, and clients that
+//! wait get the jobs that may be reserved then.
+
+use beanstalkd_structures::Timer;
+
+use super::tube_rule::{Rate, TubeRule};
+use crate::Queue;
+use crate::clock::Timestamp;
+use crate::state::keys::{ReadyKey, TubeKey};
+use crate::state::tubes::Tube;
+
+/// The gate of a tube.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gate {
+    pub(crate) is_closed: bool,
+    /// What the bucket lacks, in parts of a token: of each there are as many as the period has nanoseconds.
+    lack: u128,
+    /// When that was so.
+    at: Timestamp,
+}
+
+impl Rate {
+    fn period(self) -> u128 {
+        self.period_ns.into()
+    }
+
+    /// What a full bucket has.
+    fn most(self) -> u128 {
+        u128::from(self.burst) * self.period()
+    }
+
+    /// How long the bucket takes to get so much, in nanoseconds.
+    fn time_for(self, parts: u128) -> u64 {
+        u64::try_from(parts.div_ceil(u128::from(self.tokens))).unwrap_or(u64::MAX)
+    }
+}
+
+impl Gate {
+    /// Notes what the bucket has got until now.
+    fn refill(&mut self, rate: Rate, now: Timestamp) {
+        let gained = u128::from(now.since_ns(self.at)) * u128::from(rate.tokens);
+        self.lack = self.lack.saturating_sub(gained);
+        self.at = self.at.max(now);
+    }
+
+    fn take(&mut self, rate: Rate, now: Timestamp) {
+        self.refill(rate, now);
+        self.lack = (self.lack + rate.period()).min(rate.most());
+    }
+
+    /// Whether the rule lets no job be reserved, of a tube with so many reserved ones.
+    pub(crate) fn must_close(&self, rule: Option<&TubeRule>, reserved: u32) -> bool {
+        let Some(rule) = rule else { return false };
+        rule.max_reserved.is_some_and(|most| reserved >= most)
+            || rule.rate.is_some_and(|rate| self.lack + rate.period() > rate.most())
+    }
+
+    /// When a closed gate opens, unless a reservation has to end before.
+    fn opens_at(&self, rule: Option<&TubeRule>, reserved: u32) -> Option<Timestamp> {
+        if !self.is_closed {
+            return None;
+        }
+        let Some(rule) = rule else { return Some(self.at) };
+        if rule.max_reserved.is_some_and(|most| reserved >= most) {
+            return None;
+        }
+        let needed = rule
+            .rate
+            .map_or(0, |rate| rate.time_for((self.lack + rate.period()).saturating_sub(rate.most())));
+        Some(self.at + needed)
+    }
+
+    /// Another rule is in force: the bucket lacks as many tokens as before, at most all.
+    pub(crate) fn change(&mut self, before: Option<&TubeRule>, after: Option<&TubeRule>, now: Timestamp) {
+        let rate = |rule: Option<&TubeRule>| rule.and_then(|rule| rule.rate);
+        self.lack = match (rate(before), rate(after)) {
+            (Some(before), Some(after)) => {
+                self.refill(before, now);
+                (self.lack * after.period() / before.period()).min(after.most())
+            }
+            _ => 0,
+        };
+        self.at = self.at.max(now);
+    }
+
+    /// Whether the bucket is not full, so that a tube that came again would let more through than the rule says.
+    pub(crate) fn has_debt(&self) -> bool {
+        self.lack > 0
+    }
+}
+
+impl Tube {
+    /// When its gate opens by itself.
+    pub(crate) fn gate_at(&self) -> Option<Timestamp> {
+        let ruled = self.ruled.as_ref()?;
+        ruled.gate.opens_at(ruled.rule.as_deref(), self.reserved)
+    }
+
+    /// When the bucket is full of a tube that nothing else keeps.
+    pub(crate) fn debt_ends_at(&self) -> Option<Timestamp> {
+        let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_debt())?;
+        let rate = ruled.rule.as_ref().and_then(|rule| rule.rate);
+        let left = rate.map_or(0, |rate| rate.time_for(ruled.gate.lack));
+        self.is_idle_but_for_gate().then_some(ruled.gate.at + left)
+    }
+
+    /// Whether a rule lets no job be reserved now.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.ruled.as_ref().is_some_and(|ruled| ruled.gate.is_closed)
+    }
+
+    fn must_be_closed(&self) -> bool {
+        let ruled = self.ruled.as_ref();
+        ruled.is_some_and(|ruled| ruled.gate.must_close(ruled.rule.as_deref(), self.reserved))
+    }
+
+    fn refill(&mut self, now: Timestamp) {
+        if let Some(ruled) = &mut self.ruled {
+            match ruled.rule.as_ref().and_then(|rule| rule.rate) {
+                Some(rate) => ruled.gate.refill(rate, now),
+                None => ruled.gate.lack = 0,
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// A job of a tube with a rule was reserved.
+    #[cold]
+    pub(crate) fn pass_gate(&mut self, tube: TubeKey, now: Timestamp) {
+        let record = self.tubes.get_mut(tube);
+        if let Some(ruled) = &mut record.ruled
+            && let Some(rate) = ruled.rule.as_ref().and_then(|rule| rule.rate)
+        {
+            ruled.gate.take(rate, now);
+        }
+        self.close_gate(tube);
+    }
+
+    /// Closes the gate of the tube if its rule says so.
+    pub(crate) fn close_gate(&mut self, tube: TubeKey) {
+        let record = self.tubes.get_mut(tube);
+        if record.must_be_closed()
+            && let Some(ruled) = &mut record.ruled
+        {
+            ruled.gate.is_closed = true;
+            self.schedule(Timer::Tube(tube));
+        }
+    }
+
+    /// One reservation fewer is in the tube, or its rule has changed: its gate may open, when the command is done.
+    #[inline]
+    pub(crate) fn note_gate(&mut self, tube: TubeKey) {
+        if self.tubes.get(tube).is_throttled() {
+            self.rules.tubes.to_open.push(tube);
+        }
+    }
+
+    /// Opens the gates that may be open now: clients that wait get jobs, the most urgent first, a limited number at a
+    /// time.
+    pub(crate) fn open_gates(&mut self, now: Timestamp) {
+        let mut tubes = std::mem::take(&mut self.rules.tubes.to_open);
+        tubes.sort_unstable();
+        tubes.dedup();
+        tubes.retain(|&tube| self.tubes.contains(tube) && self.tubes.get(tube).is_throttled());
+        tubes.iter().for_each(|&tube| self.tubes.get_mut(tube).refill(now));
+        let mut looks = self.slices.probed_tubes;
+        for _ in 0..self.slices.delivered {
+            let heads =
+                tubes.iter().filter_map(|&tube| Some((self.head_behind_gate(tube, &mut looks)?, tube)));
+            let Some((_, tube)) = heads.min() else { break };
+            let (Some((_, client)), Some(id)) = (self.first_waiting(tube), self.take_first_ready(tube))
+            else {
+                break;
+            };
+            self.deliver_job(id, client, now);
+        }
+        tubes.into_iter().for_each(|tube| self.end_opening(tube));
+    }
+
+    /// The most urgent job behind a gate that may be open, if a client waits for it.
+    fn head_behind_gate(&mut self, tube: TubeKey, looks: &mut usize) -> Option<ReadyKey> {
+        let record = self.tubes.get(tube);
+        if record.must_be_closed() || record.pause.is_some() || record.ready.is_empty() {
+            return None;
+        }
+        self.first_waiting(tube)?;
+        if self.rules.slots.is_unsettled && !self.park_kept_back(tube, looks) {
+            return None;
+        }
+        self.tubes.get(tube).ready.first()
+    }
+
+    /// Opens a closed gate whose time has come.
+    pub(crate) fn open_gate(&mut self, tube: TubeKey, now: Timestamp) {
+        self.rules.tubes.to_open.push(tube);
+        self.open_gates(now);
+    }
+
+    /// Leaves the gate open, unless it must be closed. If ready jobs and waiting clients are left, it stays closed and
+    /// due.
+    fn end_opening(&mut self, tube: TubeKey) {
+        let is_paused = self.tubes.get(tube).pause.is_some();
+        let has_ready = !self.tubes.get(tube).ready.is_empty();
+        let is_closed = self.tubes.get(tube).must_be_closed()
+            || has_ready && !is_paused && self.first_waiting(tube).is_some();
+        if let Some(ruled) = &mut self.tubes.get_mut(tube).ruled {
+            ruled.gate.is_closed = is_closed;
+        }
+        if has_ready && !is_closed && !is_paused {
+            self.announce(tube);
+        }
+        self.schedule(Timer::Tube(tube));
+    }
+
+    /// The bucket of a tube is full that nothing else keeps.
+    pub(crate) fn end_debt(&mut self, tube: TubeKey, now: Timestamp) {
+        self.tubes.get_mut(tube).refill(now);
+        self.remove_tube_if_idle(tube);
+    }
+}
