@@ -3,6 +3,7 @@
 use beanstalkd::binlog::{Binlog, SyncPolicy};
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{JobId, JobRecord, JobState};
+use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::EncodedTags;
 use beanstalkd::tube_name::TubeName;
 
@@ -20,12 +21,14 @@ fn set_back(at: Timestamp) -> Timestamp {
     at.minus_ns(STEP_S * NS_PER_S)
 }
 
-fn put_delayed(fixture: &mut Fixture, delay_s: u32) {
+fn put_delayed(fixture: &mut Fixture, delay_s: impl Into<Seconds>) {
+    let delay_s = delay_s.into();
     let id = fixture.next_id;
     fixture.next_id += 1;
     let deadline_at = fixture.now.plus_seconds(delay_s);
     let delayed = JobRecord {
-        delay_s: delay_s.into(),
+        // As the queue does: the fraction is in the instant alone.
+        delay_s: delay_s.whole().into(),
         deadline_at,
         created_at: fixture.now,
         state: JobState::Delayed,
@@ -67,6 +70,21 @@ fn restart(disk: &SimDisk, now: Timestamp) -> (Binlog, Vec<(u64, u64)>) {
     .unwrap();
     delays.sort_unstable();
     (log, delays)
+}
+
+#[test]
+fn a_start_cuts_no_fraction_off_a_delay() {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 1 << 20);
+    let delay = Seconds::new(2, 750);
+    put_delayed(&mut fixture, delay);
+    let mut ends = Vec::new();
+    let settings = config(SyncPolicy::EachCommit, 1 << 20, 9);
+    Binlog::open(disk.fork().storage(), settings, fixture.now, 0, &mut |record, _, _, _| {
+        ends.push(record.deadline_at);
+    })
+    .unwrap();
+    assert_eq!(ends, [fixture.now.plus_seconds(delay)]);
 }
 
 #[test]

@@ -254,7 +254,10 @@ fn touches() -> Vec<Case> {
              a: release 1 0 0 uncounted -> RELEASED
              a: reserve-job 1 -> RESERVED 1 1 | x
              a: release 1 0 0 -> BURIED
-             a: stats-job 1 => state: buried, releases: 2",
+             a: kick-job 1 -> KICKED
+             a: reserve-job 1 -> RESERVED 1 1 | x
+             a: release 1 0 0 uncounted -> RELEASED
+             a: stats-job 1 => state: ready, releases: 2",
         )
         .flags(&["--max-releases", "2"]),
     ]
