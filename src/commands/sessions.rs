@@ -66,10 +66,13 @@ impl Executor {
 
     /// Whether there is room in the log for the reservation that the client is about to make, if it is a session's,
     /// which is as durable as a put.
+    #[inline(always)]
     pub(super) fn room_for_hold(&mut self, client: ClientId) -> Result<(), NoRoom> {
-        if !self.queue.has_session(client) {
-            return Ok(());
-        }
+        if self.queue.has_session(client) { self.room_for_hold_of_session(client) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn room_for_hold_of_session(&mut self, client: ClientId) -> Result<(), NoRoom> {
         let Some(SessionKey { identity, name }) = self.queue.session_of(client) else { return Ok(()) };
         self.persistence.room_for_hold(identity.len(), name.len())
     }

@@ -106,7 +106,7 @@ impl Socket {
 }
 
 impl Stream for Socket {
-    #[inline]
+    #[inline(always)]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream, _) => stream.read(buffer),

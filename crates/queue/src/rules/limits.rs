@@ -70,8 +70,7 @@ impl Queue {
     #[inline]
     #[must_use]
     pub fn is_full_for(&self, client: ClientId, body_bytes: usize) -> bool {
-        let tube = self.client(client).using;
-        self.tubes.get(tube).ruled.is_some() && self.lacks_room(tube, body_bytes)
+        !self.tubes.rules.is_empty() && self.lacks_room(self.client(client).using, body_bytes)
     }
 
     #[cold]

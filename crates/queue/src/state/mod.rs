@@ -265,6 +265,7 @@ impl Queue {
     }
 
     /// When something of the tube, of the client, or of the tags becomes due.
+    #[inline]
     pub(crate) fn deadline_of(&self, timer: Timer) -> Option<Timestamp> {
         match timer {
             Timer::Tube(tube) => self.tubes.get(tube).deadline(),
