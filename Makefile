@@ -17,7 +17,7 @@ UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
 .PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check exchange conformance corpus differential model simulation \
-	cross-check check-32bit failover kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
+	cross-check check-32bit failover handover kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
 all:
@@ -193,6 +193,12 @@ failover:
 		$(CARGO) test $(WHOLE) --test failover -- --nocapture --test-threads 1 \
 		nothing_that_was_acknowledged_is_lost_on_a_database a_pause_of_less_than_the_takeover
 
+# Hands a server over again and again under load, with 10,000 connections and a million jobs, and prints the longest pause.
+# ROUNDS=number.
+handover:
+	HANDOVER_ROUNDS=$(or $(ROUNDS),100) HANDOVER_CONNECTIONS=10000 HANDOVER_JOBS=1000000 HANDOVER_KILLS=200 \
+		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test handover -- --nocapture --test-threads 1 load
+
 # Checks the manifests of packaging/kubernetes against the schema of Kubernetes.
 kubernetes: server
 	$(ALONE) sh tests/kubernetes.sh
@@ -204,8 +210,8 @@ interchange:
 
 CORPUS = target/corpus/$(TARGET)
 corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --
-# TARGET=command_line, byte_stream, guarded_stream, access_file, tube_rules, replies, tls_handshake or operations, for
-# SECONDS; needs cargo-fuzz, but no nightly compiler.
+# TARGET=command_line, byte_stream, guarded_stream, access_file, tube_rules, description, replies, tls_handshake or
+# operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
 # New inputs stay in target/corpus. `make pack-corpus` adds those that reach more code to the committed corpus.
 fuzz:
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)

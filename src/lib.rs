@@ -32,9 +32,11 @@ pub use beanstalkd_binlog::database_url;
 pub use beanstalkd_os as os;
 pub use beanstalkd_protocol as protocol;
 pub use beanstalkd_queue as queue;
-pub use beanstalkd_types::{clock, job, json, number, rate_limited_log, seconds, tags, tube_name};
+pub use beanstalkd_types::{
+    clock, description, job, json, number, rate_limited_log, seconds, tags, tube_name,
+};
 
-use beanstalkd_types::percent;
+use beanstalkd_types::{described, percent};
 
 pub mod access;
 pub mod commands;

@@ -49,6 +49,12 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(code) => fail(code),
         },
+        Ok(Action::CheckHandover(descriptor, options)) => {
+            match startup::hand_over::check(&options, descriptor) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(code) => fail(code),
+            }
+        }
         Ok(Action::HashToken) => match access::hash_of_input() {
             Ok(hash) => print(&format!("{hash}\n")),
             Err(error) => refuse(&program, exit_code::FAILED, format_args!("--hash-token: {error}")),

@@ -88,6 +88,8 @@ pub enum Action {
     CheckAccess(PathBuf, Option<String>),
     /// Read the files that SIGHUP reads with these options.
     CheckFiles(Box<Options>),
+    /// Read the description of a server in this descriptor, with these options, as a trial.
+    CheckHandover(i32, Box<Options>),
     /// Print the hash of the token that stands on the standard input.
     HashToken,
 }
@@ -366,6 +368,7 @@ struct Draft {
     reading: Option<(bool, BinlogPlace)>,
     copying: Option<(BinlogPlace, BinlogPlace)>,
     checks_files: bool,
+    checked_handover: Option<i32>,
 }
 
 impl Draft {
@@ -433,7 +436,11 @@ impl Draft {
         options.further_listen = further.collect::<Result<_, _>>()?;
         options.judge(self.dependent)?;
         let options = Box::new(options);
-        Ok(if self.checks_files { Action::CheckFiles(options) } else { Action::Serve(options) })
+        Ok(match self.checked_handover {
+            Some(descriptor) => Action::CheckHandover(descriptor, options),
+            None if self.checks_files => Action::CheckFiles(options),
+            None => Action::Serve(options),
+        })
     }
 }
 

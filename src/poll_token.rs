@@ -27,6 +27,8 @@ pub enum PollToken {
     HttpListener(u32),
     /// A connection of HTTP, by its number.
     HttpConnection(u32),
+    /// The program that is tried for a hand-over.
+    HandOver,
 }
 
 /// How many of a token's bits are the index or the kind; 22 are for twice the two million sockets that a 32-bit
@@ -42,6 +44,7 @@ const BINLOG_HELPER: u32 = LAST_KIND - 1;
 const LISTENER: u32 = LAST_KIND - 2;
 const HTTP_LISTENER: u32 = LAST_KIND - 3;
 const HTTP_CONNECTION: u32 = LAST_KIND - 4;
+const HAND_OVER: u32 = LAST_KIND - 5;
 /// From here on an index is no client's.
 const FIRST_KIND: u32 = LAST_KIND - 15;
 
@@ -68,6 +71,7 @@ impl PollToken {
             LISTENER => Self::Listener(number),
             HTTP_LISTENER => Self::HttpListener(number),
             HTTP_CONNECTION => Self::HttpConnection(number),
+            HAND_OVER => Self::HandOver,
             FIRST_KIND.. => return None,
             index => Self::Client(ClientId { index, generation: number }),
         })
@@ -86,6 +90,7 @@ impl From<PollToken> for Token {
             PollToken::BinlogHelper => (BINLOG_HELPER, 0),
             PollToken::HttpListener(number) => (HTTP_LISTENER, number),
             PollToken::HttpConnection(number) => (HTTP_CONNECTION, number),
+            PollToken::HandOver => (HAND_OVER, 0),
         };
         assert_eq!(number & LAST_NUMBER, number, "there are fewer sockets than that");
         Self((number as usize) << KIND_BITS | kind as usize)

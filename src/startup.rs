@@ -12,12 +12,13 @@ use beanstalkd::http::StartupHealth;
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{BinlogPlace, Fsync, ListenAddress, Options, exit_code};
 use beanstalkd::os;
+use beanstalkd::os::handover::{Description, Program};
 use beanstalkd::os::listen::{Listener, SocketFile, UnixAccess};
 use beanstalkd::os::process::Machine;
 use beanstalkd::os::service_manager;
 use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::{PoisonLimits, TubeRule};
-use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Reload, Settings};
+use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Heritage, Reload, Settings};
 use beanstalkd::server::{Config, Executor, MemoryShares};
 use beanstalkd::stats::Identity;
 use beanstalkd::tube_name::TubeName;
@@ -28,6 +29,7 @@ use crate::{ALLOCATOR, VERSION};
 pub mod access;
 mod admin;
 pub mod copy;
+pub mod hand_over;
 mod path_advice;
 pub mod refusal;
 pub mod store;
@@ -53,15 +55,21 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     os::process::end_on_panic();
     info!("beanstalkd {VERSION}, pid {}", std::process::id());
     options.warnings.iter().for_each(|warning| warn!("{warning}"));
+    let program = Program::this().ok();
+    match Description::inherited().map_err(|error| refuse(&error, exit_code::FAILED))? {
+        Some(description) => hand_over::go_on(options, description),
+        None => start(options, program),
+    }
+}
+
+/// Runs a server that begins with what its options name.
+fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     // This comes before the process opens descriptors of its own, which could get the numbers of the inherited ones.
     let inherited =
         service_manager::inherited_listeners().map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // This comes before anybody can see that the server is up, because SIGUSR1 kills a process without a handler.
-    let reloads = options.tls.certificate.is_some()
-        || options.access.is_some()
-        || options.tubes.is_some()
-        || service_manager::is_listening();
-    let mut signals = Signals::install(reloads).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let mut signals =
+        Signals::install(serves_signal(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let limits = Limits::of(options);
     info!("limits: {limits}");
     // Perhaps only root can read these files.
@@ -95,18 +103,28 @@ pub fn serve(options: &Options) -> Result<(), i32> {
         sockets.listen_for_clients(options)?;
         admin.listen(options, &mut sockets)?;
     }
+    let lock = taken.as_ref().and_then(|(_, taken)| taken.lock());
     let executor = restore(options, &limits, (rules, tube_rules), taken, health.as_ref(), clock)?;
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
     let settings = settings(options, limits.open_files);
     let event_loop = EventLoop::new(executor, listeners, reload, signals, clock, settings);
     let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health, admin));
-    let event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let mut event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    event_loop.can_be_handed_over(sockets.heritage(program, lock, options));
     // The log says so only here, because before this the lock, the binlog or the system may still end the server.
     for address in addresses {
         info!("listening on {address}");
     }
     event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
+}
+
+/// Whether SIGHUP has a meaning; otherwise it ends the process, as it ends C.
+fn serves_signal(options: &Options) -> bool {
+    options.tls.certificate.is_some()
+        || options.access.is_some()
+        || options.tubes.is_some()
+        || service_manager::is_listening()
 }
 
 /// Reads what SIGHUP makes a server with these options read, and says what is wrong; the error is the exit code.
@@ -142,7 +160,7 @@ fn restore(
     os::memory::give_back_only_when_told();
     os::memory::allow_huge_pages(true);
     let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
-    if let Some((place, Taken::Store(storage))) = taken {
+    if let Some((place, Taken::Store(storage, _))) = taken {
         if let Some(health) = health {
             health.say("reading the binlog");
         }
@@ -292,6 +310,21 @@ fn identity(clock: Clock) -> Result<Identity, i32> {
     })
 }
 
+/// How the log is kept.
+fn binlog_config(options: &Options) -> binlog::Config {
+    let sync = match options.fsync {
+        Fsync::Never => SyncPolicy::Never,
+        Fsync::Within(Duration::ZERO) => SyncPolicy::EachCommit,
+        Fsync::Within(time) => SyncPolicy::Every(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
+    };
+    binlog::Config {
+        file_bytes: options.binlog_file_bytes,
+        sync,
+        recover: options.recover,
+        nonce_seed: os::process::random_u64(),
+    }
+}
+
 /// Restores the jobs of the binlog, and gives the binlog to the executor.
 fn open_binlog(
     executor: &mut Executor,
@@ -300,17 +333,8 @@ fn open_binlog(
     options: &Options,
     clock: Clock,
 ) -> Result<(), i32> {
-    let sync = match options.fsync {
-        Fsync::Never => SyncPolicy::Never,
-        Fsync::Within(Duration::ZERO) => SyncPolicy::EachCommit,
-        Fsync::Within(time) => SyncPolicy::Every(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
-    };
-    let config = binlog::Config {
-        file_bytes: options.binlog_file_bytes,
-        sync,
-        recover: options.recover,
-        nonce_seed: os::process::random_u64(),
-    };
+    let config = binlog_config(options);
+    let sync = config.sync;
     // If the disk does not report its free space, it is assumed to be large enough; so is a database.
     let free = match place {
         BinlogPlace::Directory(path) => os::limits::disk_room(path).unwrap_or(u64::MAX),
@@ -371,6 +395,12 @@ impl Sockets {
         let access = UnixAccess::new(options.socket_mode, user, group)
             .map_err(|error| refuse_privileges("--socket-owner", &error))?;
         Ok(Self { inherited: inherited.len(), listeners: inherited, access, files: Vec::new() })
+    }
+
+    /// What the next program needs to know of this server.
+    fn heritage(&self, program: Option<Program>, lock: Option<i32>, options: &Options) -> Heritage {
+        let (files, inherited) = (hand_over::described(&self.files), self.inherited);
+        Heritage { program, lock, files, inherited, obstacle: hand_over::obstacle(options) }
     }
 
     /// The addresses of the listeners, for the log.

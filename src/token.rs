@@ -46,8 +46,21 @@ impl std::error::Error for TokenError {}
 #[derive(Clone, Copy)]
 pub struct TokenHash([u8; Self::BYTES]);
 
+impl From<[u8; Self::BYTES]> for TokenHash {
+    fn from(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl TokenHash {
-    const BYTES: usize = 32;
+    /// Its length.
+    pub const BYTES: usize = 32;
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; Self::BYTES] {
+        self.0
+    }
 
     /// The hash of a token.
     #[must_use]

@@ -66,6 +66,8 @@ const BELOW: &[&str] = &[
     "protocol",
     "queue",
     "clock",
+    "described",
+    "description",
     "job",
     "json",
     "number",

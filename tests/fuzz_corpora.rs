@@ -43,6 +43,11 @@ fn replies() {
 }
 
 #[test]
+fn descriptions_of_servers() {
+    replay_and_fuzz("description", 20_000, fuzz::description);
+}
+
+#[test]
 fn operation_sequences() {
     replay_and_fuzz("operations", 20_000, fuzz::operations);
 }

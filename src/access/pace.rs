@@ -10,6 +10,16 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// One that goes on: the next put is permitted then.
+    pub fn until(next_at: Timestamp) -> Self {
+        Self { next_at }
+    }
+
+    /// When the next put is permitted if none was saved up.
+    pub fn next_at(&self) -> Timestamp {
+        self.next_at
+    }
+
     /// A put is to be done at `now`, of which `per_second` are permitted. Returns when it may be done: `now`, or later.
     pub fn take(&mut self, per_second: u32, now: Timestamp) -> Timestamp {
         let saved_up = now.minus_ns(NS_PER_S);

@@ -16,7 +16,7 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{Cue, Outcome, Rest, Row, answer, found, run};
+use super::{Outcome, Rest, Row, Wait, What, answer, found, run};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
@@ -57,7 +57,7 @@ pub struct Executor {
     /// Histograms of turns, commands and syncs; recorded only while metrics are served.
     pub(crate) timings: Timings,
     /// Commands whose time is in `timings`.
-    timed_commands: u64,
+    pub(super) timed_commands: u64,
     /// Connections that were closed at once since the start.
     pub(super) refused_connections: u64,
     /// What connections with TLS begin with, for its figures.
@@ -219,7 +219,11 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
-        let outcome = (rest.0)(self, client, Cue::Delivery(answer), output, now);
+        let outcome = match rest.0 {
+            What::Wait(Wait::Job) => self.answer_reserve(answer, output),
+            What::Wait(Wait::Batch(most)) => self.answer_first_of_batch(most, answer, output),
+            What::GoOn(_) | What::Put(_) => rest.go_on(self, client, output, now),
+        };
         trace_reply(client, output, start);
         outcome
     }
@@ -281,7 +285,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
-        let outcome = (rest.0)(self, client, Cue::Turn, output, now);
+        let outcome = rest.go_on(self, client, output, now);
         self.end_request::<GUARDED>(client, output, start, now);
         outcome
     }

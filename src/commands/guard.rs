@@ -4,6 +4,8 @@
 //! and watches. `audit` has what is logged of it. `judge` asks it about commands, `narrowed` makes the lists and stats
 //! of clients that may not see everything. An open server has no guard. Driven by the executor.
 
+mod description;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 

@@ -14,6 +14,7 @@
 mod audit;
 mod auth;
 mod delete;
+mod description;
 mod detached_bodies;
 mod executor;
 mod flush;
@@ -62,27 +63,49 @@ use crate::access::Roles;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::http::task::Obstacle;
-use crate::job::JobState;
+use crate::job::{Body, JobState};
 use crate::protocol::{Command, Reply, parse_tags};
-use crate::queue::{ClientId, Flushed, Release, WaitOutcome};
-use crate::session::{self, Output, Until};
+use crate::queue::{ClientId, Flushed, Release};
+use crate::session::{self, Output, Put, Until};
 
 /// What is left of a command that does not end in its turn. The session of its client, or its order, holds it and knows
 /// nothing of it. It ends with its client.
-pub struct Rest(Box<GoOn>);
+pub struct Rest(What);
 
-type GoOn = dyn FnOnce(&mut Executor, ClientId, Cue, &mut Output, Timestamp) -> Outcome;
+/// What is left.
+enum What {
+    /// This, when its turn has come.
+    GoOn(Box<GoOn>),
+    /// The answer to a reserve. This and the next are values, because another program can go on with them.
+    Wait(Wait),
+    /// To store a job that has come whole.
+    Put(Box<(Put, Body)>),
+}
 
-/// Why a command goes on.
-enum Cue {
-    /// Its turn has come.
-    Turn,
-    /// The queue has answered the reserve in which its client waited.
-    Delivery(WaitOutcome),
+type GoOn = dyn FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome;
+
+/// A reserve whose client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// For a job.
+    Job,
+    /// For the first job of a batch of at most so many.
+    Batch(u32),
 }
 
 /// What a request has come to.
 pub type Outcome = session::Outcome<Rest>;
+
+impl Rest {
+    /// Goes on, because its turn has come. What waits for an answer of the queue has no turn.
+    fn go_on(self, server: &mut Executor, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
+        match self.0 {
+            What::GoOn(go_on) => go_on(server, client, output, now),
+            What::Put(put) => server.go_on_with_put(client, put.0, put.1, output, now),
+            What::Wait(_) => Outcome::Abort,
+        }
+    }
+}
 
 impl fmt::Debug for Rest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -268,22 +291,14 @@ fn stall_holding(
     until: Until,
     rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
 ) -> Outcome {
-    let rest =
-        Box::new(move |server: &mut _, client, _, output: &mut _, now| rest(server, client, output, now));
-    Outcome::Stall { rest: Rest(rest), until, held_bytes }
+    Outcome::Stall { rest: Rest(What::GoOn(Box::new(rest))), until, held_bytes }
 }
 
-/// The command goes on with `rest` when the queue has answered the reserve in which the client waits. If the wait is
-/// `ABORTABLE`, the client's next byte ends it. A `rest` that holds nothing takes no memory.
-fn wait<const ABORTABLE: bool>(
-    rest: impl FnOnce(&mut Executor, ClientId, WaitOutcome, &mut Output) -> Outcome + 'static,
-) -> Outcome {
+/// The command goes on when the queue has answered the reserve in which the client waits. If the wait is `ABORTABLE`,
+/// the client's next byte ends it.
+fn wait<const ABORTABLE: bool>(wait: Wait) -> Outcome {
     let until = if ABORTABLE { Until::DeliveryOrInput } else { Until::Delivery };
-    let rest = move |server: &mut _, client, cue, output: &mut _, _| match cue {
-        Cue::Delivery(answer) => rest(server, client, answer, output),
-        Cue::Turn => wait::<ABORTABLE>(rest),
-    };
-    Outcome::Stall { rest: Rest(Box::new(rest)), until, held_bytes: 0 }
+    Outcome::Stall { rest: Rest(What::Wait(wait)), until, held_bytes: 0 }
 }
 
 /// Why a command leaves a job as it is.

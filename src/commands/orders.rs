@@ -10,7 +10,7 @@ use std::vec;
 use log::{Level, log};
 
 use super::put::Stored;
-use super::{Cue, Executor, Outcome, Refused, Rest, stall};
+use super::{Executor, Outcome, Refused, Rest, What, stall};
 use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::Timestamp;
 use crate::http::selection::{Share, Step, Walk};
@@ -44,6 +44,13 @@ pub struct Orders {
     failure: Option<Obstacle>,
     /// The work of the executor at which the turn's share is used up.
     end: u64,
+}
+
+impl Orders {
+    /// Whether any order is being carried out, or waits for the log.
+    pub(super) fn are_running(&self) -> bool {
+        !self.running.is_empty() || !self.settling.is_empty()
+    }
 }
 
 /// An order that is being carried out.
@@ -81,9 +88,9 @@ impl Control for Executor {
             return Some(task);
         }
         let client = self.queue.connect_internal();
-        let rest = Rest(Box::new(move |server: &mut Self, client, _, output: &mut _, at| {
+        let rest = Rest(What::GoOn(Box::new(move |server: &mut Self, client, output: &mut _, at| {
             server.begin_order(client, order, now, output, at)
-        }));
+        })));
         orders.running.push_back(Running { task, client, rest, until: Until::NextTurn });
         Some(task)
     }
@@ -185,7 +192,7 @@ impl Executor {
         } else {
             self.work += 1;
             orders.current = Some(task);
-            let outcome = (rest.0)(self, client, Cue::Turn, &mut Output::default(), now);
+            let outcome = rest.go_on(self, client, &mut Output::default(), now);
             self.persistence.log_changes(&mut self.queue, now);
             let Some(orders) = &mut self.orders else { return };
             orders.current = None;
@@ -436,9 +443,9 @@ mod tests {
             let orders = harness.executor.orders.as_mut().unwrap();
             orders.end = end;
             let mut running = orders.running.pop_front().unwrap();
-            running.rest = Rest(Box::new(|server: &mut Executor, client, _, _: &mut _, now| {
+            running.rest = Rest(What::GoOn(Box::new(|server: &mut Executor, client, _: &mut _, now| {
                 server.change_jobs(client, order, now)
-            }));
+            })));
             harness.executor.go_on_with_order(running, harness.now);
             while harness.executor.has_orders() {
                 harness.slice();

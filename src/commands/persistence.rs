@@ -250,6 +250,13 @@ impl Persistence {
         {}
     }
 
+    fn keep(&mut self, binlog: Binlog, sync: SyncPolicy) {
+        self.written = binlog.appended();
+        self.is_leased = binlog.lease_left_ns().is_some();
+        self.binlog = Some(binlog);
+        self.waits_for_medium = sync == SyncPolicy::EachCommit;
+    }
+
     fn fail(&mut self, error: BinlogError) {
         self.failure.get_or_insert(error);
     }
@@ -332,10 +339,7 @@ impl Executor {
             let restored = self.queue.restore_hold(id, &key, grace_ms, until, now);
             restored.expect("a start without memory for its jobs fails");
         }
-        self.persistence.written = binlog.appended();
-        self.persistence.is_leased = binlog.lease_left_ns().is_some();
-        self.persistence.binlog = Some(binlog);
-        self.persistence.waits_for_medium = sync == SyncPolicy::EachCommit;
+        self.persistence.keep(binlog, sync);
     }
 
     /// From now on, the store of the binlog works beside the loop, and calls `wake` when it has done something. Without
@@ -439,6 +443,30 @@ impl Executor {
         }
         self.persistence.catch_up(&self.queue, now);
         self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
+    }
+
+    /// Makes all that was logged as durable as the policy asks for, and waits for it: another program is about to go on
+    /// with the log.
+    pub(crate) fn settle_binlog(&mut self, now: Timestamp) {
+        self.persistence.catch_up(&self.queue, now);
+        let Some(binlog) = &mut self.persistence.binlog else { return };
+        if let Err(error) = binlog.settle(now) {
+            self.persistence.fail(error);
+        }
+    }
+
+    /// Whether the log has no room for changes that it must have.
+    pub(crate) fn has_unlogged_changes(&self) -> bool {
+        !self.persistence.unlogged_moves.is_empty() || !self.persistence.unlogged_holds.is_empty()
+    }
+
+    /// From now on every change is logged, by a log whose jobs the queue has already. The queue knows which ids it
+    /// has given: none is skipped.
+    pub fn go_on_with_binlog(&mut self, mut binlog: Binlog, sync: SyncPolicy) {
+        // The queue has the reservations of sessions, too.
+        drop(binlog.take_restored_holds());
+        self.queue.keep_changes();
+        self.persistence.keep(binlog, sync);
     }
 
     /// Whether another server can take the queue over.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{Executor, Outcome, answer, stall_holding};
+use super::{Executor, Outcome, Rest, What, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
@@ -114,7 +114,7 @@ impl Executor {
 
     /// Goes on with a `put` that was put off. On a server with access rules it is judged again, because any event of
     /// its connection has it try: it may still have to wait, others may have put, and the rules may have changed.
-    fn go_on_with_put(
+    pub(super) fn go_on_with_put(
         &mut self,
         client: ClientId,
         put: Put,
@@ -243,7 +243,6 @@ fn new_job(put: &Put) -> NewJob {
 /// The put goes on when `until` has come.
 #[cold]
 fn put_later(until: Until, put: Put, body: Body) -> Outcome {
-    stall_holding(put.held_bytes() + body.len(), until, move |server, client, output, now| {
-        server.go_on_with_put(client, put, body, output, now)
-    })
+    let held_bytes = put.held_bytes() + body.len();
+    Outcome::Stall { rest: Rest(What::Put(Box::new((put, body)))), until, held_bytes }
 }

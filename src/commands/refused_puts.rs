@@ -9,6 +9,7 @@ use log::warn;
 
 use super::Executor;
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::description::{Described, Malformed, Reader, Writer};
 use crate::log_setup::Count;
 use crate::protocol::Reply;
 
@@ -37,6 +38,21 @@ pub struct Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "refused {}: {}", Count(self.puts, "put"), self.reason)
+    }
+}
+
+impl Described for RefusedPuts {
+    fn describe(&self, out: &mut Writer<'_>) {
+        // When the last line was written, and its words, matter for a minute.
+        let Self { total, draining, no_room, told, last: _ } = self;
+        [*total, *draining, *no_room, *told].describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let [total, draining, no_room, told]: [u64; 4] = from.value()?;
+        let is_possible = draining.checked_add(no_room).is_some_and(|both| both >= told);
+        let read = Self { total, draining, no_room, told, last: None };
+        is_possible.then_some(read).ok_or(Malformed("the number of refused puts"))
     }
 }
 

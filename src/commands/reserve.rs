@@ -1,7 +1,7 @@
 //! The commands that reserve one job: `reserve`, with a time-out or an abort, and `reserve-job`; and `reserve-mode`.
 
 use super::watch::WatchList;
-use super::{Executor, Outcome, answer, lacks_room, stall, wait};
+use super::{Executor, Outcome, Wait, answer, lacks_room, stall, wait};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
@@ -35,11 +35,16 @@ impl Executor {
             Reserve::Job(id) => self.answer_reserved(id, output),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
-            Reserve::Waiting => wait::<ABORTABLE>(|server, _, wait, output| match reserved(wait, output) {
-                Ok(id) => server.answer_delivered(id, output),
-                Err(outcome) => outcome,
-            }),
+            Reserve::Waiting => wait::<ABORTABLE>(Wait::Job),
             Reserve::Unfinished => stall(Until::NextTurn, rest),
+        }
+    }
+
+    /// The queue has answered a reserve that has waited.
+    pub(super) fn answer_reserve(&mut self, wait: WaitOutcome, output: &mut Output) -> Outcome {
+        match reserved(wait, output) {
+            Ok(id) => self.answer_delivered(id, output),
+            Err(outcome) => outcome,
         }
     }
 

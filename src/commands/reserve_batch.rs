@@ -5,12 +5,12 @@
 
 use super::reserve::reserved;
 use super::watch::WatchList;
-use super::{Executor, Outcome, answer, lacks_room, stall_holding, wait};
+use super::{Executor, Outcome, Wait, answer, lacks_room, stall_holding, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{Reply, ReservedJobs, reserved_len};
-use crate::queue::{ClientId, Reserve};
+use crate::queue::{ClientId, Reserve, WaitOutcome};
 use crate::seconds::Seconds;
 use crate::session::{Output, Until};
 
@@ -102,16 +102,8 @@ impl Executor {
             match self.queue.reserve(client, Some(timeout_s.unwrap_or(Seconds::ZERO)), now) {
                 Reserve::Job(id) => self.add_to(&mut batch, id),
                 Reserve::Unfinished => return batch.stall(),
-                Reserve::Waiting => {
-                    return wait::<false>(move |server, _, wait, output| match reserved(wait, output) {
-                        // The others follow in the next turn, which has time for them.
-                        Ok(id) => {
-                            server.add_to(&mut batch, id);
-                            batch.stall()
-                        }
-                        Err(outcome) => outcome,
-                    });
-                }
+                // Only a batch without jobs waits.
+                Reserve::Waiting => return wait::<false>(Wait::Batch(batch.most)),
                 Reserve::DeadlineSoon if timeout_s.is_some() => return answer(output, &Reply::DeadlineSoon),
                 Reserve::TimedOut if timeout_s.is_some() => return answer(output, &Reply::TimedOut),
                 Reserve::DeadlineSoon | Reserve::TimedOut => break,
@@ -120,6 +112,27 @@ impl Executor {
             self.work += 1;
         }
         self.answer_batch(client, &batch.ids, output)
+    }
+
+    /// The queue has answered a batch that has waited for its first job. The others follow in the next turn, which
+    /// has time for them.
+    pub(super) fn answer_first_of_batch(
+        &mut self,
+        most: u32,
+        wait: WaitOutcome,
+        output: &mut Output,
+    ) -> Outcome {
+        match reserved(wait, output) {
+            Ok(id) => {
+                let mut batch = Batch::new(most, None);
+                if batch.ids.try_reserve(1).is_err() {
+                    return Outcome::Abort;
+                }
+                self.add_to(&mut batch, id);
+                batch.stall()
+            }
+            Err(outcome) => outcome,
+        }
     }
 
     fn add_to(&self, batch: &mut Batch, id: JobId) {

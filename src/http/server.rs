@@ -191,6 +191,18 @@ impl HttpServer {
         })
     }
 
+    /// Whether no connection waits for an answer.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.connections.iter().flatten().all(|connection| !matches!(connection.stage, Stage::Answer(_)))
+    }
+
+    /// The socket that listens.
+    #[must_use]
+    pub fn listener(&self) -> &ListenerSocket {
+        &self.listener.socket
+    }
+
     /// Notes an event. A slot changes its connection only in `turn`, which follows all events of a poll, so no event is
     /// for an earlier connection in the slot.
     pub fn notice(&mut self, event: &Event) {

@@ -221,4 +221,5 @@ pub const FLAGS: &[Flag] = &[
     }),
     Flag::plain("", "hash-token", |draft, _| put(&mut draft.check_rules_or_hash, Ok(Action::HashToken))),
     Flag::plain("", "check-files", |draft, _| set(&mut draft.checks_files, Ok(true))),
+    Flag::with("", "check-handover", |draft, argument| put(&mut draft.checked_handover, argument.number())),
 ];

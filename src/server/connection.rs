@@ -19,8 +19,8 @@ use crate::commands::Rest;
 use crate::poll_token::PollToken;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
-use crate::session::{Session, Stop, Until};
-use crate::stream::Stream;
+use crate::session::{MAX_OUTPUT_BYTES, Session, Stop, Until};
+use crate::stream::{Handle, Stream};
 
 /// Bytes read at a time while memory is short, because the server may have to keep what it has read.
 const TIGHT_READ_BYTES: usize = 4 * 1024;
@@ -238,6 +238,15 @@ impl<S: Stream> Connection<S> {
         }
     }
 
+    /// The same while no new command may be executed.
+    pub fn serve_held(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
+        if executor.is_guarded() {
+            self.resume::<true>(executor, id, now);
+        } else {
+            self.resume::<false>(executor, id, now);
+        }
+    }
+
     /// Goes on with a command that is not finished, unless it waits for a delivery.
     #[inline]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
@@ -359,6 +368,24 @@ impl<S: Stream> Connection<S> {
             let outcome = executor.answer_wait(id, rest, answer, &mut self.session.output, now);
             self.session.apply(outcome);
         }
+    }
+
+    /// Whether another program can go on with it now.
+    pub fn is_quiet(&self) -> bool {
+        !self.has_held_replies() && self.session.rest().is_none_or(Rest::is_described)
+    }
+
+    /// By what another program can go on with its socket, unless it owes its client too much, or has TLS.
+    pub fn handle(&self) -> Option<Handle> {
+        self.stream.handle().filter(|_| self.session.output.len() <= MAX_OUTPUT_BYTES)
+    }
+
+    /// Goes on with a session that another program has described, and all of whose replies may be sent.
+    pub fn adopt(&mut self, session: Session<Rest>, has_binlog: bool) {
+        if has_binlog && !session.output.is_empty() {
+            self.held = Some(Box::new(HeldReplies::after(&session.output)));
+        }
+        self.session = session;
     }
 
     /// How many of its bytes are in the sum over all buffers.

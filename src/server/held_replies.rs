@@ -29,6 +29,12 @@ struct Held {
 }
 
 impl HeldReplies {
+    /// All that is in `output` may be sent.
+    pub fn after(output: &Output) -> Self {
+        let (settled_bytes, settled_replies) = (output.len() as u64, output.replies());
+        Self { held: VecDeque::new(), sent: 0, settled_bytes, settled_replies }
+    }
+
     /// All that was put into `output` since the last call depends on the records up to `record`, unless it is `settled`
     /// replies, which depend on no record.
     pub fn hold(&mut self, output: &Output, record: SequenceNumber, settled: u32) {

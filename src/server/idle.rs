@@ -30,7 +30,7 @@ pub struct IdleWatch {
     /// When a byte last came or went.
     pub active_at: Timestamp,
     /// When the server looks at that.
-    look_at: Timestamp,
+    pub look_at: Timestamp,
 }
 
 impl IdleTimeouts {
@@ -55,6 +55,11 @@ impl IdleTimeouts {
     fn look(&mut self, id: ClientId, active_at: Timestamp, look_at: Timestamp) -> IdleWatch {
         self.looks.insert((look_at, id.index, id.generation));
         IdleWatch { active_at, look_at }
+    }
+
+    /// Watches a connection as it was watched before.
+    pub fn watch_again(&mut self, id: ClientId, active_at: Timestamp, look_at: Timestamp) -> IdleWatch {
+        self.look(id, active_at, look_at)
     }
 
     /// How long a connection may be idle, in nanoseconds, if there is a time-out.

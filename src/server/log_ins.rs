@@ -45,6 +45,12 @@ impl LogIns {
         }
     }
 
+    /// The connection is one of theirs, as it was in another program.
+    pub fn go_on_with(&mut self, id: ClientId, listed: &mut Lists) {
+        self.count += usize::from(!listed.contains(Lists::LOG_IN));
+        enlist(&mut self.clients, Lists::LOG_IN, id, listed);
+    }
+
     /// Notes whether it is known now who the client is.
     pub fn note<S: Stream>(&mut self, connection: &mut Connection<S>, executor: &Executor, id: ClientId) {
         if connection.listed.contains(Lists::LOG_IN) && !connection.awaits_log_in(executor, id) {

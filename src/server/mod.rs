@@ -8,8 +8,10 @@ mod budget;
 mod buffers;
 mod client_lists;
 mod connection;
+mod description;
 pub mod event_loop;
 mod gate;
+pub mod hand_over;
 mod held_replies;
 mod idle;
 mod invariants;
@@ -75,6 +77,8 @@ pub struct Server<S> {
     next_check: Option<usize>,
     /// What the clients with new input have cost in the last turn.
     work_of_events: u64,
+    /// Whether no new command is executed: the server is about to be handed over.
+    is_held: bool,
 }
 
 impl<S: Stream> Server<S> {
@@ -100,6 +104,7 @@ impl<S: Stream> Server<S> {
             sweeps: Sweeps::default(),
             next_check: None,
             work_of_events: 0,
+            is_held: false,
         }
     }
 
@@ -359,7 +364,9 @@ impl<S: Stream> Server<S> {
         self.buffers.lend(&mut connection.session.output);
         connection.session.is_tight = self.executor.is_short_of_memory();
         // Decided here, once for a connection and turn, so that an open server asks nothing for a command.
-        if self.executor.is_guarded() {
+        if self.is_held {
+            connection.serve_held(&mut self.executor, id, now);
+        } else if self.executor.is_guarded() {
             connection.serve::<true>(&mut self.executor, &mut self.buffer, id, now);
             self.log_ins.note(connection, &self.executor, id);
         } else {

@@ -28,6 +28,8 @@ pub struct Notifier {
     /// Whether the status said that the server drains, and that it answers, when it was last told: a change is told at
     /// once.
     said: (bool, bool),
+    /// Why the program on the disk does not run in place of this one.
+    failed_hand_over: Option<String>,
     next_at: Timestamp,
     warnings: RateLimitedLog,
 }
@@ -44,6 +46,7 @@ impl Notifier {
             interval_ns: interval.as_nanos() as u64,
             watchdog: half.is_some(),
             said: (false, true),
+            failed_hand_over: None,
             next_at: Timestamp(0),
             warnings: RateLimitedLog::default(),
         })
@@ -51,7 +54,9 @@ impl Notifier {
 
     /// Tells that the server is up.
     pub fn ready(&mut self, executor: &Executor, now: Timestamp) {
-        let told = service_manager::notify_ready(&Status(executor, now).to_string());
+        let told = service_manager::notify_ready(
+            &Status(executor, now, self.failed_hand_over.as_deref()).to_string(),
+        );
         self.conclude(told, now);
     }
 
@@ -67,13 +72,20 @@ impl Notifier {
             return;
         }
         self.said = said;
-        let status = Status(executor, now).to_string();
+        let status = Status(executor, now, self.failed_hand_over.as_deref()).to_string();
         let told = if self.watchdog {
             service_manager::notify_watchdog(&status)
         } else {
             service_manager::notify_status(&status)
         };
         self.conclude(told, now);
+    }
+
+    /// Tells from now on why another program has not taken over.
+    pub fn note_failed_hand_over(&mut self, reason: &str) {
+        // A status is one line.
+        self.failed_hand_over = Some(reason.replace('\n', " "));
+        self.next_at = Timestamp(0);
     }
 
     /// Tells that the server is about to end.
@@ -95,11 +107,11 @@ impl Notifier {
 }
 
 /// The server's state in a line.
-struct Status<'a>(&'a Executor, Timestamp);
+struct Status<'a>(&'a Executor, Timestamp, Option<&'a str>);
 
 impl fmt::Display for Status<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(executor, now) = self;
+        let Self(executor, now, failed_hand_over) = self;
         let Figures { jobs, tubes, clients, .. } = executor.queue().figures();
         write!(
             out,
@@ -117,6 +129,9 @@ impl fmt::Display for Status<'_> {
             Count(tubes as u64, "tube"),
             Count(clients as u64, "connection"),
         )?;
+        if let Some(reason) = failed_hand_over {
+            write!(out, "; the program on the disk was refused: {reason}")?;
+        }
         executor.refused_puts(*now).map_or(Ok(()), |refused| write!(out, "; {refused}"))
     }
 }

@@ -20,6 +20,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod body_room;
+mod description;
 mod outcome;
 mod output;
 mod put;
@@ -30,6 +31,7 @@ use std::fmt::Debug;
 use memchr::memchr;
 use zeroize::Zeroize;
 
+pub use self::description::MAX_OUTPUT_BYTES;
 pub use self::outcome::{Outcome, Refusal, Until};
 pub use self::output::Output;
 pub use self::put::{Aside, Put};

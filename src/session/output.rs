@@ -228,6 +228,18 @@ impl Output {
         slices
     }
 
+    /// Calls `each` with all that is unsent, piece by piece.
+    pub fn each_unsent(&self, mut each: impl FnMut(&[u8])) {
+        let mut from = self.sent();
+        for body in self.shared.iter().flat_map(|shared| &shared.queue) {
+            let at = self.shared.as_ref().map_or(from, |shared| shared.index_of(body));
+            each(&self.bytes[from..at]);
+            each(&body.body.as_slice()[body.sent..]);
+            from = at;
+        }
+        each(&self.bytes[from..]);
+    }
+
     /// Asserts what is true of an output between two calls.
     ///
     /// # Panics

@@ -47,6 +47,11 @@ impl Admin {
         Ok(())
     }
 
+    /// Serves on the listener of another program.
+    pub fn go_on_with(&mut self, listener: Option<Listener>) {
+        self.listener = listener;
+    }
+
     /// Serves in the loop, if there is a listener.
     pub fn serve(self, event_loop: &mut EventLoop, host: Option<String>) -> io::Result<()> {
         match self.listener {

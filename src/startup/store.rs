@@ -77,10 +77,20 @@ impl Prepared {
 
 /// The result of taking a store.
 pub enum Taken {
-    /// Nobody else uses it until this value is dropped.
-    Store(Box<dyn Storage>),
+    /// Nobody else uses it until this value is dropped. The number is that of the descriptor that holds its lock.
+    Store(Box<dyn Storage>, Option<i32>),
     /// A signal to stop came first.
     Stopped,
+}
+
+impl Taken {
+    /// The descriptor that holds the lock, if there is one.
+    pub fn lock(&self) -> Option<i32> {
+        match self {
+            Self::Store(_, lock) => *lock,
+            Self::Stopped => None,
+        }
+    }
 }
 
 /// Takes the store. A standby waits for it, and says so to the service manager and at `/readyz`.
@@ -111,7 +121,8 @@ pub fn take(
                 lock => lock,
             };
             let lock = lock.map_err(refuse)?;
-            Ok(Taken::Store(Box::new(DirectoryStorage::new(&path, Some(lock)))))
+            let descriptor = lock.descriptor();
+            Ok(Taken::Store(Box::new(DirectoryStorage::new(&path, Some(lock))), Some(descriptor)))
         }
         Prepared::Database(settings) => {
             let status = waits.then(|| format!("standby: waiting for {place}"));
@@ -125,7 +136,7 @@ pub fn take(
             let Some(store) = await_one(&waiting, signals, place, status.as_deref())? else {
                 return Ok(Taken::Stopped);
             };
-            Ok(Taken::Store(Box::new(store.map_err(|error| refuse(place, &error))?)))
+            Ok(Taken::Store(Box::new(store.map_err(|error| refuse(place, &error))?), None))
         }
     }
 }

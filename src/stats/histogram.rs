@@ -1,5 +1,7 @@
 //! Durations by size.
 
+use crate::described;
+
 /// The upper bounds of the buckets, in nanoseconds, and the same in seconds as Prometheus writes it. They begin
 /// at what a turn of an idle server takes, and end where a client would long have given up.
 pub const BOUNDS: [(u64, &str); 19] = [
@@ -33,6 +35,8 @@ pub struct Histogram {
     beyond: u64,
     sum_ns: u64,
 }
+
+described!(Histogram { counts, beyond, sum_ns });
 
 impl Histogram {
     /// Counts a duration of `ns` nanoseconds, `times` times.

@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use super::{Figure, Histogram, IdentityFigures, Read, Series, Server, Subject};
 use crate::binlog;
 use crate::clock::Timestamp;
+use crate::described;
+use crate::description::{Described, Malformed, Reader, Writer};
 use crate::os::CpuTime;
 use crate::protocol::{Origin, Verb};
 use crate::queue::{CooldownSums, JobCounts, Queue, TubeCounters};
@@ -155,6 +157,29 @@ impl Default for CommandCounts {
     }
 }
 
+impl Described for CommandCounts {
+    /// By their names: another program may know other commands.
+    fn describe(&self, out: &mut Writer<'_>) {
+        let Self(counts) = self;
+        out.count(counts.len());
+        for (verb, count) in Verb::ALL.into_iter().zip(counts) {
+            out.bytes(verb.counter_key().as_bytes());
+            count.describe(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut counts = Self::NONE;
+        for _ in 0..from.count()? {
+            let (key, count) = (from.text()?, from.value()?);
+            if let Some(verb) = Verb::ALL.into_iter().find(|verb| verb.counter_key() == key) {
+                counts.0[verb as usize] = count;
+            }
+        }
+        Ok(counts)
+    }
+}
+
 impl CommandCounts {
     /// No command was given.
     pub const NONE: Self = Self([0; Verb::COUNT]);
@@ -196,6 +221,8 @@ pub struct Timings {
     /// Each sync of the binlog, from its request to its completion.
     pub syncs: Histogram,
 }
+
+described!(Timings { turns, commands, syncs });
 
 type Row = Figure<Server>;
 

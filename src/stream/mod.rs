@@ -13,7 +13,19 @@ pub use self::listener::ListenerSocket;
 pub use self::socket::{Accepted, Socket};
 pub use self::tls_stream::TlsStream;
 
+use crate::described;
 use crate::poll_token::PollToken;
+
+/// A socket without the program that uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// Its descriptor.
+    pub descriptor: i32,
+    /// Whether it is a unix socket, and not one of TCP.
+    pub is_unix: bool,
+}
+
+described!(Handle { descriptor, is_unix });
 
 /// What a connection reads from and writes to: a socket, plain or with TLS; a fake one in simulations.
 pub trait Stream {
@@ -52,6 +64,11 @@ pub trait Stream {
 
     /// Sets whether the poll reports to `token` when the socket takes bytes again.
     fn await_writable(&mut self, token: PollToken, awaited: bool);
+
+    /// By what another program in the same process can go on with the stream; `None` if none can, as none can with TLS.
+    fn handle(&self) -> Option<Handle> {
+        None
+    }
 
     /// The address of the client, for the log.
     fn peer(&self) -> String {

@@ -10,7 +10,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry};
 
-use super::{Stream, TlsStream};
+use super::{Handle, Stream, TlsStream};
 use crate::access::Peer;
 use crate::os;
 use crate::poll_token::PollToken;
@@ -27,6 +27,19 @@ pub enum Accepted {
 }
 
 impl Accepted {
+    /// The socket that another program has left to this process.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn adopt(handle: Handle) -> io::Result<Self> {
+        let descriptor = os::handover::adopt(handle.descriptor)?;
+        Ok(if handle.is_unix {
+            Self::Unix(UnixStream::from_std(descriptor.into()))
+        } else {
+            Self::Tcp(TcpStream::from_std(descriptor.into()))
+        })
+    }
+
     /// The address of the client, for the log.
     #[must_use]
     pub fn peer(&self) -> String {
@@ -156,6 +169,14 @@ impl Stream for Socket {
         let (source, registry) = self.parts();
         if let Err(error) = registry.reregister(source, token.into(), interest) {
             error!("cannot watch a connection: {error}");
+        }
+    }
+
+    fn handle(&self) -> Option<Handle> {
+        match self {
+            Self::Tcp(stream, _) => Some(Handle { descriptor: stream.as_raw_fd(), is_unix: false }),
+            Self::Unix(stream, _) => Some(Handle { descriptor: stream.as_raw_fd(), is_unix: true }),
+            Self::Tls(_) => None,
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use beanstalkd::access::{Peer, Rules};
 use beanstalkd::clock::Timestamp;
+use beanstalkd::description::{Reader, Writer};
 use beanstalkd::protocol::Command;
 use beanstalkd::queue::{ClientId, PoisonLimits, Rate, TubeRule};
 use beanstalkd::server::{Readiness, Server};
@@ -61,6 +62,8 @@ pub struct Harness {
     random: Random,
     server: Server<FakeStream>,
     oracle: Oracle,
+    limits: PoisonLimits,
+    rule: Option<TubeRule>,
     clients: Vec<Client>,
     now: Timestamp,
     digest: DefaultHasher,
@@ -83,19 +86,38 @@ pub fn run(seed: u64, trace: bool) -> u64 {
     harness.digest.finish()
 }
 
+/// A server without clients.
+fn new_server(
+    limits: PoisonLimits,
+    max_job_bytes: u32,
+    has_rules: bool,
+    rule: Option<&TubeRule>,
+) -> Server<FakeStream> {
+    let mut executor = executor(limits, max_job_bytes);
+    if has_rules {
+        executor.guard_with(Rules::parse(EVERYTHING_IS_ALLOWED, &|_| None).expect("the rules are right"));
+    }
+    executor.set_tube_rules(rule.into_iter().cloned().collect(), START);
+    Server::new(executor)
+}
+
+/// All that the server has.
+fn described(server: &Server<FakeStream>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut sink = |piece: &[u8]| bytes.extend_from_slice(piece);
+    server.describe(&mut Writer::new(&mut sink));
+    bytes
+}
+
 impl Harness {
     fn new(seed: u64, trace: bool) -> Self {
         let mut random = Random::new(seed);
         let limit = |random: &mut Random| random.once_in(4).then(|| 1 + random.below(3) as u32);
         let limits = PoisonLimits { timeouts: limit(&mut random), releases: limit(&mut random) };
         let max_job_bytes = random.pick(&[10, 65_535, 65_535, 1 << 20]);
-        let mut executor = executor(limits, max_job_bytes);
         let mut oracle = Oracle::new(limits, max_job_bytes, START);
         oracle.has_rules = random.once_in(4);
-        if oracle.has_rules {
-            executor.guard_with(Rules::parse(EVERYTHING_IS_ALLOWED, &|_| None).expect("the rules are right"));
-        }
-        if random.once_in(4) {
+        let rule = random.once_in(4).then(|| {
             let mut rule = TubeRule::new(random.pick(&["*", "t*", "default"]));
             rule.max_jobs = random.once_in(2).then(|| 1 + random.below(5));
             rule.max_bytes = random.once_in(2).then(|| random.below(2000));
@@ -105,11 +127,13 @@ impl Harness {
             rule.max_reserved = random.once_in(4).then(|| 1 + random.below(3) as u32);
             let burst = 1 + random.below(3) as u32;
             rule.rate = random.once_in(4).then_some(Rate { tokens: 2, period_ns: 1_000_000_000, burst });
-            executor.set_tube_rules(vec![rule.clone()], START);
-            oracle.model.set_rules(vec![rule], START);
-        }
+            rule
+        });
+        oracle.model.set_rules(rule.iter().cloned().collect(), START);
         Self {
-            server: Server::new(executor),
+            server: new_server(limits, max_job_bytes, oracle.has_rules, rule.as_ref()),
+            limits,
+            rule,
             oracle,
             clients: Vec::new(),
             now: START,
@@ -144,10 +168,39 @@ impl Harness {
                 self.oracle.draining = draining;
                 self.server.executor_mut().set_draining(draining);
             }
+            43 if self.random.once_in(3) => self.hand_over(),
             43 => self.clients[client].pipe.borrow_mut().false_alarm(),
             44..=47 => self.pass_time(),
             _ => self.turn(8),
         }
+    }
+
+    /// Another program goes on with all that the server has, unless a command is half done.
+    fn hand_over(&mut self) {
+        if !self.server.is_quiet() {
+            return;
+        }
+        self.say(|| "hands over".to_owned());
+        let description = described(&self.server);
+        let mut next =
+            new_server(self.limits, self.oracle.max_job_bytes, self.oracle.has_rules, self.rule.as_ref());
+        let from = &mut Reader::new(&description);
+        let clients = &self.clients;
+        let read = next.read_description(from, self.now, false, |id, handle| {
+            assert_eq!(handle.descriptor, id.index as i32, "each client keeps its socket");
+            let client = clients.iter().find(|client| client.id == id).expect("a client that is there");
+            client.pipe.borrow_mut().watch_anew();
+            Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
+        });
+        read.expect("a server reads what another one has described");
+        assert!(from.is_at_end(), "all of it was read");
+        assert_eq!(next.client_count(), clients.len());
+        next.executor().queue().check_invariants();
+        assert!(described(&next) == description, "what was read is what was described");
+        self.server = next;
+        self.oracle.model.hand_over();
+        // The sockets of the old program are closed, and no connection.
+        observer::take();
     }
 
     fn connect(&mut self) {

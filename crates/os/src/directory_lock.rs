@@ -7,6 +7,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -17,7 +18,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 /// A lock that this process holds. Dropping the value releases the lock.
 #[derive(Debug)]
 pub struct DirectoryLock {
-    _file: File,
+    file: File,
 }
 
 /// Why the process could not get the lock.
@@ -76,10 +77,29 @@ impl DirectoryLock {
     pub fn take(directory: &Path) -> Result<Self, LockError> {
         let (path, file) = open(directory)?;
         match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
-            Ok(_) => Ok(Self { _file: file }),
+            Ok(_) => Ok(Self { file }),
             Err(Errno::EACCES | Errno::EAGAIN) => Err(LockError::Held { pid: holder(&file), path }),
             Err(errno) => Err(LockError::Lock { path, source: errno.into() }),
         }
+    }
+
+    /// The lock of `directory` that another program in this process has taken through this descriptor.
+    ///
+    /// # Errors
+    /// If another process has it by now.
+    pub fn adopt(directory: &Path, descriptor: OwnedFd) -> Result<Self, LockError> {
+        let (path, file) = (directory.join("lock"), File::from(descriptor));
+        match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
+            Ok(_) => Ok(Self { file }),
+            Err(Errno::EACCES | Errno::EAGAIN) => Err(LockError::Held { pid: holder(&file), path }),
+            Err(errno) => Err(LockError::Lock { path, source: errno.into() }),
+        }
+    }
+
+    /// The descriptor that holds the lock.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 
     /// Waits for the lock of `directory` on a thread of its own, and calls `finish` there. The wait ends only
@@ -104,7 +124,7 @@ impl DirectoryLock {
 fn wait_for(path: PathBuf, file: File) -> Result<DirectoryLock, LockError> {
     loop {
         match fcntl(&file, FcntlArg::F_SETLKW(&whole_file())) {
-            Ok(_) => return Ok(DirectoryLock { _file: file }),
+            Ok(_) => return Ok(DirectoryLock { file }),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(LockError::Lock { path, source: errno.into() }),
         }

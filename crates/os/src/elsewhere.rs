@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,6 +27,25 @@ pub fn open_unnamed(_directory: &Path) -> io::Result<File> {
 /// There are none.
 pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// An empty file without a name, which is closed when the process runs another program.
+pub fn memory_file() -> io::Result<File> {
+    let number = crate::process::random_u64();
+    let path = std::env::temp_dir().join(format!("beanstalkd-handover-{}-{number:016x}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// Nothing is to be done: no other process can open a file without a name.
+pub fn seal(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// Nothing: the child is ended by the time limit.
+pub fn end_with_parent() -> io::Result<()> {
+    Ok(())
 }
 
 /// Does nothing: these systems have no such setting.

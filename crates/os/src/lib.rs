@@ -11,6 +11,7 @@
 
 pub mod clock;
 pub mod directory_lock;
+pub mod handover;
 pub mod limits;
 pub mod listen;
 pub mod memory;

@@ -11,7 +11,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::fcntl::{AT_FDCWD, AtFlags, FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::time::ClockId;
 use nix::unistd::{SysconfVar, linkat, sysconf};
@@ -40,6 +42,25 @@ pub fn open_unnamed(directory: &Path) -> io::Result<File> {
 pub fn name_file(file: &File, path: &Path) -> io::Result<()> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(linkat(AT_FDCWD, &*unnamed, AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?)
+}
+
+/// An empty file in memory, which is closed when the process runs another program.
+pub fn memory_file() -> io::Result<File> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    Ok(memfd_create(c"beanstalkd-handover", flags)?.into())
+}
+
+/// Nobody can change or shorten the file any more.
+pub fn seal(file: &File) -> io::Result<()> {
+    let seals =
+        SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
+    fcntl(file, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}
+
+/// The process ends when the thread that has started it ends.
+pub fn end_with_parent() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
 }
 
 /// Whether the kernel may use huge pages for memory that is touched from now on. Old kernels have no such setting, and

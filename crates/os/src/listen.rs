@@ -198,6 +198,20 @@ impl SocketFile {
     }
 }
 
+impl SocketFile {
+    /// The file that another program in this process has made.
+    #[must_use]
+    pub fn again(path: PathBuf, device: u64, inode: u64) -> Self {
+        Self { path, device, inode }
+    }
+
+    /// Its path, its device and its inode.
+    #[must_use]
+    pub fn identity(&self) -> (&Path, u64, u64) {
+        (&self.path, self.device, self.inode)
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = fs::metadata(&self.path)

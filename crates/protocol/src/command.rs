@@ -11,6 +11,7 @@ use super::session::{Grace, session};
 use super::workers::{
     IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, watch,
 };
+use crate::described;
 use crate::job::{Counting, JobId, JobState, Position, Priority};
 use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32, whole_u64};
 use crate::seconds::Seconds;
@@ -213,6 +214,8 @@ pub struct PutHeader {
     /// Length of the body in bytes, without its CRLF.
     pub size: u32,
 }
+
+described!(PutHeader { priority, delay_s, ttr_s, size });
 
 /// Why a line is not a valid command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

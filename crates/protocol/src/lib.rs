@@ -28,7 +28,7 @@ mod session;
 mod workers;
 mod yaml;
 
-use beanstalkd_types::{job, number, seconds, tags, tube_name};
+use beanstalkd_types::{described, job, number, seconds, tags, tube_name};
 
 pub use self::command::{Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};

@@ -11,6 +11,7 @@
 //! ```
 
 pub mod clock;
+pub mod description;
 pub mod job;
 pub mod json;
 pub mod number;

@@ -16,6 +16,7 @@ use crate::os::listen::Listener;
 use crate::poll_token::{MAX_CLIENTS, PollToken};
 use crate::rate_limited_log::RateLimitedLog;
 use crate::server::Server;
+use crate::server::hand_over::{DescribedListener, ListenerRole};
 use crate::stream::{Accepted, ListenerSocket, Socket};
 use crate::tls::Acceptor;
 
@@ -218,6 +219,11 @@ impl Listeners {
         self.shortages.line(now, |withheld| {
             warn!("new connections have to wait (so {withheld} times since the last such line): {reason}");
         });
+    }
+
+    /// What another program needs to go on with them.
+    pub fn described(&self) -> Vec<DescribedListener> {
+        self.listeners.iter().map(|listener| listener.socket.described(ListenerRole::Clients)).collect()
     }
 
     /// Closes the listeners: nobody is accepted any more.

@@ -4,6 +4,7 @@
 //! [`Readiness`], reads the clock once a turn, and decides how long to sleep. `listeners` accepts clients,
 //! `socket` is what one of them talks through.
 
+mod hand_over;
 mod listeners;
 mod memory;
 mod reload;
@@ -17,15 +18,18 @@ use log::{error, info};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
+pub use self::hand_over::{Heritage, answer};
 pub use self::listeners::AcceptLimits;
 pub use self::reload::{ReadRules, ReadTubeRules, Reload};
 
+use self::hand_over::HandOver;
 use self::listeners::Listeners;
 use self::memory::Memory;
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
 use crate::binlog::BinlogError;
 use crate::clock::Timestamp;
+use crate::description::{Malformed, Reader};
 use crate::http::access::Access;
 use crate::http::{HttpServer, Role, State};
 use crate::os;
@@ -33,7 +37,7 @@ use crate::os::listen::Listener;
 use crate::os::signals::{Signal, Signals};
 use crate::poll_token::PollToken;
 use crate::queue::ClientId;
-use crate::stream::Socket;
+use crate::stream::{Accepted, Socket};
 
 /// Events taken from one poll.
 const EVENTS: usize = 1024;
@@ -50,6 +54,12 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// The clock that adds this to the time since the machine was started.
+    #[must_use]
+    pub fn with_offset(offset_ns: u64) -> Self {
+        Self { offset_ns }
+    }
+
     /// A clock that starts at the wall time.
     #[must_use]
     pub fn start() -> Self {
@@ -134,6 +144,7 @@ pub struct EventLoop {
     metrics: Option<HttpServer>,
     admin: Option<HttpServer>,
     reload: Reload,
+    hand_over: HandOver,
 }
 
 impl EventLoop {
@@ -176,6 +187,7 @@ impl EventLoop {
             metrics: None,
             admin: None,
             reload,
+            hand_over: HandOver::default(),
             has_binlog: false,
             unbegun_since: None,
         })
@@ -260,7 +272,7 @@ impl EventLoop {
         let mut stop = false;
         for event in events.iter() {
             match PollToken::decode(event.token()) {
-                Some(PollToken::Signals) => stop |= self.obey_signals(),
+                Some(PollToken::Signals) => stop |= self.obey_signals(now),
                 Some(PollToken::Listener(number)) => self.listeners.notice(number),
                 Some(PollToken::HttpListener(_) | PollToken::HttpConnection(_)) => {
                     for site in self.metrics.iter_mut().chain(&mut self.admin) {
@@ -268,7 +280,7 @@ impl EventLoop {
                     }
                 }
                 // The server is told of its clients below; what the binlog's store has done is polled in each turn.
-                Some(PollToken::Client(_) | PollToken::BinlogHelper) | None => {}
+                Some(PollToken::Client(_) | PollToken::BinlogHelper | PollToken::HandOver) | None => {}
             }
         }
         let clients = events.iter().filter_map(|event| Some((client_of(event.token())?, readiness(event))));
@@ -279,10 +291,13 @@ impl EventLoop {
             self.server.executor_mut().observe_turn(spent_ns);
         }
         // After the clients were served, so that the descriptors of those that left can be used again.
-        self.listeners.accept(&mut self.server, &self.registry, now);
+        if !self.hand_over.is_held() {
+            self.listeners.accept(&mut self.server, &self.registry, now);
+        }
         let executor = self.server.executor();
         self.memory.tend(executor.work(), || executor.memory_bytes(), now);
         self.tell(now);
+        self.go_on_with_hand_over(now);
         Ok(stop)
     }
 
@@ -312,7 +327,9 @@ impl EventLoop {
         let refused_puts = self.server.executor().next_line_of_refused_puts_at();
         let (server, binlog_tasks) = (self.server.next_turn_at(), self.binlog_tasks_begin_at());
         let listeners = self.listeners.next_turn_at();
-        Timestamp::earliest([server, binlog_tasks, listeners, refused_puts, memory, notifier, metrics, admin])
+        let hand_over = self.hand_over.next_turn_at(|| self.clock.now());
+        let others = [refused_puts, memory, notifier, metrics, admin, hand_over];
+        Timestamp::earliest([server, binlog_tasks, listeners, Timestamp::earliest(others)])
     }
 
     /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
@@ -395,22 +412,61 @@ impl EventLoop {
         }
     }
 
-    fn obey_signals(&mut self) -> bool {
+    fn obey_signals(&mut self, now: Timestamp) -> bool {
         let mut stop = false;
-        for signal in self.signals.pending() {
+        let signals: Vec<Signal> = self.signals.pending().collect();
+        for signal in signals {
             match signal {
                 Signal::Drain => self.server.executor_mut().set_draining(true),
                 Signal::Undrain => self.server.executor_mut().set_draining(false),
                 Signal::Reload => {
-                    self.reload.carry_out(&mut self.server, self.clock.now());
-                    for site in self.metrics.iter_mut().chain(&mut self.admin) {
-                        site.recheck_certificates();
+                    if !self.begin_hand_over(now) {
+                        self.reload_files();
                     }
                 }
                 Signal::Stop => stop = true,
             }
         }
         stop
+    }
+}
+
+impl EventLoop {
+    /// Reads again what SIGHUP reads again.
+    fn reload_files(&mut self) {
+        self.reload.carry_out(&mut self.server, self.clock.now());
+        for site in self.metrics.iter_mut().chain(&mut self.admin) {
+            site.recheck_certificates();
+        }
+    }
+
+    /// From now on, SIGHUP hands this server over if its program is another one.
+    pub fn can_be_handed_over(&mut self, heritage: Heritage) {
+        self.hand_over = HandOver::new(heritage);
+    }
+
+    /// Goes on with what another program has described. Comes before the first turn, and before the binlog is opened
+    /// that this server has if `has_binlog`.
+    ///
+    /// # Errors
+    /// If that is no description, or its sockets are not there.
+    pub fn read_description(
+        &mut self,
+        from: &mut Reader<'_>,
+        now: Timestamp,
+        has_binlog: bool,
+    ) -> Result<(), Malformed> {
+        let registry = &self.registry;
+        self.server.read_description(from, now, has_binlog, |id, handle| {
+            let accepted = Accepted::adopt(handle).map_err(|_| Malformed("a socket is not there"))?;
+            let watched = accepted.watch(Rc::clone(registry), PollToken::Client(id));
+            watched.map_err(|_| Malformed("a socket cannot be watched"))
+        })
+    }
+
+    /// What executes the commands, for changes before the first turn.
+    pub fn executor_mut(&mut self) -> &mut Executor {
+        self.server.executor_mut()
     }
 }
 

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use beanstalkd::poll_token::PollToken;
 use beanstalkd::queue::ClientId;
 use beanstalkd::server::{Readiness, Stream};
+use beanstalkd::stream::Handle;
 
 use crate::observer::{self, Seen};
 use crate::random::Random;
@@ -86,6 +87,17 @@ impl Pipe {
         }
         let writable = self.write_is_awaited;
         self.event = Readiness { readable: true, writable, read_closed: true, failed: true };
+    }
+
+    /// Another program watches the socket from now on: its poll tells it all that the socket has.
+    pub fn watch_anew(&mut self) {
+        (self.blocked, self.write_is_awaited) = (false, false);
+        self.event = Readiness {
+            readable: !self.inbound.is_empty() || self.ended,
+            writable: false,
+            read_closed: self.ended,
+            failed: self.broken,
+        };
     }
 
     /// Makes room for all writes from now on.
@@ -205,6 +217,10 @@ impl Stream for FakeStream {
             left -= taken;
         }
         Ok(count)
+    }
+
+    fn handle(&self) -> Option<Handle> {
+        Some(Handle { descriptor: self.id.index as i32, is_unix: true })
     }
 
     fn await_writable(&mut self, _: PollToken, awaited: bool) {

@@ -108,6 +108,14 @@ impl Model {
         self.end_idle_sessions();
     }
 
+    /// Another program goes on: of the numbers that are free, it takes the largest first.
+    pub fn hand_over(&mut self) {
+        let sessions = self.sessions.iter().map(|session| session.number);
+        let used: Vec<u32> = self.clients.iter().map(|client| client.index).chain(sessions).collect();
+        self.next_number = used.iter().max().map_or(0, |last| last + 1);
+        self.free_numbers = (0..self.next_number).filter(|number| !used.contains(number)).collect();
+    }
+
     /// Clients and sessions have numbers, of which the one that was free last is taken next. Of what is due in the same
     /// instant, the smallest number comes first.
     fn take_number(&mut self) -> u32 {

@@ -456,6 +456,21 @@ impl Binlog {
         self.outcome()
     }
 
+    /// Writes all that is left to be written, and waits for the store: then another program can go on with the log,
+    /// as after a crash in which nothing was lost.
+    ///
+    /// # Errors
+    /// As [`Binlog::commit`].
+    pub fn settle(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+        self.outcome()?;
+        while let Some(done) = self.storage.wait() {
+            self.on_completion(done, now)?;
+        }
+        self.clock.last_turn_at = now;
+        self.log_needed();
+        self.flush(self.config.sync != SyncPolicy::Never, now)
+    }
+
     /// Ends the log at a clean exit: all is written, synced and marked as such, and the files made ahead
     /// are removed.
     ///

@@ -149,6 +149,11 @@ impl Flush {
 }
 
 impl Flushes {
+    /// Whether no flush is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The job, which is in this tube, is about to be in another state. To be called for all but reservations.
     #[inline]
     pub(crate) fn note_moved(&mut self, id: JobId, tube: TubeKey) {

@@ -153,7 +153,7 @@ impl Queue {
     }
 
     /// Puts a job behind its tube's buried ones.
-    fn make_buried(&mut self, id: JobId) {
+    pub(crate) fn make_buried(&mut self, id: JobId) {
         debug_assert!(!self.is_linked(id));
         let number = self.numbers.next_burial;
         self.numbers.next_burial += 1;

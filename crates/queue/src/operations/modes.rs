@@ -50,17 +50,17 @@ pub enum ReserveMode {
 /// What a client has that is in another mode than the usual, or has given a tube a weight.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
-    mode: ReserveMode,
+    pub(crate) mode: ReserveMode,
     /// By the place in the watch list. Tubes behind the end have the usual weight.
-    weights: Vec<u16>,
+    pub(crate) weights: Vec<u16>,
     /// The chances of the tubes in the first places of a long watch list, in a weighted mode: 0 where the client knows
     /// no job. The other places are added when the client reserves.
-    chances: Chances,
+    pub(crate) chances: Chances,
     /// The place whose run time is looked up next.
-    next_refreshed: usize,
+    pub(crate) next_refreshed: usize,
     /// About the mean of the run times that were looked up, in nanoseconds; 0 before the first. It stands for that of
     /// tubes that have none.
-    typical_run_ns: u64,
+    pub(crate) typical_run_ns: u64,
 }
 
 impl Choice {
@@ -140,7 +140,7 @@ impl Choice {
 /// Numbers by place, with their sums in a tree: the `i`-th of them, counted from 1, is the sum of as many numbers up to
 /// place `i` as the lowest set bit of `i` says. 2^63 numbers of 64 bits do not overflow.
 #[derive(Debug, Default)]
-struct Chances(Vec<u128>);
+pub(crate) struct Chances(Vec<u128>);
 
 impl Chances {
     fn len(&self) -> usize {

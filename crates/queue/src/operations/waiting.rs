@@ -57,9 +57,14 @@ impl Queue {
     pub(crate) fn begin_wait(&mut self, index: u32, until: Timestamp) {
         let number = NonZeroU64::MIN.saturating_add(self.clients.waits);
         self.clients.waits += 1;
+        self.begin_wait_as(index, Wait { number, until });
+    }
+
+    /// The client waits, with a number that its wait has got already.
+    pub(crate) fn begin_wait_as(&mut self, index: u32, wait: Wait) {
         let client = &mut self.clients[index];
-        client.wait = Some(Wait { number, until });
-        let number = number.get();
+        client.wait = Some(wait);
+        let number = wait.number.get();
         if client.many.is_some() {
             self.clients.many_waiting.insert((number, index));
         } else {

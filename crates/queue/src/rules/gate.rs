@@ -10,6 +10,7 @@ use beanstalkd_structures::Timer;
 use super::tube_rule::{Rate, TubeRule};
 use crate::Queue;
 use crate::clock::Timestamp;
+use crate::described;
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::state::tubes::Tube;
 
@@ -22,6 +23,8 @@ pub(crate) struct Gate {
     /// When that was so.
     at: Timestamp,
 }
+
+described!(Gate { is_closed, lack, at });
 
 impl Rate {
     fn period(self) -> u128 {
@@ -85,6 +88,12 @@ impl Gate {
             _ => 0,
         };
         self.at = self.at.max(now);
+    }
+
+    /// It was read from a description, of a tube that follows this rule now.
+    pub(crate) fn bound(&mut self, rule: Option<&TubeRule>) {
+        let most = rule.and_then(|rule| rule.rate).map_or(0, Rate::most);
+        self.lack = self.lack.min(most);
     }
 
     /// Whether the bucket is not full, so that a tube that came again would let more through than the rule says.

@@ -21,7 +21,7 @@ pub(crate) const GROUP_BYTES: usize = 152;
 const ENDED_BYTES: usize = 64;
 
 #[derive(Debug, Default)]
-struct Group {
+pub(super) struct Group {
     /// Jobs that are members, in whatever state.
     members: u64,
     /// Those of them that are buried.
@@ -35,15 +35,15 @@ const MAX_ENDED: usize = 1024;
 
 /// The groups that ended last.
 #[derive(Debug, Default)]
-struct Ended {
-    names: BTreeSet<Box<str>>,
+pub(super) struct Ended {
+    pub(super) names: BTreeSet<Box<str>>,
     /// In the order of their first ends.
-    order: VecDeque<Box<str>>,
-    name_bytes: usize,
+    pub(super) order: VecDeque<Box<str>>,
+    pub(super) name_bytes: usize,
 }
 
 impl Ended {
-    fn note(&mut self, name: &str) {
+    pub(super) fn note(&mut self, name: &str) {
         if self.names.contains(name) {
             return;
         }
@@ -66,13 +66,13 @@ impl Ended {
 /// All groups that have members, or jobs that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    by_name: BTreeMap<Box<str>, Group>,
-    ended: Ended,
-    name_bytes: usize,
+    pub(super) by_name: BTreeMap<Box<str>, Group>,
+    pub(super) ended: Ended,
+    pub(super) name_bytes: usize,
     /// Jobs of groups that have lost their last member. Some may be gone. A flush can end a million groups before the
     /// first of these jobs goes on, and no allocation may be as large as clients make it: a list grows by one entry at
     /// a time.
-    freeing: LinkedList<OrderedQueue<JobId>>,
+    pub(super) freeing: LinkedList<OrderedQueue<JobId>>,
 }
 
 /// A group as it is now.

@@ -18,6 +18,7 @@
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
+mod description;
 pub(crate) mod expiry;
 pub(crate) mod gate;
 pub(crate) mod groups;

@@ -30,28 +30,28 @@ pub(crate) fn cooldown_bytes(key_bytes: usize) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct UniqueKeys {
     /// The jobs that have a key, and those that had one whose cooldown runs.
-    index: OrderedQueue<Hashed>,
-    cooldowns: BTreeMap<JobId, Cooldown>,
+    pub(super) index: OrderedQueue<Hashed>,
+    pub(super) cooldowns: BTreeMap<JobId, Cooldown>,
     /// The ends of the cooldowns.
-    due: OrderedQueue<DueKey>,
+    pub(super) due: OrderedQueue<DueKey>,
     /// What the cooldowns take.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// What those will take that the deletes of jobs begin.
-    reserved_bytes: usize,
+    pub(super) reserved_bytes: usize,
     /// Longer ones are cut to this, in seconds.
-    longest_s: Option<NonZeroU32>,
+    pub(super) longest_s: Option<NonZeroU32>,
     /// Whether jobs have come back from a log with the same key: after a loss of power, where a delete was not synced.
-    has_duplicates: bool,
+    pub(super) has_duplicates: bool,
 }
 
 /// A key whose job was deleted.
 #[derive(Debug)]
-struct Cooldown {
-    tube: TubeKey,
-    key: Box<str>,
-    until: Timestamp,
+pub(super) struct Cooldown {
+    pub(super) tube: TubeKey,
+    pub(super) key: Box<str>,
+    pub(super) until: Timestamp,
     /// For whom it counts.
-    owner: Option<Box<str>>,
+    pub(super) owner: Option<Box<str>>,
 }
 
 /// The cooldowns that run.

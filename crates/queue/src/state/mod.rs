@@ -21,6 +21,7 @@
 //! - Sums and counts are those of what there is.
 
 pub(crate) mod clients;
+mod description;
 mod invariants;
 pub(crate) mod jobs;
 pub(crate) mod keys;

@@ -5,6 +5,7 @@
 //! Never knows of jobs. Driven by the queue, which makes a tube's record when the tube's first job is reserved.
 
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::described;
 
 /// The length of a window.
 pub(crate) const WINDOW_NS: u64 = 120 * NS_PER_S;
@@ -73,6 +74,10 @@ pub(crate) struct Times {
 }
 
 const _: () = assert!(size_of::<Times>() <= 2048, "a tube whose jobs are reserved has two kilobytes more");
+
+described!(Window { counts, sum_ns, max_ns });
+described!(Kind { present, before, past, past_sum_ns });
+described!(Times { ends_at, wait, run });
 
 /// One kind of duration, as it is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

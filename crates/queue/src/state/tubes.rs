@@ -98,14 +98,14 @@ pub(crate) struct Tube {
     /// Clients that watch the tube.
     pub watching: u32,
     /// Index in the order of `list-tubes`.
-    position: u32,
+    pub(super) position: u32,
     /// The number of the last list that has this tube, or has no place for it.
     pub listed: u32,
     /// The version of the set of tubes when it was made, but for the high bits.
-    made: u32,
+    pub(super) made: u32,
     pub puts: u64,
     /// Made at the first event that is not a put: in a crowd of tubes most have seen none.
-    events: Option<Box<Events>>,
+    pub(super) events: Option<Box<Events>>,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -113,15 +113,15 @@ const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes"
 
 /// What has happened in a tube besides puts.
 #[derive(Debug, Default)]
-struct Events {
+pub(super) struct Events {
     /// `pause-tube` commands.
-    pauses: u64,
+    pub(super) pauses: u64,
     /// The rest; its `puts` are those of the tube.
-    counters: TubeCounters,
+    pub(super) counters: TubeCounters,
     /// Made when a job is reserved, unless there are [`times::MAX_TUBES`] already.
-    times: Option<Box<Times>>,
+    pub(super) times: Option<Box<Times>>,
     /// Made for the first job with tags that needs it.
-    rules: Option<Box<TubeRules>>,
+    pub(super) rules: Option<Box<TubeRules>>,
 }
 
 impl Tube {
@@ -214,7 +214,7 @@ impl Tube {
 
 /// A name's hash beside the tube, so that growing the index reads no names.
 #[derive(Clone, Copy, Debug)]
-struct Named {
+pub(super) struct Named {
     hash: u32,
     key: TubeKey,
 }
@@ -222,25 +222,25 @@ struct Named {
 /// All tubes.
 #[derive(Debug)]
 pub(crate) struct Tubes {
-    slab: Slab<Box<Tube>>,
+    pub(super) slab: Slab<Box<Tube>>,
     /// In parts that grow one at a time: one table of 300,000 names takes milliseconds to grow.
-    names: [HashTable<Named>; NAME_PARTS],
+    pub(super) names: [HashTable<Named>; NAME_PARTS],
     /// Seeds the hash against chosen names; nothing that can be observed depends on it.
-    hasher: RandomState,
+    pub(super) hasher: RandomState,
     /// The tubes in the order of creation, except that the last tube takes the place of a removed one (as in C).
-    order: Vec<TubeKey>,
+    pub(super) order: Vec<TubeKey>,
     /// The list of all tubes that is under way.
     pub listing: Listing,
     /// How often a tube was made or removed.
-    version: u64,
+    pub(super) version: u64,
     /// The length of all names together.
-    name_bytes: usize,
+    pub(super) name_bytes: usize,
     /// Tubes that have a record of times.
-    timed: usize,
+    pub(super) timed: usize,
     /// The rules that tubes get which are made.
     pub rules: RuleBook,
     /// The tube that was found or created last; during a restore many successive jobs are in the same tube.
-    latest: TubeKey,
+    pub(super) latest: TubeKey,
 }
 
 impl Default for Tubes {

@@ -3,6 +3,7 @@
 mod access_file;
 mod byte_stream;
 mod command_line;
+mod description;
 mod guarded_stream;
 mod operation_sequence;
 mod replies;
@@ -12,6 +13,7 @@ mod tube_rules;
 pub use access_file::check as access_file;
 pub use byte_stream::check as byte_stream;
 pub use command_line::check as command_line;
+pub use description::{check as description, whole as described_server};
 pub use guarded_stream::check as guarded_stream;
 pub use operation_sequence::check as operations;
 pub use replies::check as replies;

@@ -1,0 +1,284 @@
+//! What is needed to hand a process over to another program: a file for the description, descriptors that outlive the
+//! change of programs, the trial of the other program, and the change itself.
+//!
+//! Owns: how the next program learns which descriptor the description has. Decides nothing.
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
+
+use super::platform;
+
+/// Tells the next program the process for which it is, and the descriptor of the description.
+const VARIABLE: &str = "BEANSTALKD_HANDOVER";
+
+/// The program that runs, and where its file was when it began.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    /// Device, inode, length, and when it was written.
+    running: Option<Mark>,
+}
+
+/// What tells one file from another.
+type Mark = (u64, u64, u64, i64, i64);
+
+fn mark(path: &Path) -> io::Result<Mark> {
+    let metadata = fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+impl Program {
+    /// This program. To be called at the start, while its file is still the one that runs.
+    ///
+    /// # Errors
+    /// If the system does not say where the file is.
+    pub fn this() -> io::Result<Self> {
+        let path = std::env::current_exe()?;
+        Ok(Self { running: mark(&path).ok(), path })
+    }
+
+    /// The path of its file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether another file has that path now.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        mark(&self.path).is_ok_and(|now| Some(now) != self.running)
+    }
+}
+
+/// A file for a description, which no other process sees.
+#[derive(Debug)]
+pub struct DescriptionFile(File);
+
+impl DescriptionFile {
+    /// An empty file: in memory, or, where the system has no such files, one without a name in the directory for
+    /// temporary files.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub fn new() -> io::Result<Self> {
+        platform::memory_file().map(Self)
+    }
+
+    /// Appends to it.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
+    /// Nobody can change it any more, where the system can make sure of that.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub fn seal(&self) -> io::Result<()> {
+        platform::seal(&self.0)
+    }
+
+    /// Its descriptor.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// A description in memory.
+#[derive(Debug)]
+pub struct Description {
+    start: *const u8,
+    len: usize,
+}
+
+impl Description {
+    /// The description behind a descriptor that another program has left to this process; `None` if there is none. The
+    /// descriptor is closed.
+    ///
+    /// # Errors
+    /// If the descriptor is none of a file, or there is no memory.
+    pub fn inherited() -> io::Result<Option<Self>> {
+        let Some(text) = std::env::var_os(VARIABLE) else { return Ok(None) };
+        let numbers = text.to_str().and_then(|text| text.split_once(':'));
+        let numbers =
+            numbers.and_then(|(pid, fd)| Some((pid.parse::<u32>().ok()?, fd.parse::<RawFd>().ok()?)));
+        match numbers {
+            Some((pid, descriptor)) if pid == std::process::id() => Self::of(descriptor).map(Some),
+            // It was for another process, which has started this one.
+            _ => Ok(None),
+        }
+    }
+
+    /// The description in the file with this descriptor, which is closed.
+    ///
+    /// # Errors
+    /// If the descriptor is none of a file, or there is no memory.
+    pub fn of(descriptor: RawFd) -> io::Result<Self> {
+        let no_file =
+            || io::Error::new(io::ErrorKind::InvalidInput, "this descriptor is none of a description");
+        if descriptor < 3 {
+            return Err(no_file());
+        }
+        // SAFETY: `fcntl` accepts any number; the descriptor is owned only if it is open, and nothing else in this
+        // process knows of it, because it was opened for this call before the process began.
+        let file = unsafe {
+            if libc::fcntl(descriptor, libc::F_GETFD) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            File::from_raw_fd(descriptor)
+        };
+        let metadata = file.metadata()?;
+        let len = usize::try_from(metadata.len()).map_err(|_| no_file())?;
+        if !metadata.is_file() || len == 0 {
+            return Err(no_file());
+        }
+        // SAFETY: a new mapping at an address that the system chooses, of a file that is open and as long as this.
+        // The file is sealed or without a name, so that nobody changes or shortens it while it is mapped.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: start.cast(), len })
+    }
+}
+
+impl Deref for Description {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping is as long as this, can be read, and stays until the value is dropped.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `of`, and no slice of it outlives this value.
+        unsafe {
+            libc::munmap(self.start.cast_mut().cast(), self.len);
+        }
+    }
+}
+
+/// The other end of a descriptor that a description names.
+///
+/// # Errors
+/// If it is not open. From now on it is closed when the process runs another program.
+pub fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
+    if descriptor < 3 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this descriptor is none of a socket"));
+    }
+    // SAFETY: the descriptor is owned only if it is open. The description names each descriptor once, which its reader
+    // checks, and no other part of this process knows of it.
+    let owned = unsafe {
+        if libc::fcntl(descriptor, libc::F_GETFD) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(descriptor)
+    };
+    keep_open(owned.as_raw_fd(), false)?;
+    Ok(owned)
+}
+
+/// Whether a descriptor stays open when the process runs another program.
+fn keep_open(descriptor: RawFd, stays: bool) -> io::Result<()> {
+    // SAFETY: the caller has the descriptor open; it is borrowed for this call alone.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let flags = if stays { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
+    fcntl(borrowed, FcntlArg::F_SETFD(flags))?;
+    Ok(())
+}
+
+/// Starts the program as a child that tries to read the description, and whose output comes from the descriptor that is
+/// returned. It ends with this process at the latest. `arguments` come before `flag` and the number of the descriptor.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io::Result<(Child, OwnedFd)> {
+    let descriptor = description.descriptor();
+    let parent = std::process::id();
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).arg(flag).arg(descriptor.to_string());
+    let (output, input) = io::pipe()?;
+    command.env_remove(VARIABLE).stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
+    let prepare = move || {
+        platform::end_with_parent()?;
+        if nix::unistd::getppid().as_raw().unsigned_abs() != parent {
+            return Err(io::Error::other("the server is gone"));
+        }
+        keep_open(descriptor, true)
+    };
+    // SAFETY: the closure makes system calls alone, which are safe after a fork, and allocates nothing unless it fails.
+    unsafe { command.pre_exec(prepare) };
+    let child = command.spawn()?;
+    // The other end is the child's alone from now on, so that its end can be seen.
+    drop(command);
+    Ok((child, output.into()))
+}
+
+/// Runs `program` in this process, with its arguments, and leaves the description and these descriptors to it.
+/// Signals wait until the next program has handlers for them. Returns only if that fails: then all is as before.
+#[must_use]
+pub fn change_program(program: &Path, description: &DescriptionFile, descriptors: &[RawFd]) -> io::Error {
+    let all = || descriptors.iter().copied().chain([description.descriptor()]);
+    if let Some(error) = all().find_map(|descriptor| keep_open(descriptor, true).err()) {
+        all().for_each(|descriptor| drop(keep_open(descriptor, false)));
+        return error;
+    }
+    let mut before = SigSet::empty();
+    let error = match pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&handled()), Some(&mut before)) {
+        Ok(()) => exec(program, description.descriptor()),
+        Err(errno) => errno.into(),
+    };
+    all().for_each(|descriptor| drop(keep_open(descriptor, false)));
+    let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    error
+}
+
+/// Not by the standard library, which lets all signals in.
+fn exec(program: &Path, description: RawFd) -> io::Error {
+    let text = |text: OsString| CString::new(text.into_vec());
+    let variable = OsString::from(format!("{VARIABLE}={}:{description}", std::process::id()));
+    let others = std::env::vars_os().filter(|(name, _)| name != VARIABLE).map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        name
+    });
+    let environment: Result<Vec<_>, _> = others.chain([variable]).map(text).collect();
+    let arguments: Result<Vec<_>, _> = std::env::args_os().map(text).collect();
+    let (Ok(path), Ok(arguments), Ok(environment)) =
+        (text(program.as_os_str().to_owned()), arguments, environment)
+    else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    match nix::unistd::execve(&path, &arguments, &environment) {
+        Ok(never) => match never {},
+        Err(errno) => errno.into(),
+    }
+}
+
+/// The signals that have a handler.
+fn handled() -> SigSet {
+    [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
+}
+
+/// The handlers are there: what has come since the last program is handled now.
+pub fn let_signals_in() {
+    let _ = pthread_sigmask(SigmaskHow::SIG_UNBLOCK, Some(&handled()), None);
+}

@@ -1,0 +1,90 @@
+//! What the rules add to the description of a queue ([`crate::state`]): what does not follow from the tags of the jobs.
+
+use super::groups::{Ended, Groups};
+use super::unique::{Cooldown, UniqueKeys};
+use super::{Rules, TubeRules};
+use crate::Queue;
+use crate::clock::Timestamp;
+use crate::description::{Described, Malformed, Reader, Writer};
+use crate::job::JobId;
+use crate::state::keys::TubeKey;
+use crate::tube_name::TubeName;
+
+impl Rules {
+    /// Writes the cooldowns and the groups that have ended. `number_of` is the number of a tube in the description.
+    pub(crate) fn describe(&self, number_of: impl Fn(TubeKey) -> u32, out: &mut Writer<'_>) {
+        // All others follow from the jobs and their tags, or are the work of a moment.
+        let Self {
+            unique,
+            groups,
+            tags: _,
+            slots: _,
+            offered: _,
+            expiry: _,
+            owners: _,
+            hasher: _,
+            jobs: _,
+            index_bytes: _,
+            freed_groups: _,
+            scratch: _,
+            tubes: _,
+        } = self;
+        let UniqueKeys {
+            cooldowns,
+            has_duplicates: _,
+            index: _,
+            due: _,
+            bytes: _,
+            reserved_bytes: _,
+            longest_s: _,
+        } = unique;
+        out.count(cooldowns.len());
+        for (id, Cooldown { tube, key, until, owner }) in cooldowns {
+            id.describe(out);
+            number_of(*tube).describe(out);
+            key.describe(out);
+            until.describe(out);
+            owner.describe(out);
+        }
+        let Groups { ended: Ended { order, names: _, name_bytes: _ }, by_name: _, name_bytes: _, freeing: _ } =
+            groups;
+        out.count(order.len());
+        order.iter().for_each(|name| name.describe(out));
+    }
+}
+
+impl TubeRules {
+    /// Whether all of it follows from the jobs and the cooldowns; a field that does not is to be described.
+    pub(crate) fn follows_from_the_rest(&self) -> bool {
+        let Self { parked: _, held: _, cooldowns: _, cooldown_bytes: _ } = self;
+        true
+    }
+}
+
+impl Queue {
+    /// Reads what [`Rules::describe`] has written; `tubes` are the tubes by their numbers.
+    pub(crate) fn read_rules(&mut self, tubes: &[TubeKey], from: &mut Reader<'_>) -> Result<(), Malformed> {
+        for _ in 0..from.count()? {
+            let id: JobId = from.value()?;
+            let tube =
+                *tubes.get(from.value::<u32>()? as usize).ok_or(Malformed("a cooldown has no tube"))?;
+            let (key, until, owner) =
+                (name_in(from)?, from.value::<Timestamp>()?, from.value::<Option<Box<str>>>()?);
+            if self.jobs.get(id).is_some() || self.rules.unique.cooldowns.contains_key(&id) {
+                return Err(Malformed("a cooldown has the id of a job"));
+            }
+            self.claim_key(id, tube, key.into());
+            self.begin_cooldown(id, tube, key, until, owner.as_deref());
+        }
+        for _ in 0..from.count()? {
+            let name = name_in(from)?;
+            self.rules.groups.ended.note(name);
+        }
+        Ok(())
+    }
+}
+
+/// A key, or the name of a group.
+fn name_in<'a>(from: &mut Reader<'a>) -> Result<&'a str, Malformed> {
+    TubeName::check(from.bytes()?).ok_or(Malformed("a name"))
+}

@@ -1,0 +1,377 @@
+//! The description of a queue: all that another program needs to go on with it.
+//!
+//! Owns: what of the state is described, and that the queue that is read from it is the same: the order of jobs, of
+//! waiting clients and of tubes, deadlines, counters and numbers. Indexes, sums and schedules are not described; they
+//! follow from the rest, which comes back by the moves that also bring it back from a log. Every struct is taken
+//! apart field by field, so that a new field does not compile until somebody has decided here what becomes of it.
+//! Reading never panics: a description that is not one is [`Malformed`]. Driven by the server, between two turns,
+//! when nothing is half done ([`Queue::is_quiet`]).
+//!
+//! Tubes and clients have numbers in the description: their places in it. Reserved jobs come before the others, so
+//! that the slots of their keys are taken when those are restored.
+
+mod reading;
+
+use std::collections::HashMap;
+
+use crate::clock::Timestamp;
+use crate::description::{Described, Writer};
+use crate::job::{Counters, JobId, Priority};
+use crate::operations::modes::Choice;
+use crate::rules::TubeRules;
+use crate::rules::gate::Gate;
+use crate::rules::ruled::Ruled;
+use crate::seconds::Seconds;
+use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
+use crate::state::jobs::{History, Job, Place, marks};
+use crate::state::keys::{Reservation, TubeKey};
+use crate::state::sessions::{Session, SessionKey, Sessions};
+use crate::state::tubes::{DEFAULT, Events, Tube, TubeCounters, Tubes};
+use crate::state::{Numbers, Sums};
+use crate::{Queue, ReserveMode, described};
+
+described!(TubeCounters {
+    puts,
+    reserves,
+    timeouts,
+    releases,
+    buries,
+    kicks,
+    deletes,
+    poisoned,
+    expirations
+});
+described!(Numbers { next_id, next_burial, last_delay });
+
+/// A job, apart from its tags and its body.
+#[derive(Debug)]
+struct DescribedJob {
+    id: JobId,
+    created_at: Timestamp,
+    priority: Priority,
+    delay_s: u32,
+    ttr: Seconds,
+    /// The number of its tube.
+    tube: u32,
+    /// 0: ready, 1: reserved, 2: buried, 3: delayed.
+    state: u8,
+    /// Since when it is ready, until when it is reserved or delayed, or its number among the burials.
+    number: u64,
+    /// Whether it has got a more urgent priority while it was reserved.
+    is_upgraded: bool,
+    counters: Counters,
+    /// The number of the client that has reserved it, and since when.
+    holder: Option<(u32, Timestamp)>,
+}
+
+described!(DescribedJob {
+    id,
+    created_at,
+    priority,
+    delay_s,
+    ttr,
+    tube,
+    state,
+    number,
+    is_upgraded,
+    counters,
+    holder
+});
+
+/// What a client has beside its tubes.
+#[derive(Debug)]
+struct DescribedClient {
+    /// Its index, which it keeps unless that would take much memory: a burst of clients may have left few behind.
+    index: u32,
+    generation: u32,
+    using: u32,
+    watching: Vec<u32>,
+    /// The number of its wait, and when that ends.
+    wait: Option<(u64, Timestamp)>,
+    choice: Option<DescribedChoice>,
+    producer: bool,
+    worker: bool,
+    /// If it is no client of a connection, but a session.
+    session: Option<DescribedSession>,
+}
+
+/// A session.
+#[derive(Debug)]
+struct DescribedSession {
+    identity: String,
+    name: String,
+    grace_ms: u32,
+    /// The number of the client that is attached to it.
+    attached: Option<u32>,
+    ends_at: Timestamp,
+}
+
+described!(DescribedSession { identity, name, grace_ms, attached, ends_at });
+described!(DescribedClient { index, generation, using, watching, wait, choice, producer, worker, session });
+
+/// Its reserve mode.
+#[derive(Debug)]
+struct DescribedChoice {
+    /// 0: fifo, 1: weighted, 2: weighted-fair.
+    mode: u8,
+    weights: Vec<u32>,
+    typical_run_ns: u64,
+}
+
+described!(DescribedChoice { mode, weights, typical_run_ns });
+
+impl Queue {
+    /// Whether nothing is half done that would have to go on in a later call: clients that are leaving, jobs that are
+    /// being set free or offered, a flush, answers that nobody has taken. The server itself may be a client.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.clients.leaving.is_empty()
+            && !self.has_more_to_do()
+            && !self.changes_rules()
+            && self.flushes.is_empty()
+            && self.outbox.deliveries.is_empty()
+            && self.outbox.changes.is_empty()
+    }
+
+    /// The clients of connections in the order of the description.
+    pub fn described_clients(&self) -> impl Iterator<Item = ClientId> {
+        let clients =
+            self.clients.records.iter().filter(|(_, client)| !client.is_internal && !client.leaving);
+        clients.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
+    }
+
+    /// Writes the whole queue. If it is not quiet, what is half done is missing.
+    pub fn describe(&self, out: &mut Writer<'_>) {
+        let Self {
+            jobs: _,
+            tubes,
+            clients,
+            sessions,
+            rules,
+            sums: Sums { jobs: _, events },
+            numbers,
+            // These follow from the rest, are empty between two turns, or come from the command line.
+            deadlines: _,
+            flushes: _,
+            outbox: _,
+            limits: _,
+            slices: _,
+            work: _,
+        } = self;
+        numbers.describe(out);
+        events.describe(out);
+        let positions = |key: TubeKey| tubes.get(key).position;
+        describe_tubes(tubes, out);
+        describe_clients(clients, sessions, positions, out);
+        self.describe_jobs(positions, out);
+        rules.describe(positions, out);
+    }
+
+    fn describe_jobs(&self, number_of: impl Fn(TubeKey) -> u32, out: &mut Writer<'_>) {
+        // A slab is as large as its largest index at least.
+        let mut numbers = vec![u32::MAX; self.clients.records.capacity()];
+        for (number, (index, _)) in described_records(&self.clients).enumerate() {
+            numbers[index] = number as u32;
+        }
+        out.count(self.jobs.len());
+        let mut room = Vec::new();
+        let mut each = |is_reserved: bool| {
+            for id in self.jobs.ids() {
+                let Some(job) = self.jobs.get(id) else { continue };
+                if matches!(job.place(), Place::Reserved(_)) == is_reserved {
+                    self.describe_job(id, job, &numbers, number_of(job.tube), out);
+                    out.bytes(self.tags_for_log(id, &mut room));
+                    out.bytes(job.body().as_slice());
+                }
+            }
+        };
+        each(true);
+        each(false);
+    }
+
+    fn describe_job(&self, id: JobId, job: &Job, clients: &[u32], tube: u32, out: &mut Writer<'_>) {
+        let History { counters, holder } = self.jobs.history(job);
+        let (state, number) = match job.place() {
+            Place::Ready(since) => (0, since),
+            Place::Reserved(until) => (1, until),
+            Place::Buried(number) => (2, number),
+            Place::Delayed(until) => (3, until),
+        };
+        let number = number.into();
+        let holder = holder.map(|holder| {
+            let key = Reservation::key(Timestamp(number), id);
+            let found = self.clients[holder].reserved.iter().find(|reserved| *reserved == key);
+            (clients[holder as usize], found.map_or(Timestamp(0), |reserved| reserved.since))
+        });
+        let described = DescribedJob {
+            id,
+            created_at: job.created_at,
+            priority: job.priority,
+            delay_s: job.delay_s,
+            ttr: job.ttr(),
+            tube,
+            state,
+            number,
+            // The next reservation forgets it of any other job.
+            is_upgraded: job.has(marks::UPGRADED) && state == 1,
+            counters,
+            holder,
+        };
+        described.describe(out);
+    }
+}
+
+fn describe_tubes(tubes: &Tubes, out: &mut Writer<'_>) {
+    let Tubes {
+        version,
+        // The tubes are found by `iter`; the rest is derived, or belongs to a list that is being made.
+        slab: _,
+        names: _,
+        hasher: _,
+        order: _,
+        listing: _,
+        name_bytes: _,
+        timed: _,
+        latest: _,
+        // The next program reads them itself.
+        rules: _,
+    } = tubes;
+    version.describe(out);
+    out.count(tubes.len());
+    debug_assert!(tubes.iter().next().is_some_and(|tube| std::ptr::eq(tube, tubes.get(DEFAULT))));
+    tubes.iter().for_each(|tube| describe_tube(tube, out));
+}
+
+fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
+    let Tube {
+        name,
+        pause,
+        puts,
+        events,
+        ruled,
+        // Jobs and clients say what is in these.
+        ready: _,
+        delayed: _,
+        buried: _,
+        waiting: _,
+        urgent: _,
+        reserved: _,
+        using: _,
+        watching: _,
+        position: _,
+        listed: _,
+        made: _,
+    } = tube;
+    out.bytes(name.as_bytes());
+    pause.map(|pause| (pause.until(), pause.length_s)).describe(out);
+    puts.describe(out);
+    // The rule itself is read again, and the jobs say what counts.
+    let counts = ruled.as_deref().map(|Ruled { rejected, dead, gate, rule: _, bytes: _ }| {
+        let gate: Gate = *gate;
+        ([*rejected, *dead], gate)
+    });
+    counts.unwrap_or_default().describe(out);
+    match events.as_deref() {
+        None => {
+            0u64.describe(out);
+            TubeCounters::default().describe(out);
+            false.describe(out);
+        }
+        Some(Events { pauses, counters, times, rules }) => {
+            debug_assert!(rules.as_deref().is_none_or(TubeRules::follows_from_the_rest));
+            pauses.describe(out);
+            counters.describe(out);
+            times.describe(out);
+        }
+    }
+}
+
+/// The records of clients that are described, with their indexes: those of connections and those of sessions.
+fn described_records(clients: &Clients) -> impl Iterator<Item = (usize, &Client)> {
+    let records = clients.records.iter().map(|(index, client)| (index, &**client));
+    records.filter(|(_, client)| !client.leaving && (!client.is_internal || client.is_session))
+}
+
+fn describe_session(session: &Session, numbers: &HashMap<u32, u32>) -> DescribedSession {
+    let Session { key: SessionKey { identity, name }, grace_ms, attached, ends_at } = session;
+    DescribedSession {
+        identity: identity.to_string(),
+        name: name.to_string(),
+        grace_ms: *grace_ms,
+        attached: attached.and_then(|index| numbers.get(&index).copied()),
+        ends_at: *ends_at,
+    }
+}
+
+fn describe_clients(
+    clients: &Clients,
+    sessions: &Sessions,
+    number_of: impl Fn(TubeKey) -> u32,
+    out: &mut Writer<'_>,
+) {
+    // What is found by the keys of sessions and of clients follows from the sessions.
+    let Sessions { records: _, by_key: _, of_client: _ } = sessions;
+    let Clients {
+        next_generation,
+        waits,
+        counts,
+        records: _,
+        // Derived from the records, or empty between two turns; the numbers of chance begin anew.
+        leaving: _,
+        subscribers: _,
+        many_waiting: _,
+        random: _,
+    } = clients;
+    let ClientCounts { internal: _, waiting: _, producers: _, workers: _, watched: _, weighed: _ } = counts;
+    next_generation.describe(out);
+    waits.describe(out);
+    out.count(described_records(clients).count());
+    let numbers: HashMap<u32, u32> =
+        (0..).zip(described_records(clients)).map(|(number, (index, _))| (index as u32, number)).collect();
+    for (index, client) in described_records(clients) {
+        let Client {
+            generation,
+            using,
+            watching,
+            wait,
+            choice,
+            producer,
+            worker,
+            // The jobs name their holders; the rest is derived.
+            reserved: _,
+            many: _,
+            is_plain: _,
+            leaving: _,
+            is_internal: _,
+            is_session: _,
+            has_session: _,
+        } = client;
+        let described = DescribedClient {
+            index: index as u32,
+            generation: *generation,
+            using: number_of(*using),
+            watching: watching.iter().map(|&tube| number_of(tube)).collect(),
+            wait: wait.map(|Wait { number, until }| (number.get(), until)),
+            choice: choice.as_deref().map(describe_choice),
+            producer: *producer,
+            worker: *worker,
+            session: sessions.records.get(&(index as u32)).map(|session| describe_session(session, &numbers)),
+        };
+        described.describe(out);
+    }
+}
+
+fn describe_choice(choice: &Choice) -> DescribedChoice {
+    // The chances are those of the tubes whose jobs the client knows: it learns them again.
+    let Choice { mode, weights, typical_run_ns, chances: _, next_refreshed: _ } = choice;
+    let mode = match mode {
+        ReserveMode::Fifo => 0,
+        ReserveMode::Weighted => 1,
+        ReserveMode::WeightedFair => 2,
+    };
+    DescribedChoice {
+        mode,
+        weights: weights.iter().map(|&weight| weight.into()).collect(),
+        typical_run_ns: *typical_run_ns,
+    }
+}

@@ -1,0 +1,361 @@
+//! How a queue is read from its description.
+//!
+//! Owns: what a description must have to be one, and the order in which a queue is made of it.
+
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+
+use beanstalkd_structures::Timer;
+use smallvec::SmallVec;
+
+use crate::clock::Timestamp;
+use crate::description::{Malformed, Reader};
+use crate::job::Body;
+use crate::operations::modes::Choice;
+use crate::rules::gate::Gate;
+use crate::rules::tag_storage::StoredBody;
+use crate::seconds::Seconds;
+use crate::state::Numbers;
+use crate::state::clients::{Client, Wait};
+use crate::state::jobs::{Job, Place, marks};
+use crate::state::keys::{Reservation, TubeKey};
+use crate::state::sessions::{Session, SessionKey};
+use crate::state::times::Times;
+use crate::state::tubes::{Events, Pause, TubeCounters};
+use crate::tags::{After, EncodedTags, TagSet};
+use crate::tube_name::TubeName;
+use crate::{Queue, ReserveMode};
+
+use super::{DescribedChoice, DescribedClient, DescribedJob, DescribedSession};
+
+/// Ids and numbers above this are no server's: what is added to them must not overflow.
+const MAX_NUMBER: u64 = u64::MAX / 2;
+
+/// Clients keep their indexes unless these are more than so many times their number, and more than this number.
+const SPARSE: usize = 8;
+const FEW_INDEXES: usize = 4096;
+
+impl Queue {
+    /// Reads a whole queue into this one, which must be new. The instant is that of the description.
+    ///
+    /// # Errors
+    /// If it is none. The queue must not be used then.
+    pub fn read_description(&mut self, from: &mut Reader<'_>, now: Timestamp) -> Result<(), Malformed> {
+        let numbers: Numbers = from.value()?;
+        let events = from.value()?;
+        if numbers.next_id > MAX_NUMBER || numbers.next_burial > MAX_NUMBER {
+            return Err(Malformed("a number is too large"));
+        }
+        let tubes = self.read_tubes(from)?;
+        let clients = self.read_clients(&tubes, from)?;
+        let indexes: Vec<u32> = clients.iter().map(|client| client.index).collect();
+        self.read_jobs(&tubes, &indexes, &numbers, from, now)?;
+        self.read_rules(&tubes, from)?;
+        self.sums.events = events;
+        let next_id = numbers.next_id;
+        self.numbers = numbers;
+        self.finish_restore(next_id);
+        self.read_sessions(&clients)?;
+        // When a gate opens depends on the reservations.
+        for tube in tubes {
+            self.close_gate(tube);
+            self.note_gate(tube);
+            self.schedule(Timer::Tube(tube));
+        }
+        self.read_waits(clients)
+    }
+
+    /// Attaches the clients to their sessions, whose reservations are there.
+    fn read_sessions(&mut self, clients: &[DescribedClient]) -> Result<(), Malformed> {
+        for described in clients {
+            let Some(DescribedSession { identity, name, grace_ms, attached, ends_at }) = &described.session
+            else {
+                continue;
+            };
+            let index = described.index;
+            let key = SessionKey { identity: identity.as_str().into(), name: name.as_str().into() };
+            let client = |number: u32| clients.get(number as usize).filter(|client| client.session.is_none());
+            let client = attached.map(|number| client(number).ok_or(Malformed("the client of a session")));
+            let attached = client.transpose()?.map(|client| client.index);
+            if attached.is_some() != (*ends_at == Timestamp::NEVER) {
+                return Err(Malformed("the end of a session"));
+            }
+            let session = Session { key: key.clone(), grace_ms: *grace_ms, attached, ends_at: *ends_at };
+            self.sessions.records.insert(index, session);
+            if self.sessions.by_key.insert(key, index).is_some() {
+                return Err(Malformed("a session is there twice"));
+            }
+            if let Some(client) = attached {
+                if self.sessions.of_client.insert(client, index).is_some() {
+                    return Err(Malformed("a client has two sessions"));
+                }
+                self.clients[client].has_session = true;
+            } else if self.clients[index].reserved.is_empty() {
+                return Err(Malformed("a session without a client holds nothing"));
+            }
+            self.schedule(Timer::Client(index));
+        }
+        Ok(())
+    }
+
+    /// Makes the tubes; returns them by their numbers.
+    fn read_tubes(&mut self, from: &mut Reader<'_>) -> Result<Vec<TubeKey>, Malformed> {
+        let version: u64 = from.value()?;
+        let mut tubes = Vec::new();
+        for number in 0..from.count()? {
+            let name = TubeName::check(from.bytes()?).ok_or(Malformed("the name of a tube"))?;
+            if (number == 0) != (name == TubeName::default_tube().as_str()) {
+                return Err(Malformed("the tube default is not the first"));
+            }
+            if number > 0 && self.tubes.find(name).is_some() {
+                return Err(Malformed("a tube is there twice"));
+            }
+            self.tubes.reserve().map_err(|_| Malformed("there is no memory for a tube"))?;
+            let key = self.tubes.find_or_make(name);
+            tubes.push(key);
+            self.read_tube(key, from)?;
+        }
+        if version > MAX_NUMBER {
+            return Err(Malformed("a number is too large"));
+        }
+        self.tubes.version = version;
+        if tubes.is_empty() { Err(Malformed("there is no tube")) } else { Ok(tubes) }
+    }
+
+    fn read_tube(&mut self, key: TubeKey, from: &mut Reader<'_>) -> Result<(), Malformed> {
+        let pause: Option<(Timestamp, u32)> = from.value()?;
+        let (puts, ([rejected, dead], gate)): (u64, ([u64; 2], Gate)) = (from.value()?, from.value()?);
+        let (pauses, counters, times) = (from.value()?, from.value()?, from.value()?);
+        let times: Option<Box<Times>> = times;
+        self.tubes.timed += usize::from(times.is_some());
+        let tube = self.tubes.get_mut(key);
+        tube.pause = pause.map(|(until, length_s)| Pause::new(until, length_s));
+        tube.puts = puts;
+        if let Some(ruled) = &mut tube.ruled {
+            (ruled.rejected, ruled.dead, ruled.gate) = (rejected, dead, gate);
+            ruled.gate.bound(ruled.rule.as_deref());
+        }
+        let is_usual = counters == TubeCounters::default() && pauses == 0 && times.is_none();
+        if !is_usual {
+            tube.events = Some(Box::new(Events { pauses, counters, times, rules: None }));
+        }
+        self.schedule(Timer::Tube(key));
+        Ok(())
+    }
+
+    /// Makes the clients, which do not wait and watch no tube yet as far as the tubes know.
+    fn read_clients(
+        &mut self,
+        tubes: &[TubeKey],
+        from: &mut Reader<'_>,
+    ) -> Result<Vec<DescribedClient>, Malformed> {
+        if !self.clients.records.is_empty() {
+            return Err(Malformed("the queue has clients already"));
+        }
+        let (next_generation, waits) = (from.value()?, from.value()?);
+        if waits > MAX_NUMBER {
+            return Err(Malformed("a number is too large"));
+        }
+        let mut clients: Vec<DescribedClient> = from.value()?;
+        let keeps_indexes = clients.is_sorted_by(|one, next| one.index < next.index)
+            && clients.last().is_none_or(|last| last.index as usize <= SPARSE * clients.len() + FEW_INDEXES);
+        let mut records = Vec::new();
+        for (number, client) in clients.iter_mut().enumerate() {
+            if !keeps_indexes {
+                client.index = number as u32;
+            }
+            let tube = |number: &u32| tubes.get(*number as usize).copied();
+            let (Some(using), Some(watching)) =
+                (tube(&client.using), client.watching.iter().map(tube).collect::<Option<Vec<_>>>())
+            else {
+                return Err(Malformed("a client has a tube that is not there"));
+            };
+            if watching.iter().collect::<HashSet<_>>().len() < watching.len() {
+                return Err(Malformed("a client watches a tube twice"));
+            }
+            if watching.is_empty() != client.session.is_some() {
+                return Err(Malformed("a client watches no tube"));
+            }
+            let record = self.read_client(client, using, &watching)?;
+            records.push((client.index as usize, Box::new(record)));
+        }
+        self.clients.records = records.into_iter().collect();
+        let indexes = clients.last().map_or(0, |last| last.index as usize + 1);
+        let room = self.deadlines.reserve(self.tubes.len() + 1, indexes);
+        room.map_err(|_| Malformed("there is no memory for a client"))?;
+        self.clients.next_generation = next_generation;
+        self.clients.waits = waits;
+        Ok(clients)
+    }
+
+    fn read_client(
+        &mut self,
+        described: &DescribedClient,
+        using: TubeKey,
+        watching: &[TubeKey],
+    ) -> Result<Client, Malformed> {
+        let &DescribedClient { generation, producer, worker, .. } = described;
+        if described.session.is_some() {
+            self.clients.counts.internal += 1;
+            return Ok(Client::session(generation));
+        }
+        let mut client = Client::new(generation);
+        (client.using, client.producer, client.worker) = (using, producer, worker);
+        client.watching = SmallVec::from_slice(watching);
+        if let Some(choice) = &described.choice {
+            client.choice = Some(Box::new(read_choice(choice, watching.len())?));
+            self.clients.counts.weighed += watching.len();
+        }
+        client.note_kind();
+        self.tubes.get_mut(using).using += 1;
+        watching.iter().for_each(|&tube| self.tubes.get_mut(tube).watching += 1);
+        let counts = &mut self.clients.counts;
+        counts.watched += watching.len();
+        counts.producers += u64::from(producer);
+        counts.workers += u64::from(worker);
+        Ok(client)
+    }
+
+    fn read_jobs(
+        &mut self,
+        tubes: &[TubeKey],
+        clients: &[u32],
+        numbers: &Numbers,
+        from: &mut Reader<'_>,
+        now: Timestamp,
+    ) -> Result<(), Malformed> {
+        for _ in 0..from.count()? {
+            let mut job: DescribedJob = from.value()?;
+            let (tags, body) = (from.bytes()?, from.bytes()?);
+            let tube = *tubes.get(job.tube as usize).ok_or(Malformed("a job has no tube"))?;
+            if job.id.0 >= numbers.next_id || self.jobs.get(job.id).is_some() {
+                return Err(Malformed("the id of a job was not given, or is there twice"));
+            }
+            if let Some((client, _)) = &mut job.holder {
+                *client = *clients.get(*client as usize).ok_or(Malformed("a job is reserved by nobody"))?;
+            }
+            if job.holder.is_some() != (job.state == 1) {
+                return Err(Malformed("a job is reserved by nobody"));
+            }
+            if job.state > 3 || job.state == 2 && job.number >= numbers.next_burial {
+                return Err(Malformed("the state of a job"));
+            }
+            self.reserve_put().map_err(|_| Malformed("there is no memory for a job"))?;
+            let body = Body::copy_of(body).map_err(|_| Malformed("there is no memory for a body"))?;
+            self.read_job(&job, tube, body, tags, now)?;
+        }
+        Ok(())
+    }
+
+    fn read_job(
+        &mut self,
+        described: &DescribedJob,
+        tube: TubeKey,
+        body: Body,
+        tags: &[u8],
+        now: Timestamp,
+    ) -> Result<(), Malformed> {
+        let &DescribedJob { id, created_at, priority, delay_s, ttr, number, counters, .. } = described;
+        let job = |body| {
+            let mut job = Job::new(created_at, priority, Seconds::new(delay_s, 0), ttr, tube, body);
+            job.set_place(Place::Ready(number.into()));
+            job
+        };
+        if tags.is_empty() {
+            self.jobs.insert(id, job(body));
+            self.jobs.set_counters(id, counters);
+            self.came_to_ruled(id);
+            self.read_place(described, None, now);
+            return Ok(());
+        }
+        let set = TagSet::decode(tags).ok_or(Malformed("the tags of a job"))?;
+        let waits_for = set.after.filter(|after| !after.is_free && described.state == 3);
+        let packed = StoredBody::new(body, tags, set.after.is_some() && waits_for.is_none())
+            .map_err(|_| Malformed("there is no memory for a body"))?;
+        if let Some(tag) = set.idempotency {
+            let name = self.tubes.get(tube).name.clone();
+            self.note_duplicate(name.as_str(), tag.key, now);
+        }
+        let tags = EncodedTags::of(tags, set);
+        self.insert_tagged(id, job(packed.body), counters, packed.aside, tags.set());
+        self.read_place(described, waits_for, now);
+        Ok(())
+    }
+
+    /// Puts a job where it belongs that is in no collection yet.
+    fn read_place(&mut self, job: &DescribedJob, waits_for: Option<After<'_>>, now: Timestamp) {
+        let id = job.id;
+        match (job.state, job.holder, waits_for) {
+            (1, Some((client, since)), _) => self.read_reservation(job, client, since),
+            (2, ..) => {
+                self.numbers.next_burial = job.number;
+                self.make_buried(id);
+            }
+            (3, _, Some(after)) => self.hold(id, after.group.as_str(), Timestamp(job.number)),
+            (3, ..) => self.delay(id, Timestamp(job.number)),
+            _ => self.enter_ready(id, now),
+        }
+    }
+
+    fn read_reservation(&mut self, described: &DescribedJob, client: u32, since: Timestamp) {
+        let (id, until) = (described.id, Timestamp(described.number));
+        let (job, history) = self.jobs.expect_with_history(id);
+        job.set_place(Place::Reserved(until.0.into()));
+        history.holder = Some(client);
+        let (tube, marks) = (job.tube, job.marks);
+        self.tubes.get_mut(tube).reserved += 1;
+        self.sums.jobs.reserved += 1;
+        self.clients[client].reserved.insert(Reservation { until, id, since });
+        if !self.clients[client].is_session {
+            self.schedule(Timer::Client(client));
+        }
+        if marks != 0 {
+            self.reserved_tagged(id);
+            if described.is_upgraded {
+                self.jobs.expect_mut(id).marks |= marks::UPGRADED;
+            }
+        }
+    }
+
+    /// The clients watch their tubes from now on, and those wait that have waited.
+    fn read_waits(&mut self, clients: Vec<DescribedClient>) -> Result<(), Malformed> {
+        for described in &clients {
+            let index = described.index;
+            if described.watching.len() > self.slices.few_tubes {
+                let place = described.watching.len() - 1;
+                self.index_watched(index, self.clients[index].watching[place], place);
+            }
+        }
+        for DescribedClient { index, wait, .. } in clients {
+            let Some((number, until)) = wait else { continue };
+            if self.clients[index].is_session {
+                return Err(Malformed("a session waits"));
+            }
+            let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
+            let number = number.ok_or(Malformed("the number of a wait"))?;
+            let client = &self.clients[index];
+            if client.watching.iter().any(|&tube| self.tubes.get(tube).open_head().is_some()) {
+                return Err(Malformed("a client waits for what is there"));
+            }
+            self.begin_wait_as(index, Wait { number, until });
+        }
+        Ok(())
+    }
+}
+
+fn read_choice(described: &DescribedChoice, watched: usize) -> Result<Choice, Malformed> {
+    let weights: Option<Vec<u16>> = described
+        .weights
+        .iter()
+        .map(|&weight| u16::try_from(weight).ok().filter(|&weight| weight > 0))
+        .collect();
+    let weights =
+        weights.filter(|weights| weights.len() <= watched).ok_or(Malformed("the weight of a tube"))?;
+    let mode = match described.mode {
+        0 => ReserveMode::Fifo,
+        1 => ReserveMode::Weighted,
+        2 => ReserveMode::WeightedFair,
+        _ => return Err(Malformed("a reserve mode")),
+    };
+    Ok(Choice { mode, weights, typical_run_ns: described.typical_run_ns, ..Choice::default() })
+}

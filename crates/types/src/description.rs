@@ -1,0 +1,375 @@
+//! The fields of a description: how a server writes down what it has, so that another program can go on with it.
+//!
+//! Owns: how a number, a text, a list and a record are written, and that reading never panics and never takes more
+//! memory than the bytes that are there. Numbers are little-endian and have all their bytes. Who describes a record
+//! lists each of its fields ([`described!`](crate::described)), so that a new field is a compile error until it is
+//! described. The format as a whole is in `doc/handover.md`.
+
+use std::fmt;
+
+use crate::clock::Timestamp;
+use crate::job::{Counters, JobId, Priority};
+use crate::seconds::Seconds;
+
+/// What is written is given away in pieces of about this size.
+const PIECE_BYTES: usize = 1 << 16;
+
+/// The bytes are no description, or one of another format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "the description is malformed: {}", self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Where a description goes.
+pub struct Writer<'a> {
+    piece: Vec<u8>,
+    sink: &'a mut dyn FnMut(&[u8]),
+}
+
+impl<'a> Writer<'a> {
+    /// One that gives what is written to `sink`, piece by piece.
+    pub fn new(sink: &'a mut dyn FnMut(&[u8])) -> Self {
+        Self { piece: Vec::new(), sink }
+    }
+
+    /// Writes bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        if self.piece.len() + bytes.len() > PIECE_BYTES {
+            (self.sink)(&self.piece);
+            self.piece.clear();
+        }
+        if bytes.len() > PIECE_BYTES {
+            (self.sink)(bytes);
+        } else {
+            self.piece.extend_from_slice(bytes);
+        }
+    }
+
+    /// Writes a length and as many bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        bytes.len().describe(self);
+        self.raw(bytes);
+    }
+
+    /// Writes the number of things that follow.
+    pub fn count(&mut self, count: usize) {
+        count.describe(self);
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        (self.sink)(&self.piece);
+    }
+}
+
+/// Where a description comes from.
+#[derive(Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// One that reads all of `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next bytes as they are.
+    ///
+    /// # Errors
+    /// If there are fewer.
+    pub fn raw(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or(Malformed("it ends too early"))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    /// A length and as many bytes.
+    ///
+    /// # Errors
+    /// If there are fewer.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let count = self.value()?;
+        self.raw(count)
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// If it is not UTF-8, or not there.
+    pub fn text(&mut self) -> Result<&'a str, Malformed> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("a text is not UTF-8"))
+    }
+
+    /// The next value.
+    ///
+    /// # Errors
+    /// If it is not one, or not there.
+    pub fn value<T: Described>(&mut self) -> Result<T, Malformed> {
+        T::read(self)
+    }
+
+    /// How many things follow, each of which takes a byte at least.
+    ///
+    /// # Errors
+    /// If the bytes are fewer than that.
+    pub fn count(&mut self) -> Result<usize, Malformed> {
+        let count: usize = self.value()?;
+        if count > self.0.len() { Err(Malformed("there are fewer things than it says")) } else { Ok(count) }
+    }
+
+    /// Whether all was read.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What can be described.
+pub trait Described: Sized {
+    /// Writes it.
+    fn describe(&self, out: &mut Writer<'_>);
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If the bytes are not one.
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed>;
+}
+
+/// Describes a record by its fields, all of which must be named.
+#[macro_export]
+macro_rules! described {
+    ($type:ident { $($field:ident),* $(,)? }) => {
+        impl $crate::description::Described for $type {
+            fn describe(&self, out: &mut $crate::description::Writer<'_>) {
+                let Self { $($field),* } = self;
+                $($crate::description::Described::describe($field, out);)*
+            }
+
+            fn read(
+                from: &mut $crate::description::Reader<'_>,
+            ) -> Result<Self, $crate::description::Malformed> {
+                $(let $field = $crate::description::Described::read(from)?;)*
+                Ok(Self { $($field),* })
+            }
+        }
+    };
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Described for $number {
+            #[inline]
+            fn describe(&self, out: &mut Writer<'_>) {
+                out.raw(&self.to_le_bytes());
+            }
+
+            #[inline]
+            fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                let bytes = from.raw(size_of::<$number>())?;
+                Ok(Self::from_le_bytes(bytes.try_into().map_err(|_| Malformed("a number"))?))
+            }
+        }
+    )*};
+}
+
+numbers!(u8, u16, u32, u64, u128, i32, i64);
+
+impl Described for usize {
+    fn describe(&self, out: &mut Writer<'_>) {
+        (*self as u64).describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::try_from(from.value::<u64>()?).map_err(|_| Malformed("a size is too large for this machine"))
+    }
+}
+
+impl Described for bool {
+    fn describe(&self, out: &mut Writer<'_>) {
+        u8::from(*self).describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match from.value::<u8>()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed("yes or no is neither")),
+        }
+    }
+}
+
+impl Described for String {
+    fn describe(&self, out: &mut Writer<'_>) {
+        out.bytes(self.as_bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.text().map(Self::from)
+    }
+}
+
+impl Described for Box<str> {
+    fn describe(&self, out: &mut Writer<'_>) {
+        out.bytes(self.as_bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.text().map(Self::from)
+    }
+}
+
+impl<T: Described> Described for Box<T> {
+    fn describe(&self, out: &mut Writer<'_>) {
+        (**self).describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.value().map(Self::new)
+    }
+}
+
+impl<T: Described> Described for Option<T> {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.is_some().describe(out);
+        if let Some(value) = self {
+            value.describe(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        if from.value()? { from.value().map(Some) } else { Ok(None) }
+    }
+}
+
+impl<T: Described> Described for Vec<T> {
+    fn describe(&self, out: &mut Writer<'_>) {
+        out.count(self.len());
+        self.iter().for_each(|one| one.describe(out));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count = from.count()?;
+        let mut list = Self::new();
+        for _ in 0..count {
+            list.try_reserve(1).map_err(|_| Malformed("there is no memory for it"))?;
+            list.push(from.value()?);
+        }
+        Ok(list)
+    }
+}
+
+impl<T: Described + Copy + Default, const N: usize> Described for [T; N] {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.iter().for_each(|one| one.describe(out));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut list = [T::default(); N];
+        for one in &mut list {
+            *one = from.value()?;
+        }
+        Ok(list)
+    }
+}
+
+impl<A: Described, B: Described> Described for (A, B) {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.0.describe(out);
+        self.1.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok((from.value()?, from.value()?))
+    }
+}
+
+impl Described for Timestamp {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.0.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.value().map(Self)
+    }
+}
+
+impl Described for Priority {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.0.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.value().map(Self)
+    }
+}
+
+impl Described for JobId {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.0.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.value().map(Self)
+    }
+}
+
+impl Described for Seconds {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.whole().describe(out);
+        self.thousandths().describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match (from.value()?, from.value::<u16>()?) {
+            (whole, thousandths @ 0..1000) => Ok(Self::new(whole, thousandths)),
+            _ => Err(Malformed("the fraction of a second")),
+        }
+    }
+}
+
+described!(Counters { reserves, timeouts, releases, buries, kicks });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq)]
+    struct Record {
+        number: u32,
+        name: String,
+        list: Vec<(u64, Option<bool>)>,
+        counts: [u16; 3],
+    }
+
+    described!(Record { number, name, list, counts });
+
+    #[test]
+    fn what_is_described_is_read_again_and_what_is_cut_is_malformed() {
+        let list = vec![(1, None), (2, Some(true)), (u64::MAX, Some(false))];
+        let record = Record { number: 7, name: "a name".repeat(20_000), list, counts: [1, 2, 3] };
+        let mut bytes = Vec::new();
+        let mut sink = |piece: &[u8]| bytes.extend_from_slice(piece);
+        record.describe(&mut Writer::new(&mut sink));
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.value::<Record>().unwrap(), record);
+        assert!(reader.is_at_end());
+        for end in (0..bytes.len()).rev().take(200).chain(0..200) {
+            assert!(Reader::new(&bytes[..end]).value::<Record>().is_err(), "{end} of its bytes");
+        }
+    }
+
+    #[test]
+    fn a_list_that_says_it_is_long_takes_no_memory() {
+        let mut bytes = u64::MAX.to_le_bytes().to_vec();
+        bytes.extend([1; 100]);
+        assert!(Reader::new(&bytes).value::<Vec<u64>>().is_err());
+        assert!(Reader::new(&bytes).value::<String>().is_err());
+    }
+}

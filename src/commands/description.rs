@@ -1,0 +1,141 @@
+//! The description of the executor: the queue, the counters, and what is left of commands that wait.
+//!
+//! Owns: what of it is described. The log, the access rules and the certificates are not: the next program opens and
+//! reads them itself, from the same command line. Driven by `server/description.rs`.
+
+use super::executor::Executor;
+use super::{Rest, Wait, What};
+use crate::clock::Timestamp;
+use crate::description::{Described, Malformed, Reader, Writer};
+use crate::job::Body;
+use crate::session::Put;
+use crate::stats::Identity;
+
+impl Described for Rest {
+    /// A command that goes on by itself is not described: a server that is quiet has none.
+    fn describe(&self, out: &mut Writer<'_>) {
+        match &self.0 {
+            What::Wait(Wait::Job) => 0u8.describe(out),
+            What::Wait(Wait::Batch(most)) => {
+                1u8.describe(out);
+                most.describe(out);
+            }
+            What::Put(put) => {
+                let (put, body) = &**put;
+                2u8.describe(out);
+                put.describe(out);
+                out.bytes(body.as_slice());
+            }
+            What::GoOn(_) => u8::MAX.describe(out),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(match from.value::<u8>()? {
+            0 => What::Wait(Wait::Job),
+            1 => What::Wait(Wait::Batch(from.value()?)),
+            2 => {
+                let put: Put = from.value()?;
+                let body = Body::copy_of(from.bytes()?).map_err(|_| Malformed("no memory for a body"))?;
+                What::Put(Box::new((put, body)))
+            }
+            _ => return Err(Malformed("what is left of a command")),
+        }))
+    }
+}
+
+impl Rest {
+    /// Whether it waits for an answer of the queue.
+    pub(crate) fn is_wait(&self) -> bool {
+        matches!(self.0, What::Wait(_))
+    }
+
+    /// Whether another program can go on with it.
+    pub(crate) fn is_described(&self) -> bool {
+        !matches!(self.0, What::GoOn(_))
+    }
+}
+
+impl Executor {
+    /// Whether nothing is half done that cannot be described.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let has_orders = self.orders.as_ref().is_some_and(|orders| orders.are_running());
+        self.queue.is_quiet()
+            && self.flushed_bodies.is_empty()
+            && self.taken_over.is_empty()
+            && !has_orders
+            && !self.has_failed()
+    }
+
+    /// Writes what it has.
+    pub(crate) fn describe(&self, out: &mut Writer<'_>) {
+        let Self {
+            queue,
+            identity:
+                Identity {
+                    instance,
+                    started_at,
+                    version: _,
+                    pid: _,
+                    hostname: _,
+                    os: _,
+                    platform: _,
+                    cpu_time: _,
+                },
+            commands,
+            draining,
+            connections,
+            malformed,
+            rejected_puts,
+            timings,
+            timed_commands,
+            refused_connections,
+            // Described apart, or the next program makes them from its command line and its files.
+            guard: _,
+            persistence: _,
+            config: _,
+            tls: _,
+            orders: _,
+            is_memory_exhausted: _,
+            shares: _,
+            // Figures of what is held now, and of the work of turns.
+            buffer_bytes: _,
+            detached_bodies: _,
+            tube_lists: _,
+            flushed_bodies: _,
+            taken_over: _,
+            work: _,
+            meter: _,
+        } = self;
+        instance.describe(out);
+        started_at.describe(out);
+        commands.describe(out);
+        draining.describe(out);
+        [*connections, *malformed, *timed_commands, *refused_connections].describe(out);
+        rejected_puts.describe(out);
+        timings.describe(out);
+        queue.describe(out);
+    }
+
+    /// Reads into an executor that is new what another one had at `now`.
+    ///
+    /// # Errors
+    /// If that is no description. The executor must not be used then.
+    pub(crate) fn read_description(
+        &mut self,
+        from: &mut Reader<'_>,
+        now: Timestamp,
+    ) -> Result<(), Malformed> {
+        self.identity.instance = from.value()?;
+        self.identity.started_at = from.value()?;
+        self.commands = from.value()?;
+        self.draining = from.value()?;
+        let [connections, malformed, timed_commands, refused_connections] = from.value()?;
+        (self.connections, self.malformed) = (connections, malformed);
+        self.timed_commands = timed_commands.min(self.commands.total());
+        self.refused_connections = refused_connections;
+        self.rejected_puts = from.value()?;
+        self.timings = from.value()?;
+        self.queue.read_description(from, now)
+    }
+}

@@ -1,0 +1,181 @@
+//! The description of the guard: by which token each client is who it is, puts that wait, and the figures of
+//! identities.
+//!
+//! Owns: what of it is described. The rules are not: the next program reads them itself, and each client becomes who
+//! it is by those, as at a reload. Lines of the log that were withheld are forgotten.
+
+use super::{Guard, GuardedClient, Usage};
+use crate::access::{Pace, Peer, TokenHash};
+use crate::clock::Timestamp;
+use crate::commands::Executor;
+use crate::described;
+use crate::description::{Described, Malformed, Reader, Writer};
+use crate::queue::ClientId;
+use crate::stats::IdentityFigures;
+use crate::tls::ClientCertificate;
+
+/// A client as the guard knows it.
+struct DescribedClient {
+    /// The address of its socket; `None` for a unix socket.
+    address: Option<String>,
+    /// The user of a unix socket.
+    user: Option<u32>,
+    token: Option<[u8; TokenHash::BYTES]>,
+    /// When its put is permitted that waits.
+    put_at: Option<Timestamp>,
+    has_ended: bool,
+}
+
+described!(DescribedClient { address, user, token, put_at, has_ended });
+
+/// What goes on about an identity.
+struct DescribedIdentity {
+    name: String,
+    /// Log-ins, refused ones, refused commands, delayed puts, managing commands.
+    counts: [u64; 5],
+    /// When its next put is permitted.
+    next_put_at: Timestamp,
+}
+
+described!(DescribedIdentity { name, counts, next_put_at });
+
+impl Executor {
+    /// Writes what the guard knows of the clients, if there is one.
+    pub(crate) fn describe_guard(&self, out: &mut Writer<'_>) {
+        self.guard.is_some().describe(out);
+        let Some(guard) = &self.guard else { return };
+        let Guard {
+            usage,
+            figures,
+            rules: _,
+            clients: _,
+            // They follow from the clients, or are about lines of the log.
+            waiting_puts: _,
+            tries: _,
+            has_read_token: _,
+            wrong_tokens: _,
+            refusals: _,
+            full: _,
+        } = &**guard;
+        out.count(figures.len());
+        for (figures, usage) in figures.iter().zip(usage) {
+            describe_identity(figures, usage).describe(out);
+        }
+        for id in self.queue.described_clients() {
+            guard.client(id).map(describe_client).describe(out);
+        }
+    }
+
+    /// Reads what `describe_guard` has written, of these clients.
+    ///
+    /// # Errors
+    /// If it is something else, or the one program has access rules and the other none.
+    pub(crate) fn read_guard(
+        &mut self,
+        clients: &[ClientId],
+        from: &mut Reader<'_>,
+    ) -> Result<(), Malformed> {
+        let is_guarded: bool = from.value()?;
+        let Some(guard) = &mut self.guard else {
+            return if is_guarded { Err(Malformed("access rules that are not read")) } else { Ok(()) };
+        };
+        if !is_guarded {
+            return Err(Malformed("access rules that were not there"));
+        }
+        let identities: Vec<DescribedIdentity> = from.value()?;
+        for described in &identities {
+            let known = guard.figures.iter().position(|figures| *figures.name == *described.name);
+            if let Some(index) = known {
+                let figures = &mut guard.figures[index];
+                let [log_ins, log_ins_refused, commands_forbidden, puts_delayed, managing_commands] =
+                    described.counts;
+                *figures = IdentityFigures {
+                    name: figures.name.clone(),
+                    connections: 0,
+                    log_ins,
+                    log_ins_refused,
+                    commands_forbidden,
+                    puts_delayed,
+                    managing_commands,
+                };
+                guard.usage[index].pace = Pace::until(described.next_put_at);
+            }
+        }
+        for &id in clients {
+            if let Some(described) = from.value::<Option<DescribedClient>>()? {
+                guard.adopt(id, described, self.queue.watched_count(id))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Guard {
+    /// The client is who it is by the rules in force, however many connections there are.
+    fn adopt(&mut self, id: ClientId, described: DescribedClient, watched: usize) -> Result<(), Malformed> {
+        let DescribedClient { address, user, token, put_at, has_ended } = described;
+        let peer = match address {
+            Some(address) => Peer::Tcp(address.parse().map_err(|_| Malformed("an address"))?),
+            None => Peer::Unix(user),
+        };
+        let token = token.map(TokenHash::from);
+        let identity = self.rules.identify(peer, &[], token.as_ref());
+        let index = id.index as usize;
+        if self.clients.len() <= index {
+            self.clients.resize_with(index + 1, || None);
+        }
+        self.figures[identity.index()].connections += 1;
+        self.usage[identity.index()].watched += watched;
+        self.waiting_puts.extend(put_at.map(|at| (at, id.index)));
+        self.clients[index] = Some(GuardedClient {
+            peer,
+            certificate: Some(Box::new(ClientCertificate::default())),
+            token,
+            identity,
+            used: None,
+            checked: 0,
+            watched,
+            put_at,
+            has_ended,
+            action: None,
+        });
+        Ok(())
+    }
+}
+
+fn describe_client(client: &GuardedClient) -> DescribedClient {
+    let GuardedClient {
+        peer,
+        token,
+        put_at,
+        has_ended,
+        // Only a connection with TLS has a certificate, and it is closed. The rest is looked up again.
+        certificate: _,
+        identity: _,
+        used: _,
+        checked: _,
+        watched: _,
+        action: _,
+    } = client;
+    let (address, user) = match peer {
+        Peer::Tcp(address) => (Some(address.to_string()), None),
+        Peer::Unix(user) => (None, *user),
+    };
+    let token = token.as_ref().map(TokenHash::bytes);
+    DescribedClient { address, user, token, put_at: *put_at, has_ended: *has_ended }
+}
+
+fn describe_identity(figures: &IdentityFigures, usage: &Usage) -> DescribedIdentity {
+    let IdentityFigures {
+        name,
+        connections: _,
+        log_ins,
+        log_ins_refused,
+        commands_forbidden,
+        puts_delayed,
+        managing_commands,
+    } = figures;
+    let Usage { pace, log_ins: _, refusals: _, watched: _ } = usage;
+    let counts = [*log_ins, *log_ins_refused, *commands_forbidden, *puts_delayed, *managing_commands];
+    DescribedIdentity { name: name.to_string(), counts, next_put_at: pace.next_at() }
+}

@@ -1,0 +1,208 @@
+//! The description of the server: its clients and what they have, so that another program can go on with them.
+//!
+//! Owns: the order of the description, and that what is read fits together. Connections come in the order of the
+//! clients of the queue. `doc/handover.md` has the format. Driven by `event_loop/hand_over.rs`, between two turns; a
+//! simulation drives it with sockets of its own.
+
+use super::client_lists::{Lists, enlist};
+use super::connection::Connection;
+use super::{Server, find};
+use crate::clock::Timestamp;
+use crate::commands::Rest;
+use crate::described;
+use crate::description::{Described, Malformed, Reader, Writer};
+use crate::queue::ClientId;
+use crate::session::{Session, Until};
+use crate::stream::{Handle, Stream};
+
+/// A connection, without its session.
+#[derive(Debug)]
+struct DescribedConnection {
+    handle: Handle,
+    /// When a byte last came or went, and when the server looks at that.
+    idle: Option<(Timestamp, Timestamp)>,
+    /// Whether it is not known yet who the client is.
+    awaits_log_in: bool,
+}
+
+described!(DescribedConnection { handle, idle, awaits_log_in });
+
+impl<S: Stream> Server<S> {
+    /// From now on no new command is executed, or again. What is under way goes on.
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        if is_held {
+            return;
+        }
+        // What came meanwhile was noted and not read.
+        for (index, connection) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connection.as_deref_mut().filter(|it| it.is_runnable()) else { continue };
+            let id = connection.id_at(index);
+            enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
+        }
+    }
+
+    /// Whether all that there is can be described: no command is half done that goes on by itself, and no reply waits
+    /// for the log. Looks at each connection.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.executor.is_quiet()
+            && !self.executor.has_work_on_lists()
+            && self.connections.iter().flatten().all(|connection| connection.is_quiet())
+    }
+
+    /// Begins to end the connections that cannot be handed over: they get the replies that are due. Returns how many
+    /// of them there are still.
+    pub fn end_those_that_cannot_be_described(&mut self) -> usize {
+        let mut count = 0;
+        for (index, connection) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connection.as_deref_mut().filter(|it| it.handle().is_none()) else {
+                continue;
+            };
+            count += 1;
+            let id = connection.id_at(index);
+            connection.session.close();
+            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+        }
+        count
+    }
+
+    /// Ends them now.
+    pub fn close_those_that_cannot_be_described(&mut self, now: Timestamp) {
+        for index in 0..self.connections.len() {
+            let connection = self.connections[index].as_deref().filter(|it| it.handle().is_none());
+            if let Some(id) = connection.map(|connection| connection.id_at(index)) {
+                self.close(id, now);
+            }
+        }
+    }
+
+    /// The sockets of all clients, by their descriptors.
+    pub fn handles(&self) -> impl Iterator<Item = Handle> {
+        self.connections.iter().flatten().filter_map(|connection| connection.handle())
+    }
+
+    /// Writes the executor and all connections.
+    pub fn describe(&self, out: &mut Writer<'_>) {
+        let Self {
+            executor,
+            connections,
+            log_ins: _,
+            // Memory without content, and lists of those that have something to do: they are made again.
+            buffer: _,
+            buffers: _,
+            going_on: _,
+            postponed: _,
+            handshaking: _,
+            unsent: _,
+            with_held_replies: _,
+            awaiting_binlog_room: _,
+            awaiting_tube_list: _,
+            idle_timeouts: _,
+            // The next program has its own log, database and certificates.
+            gate: _,
+            next_check: _,
+            shortages: _,
+            sweeps: _,
+            work_of_events: _,
+            is_held: _,
+        } = self;
+        executor.describe(out);
+        for id in executor.queue().described_clients() {
+            let connection = connections.get(id.index as usize).and_then(Option::as_deref);
+            let connection = connection.filter(|connection| connection.is_of(id));
+            let described = connection.and_then(|connection| Some((connection.handle()?, connection)));
+            described.is_some().describe(out);
+            if let Some((handle, connection)) = described {
+                describe_connection(handle, connection, out);
+            }
+        }
+        executor.describe_guard(out);
+    }
+
+    /// Goes on with what another server had at `now`. This one is new. `open` makes the stream of a client.
+    ///
+    /// # Errors
+    /// If it is no description, or a stream cannot be opened. The server must not be used then.
+    pub fn read_description(
+        &mut self,
+        from: &mut Reader<'_>,
+        now: Timestamp,
+        has_binlog: bool,
+        mut open: impl FnMut(ClientId, Handle) -> Result<S, Malformed>,
+    ) -> Result<(), Malformed> {
+        self.executor.read_description(from, now)?;
+        let clients: Vec<ClientId> = self.executor.queue().described_clients().collect();
+        for &id in &clients {
+            if !from.value::<bool>()? {
+                return Err(Malformed("a client has no connection"));
+            }
+            let described: DescribedConnection = from.value()?;
+            let session: Session<Rest> = from.value()?;
+            self.fits(id, &session)?;
+            let stream = open(id, described.handle)?;
+            self.adopt(id, stream, &described, session, has_binlog);
+        }
+        self.executor.read_guard(&clients, from)
+    }
+
+    /// Whether a session can be that of this client.
+    fn fits(&self, id: ClientId, session: &Session<Rest>) -> Result<(), Malformed> {
+        let is_possible = match (session.rest(), session.unfinished_until()) {
+            (Some(rest), Some(Until::Delivery | Until::DeliveryOrInput)) => rest.is_wait(),
+            (Some(rest), Some(Until::BinlogRoom | Until::Permitted)) => !rest.is_wait(),
+            (Some(_), Some(Until::NextTurn | Until::TubeList)) => false,
+            (Some(_), None) | (None, _) => true,
+        };
+        if is_possible && session.is_waiting() == self.executor.queue().is_waiting(id) {
+            Ok(())
+        } else {
+            Err(Malformed("a client and its connection do not fit"))
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        id: ClientId,
+        stream: S,
+        described: &DescribedConnection,
+        session: Session<Rest>,
+        has_binlog: bool,
+    ) {
+        let index = id.index as usize;
+        if self.connections.len() <= index {
+            self.connections.resize_with(index + 1, || None);
+        }
+        let mut connection = Box::new(Connection::new(id, stream));
+        connection.adopt(session, has_binlog);
+        connection.idle = described
+            .idle
+            .map(|(active_at, look_at)| Box::new(self.idle_timeouts.watch_again(id, active_at, look_at)));
+        connection.count_bytes(&mut self.executor.buffer_bytes);
+        let (session, listed) = (&connection.session, &mut connection.listed);
+        if !session.output.is_empty() || session.is_closing() {
+            enlist(&mut self.unsent, Lists::UNSENT, id, listed);
+        }
+        // A command that waits for room in the log looks whether there is some now.
+        let is_put_off = session.unfinished_until() == Some(Until::BinlogRoom);
+        if is_put_off || session.has_pending() && !session.is_blocked() {
+            enlist(&mut self.going_on, Lists::TURN, id, listed);
+        }
+        self.connections[index] = Some(connection);
+        if described.awaits_log_in
+            && let Some(connection) = find(&mut self.connections, id)
+        {
+            self.log_ins.go_on_with(id, &mut connection.listed);
+        }
+    }
+}
+
+fn describe_connection<S: Stream>(handle: Handle, connection: &Connection<S>, out: &mut Writer<'_>) {
+    let described = DescribedConnection {
+        handle,
+        idle: connection.idle.as_ref().map(|idle| (idle.active_at, idle.look_at)),
+        awaits_log_in: connection.listed.contains(Lists::LOG_IN),
+    };
+    described.describe(out);
+    connection.session.describe(out);
+}

@@ -1,0 +1,300 @@
+//! The hand-over to another program: what the program does that runs.
+//!
+//! Owns: its stages. SIGHUP begins it, if the program's file is another one than the one that runs:
+//!
+//! 1. *Wanted*: the loop waits for a moment in which no command is half done, and describes the server as it is then.
+//! 2. *Tried*: the other program reads the description as a child, and says whether it can go on with it. The loop
+//!    serves    meanwhile; the child changes nothing, and does not outlive this process.
+//! 3. *Held*: no new command is executed. What is under way ends, the log is synced, connections that cannot be
+//!    handed over    (TLS, HTTP) get what is due to them and end.
+//! 4. The server is described again, and this process runs the other program, which keeps its sockets.
+//!
+//! Whatever goes wrong before the last step, this program goes on, and says why in the log and in the status of the
+//! service. Clients notice the hand-over as a pause. `doc/handover.md` has the rest. Driven by the loop, once a turn.
+
+use std::io::{self, ErrorKind, Read};
+use std::process::Child;
+
+use log::{error, info};
+use mio::unix::pipe::Receiver;
+use mio::{Interest, Registry};
+
+use super::EventLoop;
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::description::Writer;
+use crate::os::handover::{self, DescriptionFile, Program};
+use crate::poll_token::PollToken;
+use crate::server::hand_over::{self, DescribedFile, FORMAT, ListenerRole, Surroundings};
+
+/// How long to wait for a moment in which the server can be described.
+const WANTED_NS: u64 = 5 * NS_PER_S;
+/// How long the other program may take to read a description.
+const TRIAL_NS: u64 = 5 * NS_PER_S;
+/// How long commands that are under way hold the others up, and connections that cannot be handed over the rest.
+const HELD_NS: u64 = NS_PER_S;
+/// How long to wait before another look for such a moment.
+const LOOK_AGAIN_NS: u64 = 1_000_000;
+/// More than this is no answer.
+const MAX_ANSWER_BYTES: usize = 65_536;
+/// The flag with which the other program is tried.
+const TRIAL_FLAG: &str = "--check-handover";
+
+/// What another program needs to know that the loop does not use itself.
+#[derive(Debug, Default)]
+pub struct Heritage {
+    /// The program that runs; `None` if the system does not say which it is.
+    pub program: Option<Program>,
+    /// The descriptor that holds the lock of the binlog's directory.
+    pub lock: Option<i32>,
+    /// The files of unix sockets.
+    pub files: Vec<DescribedFile>,
+    /// How many listeners a service manager has opened.
+    pub inherited: usize,
+    /// Why this server cannot be handed over, if it cannot.
+    pub obstacle: Option<&'static str>,
+}
+
+/// The hand-over.
+#[derive(Default)]
+pub(super) struct HandOver {
+    heritage: Heritage,
+    stage: Stage,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// Nobody wants one.
+    #[default]
+    Idle,
+    /// SIGHUP has come. The instant is that of the end of this stage, as in the next ones.
+    Wanted(Timestamp),
+    Tried(Timestamp, Box<Trial>),
+    Held(Timestamp),
+}
+
+/// A child that reads a description.
+struct Trial {
+    child: Child,
+    answer: Receiver,
+    said: Vec<u8>,
+    /// Whether it says no more, and only its end is missing.
+    is_silent: bool,
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        // One that has ended is not killed; it is waited for in any case.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl HandOver {
+    pub(super) fn new(heritage: Heritage) -> Self {
+        Self { heritage, stage: Stage::Idle }
+    }
+
+    /// Whether no new command is executed, and nobody is accepted.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::Held(_))
+    }
+
+    /// When there is something to do for it although no event comes.
+    pub(super) fn next_turn_at(&self, now: impl FnOnce() -> Timestamp) -> Option<Timestamp> {
+        match &self.stage {
+            Stage::Idle => None,
+            Stage::Wanted(_) => Some(now() + LOOK_AGAIN_NS),
+            Stage::Tried(_, trial) if trial.is_silent => Some(now() + LOOK_AGAIN_NS),
+            Stage::Tried(end, _) => Some(*end),
+            Stage::Held(_) => Some(Timestamp(0)),
+        }
+    }
+}
+
+impl Trial {
+    fn start(program: &Program, description: &DescriptionFile, registry: &Registry) -> io::Result<Self> {
+        let (child, output) = handover::try_out(program.path(), TRIAL_FLAG, description)?;
+        let mut trial = Self { child, answer: Receiver::from(output), said: Vec::new(), is_silent: false };
+        trial.answer.set_nonblocking(true)?;
+        registry.register(&mut trial.answer, PollToken::HandOver.into(), Interest::READABLE)?;
+        Ok(trial)
+    }
+
+    /// What it has come to, once that is known.
+    fn outcome(&mut self) -> Option<Result<(), String>> {
+        let mut piece = [0; 1024];
+        loop {
+            match self.answer.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) if self.said.len() + count > MAX_ANSWER_BYTES => {
+                    return Some(Err("it says too much".to_owned()));
+                }
+                Ok(count) => self.said.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(error) => return Some(Err(error.to_string())),
+            }
+        }
+        self.is_silent = true;
+        // It has closed its output; it ends now, or the time limit ends it.
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) if status.success() && self.said.ends_with(answer().as_bytes()) => Some(Ok(())),
+            Ok(Some(status)) => Some(Err(self.complaint(&status.to_string()))),
+            Err(error) => Some(Err(error.to_string())),
+        }
+    }
+
+    fn complaint(&self, status: &str) -> String {
+        let said = String::from_utf8_lossy(&self.said);
+        match said.lines().rfind(|line| !line.trim().is_empty()) {
+            None => status.to_owned(),
+            Some(line) => format!("{} ({status})", line.trim()),
+        }
+    }
+}
+
+/// What a program says that could read a description.
+#[must_use]
+pub fn answer() -> String {
+    format!("ok {FORMAT}\n")
+}
+
+impl EventLoop {
+    /// SIGHUP: begins a hand-over, unless the program's file is the one that runs; returns whether it did.
+    pub(super) fn begin_hand_over(&mut self, now: Timestamp) -> bool {
+        let HandOver { heritage, stage } = &mut self.hand_over;
+        let Some(program) = heritage.program.as_ref().filter(|program| program.is_replaced()) else {
+            return false;
+        };
+        if !matches!(stage, Stage::Idle) {
+            info!("SIGHUP: a hand-over is under way");
+            return true;
+        }
+        info!("SIGHUP: {} is another program now: handing over to it", program.path().display());
+        match heritage.obstacle {
+            None => *stage = Stage::Wanted(now + WANTED_NS),
+            Some(obstacle) => self.give_up_hand_over(obstacle),
+        }
+        true
+    }
+
+    /// Does what is next. Comes at the end of a turn.
+    pub(super) fn go_on_with_hand_over(&mut self, now: Timestamp) {
+        match std::mem::take(&mut self.hand_over.stage) {
+            Stage::Idle => {}
+            Stage::Wanted(_) if self.server.is_quiet() => match self.begin_trial(now) {
+                Ok(trial) => self.hand_over.stage = Stage::Tried(now + TRIAL_NS, Box::new(trial)),
+                Err(error) => self.give_up_hand_over(&format!("cannot try it: {error}")),
+            },
+            Stage::Wanted(end) if now >= end => {
+                self.give_up_hand_over("there was no moment without a command that was half done");
+            }
+            Stage::Wanted(end) => self.hand_over.stage = Stage::Wanted(end),
+            Stage::Tried(end, mut trial) => match trial.outcome() {
+                Some(Ok(())) => {
+                    self.server.hold(true);
+                    self.hand_over.stage = Stage::Held(now + HELD_NS);
+                }
+                Some(Err(reason)) => self.give_up_hand_over(&reason),
+                None if now >= end => {
+                    self.give_up_hand_over("it takes longer than 5 s to read a description")
+                }
+                None => self.hand_over.stage = Stage::Tried(end, trial),
+            },
+            Stage::Held(end) => {
+                self.hand_over.stage = Stage::Held(end);
+                self.go_on_held(end, now);
+            }
+        }
+    }
+
+    fn begin_trial(&mut self, now: Timestamp) -> io::Result<Trial> {
+        let (file, _) = self.describe(now)?;
+        match &self.hand_over.heritage.program {
+            Some(program) => Trial::start(program, &file, &self.registry),
+            None => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Waits until all that is under way has ended, and then hands over.
+    fn go_on_held(&mut self, end: Timestamp, now: Timestamp) {
+        let is_late = now >= end;
+        if self.server.end_those_that_cannot_be_described() > 0 {
+            if !is_late {
+                return;
+            }
+            self.server.close_those_that_cannot_be_described(now);
+        }
+        let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
+        if !self.server.is_quiet() || !is_http_idle && !is_late {
+            if now >= end + HELD_NS {
+                self.give_up_hand_over("commands were under way for 2 s");
+            }
+            return;
+        }
+        match self.hand_over_now() {
+            // The change of programs has not taken place.
+            Ok(error) => self.give_up_hand_over(&format!("cannot run it: {error}")),
+            Err(error) => self.give_up_hand_over(&format!("cannot describe this server: {error}")),
+        }
+    }
+
+    /// Returns only if that has failed.
+    fn hand_over_now(&mut self) -> io::Result<io::Error> {
+        let now = self.clock.now();
+        self.server.executor_mut().settle_binlog(now);
+        if self.server.executor().has_failed() {
+            return Err(io::Error::other("the binlog has failed"));
+        }
+        if self.server.executor().has_unlogged_changes() {
+            return Err(io::Error::other("the binlog has no room for all changes"));
+        }
+        let (file, surroundings) = self.describe(now)?;
+        let clients = self.server.handles().map(|handle| handle.descriptor);
+        let descriptors: Vec<i32> = surroundings.descriptors().chain(clients).collect();
+        let Some(program) = &self.hand_over.heritage.program else { return Err(ErrorKind::NotFound.into()) };
+        info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
+        Ok(handover::change_program(program.path(), &file, &descriptors))
+    }
+
+    /// The description of the server as it is now, in a file that nobody can change.
+    fn describe(&self, now: Timestamp) -> io::Result<(DescriptionFile, Surroundings)> {
+        let heritage = &self.hand_over.heritage;
+        let mut listeners = self.listeners.described();
+        for (site, role) in [(&self.metrics, ListenerRole::Metrics), (&self.admin, ListenerRole::Admin)] {
+            listeners.extend(site.as_ref().map(|site| site.listener().described(role)));
+        }
+        let surroundings = Surroundings {
+            now,
+            clock_offset_ns: self.clock.offset_ns,
+            listeners,
+            inherited: heritage.inherited,
+            files: heritage.files.clone(),
+            lock: heritage.lock,
+        };
+        let mut file = DescriptionFile::new()?;
+        let mut written = Ok(());
+        let mut sink = |piece: &[u8]| {
+            if written.is_ok() {
+                written = file.write(piece);
+            }
+        };
+        hand_over::describe(&self.server, &surroundings, &mut Writer::new(&mut sink));
+        written?;
+        file.seal()?;
+        Ok((file, surroundings))
+    }
+
+    /// This program goes on, and does what a reload without another program does.
+    fn give_up_hand_over(&mut self, reason: &str) {
+        self.hand_over.stage = Stage::Idle;
+        self.server.hold(false);
+        let path = self.hand_over.heritage.program.as_ref().map(Program::path).unwrap_or("?".as_ref());
+        error!("cannot hand over to {}: {reason}; this program goes on", path.display());
+        if let Some(notifier) = &mut self.notifier {
+            notifier.note_failed_hand_over(reason);
+        }
+        self.reload_files();
+    }
+}

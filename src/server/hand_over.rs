@@ -1,0 +1,220 @@
+//! The description that one program leaves to the next one: what stands around the server.
+//!
+//! Owns: the format's version, and the order of its parts. `doc/handover.md` has the format; a change of it, also one
+//! of a record that is described elsewhere, is a new version. Driven by `event_loop/hand_over.rs` in the old program,
+//! and by the start of the new one.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::{Server, Stream};
+use crate::clock::Timestamp;
+use crate::commands::Executor;
+use crate::described;
+use crate::description::{Described, Malformed, Reader, Writer};
+use crate::poll_token::PollToken;
+use crate::stream::{Handle, ListenerSocket};
+
+/// The format that this program writes, and the only one that it reads.
+pub const FORMAT: u32 = 1;
+
+/// What a description begins with.
+const MAGIC: &[u8; 16] = b"beanstalkd hand\n";
+/// What it ends with, so that nothing is missing.
+const END: u64 = 0x656e_6f64_656e_6f64;
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerRole {
+    /// Clients.
+    Clients,
+    /// Metrics and health checks.
+    Metrics,
+    /// The API and its page.
+    Admin,
+}
+
+/// How a listener is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerKind {
+    /// TCP.
+    Tcp,
+    /// TLS over TCP.
+    Tls,
+    /// A unix socket.
+    Unix,
+}
+
+/// A socket that listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescribedListener {
+    /// What it is for.
+    pub role: ListenerRole,
+    /// How it is spoken to.
+    pub kind: ListenerKind,
+    /// Its descriptor.
+    pub descriptor: i32,
+}
+
+/// The file of a unix socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribedFile {
+    /// Its path, in bytes.
+    pub path: Vec<u8>,
+    /// The device that it is on.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// All but the server itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The instant of the description.
+    pub now: Timestamp,
+    /// What the clock adds to the time since the machine was started.
+    pub clock_offset_ns: u64,
+    /// The sockets that listen.
+    pub listeners: Vec<DescribedListener>,
+    /// How many of those for clients a service manager has opened; they are the first ones.
+    pub inherited: usize,
+    /// The files of unix sockets, which are removed at the end.
+    pub files: Vec<DescribedFile>,
+    /// The descriptor that holds the lock of the binlog's directory.
+    pub lock: Option<i32>,
+}
+
+macro_rules! words {
+    ($type:ident { $($word:ident = $number:literal),* }) => {
+        impl Described for $type {
+            fn describe(&self, out: &mut Writer<'_>) {
+                let word: u8 = match self { $(Self::$word => $number,)* };
+                word.describe(out);
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                match from.value::<u8>()? {
+                    $($number => Ok(Self::$word),)*
+                    _ => Err(Malformed(concat!("a ", stringify!($type)))),
+                }
+            }
+        }
+    };
+}
+
+words!(ListenerRole { Clients = 0, Metrics = 1, Admin = 2 });
+words!(ListenerKind { Tcp = 0, Tls = 1, Unix = 2 });
+described!(DescribedListener { role, kind, descriptor });
+described!(DescribedFile { path, device, inode });
+described!(Surroundings { now, clock_offset_ns, listeners, inherited, files, lock });
+
+impl ListenerSocket {
+    /// What another program needs to go on with it.
+    pub(super) fn described(&self, role: ListenerRole) -> DescribedListener {
+        let kind = match self {
+            Self::Tcp(_) => ListenerKind::Tcp,
+            Self::Tls(..) => ListenerKind::Tls,
+            Self::Unix(_) => ListenerKind::Unix,
+        };
+        DescribedListener { role, kind, descriptor: self.as_fd().as_raw_fd() }
+    }
+}
+
+impl Surroundings {
+    /// The descriptors that they name.
+    pub fn descriptors(&self) -> impl Iterator<Item = i32> {
+        self.listeners.iter().map(|listener| listener.descriptor).chain(self.lock)
+    }
+}
+
+/// Writes the whole description.
+pub fn describe<S: Stream>(server: &Server<S>, surroundings: &Surroundings, out: &mut Writer<'_>) {
+    out.raw(MAGIC);
+    FORMAT.describe(out);
+    surroundings.describe(out);
+    server.describe(out);
+    END.describe(out);
+}
+
+/// Reads the beginning of a description; [`Server::read_description`] reads what follows, and [`read_end`] the end.
+///
+/// # Errors
+/// If it is none, or has another format.
+pub fn read_surroundings(from: &mut Reader<'_>) -> Result<Surroundings, Malformed> {
+    if from.raw(MAGIC.len())? != MAGIC {
+        return Err(Malformed("it is no description of a server"));
+    }
+    if from.value::<u32>()? != FORMAT {
+        return Err(Malformed("its format is another one than that of this program"));
+    }
+    let surroundings: Surroundings = from.value()?;
+    let mut descriptors: Vec<i32> = surroundings.descriptors().collect();
+    descriptors.sort_unstable();
+    let count = descriptors.len();
+    descriptors.dedup();
+    if count != descriptors.len() {
+        return Err(Malformed("a descriptor is named twice"));
+    }
+    Ok(surroundings)
+}
+
+/// Reads the end of a description.
+///
+/// # Errors
+/// If it is not the end.
+pub fn read_end(from: &mut Reader<'_>) -> Result<(), Malformed> {
+    if from.value::<u64>()? == END && from.is_at_end() {
+        Ok(())
+    } else {
+        Err(Malformed("its end is missing"))
+    }
+}
+
+/// Reads a whole description with this executor, which is new, and tells whether another program could go on with it.
+///
+/// # Errors
+/// If not.
+pub fn check(executor: Executor, bytes: &[u8]) -> Result<(), Malformed> {
+    let from = &mut Reader::new(bytes);
+    let surroundings = read_surroundings(from)?;
+    let mut seen: Vec<i32> = surroundings.descriptors().collect();
+    let mut server = Server::<NoStream>::new(executor);
+    server.read_description(from, surroundings.now, false, |_, handle| {
+        seen.push(handle.descriptor);
+        Ok(NoStream)
+    })?;
+    let count = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    if seen.len() != count {
+        return Err(Malformed("a descriptor is named twice"));
+    }
+    read_end(from)
+}
+
+/// A stream of nobody: a description is read as a trial.
+#[derive(Debug)]
+pub struct NoStream;
+
+impl Stream for NoStream {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Ok(0)
+    }
+
+    fn read_into(&mut self, _: &mut Vec<u8>, _: usize) -> std::io::Result<usize> {
+        Ok(0)
+    }
+
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Ok(0)
+    }
+
+    fn write_vectored(&mut self, _: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+        Ok(0)
+    }
+
+    fn await_writable(&mut self, _: PollToken, _: bool) {}
+
+    fn handle(&self) -> Option<Handle> {
+        None
+    }
+}

@@ -1,0 +1,198 @@
+//! The description of a session: all that another program needs to go on with a client's stream.
+//!
+//! Owns: what of a session is described. Replies that are not sent are written as the bytes that they are, up to
+//! [`MAX_OUTPUT_BYTES`]. A connection that owes more is not described; the server closes it.
+
+use super::outcome::{Refusal, Until};
+use super::put::Aside;
+use super::{Output, Pending, Phase, Put, Session, Unread};
+use crate::description::{Described, Malformed, Reader, Writer};
+use crate::protocol::{ReplyBuffer, longest_line};
+use crate::session::body_room::body_with_crlf;
+use crate::tags::EncodedTags;
+
+/// The most that a session may owe its client and still be handed over: more than any session owes but one whose last
+/// reply has a body of that size.
+pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+
+impl Described for Refusal {
+    fn describe(&self, out: &mut Writer<'_>) {
+        let word: u8 = match self {
+            Self::JobTooBig => 0,
+            Self::OutOfMemory => 1,
+            Self::BadTag => 2,
+            Self::Forbidden => 3,
+            Self::ExpectedCrlf => 4,
+        };
+        word.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.value::<u8>()? {
+            0 => Self::JobTooBig,
+            1 => Self::OutOfMemory,
+            2 => Self::BadTag,
+            3 => Self::Forbidden,
+            4 => Self::ExpectedCrlf,
+            _ => return Err(Malformed("the refusal of a body")),
+        })
+    }
+}
+
+impl Described for Until {
+    fn describe(&self, out: &mut Writer<'_>) {
+        let word: u8 = match self {
+            Self::Delivery => 0,
+            Self::DeliveryOrInput => 1,
+            Self::NextTurn => 2,
+            Self::BinlogRoom => 3,
+            Self::TubeList => 4,
+            Self::Permitted => 5,
+        };
+        word.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.value::<u8>()? {
+            0 => Self::Delivery,
+            1 => Self::DeliveryOrInput,
+            2 => Self::NextTurn,
+            3 => Self::BinlogRoom,
+            4 => Self::TubeList,
+            5 => Self::Permitted,
+            _ => return Err(Malformed("what a command waits for")),
+        })
+    }
+}
+
+impl Described for Put {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.id.describe(out);
+        self.header().describe(out);
+        out.bytes(self.tags().bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (id, header, tags) = (from.value()?, from.value()?, from.bytes()?);
+        EncodedTags::read(tags).ok_or(Malformed("the tags of a put"))?;
+        Ok(Self::new(id, header, (!tags.is_empty()).then(|| Aside::of_tags(tags.to_vec()))))
+    }
+}
+
+impl<R: Described> Described for Phase<R> {
+    fn describe(&self, out: &mut Writer<'_>) {
+        match self {
+            Self::WantCommand => 0u8.describe(out),
+            Self::WantBody { put, body } => {
+                1u8.describe(out);
+                put.describe(out);
+                out.bytes(body);
+            }
+            Self::SkipBody { left, refusal } => {
+                2u8.describe(out);
+                left.describe(out);
+                refusal.describe(out);
+            }
+            Self::SkipLine => 3u8.describe(out),
+            Self::SkipPutLine(header) => {
+                4u8.describe(out);
+                header.describe(out);
+            }
+            Self::Unfinished { rest, until, held_bytes } => {
+                5u8.describe(out);
+                rest.describe(out);
+                until.describe(out);
+                held_bytes.describe(out);
+            }
+            // A session that was aborted is closed before the end of its turn.
+            Self::Closing | Self::Aborted => 6u8.describe(out),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.value::<u8>()? {
+            0 => Self::WantCommand,
+            1 => {
+                let (put, body): (Put, _) = (from.value()?, from.bytes()?.to_vec());
+                if body.len() >= body_with_crlf(put.size) {
+                    return Err(Malformed("half a body is a whole one"));
+                }
+                Self::WantBody { put, body }
+            }
+            2 => Self::SkipBody { left: from.value()?, refusal: from.value()? },
+            3 => Self::SkipLine,
+            4 => Self::SkipPutLine(from.value()?),
+            5 => Self::Unfinished { rest: from.value()?, until: from.value()?, held_bytes: from.value()? },
+            6 => Self::Closing,
+            _ => return Err(Malformed("the phase of a session")),
+        })
+    }
+}
+
+impl Described for Unread {
+    fn describe(&self, out: &mut Writer<'_>) {
+        let (is_pending, bytes) = match self {
+            Self::Partial(bytes) => (false, &bytes[..]),
+            Self::Pending(pending) => (true, pending.bytes()),
+        };
+        is_pending.describe(out);
+        out.bytes(bytes);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (is_pending, bytes) = (from.value()?, from.bytes()?.to_vec());
+        match is_pending {
+            _ if bytes.is_empty() => Err(Malformed("input that is not there")),
+            true => Ok(Self::Pending(Pending { bytes, done: 0 })),
+            // It is put at the start of the buffer into which the rest of the line is read.
+            false if bytes.len() >= longest_line(&bytes) => Err(Malformed("a line is too long")),
+            false => Ok(Self::Partial(bytes)),
+        }
+    }
+}
+
+impl Described for Output {
+    fn describe(&self, out: &mut Writer<'_>) {
+        out.count(self.len());
+        self.each_unsent(|piece| out.raw(piece));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let bytes = from.bytes()?;
+        let mut output = Self::default();
+        output.reserve(bytes.len()).map_err(|_| Malformed("there is no memory for a reply"))?;
+        output.bytes().extend_from_slice(bytes);
+        Ok(output)
+    }
+}
+
+impl<R: Described> Described for Session<R> {
+    fn describe(&self, out: &mut Writer<'_>) {
+        // Whether memory is short is asked again before the next command.
+        let Self { phase, unread, output, is_tight: _ } = self;
+        phase.describe(out);
+        unread.describe(out);
+        output.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (phase, unread, output) = (from.value()?, from.value::<Option<Box<Unread>>>()?, from.value()?);
+        let fits = match (&phase, unread.as_deref()) {
+            (Phase::Closing | Phase::Aborted, unread) => unread.is_none(),
+            (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), _) => true,
+            (_, unread) => !matches!(unread, Some(Unread::Partial(_))),
+        };
+        if !fits {
+            return Err(Malformed("the input of a session does not fit its phase"));
+        }
+        Ok(Self { phase, unread, is_tight: false, output })
+    }
+}
+
+impl<R> Session<R> {
+    /// What is left of a command that is not finished.
+    #[must_use]
+    pub fn rest(&self) -> Option<&R> {
+        if let Phase::Unfinished { rest, .. } = &self.phase { Some(rest) } else { None }
+    }
+}

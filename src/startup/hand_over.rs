@@ -1,0 +1,193 @@
+//! The start of a program to which another one has handed its process over, and the trial of one.
+//!
+//! Owns: the order of the steps. They are those of any start, but the sockets, the lock and the state are there
+//! already, and so is the user. What goes wrong here ends the process: the old program is gone, and the service
+//! manager starts the server again. That is why the same steps, as far as they change nothing, are tried before.
+//! Driven by `startup` and `main`.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use beanstalkd::binlog::{Binlog, DirectoryStorage, Storage};
+use beanstalkd::description::{Malformed, Reader};
+use beanstalkd::log_setup;
+use beanstalkd::options::{BinlogPlace, Options, exit_code};
+use beanstalkd::os;
+use beanstalkd::os::directory_lock::DirectoryLock;
+use beanstalkd::os::handover::{self, Description, Program};
+use beanstalkd::os::listen::{Listener, SocketFile};
+use beanstalkd::os::signals::Signals;
+use beanstalkd::server::event_loop::{Clock, EventLoop, Heritage, answer};
+use beanstalkd::server::hand_over::{self, DescribedFile, ListenerKind, ListenerRole, Surroundings};
+use log::info;
+
+use super::admin::Admin;
+use super::refusal::{refuse, refuse_binlog, refuse_lock};
+use super::{Limits, executor, host, prepare_store, read_again, read_rules, serves_signal, settings, tubes};
+
+/// The listeners and files of the other program, by what they are for.
+#[derive(Default)]
+struct Adopted {
+    clients: Vec<Listener>,
+    metrics: Option<Listener>,
+    admin: Option<Listener>,
+    /// Removed when this value is dropped.
+    files: Vec<SocketFile>,
+    lock: Option<OwnedFd>,
+}
+
+/// Reads a description as a trial, with the files that the options name, and changes nothing; the error is the exit
+/// code.
+pub fn check(options: &Options, descriptor: i32) -> Result<(), i32> {
+    log_setup::start(options.log_format, options.verbosity);
+    let description = Description::of(descriptor).map_err(|error| refuse(&error, exit_code::FAILED))?;
+    let limits = Limits::of(options);
+    drop(read_again(options)?);
+    let rules = (read_rules(options)?, tubes::load(options)?);
+    drop(prepare_store(options)?);
+    Admin::new(options)?;
+    let executor = executor(options, limits.max_memory_bytes, rules, Clock::start())?;
+    hand_over::check(executor, &description).map_err(|error| refuse(&error, exit_code::FAILED))?;
+    let mut output = std::io::stdout();
+    let told = output.write_all(answer().as_bytes()).and_then(|()| output.flush());
+    told.map_err(|error| refuse(&error, exit_code::FAILED))
+}
+
+/// Goes on as the other program has left off, to the end; the error is the exit code.
+pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
+    let malformed = |error: Malformed| refuse(&error, exit_code::FAILED);
+    let program = Program::this().ok();
+    let signals =
+        Signals::install(serves_signal(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    handover::let_signals_in();
+    let limits = Limits::of(options);
+    let (reload, rules) = (read_again(options)?, (read_rules(options)?, tubes::load(options)?));
+    let admin = Admin::new(options)?;
+    let from = &mut Reader::new(&description);
+    let surroundings = hand_over::read_surroundings(from).map_err(malformed)?;
+    let mut adopted = adopt(&surroundings)?;
+    let clock = Clock::with_offset(surroundings.clock_offset_ns);
+    // As at any start that has jobs.
+    os::memory::give_back_only_when_told();
+    os::memory::allow_huge_pages(true);
+    let executor = executor(options, limits.max_memory_bytes, rules, clock)?;
+    let settings = settings(options, limits.open_files);
+    let clients = std::mem::take(&mut adopted.clients);
+    let event_loop = EventLoop::new(executor, clients, reload, signals, clock, settings);
+    let mut event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let has_binlog = options.binlog.is_some();
+    event_loop.read_description(from, surroundings.now, has_binlog).map_err(malformed)?;
+    hand_over::read_end(from).map_err(malformed)?;
+    drop(description);
+    if let (Some(place), Some(lock)) = (&options.binlog, adopted.lock.take()) {
+        open_binlog(&mut event_loop, place, lock, options, clock)?;
+    }
+    os::memory::allow_huge_pages(false);
+    let equipped = equip(&mut event_loop, options, &mut adopted, admin);
+    equipped.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let heritage = Heritage {
+        program,
+        lock: surroundings.lock,
+        files: surroundings.files,
+        inherited: surroundings.inherited,
+        obstacle: obstacle(options),
+    };
+    event_loop.can_be_handed_over(heritage);
+    info!("went on where the program before this one left off");
+    event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
+}
+
+/// Why a server with these options is not handed over.
+pub fn obstacle(options: &Options) -> Option<&'static str> {
+    match &options.binlog {
+        Some(BinlogPlace::Database(_)) => Some("a server whose log is in a database is restarted"),
+        Some(BinlogPlace::Directory(_)) | None => None,
+    }
+}
+
+/// The files of unix sockets as a description has them.
+pub fn described(files: &[SocketFile]) -> Vec<DescribedFile> {
+    let described = files.iter().map(|file| {
+        let (path, device, inode) = file.identity();
+        DescribedFile { path: path.as_os_str().as_bytes().to_vec(), device, inode }
+    });
+    described.collect()
+}
+
+fn adopt(surroundings: &Surroundings) -> Result<Adopted, i32> {
+    let mut adopted = Adopted::default();
+    for described in &surroundings.listeners {
+        let descriptor =
+            handover::adopt(described.descriptor).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        let listener = match described.kind {
+            ListenerKind::Tcp => Listener::Tcp(descriptor.into()),
+            ListenerKind::Tls => Listener::Tls(descriptor.into()),
+            ListenerKind::Unix => Listener::Unix(descriptor.into()),
+        };
+        match described.role {
+            ListenerRole::Clients => adopted.clients.push(listener),
+            ListenerRole::Metrics => adopted.metrics = Some(listener),
+            ListenerRole::Admin => adopted.admin = Some(listener),
+        }
+    }
+    for DescribedFile { path, device, inode } in &surroundings.files {
+        let path = PathBuf::from(OsString::from_vec(path.clone()));
+        adopted.files.push(SocketFile::again(path, *device, *inode));
+    }
+    let lock = surroundings.lock.map(handover::adopt).transpose();
+    adopted.lock = lock.map_err(|error| refuse(&error, exit_code::BINLOG_DIRECTORY))?;
+    Ok(adopted)
+}
+
+/// Opens the log, whose jobs the queue has already.
+fn open_binlog(
+    event_loop: &mut EventLoop,
+    place: &BinlogPlace,
+    lock: OwnedFd,
+    options: &Options,
+    clock: Clock,
+) -> Result<(), i32> {
+    let BinlogPlace::Directory(path) = place else { return Err(exit_code::BINLOG_DIRECTORY) };
+    let lock = DirectoryLock::adopt(path, lock).map_err(|error| refuse_lock(path, &error))?;
+    let storage: Box<dyn Storage> = Box::new(DirectoryStorage::new(path, Some(lock)));
+    let (config, now) = (super::binlog_config(options), clock.now());
+    let sync = config.sync;
+    let queue = event_loop.executor_mut().queue();
+    let (mut known, mut unknown) = (0, 0);
+    let (binlog, summary) =
+        Binlog::open(storage, config, now, Clock::wall_offset_ns(now), &mut |record, _, _, _| {
+            let count = if queue.job(record.id).is_some() { &mut known } else { &mut unknown };
+            *count += 1;
+        })
+        .map_err(|error| refuse_binlog(place, &error))?;
+    if unknown > 0 || known != queue.figures().jobs.total() {
+        let error = format!(
+            "the binlog {place} has {known} of {} jobs of this server, and {unknown} others: a new start is to read it",
+            queue.figures().jobs.total()
+        );
+        return Err(refuse(&std::io::Error::other(error), exit_code::FAILED));
+    }
+    summary.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    event_loop.executor_mut().go_on_with_binlog(binlog, sync);
+    Ok(())
+}
+
+/// Gives the loop what it needs besides clients.
+fn equip(
+    event_loop: &mut EventLoop,
+    options: &Options,
+    adopted: &mut Adopted,
+    mut admin: Admin,
+) -> std::io::Result<()> {
+    if options.binlog.is_some() {
+        event_loop.start_binlog()?;
+    }
+    if let Some(listener) = adopted.metrics.take() {
+        event_loop.serve_metrics(listener, host(&options.metrics), options.metrics_tubes)?;
+    }
+    admin.go_on_with(adopted.admin.take());
+    admin.serve(event_loop, host(&options.admin))
+}

@@ -1,0 +1,177 @@
+//! Hand-overs under load: nothing is lost, nothing is done twice, nobody is closed.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beanstalkd_testkit::panicking::{Client, scale};
+use beanstalkd_testkit::random::Random;
+use rustix::process::Signal;
+
+use super::LOGS;
+use super::service::Service;
+
+/// What the clients have seen together.
+#[derive(Default)]
+struct Seen {
+    put: Mutex<HashSet<u64>>,
+    deleted: Mutex<HashSet<u64>>,
+    is_over: AtomicBool,
+    /// The longest answer, in milliseconds.
+    longest_ms: AtomicU64,
+}
+
+/// Puts jobs, several in one write, cut anywhere.
+fn produce(mut client: Client, seen: &Seen, seed: u64) {
+    let mut random = Random::new(seed);
+    while !seen.is_over.load(Ordering::Relaxed) {
+        let count = 1 + random.below(20);
+        let bytes: Vec<u8> = (0..count).flat_map(|_| *b"put 7 0 600 4\r\nbody\r\n").collect();
+        let (first, rest) = bytes.split_at(random.below(bytes.len() as u64) as usize);
+        client.send(first);
+        thread::sleep(Duration::from_micros(random.below(2_000)));
+        client.send(rest);
+        for _ in 0..count {
+            let line = client.line();
+            let id = line.strip_prefix("INSERTED ").unwrap_or_else(|| panic!("a put is answered {line}"));
+            assert!(seen.put.lock().unwrap().insert(id.parse().unwrap()), "{id} was given twice");
+        }
+    }
+}
+
+/// Reserves jobs and deletes them.
+fn work(mut client: Client, seen: &Seen) {
+    loop {
+        client.send("reserve-with-timeout 1\r\n");
+        let line = client.line();
+        let Some(id) = line.strip_prefix("RESERVED ").and_then(|rest| rest.strip_suffix(" 4")) else {
+            assert_eq!(line, "TIMED_OUT");
+            if seen.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            continue;
+        };
+        let id = id.to_owned();
+        assert_eq!(client.body(4), b"body");
+        assert!(seen.deleted.lock().unwrap().insert(id.parse().unwrap()), "{id} was reserved twice");
+        assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    }
+}
+
+/// Asks again and again, and notes the longest answer.
+fn probe(mut client: Client, seen: &Seen) {
+    while !seen.is_over.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        assert_eq!(client.ask("list-tube-used"), "USING default");
+        let ms = start.elapsed().as_millis() as u64;
+        seen.longest_ms.fetch_max(ms, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Does `rounds` hand-overs while clients work; returns the longest answer that a probing client has waited for.
+fn hand_over_under_load(service: &Service, rounds: usize) -> Duration {
+    let seen = Arc::new(Seen::default());
+    let mut threads = Vec::new();
+    for number in 0..4 {
+        let (producer, worker) = (service.connect(), service.connect());
+        let (of_producer, of_worker) = (Arc::clone(&seen), Arc::clone(&seen));
+        threads.push(thread::spawn(move || produce(producer, &of_producer, number)));
+        threads.push(thread::spawn(move || work(worker, &of_worker)));
+    }
+    let (prober, of_prober) = (service.connect(), Arc::clone(&seen));
+    threads.push(thread::spawn(move || probe(prober, &of_prober)));
+    for _ in 0..rounds {
+        service.hand_over();
+        thread::sleep(Duration::from_millis(20));
+    }
+    seen.is_over.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().expect("no client has been disturbed");
+    }
+    assert_eq!(*seen.put.lock().unwrap(), *seen.deleted.lock().unwrap(), "each job is done, once");
+    Duration::from_millis(seen.longest_ms.load(Ordering::Relaxed))
+}
+
+#[test]
+fn nothing_is_lost_or_done_twice_while_one_program_follows_the_other() {
+    for log in LOGS {
+        let service = Service::start(log);
+        hand_over_under_load(&service, scale("HANDOVER_ROUNDS", 6));
+        let mut client = service.connect();
+        assert_eq!(
+            client.stat("current-jobs-ready") + client.stat("current-jobs-reserved"),
+            0,
+            "with {log:?}"
+        );
+    }
+}
+
+/// The figures of `make handover` are printed.
+#[test]
+fn many_connections_and_jobs_are_handed_over() {
+    let (connections, jobs) = (scale("HANDOVER_CONNECTIONS", 200), scale("HANDOVER_JOBS", 5_000));
+    for log in [&[][..], &["-b", "{dir}"]] {
+        let service = Service::start(log);
+        let mut filler = service.connect();
+        filler.ask("use full");
+        for _ in 0..jobs.div_ceil(1000) {
+            filler.send((0..1000).flat_map(|_| *b"put 7 0 600 4\r\nbody\r\n").collect::<Vec<u8>>());
+            (0..1000).for_each(|_| assert!(filler.line().starts_with("INSERTED ")));
+        }
+        let mut clients: Vec<Client> = (0..connections).map(|_| service.connect()).collect();
+        let (waiting, rest) = clients.split_at_mut(connections / 10);
+        let (holding, idle) = rest.split_at_mut(connections / 10);
+        for client in waiting.iter_mut() {
+            client.send("watch quiet\r\nignore default\r\nreserve\r\n");
+        }
+        for client in holding.iter_mut() {
+            assert_eq!(client.ask("watch full"), "WATCHING 2");
+            client.reserve("reserve");
+        }
+        let before = filler.data("stats-tube full");
+        let longest = hand_over_under_load(&service, scale("HANDOVER_ROUNDS", 6));
+        println!("{connections} connections, {jobs} jobs, {log:?}: the longest answer took {longest:?}");
+        let after = filler.data("stats-tube full");
+        for key in ["current-jobs-ready", "current-jobs-reserved", "total-jobs"] {
+            assert_eq!(before[key], after[key], "{key}");
+        }
+        filler.ask("use quiet");
+        for client in waiting {
+            assert_eq!((client.line().as_str(), client.line().as_str()), ("WATCHING 2", "WATCHING 1"));
+            let id = filler.put(0, 600, b"body");
+            assert_eq!(client.line(), format!("RESERVED {id} 4"));
+            client.body(4);
+        }
+        for client in idle {
+            assert_eq!(client.ask("list-tube-used"), "USING default");
+        }
+    }
+}
+
+/// At worst a hand-over is a restart: what was acknowledged is there.
+#[test]
+fn a_kill_at_any_moment_of_a_hand_over_loses_nothing_that_was_acknowledged() {
+    const FLAGS: &[&str] = &["-b", "{dir}", "-f", "0"];
+    let mut random = Random::new(7);
+    let mut service = Service::start(FLAGS);
+    let (mut put, mut deleted) = (HashSet::new(), HashSet::new());
+    for round in 0..scale("HANDOVER_KILLS", 12) {
+        let mut client = service.connect();
+        for _ in 0..20 {
+            assert!(put.insert(client.put(0, 600, b"body")), "an id was given twice");
+        }
+        let gone = client.reserve("reserve");
+        assert_eq!(client.ask(&format!("delete {gone}")), "DELETED");
+        assert!(deleted.insert(gone), "a deleted job has come back in round {round}");
+        service.replace();
+        service.signal(Signal::HUP);
+        thread::sleep(Duration::from_micros(random.below(250_000)));
+        service.kill_and_restart(FLAGS);
+        let mut client = service.connect();
+        let left = client.stat("current-jobs-ready") as usize;
+        assert_eq!(left, put.len() - deleted.len(), "after round {round}");
+    }
+}

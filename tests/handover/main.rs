@@ -1,0 +1,198 @@
+//! Hand-overs: SIGHUP with another program on the disk. The clients of a server must not notice one, whatever they
+//! are about, and a program that is not fit must not get the server.
+//!
+//! `HANDOVER_ROUNDS`, `HANDOVER_CONNECTIONS` and `HANDOVER_JOBS` set how much there is; `make handover` sets much.
+
+mod format;
+mod load;
+mod refused;
+mod service;
+
+use std::time::{Duration, Instant};
+
+use beanstalkd_testkit::panicking::Client;
+
+use self::service::Service;
+
+/// The logs with which a server is handed over; `{dir}` is its directory.
+const LOGS: [&[&str]; 4] = [&[], &["-b", "{dir}"], &["-b", "{dir}", "-f", "0"], &["-b", "{dir}", "-F"]];
+
+/// Access rules by which everybody may put and reserve, at one put a second once a first one is done.
+const RULES: &str = "[strangers]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = [\"*\"]\nmanage = [\"*\"]\n\
+    [identities.slow]\nproduce = [\"*\"]\nobserve = [\"*\"]\nputs-per-second = 1\n\
+    tokens = [\"";
+
+#[test]
+fn the_process_its_age_and_its_counters_stay() {
+    for log in LOGS {
+        let service = Service::start(log);
+        let mut client = service.connect();
+        assert_eq!(client.put(0, 60, b"a job"), 1);
+        let before = client.data("stats");
+        for _ in 0..3 {
+            service.hand_over();
+        }
+        let after = client.data("stats");
+        for key in
+            ["pid", "id", "cmd-put", "total-jobs", "total-connections", "current-connections", "version"]
+        {
+            assert_eq!(before[key], after[key], "{key} with {log:?}");
+        }
+        assert_eq!(client.put(0, 60, b"another"), 2, "ids go on with {log:?}");
+        assert_eq!(service.connect().put(0, 60, b"of a new client"), 3);
+    }
+}
+
+#[test]
+fn half_a_command_half_a_body_and_half_a_reply_go_on() {
+    const BIG: usize = 3_000_000;
+    for log in LOGS {
+        let service = Service::start(&[log, &["-z", "4000000"]].concat());
+        let (mut line, mut body, mut large) = (service.connect(), service.connect(), service.connect());
+        let mut reader = service.connect();
+        reader.put(0, 600, &vec![b'x'; BIG]);
+        line.send("put 0 0 60 5\r\nhello\r\nuse so");
+        assert_eq!(line.line(), "INSERTED 2");
+        body.send("put 0 0 60 5\r\nhe");
+        large.send("put 0 0 60 100000\r\n");
+        large.send(vec![b'y'; 60_000]);
+        // Nobody reads the reply, so that most of it stays with the server; other commands follow it.
+        reader.send("reserve-job 1\r\nlist-tube-used\r\n");
+        // Each has been read by the server once a later client is answered.
+        service.connect().ask("list-tubes");
+        for _ in 0..3 {
+            service.hand_over();
+        }
+        line.send("me\r\n");
+        assert_eq!(line.line(), "USING some");
+        body.send("llo\r\n");
+        assert!(body.line().starts_with("INSERTED "));
+        large.send(vec![b'y'; 40_000]);
+        large.send("\r\n");
+        assert!(large.line().starts_with("INSERTED "));
+        assert_eq!(reader.line(), format!("RESERVED 1 {BIG}"));
+        assert!(
+            reader.body(BIG).iter().all(|&byte| byte == b'x'),
+            "not one byte is missing or twice, with {log:?}"
+        );
+        assert_eq!(reader.line(), "USING default");
+    }
+}
+
+#[test]
+fn those_who_wait_go_on_waiting_in_their_order_and_reservations_stay() {
+    for log in LOGS {
+        let service = Service::start(log);
+        let mut producer = service.connect();
+        let mut holder = service.connect();
+        let kept = producer.put(0, 600, b"kept");
+        assert_eq!(holder.reserve("reserve"), kept);
+        let mut waiting: Vec<Client> = (0..20).map(|_| service.connect()).collect();
+        for (number, client) in waiting.iter_mut().enumerate() {
+            client.send(if number % 2 == 0 { "reserve\r\n" } else { "reserve-with-timeout 600\r\n" });
+            while producer.stat("current-waiting") <= number as u64 {}
+        }
+        let mut timed = service.connect();
+        timed.send("reserve-with-timeout 1\r\n");
+        service.hand_over();
+        service.hand_over();
+        for (number, client) in waiting.iter_mut().enumerate() {
+            let body = format!("for {number}");
+            let id = producer.put(0, 600, body.as_bytes());
+            assert_eq!(client.line(), format!("RESERVED {id} {}", body.len()));
+            assert_eq!(client.body(body.len()), body.as_bytes(), "first come, first served, with {log:?}");
+        }
+        assert_eq!(timed.line(), "TIMED_OUT");
+        assert_eq!(holder.ask(&format!("delete {kept}")), "DELETED");
+    }
+}
+
+#[test]
+fn delays_burials_pauses_and_the_settings_of_clients_stay() {
+    for log in LOGS {
+        let service = Service::start(log);
+        let mut client = service.connect();
+        let ids: Vec<u64> = (0..6).map(|number| client.put(0, 600, format!("{number}").as_bytes())).collect();
+        for id in [3, 1, 5] {
+            assert_eq!(client.ask(&format!("reserve-job {id}")).split(' ').next(), Some("RESERVED"));
+            client.body(1);
+            assert_eq!(client.ask(&format!("bury {id} 0")), "BURIED");
+        }
+        client.send("use other\r\nwatch a\r\nwatch b 7\r\nreserve-mode weighted\r\npause-tube other 500\r\n");
+        let replies: Vec<String> = (0..5).map(|_| client.line()).collect();
+        assert_eq!(replies, ["USING other", "WATCHING 2", "WATCHING 3", "USING weighted", "PAUSED"]);
+        client.put(300, 600, b"later");
+        let buried = |client: &mut Client| client.data("stats-tube default");
+        let before = (buried(&mut client), client.data("stats-tube other"));
+        service.hand_over();
+        let after = (buried(&mut client), client.data("stats-tube other"));
+        for key in ["current-jobs-buried", "current-jobs-ready", "total-jobs", "cmd-pause-tube", "pause"] {
+            assert_eq!(
+                (&before.0[key], &before.1[key]),
+                (&after.0[key], &after.1[key]),
+                "{key} with {log:?}"
+            );
+        }
+        assert_eq!(after.1["current-jobs-delayed"], "1");
+        assert_eq!(client.ask("list-tube-used"), "USING other");
+        assert_eq!(client.find("list-tubes-watched").unwrap(), b"---\n- default\n- a\n- b\n");
+        assert_eq!(client.ask("use default"), "USING default");
+        for id in [3, 1, 5] {
+            assert_eq!(client.ask("kick 1"), "KICKED 1");
+            assert!(
+                client.data(&format!("stats-job {id}"))["state"] == "ready",
+                "kicked in the order of burial"
+            );
+        }
+        assert_eq!(ids.len(), 6);
+    }
+}
+
+#[test]
+fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    let token = "0123456789abcdef0123456789abcdef0123";
+    let hash = service::hash_of(token);
+    let service = Service::prepared(
+        &["--access", "{dir}/rules", "--metrics", "unix:{dir}/metrics", "--admin", "unix:{dir}/admin"],
+        |directory| std::fs::write(directory.join("rules"), format!("{RULES}{hash}\"]\n")).unwrap(),
+    );
+    let mut slow = service.connect();
+    assert_eq!(slow.ask(&format!("auth {token}")), "AUTHENTICATED");
+    slow.put(0, 60, b"first");
+    // This one has to wait for its turn, across the hand-over.
+    slow.send("put 0 0 60 6\r\nsecond\r\nstats\r\n");
+    let start = Instant::now();
+    service.hand_over();
+    assert!(slow.line().starts_with("INSERTED "), "a put that waits is done by the next program");
+    assert!(start.elapsed() < Duration::from_secs(30));
+    let header = slow.line();
+    let size = header.strip_prefix("OK ").expect("the command behind it is executed").parse().unwrap();
+    assert!(String::from_utf8(slow.body(size)).unwrap().contains("identity: \"slow\""));
+    for socket in ["metrics", "admin"] {
+        let mut stream = UnixStream::connect(service.directory().join(socket)).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 "), "{socket}: {answer}");
+    }
+}
+
+#[test]
+fn signals_that_come_meanwhile_are_not_lost_and_kill_nobody() {
+    use rustix::process::Signal;
+    let service = Service::start(&[]);
+    let mut client = service.connect();
+    for round in 0..5 {
+        service.replace();
+        for _ in 0..20 {
+            service.signal(Signal::HUP);
+            service.signal(if round % 2 == 0 { Signal::USR1 } else { Signal::USR2 });
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        service.await_hand_over();
+        let draining = if round % 2 == 0 { "true" } else { "false" };
+        while client.data("stats")["draining"] != draining {}
+    }
+}

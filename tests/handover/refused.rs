@@ -1,0 +1,125 @@
+//! Programs that must not get the server: it serves on, and says why.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::Signal;
+
+use super::service::{Service, copy_program};
+
+/// Does `replace`, and expects that the server goes on and gives a reason that contains `reason`.
+fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service)) {
+    let mut client = service.connect();
+    let id = client.put(0, 600, b"a job");
+    let mut waiting = service.connect();
+    waiting.send("watch none\r\nignore default\r\nreserve\r\n");
+    replace(service);
+    service.signal(Signal::HUP);
+    // The reason stays in the status: it comes with each message from now on.
+    let mut message = service.message_of_refusal();
+    for _ in 0..3 {
+        if message.contains(reason) {
+            break;
+        }
+        message = service.message_of_refusal();
+    }
+    assert!(message.contains(reason), "{reason} is not in {message}");
+    assert!(service.log().contains("this program goes on"), "the log says so, too");
+    assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    client.ask("use none");
+    client.put(0, 600, b"x");
+    assert_eq!(waiting.line(), "WATCHING 2");
+    assert_eq!(waiting.line(), "WATCHING 1");
+    assert!(waiting.line().starts_with("RESERVED "));
+    drop(waiting);
+    client.ask("watch none");
+    let left = client.reserve("reserve");
+    client.ask(&format!("delete {left}"));
+}
+
+impl Service {
+    fn message_of_refusal(&self) -> String {
+        self.message_with("refused")
+    }
+}
+
+#[test]
+fn a_program_that_is_not_fit_does_not_get_the_server() {
+    for log in [&[][..], &["-b", "{dir}"]] {
+        let service = Service::start(log);
+        expect_refusal(&service, "ermission denied", |service| {
+            service.replace_with(|path| {
+                copy_program(path);
+                fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+            });
+        });
+        expect_refusal(&service, "exit status: 127", |service| {
+            service.replace_with(|path| {
+                fs::write(path, "\x7fELF and no more").unwrap();
+                fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+            });
+        });
+        let says = "version `GLIBC_9.99' not found";
+        expect_refusal(&service, says, |service| {
+            service.replace_with_script(
+                &format!("#!/bin/sh\necho \"{says}\" >&2\nexit 1\n").replace('`', "\\`"),
+            );
+        });
+        expect_refusal(&service, "No such file", |service| {
+            service.replace_with_script("#!/no/such/interpreter\n");
+        });
+        // A version that knows no hand-over, and one with another format.
+        expect_refusal(&service, "unknown", |service| {
+            service.replace_with_script("#!/bin/sh\necho 'unknown argument: --check-handover' >&2\nexit 5\n");
+        });
+        expect_refusal(&service, "ok 0", |service| {
+            service.replace_with_script("#!/bin/sh\necho ok 0\n");
+        });
+        expect_refusal(&service, "too much", |service| {
+            service.replace_with_script("#!/bin/sh\nexec yes\n");
+        });
+        expect_refusal(&service, "signal: 9", |service| {
+            service.replace_with_script("#!/bin/sh\nkill -9 $$\n");
+        });
+        // After all that, a good one gets it.
+        service.hand_over();
+    }
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_after_five_seconds() {
+    let service = Service::start(&[]);
+    expect_refusal(&service, "5 s", |service| {
+        service.replace_with_script("#!/bin/sh\necho $$ >child\nexec sleep 1000\n");
+    });
+    let child = fs::read_to_string(service.directory().join("child")).unwrap();
+    assert!(!fs::exists(format!("/proc/{}", child.trim())).unwrap(), "the child is gone");
+}
+
+#[test]
+fn a_child_does_not_outlive_the_server_that_tries_it() {
+    let mut service = Service::start(&[]);
+    service.replace_with_script("#!/bin/sh\necho $$ >half && mv half child\nexec sleep 1000\n");
+    service.signal(Signal::HUP);
+    let file = service.directory().join("child");
+    beanstalkd_testkit::panicking::wait_until("the child runs", || file.exists());
+    let child = fs::read_to_string(&file).unwrap();
+    service.replace();
+    service.kill_and_restart(&[]);
+    let is_gone = || !fs::exists(format!("/proc/{}", child.trim())).unwrap();
+    beanstalkd_testkit::panicking::wait_until("the child is gone", is_gone);
+}
+
+#[test]
+fn settings_that_the_next_program_cannot_read_keep_the_old_one() {
+    let rules = "[strangers]\nproduce = [\"*\"]\nwork = [\"*\"]\n";
+    let service = Service::prepared(&["--access", "{dir}/rules"], |directory| {
+        fs::write(directory.join("rules"), rules).unwrap();
+    });
+    expect_refusal(&service, "rules", |service| {
+        fs::write(service.directory().join("rules"), "[strangers]\nproduse = 1\n").unwrap();
+        service.replace();
+    });
+    fs::write(service.directory().join("rules"), rules).unwrap();
+    service.hand_over();
+}

@@ -1,0 +1,166 @@
+//! A server whose program can be replaced, with the test as its service manager.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use beanstalkd_testkit::panicking::Client;
+use beanstalkd_testkit::{PATIENCE, built_server};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The server.
+pub struct Service {
+    server: Child,
+    notifications: UnixDatagram,
+    directory: tempfile::TempDir,
+}
+
+impl Service {
+    /// One with these flags, in which `{dir}` is its directory.
+    pub fn start(flags: &[&str]) -> Self {
+        Self::prepared(flags, |_| ())
+    }
+
+    /// The same, whose directory is prepared first.
+    pub fn prepared(flags: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::Builder::new().prefix("beanstalkd-handover-").tempdir().unwrap();
+        prepare(directory.path());
+        copy_program(&directory.path().join("program"));
+        let notifications = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        notifications.set_read_timeout(Some(PATIENCE)).unwrap();
+        let server = spawn(directory.path(), flags);
+        let service = Self { server, notifications, directory };
+        service.message_with("READY=1");
+        service
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The program's file.
+    pub fn program(&self) -> PathBuf {
+        self.directory().join("program")
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::to_unix(&self.directory().join("socket")).expect("the server listens")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal).unwrap();
+    }
+
+    /// Another file with the same program has its path from now on.
+    pub fn replace(&self) {
+        self.replace_with(|path| {
+            copy_program(path);
+        });
+    }
+
+    /// The file that `make` makes has the program's path from now on.
+    pub fn replace_with(&self, make: impl FnOnce(&Path)) {
+        let next = self.directory().join("next");
+        make(&next);
+        fs::rename(next, self.program()).unwrap();
+    }
+
+    /// A script has the program's path from now on.
+    pub fn replace_with_script(&self, script: &str) {
+        self.replace_with(|path| {
+            fs::write(path, script).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        });
+    }
+
+    /// Hands over to the same program in another file.
+    pub fn hand_over(&self) {
+        self.replace();
+        self.signal(Signal::HUP);
+        self.await_hand_over();
+    }
+
+    pub fn await_hand_over(&self) {
+        self.message_with("READY=1");
+    }
+
+    /// The next message to the service manager that contains `part`.
+    pub fn message_with(&self, part: &str) -> String {
+        let mut message = [0; 4096];
+        loop {
+            let length = self.notifications.recv(&mut message).unwrap_or_else(|error| {
+                panic!("no message with {part}: {error}; the log: {}", self.log());
+            });
+            let text = String::from_utf8_lossy(&message[..length]).into_owned();
+            if text.contains(part) {
+                return text;
+            }
+            assert!(!text.contains("refused"), "{text}");
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory().join("stderr")).unwrap_or_default()
+    }
+
+    /// Kills the server, and starts another one in its place.
+    pub fn kill_and_restart(&mut self, flags: &[&str]) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+        while !self.notifications_are_read() {}
+        self.server = spawn(self.directory.path(), flags);
+        self.message_with("READY=1");
+    }
+
+    fn notifications_are_read(&self) -> bool {
+        self.notifications.set_nonblocking(true).unwrap();
+        let is_empty = self.notifications.recv(&mut [0; 4096]).is_err();
+        self.notifications.set_nonblocking(false).unwrap();
+        is_empty
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn spawn(directory: &Path, flags: &[&str]) -> Child {
+    let in_directory = |flag: &&str| flag.replace("{dir}", &directory.display().to_string());
+    let log = fs::File::options().create(true).append(true).open(directory.join("stderr")).unwrap();
+    Command::new(directory.join("program"))
+        .args(["-l", &format!("unix:{}/socket", directory.display())])
+        .args(flags.iter().map(in_directory))
+        .current_dir(directory)
+        .env("NOTIFY_SOCKET", directory.join("notify"))
+        .env_remove("WATCHDOG_USEC")
+        .stdin(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+/// Copies the server. Another process does it: a program that is open for writing in this one, or in a child that
+/// another thread of it is about to start, cannot run.
+pub fn copy_program(path: &Path) {
+    assert!(Command::new("cp").arg(built_server()).arg(path).status().unwrap().success());
+}
+
+/// The hash of a token as the access file has it, in hexadecimal digits.
+pub fn hash_of(token: &str) -> String {
+    use std::io::Write;
+    let mut program = Command::new(built_server())
+        .arg("--hash-token")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    program.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
+    let output = program.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.trim().trim_start_matches("sha256:").to_owned()
+}

@@ -1,0 +1,77 @@
+//! Arbitrary bytes as the description of a server, and descriptions that were changed.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use beanstalkd::access::Peer;
+use beanstalkd::description::Writer;
+use beanstalkd::queue::PoisonLimits;
+use beanstalkd::server::Server;
+use beanstalkd::server::hand_over::{Surroundings, check as check_description, describe};
+
+use crate::observer;
+use crate::random::Random;
+use crate::sockets::{FakeStream, Pipe};
+use crate::subject::{START, executor};
+
+/// What some clients have sent to the server that is described: jobs in all states with all tags, waits, half a
+/// command, half a body, and a reply that is not read.
+const STREAMS: [&str; 6] = [
+    "use a\r\nput 1 0 60 3 idp:k:60 con:c:1 grp:g exp:600\r\nabc\r\nput 2 0 60 1 con:c:1 aft:g\r\nx\r\n\
+     put 3 9 60 0\r\n\r\n\
+     put 4 0 60 1 con:c:1\r\ny\r\nreserve-job 1\r\nput 9 0 60 5 idp:gone:60\r\nhello\r\nreserve-job 5\r\ndelete 5\r\n",
+    "watch a\r\nwatch b 3\r\nreserve-mode weighted\r\npause-tube default 100\r\nreserve-batch 4 60\r\n",
+    "watch c\r\nignore default\r\nreserve-with-abort\r\n",
+    "put 0 0 60 20\r\nhalf a b",
+    "stats\r\nuse hal",
+    "put 0 0 60 2\r\nzz\r\nreserve-job 7\r\nbury 7 3\r\nstats-tube a\r\nquit\r\n",
+];
+
+/// Reads `input` as a description, and as changes of a good one: place and byte.
+pub fn check(input: &[u8]) {
+    let _ = check_description(executor(PoisonLimits::default(), 1000), input);
+    static WHOLE: OnceLock<Vec<u8>> = OnceLock::new();
+    let mut changed = WHOLE.get_or_init(whole).clone();
+    for change in input.chunks_exact(4) {
+        let place = usize::from(u16::from_le_bytes([change[0], change[1]]));
+        let Some(place) = place.checked_rem(changed.len()) else { break };
+        match change[2] % 4 {
+            0 => changed[place] = change[3],
+            1 => changed[place] ^= 1 << (change[3] % 8),
+            2 => drop(changed.splice(place..place, [change[3]; 8])),
+            _ => changed.truncate(changed.len().max(place + 1) - usize::from(change[3]).min(place)),
+        }
+    }
+    let _ = check_description(executor(PoisonLimits::default(), 1000), &changed);
+}
+
+/// The description of a server that has something of everything.
+///
+/// # Panics
+/// If the server is not as it should be.
+pub fn whole() -> Vec<u8> {
+    observer::take();
+    let mut server = Server::<FakeStream>::new(executor(PoisonLimits::default(), 1000));
+    let mut pipes: Vec<Rc<RefCell<Pipe>>> = Vec::new();
+    for stream in STREAMS {
+        let pipe = Pipe::new(60, Random::new(3));
+        let Ok(id) =
+            server.accept(|id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) }), START);
+        server.identify(id, Peer::Unix(None), START);
+        pipe.borrow_mut().arrive(stream.as_bytes());
+        pipes.push(Rc::clone(&pipe));
+        for _ in 0..200 {
+            let event = pipe.borrow_mut().take_event();
+            server.turn([(id, event)].into_iter(), START);
+        }
+    }
+    assert!(server.is_quiet(), "nothing is half done");
+    let mut bytes = Vec::new();
+    let mut sink = |piece: &[u8]| bytes.extend_from_slice(piece);
+    describe(&server, &Surroundings { now: START, ..Surroundings::default() }, &mut Writer::new(&mut sink));
+    drop(server);
+    observer::take();
+    bytes
+}
