@@ -4,9 +4,9 @@
 //!
 //! 1. *Wanted*: the loop waits for a moment in which no command is half done, and describes the server as it is then.
 //! 2. *Tried*: the other program reads the description as a child, and says whether it can go on with it. The loop
-//!    serves    meanwhile; the child changes nothing, and does not outlive this process.
+//!    serves meanwhile; the child changes nothing, and does not outlive this process.
 //! 3. *Held*: no new command is executed. What is under way ends, the log is synced, connections that cannot be
-//!    handed over    (TLS, HTTP) get what is due to them and end.
+//!    handed over (TLS, HTTP) get what is due to them and end.
 //! 4. The server is described again, and this process runs the other program, which keeps its sockets.
 //!
 //! Whatever goes wrong before the last step, this program goes on, and says why in the log and in the status of the
