@@ -390,6 +390,11 @@ impl Generator {
             return;
         }
         let byte = self.random.pick(b" \t\n\0x-+/;.$_()\x80\xffA");
+        // What C does not know: a fraction of a delay, and a time for this reservation.
+        let extension: &[u8] = if byte == b'.' { b"release" } else { b"touch" };
+        if matches!(byte, b'.' | b' ') && line.starts_with(extension) {
+            return;
+        }
         let at = self.random.below(line.len());
         match self.random.below(3) {
             0 => line[at] = byte,

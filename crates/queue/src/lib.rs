@@ -47,7 +47,8 @@
 //! let client = queue.connect();
 //! let id = queue.take_id();
 //! queue.reserve_put()?; // all that the put will allocate
-//! queue.put(client, NewJob { id, priority: Priority(5), delay_s: 0, ttr_s: 60 }, Body::copy_of(b"hello")?, now);
+//! let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 60.into() };
+//! queue.put(client, new, Body::copy_of(b"hello")?, now);
 //! assert!(matches!(queue.reserve(client, None, now), Reserve::Job(job) if job == id));
 //! assert_eq!(queue.delete(client, id, now).unwrap().as_slice(), b"hello");
 //! # Ok::<(), std::collections::TryReserveError>(())

@@ -4,6 +4,7 @@
 //! jobs have (counters, the client that reserved it) is in a second record, made when first needed.
 
 use std::collections::TryReserveError;
+use std::num::NonZeroU8;
 
 use beanstalkd_structures::{Address, Arena, IdMap};
 
@@ -75,8 +76,9 @@ pub(crate) struct Job {
     /// The number of its place.
     number: Packed,
     /// The state in the lowest two bits; above it the upper bits of the thousandths of its time to run. A record has no
-    /// byte more for a fraction. That of a delay is in the instant at which it ends, and nowhere else.
-    state_bits: u8,
+    /// byte more for a fraction. That of a delay is in the instant at which it ends, and nowhere else. The highest bit
+    /// is set, so that a free place among the records needs no word that says so.
+    state_bits: NonZeroU8,
     /// Bits of [`marks`].
     pub marks: u16,
     /// The lower bits of the thousandths of its time to run.
@@ -92,9 +94,11 @@ pub(crate) struct Job {
 }
 
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Job>() == 56, "a job takes 56 bytes beside its body");
+const _: () =
+    assert!(size_of::<Option<Job>>() == 56, "a job takes 56 bytes beside its body, and a free place no more");
 
 const STATE_BITS: u8 = 0b11;
+const ALWAYS_SET: NonZeroU8 = NonZeroU8::new(1 << 7).expect("it is not 0");
 const READY: u8 = JobState::Ready as u8;
 const RESERVED: u8 = JobState::Reserved as u8;
 const DELAYED: u8 = JobState::Delayed as u8;
@@ -114,7 +118,7 @@ impl Job {
             created_at,
             body,
             number,
-            state_bits: upper << STATE_BITS.count_ones() | READY,
+            state_bits: ALWAYS_SET | (upper << STATE_BITS.count_ones() | READY),
             marks: 0,
             ttr_thousandths,
             priority,
@@ -141,12 +145,13 @@ impl Job {
     pub(crate) fn set_place(&mut self, place: Place) {
         let (Place::Ready(number) | Place::Reserved(number) | Place::Buried(number) | Place::Delayed(number)) =
             place;
-        (self.state_bits, self.number) = (self.state_bits & !STATE_BITS | place.state() as u8, number);
+        (self.state_bits, self.number) =
+            (ALWAYS_SET | (self.state_bits.get() & !STATE_BITS | place.state() as u8), number);
     }
 
     #[inline]
     fn state(&self) -> JobState {
-        match self.state_bits & STATE_BITS {
+        match self.state_bits.get() & STATE_BITS {
             READY => JobState::Ready,
             RESERVED => JobState::Reserved,
             DELAYED => JobState::Delayed,
@@ -157,7 +162,7 @@ impl Job {
     /// Its time to run.
     #[inline]
     pub(crate) fn ttr(&self) -> Seconds {
-        let upper = self.state_bits >> STATE_BITS.count_ones();
+        let upper = (self.state_bits.get() & !ALWAYS_SET.get()) >> STATE_BITS.count_ones();
         Seconds::new(self.whole_ttr_s, u16::from_le_bytes([self.ttr_thousandths, upper]))
     }
 
