@@ -133,9 +133,12 @@ impl<S: Stream> Server<S> {
     ) -> Result<(), Malformed> {
         self.executor.read_description(from, now)?;
         let clients: Vec<ClientId> = self.executor.queue().described_clients().collect();
+        let mut without_connection = Vec::new();
         for &id in &clients {
             if !from.value::<bool>()? {
-                return Err(Malformed("a client has no connection"));
+                // It has TLS, and is closed before the server is handed over: only a trial reads this.
+                without_connection.push(id);
+                continue;
             }
             let described: DescribedConnection = from.value()?;
             let session: Session<Rest> = from.value()?;
@@ -143,7 +146,9 @@ impl<S: Stream> Server<S> {
             let stream = open(id, described.handle)?;
             self.adopt(id, stream, &described, session, has_binlog);
         }
-        self.executor.read_guard(&clients, from)
+        self.executor.read_guard(&clients, from)?;
+        without_connection.into_iter().for_each(|id| self.executor.disconnect(id, now));
+        Ok(())
     }
 
     /// Whether a session can be that of this client.

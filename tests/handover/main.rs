@@ -8,9 +8,11 @@ mod load;
 mod refused;
 mod service;
 
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::panicking::Client;
+use beanstalkd_testkit::tls;
 
 use self::service::Service;
 
@@ -195,4 +197,46 @@ fn signals_that_come_meanwhile_are_not_lost_and_kill_nobody() {
         let draining = if round % 2 == 0 { "true" } else { "false" };
         while client.data("stats")["draining"] != draining {}
     }
+}
+
+#[test]
+fn a_client_with_tls_gets_its_replies_is_closed_and_has_its_session_again() {
+    let service = Service::prepared(
+        &["--listen", "tls://127.0.0.1:0", "--tls-cert", "{dir}/cert.pem", "--tls-key", "{dir}/key.pem"],
+        |directory| drop(tls::server_identity().write(directory).unwrap()),
+    );
+    let connect = || {
+        let log = service.log();
+        let (_, address) = log.rsplit_once("listening on tls://").expect("it says where");
+        let address = address.lines().next().unwrap().parse().unwrap();
+        tls::connect(address, tls::usual_client()).unwrap().0
+    };
+    let mut plain = service.connect();
+    let mut secret = connect();
+    secret.write_all(b"session w 60\r\nput 0 0 600 1\r\nx\r\nreserve\r\n").unwrap();
+    let begun = b"SESSION 0\r\nINSERTED 1\r\nRESERVED 1 1\r\nx\r\n";
+    let mut read = vec![0; begun.len()];
+    secret.read_exact(&mut read).unwrap();
+    assert_eq!(read, begun);
+    // One that waits, and one in the middle of a command.
+    let mut waiting = connect();
+    waiting.write_all(b"watch another\r\nreserve\r\n").unwrap();
+    secret.write_all(b"use some\r\nput 0 0 60 5\r\nhe").unwrap();
+    read.resize("USING some\r\n".len(), 0);
+    secret.read_exact(&mut read).unwrap();
+    assert_eq!(read, b"USING some\r\n");
+    for _ in 0..2 {
+        service.hand_over();
+    }
+    let mut rest = String::new();
+    secret.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "", "the connection is closed");
+    waiting.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "WATCHING 2\r\n");
+    assert_eq!(plain.ask("stats-tube another"), "NOT_FOUND", "who waited is gone");
+    assert_eq!(plain.ask("delete 1"), "NOT_FOUND", "the job is still reserved");
+    let mut again = connect();
+    again.write_all(b"session w 60\r\ndelete 1\r\nquit\r\n").unwrap();
+    again.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "WATCHING 2\r\nSESSION 1\r\nDELETED\r\n");
 }
