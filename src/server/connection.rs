@@ -239,6 +239,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// The same while no new command may be executed.
+    #[cold]
     pub fn serve_held(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         if executor.is_guarded() {
             self.resume::<true>(executor, id, now);
@@ -248,7 +249,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Goes on with a command that is not finished, unless it waits for a delivery.
-    #[inline]
+    #[inline(always)]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         let Some(until) = self.session.unfinished_until() else { return };
         if GUARDED && until == Until::Permitted && self.is_half_closed() {

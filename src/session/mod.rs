@@ -368,6 +368,7 @@ impl<R: Debug> Session<R> {
 
     /// Keeps what is left of the input until it may be executed, or more comes. Where there is no memory for it, it
     /// is lost, and the connection with it.
+    #[inline]
     pub fn keep(&mut self, rest: &[u8], stop: Stop) {
         debug_assert!(self.unread.is_none(), "what was kept before was read first");
         if rest.is_empty() || self.has_ended() {

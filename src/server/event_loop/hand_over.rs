@@ -99,12 +99,19 @@ impl HandOver {
         matches!(self.stage, Stage::Held(_))
     }
 
+    /// Whether one is under way.
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        !matches!(self.stage, Stage::Idle)
+    }
+
     /// When there is something to do for it although no event comes.
-    pub(super) fn next_turn_at(&self, now: impl FnOnce() -> Timestamp) -> Option<Timestamp> {
+    #[cold]
+    pub(super) fn next_turn_at(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
             Stage::Idle => None,
-            Stage::Wanted(_) => Some(now() + LOOK_AGAIN_NS),
-            Stage::Tried(_, trial) if trial.is_silent => Some(now() + LOOK_AGAIN_NS),
+            Stage::Wanted(_) => Some(now + LOOK_AGAIN_NS),
+            Stage::Tried(_, trial) if trial.is_silent => Some(now + LOOK_AGAIN_NS),
             Stage::Tried(end, _) => Some(*end),
             Stage::Held(_) => Some(Timestamp(0)),
         }
@@ -180,6 +187,7 @@ impl EventLoop {
     }
 
     /// Does what is next. Comes at the end of a turn.
+    #[cold]
     pub(super) fn go_on_with_hand_over(&mut self, now: Timestamp) {
         match std::mem::take(&mut self.hand_over.stage) {
             Stage::Idle => {}

@@ -297,7 +297,9 @@ impl EventLoop {
         let executor = self.server.executor();
         self.memory.tend(executor.work(), || executor.memory_bytes(), now);
         self.tell(now);
-        self.go_on_with_hand_over(now);
+        if self.hand_over.is_wanted() {
+            self.go_on_with_hand_over(now);
+        }
         Ok(stop)
     }
 
@@ -327,9 +329,20 @@ impl EventLoop {
         let refused_puts = self.server.executor().next_line_of_refused_puts_at();
         let (server, binlog_tasks) = (self.server.next_turn_at(), self.binlog_tasks_begin_at());
         let listeners = self.listeners.next_turn_at();
-        let hand_over = self.hand_over.next_turn_at(|| self.clock.now());
-        let others = [refused_puts, memory, notifier, metrics, admin, hand_over];
-        Timestamp::earliest([server, binlog_tasks, listeners, Timestamp::earliest(others)])
+        let next = Timestamp::earliest([
+            server,
+            binlog_tasks,
+            listeners,
+            refused_puts,
+            memory,
+            notifier,
+            metrics,
+            admin,
+        ]);
+        if !self.hand_over.is_wanted() {
+            return next;
+        }
+        Timestamp::earliest([next, self.hand_over.next_turn_at(self.clock.now())])
     }
 
     /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
