@@ -46,12 +46,12 @@ pub struct Refused {
 }
 
 impl Guard {
-    /// What is told of each identity.
+    /// The counts of each identity.
     pub fn figures(&self) -> &[IdentityFigures] {
         &self.figures
     }
 
-    /// What is told of the client's identity.
+    /// The counts of the client's identity.
     pub fn figures_of(&self, client: ClientId) -> Option<&IdentityFigures> {
         Some(&self.figures[self.client(client)?.identity.index()])
     }

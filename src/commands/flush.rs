@@ -1,6 +1,6 @@
 //! The commands that flush a tube.
 //!
-//! Owns: how many jobs a flush deletes in a turn, and the bodies of those that a client still has to be told of.
+//! Owns: how many jobs a flush deletes in a turn, and the bodies of those that a client has reserved and not seen yet.
 
 use super::{Executor, Outcome, answer, stall};
 use crate::clock::Timestamp;

@@ -30,7 +30,7 @@ pub struct Guard {
     clients: Vec<Option<GuardedClient>>,
     /// What the clients of each identity take, by the identities of the rules.
     pub(super) usage: Vec<Usage>,
-    /// What is told of it, in the same order.
+    /// The counts of each identity, in the same order.
     pub(super) figures: Vec<IdentityFigures>,
     /// Puts that wait until they are permitted: when that is, and whose they are.
     waiting_puts: BTreeSet<(Timestamp, u32)>,

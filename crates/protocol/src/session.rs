@@ -5,7 +5,7 @@
 use super::argument::Argument;
 use super::command::{Command, name};
 use super::manage::{arguments, word};
-use crate::number::leading_ms;
+use crate::seconds::Seconds;
 
 /// The longest grace. Whoever does not come back for longer than an hour has gone.
 const MAX_GRACE_MS: u32 = 3_600_000;
@@ -28,30 +28,19 @@ impl Grace {
     }
 }
 
-/// It is written in seconds, with as many digits behind a point as it needs.
+/// It is written in seconds.
 impl Argument for Grace {
     fn write(&self, line: &mut Vec<u8>) {
-        (self.0 / 1000).write(line);
-        let mut rest = self.0 % 1000;
-        if rest > 0 {
-            line.push(b'.');
-        }
-        let mut unit = 100;
-        while rest > 0 {
-            line.push(b'0' + (rest / unit) as u8);
-            rest %= unit;
-            unit /= 10;
-        }
+        Seconds::new(self.0 / 1000, (self.0 % 1000) as u16).write(line);
     }
 }
 
 /// ` <name> <grace>`
 pub(super) fn session(rest: &[u8]) -> Option<Command<'_>> {
     let (session, rest) = word(arguments(rest)?);
-    match leading_ms(arguments(rest)?)? {
-        (ms, []) => Some(Command::Session { name: name(session)?, grace: Grace::from_ms(ms)? }),
-        _ => None,
-    }
+    let grace = Seconds::parse(arguments(rest)?)?;
+    let grace = Grace::from_ms(u64::from(grace.whole()) * 1000 + u64::from(grace.thousandths()))?;
+    Some(Command::Session { name: name(session)?, grace })
 }
 
 #[cfg(test)]

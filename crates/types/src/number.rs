@@ -28,23 +28,6 @@ pub fn whole_u32(text: &[u8]) -> Option<u32> {
     whole_u64(text).and_then(|value| u32::try_from(value).ok())
 }
 
-/// Seconds at the start of `text`, after any spaces, with up to three digits behind a point: their milliseconds, and
-/// what follows. `None` where a point has no digit before or behind it, or more than three behind it.
-pub fn leading_ms(text: &[u8]) -> Option<(u64, &[u8])> {
-    let (seconds, rest) = leading_u64(text)?;
-    let mut ms = seconds.checked_mul(1000)?;
-    let Some(fraction) = rest.strip_prefix(b".") else { return Some((ms, rest)) };
-    let digits = fraction.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(fraction.len());
-    if !(1..=3).contains(&digits) {
-        return None;
-    }
-    let (fraction, rest) = fraction.split_at(digits);
-    for (&digit, unit) in fraction.iter().zip([100, 10, 1]) {
-        ms = ms.checked_add(u64::from(digit - b'0') * unit)?;
-    }
-    Some((ms, rest))
-}
-
 /// A number as the C library's `strtoul` reads it, which `kick` uses: any white space, a sign, digits,
 /// then anything. A negative number wraps, so that -1 is the largest. `None` where it is above `u64::MAX`.
 pub fn as_strtoul(text: &[u8]) -> Option<u64> {

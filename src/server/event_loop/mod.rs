@@ -279,7 +279,7 @@ impl EventLoop {
                         site.notice(event);
                     }
                 }
-                // The server is told of its clients below; what the binlog's store has done is polled in each turn.
+                // The server gets those of its clients below; what the binlog's store has done is polled in each turn.
                 Some(PollToken::Client(_) | PollToken::BinlogHelper | PollToken::HandOver) | None => {}
             }
         }
