@@ -3,6 +3,7 @@
 use crate::tag::Tag;
 use beanstalkd_protocol::{Cursor, Dictionary, YamlError, parse_page};
 use beanstalkd_types::job::JobState;
+use beanstalkd_types::tube_name::TubeName;
 use std::collections::BTreeSet;
 
 /// The counters of a job. Times are in seconds.
@@ -27,6 +28,8 @@ pub struct JobInfo {
     /// The job waits until a group is empty.
     pub held: bool,
     pub tags: Vec<Tag>,
+    /// The tube that a dead job comes from.
+    pub dead_from: Option<TubeName>,
 }
 
 impl JobInfo {
@@ -56,6 +59,7 @@ impl JobInfo {
             kicks: keys.number_or_zero("kicks"),
             held: keys.get("held") == Some("true"),
             tags: tags(keys),
+            dead_from: keys.get("dead-from").and_then(|name| name.parse().ok()),
         })
     }
 }
@@ -133,7 +137,7 @@ mod tests {
     fn a_job_of_c_has_no_size_and_no_tags() {
         let job = JobInfo::from_stats(&parse_dictionary(C_JOB).unwrap()).unwrap();
         assert_eq!((job.id, job.state, job.pri, job.time_left), (3, JobState::Delayed, u32::MAX, 1));
-        assert_eq!((job.bytes, job.held, job.tags), (None, false, Vec::new()));
+        assert_eq!((job.bytes, job.held, job.tags, job.dead_from), (None, false, Vec::new(), None));
     }
 
     #[test]
@@ -141,12 +145,13 @@ mod tests {
         let mut data = C_JOB.to_vec();
         data.extend_from_slice(
             b"idempotency-key: \"a\"\nidempotency-ttl: 60\ngroup: \"g\"\nafter-group: \"\"\nconcurrency-key: \"c\"\n\
-            concurrency-limit: 1\nheld: true\nexpires-in: 0\n",
+            concurrency-limit: 1\nheld: true\nexpires-in: 0\ndead-from: \"mail\"\n",
         );
         let job = JobInfo::from_stats(&parse_dictionary(&data).unwrap()).unwrap();
         let tags: Vec<String> = job.tags.iter().map(Tag::to_string).collect();
         assert_eq!(tags, ["idp:a:60", "con:c", "grp:g"]);
         assert!(job.held);
+        assert_eq!(job.dead_from.as_ref().map(TubeName::as_str), Some("mail"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
+use std::fmt;
 use std::time::Duration;
 
 /// Jobs by id, or all jobs that a filter matches.
@@ -129,6 +130,68 @@ pub struct Tubes {
     pub confirm: Confirm,
 }
 
+/// The arguments of `redrive`.
+#[derive(Args)]
+pub struct RedriveArguments {
+    /// Names of the dead tubes, or patterns
+    #[arg(required = true, value_parser = glob, value_name = "DEAD-TUBE")]
+    pub tubes: Vec<GlobMatcher>,
+    /// Which of their dead jobs
+    #[command(flatten)]
+    pub filter: FilterArguments,
+    /// At most this many of them: those that would be served first
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// At most so many in a time: 100/s, 50/m or 10/h
+    #[arg(long, value_parser = rate, value_name = "RATE")]
+    pub rate: Option<Rate>,
+    /// Ask or not
+    #[command(flatten)]
+    pub confirm: Confirm,
+}
+
+impl RedriveArguments {
+    /// The jobs in the form that a change of jobs takes.
+    pub fn on(self) -> (ActOn, Option<Rate>) {
+        let Self { tubes, filter, limit, rate, confirm } = self;
+        (ActOn { ids: Vec::new(), choose: Choose { tubes, filter, all: true, limit }, confirm }, rate)
+    }
+}
+
+/// So many jobs in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// The jobs; at least 1.
+    pub jobs: u32,
+    /// The time: a second, a minute or an hour.
+    pub per: Duration,
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.per.as_secs() {
+            1 => 's',
+            60 => 'm',
+            _ => 'h',
+        };
+        write!(f, "{}/{unit}", self.jobs)
+    }
+}
+
+/// Parses a rate in the form of the rules for tubes.
+fn rate(text: &str) -> Result<Rate, String> {
+    let (jobs, unit) = text.split_once('/').unwrap_or((text, ""));
+    let seconds = match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        _ => None,
+    };
+    let jobs = jobs.parse().ok().filter(|&jobs| jobs > 0);
+    let rate = jobs.zip(seconds).map(|(jobs, seconds)| Rate { jobs, per: Duration::from_secs(seconds) });
+    rate.ok_or_else(|| "expected a rate such as 100/s, 50/m or 10/h".to_owned())
+}
+
 /// The delay of a job.
 #[derive(Args)]
 pub struct Delay {
@@ -170,6 +233,16 @@ mod tests {
     fn times_are_seconds_or_have_units() {
         assert_eq!([seconds("90"), seconds("15m"), seconds("1h 1s")], [Ok(90), Ok(900), Ok(3601)]);
         assert!(seconds("soon").is_err() && seconds("-1").is_err() && seconds("4294967296").is_err());
+    }
+
+    #[test]
+    fn rates_are_read_as_in_the_rules_for_tubes() {
+        for text in ["100/s", "50/m", "1/h", "4294967295/s"] {
+            assert_eq!(rate(text).unwrap().to_string(), text);
+        }
+        for text in ["", "/s", "0/s", "-1/s", "1.5/s", "10", "10/", "10/d", "10/s/s", "4294967296/s"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
     }
 
     #[test]

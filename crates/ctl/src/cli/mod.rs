@@ -6,7 +6,7 @@ mod arguments;
 pub mod generated;
 mod tube_completion;
 
-pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, Tubes};
+pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, Rate, RedriveArguments, Tubes};
 
 use crate::commands::tubes::TubeKey;
 pub use arguments::glob;
@@ -169,6 +169,8 @@ pub enum Command {
         #[arg(long, value_name = "TUBE")]
         to: TubeName,
     },
+    /// Send dead jobs back to the tubes that they came from, with no failures
+    Redrive(RedriveArguments),
     /// Change the priority of jobs
     Reprioritize {
         /// Which

@@ -1,11 +1,12 @@
-//! delete, kick, bury, release, move and reprioritize, on jobs by id or on all jobs that a filter matches.
+//! delete, kick, bury, release, move, redrive and reprioritize, on jobs by id or on all jobs that a filter matches.
 //!
 //! Owns: finding the jobs, the confirmation, the loop with its progress, and the report at the end.
 //! Never: changes a job whose state or tube has changed since it was counted.
 
 use super::batch::{self, Outcome};
+use super::pace::Pace;
 use super::{confirm, jobs};
-use crate::cli::ActOn;
+use crate::cli::{ActOn, Rate};
 use crate::failure::Failure;
 use crate::input;
 use crate::interrupt;
@@ -15,11 +16,15 @@ use crate::progress::Progress;
 use crate::session::Session;
 use beanstalk_client::{JobInfo, JobState, TubeName};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Instant;
 
 /// How many jobs are checked and then changed together.
 const BATCH: usize = 200;
+
+/// How many tubes the question names that dead jobs go back to.
+const SHOWN_SOURCES: usize = 5;
 
 /// A change of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub enum Action {
     },
     /// Moves it to this tube.
     Move(TubeName),
+    /// Sends a dead job back to the tube that it came from, not faster than this.
+    Redrive(Option<Rate>),
     /// Gives it this priority.
     Reprioritize(u32),
 }
@@ -51,6 +58,7 @@ impl Action {
             Self::Bury => "bury",
             Self::Release { .. } => "release",
             Self::Move(_) => "move",
+            Self::Redrive(_) => "redrive",
             Self::Reprioritize(_) => "reprioritize",
         }
     }
@@ -62,6 +70,7 @@ impl Action {
             Self::Bury => "buried",
             Self::Release { .. } => "released",
             Self::Move(_) => "moved",
+            Self::Redrive(_) => "redriven",
             Self::Reprioritize(_) => "reprioritized",
         }
     }
@@ -91,11 +100,27 @@ struct Targets {
     by_state: BTreeMap<JobState, u64>,
     /// The number of jobs that match but whose state does not allow the action.
     left_out: BTreeMap<JobState, u64>,
+    /// The number of jobs that match but are not dead, if only dead ones are meant.
+    not_dead: u64,
+    /// The tubes that dead jobs came from.
+    sources: BTreeSet<TubeName>,
     missing: Vec<u64>,
 }
 
 impl Targets {
     fn add(&mut self, action: &Action, info: &JobInfo) {
+        if let Action::Redrive(_) = action {
+            match &info.dead_from {
+                None => {
+                    self.not_dead += 1;
+                    return;
+                }
+                Some(source) if info.state != JobState::Reserved && !self.sources.contains(source) => {
+                    self.sources.insert(source.clone());
+                }
+                Some(_) => {}
+            }
+        }
         if !action.applies_to(info.state) {
             *self.left_out.entry(info.state).or_default() += 1;
             return;
@@ -115,6 +140,30 @@ impl Targets {
                 self.add(action, &info);
             }
         }
+    }
+
+    /// Where dead jobs go, and how fast; nothing for other actions.
+    fn back_to(&self, action: &Action) -> String {
+        let Action::Redrive(rate) = action else { return String::new() };
+        let mut names: Vec<&str> = self.sources.iter().take(SHOWN_SOURCES).map(TubeName::as_str).collect();
+        let others = counted((self.sources.len() - names.len()) as u64, "other tube");
+        if self.sources.len() > names.len() {
+            names.push(&others);
+        }
+        let rate = rate.map_or(String::new(), |rate| format!(", at most {rate},"));
+        format!(" back to {}{rate}", names.join(", "))
+    }
+
+    /// What the question says of jobs that stay as they are.
+    fn left_out(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.left_out.is_empty() {
+            parts.push(states(&self.left_out));
+        }
+        if self.not_dead > 0 {
+            parts.push(format!("{} not dead", with_commas(self.not_dead)));
+        }
+        if parts.is_empty() { String::new() } else { format!(", and leave out {}", parts.join(", ")) }
     }
 
     fn tubes(&self) -> String {
@@ -178,17 +227,15 @@ pub fn run(session: &mut Session, action: Action, on: &ActOn, out: &mut Output) 
     if total == 0 {
         return Err(nothing(&action, &targets));
     }
-    let left_out = match targets.left_out.is_empty() {
-        true => String::new(),
-        false => format!(", and leave out {}", states(&targets.left_out)),
-    };
     let what = format!(
-        "{} {} ({}) {} on {}{left_out}",
+        "{} {} ({}) {}{} on {}{}",
         action.verb(),
         counted(total, "job"),
         states(&targets.by_state),
         targets.tubes(),
+        targets.back_to(&action),
         session.address,
+        targets.left_out(),
     );
     let by_id = !on.ids.is_empty() && !on.confirm.dry_run;
     if !by_id && !confirm::ask(&on.confirm, &what)? {
@@ -250,6 +297,7 @@ fn nothing(action: &Action, targets: &Targets) -> Failure {
         format!("; {} cannot be {}", states(&targets.left_out), action.done())
     };
     let text = match targets.missing.as_slice() {
+        [] if targets.not_dead > 0 => format!("no job of these tubes is dead{cannot}"),
         [] => format!("no job matches{cannot}"),
         [id] => format!("there is no job {id}"),
         several => format!("{} of these jobs do not exist{cannot}", several.len()),
@@ -267,8 +315,10 @@ fn act_on_all(
     report: &mut Report,
 ) -> Result<(), Failure> {
     let progress = Progress::new(action.verb(), targets.jobs.len() as u64);
-    for targets_now in targets.jobs.chunks(BATCH) {
-        if interrupt::requested() {
+    let rate = if let Action::Redrive(rate) = action { *rate } else { None };
+    let mut pace = Pace::new(rate, Instant::now());
+    for targets_now in targets.jobs.chunks(pace.batch(BATCH)) {
+        if interrupt::wait(pace.wait(targets_now.len(), Instant::now())) {
             return Err(Failure::Interrupted("stopped".to_owned()));
         }
         // Time may have passed before the confirmation: a job that has changed since the count is left alone.
@@ -278,7 +328,9 @@ fn act_on_all(
             match info {
                 None => report.add(Outcome::Gone),
                 Some(info)
-                    if info.state == target.state && info.tube == targets.tubes[target.tube as usize] =>
+                    if info.state == target.state
+                        && info.tube == targets.tubes[target.tube as usize]
+                        && (info.dead_from.is_some() || !matches!(action, Action::Redrive(_))) =>
                 {
                     same.push(info);
                 }

@@ -50,6 +50,14 @@ pub fn apply(
             directly(session, jobs.iter().map(|job| Command::Move { id: JobId(job.id), tube }), each)
         }
         Action::Move(tube) => relocate::by_copies(session, jobs, tube, each),
+        // `move` to where it came from sets the failures of a dead job to 0.
+        Action::Redrive(_) => {
+            let back = jobs.iter().filter_map(|job| {
+                let tube = job.dead_from.as_ref()?.as_str();
+                Some(Command::Move { id: JobId(job.id), tube })
+            });
+            directly(session, back, each)
+        }
     }
 }
 

@@ -5,6 +5,7 @@ pub mod batch;
 pub mod confirm;
 pub mod flush;
 pub mod jobs;
+pub mod pace;
 pub mod put;
 pub mod relocate;
 pub mod reserve;
@@ -165,6 +166,10 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             act::run(&mut servers.one()?, action, &on, out)
         }
         Command::Move { on, to } => act::run(&mut servers.one()?, act::Action::Move(to), &on, out),
+        Command::Redrive(arguments) => {
+            let (on, rate) = arguments.on();
+            act::run(&mut servers.one()?, act::Action::Redrive(rate), &on, out)
+        }
         Command::Reprioritize { on, priority } => {
             act::run(&mut servers.one()?, act::Action::Reprioritize(priority), &on, out)
         }

@@ -3,6 +3,7 @@
 
 mod access;
 mod changing;
+mod rules;
 mod showing;
 mod support;
 mod terminal;

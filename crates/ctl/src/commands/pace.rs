@@ -1,0 +1,74 @@
+//! How fast many jobs are changed: never faster than a rate, in small batches.
+
+use crate::cli::Rate;
+use std::time::{Duration, Instant};
+
+/// How many batches a second of the rate is divided into.
+const BATCHES_PER_S: u32 = 10;
+
+/// Says how many jobs are next, and when.
+pub struct Pace {
+    rate: Option<Rate>,
+    next_at: Instant,
+}
+
+impl Pace {
+    /// Without a rate, there is nothing to wait for.
+    pub fn new(rate: Option<Rate>, now: Instant) -> Self {
+        Self { rate, next_at: now }
+    }
+
+    /// The size of a batch, at most `most`.
+    pub fn batch(&self, most: usize) -> usize {
+        let Some(Rate { jobs, per }) = self.rate else { return most };
+        let share = u64::from(jobs) / (per.as_secs() * u64::from(BATCHES_PER_S));
+        usize::try_from(share).unwrap_or(most).clamp(1, most)
+    }
+
+    /// How long to wait before a batch of so many jobs may begin. Time that was not used is not made up for.
+    pub fn wait(&mut self, jobs: usize, now: Instant) -> Duration {
+        let Some(rate) = self.rate else { return Duration::ZERO };
+        let begins_at = self.next_at.max(now);
+        self.next_at = begins_at + rate.per.mul_f64(jobs as f64 / f64::from(rate.jobs));
+        begins_at - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_has_more_jobs_than_the_rate_and_a_batch() {
+        for (jobs, seconds, batch) in
+            [(1, 3600, 1), (5, 1, 1), (100, 1, 10), (60_000, 60, 100), (1_000_000, 1, 200)]
+        {
+            let per = Duration::from_secs(seconds);
+            let begun_at = Instant::now();
+            let mut pace = Pace::new(Some(Rate { jobs, per }), begun_at);
+            assert_eq!(pace.batch(200), batch);
+            let (mut now, mut done) = (begun_at, 0);
+            for turn in 0..50_u64 {
+                now += pace.wait(batch, now);
+                done += batch;
+                let allowed = (now - begun_at).as_secs_f64() * f64::from(jobs) / per.as_secs_f64();
+                assert!(
+                    done as f64 <= allowed + batch as f64 + 1e-3,
+                    "{jobs}/{seconds}: {done} after {turn}"
+                );
+                // The server needs time, now and then much.
+                now += if turn % 10 == 9 { per } else { Duration::from_millis(1) };
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits() {
+        let now = Instant::now();
+        let mut pace = Pace::new(None, now);
+        assert_eq!(
+            (pace.batch(200), pace.wait(200, now), pace.wait(200, now)),
+            (200, Duration::ZERO, Duration::ZERO)
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! A server with rules for tubes: what an operator does with them.
+
+use beanstalk_client::{Client, JobState};
+use beanstalkd_testkit::panicking::Server;
+use beanstalkd_testkit::server::free_address;
+
+use crate::support::{client, command, counts, ctl, interrupt, name, put, wait_until};
+
+const RULES: &str =
+    "[[tube]]\nname = \"dead\"\n[[tube]]\nname = \"*\"\nmax-attempts = 2\ndead-tube = \"dead\"\n";
+
+/// A server with these rules, and its address.
+struct Ruled {
+    address: String,
+    _directory: tempfile::TempDir,
+    _server: Server,
+}
+
+fn start(rules: &str) -> Ruled {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tubes.toml");
+    std::fs::write(&file, rules).unwrap();
+    let address = free_address().unwrap().to_string();
+    let server = Server::start(&["--listen", &address, "--tubes", &file.to_string_lossy()]);
+    Ruled { address, _directory: directory, _server: server }
+}
+
+/// Puts a job into the tube, and lets it fail twice.
+fn kill(client: &mut Client, tube: &str) -> u64 {
+    let id = put(client, tube, b"x", 0);
+    fail_twice(client, id);
+    id
+}
+
+fn fail_twice(client: &mut Client, id: u64) {
+    for _ in 0..2 {
+        client.reserve_job(id).unwrap();
+        client.release(id, 7, 0).unwrap();
+    }
+}
+
+#[test]
+fn dead_jobs_go_back_to_where_each_came_from_without_failures() {
+    let Ruled { address, .. } = &start(RULES);
+    let mut client = client(address);
+    let (mail, news, buried) =
+        (kill(&mut client, "mail"), kill(&mut client, "news"), kill(&mut client, "mail"));
+    client.reserve_job(buried).unwrap();
+    client.bury(buried, 9).unwrap();
+    let held = kill(&mut client, "mail");
+    client.reserve_job(held).unwrap();
+    let other = put(&mut client, "dead", b"no rule has sent it here", 0);
+    assert_eq!(counts(address, "dead"), [3, 1, 0, 1]);
+
+    let dry = ctl(address, &["redrive", "dead", "--rate", "10/s", "--dry-run"]).ends_with(0);
+    assert!(
+        dry.err.contains(
+            "would redrive 3 jobs (2 ready, 1 buried) of the tube dead back to mail, news, at most 10/s, on "
+        ) && dry.err.contains(", and leave out 1 reserved, 1 not dead\n"),
+        "{dry:?}"
+    );
+    assert_eq!(dry.out, "3 matched\n");
+    ctl(address, &["redrive", "dead"]).ends_with(2); // It cannot ask.
+    assert_eq!(counts(address, "dead"), [3, 1, 0, 1]);
+    let done = ctl(address, &["redrive", "dead", "--yes", "--json"]).ends_with(0).json();
+    assert_eq!((&done[0]["action"], &done[0]["done"]), (&"redrive".into(), &3.into()));
+    assert_eq!((counts(address, "mail"), counts(address, "news")), ([1, 0, 0, 1], [1, 0, 0, 0]));
+    let info = client.stats_job(buried).unwrap();
+    assert_eq!((info.state, info.pri, info.releases), (JobState::Buried, 9, 2), "the counters stay");
+    for id in [mail, news] {
+        assert_eq!(client.stats_job(id).unwrap().dead_from, None);
+        // It has no failures: it is dead again after two more, and not after one.
+        client.reserve_job(id).unwrap();
+        client.release(id, 7, 0).unwrap();
+        assert_ne!(client.stats_job(id).unwrap().tube, "dead");
+        client.reserve_job(id).unwrap();
+        client.release(id, 7, 0).unwrap();
+        assert_eq!(client.stats_job(id).unwrap().tube, "dead");
+    }
+    assert_eq!(client.stats_job(other).unwrap().tube, "dead");
+}
+
+#[test]
+fn nothing_to_redrive_is_said() {
+    let Ruled { address, .. } = &start(RULES);
+    let mut client = client(address);
+    ctl(address, &["redrive", "dead", "--yes"]).ends_with(1);
+    put(&mut client, "dead", b"alive", 0);
+    let none = ctl(address, &["redrive", "dead", "--yes"]).ends_with(1);
+    assert!(none.err.contains("no job of these tubes is dead"), "{none:?}");
+    let held = kill(&mut client, "mail");
+    client.reserve_job(held).unwrap();
+    let none = ctl(address, &["redrive", "dead", "--yes"]).ends_with(4);
+    assert!(none.err.contains("1 reserved cannot be redriven"), "{none:?}");
+    assert_eq!(counts(address, "dead"), [1, 1, 0, 0]);
+    ctl(address, &["redrive", "--yes"]).ends_with(2);
+    ctl(address, &["redrive", "dead", "--rate", "10", "--yes"]).ends_with(2);
+}
+
+#[test]
+fn a_job_that_finds_its_tube_full_stays_dead() {
+    let limit = "[[tube]]\nname = \"mail\"\nmax-attempts = 2\ndead-tube = \"dead\"\nmax-jobs = 1\n";
+    let Ruled { address, .. } = &start(limit);
+    let mut client = client(address);
+    let ids = [kill(&mut client, "mail"), kill(&mut client, "mail")];
+    let full = ctl(address, &["redrive", "dead", "--yes"]).ends_with(4);
+    assert!(full.out.contains("redriven 1 job of 2; 1: ") && full.out.contains("TUBE_FULL"), "{full:?}");
+    assert_eq!((counts(address, "mail"), counts(address, "dead")), ([1, 0, 0, 0], [1, 0, 0, 0]));
+    let dead_from = ids.map(|id| client.stats_job(id).unwrap().dead_from);
+    assert_eq!(dead_from, [None, Some(name("mail"))], "the job that was put first goes first");
+}
+
+#[test]
+fn a_limit_and_a_filter_choose_among_the_dead() {
+    let Ruled { address, .. } = &start(RULES);
+    let mut client = client(address);
+    for _ in 0..5 {
+        kill(&mut client, "mail");
+    }
+    let done = ctl(address, &["redrive", "dea?", "--limit", "2", "--state", "ready", "--yes"]).ends_with(0);
+    assert_eq!(done.out, "redriven 2 jobs\n");
+    ctl(address, &["redrive", "dead", "--state", "buried", "--yes"]).ends_with(1);
+    assert_eq!((counts(address, "mail"), counts(address, "dead")), ([2, 0, 0, 0], [3, 0, 0, 0]));
+}
+
+#[test]
+fn a_rate_holds_and_ctrl_c_stops_it() {
+    let Ruled { address, .. } = &start(RULES);
+    let mut client = client(address);
+    for _ in 0..3 {
+        kill(&mut client, "mail");
+    }
+    let child = command(address, &["redrive", "dead", "--rate", "1/h", "--yes"]).spawn().unwrap();
+    wait_until("the first job", || counts(address, "mail") == [1, 0, 0, 0]);
+    interrupt(&child);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(
+        (ended.status.code(), String::from_utf8_lossy(&ended.stdout)),
+        (Some(130), "redriven 1 job of 3\n".into())
+    );
+    assert_eq!(counts(address, "dead"), [2, 0, 0, 0]);
+}
