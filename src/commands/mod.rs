@@ -322,7 +322,11 @@ impl From<NoRoom> for Refused {
 impl From<Obstacle> for Reply<'_> {
     fn from(obstacle: Obstacle) -> Self {
         match obstacle {
-            Obstacle::NoJob | Obstacle::NoTube | Obstacle::Reserved | Obstacle::WrongState => Self::NotFound,
+            Obstacle::NoJob
+            | Obstacle::NoTube
+            | Obstacle::Reserved
+            | Obstacle::WrongState
+            | Obstacle::NotDead => Self::NotFound,
             Obstacle::KeyExists(id) => Self::Exists(id),
             Obstacle::TooBig => Self::JobTooBig,
             Obstacle::TubeFull => Self::TubeFull,

@@ -5,6 +5,7 @@
 //! hands in the orders and reads the table of tasks.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::vec;
 
 use log::{Level, log};
@@ -12,7 +13,7 @@ use log::{Level, log};
 use super::put::Stored;
 use super::{Executor, Outcome, Refused, Rest, What, stall};
 use crate::binlog::{NoRoom, SequenceNumber};
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::http::selection::{Share, Step, Walk};
 use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId, Tasks};
 use crate::job::{JobId, JobState};
@@ -25,6 +26,8 @@ use crate::tags::EncodedTags;
 const WORK_PER_TURN: u64 = 512;
 /// Jobs looked at that cost as much as a simple request.
 const LOOKS_PER_WORK: u64 = 2;
+/// How much of its time an order with a rate makes up for: more than a turn takes, and than a timer is late.
+const CATCH_UP_NS: u64 = NS_PER_S / 10;
 /// The tube that an internal client uses between two turns.
 const DEFAULT: &str = "default";
 /// Bytes of bodies searched that cost as much as a simple request.
@@ -42,6 +45,8 @@ pub struct Orders {
     current: Option<TaskId>,
     /// Why it cannot go on.
     failure: Option<Obstacle>,
+    /// When it goes on, if it has a rate.
+    resumes_at: Option<Timestamp>,
     /// The work of the executor at which the turn's share is used up.
     end: u64,
 }
@@ -61,6 +66,8 @@ struct Running {
     /// What is left to do.
     rest: Rest,
     until: Until,
+    /// The instant, if it waits for one.
+    resumes_at: Option<Timestamp>,
 }
 
 /// An order that changes jobs.
@@ -70,6 +77,26 @@ struct JobsOrder {
     came_at: Timestamp,
     /// A job that was found and has to wait for room in the log.
     awaiting_room: Option<JobId>,
+    pace: Option<Pace>,
+}
+
+/// How fast an order changes jobs.
+struct Pace {
+    /// The nanoseconds for each job.
+    interval_ns: u64,
+    /// When the next job may be changed.
+    next_at: Timestamp,
+}
+
+impl Pace {
+    fn new(per_s: NonZeroU32, now: Timestamp) -> Self {
+        Self { interval_ns: NS_PER_S / u64::from(per_s.get()), next_at: now }
+    }
+
+    /// Counts a job. Time that was not used is made up for up to [`CATCH_UP_NS`].
+    fn count(&mut self, now: Timestamp) {
+        self.next_at = self.next_at.max(now.minus_ns(CATCH_UP_NS)) + self.interval_ns;
+    }
 }
 
 enum Jobs {
@@ -91,7 +118,7 @@ impl Control for Executor {
         let rest = Rest(What::GoOn(Box::new(move |server: &mut Self, client, output: &mut _, at| {
             server.begin_order(client, order, now, output, at)
         })));
-        orders.running.push_back(Running { task, client, rest, until: Until::NextTurn });
+        orders.running.push_back(Running { task, client, rest, until: Until::NextTurn, resumes_at: None });
         Some(task)
     }
 
@@ -130,6 +157,20 @@ impl Executor {
         })
     }
 
+    /// When the first order goes on that waits because of its rate.
+    pub(crate) fn next_order_at(&self) -> Option<Timestamp> {
+        let orders = self.orders.as_ref()?;
+        orders.running.iter().filter_map(|running| running.resumes_at).min()
+    }
+
+    /// Ends the orders that wait because of their rate, before another program goes on with the queue.
+    pub(crate) fn stop_waiting_orders(&mut self) {
+        let running = self.orders.iter().flat_map(|orders| &orders.running);
+        let waiting: Vec<TaskId> =
+            running.filter(|running| running.resumes_at.is_some()).map(|running| running.task).collect();
+        waiting.into_iter().for_each(|task| self.stop(task));
+    }
+
     /// The log may have room again.
     pub(super) fn wake_orders(&mut self) {
         if let Some(orders) = &mut self.orders {
@@ -157,7 +198,7 @@ impl Executor {
             let Some(orders) = &mut self.orders else { break };
             orders.end = end;
             let Some(running) = orders.running.pop_front() else { break };
-            if running.until == Until::NextTurn {
+            if running.until == Until::NextTurn || running.resumes_at.is_some_and(|at| at <= now) {
                 self.go_on_with_order(running, now);
             } else {
                 orders.running.push_back(running);
@@ -197,7 +238,8 @@ impl Executor {
             let Some(orders) = &mut self.orders else { return };
             orders.current = None;
             if let Outcome::Stall { rest, until, .. } = outcome {
-                orders.running.push_back(Running { task, client, rest, until });
+                let resumes_at = orders.resumes_at.take();
+                orders.running.push_back(Running { task, client, rest, until, resumes_at });
                 return;
             }
             orders.failure.take().map_or(Progress::Done, Progress::Failed)
@@ -226,7 +268,16 @@ impl Executor {
                     Selection::Jobs(jobs) => Jobs::Named(jobs.into_iter()),
                     Selection::Counted(walk, left) => Jobs::Counted { walk, left },
                 };
-                self.change_jobs(client, JobsOrder { change, jobs, came_at, awaiting_room: None }, now)
+                let pace = match change {
+                    Change::Redrive(rate) => rate.map(|rate| Pace::new(rate, now)),
+                    Change::Kick
+                    | Change::Delete
+                    | Change::Move(_)
+                    | Change::Priority(_)
+                    | Change::Delay(_) => None,
+                };
+                let order = JobsOrder { change, jobs, came_at, awaiting_room: None, pace };
+                self.change_jobs(client, order, now)
             }
             Order::Drain(draining) => {
                 self.count_for_task(1);
@@ -320,6 +371,13 @@ impl Executor {
             if self.spent() >= end {
                 return order.stall(Until::NextTurn);
             }
+            if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
+                let next_at = pace.next_at;
+                if let Some(orders) = &mut self.orders {
+                    orders.resumes_at = Some(next_at);
+                }
+                return order.stall(Until::Permitted);
+            }
             let step = match order.awaiting_room.take() {
                 Some(id) => Step::Job(id),
                 None => self.next_job(&mut order.jobs, &mut share),
@@ -347,10 +405,28 @@ impl Executor {
             if let Jobs::Counted { left, .. } = &mut order.jobs {
                 *left -= 1;
             }
+            if let Some(pace) = &mut order.pace {
+                pace.count(now);
+            }
             if let Some(task) = self.task() {
                 task.count(counted);
             }
         }
+    }
+
+    /// Moves a job to a tube, which is made if there is none.
+    fn move_for_order(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        tube: &str,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let is_new = self.queue.tube_name(tube).is_none();
+        if is_new && (self.lacks_memory_for(0) || self.queue.reserve_tube(client).is_err()) {
+            return Err(NoRoom::Full.into());
+        }
+        self.move_one(client, id, tube, now)
     }
 
     /// The next job that an order changes.
@@ -387,12 +463,12 @@ impl Executor {
             Change::Delete => self.delete_in_any_state(id, now),
             Change::Kick => self.kick_one(id, now)?,
             Change::Move(tube) if tube_before == tube => return Ok(false),
-            Change::Move(tube) => {
-                let is_new = self.queue.tube_name(tube.as_str()).is_none();
-                if is_new && (self.lacks_memory_for(0) || self.queue.reserve_tube(client).is_err()) {
-                    return Err(NoRoom::Full.into());
-                }
-                self.move_one(client, id, tube.as_str(), now)?;
+            Change::Move(tube) => self.move_for_order(client, id, tube.as_str(), now)?,
+            // A dead job that is in the tube that it came from lives again.
+            Change::Redrive(_) => {
+                let source: Box<str> =
+                    job.tags.and_then(|tags| tags.dead).ok_or(Obstacle::NotDead)?.from.as_str().into();
+                self.move_for_order(client, id, &source, now)?;
             }
             Change::Priority(priority) if record.priority == *priority => return Ok(false),
             Change::Priority(priority) => self.reprioritize_one(id, *priority, now)?,
@@ -438,7 +514,7 @@ mod tests {
             let mut jobs = ids.clone().into_iter();
             let awaiting_room = jobs.next();
             let (change, jobs) = (Change::Priority(Priority(9)), Jobs::Named(jobs));
-            let order = JobsOrder { change, jobs, came_at: harness.now, awaiting_room };
+            let order = JobsOrder { change, jobs, came_at: harness.now, awaiting_room, pace: None };
             let end = harness.executor.spent() + left;
             let orders = harness.executor.orders.as_mut().unwrap();
             orders.end = end;

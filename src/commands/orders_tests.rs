@@ -4,9 +4,10 @@ use super::{Config, Executor};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::http::selection::{AsOf, Filter, Walk};
 use crate::http::task::{Change, Control, Obstacle, Order, Progress, Selection, Task, TaskId};
+use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::os::process::cpu_time;
-use crate::queue::{ClientId, Flushed, NewJob, PoisonLimits};
+use crate::queue::{ClientId, Flushed, NewJob, PoisonLimits, Release, Reserve, TubeRule};
 use crate::stats::Identity;
 use crate::tags::{Idempotency, TagSet};
 use crate::tube_name::TubeName;
@@ -134,7 +135,7 @@ fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
                 Change::Priority(priority) => assert_eq!(job.record.priority, *priority),
                 Change::Delay(_) => assert_eq!(job.record.deadline_at, NOW + 7 * NS_PER_S),
                 Change::Move(tube) => assert_eq!(job.tube, tube),
-                Change::Kick | Change::Delete => panic!("a deleted job is there"),
+                Change::Kick | Change::Delete | Change::Redrive(_) => panic!("a deleted job is there"),
             }
         }
     }
@@ -178,6 +179,116 @@ fn a_search_of_large_bodies_takes_many_slices() {
     let started = harness.now;
     assert_eq!(harness.execute(order).done, 3);
     assert!(harness.now.since_ns(started) / 1_000_000 > 3 * 80, "a slice looks at 128 KiB");
+}
+
+/// A harness in whose tube `t` this many jobs are dead, which came from `source`.
+fn with_dead(count: usize) -> (Harness, Vec<JobId>) {
+    let mut harness = Harness::new();
+    let rule = TubeRule { max_attempts: Some(1), dead_tube: Some("t".into()), ..TubeRule::new("source") };
+    harness.executor.queue.set_tube_rules(vec![rule], harness.now);
+    let Harness { client, now, .. } = harness;
+    harness.executor.queue.use_tube(client, "source");
+    harness.executor.queue.watch(client, "source");
+    let ids: Vec<JobId> = (0..count).map(|_| harness.put(0, 0, "x")).collect();
+    for &id in &ids {
+        assert_eq!(harness.executor.queue.reserve(client, Some(0.into()), now), Reserve::Job(id));
+    }
+    for &id in &ids {
+        let release = Release { priority: Priority(0), delay_s: 0.into(), counting: Counting::Counted };
+        harness.executor.queue.release(client, id, release, now);
+    }
+    harness.executor.queue.use_tube(client, "t");
+    (harness, ids)
+}
+
+impl Harness {
+    fn dead(&self, rate: Option<u32>, expected: u64) -> Order {
+        let as_of = AsOf { next_id: self.executor.queue.next_id(), at: self.now };
+        let filter = Filter { is_dead: true, ..Filter::all(as_of) };
+        let walk = Walk::new(TubeName::parse(b"t").unwrap(), JobState::Ready, filter, None);
+        let change = Change::Redrive(rate.and_then(std::num::NonZeroU32::new));
+        Order::Change(change, Selection::Counted(Box::new(walk), expected))
+    }
+
+    fn is_dead(&self, id: JobId) -> bool {
+        let job = self.executor.queue.job(id).unwrap();
+        assert_eq!(job.tube.as_str(), if job.failures() > 0 { "t" } else { "source" });
+        job.tags.is_some_and(|tags| tags.dead.is_some())
+    }
+}
+
+#[test]
+fn dead_jobs_are_sent_back_and_others_stay() {
+    let (mut harness, ids) = with_dead(700);
+    let alive = harness.put(0, 0, "alive");
+    let order = harness.dead(None, 700);
+    let task = harness.execute(order);
+    assert_eq!((task.action, task.done, task.skipped, task.progress), ("redrive", 700, 0, Progress::Done));
+    assert!(ids.iter().all(|&id| !harness.is_dead(id)));
+    assert_eq!(harness.executor.queue.job(alive).unwrap().tube.as_str(), "t");
+    let task = harness.execute(Order::Change(Change::Redrive(None), Selection::Jobs(vec![alive, ids[0]])));
+    assert_eq!((task.done, task.skipped, task.obstacle), (0, 2, Some(Obstacle::NotDead)));
+}
+
+#[test]
+fn a_dead_job_that_finds_its_tube_full_stays_dead() {
+    let (mut harness, ids) = with_dead(3);
+    let rule = TubeRule { max_jobs: Some(2), ..TubeRule::new("source") };
+    harness.executor.queue.set_tube_rules(vec![rule], harness.now);
+    let order = harness.dead(None, 3);
+    let task = harness.execute(order);
+    assert_eq!((task.done, task.skipped, task.obstacle), (2, 1, Some(Obstacle::TubeFull)));
+    assert_eq!(ids.iter().filter(|&&id| harness.is_dead(id)).count(), 1);
+}
+
+#[test]
+fn a_rate_is_kept_whatever_the_turns_are_and_waits_without_turns() {
+    for (rate, step_ns) in
+        [(1, 700_000_000), (10, 1), (10, 37_000_000), (1000, 1_000_000), (1000, 900_000_000)]
+    {
+        let (mut harness, ids) = with_dead(50);
+        let began_at = harness.now;
+        let order = harness.dead(Some(rate), 50);
+        let task = harness.executor.order(order, harness.now).unwrap();
+        let burst = 2 + u64::from(rate) / 10;
+        while !harness.task(task).is_over() {
+            harness.slice();
+            let left = ids.iter().filter(|&&id| harness.is_dead(id)).count() as u64;
+            let allowed = harness.now.since_ns(began_at) * u64::from(rate) / NS_PER_S + burst;
+            assert!(50 - left <= allowed, "{} in {} ns", 50 - left, harness.now.since_ns(began_at));
+            if !harness.executor.has_orders() && !harness.task(task).is_over() {
+                let next = harness.executor.next_order_at().expect("it knows when it goes on");
+                assert!(next > harness.now, "no turn comes for nothing");
+                harness.now = next + step_ns;
+            }
+        }
+        assert_eq!(harness.task(task).done, 50);
+        assert_eq!(harness.executor.next_order_at(), None);
+        let least_ns = 50_u64.saturating_sub(burst) * NS_PER_S / u64::from(rate);
+        assert!(harness.now.since_ns(began_at) >= least_ns, "it has taken its time");
+    }
+}
+
+#[test]
+fn an_order_that_waits_for_its_rate_can_be_stopped() {
+    for by_hand_over in [false, true] {
+        let (mut harness, ids) = with_dead(5);
+        let order = harness.dead(Some(1), 5);
+        let task = harness.executor.order(order, harness.now).unwrap();
+        harness.slice();
+        let are_running = |harness: &Harness| harness.executor.orders.as_ref().unwrap().are_running();
+        assert!(!harness.executor.has_orders() && are_running(&harness), "it waits");
+        match by_hand_over {
+            true => harness.executor.stop_waiting_orders(),
+            false => harness.executor.stop(task),
+        }
+        while harness.executor.has_orders() {
+            harness.slice();
+        }
+        assert_eq!((harness.task(task).progress, harness.task(task).done), (Progress::Stopped, 1));
+        assert!(!are_running(&harness));
+        assert_eq!(ids.iter().filter(|&&id| harness.is_dead(id)).count(), 4);
+    }
 }
 
 #[test]

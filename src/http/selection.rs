@@ -69,6 +69,8 @@ pub struct Filter {
     pub max_priority: Option<u32>,
     /// Only jobs with such a tag.
     pub tag: Option<TagFilter>,
+    /// Only jobs that a rule has sent to a dead tube.
+    pub is_dead: bool,
     /// Only jobs whose body has these bytes somewhere; not empty.
     pub contains: Option<Box<str>>,
 }
@@ -84,6 +86,7 @@ impl Filter {
             min_priority: None,
             max_priority: None,
             tag: None,
+            is_dead: false,
             contains: None,
         }
     }
@@ -97,6 +100,7 @@ impl Filter {
             && self.younger_than_s.is_none_or(|age_s| age_ns < age_s.saturating_mul(NS_PER_S))
             && self.min_priority.is_none_or(|least| record.priority.0 >= least)
             && self.max_priority.is_none_or(|most| record.priority.0 <= most)
+            && (!self.is_dead || job.tags.is_some_and(|tags| tags.dead.is_some()))
             && self.tag.as_ref().is_none_or(|tag| job.tags.is_some_and(|tags| tag.matches(&tags)))
     }
 }

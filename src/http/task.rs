@@ -5,6 +5,7 @@
 //! server, which writes it.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use super::selection::Walk;
 use crate::clock::Timestamp;
@@ -68,6 +69,8 @@ pub enum Change {
     Priority(Priority),
     /// A ready or delayed job gets a delay of this many seconds from now.
     Delay(u32),
+    /// A dead job goes back to the tube that it came from, at most so many a second.
+    Redrive(Option<NonZeroU32>),
 }
 
 /// Which jobs are changed.
@@ -90,6 +93,8 @@ pub enum Obstacle {
     Reserved,
     /// The job is in a state in which this cannot be done.
     WrongState,
+    /// No rule has sent the job to a dead tube.
+    NotDead,
     /// This job of the other tube has the same `idp` key.
     KeyExists(JobId),
     /// The body is longer than the server takes.
@@ -159,6 +164,7 @@ impl Order {
             Self::Change(Change::Move(_), _) => "move",
             Self::Change(Change::Priority(_), _) => "priority",
             Self::Change(Change::Delay(_), _) => "delay",
+            Self::Change(Change::Redrive(_), _) => "redrive",
             Self::Pause(_, 0) => "resume",
             Self::Pause(..) => "pause",
             Self::Flush(_, flushed) => flush_action(*flushed),
@@ -189,10 +195,11 @@ impl Order {
                     Selection::Counted(walk, count) => format!("{count} jobs of {}", walk.tube().as_str()),
                 };
                 match change {
-                    Change::Kick | Change::Delete => format!("{action} {jobs}"),
+                    Change::Kick | Change::Delete | Change::Redrive(None) => format!("{action} {jobs}"),
                     Change::Move(tube) => format!("{action} {jobs} to {}", tube.as_str()),
                     Change::Priority(priority) => format!("{action} {jobs} to {}", priority.0),
                     Change::Delay(seconds) => format!("{action} {jobs} by {seconds}"),
+                    Change::Redrive(Some(rate)) => format!("{action} {jobs} at {rate} a second"),
                 }
             }
         }

@@ -268,7 +268,8 @@ impl<S: Stream> Server<S> {
             return Some(Timestamp::default());
         }
         let (deadline, permit) = (self.executor.next_deadline(), self.executor.next_permit_at());
-        Timestamp::earliest([deadline, permit, self.idle_timeouts.next_look_at(), self.gate.ends_at()])
+        let order = self.executor.next_order_at();
+        Timestamp::earliest([deadline, permit, order, self.idle_timeouts.next_look_at(), self.gate.ends_at()])
     }
 
     /// Whether there are replies that no socket has taken, or commands that will be answered without further input.

@@ -69,7 +69,7 @@ pub enum Until {
     BinlogRoom,
     /// The list of all tubes, which is made once for all clients that ask at the same time.
     TubeList,
-    /// The instant at which the client's identity may put again.
+    /// The instant at which the client's identity may put again, or at which an order goes on that has a rate.
     Permitted,
 }
 

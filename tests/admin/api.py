@@ -297,7 +297,7 @@ def what_an_action_does_not_take(checked, server):
         schema = DESCRIPTION["paths"][operation_of("POST", f"/api/v1/{path}")[0]]["post"]["requestBody"]["content"][JSON]["schema"]
         for wrong in (
             {"action": "move"}, {"action": "priority"}, {"action": "delay"}, {"action": "kick", "to": "other"}, {"action": "delete", "priority": 1},
-            {"action": "move", "to": "-"}, {"action": "delay", "delay": -1}, {"action": "kick", "nonsense": 1}, {},
+            {"action": "move", "to": "-"}, {"action": "delay", "delay": -1}, {"action": "kick", "nonsense": 1}, {"action": "redrive", "rate": 0}, {},
         ):
             checked.ask(server, "POST", path, 400, {**wrong, **more})
             valid = jsonschema.Draft202012Validator({**schema, "components": DESCRIPTION["components"]}).is_valid({**wrong, **more})
@@ -354,6 +354,42 @@ def with_token(checked):
     with kit.server("--admin-read-only") as server:
         checked.ask(server, "GET", "server", 200)
         checked.ask(server, "POST", "server/actions", 403, {"action": "drain"})
+
+
+def dead_jobs_are_sent_back(checked):
+    with kit.server_with_dead_tube() as server:
+        client = server.client()
+        dead = client.kill("mail", 20)
+        alive = client.put("dead", "alive")
+        count = lambda more="": checked.ask(server, "GET", f"tubes/dead/jobs/count?state=ready{more}", 200)
+        assert (count()["count"], count("&dead=true")["count"], count("&dead=false")["count"]) == (21, 20, 21)
+        listed = checked.ask(server, "GET", "tubes/dead/jobs?state=ready&dead=true", 200)["jobs"]
+        assert [job["id"] for job in listed] == dead and {job["dead-from"] for job in listed} == {"mail"}
+        checked.ask(server, "GET", "tubes/dead/jobs/count?state=ready&dead=1", 400)
+        for wrong in ({"rate": 0}, {"rate": "1/s"}, {"rate": 1 << 32}, {"to": "mail"}):
+            checked.ask(server, "POST", f"jobs/{dead[0]}/actions", 400, {"action": "redrive", **wrong})
+        checked.ask(server, "POST", f"jobs/{alive}/actions", 409, {"action": "redrive"})
+        checked.ask(server, "POST", f"jobs/{dead[0]}/actions", 200, {"action": "redrive"})
+        assert (client.stats(dead[0])["tube"], client.stats(dead[0])["failures"]) == ("mail", "0")
+        task = server.finish(checked.ask(server, "POST", "jobs/actions", 202, {"action": "redrive", "jobs": [*dead[1:3], alive]}))
+        assert (task["done"], task["skipped"]) == (2, 1), task
+        # Slowly, until it is stopped.
+        counted = count("&dead=true")
+        chosen = {"state": "ready", "dead": True, "expected": counted["count"], "as_of": counted["as_of"]}
+        slow = checked.ask(server, "POST", "tubes/dead/actions", 202, {"action": "redrive", "rate": 1, **chosen})
+        checked.ask(server, "POST", f"tasks/{slow['id']}/stop", 202)
+        task = server.finish(slow)
+        assert task["state"] == "stopped" and task["done"] < 17, task
+        counted = count("&dead=true")
+        chosen = {**chosen, "expected": counted["count"], "as_of": counted["as_of"]}
+        task = server.finish(checked.ask(server, "POST", "tubes/dead/actions", 202, {"action": "redrive", "rate": 1000, **chosen}))
+        assert (task["done"], task["skipped"]) == (counted["count"], 0), task
+        assert {client.stats(job)["tube"] for job in dead} == {"mail"} and client.stats(alive)["tube"] == "dead"
+        # A tube that is full by then.
+        for job in client.kill("full"):
+            client.put("full", "another")
+            assert checked.ask(server, "POST", f"jobs/{job}/actions", 409, {"action": "redrive"})["error"] == "tube-full"
+            assert client.stats(job)["dead-from"] == "full"
 
 
 def short_of_memory(checked):
@@ -431,6 +467,7 @@ def main():
         the_beginning_of_bodies(checked, server)
         crowd(checked, server)
     with_token(checked)
+    dead_jobs_are_sent_back(checked)
     short_of_memory(checked)
     what_was_answered_survives(checked)
     it_starts_only_where_it_is_safe()

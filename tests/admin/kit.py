@@ -38,6 +38,17 @@ class Client:
         self.socket.sendall(b"%s\r\n%s\r\n" % (line.encode(), data))
         return int(self.replies.readline().split()[1])
 
+    def kill(self, tube, count=1):
+        """Puts jobs into a tube whose rule lets none fail, lets them fail, and returns their ids."""
+        jobs = [self.put(tube, f"dead {number}") for number in range(count)]
+        for job in jobs:
+            assert self.reserve_job(job) and self.ask(f"release {job} 0 0") == "RELEASED"
+        return jobs
+
+    def reserve_job(self, job):
+        words = self.ask(f"reserve-job {job}").split()
+        return words[0] == "RESERVED" and bool(self.replies.read(int(words[2]) + 2))
+
     def put_many(self, tube, count, body="x"):
         """Puts as fast as the server takes them."""
         self.ask(f"use {tube}")
@@ -142,6 +153,17 @@ def server(*options):
         yield started
     finally:
         started.stop()
+
+
+@contextlib.contextmanager
+def server_with_dead_tube():
+    """A server with a rule for the tubes mail and full, whose jobs die at once. The second takes one job."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as rules:
+        for tube, more in (("mail", ""), ("full", "max-jobs = 1")):
+            rules.write(f'[[tube]]\nname = "{tube}"\nmax-attempts = 1\ndead-tube = "dead"\n{more}\n')
+        rules.flush()
+        with server("--tubes", rules.name) as started:
+            yield started
 
 
 def token_file():

@@ -357,6 +357,38 @@ def selections_and_matches_are_changed(server, browser):
     browser.shows(".empty", "No buried jobs")
 
 
+def dead_jobs_are_sent_back():
+    with kit.server_with_dead_tube() as server, page(server) as browser:
+        client = server.client()
+        dead = client.kill("mail", 4)
+        browser.open("#/tube/mail/ready")
+        client.put("mail", "alive")
+        browser.wait("the job", lambda: len(browser.rows()) == 1)
+        assert "Send back…" not in browser.texts(".acting button"), "no job of this tube is dead"
+        alive = client.put("dead", "alive")
+        browser.open(f"#/job/{dead[0]}")
+        browser.shows("dl", "dead, from")
+        browser.shows("dl", "mail")
+        browser.click("main button", "Send back")
+        browser.answer(f"Send back job {dead[0]}?", "Send")
+        browser.shows("main", "in mail")
+        browser.lacks("main button", "Send back")
+        browser.open("#/tube/dead/ready")
+        browser.wait("the jobs", lambda: len(browser.rows()) == 4)
+        browser.click(f"[aria-label='Select job {dead[1]}']")
+        browser.click(f"[aria-label='Select job {alive}']")
+        browser.click(".acting button", "Send back")
+        browser.answer("Send back 2 jobs?", "Send")
+        browser.shows(".notice", "1 job sent back. 1 not changed: the job is not dead")
+        browser.click(".acting button", "All that match")
+        browser.click(".acting button", "Send back")
+        # The number is that of the dead ones.
+        browser.answer("Send back 2 dead ready jobs?", "Send", rate="1000")
+        browser.shows(".notice", "2 jobs sent back.")
+        browser.wait("they are back", lambda: {client.stats(job)["tube"] for job in dead} == {"mail"})
+        assert client.stats(alive)["tube"] == "dead"
+
+
 def tubes_and_the_server_are_changed(server, browser):
     client = server.client()
     client.put("paused", "x")
@@ -541,7 +573,7 @@ def main():
                 browser.picture("failed")
                 print(f"admin: {step.__name__} failed; the page has:\n{browser.texts('body')[0][:2000]}", file=sys.stderr)
                 raise
-    for step, argument in ((a_token_is_asked_for, (page,)), (the_status_page_shows_the_figures, (page,)), (pictures, ())):
+    for step, argument in ((a_token_is_asked_for, (page,)), (the_status_page_shows_the_figures, (page,)), (dead_jobs_are_sent_back, ()), (pictures, ())):
         if not chosen or step.__name__ in chosen:
             step(*argument)
     print(f"admin: {len(chosen or steps)} things were done on the page in a browser")

@@ -93,6 +93,14 @@ fn number<T: std::str::FromStr>(parameters: &mut Parameters, key: &str) -> Resul
         .map_err(|()| Problem::bad(format!("{key}: expected a whole number")))
 }
 
+fn flag(parameters: &mut Parameters, key: &str) -> Result<bool, Problem> {
+    match parameters.take(key).as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(Problem::bad(format!("{key}: expected true or false"))),
+    }
+}
+
 fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
     Ok(Filter {
         as_of,
@@ -101,6 +109,7 @@ fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
         min_priority: number(parameters, "min_priority")?,
         max_priority: number(parameters, "max_priority")?,
         tag: tag(parameters.take("tag"))?,
+        is_dead: flag(parameters, "dead")?,
         contains: contained(parameters.take("contains"))?,
     })
 }

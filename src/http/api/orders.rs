@@ -3,6 +3,8 @@
 //! Owns: how JSON becomes an order. Every key is known and has its type; everything else is a mistake that the answer
 //! names.
 
+use std::num::NonZeroU32;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
@@ -65,6 +67,11 @@ impl Fields {
     /// A whole number of 64 bits.
     pub fn long(&mut self, key: &str) -> Result<Option<u64>, Problem> {
         self.take(key, "a whole number", |value| value.as_u64())
+    }
+
+    /// True or false.
+    pub fn flag(&mut self, key: &str) -> Result<Option<bool>, Problem> {
+        self.take(key, "true or false", |value| value.as_bool())
     }
 
     fn tube(&mut self, key: &str) -> Result<TubeName, Problem> {
@@ -138,6 +145,11 @@ fn change(action: &str, fields: &mut Fields) -> Result<Option<Change>, Problem> 
             Change::Priority(Priority(fields.number("priority")?.ok_or_else(|| missing("priority"))?))
         }
         "delay" => Change::Delay(fields.number("delay")?.ok_or_else(|| missing("delay"))?),
+        "redrive" => {
+            Change::Redrive(fields.take("rate", "a whole number from 1 to 4294967295", |value| {
+                NonZeroU32::new(u32::try_from(value.as_u64()?).ok()?)
+            })?)
+        }
         _ => return Ok(None),
     }))
 }
@@ -147,7 +159,7 @@ fn unknown(action: &str, known: &str) -> Problem {
     Problem::bad(format!("action {short:?}: expected one of {known}"))
 }
 
-const CHANGES: &str = "kick, delete, move, priority, delay";
+const CHANGES: &str = "kick, delete, move, priority, delay, redrive";
 
 /// A job to be put into the tube.
 pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
@@ -223,6 +235,7 @@ fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
         min_priority: fields.number("min_priority")?,
         max_priority: fields.number("max_priority")?,
         tag: jobs::tag(fields.text("tag")?)?,
+        is_dead: fields.flag("dead")?.unwrap_or(false),
         contains: jobs::contained(fields.text("contains")?)?,
     })
 }

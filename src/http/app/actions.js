@@ -7,9 +7,9 @@ import { blob, get, notice, post, watch } from "./api.js";
 function ask({ title, text, fields = [], label, danger = false }) {
   const box = at("dialog");
   return new Promise((resume) => {
-    const inputs = fields.map(({ name, title: caption, kind = "text", value = "", required = true, hint, small }) => {
+    const inputs = fields.map(({ name, title: caption, kind = "text", value = "", required = true, hint, small, min = 0 }) => {
       const input = make(kind === "area" ? "textarea" : "input", {
-        name, value, required, placeholder: hint ?? "", ...(kind === "area" ? {} : { type: kind }), ...(kind === "number" ? { min: 0, max: 4294967295, step: 1 } : {}), autocomplete: "off", spellcheck: false,
+        name, value, required, placeholder: hint ?? "", ...(kind === "area" ? {} : { type: kind }), ...(kind === "number" ? { min, max: 4294967295, step: 1 } : {}), autocomplete: "off", spellcheck: false,
       });
       return { name, kind, input, small, field: make("label", { class: "field" }, caption, input) };
     });
@@ -17,7 +17,7 @@ function ask({ title, text, fields = [], label, danger = false }) {
     const form = make("form", {
       onsubmit: (event) => {
         event.preventDefault();
-        result = Object.fromEntries(inputs.map(({ name, kind, input }) => [name, kind === "number" ? Number(input.value) : input.value]));
+        result = Object.fromEntries(inputs.map(({ name, kind, input }) => [name, kind !== "number" ? input.value : input.value === "" ? undefined : Number(input.value)]));
         box.close();
       },
     },
@@ -56,13 +56,17 @@ const CHANGES = {
   move: { name: "Move…", verb: "Move", fields: [{ name: "to", title: "To the tube" }], text: "The jobs keep their state." },
   priority: { name: "Priority…", verb: "Change the priority of", fields: [{ name: "priority", title: "Priority (0 is the most urgent)", kind: "number", value: 0 }] },
   delay: { name: "Delay…", verb: "Change the delay of", fields: [{ name: "delay", title: "Seconds from now (0: ready at once)", kind: "number", value: 0 }] },
+  redrive: {
+    name: "Send back…", verb: "Send back", text: "The jobs go to the tubes that they came from, and have no failures any more.",
+    fields: [{ name: "rate", title: "At most so many a second", kind: "number", min: 1, required: false, hint: "as fast as possible" }],
+  },
 };
 /** The states in which a change is possible; null: in all. */
-const STATES_OF = { kick: ["delayed", "buried"], delete: null, move: ["ready", "delayed", "buried"], priority: ["ready", "delayed", "buried"], delay: ["ready", "delayed"] };
+const STATES_OF = { kick: ["delayed", "buried"], delete: null, move: ["ready", "delayed", "buried"], priority: ["ready", "delayed", "buried"], delay: ["ready", "delayed"], redrive: ["ready", "delayed", "buried"] };
 
-/** The buttons of the changes that are possible for jobs in this state. */
-export const changeButtons = (state, act, disabled = false) => Object.entries(CHANGES)
-  .filter(([action]) => !STATES_OF[action] || STATES_OF[action].includes(state))
+/** The buttons of the changes that are possible for jobs in this state, of which some are dead or not. */
+export const changeButtons = (state, areDead, act, disabled = false) => Object.entries(CHANGES)
+  .filter(([action]) => (!STATES_OF[action] || STATES_OF[action].includes(state)) && (action !== "redrive" || areDead))
   .map(([action, { name, danger }]) => make("button", { class: danger ? "danger" : "", disabled, "data-key": `change-${action}`, onclick: () => act(action) }, name));
 
 async function question(action, what, detail) {
@@ -86,7 +90,8 @@ export async function changeSelected(action, ids, refresh) {
 }
 
 /** Changes exactly the jobs that the filter matches: counts them, shows the number in the question, and sends the count with the request. */
-export async function changeMatching(action, tube, filter, told, refresh) {
+export async function changeMatching(action, tube, given, told, refresh) {
+  const filter = action === "redrive" ? { ...given, dead: true } : given;
   let counted;
   const box = notice("Counting…", "running");
   try {
@@ -101,8 +106,8 @@ export async function changeMatching(action, tube, filter, told, refresh) {
     notice("No job matches.");
     return null;
   }
-  const values = await question(action, `${count(counted.count)} ${filter.state} ${counted.count === 1 ? "job" : "jobs"}`, `This changes the jobs in the tube “${tube}”${told}.`);
-  const numbers = Object.fromEntries(Object.entries(filter).map(([key, value]) => [key, ["state", "tag", "contains"].includes(key) ? value : Number(value)]));
+  const values = await question(action, `${count(counted.count)} ${filter.dead ? "dead " : ""}${filter.state} ${counted.count === 1 ? "job" : "jobs"}`, `This changes the jobs in the tube “${tube}”${told}.`);
+  const numbers = Object.fromEntries(Object.entries(filter).map(([key, value]) => [key, ["state", "tag", "contains", "dead"].includes(key) ? value : Number(value)]));
   return values && send(`${tubePath(tube)}/actions`, { action, ...numbers, ...values, expected: counted.count, as_of: counted.as_of }, refresh);
 }
 

@@ -84,7 +84,7 @@ export function notice(text, kind = "") {
 }
 
 const number = new Intl.NumberFormat("en");
-const DONE = { kick: "kicked", delete: "deleted", move: "moved", priority: "given another priority", delay: "given another delay", flush: "deleted", "flush-buried": "deleted", "flush-cooldowns": "forgotten", put: "put" };
+const DONE = { kick: "kicked", delete: "deleted", move: "moved", priority: "given another priority", delay: "given another delay", redrive: "sent back", flush: "deleted", "flush-buried": "deleted", "flush-cooldowns": "forgotten", put: "put" };
 
 function result(task) {
   const did = DONE[task.action];

@@ -96,7 +96,7 @@ export function job(main, changed, given) {
     replace(head, make("h1", {}, `Job ${figures.id}`), make("span", { class: `pill ${figures.state}` }, figures.held ? "held" : figures.state),
       make("span", {}, "in ", make("a", { href: tubeLink(figures.tube, figures.state), "data-key": "tube" }, figures.tube)),
       server.read_only ? null : make("span", { class: "row end" }, make("button", { "data-key": "copy", onclick: () => putCopy(figures, answer.body, changed) }, "Put a copy…"),
-        changeButtons(figures.state, (action) => changeJob(action, id, changed))));
+        changeButtons(figures.state, Boolean(figures["dead-from"]), (action) => changeJob(action, id, changed))));
     const tags = tagsOf(figures);
     const left = { delayed: "ready in", reserved: "reservation ends in" }[figures.state];
     replace(history, definitions([
@@ -104,7 +104,9 @@ export function job(main, changed, given) {
       ["delay", duration(figures.delay)], ["time to run", duration(figures.ttr)], ["body", bytes(figures.bytes)],
       ...(tags.length ? [["tags", tags.join(" ")]] : []), ...(figures["expires-in"] ? [["expires in", duration(figures["expires-in"])]] : []),
       ["reserved", whole.format(figures.reserves)], ["timed out", whole.format(figures.timeouts)], ["released", whole.format(figures.releases)],
-      ["buried", whole.format(figures.buries)], ["kicked", whole.format(figures.kicks)]]));
+      ["buried", whole.format(figures.buries)], ["kicked", whole.format(figures.kicks)],
+      ...(figures.failures ? [["failures", whole.format(figures.failures)]] : []),
+      ...(figures["dead-from"] ? [["dead, from", make("a", { href: tubeLink(figures["dead-from"]), "data-key": "dead-from" }, figures["dead-from"])], ["dead since", new Date(figures["dead-since"] * 1000).toLocaleString()]] : [])]));
     /* A body never changes, so it is drawn once. */
     if (drawnBody !== figures.id) {
       drawnBody = figures.id;

@@ -184,7 +184,7 @@ export function tube(main, changed, name, given, parameters) {
     };
     const choice = (value, text) => make("button", { "aria-pressed": String(scope === value), "data-key": value, onclick: () => { scope = value; showBar(); } }, text);
     replace(bar, make("span", { class: "segments", role: "group", "aria-label": "On which jobs" }, choice("selected", `${whole.format(number)} selected`), choice("matching", "All that match")),
-      changeButtons(state, act, scope === "selected" ? number === 0 : !isListed()));
+      changeButtons(state, shown.some((job) => job["dead-from"]), act, scope === "selected" ? number === 0 : !isListed()));
   }
 
   /* The list for another filter begins at its first page, with nothing selected; the address has the filter. */

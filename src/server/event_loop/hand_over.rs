@@ -180,7 +180,10 @@ impl EventLoop {
         }
         info!("SIGHUP: {} is another program now: handing over to it", program.path().display());
         match heritage.obstacle {
-            None => *stage = Stage::Wanted(now + WANTED_NS),
+            None => {
+                *stage = Stage::Wanted(now + WANTED_NS);
+                self.server.executor_mut().stop_waiting_orders();
+            }
             Some(obstacle) => self.give_up_hand_over(obstacle),
         }
         true
