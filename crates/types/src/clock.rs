@@ -23,10 +23,10 @@ impl Timestamp {
     #[inline]
     #[must_use]
     pub fn earliest<const N: usize>(instants: [Option<Self>; N]) -> Option<Self> {
-        // By hand, because every turn does it: as a chain of iterators it takes four times as many instructions.
+        // By hand and without branches, because every turn does it.
         let mut earliest = Self::NEVER;
-        for instant in instants.into_iter().flatten() {
-            earliest = earliest.min(instant);
+        for instant in &instants {
+            earliest = earliest.min(instant.unwrap_or(Self::NEVER));
         }
         Some(earliest).filter(|&at| at != Self::NEVER)
     }

@@ -264,44 +264,61 @@ impl<'a> TagSet<'a> {
     /// If the allocator has no memory; `out` is as it was.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TryReserveError> {
         out.try_reserve_exact(self.encoded_len())?;
-        for (kind, name, number) in self.fields() {
+        self.each_field(|kind, name, number| {
             out.push(kind as u8);
             if kind.has_name() {
                 out.push(name.len() as u8);
                 out.extend_from_slice(name.0);
             }
-            let (whole, thousandths) = (number.whole().to_le_bytes(), number.thousandths().to_le_bytes());
-            out.extend(whole.into_iter().chain(thousandths).take(kind.number_bytes()));
-        }
+            match kind.number_bytes() {
+                0 => {}
+                4 => out.extend_from_slice(&number.whole().to_le_bytes()),
+                _ => {
+                    out.extend_from_slice(&number.whole().to_le_bytes());
+                    out.extend_from_slice(&number.thousandths().to_le_bytes());
+                }
+            }
+        });
         Ok(())
     }
 
-    /// The fields that say this: the kind of each, its name and its number, if it has them. A number of seconds can
-    /// have thousandths.
-    fn fields(&self) -> impl Iterator<Item = (FieldKind, Name<'a>, Seconds)> {
+    /// Calls `field` for each field that says this: with its kind, its name and its number, if it has them. A number of
+    /// seconds can have thousandths.
+    #[inline]
+    fn each_field(&self, mut field: impl FnMut(FieldKind, Name<'a>, Seconds)) {
         const NO: Seconds = Seconds::ZERO;
-        let idempotency = self.idempotency.map(|Idempotency { key, cooldown_s }| match cooldown_s {
-            Seconds::ZERO => (FieldKind::Idempotency, key, NO),
-            whole if whole.thousandths() == 0 => (FieldKind::IdempotencyWithCooldown, key, cooldown_s),
-            _ => (FieldKind::IdempotencyWithFraction, key, cooldown_s),
-        });
-        let concurrency = self.concurrency.map(|Concurrency { key, limit }| match limit {
-            1 => (FieldKind::Concurrency, key, NO),
-            _ => (FieldKind::ConcurrencyWithLimit, key, limit.into()),
-        });
-        let group = self.group.map(|name| (FieldKind::Group, name, NO));
-        let after = self.after.map(|After { group, is_free }| match is_free {
-            true => (FieldKind::AfterFree, group, NO),
-            false => (FieldKind::After, group, NO),
-        });
-        let expiry = self.expires_after_s.map(|seconds| match seconds.thousandths() {
-            0 => (FieldKind::Expiry, Name(b""), seconds),
-            _ => (FieldKind::ExpiryWithFraction, Name(b""), seconds),
-        });
-        let owner = self.owner.map(|name| (FieldKind::Owner, name, NO));
-        let dead = self.dead.map(|Dead { from, since_s }| (FieldKind::Dead, from, since_s.into()));
-        let failures = self.failures.map(|failures| (FieldKind::Failures, Name(b""), failures.into()));
-        [idempotency, concurrency, group, after, expiry, owner, dead, failures].into_iter().flatten()
+        if let Some(Idempotency { key, cooldown_s }) = self.idempotency {
+            let kind = match cooldown_s {
+                Seconds::ZERO => FieldKind::Idempotency,
+                whole if whole.thousandths() == 0 => FieldKind::IdempotencyWithCooldown,
+                _ => FieldKind::IdempotencyWithFraction,
+            };
+            field(kind, key, cooldown_s);
+        }
+        if let Some(Concurrency { key, limit }) = self.concurrency {
+            let kind = if limit == 1 { FieldKind::Concurrency } else { FieldKind::ConcurrencyWithLimit };
+            field(kind, key, limit.into());
+        }
+        if let Some(name) = self.group {
+            field(FieldKind::Group, name, NO);
+        }
+        if let Some(After { group, is_free }) = self.after {
+            field(if is_free { FieldKind::AfterFree } else { FieldKind::After }, group, NO);
+        }
+        if let Some(seconds) = self.expires_after_s {
+            let is_whole = seconds.thousandths() == 0;
+            let kind = if is_whole { FieldKind::Expiry } else { FieldKind::ExpiryWithFraction };
+            field(kind, Name(b""), seconds);
+        }
+        if let Some(name) = self.owner {
+            field(FieldKind::Owner, name, NO);
+        }
+        if let Some(Dead { from, since_s }) = self.dead {
+            field(FieldKind::Dead, from, since_s.into());
+        }
+        if let Some(failures) = self.failures {
+            field(FieldKind::Failures, Name(b""), failures.into());
+        }
     }
 
     /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they
@@ -321,7 +338,9 @@ impl<'a> TagSet<'a> {
     /// How many bytes `encode` writes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        self.fields().map(|(kind, name, _)| kind.field_bytes(name.len())).sum()
+        let mut bytes = 0;
+        self.each_field(|kind, name, _| bytes += kind.field_bytes(name.len()));
+        bytes
     }
 
     /// Reads bytes from a disk; `None` if they cannot come from `encode`.
@@ -448,13 +467,18 @@ fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<Name<'a>> {
 
 /// A number of so many bytes; of none it is 0.
 fn take_number(bytes: &mut &[u8], count: usize) -> Option<Seconds> {
-    let (number, rest) = bytes.split_at_checked(count)?;
+    if count == 0 {
+        return Some(Seconds::ZERO);
+    }
+    let whole = u32::from_le_bytes(take(bytes)?);
+    let thousandths = if count == 6 { u16::from_le_bytes(take(bytes)?) } else { 0 };
+    (thousandths < 1000).then(|| Seconds::new(whole, thousandths))
+}
+
+fn take<const LEN: usize>(bytes: &mut &[u8]) -> Option<[u8; LEN]> {
+    let (&first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
-    let mut padded = [0; 6];
-    padded[..count].copy_from_slice(number);
-    let [a, b, c, d, e, f] = padded;
-    let thousandths = u16::from_le_bytes([e, f]);
-    (thousandths < 1000).then(|| Seconds::new(u32::from_le_bytes([a, b, c, d]), thousandths))
+    Some(first)
 }
 
 #[cfg(test)]

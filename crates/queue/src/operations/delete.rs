@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
 use crate::rules::Ending;
-use crate::state::keys::TubeKey;
+use crate::state::jobs::Link;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -16,12 +16,7 @@ impl Queue {
             return None;
         }
         let (tube, link) = (job.tube, job.link());
-        let since = self.unlink_from(id, link);
-        let body = if link.marks == 0 {
-            self.remove(id, tube)
-        } else {
-            self.remove_tagged(id, tube, Ending::Deleted, now)
-        };
+        let (since, body) = self.end(id, link, Ending::Deleted, now);
         if let Some(since) = since
             && let Some(times) = self.tubes.times(tube, now)
         {
@@ -34,14 +29,24 @@ impl Queue {
         Some(body)
     }
 
-    /// Ends a job of this tube that is in no queue, and returns its body; the caller looks whether the tube is to end,
-    /// too.
+    /// Ends a job that has been looked up. Returns since when it was reserved, if it was, and its body; the caller
+    /// looks whether the tube is to end, too.
     #[inline]
-    pub(crate) fn remove(&mut self, id: JobId, tube: TubeKey) -> Body {
-        debug_assert!(!self.is_linked(id));
+    pub(crate) fn end(
+        &mut self,
+        id: JobId,
+        link: Link,
+        ending: Ending,
+        now: Timestamp,
+    ) -> (Option<Timestamp>, Body) {
+        debug_assert!(self.is_linked(id));
+        if link.marks != 0 {
+            return self.end_tagged(id, link, ending, now);
+        }
+        let since = self.unlink_plain(id, link);
         let job = self.jobs.remove(id).expect("what a queue held is there");
-        self.count(tube, |counters| &mut counters.deletes);
+        self.count(link.tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
-        job.body
+        (since, job.body)
     }
 }

@@ -283,16 +283,12 @@ impl Queue {
     /// Deletes a job that `next_to_flush` has found, even if a client has reserved it, and returns its body.
     pub fn flush_job(&mut self, id: JobId, now: Timestamp) -> Body {
         let (job, history) = self.jobs.expect_with_history(id);
-        let (tube, marks, holder) = (job.tube, job.marks, history.holder);
-        self.unlink(id);
-        let body = if marks == 0 {
-            self.remove(id, tube)
-        } else {
-            let body = self.remove_tagged(id, tube, Ending::Flushed, now);
+        let (link, holder) = (job.link(), history.holder);
+        let (_, body) = self.end(id, link, Ending::Flushed, now);
+        if link.marks != 0 {
             self.settle(None, now);
-            body
-        };
-        self.remove_tube_if_idle(tube);
+        }
+        self.remove_tube_if_idle(link.tube);
         if let Some(holder) = holder {
             self.end_session_if_idle(holder);
         }
@@ -318,7 +314,7 @@ impl Queue {
 /// The first key, or the first one after `after`.
 fn next<K: Key>(queue: &OrderedQueue<K>, after: Option<K>) -> Option<K> {
     match after {
-        Some(key) => queue.iter_after(key).next(),
+        Some(key) => queue.first_after(key),
         None => queue.first(),
     }
 }

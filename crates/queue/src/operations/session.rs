@@ -122,7 +122,7 @@ impl Queue {
         while joining.has_new_grace && *left > 0 {
             let reserved = &self.clients[holder].reserved;
             let next = match joining.after {
-                Some((until, id)) => reserved.iter_after(Reservation::key(until, id)).next(),
+                Some((until, id)) => reserved.first_after(Reservation::key(until, id)),
                 None => reserved.first(),
             };
             let Some(Reservation { until, id, .. }) = next else {

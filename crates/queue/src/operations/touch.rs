@@ -55,7 +55,7 @@ impl Queue {
         loop {
             let reserved = &self.clients[holder].reserved;
             let next = match last {
-                Some((until, id)) => reserved.iter_after(Reservation::key(until, id)).next(),
+                Some((until, id)) => reserved.first_after(Reservation::key(until, id)),
                 None => reserved.first(),
             };
             let Reservation { until, id, .. } = next?;

@@ -62,14 +62,13 @@ impl Rule for Expiry {
 
     /// Deletes a job whose time is over.
     fn tick(queue: &mut Queue, id: JobId, now: Timestamp) {
-        let tube = queue.jobs.expect_mut(id).tube;
-        queue.unlink(id);
-        let body = queue.remove_tagged(id, tube, Ending::Expired, now);
+        let link = queue.jobs.expect_mut(id).link();
+        let (_, body) = queue.end_tagged(id, link, Ending::Expired, now);
         if body.watch().is_some() {
             queue.rules.expiry.bodies.push(body);
         }
         queue.settle(None, now);
-        queue.remove_tube_if_idle(tube);
+        queue.remove_tube_if_idle(link.tube);
     }
 
     #[inline]

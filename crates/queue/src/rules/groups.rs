@@ -107,7 +107,7 @@ impl Groups {
     /// Whether the group holds this job.
     pub(crate) fn holds(&self, name: &str, id: JobId) -> bool {
         let group = self.by_name.get(name);
-        group.is_some_and(|group| group.waiting.iter_after(JobId(id.0 - 1)).next() == Some(id))
+        group.is_some_and(|group| group.waiting.first_after(JobId(id.0 - 1)) == Some(id))
     }
 
     fn get_or_make(&mut self, name: &str) -> &mut Group {

@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::iter;
 
 use beanstalkd_structures::{Key, OrderedQueue};
 
@@ -61,8 +62,8 @@ impl Hashed {
 
 impl Ord for Hashed {
     fn cmp(&self, other: &Self) -> Ordering {
-        let words = |key: &Self| (word(&key.0, 0), word(&key.0, 6));
-        words(self).cmp(&words(other))
+        let words = |at| word(&self.0, at).cmp(&word(&other.0, at));
+        words(0).then_with(|| words(6))
     }
 }
 
@@ -100,8 +101,8 @@ impl Ranked {
 
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
-        let words = |key: &Self| (word(&key.0, 0), word(&key.0, 8), word(&key.0, 10));
-        words(self).cmp(&words(other))
+        let words = |at| word(&self.0, at).cmp(&word(&other.0, at));
+        words(0).then_with(|| words(8)).then_with(|| words(10))
     }
 }
 
@@ -131,10 +132,19 @@ impl Key for Ranked {
     }
 }
 
+/// The keys after `start`. Few are ever looked at, most often none.
+fn after<K: Key>(index: &OrderedQueue<K>, start: K) -> impl Iterator<Item = K> {
+    let mut last = start;
+    iter::from_fn(move || {
+        last = index.first_after(last)?;
+        Some(last)
+    })
+}
+
 /// The jobs with this hash.
 pub(super) fn with_hash(index: &OrderedQueue<Hashed>, hash: Hash) -> impl Iterator<Item = JobId> {
     let start = Hashed::new(hash, JobId(0));
-    index.iter_after(start).take_while(move |key| key.hash() == hash).map(Hashed::job)
+    after(index, start).take_while(move |key| key.hash() == hash).map(Hashed::job)
 }
 
 /// The jobs with this hash and this number.
@@ -145,18 +155,18 @@ pub(super) fn with_hash_and_rank(
 ) -> impl Iterator<Item = JobId> {
     let start = Ranked::new(hash, rank, JobId(0));
     let is_meant = move |key: &Ranked| key.hash() == hash && key.rank() == rank;
-    index.iter_after(start).take_while(is_meant).map(Ranked::job)
+    after(index, start).take_while(is_meant).map(Ranked::job)
 }
 
-/// The jobs with this hash in the order of their numbers; where these are priorities, those behind `after`.
+/// The jobs with this hash in the order of their numbers; where these are priorities, those after `behind`.
 pub(super) fn ranked_after(
     index: &OrderedQueue<Ranked>,
     hash: Hash,
-    after: Option<ReadyKey>,
+    behind: Option<ReadyKey>,
 ) -> impl Iterator<Item = JobId> {
-    let after = after.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
-    let start = Ranked::new(hash, after.priority().0, after.job());
-    index.iter_after(start).take_while(move |key| key.hash() == hash).map(Ranked::job)
+    let behind = behind.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
+    let start = Ranked::new(hash, behind.priority().0, behind.job());
+    after(index, start).take_while(move |key| key.hash() == hash).map(Ranked::job)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
 use self::ruled::RuledTubes;
 use self::slots::Slots;
-use self::tag_storage::{TagStorage, split};
+use self::tag_storage::TagStorage;
 use self::unique::{CooldownSums, UniqueKeys};
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
@@ -214,6 +214,15 @@ impl TubeRules {
     }
 }
 
+/// Whether a rule may want to know that a job leaves its place.
+fn leaves_rules(link: Link) -> bool {
+    match link.place {
+        Place::Ready(_) | Place::Reserved(_) => link.marks & marks::KEYED != 0,
+        Place::Buried(_) => link.marks & marks::TAGGED != 0,
+        Place::Delayed(_) => false,
+    }
+}
+
 /// What the indexes take for these tags, in bytes, at their usual size. Keys in the order of hashes fill two thirds of
 /// their blocks.
 fn index_bytes(tags: &TagSet<'_>) -> usize {
@@ -344,7 +353,16 @@ impl Queue {
 
     /// Takes a job with tags out of the collection that has it; as `unlink_from`.
     pub(crate) fn unlink_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let since = match link.place {
+        let since = self.take_out_tagged(id, link);
+        if leaves_rules(link) {
+            self.left_tagged(id, link.place.state());
+        }
+        since
+    }
+
+    /// The same, where the rules are not asked.
+    fn take_out_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        match link.place {
             Place::Ready(_) if link.marks & marks::PARKED != 0 => {
                 self.take_out_of_parked(id, ReadyKey::new(link.priority, id), link.tube);
                 None
@@ -356,16 +374,7 @@ impl Queue {
             Place::Ready(_) | Place::Delayed(_) | Place::Reserved(_) | Place::Buried(_) => {
                 self.unlink_plain(id, link)
             }
-        };
-        let is_of_interest = match link.place {
-            Place::Ready(_) | Place::Reserved(_) => link.marks & marks::KEYED != 0,
-            Place::Buried(_) => link.marks & marks::TAGGED != 0,
-            Place::Delayed(_) => false,
-        };
-        if is_of_interest {
-            self.left_tagged(id, link.place.state());
         }
-        since
     }
 
     /// A job with tags has left this state.
@@ -402,30 +411,46 @@ impl Queue {
         if job.has(marks::UPGRADED) { priority.min(job.priority) } else { priority }
     }
 
-    /// Ends a job of this tube that is in no collection, and returns its body, which may have more behind it.
-    pub(crate) fn remove_tagged(&mut self, id: JobId, tube: TubeKey, ending: Ending, now: Timestamp) -> Body {
-        debug_assert!(!self.is_linked(id));
-        let job = self.jobs.remove(id).expect("what a queue held is there");
-        let aside = self.rules.tags.remove(id);
-        let tags = match &aside {
-            Some(tags) => TagSet::decode(tags),
-            None if job.has(marks::BEHIND_BODY) => TagSet::decode(split(job.body.as_slice()).1),
-            None => Some(TagSet::NONE),
-        };
-        let tags = tags.expect("tags were written by the queue");
-        self.rules.jobs -= usize::from(job.has(marks::TAGGED));
-        self.rules.index_bytes -= index_bytes(&tags);
-        let ended = TaggedJob::new(id, &job, &tags);
+    /// Ends a job with tags. Returns since when it was reserved, if it was, and its body, which may have more behind
+    /// it.
+    pub(crate) fn end_tagged(
+        &mut self,
+        id: JobId,
+        link: Link,
+        ending: Ending,
+        now: Timestamp,
+    ) -> (Option<Timestamp>, Body) {
+        let since = self.take_out_tagged(id, link);
+        let body = self.with_tags(id, |queue, job| {
+            if leaves_rules(link) {
+                each_rule!(left(queue, job, link.place.state()));
+            }
+            queue.remove_tagged(job, ending, now)
+        });
+        (since, body)
+    }
+
+    /// Removes a job that is in no collection.
+    fn remove_tagged(&mut self, ended: &TaggedJob<'_>, ending: Ending, now: Timestamp) -> Body {
+        debug_assert!(!self.is_linked(ended.id));
+        let job = self.jobs.remove(ended.id).expect("what a queue held is there");
+        if job.has(marks::TAGGED) {
+            if !job.has(marks::BEHIND_BODY) {
+                self.rules.tags.remove(ended.id);
+            }
+            self.rules.jobs -= 1;
+            self.rules.index_bytes -= index_bytes(ended.tags);
+        }
         let mut end = End { ending, now, begins_cooldown: false, freed_group: None };
-        each_rule!(ended(self, &ended, &mut end));
+        each_rule!(ended(self, ended, &mut end));
         match ending {
-            Ending::Deleted | Ending::Flushed => self.count(tube, |counters| &mut counters.deletes),
-            Ending::Expired => self.count(tube, |counters| &mut counters.expirations),
+            Ending::Deleted | Ending::Flushed => self.count(ended.tube, |counters| &mut counters.deletes),
+            Ending::Expired => self.count(ended.tube, |counters| &mut counters.expirations),
         }
         if !end.begins_cooldown && end.freed_group.is_none() {
-            self.note(Change::Deleted(id));
+            self.note(Change::Deleted(ended.id));
         } else {
-            self.note(Change::DeletedWith(id));
+            self.note(Change::DeletedWith(ended.id));
             if self.outbox.keeps_changes {
                 self.rules.freed_groups.push_back(end.freed_group);
             }

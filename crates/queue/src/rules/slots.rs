@@ -200,7 +200,7 @@ impl Rule for Slots {
                     if job.has(marks::PARKED) {
                         parked += 1;
                         let start = Ranked::new(line.hash(), job.priority.0, JobId(id.0 - 1));
-                        assert_eq!(slots.parked.iter_after(start).next(), Some(queue.parked_key(id)));
+                        assert_eq!(slots.parked.first_after(start), Some(queue.parked_key(id)));
                         assert!(!queue.has_free_slot(tag) || is_offered(tag), "free slots are offered");
                     } else {
                         assert!(
@@ -299,6 +299,9 @@ impl Queue {
 
     /// The first of those behind the first.
     fn second_of(&self, line: Line<'_>) -> Option<JobId> {
+        if self.rules.slots.behind.is_empty() {
+            return None;
+        }
         let hash = line.hash_behind(&self.rules.hasher);
         ranked_after(&self.rules.slots.behind, hash, None).find(|&id| self.is_of_line(id, line))
     }
