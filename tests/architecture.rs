@@ -1,6 +1,6 @@
 //! Checks the source against doc/architecture.md: which part of the server may import which, which parts are pure,
-//! where the system is called, and how long a file and a function may be. Which crate may use which is in their
-//! manifests. Checks the length of lines, in documents too.
+//! where the system is called, and how long a file and a function may be. Checks the manifests: which crate may use
+//! which. Checks the length of lines, in documents too.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
 
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use beanstalkd::protocol::Verb;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use toml::de::DeTable;
 
 /// A longer file usually has two subjects.
 const MAX_FILE_LINES: usize = 600;
@@ -21,8 +22,18 @@ const MAX_LINE_CHARS: usize = 120;
 /// The program around the library: it may import everything.
 const PROGRAM: &[&str] = &["main", "startup"];
 
-/// The crates below the server. Their manifests say which of the others they may use.
-const CRATES: &[&str] = &["types", "structures", "os", "protocol", "queue", "binlog"];
+/// The crates below the server, from the bottom up, and which of the others each may use.
+const CRATES: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("structures", &["types"]),
+    ("os", &[]),
+    ("protocol", &["types"]),
+    ("queue", &["types", "structures"]),
+    ("binlog", &["types", "structures", "os"]),
+];
+
+/// The crates beside the server, and which of those below it each may use.
+const CLIENTS: &[(&str, &[&str])] = &[("client", &["types", "protocol"]), ("ctl", &[])];
 
 /// The parts of the server from the bottom up, and which of the others each may import.
 const PARTS: &[(&str, &[&str])] = &[
@@ -147,7 +158,7 @@ impl Source {
 /// The files of the server and of the crates below it.
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let crates = CRATES.iter().map(|name| root.join("crates").join(name).join("src"));
+    let crates = CRATES.iter().map(|(name, _)| root.join("crates").join(name).join("src"));
     let mut directories: Vec<_> = crates.chain([root.join("src")]).collect();
     let mut sources = Vec::new();
     while let Some(directory) = directories.pop() {
@@ -228,6 +239,24 @@ fn imports(source: &Source) -> Vec<(String, usize)> {
         }
     });
     found
+}
+
+/// The crates of the workspace that the manifest of a crate names, with or without a feature, not for its tests.
+fn uses(name: &str) -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates").join(name).join("Cargo.toml");
+    let text = fs::read_to_string(path).unwrap();
+    let manifest = DeTable::parse(&text).unwrap().into_inner();
+    let tables = ["dependencies", "build-dependencies"].into_iter().filter_map(|table| manifest.get(table));
+    let names = tables.flat_map(|table| table.get_ref().as_table().unwrap().keys());
+    names.filter_map(|name| name.get_ref().strip_prefix("beanstalkd-").map(str::to_owned)).collect()
+}
+
+#[test]
+fn a_crate_uses_only_those_below_it() {
+    for (name, allowed) in CRATES.iter().chain(CLIENTS) {
+        let allowed: BTreeSet<String> = allowed.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(uses(name), allowed, "the manifest of {name}");
+    }
 }
 
 fn report(failures: Vec<String>) {
