@@ -151,7 +151,7 @@ impl Executor {
             };
             line.clear();
             let session = self.session_shown_to(page.client, id);
-            write_line(&JobView { job, session, file: 0, now }, &mut line);
+            write_line(&JobView { job, session, waits_for: "", file: 0, now }, &mut line);
             if page.writer.push_lines(&line).is_err() {
                 return answer(output, &Reply::OutOfMemory);
             }

@@ -13,7 +13,7 @@ use crate::protocol::{DictionaryWriter, Reply};
 use crate::queue::{ClientId, GroupView};
 use crate::session::Output;
 use crate::stats::{self, IdentityView, JOB, JobView};
-use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums};
+use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums, WAITS_FOR};
 use crate::tls::Acceptor;
 
 /// Bytes of stats and lists that cost as much as a simple request to render and copy.
@@ -95,6 +95,7 @@ impl Executor {
     /// The answer to `stats-job`, if there is such a job.
     pub(super) fn stats_job(&self, client: ClientId, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
         let (job, session) = (self.queue.job(id)?, self.session_shown_to(client, id));
-        Some(stats::yaml(&[JOB, TAGS], &JobView { job, session, file: self.persistence.file_of(id), now }))
+        let (waits_for, file) = (&*self.queue.waits_for(id, now), self.persistence.file_of(id));
+        Some(stats::yaml(&[JOB, TAGS, WAITS_FOR], &JobView { job, session, waits_for, file, now }))
     }
 }

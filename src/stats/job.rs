@@ -20,6 +20,8 @@ pub struct JobView<'a> {
     pub job: queue::JobView<'a>,
     /// The name of the session that has reserved it, if whoever asks may know it; empty if there is none.
     pub session: &'a str,
+    /// What it waits for, where that is shown.
+    pub waits_for: &'a str,
     /// The index of the binlog file that holds its record; 0 without a binlog.
     pub file: u32,
     /// The instant of the question.
@@ -91,6 +93,9 @@ pub const JOB: &[Figure<Job>] = &[
     Row::plain("buries", Counter(|view| view.job.record.counters.buries.into())),
     Row::plain("kicks", Counter(|view| view.job.record.counters.kicks.into())),
 ];
+
+/// What a job waits for, in `stats-job` at the end.
+pub const WAITS_FOR: &[Figure<Job>] = &[Row::plain("waits-for", Text(|view| view.waits_for))];
 
 /// The tags of a job, in `stats-job` behind the other figures; empty, 0 or false where there is none.
 pub const TAGS: &[Figure<Job>] = &[

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use self::database::DATABASE;
 pub use self::histogram::Histogram;
 pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
-pub use self::job::{JOB, JobView, TAGS, write_line};
+pub use self::job::{JOB, JobView, TAGS, WAITS_FOR, write_line};
 pub use self::server::{
     CommandCounts, Identity, SERVER, ServerView, StatsSource, Timings, TubeSums, extensions,
 };

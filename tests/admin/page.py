@@ -302,6 +302,7 @@ def one_job_is_changed(server, browser):
     browser.click("main button", "Delay")
     browser.answer(f"Change the delay of job {job}?", "Change", delay="500")
     browser.shows("h1 + .pill", "delayed")
+    browser.shows("dl", "the end of its delay")
     browser.click("main button", "Kick")
     browser.answer(f"Kick job {job}?", "Kick")
     browser.shows("h1 + .pill", "ready")

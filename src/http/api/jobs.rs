@@ -173,7 +173,8 @@ impl JobList {
                     let Some(job) = queue.job(id) else { continue };
                     out.push_str(if self.found == 0 { "" } else { "," });
                     self.found += 1;
-                    let view = JobView { job, session: "", file: 0, now };
+                    let waits_for = &*queue.waits_for(id, now);
+                    let view = JobView { job, session: "", waits_for, file: 0, now };
                     json::push(out, &Job { view: &view, shown_bytes: self.body_bytes });
                 }
             }

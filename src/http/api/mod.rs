@@ -137,8 +137,11 @@ fn read(
         ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(Answer::Jobs),
         ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(Answer::Count),
         ["jobs", id] => {
-            let json = |job| json::line(&JobAndBody(&JobView { job, session: "", file: 0, now }));
-            job(id, sources).map(|(_, job)| Answer::Json(json(job)))
+            let waits_for = |id| sources.server.queue.waits_for(id, now);
+            job(id, sources).map(|(id, job)| {
+                let view = JobView { job, session: "", waits_for: &waits_for(id), file: 0, now };
+                Answer::Json(json::line(&JobAndBody(&view)))
+            })
         }
         ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {
             let body =

@@ -13,7 +13,7 @@ use crate::http::snapshot::Snapshot;
 use crate::http::task::{Progress, Task};
 use crate::job::BodyRef;
 use crate::json::{self, Object};
-use crate::stats::{Figure, JOB, JobView, Subject, TAGS, TUBE, Value};
+use crate::stats::{Figure, JOB, JobView, Subject, TAGS, TUBE, Value, WAITS_FOR};
 
 /// How much of a body stands in the JSON of its job, in bytes: more than people read, and little enough to be written
 /// at once.
@@ -48,8 +48,8 @@ pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Optio
     None
 }
 
-/// A job: the figures of `stats-job`, but for the file of its record, those of the tags where it has any, the length of
-/// the body, and at most so many bytes of the body as are asked for.
+/// A job: the figures of `stats-job`, but for the file of its record, and for those of the tags where it has none, the
+/// length of the body, and at most so many bytes of the body as are asked for.
 pub struct Job<'v> {
     /// The job.
     pub view: &'v JobView<'v>,
@@ -62,7 +62,7 @@ impl Serialize for Job<'_> {
         let JobView { job, session, .. } = self.view;
         let mut members = serializer.serialize_map(None)?;
         let tags = TAGS.iter().filter(|_| job.tags.is_some() || !session.is_empty());
-        for figure in JOB.iter().filter(|figure| figure.key != "file").chain(tags) {
+        for figure in JOB.iter().filter(|figure| figure.key != "file").chain(tags).chain(WAITS_FOR) {
             members.serialize_entry(figure.key, &figure.value(self.view))?;
         }
         members.serialize_entry("bytes", &job.body.len())?;

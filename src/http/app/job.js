@@ -6,6 +6,12 @@ import { changeButtons, changeJob, putCopy } from "./actions.js";
 
 const HEX_ROW = 16;
 
+/* What a job waits for, by the words of `stats-job`. */
+const WAITS = {
+  client: "the client that has reserved it", kick: "a kick", delay: "the end of its delay", group: "the end of its group", pause: "the end of the pause of its tube",
+  key: "a slot of its con key", "max-reserved": "a slot of its tube (max-reserved)", rate: "the rate of its tube", worker: "a worker",
+};
+
 /** The bytes in rows of an offset, the bytes in hexadecimal, and the printable characters. */
 function hex(data) {
   const rows = [];
@@ -98,11 +104,12 @@ export function job(main, changed, given) {
       server.read_only ? null : make("span", { class: "row end" }, make("button", { "data-key": "copy", onclick: () => putCopy(figures, answer.body, changed) }, "Put a copy…"),
         changeButtons(figures.state, Boolean(figures["dead-from"]), (action) => changeJob(action, id, changed))));
     const tags = tagsOf(figures);
+    const waits = figures["waits-for"].split(" ").map((word) => WAITS[word] ?? word);
     const left = { delayed: "ready in", reserved: "reservation ends in" }[figures.state];
     replace(history, definitions([
       ["priority", whole.format(figures.pri)], ["age", duration(figures.age)], ...(left ? [[left, duration(figures["time-left"])]] : []),
       ["delay", duration(figures.delay)], ["time to run", duration(figures.ttr)], ["body", bytes(figures.bytes)],
-      ...(tags.length ? [["tags", tags.join(" ")]] : []), ...(figures["expires-in"] ? [["expires in", duration(figures["expires-in"])]] : []),
+      ["waits for", waits.join(", ")], ...(tags.length ? [["tags", tags.join(" ")]] : []), ...(figures["expires-in"] ? [["expires in", duration(figures["expires-in"])]] : []),
       ["reserved", whole.format(figures.reserves)], ["timed out", whole.format(figures.timeouts)], ["released", whole.format(figures.releases)],
       ["buried", whole.format(figures.buries)], ["kicked", whole.format(figures.kicks)],
       ...(figures.failures ? [["failures", whole.format(figures.failures)]] : []),

@@ -9,6 +9,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = limits();
     cases.extend(retries());
     cases.extend(throttling());
+    cases.extend(what_a_job_waits_for());
     cases.push(script(
         "a_tube_without_a_rule_is_as_it_was",
         "a: put 0 0 60 20 | 12345678901234567890 -> INSERTED 1
@@ -211,6 +212,72 @@ fn retries() -> Vec<Case> {
     timed.timed = true;
     cases.push(timed);
     cases
+}
+
+fn what_a_job_waits_for() -> Vec<Case> {
+    vec![
+        script(
+            "stats_job_says_what_a_job_waits_for",
+            "a: put 0 0 60 1 | x -> INSERTED 1
+             a: stats-job 1 => waits-for: worker
+             b: reserve -> RESERVED 1 1 | x
+             a: stats-job 1 => waits-for: client
+             b: bury 1 0 -> BURIED
+             a: stats-job 1 => waits-for: kick
+             a: put 0 600 60 1 | x -> INSERTED 2
+             a: stats-job 2 => waits-for: delay
+             a: put 0 0 60 1 grp:g | x -> INSERTED 3
+             a: put 0 0 60 1 aft:g | x -> INSERTED 4
+             a: put 0 600 60 1 aft:g | x -> INSERTED 5
+             a: stats-job 4 => waits-for: group
+             a: stats-job 5 => waits-for: group delay
+             a: delete 3 -> DELETED
+             a: stats-job 4 => waits-for: worker
+             a: stats-job 5 => waits-for: delay
+             a: pause-tube default 600 -> PAUSED
+             a: stats-job 4 => waits-for: pause
+             a: stats-job 5 => waits-for: delay
+             a: pause-tube default 0 -> PAUSED
+             a: drain -> DRAINING
+             a: stats-job 4 => waits-for: worker",
+        ),
+        script(
+            "a_job_can_wait_for_several_things",
+            "a: use two-at-a-time -> USING two-at-a-time
+             a: watch two-at-a-time -> WATCHING 2
+             a: put 0 0 60 1 con:k | x -> INSERTED 1
+             a: put 0 0 60 1 con:k | y -> INSERTED 2
+             a: put 0 0 60 1 con:k:2 | z -> INSERTED 3
+             a: stats-job 2 => waits-for: worker
+             a: reserve -> RESERVED 1 1 | x
+             a: stats-job 2 => waits-for: key
+             a: stats-job 3 => waits-for: worker
+             a: reserve -> RESERVED 3 1 | z
+             a: stats-job 2 => waits-for: key max-reserved
+             a: pause-tube two-at-a-time 600 -> PAUSED
+             a: stats-job 2 => waits-for: pause key max-reserved
+             a: delete 3 -> DELETED
+             a: stats-job 2 => waits-for: pause key
+             a: delete 1 -> DELETED
+             a: stats-job 2 => waits-for: pause
+             a: pause-tube two-at-a-time 0 -> PAUSED
+             a: stats-job 2 => waits-for: worker",
+        ),
+        script(
+            "a_job_waits_for_the_next_token",
+            "a: use slow -> USING slow
+             a: watch slow -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: put 0 0 60 1 | z -> INSERTED 3
+             a: reserve -> RESERVED 1 1 | x
+             a: stats-job 3 => waits-for: worker
+             a: reserve -> RESERVED 2 1 | y
+             a: stats-job 3 => waits-for: rate
+             a: delete 1 -> DELETED
+             a: stats-job 3 => waits-for: rate",
+        ),
+    ]
 }
 
 fn throttling() -> Vec<Case> {

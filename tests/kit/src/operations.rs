@@ -705,6 +705,8 @@ impl Pair {
             assert_eq!(found.body.as_slice(), &*expected.body);
             assert_eq!((found.tags.unwrap_or_default(), found.is_held), (expected.tags, expected.held));
             assert_eq!(found.expires_at, self.model.expires_at(expected));
+            let waits_for = self.model.waits_for(expected, self.now).join(" ");
+            assert_eq!(self.queue.waits_for(record.id, self.now), waits_for);
             let session = self.model.session_of_job(expected);
             assert_eq!(self.queue.session_of_job(record.id).map(|key| &*key.name), session);
             for &id in &self.clients {

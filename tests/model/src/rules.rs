@@ -79,6 +79,37 @@ impl Model {
             })
     }
 
+    /// What a job waits for, in the words of `stats-job`.
+    pub fn waits_for(&self, job: &Job, now: Timestamp) -> Vec<&'static str> {
+        let mut words = Vec::new();
+        let mut add = |word, is_so: bool| words.extend(is_so.then_some(word));
+        match job.state {
+            State::Reserved { .. } => add("client", true),
+            State::Buried { .. } => add("kick", true),
+            State::Delayed { until } => {
+                add("group", job.held);
+                add("delay", !job.held || until > now);
+            }
+            State::Ready => {
+                let tube = self.tube(job.tube);
+                let rule = self.rule_of(job.tube).filter(|_| tube.is_closed);
+                let most = rule.and_then(|rule| rule.max_reserved).map(u64::from);
+                add("pause", tube.pause.is_some());
+                add("key", !self.may_be_reserved(job));
+                add("max-reserved", most.is_some_and(|most| self.counts(Some(job.tube)).reserved >= most));
+                add(
+                    "rate",
+                    rule.and_then(|rule| rule.rate).is_some_and(|rate| {
+                        let (lack, at) = tube.lack;
+                        let gained = u128::from(now.since_ns(at)) * u128::from(rate.tokens);
+                        full(rate) - lack.saturating_sub(gained).min(full(rate)) < u128::from(rate.period_ns)
+                    }),
+                );
+            }
+        }
+        if words.is_empty() { vec!["worker"] } else { words }
+    }
+
     pub(crate) fn close_if_needed(&mut self, place: TubePlace) {
         if self.must_close(place) {
             self.tube_mut(place).is_closed = true;

@@ -202,7 +202,8 @@ impl Server {
         let (age_s, counters) = (now.since_s(job.created_at), job.counters);
         Some(format!(
             "---\nid: {id}\ntube: \"{tube}\"\nstate: {state}\npri: {}\nage: {age_s}\ndelay: {}\nttr: {}\n\
-             time-left: {left_s}\nfile: 0\nreserves: {}\ntimeouts: {}\nreleases: {}\nburies: {}\nkicks: {}\n{}",
+             time-left: {left_s}\nfile: 0\nreserves: {}\ntimeouts: {}\nreleases: {}\nburies: {}\nkicks: {}\n{}\
+             waits-for: \"{}\"\n",
             job.priority,
             job.delay_s.whole(),
             job.ttr_s.whole(),
@@ -215,6 +216,7 @@ impl Server {
                 .iter()
                 .map(|(key, value)| format!("{key}: {value}\n"))
                 .collect::<String>(),
+            self.model.waits_for(job, now).join(" "),
         ))
     }
 

@@ -59,7 +59,11 @@ impl Gate {
     pub(crate) fn must_close(&self, rule: Option<&TubeRule>, reserved: u32) -> bool {
         let Some(rule) = rule else { return false };
         rule.max_reserved.is_some_and(|most| reserved >= most)
-            || rule.rate.is_some_and(|rate| self.lack + rate.period() > rate.most())
+            || rule.rate.is_some_and(|rate| self.lacks_token(rate))
+    }
+
+    fn lacks_token(&self, rate: Rate) -> bool {
+        self.lack + rate.period() > rate.most()
     }
 
     /// When a closed gate opens, unless a reservation has to end before.
@@ -120,6 +124,19 @@ impl Tube {
     /// Whether a rule lets no job be reserved now.
     pub(crate) fn is_throttled(&self) -> bool {
         self.ruled.as_ref().is_some_and(|ruled| ruled.gate.is_closed)
+    }
+
+    /// Which of `max-reserved` and `rate` let no job be reserved now.
+    pub(crate) fn throttled_by(&self, now: Timestamp) -> [bool; 2] {
+        let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.is_closed);
+        let Some((rule, mut gate)) = ruled.and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.gate))) else {
+            return [false; 2];
+        };
+        let has_no_token = rule.rate.is_some_and(|rate| {
+            gate.refill(rate, now);
+            gate.lacks_token(rate)
+        });
+        [rule.max_reserved.is_some_and(|most| self.reserved >= most), has_no_token]
     }
 
     fn must_be_closed(&self) -> bool {

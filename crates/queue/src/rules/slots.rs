@@ -232,6 +232,11 @@ impl Queue {
         self.has_slot(line) && !self.rules.offered.searches(line.tag)
     }
 
+    /// Whether so few jobs with this key are reserved that one with this tag may be.
+    pub(crate) fn has_slot_for(&self, tag: Concurrency<'_>) -> bool {
+        self.has_slot(self.line(0, tag))
+    }
+
     /// The same, though a free slot may be about to be given to a client that waits.
     fn has_slot(&self, line: Line<'_>) -> bool {
         self.rules.slots.taken.get(&line.key).is_none_or(|&taken| taken < line.tag.limit)

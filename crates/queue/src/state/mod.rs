@@ -29,6 +29,7 @@ pub(crate) mod sessions;
 pub(crate) mod times;
 pub(crate) mod tubes;
 pub(crate) mod views;
+mod waits_for;
 
 use std::collections::VecDeque;
 
