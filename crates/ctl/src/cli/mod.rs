@@ -136,6 +136,14 @@ pub enum Command {
         #[arg(required = true, value_name = "ID", value_parser = id)]
         ids: Vec<Id>,
     },
+    /// Show what jobs wait for: a delay, a group, a key, a pause, a limit, a rate, or a worker
+    Why {
+        /// The job's id; - reads ids from standard input
+        #[arg(required = true, value_name = "ID", value_parser = id)]
+        ids: Vec<Id>,
+    },
+    /// Show which rules tubes follow, and what the rules have done
+    Rules(RulesArguments),
     /// Print the body of a job
     Peek(PeekArguments),
     /// Put jobs
@@ -253,6 +261,17 @@ pub struct JobsArguments {
     /// Print at most this many jobs
     #[arg(long, short = 'n')]
     pub limit: Option<u64>,
+}
+
+/// The arguments of `rules`.
+#[derive(Args)]
+pub struct RulesArguments {
+    /// Names of tubes, or patterns; without them, all tubes
+    #[arg(value_parser = glob, value_name = "TUBE")]
+    pub tubes: Vec<GlobMatcher>,
+    /// The file of --tubes: shows what each rule asks for, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
 }
 
 /// The arguments of `peek`.

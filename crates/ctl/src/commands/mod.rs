@@ -9,10 +9,12 @@ pub mod pace;
 pub mod put;
 pub mod relocate;
 pub mod reserve;
+pub mod rules;
 pub mod stats;
 pub mod tube_actions;
 pub mod tubes;
 pub mod watch;
+pub mod why;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
@@ -155,6 +157,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Tubes(arguments) => tubes::run(&servers, &arguments, out),
         Command::Jobs(arguments) => jobs::list(&mut servers.one()?, &arguments, out),
         Command::Job { ids } => jobs::show(&mut servers.one()?, &input::ids(&ids)?, out),
+        Command::Why { ids } => why::run(&mut servers.one()?, &input::ids(&ids)?, out),
+        Command::Rules(arguments) => rules::run(&mut servers.one()?, &arguments, out),
         Command::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
         Command::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
         Command::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),

@@ -1,10 +1,10 @@
 //! A server with rules for tubes: what an operator does with them.
 
-use beanstalk_client::{Client, JobState};
+use beanstalk_client::{Client, JobState, PutOptions};
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 
-use crate::support::{client, command, counts, ctl, interrupt, name, put, wait_until};
+use crate::support::{client, command, counts, ctl, interrupt, name, put, put_buried, wait_until};
 
 const RULES: &str =
     "[[tube]]\nname = \"dead\"\n[[tube]]\nname = \"*\"\nmax-attempts = 2\ndead-tube = \"dead\"\n";
@@ -12,7 +12,7 @@ const RULES: &str =
 /// A server with these rules, and its address.
 struct Ruled {
     address: String,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     _server: Server,
 }
 
@@ -22,7 +22,7 @@ fn start(rules: &str) -> Ruled {
     std::fs::write(&file, rules).unwrap();
     let address = free_address().unwrap().to_string();
     let server = Server::start(&["--listen", &address, "--tubes", &file.to_string_lossy()]);
-    Ruled { address, _directory: directory, _server: server }
+    Ruled { address, directory, _server: server }
 }
 
 /// Puts a job into the tube, and lets it fail twice.
@@ -78,6 +78,112 @@ fn dead_jobs_go_back_to_where_each_came_from_without_failures() {
         assert_eq!(client.stats_job(id).unwrap().tube, "dead");
     }
     assert_eq!(client.stats_job(other).unwrap().tube, "dead");
+}
+
+#[test]
+fn why_says_what_a_job_waits_for_of_all_there_is() {
+    let rules = "[[tube]]\nname = \"one\"\nmax-reserved = 1\n\
+        [[tube]]\nname = \"slow\"\nrate = \"1/h\"\nburst = 1\n\
+        [[tube]]\nname = \"mail\"\nmax-attempts = 2\nbackoff = \"1h\"\ndead-tube = \"dead\"\n";
+    let Ruled { address, .. } = &start(rules);
+    let mut client = client(address);
+    let mut put_with = |tube: &str, tags: &[&str]| {
+        client.use_tube(&name(tube)).unwrap();
+        let tags = tags.iter().map(|tag| tag.parse().unwrap()).collect();
+        client.put(b"x", &PutOptions { tags, ..PutOptions::default() }).unwrap().id
+    };
+    let (held, holder) = (put_with("t", &["con:k"]), put_with("t", &["con:k", "grp:g"]));
+    let grouped = put_with("t", &["aft:g"]);
+    let (first, second) = (put_with("one", &[]), put_with("one", &[]));
+    let (token, none) = (put_with("slow", &[]), put_with("slow", &[]));
+    let (failed, dead) = (put_with("mail", &[]), put_with("mail", &[]));
+    let delayed = put(&mut client, "t", b"x", 3600);
+    let plain = put(&mut client, "quiet", b"x", 0);
+    let buried = put_buried(&mut client, "t", b"x");
+    client.session(&name("night"), std::time::Duration::from_secs(60)).unwrap();
+    for id in [holder, first, token, failed, dead] {
+        client.reserve_job(id).unwrap();
+    }
+    client.release(failed, 0, 0).unwrap();
+    client.release(dead, 0, 0).unwrap();
+    client.reserve_job(dead).unwrap();
+    client.release(dead, 0, 0).unwrap();
+    for (id, expected) in [
+        (held, "1 job with the key k: reserved"),
+        (holder, "a client of the session night has reserved it; its time to run ends in "),
+        (grouped, "its group g has 1 job left, 0 of them buried"),
+        (second, "1 job of its tube reserved, and max-reserved of the rule one allows no more"),
+        (none, "the rate of the rule slow lets no job through"),
+        (failed, "it has failed 1 time"),
+        (dead, "it is dead: it came from mail, and `redrive dead` sends it back"),
+        (delayed, "its delay ends in 59m"),
+        (plain, "no client watches the tube quiet"),
+        (buried, "it is buried: only a kick makes it ready"),
+    ] {
+        let why = ctl(address, &["why", &id.to_string()]).ends_with(0);
+        assert!(
+            why.out.starts_with(&format!("job {id} is ")) && why.out.contains(expected),
+            "{expected}: {why:?}"
+        );
+    }
+    client.pause_tube(&name("t"), 600).unwrap();
+    let why = ctl(address, &["why", &held.to_string(), &plain.to_string(), "--json"]).ends_with(0).json();
+    assert_eq!(why[0]["waits_for"], serde_json::json!(["pause", "key"]));
+    assert!(why[0]["reasons"][0].as_str().unwrap().starts_with("its tube is paused, and goes on in "));
+    assert_eq!(why[1]["waits_for"], serde_json::json!(["worker"]));
+    ctl(address, &["why", "999"]).ends_with(1);
+}
+
+#[test]
+fn why_knows_what_a_server_without_extensions_shows() {
+    for server in beanstalk_testing::debians(&[]).into_iter() {
+        let address = &server.address();
+        let mut client = client(address);
+        let (ready, delayed) = (put(&mut client, "t", b"x", 0), put(&mut client, "t", b"x", 3600));
+        assert!(
+            ctl(address, &["why", &delayed.to_string()]).ends_with(0).out.contains("its delay ends in 59m")
+        );
+        client.pause_tube(&name("t"), 600).unwrap();
+        assert!(ctl(address, &["why", &ready.to_string()]).ends_with(0).out.contains("its tube is paused"));
+    }
+}
+
+#[test]
+fn rules_shows_the_file_and_what_it_has_done() {
+    let rules = "[[tube]]\nname = \"mail-*\"\nmax-attempts = 2\ndead-tube = \"dead\"\nmax-jobs = 2\n\
+        [[tube]]\nname = \"none\"\n[[tube]]\nname = \"one\"\nmax-reserved = 1\n";
+    let Ruled { address, directory, .. } = &start(rules);
+    let mut client = client(address);
+    ctl(address, &["rules"]).ends_with(1);
+    kill(&mut client, "mail-a");
+    put(&mut client, "mail-a", b"x", 0);
+    put(&mut client, "mail-a", b"x", 0);
+    client.put(b"x", &PutOptions::default()).unwrap_err();
+    let held = put(&mut client, "one", b"x", 0);
+    client.reserve_job(held).unwrap();
+    let shown = ctl(address, &["rules"]).ends_with(0).out;
+    assert_eq!(
+        shown,
+        "RULE    TUBE    JOBS  RESERVED  DEAD  THROTTLED  REJECTED\n\
+         mail-*  mail-a     2         0     1          -         1\n\
+         one     one        1         1     0        yes         0\n"
+    );
+    let file = directory.path().join("tubes.toml").to_string_lossy().into_owned();
+    let shown = ctl(address, &["rules", "--file", &file]).ends_with(0).out;
+    assert!(shown.contains("mail-*  dead-tube=dead max-attempts=2 max-jobs=2  mail-a     2"), "{shown}");
+    assert!(shown.contains("none    nothing ") && shown.contains("max-reserved=1"), "{shown}");
+    let json = ctl(address, &["rules", "mail-*", "--file", &file, "--json"]).ends_with(0).json();
+    assert_eq!((&json[0]["asks_for"]["max-jobs"], &json[0]["rejected_full"]), (&"2".into(), &1.into()));
+    assert!(json.len() == 3 && json[1]["tube"].is_null(), "{json:?}");
+    // A file that the server has not read.
+    std::fs::write(&file, "[[tube]]\nname = \"one\"\n").unwrap();
+    let other = ctl(address, &["rules", "--file", &file]).ends_with(0);
+    assert!(other.err.contains("mail-a follows \"mail-*\", which is not in "), "{other:?}");
+    for wrong in ["tube = 1", "[[tube]]\nmax-jobs = 1", "[["] {
+        std::fs::write(&file, wrong).unwrap();
+        ctl(address, &["rules", "--file", &file]).ends_with(5);
+    }
+    ctl(address, &["rules", "--file", "/missing"]).ends_with(5);
 }
 
 #[test]

@@ -1,0 +1,153 @@
+//! `rules`: the rules for tubes in force, and what they have done.
+//!
+//! The server says which rule each tube follows, by its pattern. What the rule asks for stands in the file, which may
+//! be another one than the server has read.
+
+use crate::cli::RulesArguments;
+use crate::failure::Failure;
+use crate::output::{Output, say, table};
+use crate::session::{Session, Tube};
+use beanstalk_client::JobState;
+use serde_json::{Value, json};
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// An entry of the file: its pattern, and its other keys with their values.
+struct Entry {
+    name: String,
+    asks_for: Vec<(String, String)>,
+}
+
+/// A line of the table: an entry, or a rule that is in no entry, and a tube that follows it, if there is one.
+struct Line<'a> {
+    rule: &'a str,
+    entry: Option<&'a Entry>,
+    tube: Option<&'a Tube>,
+}
+
+/// Prints the tubes that follow a rule. With the file, also what each rule asks for.
+pub fn run(session: &mut Session, arguments: &RulesArguments, out: &mut Output) -> Result<(), Failure> {
+    let entries = arguments.file.as_deref().map(entries).transpose()?;
+    let tubes = session.tubes(&arguments.tubes)?;
+    let ruled: Vec<&Tube> = tubes.iter().filter(|tube| !rule_of(tube).is_empty()).collect();
+    let mut lines = Vec::new();
+    for entry in entries.iter().flatten() {
+        let before = lines.len();
+        let follow = ruled.iter().filter(|tube| rule_of(tube) == entry.name);
+        lines.extend(follow.map(|&tube| Line { rule: &entry.name, entry: Some(entry), tube: Some(tube) }));
+        if lines.len() == before {
+            lines.push(Line { rule: &entry.name, entry: Some(entry), tube: None });
+        }
+    }
+    for &tube in &ruled {
+        let rule = rule_of(tube);
+        if entries.iter().flatten().any(|entry| entry.name == rule) {
+            continue;
+        }
+        if let Some(path) = &arguments.file {
+            let (name, path) = (&tube.name, path.display());
+            say(&format!(
+                "the tube {name} follows {rule:?}, which is not in {path}: the server has read another file"
+            ));
+        }
+        lines.push(Line { rule, entry: None, tube: Some(tube) });
+    }
+    if lines.is_empty() {
+        return Err(Failure::NothingMatched("no tube follows a rule".to_owned()));
+    }
+    print(&lines, entries.is_some(), out)
+}
+
+fn rule_of(tube: &Tube) -> &str {
+    tube.stats.get("rule").unwrap_or_default()
+}
+
+/// The entries of the file, without a judgement of what they ask for: the server does that.
+fn entries(path: &Path) -> Result<Vec<Entry>, Failure> {
+    let wrong = |reason: &str| Failure::Local(format!("{}: {reason}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let file = DeTable::parse(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
+    let Some(entries) = file.get_ref().get("tube") else { return Ok(Vec::new()) };
+    let DeValue::Array(entries) = entries.get_ref() else {
+        return Err(wrong("expected entries that begin with [[tube]]"));
+    };
+    let entry = |entry: &Spanned<DeValue<'_>>| {
+        let DeValue::Table(keys) = entry.get_ref() else {
+            return Err(wrong("expected entries that begin with [[tube]]"));
+        };
+        let mut keys: Vec<(String, String)> =
+            keys.iter().map(|(key, value)| (key.get_ref().to_string(), plain(value.get_ref()))).collect();
+        let name = keys.iter().position(|(key, _)| key == "name");
+        let name = name.ok_or_else(|| wrong("an entry has no name"))?;
+        Ok(Entry { name: keys.remove(name).1, asks_for: keys })
+    };
+    entries.iter().map(entry).collect()
+}
+
+/// A value as it stands in the file, without its quotes. Rules have no others than these.
+fn plain(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        _ => "?".to_owned(),
+    }
+}
+
+fn print(lines: &[Line<'_>], has_file: bool, out: &mut Output) -> Result<(), Failure> {
+    if out.is_json() {
+        return lines.iter().try_for_each(|line| out.value(&value(line)));
+    }
+    let mut header = vec!["RULE", "TUBE", "JOBS", "RESERVED", "DEAD", "THROTTLED", "REJECTED"];
+    let left = if has_file { 3 } else { 2 };
+    if has_file {
+        header.insert(1, "ASKS FOR");
+    }
+    let rows: Vec<Vec<String>> = lines
+        .iter()
+        .map(|line| {
+            let of_tube = |figure: &dyn Fn(&Tube) -> String| line.tube.map_or("-".to_owned(), figure);
+            let mut row = vec![line.rule.to_owned()];
+            if has_file {
+                row.push(line.entry.map_or("?".to_owned(), asks_for));
+            }
+            row.push(of_tube(&|tube| tube.name.to_string()));
+            row.push(of_tube(&|tube| tube.jobs().to_string()));
+            row.push(of_tube(&|tube| tube.count(JobState::Reserved).to_string()));
+            row.push(of_tube(&|tube| tube.stats.number_or_zero("dead-jobs").to_string()));
+            row.push(of_tube(&|tube| if is_throttled(tube) { "yes" } else { "-" }.to_owned()));
+            row.push(of_tube(&|tube| tube.stats.number_or_zero("rejected-full").to_string()));
+            row
+        })
+        .collect();
+    table(&header, left, &rows).iter().try_for_each(|line| out.line(line))
+}
+
+fn is_throttled(tube: &Tube) -> bool {
+    tube.stats.number_or_zero("throttled") > 0
+}
+
+/// The keys of the entry, in one line.
+fn asks_for(entry: &Entry) -> String {
+    let words: Vec<String> = entry.asks_for.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if words.is_empty() { "nothing".to_owned() } else { words.join(" ") }
+}
+
+fn value(line: &Line<'_>) -> Value {
+    let of_tube = |key: &str| line.tube.map(|tube| tube.stats.number_or_zero(key));
+    let asks_for = line.entry.map(|entry| {
+        let pairs = entry.asks_for.iter().map(|(key, value)| (key.clone(), json!(value)));
+        Value::Object(pairs.collect())
+    });
+    json!({
+        "rule": line.rule,
+        "asks_for": asks_for,
+        "tube": line.tube.map(|tube| tube.name.as_str()),
+        "jobs": line.tube.map(Tube::jobs),
+        "reserved": of_tube("current-jobs-reserved"),
+        "dead_jobs": of_tube("dead-jobs"),
+        "throttled": line.tube.map(is_throttled),
+        "rejected_full": of_tube("rejected-full"),
+    })
+}

@@ -1,0 +1,124 @@
+//! `why`: what a job waits for, in sentences.
+//!
+//! The server says it in words (`waits-for` of `stats-job`); the stats of the tube and of the group say how much of it
+//! there is. Of a server without `waits-for`, only the state of the job and the pause of its tube are known.
+
+use crate::failure::Failure;
+use crate::output::{Output, age, counted};
+use crate::session::{Session, Tube};
+use beanstalk_client::{Command, Error, Reply, parse_dictionary};
+use beanstalk_client::{Dictionary, JobId, JobState, TubeName};
+use serde_json::json;
+
+/// Prints what each job waits for.
+pub fn run(session: &mut Session, ids: &[u64], out: &mut Output) -> Result<(), Failure> {
+    let mut missing = Vec::new();
+    for &id in ids {
+        let Some(job) = dictionary(session, Command::StatsJob(JobId(id)))? else {
+            missing.push(id.to_string());
+            continue;
+        };
+        explain(session, id, &job, out)?;
+    }
+    match missing.len() {
+        0 => Ok(()),
+        _ => Err(Failure::NothingMatched(format!("there is no job {}", missing.join(", ")))),
+    }
+}
+
+/// The data of a reply; `None` if there is nothing that was asked for, or this client may not see it.
+fn dictionary(session: &mut Session, command: Command<'_>) -> Result<Option<Dictionary>, Failure> {
+    match session.client.call(command)? {
+        Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),
+        _ => Ok(None),
+    }
+}
+
+fn explain(session: &mut Session, id: u64, job: &Dictionary, out: &mut Output) -> Result<(), Failure> {
+    let text = |key| job.get(key).unwrap_or_default();
+    let (name, state) = (text("tube"), text("state"));
+    let tube = match name.parse::<TubeName>() {
+        Ok(name) => dictionary(session, Command::StatsTube(name.as_str()))?.map(|stats| Tube { name, stats }),
+        Err(_) => None,
+    };
+    let group = match text("after-group") {
+        "" => None,
+        group => dictionary(session, Command::StatsGroup(group))?,
+    };
+    let words: Vec<&str> = match job.get("waits-for") {
+        Some(words) => words.split_ascii_whitespace().collect(),
+        None => vec![word_of_c(state, tube.as_ref())],
+    };
+    let mut reasons: Vec<String> =
+        words.iter().map(|word| sentence(word, job, tube.as_ref(), group.as_ref())).collect();
+    let is_unwatched = |tube: &Tube| tube.stats.number_or_zero("current-watching") == 0;
+    if !words.contains(&"client") && tube.as_ref().is_some_and(is_unwatched) {
+        reasons.push(format!("no client watches the tube {name}"));
+    }
+    let from = text("dead-from");
+    if !from.is_empty() {
+        reasons.push(format!("it is dead: it came from {from}, and `redrive {name}` sends it back"));
+    }
+    if out.is_json() {
+        let value = json!({ "id": id, "tube": name, "state": state, "waits_for": words, "reasons": reasons });
+        return out.value(&value);
+    }
+    out.line(&format!("job {id} is {state} in {name}"))?;
+    reasons.iter().try_for_each(|reason| out.line(&format!("  {reason}")))
+}
+
+/// What a job of a server waits for that has no `waits-for`.
+fn word_of_c(state: &str, tube: Option<&Tube>) -> &'static str {
+    match state.parse() {
+        Ok(JobState::Reserved) => "client",
+        Ok(JobState::Buried) => "kick",
+        Ok(JobState::Delayed) => "delay",
+        _ if tube.is_some_and(|tube| tube.stats.number_or_zero("pause-time-left") > 0) => "pause",
+        _ => "worker",
+    }
+}
+
+/// What a word means for this job.
+fn sentence(word: &str, job: &Dictionary, tube: Option<&Tube>, group: Option<&Dictionary>) -> String {
+    let text = |key| job.get(key).unwrap_or_default();
+    let left = age(job.number_or_zero("time-left"));
+    let of_tube = |key| tube.map_or(0, |tube| tube.stats.number_or_zero(key));
+    let rule = tube.and_then(|tube| tube.stats.get("rule")).unwrap_or_default();
+    match word {
+        "client" => {
+            let session = text("session");
+            let of = if session.is_empty() { String::new() } else { format!(" of the session {session}") };
+            format!("a client{of} has reserved it; its time to run ends in {left}")
+        }
+        "kick" => "it is buried: only a kick makes it ready".to_owned(),
+        "delay" => match job.number_or_zero("failures") {
+            0 => format!("its delay ends in {left}"),
+            failures => format!("its delay ends in {left}; it has failed {}", counted(failures, "time")),
+        },
+        "group" => {
+            let of_group = |key| group.map_or(0, |group| group.number_or_zero(key));
+            let (pending, buried) = (of_group("pending"), of_group("buried"));
+            let group = text("after-group");
+            format!("its group {group} has {} left, {buried} of them buried", counted(pending, "job"))
+        }
+        "pause" => format!("its tube is paused, and goes on in {}", age(of_tube("pause-time-left"))),
+        "key" => {
+            let (key, limit) = (text("concurrency-key"), job.number_or_zero("concurrency-limit"));
+            format!("{} with the key {key}: reserved, and it allows no more", counted(limit, "job"))
+        }
+        "max-reserved" => {
+            let reserved = counted(of_tube("current-jobs-reserved"), "job");
+            format!("{reserved} of its tube reserved, and max-reserved of the rule {rule} allows no more")
+        }
+        "rate" => format!("the rate of the rule {rule} lets no job through before the next token"),
+        "worker" => {
+            let (ready, watching) = (of_tube("current-jobs-ready"), of_tube("current-watching"));
+            format!(
+                "a worker: {} of its tube ready, {} watching it",
+                counted(ready, "job"),
+                counted(watching, "client")
+            )
+        }
+        other => other.to_owned(),
+    }
+}
