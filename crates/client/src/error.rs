@@ -7,6 +7,7 @@ use std::io;
 
 /// Why a command has failed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// The address does not accept connections.
     Connect {
@@ -37,6 +38,19 @@ pub enum Error {
     },
     /// The server refused the command. Nothing has changed.
     Refused(Refusal),
+    /// The connection was lost before the reply, and the command must not be sent again by itself: the server may have
+    /// executed it, or not.
+    Unconfirmed {
+        /// The name of the command.
+        command: &'static str,
+    },
+    /// The server does not offer this extension: it is another one, or an older one. Nothing has changed.
+    Unsupported {
+        /// The command or the tag, as `extensions` in `stats` would have it.
+        extension: String,
+    },
+    /// All connections of the pool are in use, and none came back in time.
+    PoolExhausted,
 }
 
 /// The party that caused an error.
@@ -72,8 +86,38 @@ impl Error {
             Self::Refused(Refusal::OutOfMemory | Refusal::InternalError | Refusal::Draining) => {
                 Culprit::Server
             }
-            Self::Refused(_) => Culprit::Caller,
+            Self::Unconfirmed { .. } => Culprit::Network,
+            Self::Unsupported { .. } => Culprit::Server,
+            Self::Refused(_) | Self::PoolExhausted => Culprit::Caller,
         }
+    }
+
+    /// Whether the connection can no longer be used: it is lost, or nobody knows where the next reply begins.
+    pub(crate) fn is_end_of_connection(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::SpeaksTls | Self::Malformed(_) => true,
+            Self::TimedOut | Self::MalformedData(_) | Self::Unexpected { .. } | Self::Refused(_) => false,
+            Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => false,
+        }
+    }
+
+    /// Whether a server without the extension of a command says this.
+    pub(crate) fn may_be_unsupported(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::UnknownCommand | Refusal::BadFormat))
+    }
+
+    /// Whether another connection may help.
+    pub(crate) fn is_of_network(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } => source.kind() != io::ErrorKind::InvalidData && !is_of_tls(source),
+            Self::Io(_) | Self::Closed | Self::TimedOut => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the reply was TIMED_OUT: no job came in time.
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::TimedOut))
     }
 
     /// Whether the reply was NOT_FOUND.
@@ -94,6 +138,13 @@ impl fmt::Display for Error {
             Self::MalformedData(error) => write!(f, "the server's data cannot be read: {error}"),
             Self::Unexpected { command, reply } => write!(f, "the server answered {command} with {reply}"),
             Self::Refused(refusal) => write!(f, "the server answered {refusal}"),
+            Self::Unconfirmed { command } => {
+                write!(f, "the connection was lost before the reply to {command}: it may have been executed")
+            }
+            Self::Unsupported { extension } => {
+                write!(f, "the server does not have the extension {extension}")
+            }
+            Self::PoolExhausted => f.write_str("all connections of the pool are in use"),
         }
     }
 }
@@ -107,6 +158,18 @@ impl std::error::Error for Error {
             _ => None,
         }
     }
+}
+
+/// Whether the server was reached, and its certificate, or what it says, is not to be trusted.
+#[cfg(feature = "tls")]
+fn is_of_tls(error: &io::Error) -> bool {
+    let source = error.get_ref();
+    source.is_some_and(|source| source.is::<rustls::Error>() || source.is::<crate::tls::NotTls>())
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_of_tls(_: &io::Error) -> bool {
+    false
 }
 
 impl From<io::Error> for Error {

@@ -1,4 +1,5 @@
-//! A synchronous client of the beanstalk protocol, over TCP and unix sockets.
+//! A client of the beanstalk protocol, over TCP, TLS and unix sockets: a work queue with tubes, priorities, delays and
+//! times to run.
 //!
 //! ```no_run
 //! use beanstalk_client::{Client, PutOptions, TubeName};
@@ -16,39 +17,67 @@
 //! # }
 //! ```
 //!
-//! [`Client`] has a method for each command. It uses a [`Connection`], which sends any [`Request`] and
-//! receives any [`Reply`], one at a time or many in a pipeline. Commands that C beanstalkd does not have are
-//! extensions; [`Client::extensions`] asks a server which of them it offers.
+//! [`Client`] has a method for each command. It uses a [`Connection`], which sends any [`Request`] and receives any
+//! [`Reply`], one at a time or many in a pipeline. A [`Connector`] has time-outs, TLS, log-in, session, and whether a
+//! lost connection is opened again; a [`Pool`] lends connections to threads.
 //!
-//! Owns: what a client knows of its connection. In three floors: [`Exchange`] has the order of commands and replies and
-//! uses no socket, [`Connection`] moves its bytes and blocks, and [`Client`] knows which reply belongs to which
-//! command. The commands, the replies and their data are those of the crate `beanstalkd-protocol`. Never: retries,
-//! reconnects, starts threads, or panics because of the bytes of a server. Driven by: the caller's thread, which waits
-//! for each reply.
+//! Commands that C beanstalkd does not have are extensions; [`Client::extensions`] asks a server which of them it
+//! offers. A server without one is never sent what it would take for something else: the result is
+//! [`Error::Unsupported`].
+//!
+//! # When the connection is lost
+//!
+//! With [`Connector::reconnect`], the client connects again, and says again what the connection was told: log-in,
+//! session, used tube, watched tubes with their weights, mode. Then it goes on where it was, in the middle of a
+//! pipeline too. A command of which the server has not got the last byte was not executed, and is sent. Of the others,
+//! nobody knows whether they were:
+//!
+//! | command | is sent again |
+//! |---|---|
+//! | `use`, `watch`, `ignore`, `reserve-mode`, `session`, `auth` | yes |
+//! | every `reserve` but `reserve-job` | yes; the job of a lost RESERVED is ready again, or the session has it |
+//! | every `peek`, `stats` and `list` | yes |
+//! | `touch`, `touch-all`, `pause-tube`, `reprioritize`, `drain`, `undrain` | yes: twice is the same as once |
+//! | `delete`, `release`, `bury`, `reserve-job` | yes; if there is no such job, [`Error::Unconfirmed`] |
+//! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once |
+//! | every other `put`, `kick`, `kick-job`, `move` | no: [`Error::Unconfirmed`] |
+//! | `flush-tube`, `flush-buried`, `delete-batch` | no: [`Error::Unconfirmed`] |
+//!
+//! Without a session, the server gives the jobs of a lost connection to other workers at once. With one
+//! ([`Connector::session`]), it keeps them for the grace.
+//!
+//! # Inside
+//!
+//! Three floors. `core` has the commands, what their replies mean, their order, what is sent again and which step comes
+//! next; it uses no socket and no clock. A driver takes these steps: `blocking`. [`Client`] knows which reply belongs
+//! to which command, from one table for all drivers. The bytes are those of the crate `beanstalkd-protocol`, which the
+//! server uses too. Never: starts a thread for itself, or panics because of the bytes of a server.
 
 mod address;
-mod client;
-mod connection;
-mod data;
+mod blocking;
+mod connector;
+mod core;
 mod error;
-mod exchange;
-mod tag;
 #[cfg(feature = "tls")]
 mod tls;
 
+pub use crate::core::data::{Cursor, Extensions, Job, JobInfo, NoTraceParent, Page, TraceParent};
+pub use crate::core::put::{Inserted, PutOptions};
+pub use crate::core::request::{Repeat, Request};
+pub use crate::core::tag::{Tag, TagError};
+pub use crate::core::{Reconnect, Token};
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use beanstalkd_protocol::{
-    Command, Cursor, Dictionary, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb, YamlError,
+    Command, Dictionary, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb, YamlError,
     parse_dictionary, parse_list,
 };
 pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 pub use beanstalkd_types::seconds::Seconds;
 pub use beanstalkd_types::tube_name::{NameError, TubeName};
-pub use client::{Client, Inserted, Job};
-pub use connection::{Closer, Connection, Connector, Token};
-pub use data::{Extensions, JobInfo, Page};
+pub use blocking::client::Client;
+pub use blocking::connection::{Closer, Connection};
+pub use blocking::pool::{Pool, PooledClient};
+pub use connector::Connector;
 pub use error::{Culprit, Error};
-pub use exchange::{Exchange, PutOptions, Request};
-pub use tag::{Tag, TagError};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};

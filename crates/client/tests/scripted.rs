@@ -106,11 +106,11 @@ fn a_page_of_jobs() {
     let data = "---\nnext: \"ready-1-9\"\njobs:\n- {id: 7, pri: 1, age: 2, delay: 3, ttr: 4, time-left: 0, bytes: 5, \
         reserves: 0, timeouts: 0, releases: 0, buries: 0, kicks: 0, group: \"g\"}\n";
     let reply = format!("OK {}\r\n{data}\r\n", data.len());
-    let after = Cursor::parse(b"ready-1-8", JobState::Ready);
-    let (page, sent) = with(&reply, |c| c.list_jobs(&tube(), JobState::Ready, 1, after));
+    let after = Cursor::parse("ready-1-8");
+    let (page, sent) = with(&reply, |c| c.list_jobs(&tube(), JobState::Ready, 1, after.as_ref()));
     assert_eq!(sent, "list-jobs mail ready 1 ready-1-8\r\n");
     let page = page.unwrap();
-    assert_eq!(page.next.unwrap().to_string(), "ready-1-9");
+    assert_eq!(page.next.unwrap().as_str(), "ready-1-9");
     assert_eq!((page.jobs[0].id, page.jobs[0].bytes, page.jobs[0].tags.len()), (7, Some(5), 1));
 }
 

@@ -119,7 +119,7 @@ fn by_pages(
         for state in filter.states() {
             let mut cursor = None;
             loop {
-                let page = session.client.list_jobs(&tube.name, state, PAGE, cursor);
+                let page = session.client.list_jobs(&tube.name, state, PAGE, cursor.as_ref());
                 let page = match page {
                     Err(error) if error.is_not_found() => break, // the tube was removed meanwhile
                     other => other?,

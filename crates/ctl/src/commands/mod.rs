@@ -127,6 +127,8 @@ fn nothing_matched(servers: Result<(), Failure>, what: &str) -> Result<(), Failu
 /// How the command line says to connect.
 fn connector(cli: &Cli) -> Result<Connector, Failure> {
     let mut connector = Connector::plain(Some(cli.timeout));
+    // Each command asks for the extensions that it uses, and says what it does without them.
+    connector.check_extensions = false;
     if cli.tls {
         let identity = cli.cert.as_deref().zip(cli.key.as_deref());
         let tls = Tls::new(cli.ca.as_deref(), identity);

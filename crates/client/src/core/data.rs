@@ -1,10 +1,115 @@
 //! The data of replies as types: counters of jobs, pages of jobs, extensions.
 
-use crate::tag::Tag;
-use beanstalkd_protocol::{Cursor, Dictionary, YamlError, parse_page};
-use beanstalkd_types::job::JobState;
-use beanstalkd_types::tube_name::TubeName;
 use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use beanstalkd_protocol::{Dictionary, YamlError, parse_page};
+use beanstalkd_types::job::{BodyRef, JobId, JobState};
+use beanstalkd_types::tube_name::TubeName;
+
+use super::tag::Tag;
+
+/// A job with its body, from a reserve or a peek.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The id.
+    pub id: u64,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl From<(JobId, BodyRef<'_>)> for Job {
+    fn from((id, body): (JobId, BodyRef<'_>)) -> Self {
+        Self { id: id.0, body: body.as_slice().to_vec() }
+    }
+}
+
+/// Where a job was traced when it was put: the `traceparent` of W3C's Trace Context, from the tag `trc:`.
+///
+/// ```
+/// use beanstalk_client::TraceParent;
+///
+/// let trace: TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse()?;
+/// assert_eq!(trace.trace_id(), "0af7651916cd43dd8448eb211c80319c");
+/// assert_eq!(trace.parent_id(), "b7ad6b7169203331");
+/// assert!(trace.is_sampled());
+/// # Ok::<(), beanstalk_client::NoTraceParent>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TraceParent(String);
+
+/// The text is not a `traceparent` of version 00.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoTraceParent(String);
+
+impl fmt::Display for NoTraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" is no traceparent: expected 00-<32 hex>-<16 hex>-<2 hex>", self.0)
+    }
+}
+
+impl std::error::Error for NoTraceParent {}
+
+impl FromStr for TraceParent {
+    type Err = NoTraceParent;
+
+    fn from_str(text: &str) -> Result<Self, NoTraceParent> {
+        let parts: Vec<&str> = text.split('-').collect();
+        let is_one = parts.iter().map(|part| part.len()).eq([2, 32, 16, 2])
+            && parts[0] == "00"
+            && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        if is_one { Ok(Self(text.to_owned())) } else { Err(NoTraceParent(text.to_owned())) }
+    }
+}
+
+impl TraceParent {
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The id of the trace: 32 hexadecimal digits.
+    pub fn trace_id(&self) -> &str {
+        &self.0[3..35]
+    }
+
+    /// The id of the span in which the job was put: 16 hexadecimal digits.
+    pub fn parent_id(&self) -> &str {
+        &self.0[36..52]
+    }
+
+    /// Whether the producer has recorded the trace.
+    pub fn is_sampled(&self) -> bool {
+        u8::from_str_radix(&self.0[53..], 16).is_ok_and(|flags| flags & 1 == 1)
+    }
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where a page of `list-jobs` has ended. Only the server understands it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor(String);
+
+impl Cursor {
+    /// The longest one: with it, a tube's name of 200 bytes and the state, a line of `list-jobs` has 320 bytes.
+    const MAX_BYTES: usize = 90;
+
+    /// The cursor in a text: one word of visible characters, so that it can be sent back in a line.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        (is_word && text.len() <= Self::MAX_BYTES).then(|| Self(text.to_owned()))
+    }
+
+    /// It as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// The counters of a job. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +135,10 @@ pub struct JobInfo {
     pub tags: Vec<Tag>,
     /// The tube that a dead job comes from.
     pub dead_from: Option<TubeName>,
+    /// The trace of the tag `trc:`.
+    pub trace: Option<TraceParent>,
+    /// The failures that count for the rule `max-attempts` of its tube.
+    pub failures: Option<u64>,
 }
 
 impl JobInfo {
@@ -60,6 +169,8 @@ impl JobInfo {
             held: keys.get("held") == Some("true"),
             tags: tags(keys),
             dead_from: keys.get("dead-from").and_then(|name| name.parse().ok()),
+            trace: keys.get("trace").and_then(|text| text.parse().ok()),
+            failures: keys.number("failures"),
         })
     }
 }
@@ -101,7 +212,7 @@ impl Page {
         let jobs = jobs.iter().map(|keys| JobInfo::from_keys(keys, tube, state)).collect::<Result<_, _>>()?;
         let next = match next.as_str() {
             "" => None,
-            text => Some(Cursor::parse(text.as_bytes(), state).ok_or_else(|| missing("next"))?),
+            text => Some(Cursor::parse(text).ok_or_else(|| missing("next"))?),
         };
         Ok(Self { next, jobs })
     }
@@ -155,11 +266,39 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_that_is_none_of_the_list_is_refused() {
-        for (next, is_cursor) in [("a b", false), ("delayed-1-1", false), ("ready-1-1", true), ("", true)] {
+    fn a_cursor_is_any_word_that_can_be_sent_back() {
+        let long = "x".repeat(Cursor::MAX_BYTES + 1);
+        for (next, is_cursor) in [
+            ("a b", false),
+            ("a\u{e4}", false),
+            (&long, false),
+            ("opaque:1/2", true),
+            (&long[1..], true),
+            ("", true),
+        ] {
             let data = format!("---\nnext: \"{next}\"\njobs:\n");
             assert_eq!(Page::parse(data.as_bytes(), "t", JobState::Ready).is_ok(), is_cursor, "{next}");
         }
+    }
+
+    #[test]
+    fn a_traceparent_has_four_parts_of_hexadecimal_digits() {
+        let good = format!("00-{}-{}-0A", "a".repeat(32), "F".repeat(16));
+        assert!(!good.parse::<TraceParent>().unwrap().is_sampled());
+        for bad in [
+            "",
+            "-",
+            "00---",
+            &good[1..],
+            &good.replace("00", "01"),
+            &good.replace('F', "g"),
+            &format!("{good}-"),
+        ] {
+            assert!(bad.parse::<TraceParent>().is_err(), "{bad}");
+        }
+        let data = [C_JOB, format!("trace: \"{good}\"\nfailures: 2\n").as_bytes()].concat();
+        let job = JobInfo::from_stats(&parse_dictionary(&data).unwrap()).unwrap();
+        assert_eq!((job.trace.unwrap().as_str(), job.failures), (good.as_str(), Some(2)));
     }
 
     #[test]

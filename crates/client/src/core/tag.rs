@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagSet;
 
 /// A tag of a job: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME` or `exp:SECONDS`.
@@ -34,6 +35,12 @@ impl Tag {
     /// The word before the colon, by which a server lists the tag among its extensions.
     pub fn word(&self) -> &str {
         self.0.split(':').next().unwrap_or_default()
+    }
+
+    /// For how long an `idp` counts after the end of its job; `None` if it does not, or for another tag.
+    pub(crate) fn cooldown(&self) -> Option<Seconds> {
+        let seconds = self.0.strip_prefix("idp:")?.split_once(':')?.1;
+        Seconds::parse(seconds.as_bytes()).filter(|seconds| !seconds.is_zero())
     }
 
     /// What follows the first colon, without a number behind it: the key or the group; for `exp` the seconds.
@@ -72,6 +79,11 @@ mod tests {
         }
         let tag: Tag = "con:a:3".parse().unwrap();
         assert_eq!((tag.word(), tag.name()), ("con", "a"));
+        let cooldown = |text: &str| text.parse::<Tag>().unwrap().cooldown();
+        assert_eq!(
+            ["idp:a:60", "idp:a", "idp:a:0", "con:a:3"].map(cooldown),
+            [Some(60.into()), None, None, None]
+        );
     }
 
     #[test]

@@ -1,0 +1,512 @@
+//! A connection: sends commands and receives their replies, in the order of the commands.
+//!
+//! Owns: the socket. Which step comes next, what is sent and what was received is in its [`Engine`].
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "tls")]
+use beanstalkd_protocol::Command;
+use beanstalkd_protocol::Reply;
+use beanstalkd_types::tube_name::TubeName;
+
+use crate::address::Address;
+use crate::connector::Connector;
+use crate::core::data::Extensions;
+use crate::core::engine::{Engine, Goal, Step};
+use crate::core::request::Request;
+use crate::error::Error;
+#[cfg(feature = "tls")]
+use crate::tls::TlsStream;
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.set_read_timeout(timeout),
+        }
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_write_timeout(timeout),
+            Self::Unix(stream) => stream.set_write_timeout(timeout),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.set_write_timeout(timeout),
+        }
+    }
+
+    /// The same socket; of a connection with TLS, the one below it.
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Self::Tcp(stream.sock.try_clone()?),
+        })
+    }
+
+    /// Whether a read would have to wait. Bytes of TLS alone are not looked into.
+    fn is_silent(&self) -> io::Result<bool> {
+        let set = |is_nonblocking| match self {
+            Self::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
+            Self::Unix(stream) => stream.set_nonblocking(is_nonblocking),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.set_nonblocking(is_nonblocking),
+        };
+        set(true)?;
+        // What it reads is lost, but then the connection is not used any more.
+        let read = match self {
+            Self::Tcp(stream) => stream.peek(&mut [0]),
+            Self::Unix(stream) => (&mut &*stream).read(&mut [0]),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.peek(&mut [0]),
+        };
+        set(false)?;
+        Ok(read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
+    }
+
+    fn close_sending(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                stream.conn.send_close_notify();
+                stream.flush()?;
+                stream.sock.shutdown(Shutdown::Write)
+            }
+        }
+    }
+
+    fn as_read(&mut self) -> &mut dyn Read {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream,
+        }
+    }
+
+    fn as_write(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream,
+        }
+    }
+}
+
+/// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`].
+#[derive(Debug)]
+pub struct Closer(Stream);
+
+impl Closer {
+    /// Closes the connection. The jobs that it has reserved become ready again.
+    pub fn close(&self) {
+        // This fails only if the connection is already closed.
+        let _ = match &self.0 {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// A connection to a server, on which any [`Request`] can be sent.
+#[derive(Debug)]
+pub struct Connection {
+    engine: Engine,
+    stream: Option<Stream>,
+    /// `None` for a socket that was given: there is no second one.
+    address: Option<Address>,
+    /// When the commands that have no replies yet began to be sent.
+    began: Instant,
+}
+
+impl Connection {
+    /// Connects. The connect and each reply time out after 60 seconds.
+    pub fn open(address: &Address) -> Result<Self, Error> {
+        Connector::new().open(address)
+    }
+
+    /// Connects. The connect and each reply time out after `timeout`; `None` means no limit.
+    pub fn open_within(address: &Address, timeout: Option<Duration>) -> Result<Self, Error> {
+        Connector::plain(timeout).open(address)
+    }
+
+    pub(crate) fn connect(address: &Address, connector: Connector) -> Result<Self, Error> {
+        let (engine, address) = (Engine::new(connector)?, Some(address.clone()));
+        let mut connection = Self { engine, stream: None, address, began: Instant::now() };
+        connection.drive(Goal::Greeting)?;
+        Ok(connection)
+    }
+
+    /// Uses a connected TCP socket. It does not ask for extensions before it uses them.
+    pub fn over_tcp(stream: TcpStream) -> Result<Self, Error> {
+        Self::over(Stream::Tcp(stream))
+    }
+
+    /// Uses a connected unix socket. It does not ask for extensions before it uses them.
+    pub fn over_unix(stream: UnixStream) -> Result<Self, Error> {
+        Self::over(Stream::Unix(stream))
+    }
+
+    fn over(stream: Stream) -> Result<Self, Error> {
+        let engine = Engine::of_open();
+        stream.prepare(engine.connector.timeout)?;
+        Ok(Self { engine, stream: Some(stream), address: None, began: Instant::now() })
+    }
+
+    /// Sets the time-out of each reply; `None` means no limit. For a reserve, its own wait is added.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.engine.connector.timeout = timeout;
+        match &self.stream {
+            Some(stream) => Ok(stream.prepare(timeout)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns a handle that closes this connection from another thread. It does not close the next one, if the client
+    /// connects again.
+    pub fn closer(&self) -> Result<Closer, Error> {
+        let stream = self.stream.as_ref().ok_or(Error::Closed)?;
+        Ok(Closer(stream.try_clone()?))
+    }
+
+    /// Closes the sending half. Replies can still be received.
+    pub fn close_sending(&mut self) -> Result<(), Error> {
+        let stream = self.stream.as_mut().ok_or(Error::Closed)?;
+        Ok(stream.close_sending()?)
+    }
+
+    /// Sends any bytes, for tests of servers.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let stream = self.stream.as_mut().ok_or(Error::Closed)?;
+        match stream.as_write().write_all(bytes) {
+            Err(error) if is_closed(&error) => Err(Error::Closed),
+            other => Ok(other?),
+        }
+    }
+
+    /// Whether the next put goes into this tube.
+    pub fn uses(&self, tube: &TubeName) -> bool {
+        self.engine.uses(tube)
+    }
+
+    /// Tells the connection what its server offers, so that it does not ask.
+    pub fn set_extensions(&mut self, extensions: Extensions) {
+        self.engine.set_extensions(extensions);
+    }
+
+    /// The connection is not opened again.
+    pub(crate) fn end(&mut self) {
+        self.engine.end();
+    }
+
+    /// Whether a pool can lend it to another caller.
+    pub(crate) fn can_be_lent(&self) -> bool {
+        self.engine.can_be_lent()
+    }
+
+    /// Whether the server has neither closed the connection nor sent something that was not asked for.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| stream.is_silent().unwrap_or(false))
+    }
+
+    /// The extensions that the server offers. It is asked once on each connection.
+    pub fn known_extensions(&mut self) -> Result<&Extensions, Error> {
+        if self.engine.extensions().is_none() {
+            self.begin()?;
+            self.engine.exchange.push(&Engine::QUESTION);
+            self.drive(Goal::Reply)?;
+            self.engine.learn()?;
+        }
+        self.engine.extensions().ok_or(Error::Closed)
+    }
+
+    /// Finds out whether a server that has refused a request does not have its extension.
+    pub(crate) fn explain(&mut self, extension: Option<&'static str>, error: Error) -> Error {
+        if self.engine.is_doubtful(extension, &error) {
+            // If the server does not answer, its refusal says enough.
+            let _ = self.known_extensions();
+        }
+        self.engine.explain(extension, error)
+    }
+
+    /// Sends a command and waits for its reply. Replies that an earlier caller has not waited for are skipped.
+    pub fn call<'a>(&mut self, request: impl Into<Request<'a>>) -> Result<Reply<'_>, Error> {
+        let request = request.into();
+        if self.engine.must_ask(&request) {
+            self.known_extensions()?;
+        }
+        self.engine.check(&request)?;
+        if self.engine.exchange.has_stray_for(&request) {
+            return self.engine.exchange.reply_of_stray();
+        }
+        self.begin()?;
+        self.engine.exchange.push(&request);
+        self.receive()
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        self.began = Instant::now();
+        self.engine.begin()
+    }
+
+    /// Sends many commands without waiting for each reply. `each` gets the replies in the order of the commands, with
+    /// their positions. After an error, only the commands whose replies it got are known to be executed.
+    ///
+    /// # Errors
+    /// If the connection is lost; otherwise the first result of [`Self::send_all`] that is no reply.
+    pub fn pipeline<'a>(
+        &mut self,
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        mut each: impl FnMut(usize, Reply<'_>),
+    ) -> Result<(), Error> {
+        let mut first = Ok(());
+        self.send_all(requests, |position, result| match result {
+            Ok(reply) => each(position, reply),
+            Err(error) if first.is_ok() => first = Err(error),
+            Err(_) => {}
+        })?;
+        first
+    }
+
+    /// Sends many commands without waiting for each reply, and passes the result of each to `each`, in the order of the
+    /// commands, with their positions. With [`Connector::reconnect`], a lost connection is no error: those commands
+    /// that must not be sent again have the result [`Error::Unconfirmed`].
+    ///
+    /// # Errors
+    /// If the connection is lost. Only the commands whose results `each` got are known to be executed.
+    pub fn send_all<'a>(
+        &mut self,
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        mut each: impl FnMut(usize, Result<Reply<'_>, Error>),
+    ) -> Result<(), Error> {
+        self.begin()?;
+        let mut position = 0;
+        for request in requests {
+            let request = request.into();
+            if self.engine.must_ask(&request) {
+                self.pass_on_all(&mut position, &mut each)?;
+                self.known_extensions()?;
+            }
+            if let Err(error) = self.engine.check(&request) {
+                self.pass_on_all(&mut position, &mut each)?;
+                each(position, Err(error));
+                position += 1;
+                continue;
+            }
+            self.engine.exchange.push(&request);
+            if self.engine.exchange.is_full() {
+                while !self.engine.exchange.has_room() {
+                    self.pass_on(&mut position, &mut each)?;
+                }
+            }
+        }
+        self.pass_on_all(&mut position, &mut each)
+    }
+
+    fn pass_on_all(&mut self, position: &mut usize, each: &mut Each<'_>) -> Result<(), Error> {
+        while !self.engine.exchange.is_idle() {
+            self.pass_on(position, each)?;
+        }
+        Ok(())
+    }
+
+    /// Passes the next result of a pipeline on.
+    fn pass_on(&mut self, position: &mut usize, each: &mut Each<'_>) -> Result<(), Error> {
+        match self.receive() {
+            Err(error) if !matches!(error, Error::Unconfirmed { .. }) => return Err(error),
+            result => each(*position, result),
+        }
+        *position += 1;
+        Ok(())
+    }
+
+    /// Sends many commands as [`Self::pipeline`] does, and returns what `read` makes of the replies.
+    pub fn call_all<'a, T>(
+        &mut self,
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        mut read: impl FnMut(Reply<'_>) -> T,
+    ) -> Result<Vec<T>, Error> {
+        let mut results = Vec::new();
+        self.pipeline(requests, |_, reply| results.push(read(reply)))?;
+        Ok(results)
+    }
+
+    /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again.
+    pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
+        self.drive(Goal::Reply)?;
+        self.engine.reply()
+    }
+
+    /// Takes the steps of the engine until what it waits for is there.
+    fn drive(&mut self, goal: Goal) -> Result<(), Error> {
+        let mut deadline = self.deadline(goal);
+        let mut pause = Duration::ZERO;
+        loop {
+            let taken = match self.engine.step(goal) {
+                Ok(Step::Done) => return Ok(()),
+                Ok(Step::Open) => {
+                    std::thread::sleep(pause);
+                    self.open_stream()
+                }
+                Ok(Step::Write) => self.write_some(),
+                Ok(Step::Read(missing)) => self.read_some(missing, deadline),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                let failed = self.engine.failed(error, self.began.elapsed());
+                if !self.engine.is_open() {
+                    self.stream = None;
+                }
+                pause = failed?;
+                deadline = self.deadline(goal);
+            }
+        }
+    }
+
+    fn deadline(&self, goal: Goal) -> Option<Instant> {
+        Instant::now().checked_add(self.engine.timeout(goal)?)
+    }
+
+    fn open_stream(&mut self) -> Result<(), Error> {
+        let address = self.address.as_ref().ok_or(Error::Closed)?;
+        let opened = Stream::open(address, &self.engine.connector);
+        self.stream = Some(opened.map_err(|source| Error::Connect { address: address.clone(), source })?);
+        self.engine.opened();
+        Ok(())
+    }
+
+    fn write_some(&mut self) -> Result<(), Error> {
+        let stream = self.stream.as_mut().ok_or(Error::Closed)?.as_write();
+        match stream.write(self.engine.exchange.unsent()).and_then(|bytes| stream.flush().map(|()| bytes)) {
+            Ok(bytes) => self.engine.exchange.sent(bytes),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_closed(&error) => self.engine.is_deaf(),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived, or waits for it.
+    fn read_some(&mut self, missing: usize, deadline: Option<Instant>) -> Result<(), Error> {
+        let left = match deadline {
+            Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
+                Some(left) if !left.is_zero() => Some(left),
+                _ => return Err(Error::TimedOut),
+            },
+            None => None,
+        };
+        let stream = self.stream.as_mut().ok_or(Error::Closed)?;
+        stream.set_read_timeout(left)?;
+        let stream = stream.as_read();
+        let most = self.engine.exchange.read_size(missing);
+        let read = self.engine.exchange.receive(|input| {
+            let start = input.len();
+            input.resize(start + most, 0);
+            let read = stream.read(&mut input[start..]);
+            input.truncate(start + *read.as_ref().unwrap_or(&0));
+            read
+        });
+        match read {
+            Ok(0) => Err(Error::Closed),
+            Err(error) if is_closed(&error) => Err(Error::Closed),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+}
+
+/// What gets the results of a pipeline.
+type Each<'a> = dyn FnMut(usize, Result<Reply<'_>, Error>) + 'a;
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::NotConnected
+    )
+}
+
+/// Whether a port speaks the protocol without TLS, which a second connection asks it.
+#[cfg(feature = "tls")]
+fn speaks_protocol(host: &str, port: u16) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let asked = connect_tcp(host, port, Some(PATIENCE)).map_err(Error::from).and_then(|stream| {
+        let mut connection = Connection::over_tcp(stream)?;
+        connection.set_timeout(Some(PATIENCE))?;
+        connection.call(Command::ListTubeUsed).map(drop)
+    });
+    asked.is_ok()
+}
+
+impl Stream {
+    fn open(address: &Address, connector: &Connector) -> io::Result<Self> {
+        let stream = match address {
+            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+            Address::Tcp { host, port } => {
+                let stream = connect_tcp(host, *port, connector.timeout)?;
+                Self::over_tcp(host, *port, stream, connector)?
+            }
+        };
+        stream.prepare(connector.timeout)?;
+        Ok(stream)
+    }
+
+    #[cfg(feature = "tls")]
+    fn over_tcp(host: &str, port: u16, stream: TcpStream, connector: &Connector) -> io::Result<Self> {
+        let Some(tls) = &connector.tls else { return Ok(Self::Tcp(stream)) };
+        stream.set_nodelay(true)?;
+        let stream = tls.begin(host, stream, connector.timeout, || speaks_protocol(host, port))?;
+        Ok(Self::Tls(Box::new(stream)))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn over_tcp(_: &str, _: u16, stream: TcpStream, _: &Connector) -> io::Result<Self> {
+        Ok(Self::Tcp(stream))
+    }
+
+    /// Sends small commands at once, and none for longer than the time-out.
+    fn prepare(&self, timeout: Option<Duration>) -> io::Result<()> {
+        if let Self::Tcp(stream) = self {
+            stream.set_nodelay(true)?;
+        }
+        // The system refuses a time-out of zero.
+        self.set_write_timeout(timeout.map(|timeout| timeout.max(Duration::from_millis(1))))
+    }
+}
+
+/// Connects to the first address of the host that accepts a connection.
+fn connect_tcp(host: &str, port: u16, timeout: Option<Duration>) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        let connected = match timeout {
+            Some(timeout) => TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(1))),
+            None => TcpStream::connect(address),
+        };
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,172 @@
+//! A pool of connections for producers.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use beanstalkd_types::tube_name::TubeName;
+
+use super::client::Client;
+use crate::address::Address;
+use crate::connector::Connector;
+use crate::core::Reconnect;
+use crate::error::Error;
+
+/// Connections to one server that threads borrow, one at a time each. It opens them when they are needed, and keeps
+/// those that come back. Clones are the same pool.
+///
+/// A connection that comes back uses the tube `default` again. It is closed instead if a reply is still to come, if it
+/// has reserved a job (the server then has the job back), or if its watched tubes, mode, session or log-in have
+/// changed.
+///
+/// ```no_run
+/// use beanstalk_client::{Connector, Pool, PutOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::new(Connector::new(), "127.0.0.1:11300".parse()?, 8);
+/// std::thread::scope(|scope| {
+///     for number in 0..100 {
+///         let pool = &pool;
+///         scope.spawn(move || pool.get()?.put(format!("job {number}").as_bytes(), &PutOptions::new()));
+///     }
+/// });
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    connector: Connector,
+    address: Address,
+    max_connections: usize,
+    state: Mutex<State>,
+    came_back: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Client>,
+    /// The connections that are borrowed or being opened.
+    in_use: usize,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connector of a pool: none of its connections has a session, because none keeps a job.
+pub(crate) fn for_pool(mut connector: Connector) -> Connector {
+    connector.session = None;
+    // A connection that has waited for long may be lost; a new one is tried once.
+    connector.reconnect.get_or_insert(Reconnect::new().give_up_after(Duration::ZERO));
+    connector
+}
+
+impl Pool {
+    /// A pool of at most `max_connections`, at least one. It opens none yet.
+    pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
+        let (state, came_back) = (Mutex::default(), Condvar::new());
+        let (connector, max_connections) = (for_pool(connector), max_connections.max(1));
+        Self { shared: Arc::new(Shared { connector, address, max_connections, state, came_back }) }
+    }
+
+    /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
+    ///
+    /// # Errors
+    /// [`Error::PoolExhausted`] if none came back in time, and those of [`Connector::connect`].
+    pub fn get(&self) -> Result<PooledClient, Error> {
+        self.get_within(self.shared.connector.timeout)
+    }
+
+    /// Borrows a connection. If all are in use, waits for one, at most this long; `None` means without a limit.
+    ///
+    /// # Errors
+    /// As those of [`Self::get`].
+    pub fn get_within(&self, timeout: Option<Duration>) -> Result<PooledClient, Error> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        while state.in_use >= shared.max_connections {
+            let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Err(Error::PoolExhausted);
+            }
+            let waited = shared.came_back.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.in_use += 1;
+        let idle = state.idle.pop();
+        drop(state);
+        // Dropped on an error, it makes its place free again.
+        let mut lent = PooledClient { client: idle, shared: Arc::clone(shared) };
+        lent.make_ready()?;
+        Ok(lent)
+    }
+
+    /// How many connections are open.
+    pub fn len(&self) -> usize {
+        let state = self.shared.lock();
+        state.in_use + state.idle.len()
+    }
+
+    /// Whether no connection is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A borrowed connection, which goes back to its pool when it is dropped.
+#[derive(Debug)]
+pub struct PooledClient {
+    /// There is one but for a moment in `make_ready` and `drop`.
+    client: Option<Client>,
+    shared: Arc<Shared>,
+}
+
+impl PooledClient {
+    fn make_ready(&mut self) -> Result<(), Error> {
+        self.client = self.client.take().filter(|client| client.is_alive());
+        match &mut self.client {
+            Some(client) if !client.uses(&TubeName::default_tube()) => {
+                client.use_tube(&TubeName::default_tube())
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.client = Some(self.shared.connector.connect(&self.shared.address)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for PooledClient {
+    fn drop(&mut self) {
+        let Self { client, shared } = self;
+        let client = client.take().filter(|client| client.can_be_lent());
+        let mut state = shared.lock();
+        state.in_use -= 1;
+        state.idle.extend(client);
+        drop(state);
+        shared.came_back.notify_one();
+    }
+}
+
+impl Deref for PooledClient {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("`get` has put one there")
+    }
+}
+
+impl DerefMut for PooledClient {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client.as_mut().expect("`get` has put one there")
+    }
+}

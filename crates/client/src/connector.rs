@@ -1,0 +1,138 @@
+//! How connections are opened.
+
+use std::time::Duration;
+
+use beanstalkd_protocol::{Grace, Refusal};
+use beanstalkd_types::tube_name::TubeName;
+
+use crate::address::Address;
+use crate::core::{Reconnect, Standing, Token};
+use crate::error::Error;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+use crate::{Client, Connection};
+
+/// The default time-out of a connect and of each reply.
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How connections are opened: time-outs, TLS, the log-in, the session, and what to do when one is lost.
+///
+/// ```no_run
+/// use beanstalk_client::{Connector, Reconnect, Token};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let connector = Connector::new()
+///     .token(Token::parse("secret").expect("visible characters"))
+///     .session("worker-7".parse()?, Duration::from_secs(30))
+///     .reconnect(Reconnect::new());
+/// let mut client = connector.connect(&"queue.example:11300".parse()?)?;
+/// # client.stats()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Connector {
+    /// How long the connect and each reply may take; `None` means no limit. For a reserve, its own wait is added.
+    pub timeout: Option<Duration>,
+    /// Logs in on each connection with this token.
+    pub token: Option<Token>,
+    /// Connections to hosts use TLS with these settings.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Tls>,
+    /// Makes each connection the holder of this session for this grace.
+    pub session: Option<(TubeName, Duration)>,
+    /// Connects again when a connection is lost; `None`: the connection ends with an error.
+    pub reconnect: Option<Reconnect>,
+    /// Asks the server for its extensions before the first request that a server without them would take for something
+    /// else.
+    pub check_extensions: bool,
+}
+
+impl Default for Connector {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Connector {
+    /// Opens plain connections with time-outs of 60 seconds, and does not connect again.
+    pub fn new() -> Self {
+        Self::plain(Some(DEFAULT_TIMEOUT))
+    }
+
+    /// Opens plain connections with this time-out, and does not connect again.
+    pub fn plain(timeout: Option<Duration>) -> Self {
+        Self {
+            timeout,
+            token: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+            session: None,
+            reconnect: None,
+            check_extensions: true,
+        }
+    }
+
+    /// How long the connect and each reply may take; `None` means no limit.
+    #[must_use]
+    pub fn timeout(self, timeout: Option<Duration>) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Logs in on each connection.
+    #[must_use]
+    pub fn token(self, token: Token) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    /// Connections to hosts use TLS.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// Makes each connection the holder of the session of this name for this grace, at most an hour. Two connections
+    /// cannot have one session.
+    #[must_use]
+    pub fn session(self, name: TubeName, grace: Duration) -> Self {
+        Self { session: Some((name, grace)), ..self }
+    }
+
+    /// Connects again when a connection is lost. What the connection was told is said again: log-in, session, used and
+    /// watched tubes, mode. [`Repeat`](crate::Repeat) says which commands are sent again.
+    #[must_use]
+    pub fn reconnect(self, reconnect: Reconnect) -> Self {
+        Self { reconnect: Some(reconnect), ..self }
+    }
+
+    /// Connects. A unix socket is always plain.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or does not accept the log-in or the session.
+    pub fn connect(&self, address: &Address) -> Result<Client, Error> {
+        self.open(address).map(Client::from)
+    }
+
+    /// Connects, as [`Self::connect`] does, for requests and replies without methods.
+    ///
+    /// # Errors
+    /// As those of [`Self::connect`].
+    pub fn open(&self, address: &Address) -> Result<Connection, Error> {
+        Connection::connect(address, self.clone())
+    }
+
+    /// What a connection is told first.
+    pub(crate) fn standing(&self) -> Result<Standing, Error> {
+        let session = match &self.session {
+            None => None,
+            Some((name, grace)) => {
+                let grace = u64::try_from(grace.as_millis()).ok().and_then(Grace::from_ms);
+                Some((name.clone(), grace.ok_or(Error::Refused(Refusal::BadFormat))?))
+            }
+        };
+        Ok(Standing::new(self.token.clone(), session))
+    }
+}

@@ -1,0 +1,93 @@
+//! How long a client goes on to look for its server.
+
+use std::time::Duration;
+
+/// When a client gives up a connection that was lost. The default: pauses from 50 ms up to 5 s between attempts, for a
+/// minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reconnect {
+    /// The pause before the second attempt; there is none before the first. It doubles with each attempt.
+    pub first_pause: Duration,
+    /// The longest pause.
+    pub max_pause: Duration,
+    /// Gives up when the pauses would be longer than this together.
+    pub give_up_after: Duration,
+}
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self {
+            first_pause: Duration::from_millis(50),
+            max_pause: Duration::from_secs(5),
+            give_up_after: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Reconnect {
+    /// The default.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Never gives up.
+    pub fn forever() -> Self {
+        Self { give_up_after: Duration::MAX, ..Self::default() }
+    }
+
+    /// Gives up when the pauses would be longer than this together.
+    #[must_use]
+    pub fn give_up_after(self, give_up_after: Duration) -> Self {
+        Self { give_up_after, ..self }
+    }
+
+    /// The first and the longest pause.
+    #[must_use]
+    pub fn pauses(self, first_pause: Duration, max_pause: Duration) -> Self {
+        Self { first_pause, max_pause, ..self }
+    }
+}
+
+/// The attempts since the server has last replied.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    count: u32,
+    paused: Duration,
+}
+
+impl Attempts {
+    /// The pause before the next attempt; `None` if it is time to give up.
+    pub fn next_pause(&mut self, reconnect: &Reconnect) -> Option<Duration> {
+        self.count += 1;
+        if self.count == 1 {
+            return Some(Duration::ZERO);
+        }
+        let doublings = (self.count - 2).min(31);
+        let pause = reconnect.first_pause.saturating_mul(1 << doublings).min(reconnect.max_pause);
+        // A pause of nothing would never come to its end.
+        let pause = pause.max(Duration::from_millis(1));
+        self.paused = self.paused.saturating_add(pause);
+        (self.paused <= reconnect.give_up_after).then_some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_come_to_an_end() {
+        let mut attempts = Attempts::default();
+        let reconnect = Reconnect::new().give_up_after(Duration::from_secs(2));
+        let ms: Vec<u128> =
+            std::iter::from_fn(|| attempts.next_pause(&reconnect)).map(|pause| pause.as_millis()).collect();
+        assert_eq!(ms, [0, 50, 100, 200, 400, 800]);
+        let mut attempts = Attempts::default();
+        assert!((0..1000).all(|_| attempts.next_pause(&Reconnect::forever()).is_some()));
+        let mut attempts = Attempts::default();
+        let at_once = Reconnect::new().give_up_after(Duration::ZERO);
+        assert_eq!(attempts.next_pause(&at_once), Some(Duration::ZERO));
+        assert_eq!(attempts.next_pause(&at_once), None);
+    }
+}

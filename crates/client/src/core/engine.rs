@@ -1,0 +1,229 @@
+//! What a connection does next.
+//!
+//! Owns: the steps of a connection, and when it is opened again. Never: takes a step itself; a driver does, and says
+//! how it went.
+
+use std::time::Duration;
+
+use beanstalkd_protocol::{Command, Reply, Verb, parse_dictionary};
+use beanstalkd_types::tube_name::TubeName;
+
+use super::backoff::Attempts;
+use super::data::Extensions;
+use super::exchange::Exchange;
+use super::request::Request;
+use super::standing::Standing;
+use crate::connector::Connector;
+use crate::error::Error;
+
+/// What a driver is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing: the reply is there, or all that is to be said on a new connection was agreed to.
+    Done,
+    /// Opens a connection, after the pause that [`Engine::failed`] has returned, and calls [`Engine::opened`].
+    Open,
+    /// Writes bytes of [`Exchange::unsent`].
+    Write,
+    /// Reads, at least this many bytes if it can.
+    Read(usize),
+}
+
+/// What the driver waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The server has agreed to what a new connection is told.
+    Greeting,
+    /// The next reply for the caller.
+    Reply,
+}
+
+/// A connection without its socket.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub exchange: Exchange,
+    pub connector: Connector,
+    /// What the server offers, if it was asked.
+    extensions: Option<Extensions>,
+    attempts: Attempts,
+    is_open: bool,
+    /// Whether there is an address to open again.
+    can_open: bool,
+    /// The connection takes no more bytes, but there may be some to read.
+    is_deaf: bool,
+}
+
+impl Engine {
+    /// A connection that is to be opened.
+    pub fn new(connector: Connector) -> Result<Self, Error> {
+        let exchange = Exchange::new(connector.standing()?);
+        let (extensions, attempts) = (None, Attempts::default());
+        Ok(Self { exchange, connector, extensions, attempts, is_open: false, can_open: true, is_deaf: false })
+    }
+
+    /// A connection that is open and cannot be opened again. It does not ask for extensions.
+    pub fn of_open() -> Self {
+        let connector = Connector { check_extensions: false, ..Connector::new() };
+        let (exchange, extensions, attempts) = (Exchange::default(), None, Attempts::default());
+        Self { exchange, connector, extensions, attempts, is_open: true, can_open: false, is_deaf: false }
+    }
+
+    /// What to do next.
+    ///
+    /// # Errors
+    /// If it cannot be done: what was received is none of the protocol, or the connection is lost for good.
+    pub fn step(&mut self, goal: Goal) -> Result<Step, Error> {
+        if !self.is_open {
+            return Ok(Step::Open);
+        }
+        if goal == Goal::Greeting && self.exchange.is_greeted() {
+            return Ok(Step::Done);
+        }
+        let missing = self.exchange.missing()?;
+        if goal == Goal::Greeting && self.exchange.is_greeted() || goal == Goal::Reply && missing == 0 {
+            return Ok(Step::Done);
+        }
+        match self.exchange.unsent().is_empty() || self.is_deaf {
+            true => Ok(Step::Read(missing)),
+            false => Ok(Step::Write),
+        }
+    }
+
+    /// Whether the socket can be used.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// The connection is open.
+    pub fn opened(&mut self) {
+        (self.is_open, self.is_deaf) = (true, false);
+        // Another server may have taken the place of the last one.
+        self.extensions = None;
+    }
+
+    /// The connection takes no more bytes. What the server has sent before it closed it says more than that.
+    pub fn is_deaf(&mut self) {
+        self.is_deaf = true;
+    }
+
+    /// A step has failed. Returns the pause before the connection is to be opened again. `since_sent` is at least the
+    /// time since any command without a reply was sent.
+    ///
+    /// # Errors
+    /// If it is not to be opened again: the same error.
+    pub fn failed(&mut self, error: Error, since_sent: Duration) -> Result<Duration, Error> {
+        if !error.is_end_of_connection() && self.exchange.is_greeted() {
+            return Err(error);
+        }
+        self.is_open = false;
+        let Some(reconnect) = self.connector.reconnect.filter(|_| self.can_open && error.is_of_network())
+        else {
+            return Err(error);
+        };
+        let Some(pause) = self.attempts.next_pause(&reconnect) else { return Err(error) };
+        self.exchange.begin_again(since_sent);
+        Ok(pause)
+    }
+
+    /// A caller begins: earlier ones wait no longer.
+    ///
+    /// # Errors
+    /// If the connection is lost for good.
+    pub fn begin(&mut self) -> Result<(), Error> {
+        self.attempts = Attempts::default();
+        self.exchange.abandon();
+        if !self.is_open {
+            if !self.can_open || self.connector.reconnect.is_none() {
+                return Err(Error::Closed);
+            }
+            self.exchange.begin_again(Duration::MAX);
+        }
+        Ok(())
+    }
+
+    /// The reply for which the driver has waited.
+    pub fn reply(&mut self) -> Result<Reply<'_>, Error> {
+        self.attempts = Attempts::default();
+        self.exchange.next_reply()?.ok_or(Error::Closed)
+    }
+
+    /// How long the driver waits for it; `None` if there is no limit.
+    pub fn timeout(&self, goal: Goal) -> Option<Duration> {
+        let wait = match goal {
+            Goal::Greeting => Some(Duration::ZERO),
+            Goal::Reply => self.exchange.longest_wait().map(|seconds| Duration::from_nanos(seconds.as_ns())),
+        };
+        self.connector.timeout?.checked_add(wait?)
+    }
+
+    /// Whether the request is not to be sent before the server has said what it offers.
+    pub fn must_ask(&self, request: &Request<'_>) -> bool {
+        self.extensions.is_none() && self.connector.check_extensions && request.lacks(|_| false).is_some()
+    }
+
+    /// The question what the server offers.
+    pub const QUESTION: Request<'static> = Request::Line(Command::Stats);
+
+    /// The answer to it.
+    pub fn learn(&mut self) -> Result<(), Error> {
+        let extensions = match self.reply()? {
+            Reply::Data(data) => Extensions::from_stats(&parse_dictionary(data)?),
+            other => return Err(Error::of_reply(Verb::Stats, &other)),
+        };
+        self.extensions = Some(extensions);
+        Ok(())
+    }
+
+    pub fn set_extensions(&mut self, extensions: Extensions) {
+        self.extensions = Some(extensions);
+    }
+
+    pub fn extensions(&self) -> Option<&Extensions> {
+        self.extensions.as_ref()
+    }
+
+    /// Refuses a request that this server would take for something else.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), Error> {
+        let Some(extensions) = self.extensions.as_ref().filter(|_| self.connector.check_extensions) else {
+            return Ok(());
+        };
+        match request.lacks(|word| extensions.has(word)) {
+            Some(word) => Err(Error::Unsupported { extension: word.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the error may mean that the server does not have this extension, so that it should be asked.
+    pub fn is_doubtful(&self, extension: Option<&str>, error: &Error) -> bool {
+        extension.is_some() && self.connector.check_extensions && self.is_open && error.may_be_unsupported()
+    }
+
+    /// What the error means, as far as it is known what the server offers.
+    pub fn explain(&self, extension: Option<&'static str>, error: Error) -> Error {
+        match (extension, &self.extensions) {
+            (Some(word), Some(extensions))
+                if self.is_doubtful(extension, &error) && !extensions.has(word) =>
+            {
+                Error::Unsupported { extension: word.to_owned() }
+            }
+            _ => error,
+        }
+    }
+
+    /// Whether the next put goes into this tube.
+    pub fn uses(&self, tube: &TubeName) -> bool {
+        self.exchange.standing().uses(tube)
+    }
+
+    /// Whether another caller of a pool can have the connection, when the tube `default` is used again.
+    pub fn can_be_lent(&self) -> bool {
+        let first = self.connector.standing().unwrap_or_default();
+        let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved();
+        is_at_rest && Standing::is_as_but_for_use(self.exchange.standing(), &first)
+    }
+
+    /// The connection is not opened again.
+    pub fn end(&mut self) {
+        self.can_open = false;
+    }
+}

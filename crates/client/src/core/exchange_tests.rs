@@ -1,0 +1,218 @@
+//! The core without a socket: what is sent, what is sent again, and which reply belongs to which command.
+
+use super::*;
+use beanstalkd_protocol::{Command, parse};
+
+use crate::core::put::PutOptions;
+use crate::core::standing::Token;
+
+fn push(exchange: &mut Exchange, line: &str) {
+    exchange.push(&Request::Line(parse(line.as_bytes()).unwrap()));
+}
+
+/// Sends at most so many bytes.
+fn send(exchange: &mut Exchange, most: usize) -> String {
+    let bytes = &exchange.unsent()[..most.min(exchange.unsent().len())];
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    exchange.sent(text.len());
+    text
+}
+
+fn receive(exchange: &mut Exchange, bytes: &str) {
+    exchange.receive(|input| input.extend_from_slice(bytes.as_bytes()));
+}
+
+/// The results that are there, as text.
+fn results(exchange: &mut Exchange) -> Vec<String> {
+    let mut results = Vec::new();
+    while !exchange.is_idle() && exchange.missing().unwrap() == 0 {
+        results.push(match exchange.next_reply() {
+            Ok(reply) => format!("{:?}", reply.unwrap()),
+            Err(error) => error.to_string(),
+        });
+    }
+    results
+}
+
+fn unconfirmed(command: &str) -> String {
+    Error::Unconfirmed { command: parse(command.as_bytes()).unwrap().verb().as_str() }.to_string()
+}
+
+const LONG_AGO: Duration = Duration::from_secs(3600);
+
+#[test]
+fn what_was_said_is_said_again_and_what_may_be_done_is_not_done_twice() {
+    let options = PutOptions::default();
+    let keyed = PutOptions::new().tag("idp:k:60".parse().unwrap());
+    let mut exchange = Exchange::new(Standing::new(Token::parse("t"), None));
+    assert_eq!(send(&mut exchange, usize::MAX), "auth t\r\n");
+    assert!(!exchange.is_greeted());
+    receive(&mut exchange, "AUTHENTICATED\r\n");
+    assert!(exchange.missing().unwrap() > 0 && exchange.is_greeted() && exchange.is_idle());
+    push(&mut exchange, "use a");
+    send(&mut exchange, usize::MAX);
+    receive(&mut exchange, "USING a\r\n");
+    assert_eq!(results(&mut exchange), ["Using(\"a\")"]);
+
+    exchange.push(&Request::Put(&options, b"1"));
+    push(&mut exchange, "use b");
+    exchange.push(&Request::Put(&keyed, b"2"));
+    push(&mut exchange, "delete 7");
+    let sent = send(&mut exchange, usize::MAX);
+    exchange.push(&Request::Put(&options, b"3"));
+    // All but the last byte of the last put.
+    let last = "put 1024 0 60 1\r\n3\r\n";
+    assert_eq!(send(&mut exchange, last.len() - 1), last[..last.len() - 1]);
+    exchange.begin_again(Duration::from_secs(1));
+    let again = "auth t\r\nuse a\r\n".to_owned() + &sent[sent.find("use b").unwrap()..] + last;
+    assert_eq!(send(&mut exchange, usize::MAX), again);
+    receive(
+        &mut exchange,
+        "AUTHENTICATED\r\nUSING a\r\nUSING b\r\nINSERTED 9 READY\r\nNOT_FOUND\r\nINSERTED 10\r\n",
+    );
+    let expected = [
+        &unconfirmed("put 0 0 0 0"),
+        "Using(\"b\")",
+        "Duplicate(JobId(9), Some(Ready), None)",
+        &unconfirmed("delete 7"),
+        "Inserted(JobId(10))",
+    ];
+    // Greetings are read on the way, but results come in the order of the commands.
+    assert_eq!(results(&mut exchange), expected);
+    assert!(exchange.standing().uses(&"b".parse().unwrap()));
+}
+
+#[test]
+fn a_key_counts_only_for_its_seconds() {
+    for (tag, since_sent, is_repeated) in
+        [("idp:k:60", 59, true), ("idp:k:60", 60, false), ("idp:k", 0, false), ("grp:g", 0, false)]
+    {
+        let mut exchange = Exchange::default();
+        exchange.push(&Request::Put(&PutOptions::new().tag(tag.parse().unwrap()), b""));
+        send(&mut exchange, usize::MAX);
+        exchange.begin_again(Duration::from_secs(since_sent));
+        assert_eq!(!exchange.unsent().is_empty(), is_repeated, "{tag} {since_sent}");
+    }
+}
+
+#[test]
+fn the_replies_that_were_received_before_the_loss_count() {
+    let mut exchange = Exchange::default();
+    (1..=4).for_each(|id| push(&mut exchange, &format!("kick-job {id}")));
+    send(&mut exchange, usize::MAX);
+    receive(&mut exchange, "KICKED\r\nNOT_FOUND\r\nKIC");
+    assert_eq!(results(&mut exchange), ["KickedJob", "NotFound"]);
+    exchange.begin_again(LONG_AGO);
+    assert!(exchange.unsent().is_empty(), "nobody knows of 3 and 4");
+    assert_eq!(results(&mut exchange), [unconfirmed("kick-job 3"), unconfirmed("kick-job 4")]);
+    assert!(exchange.is_idle());
+}
+
+#[test]
+fn a_second_loss_is_as_the_first() {
+    let mut exchange = Exchange::default();
+    for line in ["stats", "kick 1", "reserve-with-timeout 5", "touch 3"] {
+        push(&mut exchange, line);
+    }
+    for cut in [0, 3, 9, 20] {
+        send(&mut exchange, cut);
+        exchange.begin_again(LONG_AGO);
+    }
+    let sent = send(&mut exchange, usize::MAX);
+    assert!(
+        sent.starts_with("stats\r\n") && sent.ends_with("reserve-with-timeout 5\r\ntouch 3\r\n"),
+        "{sent}"
+    );
+    receive(&mut exchange, "OK 0\r\n\r\n");
+    let found = results(&mut exchange);
+    assert_eq!(found.len(), 2, "a reserve still waits");
+    assert!(sent.contains("kick 1") != found.contains(&unconfirmed("kick 1")));
+}
+
+#[test]
+fn every_cut_of_a_pipeline_executes_each_command_once_or_says_that_it_may_have() {
+    let lines = ["kick-job 1", "kick-job 2", "kick-job 3"];
+    let all: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+    for cut in 0..=all.len() {
+        for answered in 0..=lines.len() {
+            let whole = all[..cut].matches("\r\n").count();
+            if answered > whole {
+                continue;
+            }
+            let mut exchange = Exchange::default();
+            lines.iter().for_each(|line| push(&mut exchange, line));
+            send(&mut exchange, cut);
+            receive(&mut exchange, &"KICKED\r\n".repeat(answered));
+            let mut found = results(&mut exchange);
+            exchange.begin_again(Duration::ZERO);
+            let again = send(&mut exchange, usize::MAX);
+            receive(&mut exchange, &"KICKED\r\n".repeat(again.matches("\r\n").count()));
+            found.extend(results(&mut exchange));
+            let expected: Vec<String> = (0..lines.len())
+                .map(|index| match (index < answered, index < whole) {
+                    (false, true) => unconfirmed(lines[index]),
+                    _ => "KickedJob".to_owned(),
+                })
+                .collect();
+            assert_eq!(found, expected, "{cut} bytes sent, {answered} replies");
+        }
+    }
+}
+
+#[test]
+fn replies_that_nobody_waits_for_are_skipped_and_their_jobs_kept() {
+    let mut exchange = Exchange::default();
+    push(&mut exchange, "reserve-with-timeout 1");
+    push(&mut exchange, "watch a");
+    send(&mut exchange, usize::MAX);
+    push(&mut exchange, "delete 5");
+    exchange.abandon();
+    push(&mut exchange, "peek 1");
+    assert_eq!(send(&mut exchange, usize::MAX), "peek 1\r\n", "nothing of the delete was sent");
+    receive(&mut exchange, "RESERVED 7 2\r\nhi\r\nWATCHING 2\r\nNOT_FOUND\r\n");
+    assert_eq!(results(&mut exchange), ["NotFound"]);
+    assert!(!exchange.has_stray_for(&Command::Peek(JobId(1)).into()));
+    assert!(exchange.has_stray_for(&Command::Reserve.into()) && exchange.has_reserved());
+    assert!(
+        matches!(exchange.reply_of_stray(), Ok(Reply::Reserved(JobId(7), body)) if body.as_slice() == b"hi")
+    );
+    assert!(!exchange.has_stray_for(&Command::Reserve.into()));
+    exchange.begin_again(Duration::ZERO);
+    assert_eq!(send(&mut exchange, usize::MAX), "watch default\r\nwatch a\r\n");
+}
+
+#[test]
+fn half_a_command_is_sent_to_its_end_when_its_caller_has_gone() {
+    let mut exchange = Exchange::default();
+    push(&mut exchange, "delete 77");
+    assert_eq!(send(&mut exchange, 4), "dele");
+    exchange.abandon();
+    push(&mut exchange, "stats-job 1");
+    assert_eq!(send(&mut exchange, usize::MAX), "te 77\r\nstats-job 1\r\n");
+    receive(&mut exchange, "DELETED\r\nNOT_FOUND\r\n");
+    assert_eq!(results(&mut exchange), ["NotFound"]);
+}
+
+#[test]
+fn no_more_is_sent_than_the_kernel_takes_unless_one_command_is_larger() {
+    let mut exchange = Exchange::default();
+    let (options, large) = (PutOptions::default(), vec![b'x'; 3 * MAX_OUTSTANDING_BYTES]);
+    push(&mut exchange, "stats");
+    exchange.push(&Request::Put(&options, &large));
+    assert!(exchange.is_full());
+    assert_eq!(send(&mut exchange, usize::MAX).len(), MAX_OUTSTANDING_BYTES);
+    assert!(exchange.unsent().is_empty());
+    receive(&mut exchange, "OK 0\r\n\r\n");
+    assert_eq!(results(&mut exchange).len(), 1);
+    assert!(send(&mut exchange, usize::MAX).ends_with("x\r\n"));
+    receive(&mut exchange, "INSERTED 1\r\n");
+    assert_eq!(results(&mut exchange), ["Inserted(JobId(1))"]);
+    assert!(exchange.has_room() && exchange.is_idle());
+}
+
+#[test]
+fn a_server_that_does_not_agree_to_the_greeting_is_an_error() {
+    let mut exchange = Exchange::new(Standing::new(Token::parse("t"), None));
+    receive(&mut exchange, "UNAUTHORIZED\r\n");
+    assert!(matches!(exchange.missing(), Err(Error::Refused(beanstalkd_protocol::Refusal::Unauthorized))));
+}

@@ -1,0 +1,20 @@
+//! What both drivers share: the blocking one and the asynchronous one.
+//!
+//! Owns: the commands and what their replies mean, the order of commands and replies, what is said again on a new
+//! connection, and which commands are sent again there. Never: opens, reads, writes or waits; nothing here has a
+//! socket or a clock. Driven by: [`Connection`](crate::Connection), and the one of the same name in `asynchronous`.
+
+mod backoff;
+mod commands;
+pub(crate) mod data;
+pub(crate) mod engine;
+pub(crate) mod exchange;
+pub(crate) mod put;
+pub(crate) mod request;
+mod standing;
+pub(crate) mod tag;
+
+pub use backoff::Reconnect;
+pub(crate) use commands::with_commands;
+pub(crate) use standing::Standing;
+pub use standing::Token;

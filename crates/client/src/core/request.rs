@@ -1,0 +1,149 @@
+//! What is sent at once, and what a lost connection means for it.
+
+use beanstalkd_protocol::{CRLF, Command, Origin, Verb};
+use beanstalkd_types::job::{Counting, JobState};
+use beanstalkd_types::seconds::Seconds;
+
+use super::data::Cursor;
+use super::put::PutOptions;
+
+/// What is sent at once: a command, for a put with its body.
+#[derive(Debug, Clone, Copy)]
+pub enum Request<'a> {
+    /// A command without a body.
+    Line(Command<'a>),
+    /// Puts a job with this body into the used tube.
+    Put(&'a PutOptions, &'a [u8]),
+    /// `list-jobs` behind a cursor, which only the server understands.
+    Page {
+        /// The tube.
+        tube: &'a str,
+        /// The state of the jobs.
+        state: JobState,
+        /// The most jobs.
+        limit: u32,
+        /// Where the page before has ended.
+        after: &'a Cursor,
+    },
+}
+
+impl<'a> From<Command<'a>> for Request<'a> {
+    fn from(command: Command<'a>) -> Self {
+        Self::Line(command)
+    }
+}
+
+/// Whether a command is sent again if the connection was lost before its reply, so that nobody knows whether the server
+/// has executed it. A command of which the server has not got the last byte is always sent again: it was not executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// It is sent again: twice is the same as once.
+    Always,
+    /// It is sent again. If the server then finds no such job, the first one may have been executed: the result is
+    /// [`Error::Unconfirmed`](crate::Error::Unconfirmed).
+    MayFindNothing,
+    /// It is not sent again: its result is [`Error::Unconfirmed`](crate::Error::Unconfirmed).
+    Never,
+    /// It is sent again within this time, for which the server knows it again; later never.
+    Within(Seconds),
+}
+
+impl Request<'_> {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Line(command) => command.write(out),
+            Self::Put(options, body) => {
+                options.write(body.len() as u32, out);
+                out.extend_from_slice(CRLF);
+                out.extend_from_slice(body);
+            }
+            Self::Page { tube, state, limit, after } => {
+                Command::ListJobs { tube, state, limit, after: None }.write(out);
+                out.push(b' ');
+                out.extend_from_slice(after.as_str().as_bytes());
+            }
+        }
+        out.extend_from_slice(CRLF);
+    }
+
+    /// Which command it is.
+    pub fn verb(&self) -> Verb {
+        match self {
+            Self::Line(command) => command.verb(),
+            Self::Put(..) => Verb::Put,
+            Self::Page { .. } => Verb::ListJobs,
+        }
+    }
+
+    /// What becomes of it if the connection is lost before its reply.
+    pub fn repeat(&self) -> Repeat {
+        let command = match self {
+            Self::Line(command) => command,
+            Self::Put(options, _) => return options.is_same_job_for().map_or(Repeat::Never, Repeat::Within),
+            Self::Page { .. } => return Repeat::Always,
+        };
+        repeat_of(command.verb())
+    }
+
+    /// How long the server may wait before it replies: 0 if it replies at once, `None` if there is no limit.
+    pub(crate) fn longest_wait(&self) -> Option<Seconds> {
+        match *self {
+            Self::Line(Command::Reserve | Command::ReserveWithAbort { timeout_s: None }) => None,
+            Self::Line(
+                Command::ReserveWithTimeout { timeout_s }
+                | Command::ReserveWithAbort { timeout_s: Some(timeout_s) }
+                | Command::ReserveBatch { timeout_s: Some(timeout_s), .. },
+            ) => Some(timeout_s),
+            Self::Line(_) | Self::Put(..) | Self::Page { .. } => Some(Seconds::ZERO),
+        }
+    }
+
+    /// The first extension that the request needs and that a server without it would not refuse cleanly: the server
+    /// would read a body as commands, or wait for another time. `has` says whether the server offers it.
+    pub(crate) fn lacks(&self, has: impl Fn(&str) -> bool) -> Option<&str> {
+        match self {
+            Self::Put(options, _) => options.extensions().find(|word| !has(word)),
+            Self::Line(Command::ReserveWithTimeout { timeout_s }) if timeout_s.thousandths() > 0 => {
+                Some("fractions").filter(|word| !has(word))
+            }
+            Self::Line(_) | Self::Page { .. } => None,
+        }
+    }
+
+    /// The extension without which a server answers UNKNOWN_COMMAND or BAD_FORMAT.
+    pub(crate) fn extension(&self) -> Option<&'static str> {
+        let verb = self.verb();
+        if matches!(verb.origin(), Origin::Ours | Origin::OursGuarded) {
+            return Some(verb.as_str());
+        }
+        let fraction = |seconds: Seconds| (seconds.thousandths() > 0).then_some("fractions");
+        match *self {
+            Self::Line(Command::Touch { for_s: Some(_), .. }) => Some("touch-seconds"),
+            Self::Line(Command::Release { counting: Counting::Uncounted, .. }) => Some("release-uncounted"),
+            // There is no word for weights; the mode that uses them came with them.
+            Self::Line(Command::Watch { weight, .. }) if weight != 1 => Some("reserve-mode"),
+            Self::Line(Command::PauseTube { delay_s, .. } | Command::Release { delay_s, .. }) => {
+                fraction(delay_s)
+            }
+            Self::Line(_) | Self::Put(..) | Self::Page { .. } => None,
+        }
+    }
+}
+
+/// The table of README.md, "When the connection is lost".
+fn repeat_of(verb: Verb) -> Repeat {
+    use Verb as V;
+    match verb {
+        V::Use | V::Watch | V::Ignore | V::ReserveMode | V::Session | V::Auth => Repeat::Always,
+        // A job that was reserved on the lost connection is ready again, or the session has it.
+        V::Reserve | V::ReserveWithTimeout | V::ReserveBatch | V::ReserveWithAbort => Repeat::Always,
+        V::Peek | V::PeekReady | V::PeekDelayed | V::PeekBuried | V::PeekReserved => Repeat::Always,
+        V::Stats | V::StatsJob | V::StatsTube | V::StatsGroup => Repeat::Always,
+        V::ListTubes | V::ListTubeUsed | V::ListTubesWatched | V::ListJobs => Repeat::Always,
+        V::Touch | V::TouchAll | V::PauseTube | V::Reprioritize | V::Drain | V::Undrain => Repeat::Always,
+        V::Delete | V::Release | V::Bury | V::ReserveJob => Repeat::MayFindNothing,
+        V::Put | V::Kick | V::KickJob | V::Move => Repeat::Never,
+        V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => Repeat::Never,
+    }
+}

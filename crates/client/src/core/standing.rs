@@ -1,0 +1,174 @@
+//! What a connection has been told about itself, so that it can be said again on the next one.
+
+use std::fmt;
+
+use beanstalkd_protocol::{Command, Grace, ModeWord};
+use beanstalkd_types::tube_name::TubeName;
+
+/// A token for `auth`. It is not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// The token in a text: visible characters of ASCII, with white space around it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let token = text.trim_ascii();
+        let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        is_token.then(|| Self(token.to_owned()))
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// The log-in, the session, the used tube, the watched tubes and the mode of a connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    token: Option<Token>,
+    session: Option<(TubeName, Grace)>,
+    /// `None`: the tube `default`, which every connection uses first.
+    used: Option<TubeName>,
+    /// The watched tubes with their weights; `None`: `default`, which every connection watches first.
+    watched: Option<Vec<(TubeName, u16)>>,
+    mode: Option<ModeWord>,
+}
+
+/// A change of the standing, which counts when the server has agreed.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Token(Token),
+    Session(TubeName, Grace),
+    Use(TubeName),
+    Watch(TubeName, u16),
+    Ignore(TubeName),
+    Mode(ModeWord),
+}
+
+impl Change {
+    /// What this command changes, if it changes something.
+    pub fn of(command: &Command<'_>) -> Option<Self> {
+        let tube = |name: &str| TubeName::parse(name.as_bytes());
+        match *command {
+            Command::Auth(token) => str::from_utf8(token).ok().and_then(Token::parse).map(Self::Token),
+            Command::Session { name, grace } => tube(name).map(|name| Self::Session(name, grace)),
+            Command::Use(name) => tube(name).map(Self::Use),
+            Command::Watch { tube: name, weight } => tube(name).map(|name| Self::Watch(name, weight)),
+            Command::Ignore(name) => tube(name).map(Self::Ignore),
+            Command::ReserveMode(mode) => Some(Self::Mode(mode)),
+            _ => None,
+        }
+    }
+}
+
+impl Standing {
+    /// What the first command of a connection is to be.
+    pub fn new(token: Option<Token>, session: Option<(TubeName, Grace)>) -> Self {
+        Self { token, session, ..Self::default() }
+    }
+
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Token(token) => self.token = Some(token),
+            Change::Session(name, grace) => self.session = Some((name, grace)),
+            Change::Use(tube) => self.used = Some(tube),
+            Change::Mode(mode) => self.mode = Some(mode),
+            Change::Watch(tube, weight) => {
+                let watched = self.watched();
+                match watched.iter_mut().find(|(name, _)| *name == tube) {
+                    Some(known) => known.1 = weight,
+                    None => watched.push((tube, weight)),
+                }
+            }
+            Change::Ignore(tube) => self.watched().retain(|(name, _)| *name != tube),
+        }
+    }
+
+    fn watched(&mut self) -> &mut Vec<(TubeName, u16)> {
+        self.watched.get_or_insert_with(|| vec![(TubeName::default_tube(), 1)])
+    }
+
+    /// Whether the tube is the used one.
+    pub fn uses(&self, tube: &TubeName) -> bool {
+        match &self.used {
+            Some(used) => used == tube,
+            None => *tube == TubeName::default_tube(),
+        }
+    }
+
+    /// Whether only the used tube differs.
+    pub fn is_as_but_for_use(&self, other: &Self) -> bool {
+        (&self.token, &self.session, &self.watched, self.mode)
+            == (&other.token, &other.session, &other.watched, other.mode)
+    }
+
+    /// Passes the commands that say it on a new connection to `each`. The log-in is the first, then the session, so
+    /// that no other connection gets the jobs meanwhile.
+    pub fn say(&self, mut each: impl FnMut(Command<'_>)) {
+        if let Some(token) = &self.token {
+            each(Command::Auth(token.as_bytes()));
+        }
+        if let Some((name, grace)) = &self.session {
+            each(Command::Session { name: name.as_str(), grace: *grace });
+        }
+        if let Some(used) = &self.used {
+            each(Command::Use(used.as_str()));
+        }
+        if let Some(watched) = &self.watched {
+            let default = TubeName::default_tube();
+            for (tube, weight) in watched {
+                each(Command::Watch { tube: tube.as_str(), weight: *weight });
+            }
+            if watched.iter().all(|(name, _)| *name != default) {
+                each(Command::Ignore(default.as_str()));
+            }
+        }
+        if let Some(mode) = self.mode {
+            each(Command::ReserveMode(mode));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(commands: &[&str]) -> Vec<String> {
+        let mut standing = Standing::default();
+        for line in commands {
+            let command = beanstalkd_protocol::parse(line.as_bytes()).unwrap();
+            standing.apply(Change::of(&command).unwrap());
+        }
+        let mut lines = Vec::new();
+        standing.say(|command| {
+            let mut line = Vec::new();
+            command.write(&mut line);
+            lines.push(String::from_utf8(line).unwrap());
+        });
+        lines
+    }
+
+    #[test]
+    fn a_new_connection_is_told_what_the_last_one_was() {
+        assert!(said(&[]).is_empty());
+        assert_eq!(said(&["watch a", "watch b 3", "watch a 2", "ignore b"]), ["watch default", "watch a 2"]);
+        assert_eq!(
+            said(&["reserve-mode fifo", "watch a", "ignore default", "use b", "session s 5", "auth t"]),
+            ["auth t", "session s 5", "use b", "watch a", "ignore default", "reserve-mode fifo"]
+        );
+        assert_eq!(said(&["watch a", "ignore a"]), ["watch default"]);
+        assert_eq!(said(&["use a", "use b"]), ["use b"]);
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        assert_eq!(format!("{:?}", Token::parse(" secret\n").unwrap()), "Token(…)");
+        assert!(Token::parse("a b").is_none() && Token::parse(" ").is_none());
+    }
+}

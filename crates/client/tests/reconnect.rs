@@ -1,0 +1,303 @@
+//! Connections that are lost at every moment: what is done once, what is said again, and what is not known.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use beanstalk_client::{
+    Address, Client, Command, Connector, Error, JobId, JobState, Pool, PutOptions, Reconnect, Refusal, Reply,
+    Request, TubeName,
+};
+use beanstalk_testing::{Fake, FakeOptions};
+
+fn tube(name: &str) -> TubeName {
+    name.parse().unwrap()
+}
+
+fn connector() -> Connector {
+    let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(5));
+    Connector::new().reconnect(pauses.give_up_after(Duration::from_secs(5)))
+}
+
+fn connect(fake: &Fake) -> Client {
+    connector().connect(&fake.address().parse().unwrap()).unwrap()
+}
+
+/// A fake that closes the connection before or after its N-th command line.
+fn closing(at: usize, is_after: bool) -> Fake {
+    let (close_before, close_after) = if is_after { (0, at) } else { (at, 0) };
+    Fake::start_with(FakeOptions { close_before, close_after, ..FakeOptions::default() })
+}
+
+/// How often each body is in the tube.
+fn bodies(fake: &Fake, name: &str) -> BTreeMap<String, u32> {
+    let mut client = Client::connect(&fake.address().parse().unwrap()).unwrap();
+    let mut found = BTreeMap::new();
+    let mut cursor = None;
+    loop {
+        let page = match client.list_jobs(&tube(name), JobState::Ready, 7, cursor.as_ref()) {
+            Err(error) if error.is_not_found() => return found,
+            page => page.unwrap(),
+        };
+        for job in page.jobs {
+            let body = String::from_utf8(client.peek(job.id).unwrap().body).unwrap();
+            *found.entry(body).or_default() += 1;
+        }
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return found,
+        }
+    }
+}
+
+#[test]
+fn at_every_command_a_lost_connection_doubles_no_job_and_loses_none_silently() {
+    for (at, is_after) in (1..=24).flat_map(|at| [(at, false), (at, true)]) {
+        let fake = closing(at, is_after);
+        let mut client = connect(&fake);
+        let mut certain = Vec::new();
+        client.use_tube(&tube("a")).unwrap();
+        client.watch(&tube("a")).unwrap();
+        client.ignore(&TubeName::default_tube()).unwrap();
+        let (plain, keyed) =
+            (PutOptions::new(), |n: usize| PutOptions::new().tag(format!("idp:k{n}:600").parse().unwrap()));
+        let keyed: Vec<PutOptions> = (0..8).map(keyed).collect();
+        let texts: Vec<String> = (0..16).map(|n| format!("job {n}")).collect();
+        let puts = texts.iter().enumerate().map(|(n, text)| match n % 2 {
+            0 => Request::Put(&plain, text.as_bytes()),
+            _ => Request::Put(&keyed[n / 2], text.as_bytes()),
+        });
+        client
+            .send_all(puts, |position, result| match result {
+                Ok(Reply::Inserted(_)) => certain.push(position),
+                Ok(Reply::Duplicate(..)) => {
+                    assert_eq!(position % 2, 1);
+                    certain.push(position);
+                }
+                Err(Error::Unconfirmed { command: "put" }) => assert_eq!(position % 2, 0, "at {at}"),
+                other => panic!("at {at}: {other:?}"),
+            })
+            .unwrap();
+        assert_eq!(client.list_tube_used().unwrap(), "a", "at {at}");
+        assert_eq!(client.list_tubes_watched().unwrap(), ["a"], "at {at}");
+        fake.disarm();
+        let stored = bodies(&fake, "a");
+        for (n, text) in texts.iter().enumerate() {
+            let count = stored.get(text).copied().unwrap_or(0);
+            assert!(count <= 1, "at {at}: {text} is stored {count} times");
+            assert!(count == 1 || !certain.contains(&n), "at {at}: {text} is lost");
+            assert!(n % 2 == 0 || count == 1, "at {at}: {text} has a key, and was to be sent again");
+        }
+        assert!(bodies(&fake, "default").is_empty());
+    }
+}
+
+#[test]
+fn a_session_keeps_a_job_through_every_loss() {
+    for (at, is_after) in (1..=9).flat_map(|at| [(at, false), (at, true)]) {
+        let fake = closing(at, is_after);
+        let mut client = {
+            let connector = connector().session(tube("worker-1"), Duration::from_secs(60));
+            connector.connect(&fake.address().parse().unwrap()).unwrap()
+        };
+        let id = loop {
+            // A put whose reply is lost is the caller's to decide on.
+            let _ = client.put(b"x", &PutOptions::new());
+            if let Ok(job) = client.peek_next(JobState::Ready) {
+                break job.id;
+            }
+        };
+        // If the reply to the reserve is lost, the session has the job, and the second reserve finds none.
+        match client.reserve_with_timeout(0) {
+            Ok(job) => assert_eq!(job.id, id),
+            Err(error) => assert!(error.is_timed_out(), "at {at}: {error}"),
+        }
+        client.touch(id).unwrap();
+        match client.delete(id) {
+            Ok(()) => {}
+            Err(Error::Unconfirmed { command: "delete" }) => assert!(is_after),
+            Err(error) => panic!("at {at}: {error}"),
+        }
+        assert!(client.peek(id).unwrap_err().is_not_found(), "at {at}");
+    }
+}
+
+#[test]
+fn without_reconnect_a_lost_connection_is_an_error_for_ever() {
+    let fake = closing(2, false);
+    let mut client = Client::connect(&fake.address().parse().unwrap()).unwrap();
+    client.list_tubes().unwrap();
+    assert!(matches!(client.list_tubes(), Err(Error::Closed)));
+    assert!(matches!(client.list_tubes(), Err(Error::Closed)));
+}
+
+#[test]
+fn a_client_gives_up_when_its_server_stays_away() {
+    let fake = Fake::start();
+    let address = fake.address();
+    let reconnect = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(2));
+    let reconnect = reconnect.give_up_after(Duration::from_millis(5));
+    let mut client = Connector::new().reconnect(reconnect).connect(&address.parse().unwrap()).unwrap();
+    client.stats().unwrap();
+    client.closer().unwrap().close();
+    let path = address.strip_prefix("unix:").unwrap();
+    std::fs::rename(path, format!("{path}.away")).unwrap();
+    let error = client.stats().unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    std::fs::rename(format!("{path}.away"), path).unwrap();
+    client.stats().unwrap();
+}
+
+/// A server that answers each connection with the next of these texts, when it has got a line, and then closes it.
+fn scripted(scripts: Vec<Vec<u8>>) -> (Address, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for (script, stream) in scripts.into_iter().zip(listener.incoming()) {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(&script);
+        }
+    });
+    (Address::Unix(path), directory)
+}
+
+#[test]
+fn a_wrong_token_is_said_at_once_and_not_tried_again() {
+    let (address, _directory) = scripted(vec![b"UNAUTHORIZED\r\n".to_vec(), b"AUTHENTICATED\r\n".to_vec()]);
+    let token = beanstalk_client::Token::parse("wrong").unwrap();
+    let error = connector().token(token).connect(&address).unwrap_err();
+    assert!(matches!(error, Error::Refused(Refusal::Unauthorized)), "{error}");
+}
+
+#[test]
+fn a_reply_that_comes_too_late_is_not_taken_for_the_next_one() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut client = Client::from(beanstalk_client::Connection::over_unix(ours).unwrap());
+    client.set_timeout(Some(Duration::from_millis(1))).unwrap();
+    assert!(matches!(client.reserve_with_timeout(0), Err(Error::TimedOut)));
+    assert!(matches!(client.delete(1), Err(Error::TimedOut)));
+    theirs.write_all(b"RESERVED 7 2\r\nhi\r\nDELETED\r\nNOT_FOUND\r\n").unwrap();
+    client.set_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert!(client.touch(1).unwrap_err().is_not_found(), "this is the third reply");
+    let job = client.reserve().unwrap();
+    assert_eq!((job.id, job.body.as_slice()), (7, &b"hi"[..]), "its job is not lost");
+}
+
+#[test]
+fn a_server_that_lies_causes_errors_and_no_panic() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let words: [&[u8]; 10] = [
+        b"RESERVED 1 5\r\nhel",
+        b"lo\r\n",
+        b"OK 12\r\n---\nid: 1\n\r\n",
+        b"INSERTED 5\r\n",
+        b"USING \xff\r\n",
+        b"NOT_FOUND\r\n",
+        b"RESERVED_BATCH 2\r\n",
+        b"\r\n",
+        b"KICKED 99999999999999999999\r\n",
+        b"WATCHING 1\r\n",
+    ];
+    for seed in 0..300 {
+        let mut script = || {
+            let mut bytes: Vec<u8> =
+                (0..random.usize(1..6)).flat_map(|_| words[random.usize(..words.len())]).copied().collect();
+            bytes.truncate(random.usize(..=bytes.len()));
+            bytes
+        };
+        let (address, _directory) = scripted((0..6).map(|_| script()).collect());
+        let reconnect = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(1));
+        let connector = Connector::new().timeout(Some(Duration::from_millis(200)));
+        let connector = connector.reconnect(reconnect.give_up_after(Duration::from_millis(4)));
+        let Ok(mut client) = connector.connect(&address) else { continue };
+        let _ = client.use_tube(&tube("a"));
+        let put = client.put(b"x", &PutOptions::new());
+        assert!(put.is_err() || put.is_ok_and(|put| put.id == 5), "seed {seed}");
+        let _ = client.reserve_batch(2, None);
+        let mut count = 0;
+        let commands = (1..4).map(|id| Command::Peek(JobId(id)));
+        let sent = client.send_all(commands, |position, _| {
+            assert_eq!(position, count);
+            count += 1;
+        });
+        assert!(sent.is_err() || count == 3, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_server_without_an_extension_is_told_nothing_that_it_would_misunderstand() {
+    let tagged = PutOptions::new().tag("idp:k".parse().unwrap());
+    let halves = PutOptions::new().delay(beanstalk_client::Seconds::new(0, 500));
+    let without = vec!["list-jobs", "idp", "fractions", "touch-seconds"];
+    let fake = Fake::start_with(FakeOptions { without, ..FakeOptions::default() });
+    let debians = beanstalk_testing::debians(&[]);
+    for address in
+        [Some(fake.address()), debians.as_ref().map(|server| server.address())].into_iter().flatten()
+    {
+        let mut client = connector().connect(&address.parse().unwrap()).unwrap();
+        let lacks = |error: Error| match error {
+            Error::Unsupported { extension } => extension,
+            error => panic!("{error}"),
+        };
+        // As a body these bytes are harmless; as a command they are not.
+        assert_eq!(lacks(client.put(b"drain", &tagged).unwrap_err()), "idp");
+        assert_eq!(lacks(client.put(b"drain", &halves).unwrap_err()), "fractions");
+        let half = beanstalk_client::Seconds::new(0, 500);
+        assert_eq!(lacks(client.reserve_with_timeout(half).unwrap_err()), "fractions");
+        let page = client.list_jobs(&TubeName::default_tube(), JobState::Ready, 1, None);
+        assert_eq!(lacks(page.unwrap_err()), "list-jobs");
+        let id = client.put(b"x", &PutOptions::new()).unwrap().id;
+        let plain = PutOptions::new();
+        let mut found = Vec::new();
+        let requests =
+            [Request::Put(&plain, b"1"), Request::Put(&tagged, b"2"), Command::Peek(JobId(id)).into()];
+        client.send_all(requests, |position, result| found.push((position, result.is_ok()))).unwrap();
+        assert_eq!(found, [(0, true), (1, false), (2, true)]);
+        client.put(b"y", &PutOptions::new()).unwrap();
+    }
+}
+
+#[test]
+fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
+    let fake = Fake::start();
+    let pool = Pool::new(Connector::new(), fake.address().parse().unwrap(), 2);
+    let (mut first, second) = (pool.get().unwrap(), pool.get().unwrap());
+    assert!(matches!(pool.get_within(Some(Duration::from_millis(5))), Err(Error::PoolExhausted)));
+    first.use_tube(&tube("a")).unwrap();
+    drop(first);
+    let mut again = pool.get().unwrap();
+    assert_eq!(again.list_tube_used().unwrap(), "default");
+    let id = again.put(b"x", &PutOptions::new()).unwrap().id;
+    again.reserve_job(id).unwrap();
+    drop(again);
+    assert_eq!(pool.len(), 1, "the connection that has reserved a job is closed");
+    let mut other = pool.get().unwrap();
+    while other.stats_job(id).unwrap().state != JobState::Ready {
+        std::thread::yield_now();
+    }
+    drop((other, second));
+    assert_eq!(pool.len(), 2);
+    let waiting = (pool.get().unwrap(), pool.get().unwrap());
+    let third = std::thread::spawn({
+        let pool = pool.clone();
+        move || pool.get().unwrap().put(b"y", &PutOptions::new()).unwrap().id
+    });
+    drop(waiting);
+    assert!(third.join().unwrap() > id);
+}
+
+#[test]
+fn a_pool_does_not_lend_a_connection_that_was_closed_while_it_rested() {
+    let fake = closing(2, false);
+    let pool = Pool::new(Connector::new(), fake.address().parse().unwrap(), 1);
+    let mut client = pool.get().unwrap();
+    client.put(b"x", &PutOptions::new()).unwrap();
+    let closer = client.closer().unwrap();
+    drop(client);
+    closer.close();
+    fake.disarm();
+    pool.get().unwrap().put(b"y", &PutOptions::new()).unwrap();
+}
