@@ -95,7 +95,7 @@ impl Connector {
     }
 
     /// Makes each connection the holder of the session of this name for this grace, at most an hour. Two connections
-    /// cannot have one session.
+    /// cannot have one session: a worker adds the numbers of its slots to the name.
     #[must_use]
     pub fn session(self, name: TubeName, grace: Duration) -> Self {
         Self { session: Some((name, grace)), ..self }
@@ -122,6 +122,34 @@ impl Connector {
     /// As those of [`Self::connect`].
     pub fn open(&self, address: &Address) -> Result<Connection, Error> {
         Connection::connect(address, self.clone())
+    }
+
+    /// Connects, with tokio.
+    ///
+    /// # Errors
+    /// As those of [`Self::connect`].
+    #[cfg(feature = "tokio")]
+    pub async fn connect_async(&self, address: &Address) -> Result<crate::asynchronous::Client, Error> {
+        let connection = crate::asynchronous::Connection::open(address, self.clone()).await?;
+        Ok(crate::asynchronous::Client::from(connection))
+    }
+
+    /// The same, with a session of its own for the connection of this number.
+    pub(crate) fn numbered(&self, number: usize) -> Result<Self, Error> {
+        let mut connector = self.clone();
+        if let Some((name, _)) = &mut connector.session {
+            let numbered = format!("{}-{number}", name.as_str());
+            *name = numbered.parse().map_err(|_| Error::Refused(Refusal::BadFormat))?;
+        }
+        Ok(connector)
+    }
+
+    /// The connector of a pool: none of its connections has a session, because none keeps a job.
+    pub(crate) fn for_pool(mut self) -> Self {
+        self.session = None;
+        // A connection that has waited for long may be lost; a new one is tried once.
+        self.reconnect.get_or_insert(Reconnect::new().give_up_after(Duration::ZERO));
+        self
     }
 
     /// What a connection is told first.

@@ -182,6 +182,17 @@ impl From<io::Error> for Error {
     }
 }
 
+/// Whether the error of a socket means that the other side has closed it.
+pub(crate) fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::NotConnected
+    )
+}
+
 impl From<ReplyError> for Error {
     fn from(error: ReplyError) -> Self {
         Self::Malformed(error)

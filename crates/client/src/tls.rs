@@ -98,6 +98,19 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
+    /// Begins TLS with the server that is called `host`, with tokio.
+    #[cfg(feature = "tokio-tls")]
+    pub(crate) async fn begin_async(
+        &self,
+        host: &str,
+        stream: tokio::net::TcpStream,
+    ) -> io::Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&self.0));
+        let is_no_tls = |error| if is_no_tls(&error) { io::Error::other(NotTls) } else { error };
+        connector.connect(name, stream).await.map_err(is_no_tls)
+    }
+
     /// Begins TLS with the server that is called `host`, and waits for the end of the handshake. If the server is
     /// silent for [`SILENCE`], or answers with something else than TLS, asks `is_plain` once; if so, the error is
     /// `NotTls`.

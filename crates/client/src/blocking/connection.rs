@@ -17,7 +17,7 @@ use crate::connector::Connector;
 use crate::core::data::Extensions;
 use crate::core::engine::{Engine, Goal, Step};
 use crate::core::request::Request;
-use crate::error::Error;
+use crate::error::{Error, is_closed};
 #[cfg(feature = "tls")]
 use crate::tls::TlsStream;
 
@@ -436,16 +436,6 @@ impl Connection {
 
 /// What gets the results of a pipeline.
 type Each<'a> = dyn FnMut(usize, Result<Reply<'_>, Error>) + 'a;
-
-fn is_closed(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::BrokenPipe
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::NotConnected
-    )
-}
 
 /// Whether a port speaks the protocol without TLS, which a second connection asks it.
 #[cfg(feature = "tls")]

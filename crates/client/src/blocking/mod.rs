@@ -5,3 +5,4 @@
 pub(crate) mod client;
 pub(crate) mod connection;
 pub(crate) mod pool;
+mod worker;

@@ -9,7 +9,6 @@ use beanstalkd_types::tube_name::TubeName;
 use super::client::Client;
 use crate::address::Address;
 use crate::connector::Connector;
-use crate::core::Reconnect;
 use crate::error::Error;
 
 /// Connections to one server that threads borrow, one at a time each. It opens them when they are needed, and keeps
@@ -60,19 +59,11 @@ impl Shared {
     }
 }
 
-/// The connector of a pool: none of its connections has a session, because none keeps a job.
-pub(crate) fn for_pool(mut connector: Connector) -> Connector {
-    connector.session = None;
-    // A connection that has waited for long may be lost; a new one is tried once.
-    connector.reconnect.get_or_insert(Reconnect::new().give_up_after(Duration::ZERO));
-    connector
-}
-
 impl Pool {
     /// A pool of at most `max_connections`, at least one. It opens none yet.
     pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
         let (state, came_back) = (Mutex::default(), Condvar::new());
-        let (connector, max_connections) = (for_pool(connector), max_connections.max(1));
+        let (connector, max_connections) = (connector.for_pool(), max_connections.max(1));
         Self { shared: Arc::new(Shared { connector, address, max_connections, state, came_back }) }
     }
 

@@ -191,6 +191,13 @@ impl Exchange {
         missing.clamp(usual, MAX_READ_BYTES)
     }
 
+    /// The bytes that were received and not read yet, so that more can be appended.
+    #[cfg(feature = "tokio")]
+    pub fn input(&mut self) -> &mut Vec<u8> {
+        self.input.drain(..mem::take(&mut self.read));
+        &mut self.input
+    }
+
     /// Adds bytes that `receive` appends to those that were received. It returns what `receive` does.
     pub fn receive<T>(&mut self, receive: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         self.input.drain(..mem::take(&mut self.read));

@@ -1,0 +1,113 @@
+//! A method for each command, with a typed result, as a future.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use beanstalkd_protocol::{
+    Command, Dictionary, Grace, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary, parse_list,
+};
+use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tube_name::TubeName;
+
+use super::connection::Connection;
+use crate::address::Address;
+use crate::connector::Connector;
+use crate::core::data::{Cursor, Extensions, Job, JobInfo, Page};
+use crate::core::put::{Inserted, PutOptions};
+use crate::core::request::Request;
+use crate::core::with_commands;
+use crate::error::Error;
+
+/// A client: a [`Connection`], to which it dereferences, with a method for each command. A method is a future.
+#[derive(Debug)]
+pub struct Client {
+    connection: Connection,
+}
+
+impl Deref for Client {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+impl From<Connection> for Client {
+    fn from(connection: Connection) -> Self {
+        Self { connection }
+    }
+}
+
+macro_rules! methods {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $of:ty),*) -> $result:ty
+        $(where $before:ident = $value_before:expr,)?
+        { $request:expr; $($reply:pat => $value:expr),+ }
+    )+) => {
+        impl Client {
+            $(
+                $(#[$doc])*
+                #[allow(unreachable_patterns, reason = "a row may have a result for every reply")]
+                pub async fn $name(&mut self $(, $argument: $of)*) -> Result<$result, Error> {
+                    $(let $before = $value_before;)?
+                    let request = Request::from($request);
+                    let result = match self.connection.call(request).await {
+                        $(Ok($reply) => Ok($value),)+
+                        Ok(other) => Err(Error::of_reply(request.verb(), &other)),
+                        Err(error) => Err(error),
+                    };
+                    match result {
+                        Err(error) => Err(self.connection.explain(request.extension(), error).await),
+                        done => done,
+                    }
+                }
+            )+
+        }
+    };
+}
+
+with_commands!(methods);
+
+impl Client {
+    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more to say.
+    pub async fn connect(address: &Address) -> Result<Self, Error> {
+        Connector::new().connect_async(address).await
+    }
+
+    /// Puts a job into this tube, and says before that the tube is used if it is not yet.
+    pub async fn put_in(
+        &mut self,
+        tube: &TubeName,
+        body: &[u8],
+        options: &PutOptions,
+    ) -> Result<Inserted, Error> {
+        if !self.uses(tube) {
+            self.use_tube(tube).await?;
+        }
+        self.put(body, options).await
+    }
+
+    /// Returns the extensions that the server offers. C beanstalkd offers none.
+    pub async fn extensions(&mut self) -> Result<Extensions, Error> {
+        self.known_extensions().await.cloned()
+    }
+
+    /// Closes the connection, and waits until the server has closed it. The jobs that it has reserved are ready again
+    /// then, and their counters have not changed.
+    pub async fn quit(mut self) -> Result<(), Error> {
+        self.connection.end();
+        match self.connection.call(Command::Quit).await {
+            Err(Error::Closed) => Ok(()),
+            Err(error) => Err(error),
+            Ok(reply) => Err(Error::of_reply(Verb::Quit, &reply)),
+        }
+    }
+}

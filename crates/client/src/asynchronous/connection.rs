@@ -1,0 +1,311 @@
+//! A connection: sends commands and receives their replies, in the order of the commands.
+//!
+//! Owns: the socket. Which step comes next, what is sent and what was received is in its [`Engine`].
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use beanstalkd_protocol::Reply;
+use beanstalkd_types::tube_name::TubeName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::address::Address;
+use crate::connector::Connector;
+use crate::core::data::Extensions;
+use crate::core::engine::{Engine, Goal, Step};
+use crate::core::request::Request;
+use crate::error::{Error, is_closed};
+
+/// What a connection reads and writes through.
+trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
+
+/// A connection to a server, on which any [`Request`] can be sent.
+pub struct Connection {
+    engine: Engine,
+    stream: Option<Pin<Box<dyn Stream>>>,
+    address: Address,
+    /// When the commands that have no replies yet began to be sent.
+    began: Instant,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Connects, as [`Connector::connect_async`] does.
+    ///
+    /// # Errors
+    /// As those of [`Connector::connect`].
+    pub async fn open(address: &Address, connector: Connector) -> Result<Self, Error> {
+        let (engine, address) = (Engine::new(connector)?, address.clone());
+        let mut connection = Self { engine, stream: None, address, began: Instant::now() };
+        connection.drive(Goal::Greeting).await?;
+        Ok(connection)
+    }
+
+    /// Sets the time-out of each reply; `None` means no limit. For a reserve, its own wait is added.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.engine.connector.timeout = timeout;
+    }
+
+    /// Whether the next put goes into this tube.
+    pub fn uses(&self, tube: &TubeName) -> bool {
+        self.engine.uses(tube)
+    }
+
+    /// Tells the connection what its server offers, so that it does not ask.
+    pub fn set_extensions(&mut self, extensions: Extensions) {
+        self.engine.set_extensions(extensions);
+    }
+
+    /// The connection is not opened again.
+    pub(crate) fn end(&mut self) {
+        self.engine.end();
+    }
+
+    /// Whether a pool can lend it to another caller.
+    pub(crate) fn can_be_lent(&self) -> bool {
+        self.engine.can_be_lent()
+    }
+
+    /// Whether the server has neither closed the connection nor sent something that was not asked for.
+    pub(crate) async fn is_alive(&mut self) -> bool {
+        let Some(stream) = &mut self.stream else { return false };
+        // What it reads is lost, but then the connection is not used any more.
+        let mut byte = [0];
+        let is_silent = |context: &mut Context<'_>| {
+            Poll::Ready(stream.as_mut().poll_read(context, &mut ReadBuf::new(&mut byte)).is_pending())
+        };
+        poll_fn(is_silent).await
+    }
+
+    /// The extensions that the server offers. It is asked once on each connection.
+    pub async fn known_extensions(&mut self) -> Result<&Extensions, Error> {
+        if self.engine.extensions().is_none() {
+            self.begin()?;
+            self.engine.exchange.push(&Engine::QUESTION);
+            self.drive(Goal::Reply).await?;
+            self.engine.learn()?;
+        }
+        self.engine.extensions().ok_or(Error::Closed)
+    }
+
+    /// Finds out whether a server that has refused a request does not have its extension.
+    pub(crate) async fn explain(&mut self, extension: Option<&'static str>, error: Error) -> Error {
+        if self.engine.is_doubtful(extension, &error) {
+            // If the server does not answer, its refusal says enough.
+            let _ = self.known_extensions().await;
+        }
+        self.engine.explain(extension, error)
+    }
+
+    /// Sends a command and waits for its reply. Replies that an earlier caller has not waited for are skipped.
+    pub async fn call<'a>(&mut self, request: impl Into<Request<'a>>) -> Result<Reply<'_>, Error> {
+        let request = request.into();
+        if self.engine.must_ask(&request) {
+            self.known_extensions().await?;
+        }
+        self.engine.check(&request)?;
+        if self.engine.exchange.has_stray_for(&request) {
+            return self.engine.exchange.reply_of_stray();
+        }
+        self.begin()?;
+        self.engine.exchange.push(&request);
+        self.receive().await
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        self.began = Instant::now();
+        self.engine.begin()
+    }
+
+    /// Sends many commands without waiting for each reply, and passes the result of each to `each`, in the order of the
+    /// commands, with their positions. With [`Connector::reconnect`], a lost connection is no error: those commands
+    /// that must not be sent again have the result [`Error::Unconfirmed`].
+    ///
+    /// # Errors
+    /// If the connection is lost. Only the commands whose results `each` got are known to be executed.
+    pub async fn send_all<'a>(
+        &mut self,
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        mut each: impl FnMut(usize, Result<Reply<'_>, Error>),
+    ) -> Result<(), Error> {
+        self.begin()?;
+        let mut position = 0;
+        for request in requests {
+            let request = request.into();
+            if self.engine.must_ask(&request) {
+                self.pass_on_all(&mut position, &mut each).await?;
+                self.known_extensions().await?;
+            }
+            if let Err(error) = self.engine.check(&request) {
+                self.pass_on_all(&mut position, &mut each).await?;
+                each(position, Err(error));
+                position += 1;
+                continue;
+            }
+            self.engine.exchange.push(&request);
+            if self.engine.exchange.is_full() {
+                while !self.engine.exchange.has_room() {
+                    self.pass_on(&mut position, &mut each).await?;
+                }
+            }
+        }
+        self.pass_on_all(&mut position, &mut each).await
+    }
+
+    async fn pass_on_all(
+        &mut self,
+        position: &mut usize,
+        each: &mut impl FnMut(usize, Result<Reply<'_>, Error>),
+    ) -> Result<(), Error> {
+        while !self.engine.exchange.is_idle() {
+            self.pass_on(position, each).await?;
+        }
+        Ok(())
+    }
+
+    /// Passes the next result of a pipeline on.
+    async fn pass_on(
+        &mut self,
+        position: &mut usize,
+        each: &mut impl FnMut(usize, Result<Reply<'_>, Error>),
+    ) -> Result<(), Error> {
+        match self.receive().await {
+            Err(error) if !matches!(error, Error::Unconfirmed { .. }) => return Err(error),
+            result => each(*position, result),
+        }
+        *position += 1;
+        Ok(())
+    }
+
+    /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again.
+    pub async fn receive(&mut self) -> Result<Reply<'_>, Error> {
+        self.drive(Goal::Reply).await?;
+        self.engine.reply()
+    }
+
+    /// Takes the steps of the engine until what it waits for is there.
+    async fn drive(&mut self, goal: Goal) -> Result<(), Error> {
+        let mut deadline = self.deadline(goal);
+        let mut pause = Duration::ZERO;
+        loop {
+            let taken = match self.engine.step(goal) {
+                Ok(Step::Done) => return Ok(()),
+                Ok(Step::Open) => {
+                    sleep(pause).await;
+                    self.open_stream().await
+                }
+                Ok(Step::Write) => within(deadline, self.write_some()).await,
+                Ok(Step::Read(missing)) => within(deadline, self.read_some(missing)).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                let failed = self.engine.failed(error, self.began.elapsed());
+                if !self.engine.is_open() {
+                    self.stream = None;
+                }
+                pause = failed?;
+                deadline = self.deadline(goal);
+            }
+        }
+    }
+
+    fn deadline(&self, goal: Goal) -> Option<Instant> {
+        Instant::now().checked_add(self.engine.timeout(goal)?)
+    }
+
+    async fn open_stream(&mut self) -> Result<(), Error> {
+        let deadline = self.engine.connector.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let opened = within(deadline, open(&self.address, &self.engine.connector)).await;
+        self.stream = Some(opened.map_err(|error| {
+            let source = match error {
+                Error::Io(source) => source,
+                other => io::Error::new(io::ErrorKind::TimedOut, other.to_string()),
+            };
+            Error::Connect { address: self.address.clone(), source }
+        })?);
+        self.engine.opened();
+        Ok(())
+    }
+
+    /// If its caller drops it, either all is as before, or the bytes count as sent.
+    async fn write_some(&mut self) -> Result<(), Error> {
+        let stream = self.stream.as_mut().ok_or(Error::Closed)?;
+        let written = match stream.write(self.engine.exchange.unsent()).await {
+            Ok(bytes) => {
+                self.engine.exchange.sent(bytes);
+                stream.flush().await
+            }
+            Err(error) => Err(error),
+        };
+        match written {
+            Err(error) if is_closed(&error) => self.engine.is_deaf(),
+            other => other?,
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived, or waits for it.
+    async fn read_some(&mut self, missing: usize) -> Result<(), Error> {
+        let stream = self.stream.as_mut().ok_or(Error::Closed)?;
+        let most = self.engine.exchange.read_size(missing);
+        let input = self.engine.exchange.input();
+        input.reserve(most);
+        match stream.read_buf(input).await {
+            Ok(0) => Err(Error::Closed),
+            Err(error) if is_closed(&error) => Err(Error::Closed),
+            other => Ok(other.map(drop)?),
+        }
+    }
+}
+
+/// What `step` comes to, or [`Error::TimedOut`].
+async fn within<T>(
+    deadline: Option<Instant>,
+    step: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, step).await.unwrap_or(Err(Error::TimedOut)),
+        None => step.await,
+    }
+}
+
+async fn open(address: &Address, connector: &Connector) -> Result<Pin<Box<dyn Stream>>, Error> {
+    match address {
+        Address::Unix(path) => Ok(Box::pin(UnixStream::connect(path).await.map_err(Error::Io)?)),
+        Address::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(Error::Io)?;
+            stream.set_nodelay(true).map_err(Error::Io)?;
+            over_tcp(host, stream, connector).await.map_err(Error::Io)
+        }
+    }
+}
+
+#[cfg(feature = "tokio-tls")]
+async fn over_tcp(host: &str, stream: TcpStream, connector: &Connector) -> io::Result<Pin<Box<dyn Stream>>> {
+    match &connector.tls {
+        Some(tls) => Ok(Box::pin(tls.begin_async(host, stream).await?)),
+        None => Ok(Box::pin(stream)),
+    }
+}
+
+#[cfg(not(feature = "tokio-tls"))]
+async fn over_tcp(_: &str, stream: TcpStream, connector: &Connector) -> io::Result<Pin<Box<dyn Stream>>> {
+    #[cfg(feature = "tls")]
+    if connector.tls.is_some() {
+        return Err(io::Error::other("TLS with tokio needs the feature tokio-tls of beanstalk-client"));
+    }
+    let _ = connector;
+    Ok(Box::pin(stream))
+}

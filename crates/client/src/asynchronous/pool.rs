@@ -1,0 +1,110 @@
+//! A pool of connections for producers.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use beanstalkd_types::tube_name::TubeName;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::client::Client;
+use crate::address::Address;
+use crate::connector::Connector;
+use crate::error::Error;
+
+/// Connections to one server that tasks borrow, one at a time each. It opens them when they are needed, and keeps those
+/// that come back. Clones are the same pool.
+///
+/// A connection that comes back uses the tube `default` again. It is closed instead if a reply is still to come, if it
+/// has reserved a job (the server then has the job back), or if its watched tubes, mode, session or log-in have
+/// changed.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    connector: Connector,
+    address: Address,
+    idle: Mutex<Vec<Client>>,
+    /// A permit for each connection that can be borrowed.
+    places: Arc<Semaphore>,
+}
+
+impl Shared {
+    fn idle(&self) -> MutexGuard<'_, Vec<Client>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    /// A pool of at most `max_connections`, at least one. It opens none yet.
+    pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
+        let places = max_connections.clamp(1, Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(places));
+        let (connector, idle) = (connector.for_pool(), Mutex::default());
+        Self { shared: Arc::new(Shared { connector, address, idle, places }) }
+    }
+
+    /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
+    ///
+    /// # Errors
+    /// [`Error::PoolExhausted`] if none came back in time, and those of [`Connector::connect`].
+    pub async fn get(&self) -> Result<PooledClient, Error> {
+        let shared = Arc::clone(&self.shared);
+        let place = Arc::clone(&shared.places).acquire_owned();
+        let place = match shared.connector.timeout {
+            Some(limit) => timeout(limit, place).await.map_err(|_| Error::PoolExhausted)?,
+            None => place.await,
+        };
+        // A semaphore that nobody closes always has a permit in the end.
+        let place = place.map_err(|_| Error::PoolExhausted)?;
+        let idle = shared.idle().pop();
+        let client = ready(idle, &shared).await?;
+        Ok(PooledClient { client: Some(client), shared, _place: place })
+    }
+}
+
+async fn ready(idle: Option<Client>, shared: &Shared) -> Result<Client, Error> {
+    if let Some(mut client) = idle
+        && client.is_alive().await
+    {
+        if !client.uses(&TubeName::default_tube()) {
+            client.use_tube(&TubeName::default_tube()).await?;
+        }
+        return Ok(client);
+    }
+    shared.connector.connect_async(&shared.address).await
+}
+
+/// A borrowed connection, which goes back to its pool when it is dropped.
+#[derive(Debug)]
+pub struct PooledClient {
+    /// There is one but for a moment in `drop`.
+    client: Option<Client>,
+    shared: Arc<Shared>,
+    /// Dropped after the connection has come back.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for PooledClient {
+    fn drop(&mut self) {
+        let client = self.client.take().filter(|client| client.can_be_lent());
+        self.shared.idle().extend(client);
+    }
+}
+
+impl Deref for PooledClient {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("`get` has put one there")
+    }
+}
+
+impl DerefMut for PooledClient {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client.as_mut().expect("`get` has put one there")
+    }
+}

@@ -1,0 +1,145 @@
+//! A worker with tasks: one for each slot, which has the connection, and one for each job.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use beanstalkd_protocol::Refusal;
+use beanstalkd_types::tube_name::TubeName;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::client::Client;
+use crate::address::Address;
+use crate::connector::Connector;
+use crate::core::data::Job;
+use crate::error::Error;
+use crate::work::{Delivery, Event, Outcome, Report, Settled, Worker, seconds};
+
+impl Worker {
+    /// Works until it is stopped, as [`Self::run`] does, with tokio: a handler is a task. A panic of a handler is a
+    /// failure of its job. If this future is dropped, the handlers end, and their jobs come again.
+    ///
+    /// # Errors
+    /// As those of [`Self::run`].
+    pub async fn run_async<H, F>(&self, handler: H) -> Result<Report, Error>
+    where
+        H: Fn(Arc<Delivery>) -> F + Send + Sync + 'static,
+        F: Future<Output: Into<Outcome>> + Send + 'static,
+    {
+        let handler = Arc::new(handler);
+        let mut slots = JoinSet::new();
+        for (server, connector) in self.slot_connectors()? {
+            let (worker, handler) = (self.clone(), Arc::clone(&handler));
+            slots.spawn(async move {
+                let ended = worker.slot_async(&server, &connector, &*handler).await;
+                ended.inspect_err(|_| worker.stopper.stop())
+            });
+        }
+        let mut ended = Ok(());
+        while let Some(slot) = slots.join_next().await {
+            ended = ended.and(slot.unwrap_or(Err(Error::Closed)));
+        }
+        ended.map(|()| self.counters.report())
+    }
+
+    async fn slot_async<H, F>(
+        &self,
+        server: &Address,
+        connector: &Connector,
+        handler: &H,
+    ) -> Result<(), Error>
+    where
+        H: Fn(Arc<Delivery>) -> F + Send + Sync,
+        F: Future<Output: Into<Outcome>> + Send + 'static,
+    {
+        let mut client = connector.connect_async(server).await?;
+        for tube in &self.tubes {
+            client.watch(tube).await?;
+        }
+        if !self.tubes.is_empty() && !self.tubes.contains(&TubeName::default_tube()) {
+            client.ignore(&TubeName::default_tube()).await?;
+        }
+        let mut last_seen = Instant::now();
+        while !self.stopper.is_stopped() {
+            let done = match client.reserve_with_timeout(self.turn()).await {
+                Ok(job) => self.work_on_async(&mut client, job, handler).await,
+                Err(error) if error.is_timed_out() && self.until_empty => return Ok(()),
+                Err(Error::Refused(Refusal::TimedOut | Refusal::DeadlineSoon)) => Ok(()),
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(()) => last_seen = Instant::now(),
+                Err(error) if self.goes_on_after(&error, last_seen.elapsed()) => {
+                    self.tell(&Event::Disconnected(&error));
+                }
+                Err(_) if self.stopper.is_stopped() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // If the server is gone, so are the reservations.
+        let _ = client.quit().await;
+        Ok(())
+    }
+
+    async fn work_on_async<H, F>(&self, client: &mut Client, job: Job, handler: &H) -> Result<(), Error>
+    where
+        H: Fn(Arc<Delivery>) -> F + Send + Sync,
+        F: Future<Output: Into<Outcome>> + Send + 'static,
+    {
+        let info = match client.stats_job(job.id).await {
+            // Its TTR has ended, and another worker has deleted it since.
+            Err(error) if error.is_not_found() => return Ok(()),
+            info => info?,
+        };
+        let delivery = Arc::new(Delivery::new(job, info, &self.retry, &self.stopper));
+        self.tell(&Event::Began(&delivery));
+        let began = Instant::now();
+        let run = handler(Arc::clone(&delivery));
+        // A set ends its tasks when it is dropped.
+        let mut running = JoinSet::new();
+        running.spawn(async move { run.await.into() });
+        let outcome = loop {
+            match timeout(delivery.touch_every(), running.join_next()).await {
+                Ok(Some(Ok(outcome))) => break outcome,
+                Ok(Some(Err(_)) | None) => break Outcome::Failed("the handler has panicked".to_owned()),
+                Err(_) => {
+                    if let Err(error) = client.touch(delivery.id).await {
+                        self.tell(&Event::NotTouched(&delivery, &error));
+                    }
+                }
+            }
+        };
+        let took = began.elapsed();
+        let plan = Settled::plan(&outcome, &delivery, &self.retry);
+        let settled = plan.after(settle(client, plan, &delivery).await)?;
+        self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took });
+        Ok(())
+    }
+}
+
+/// Does what is planned. `false`: the server has buried the job instead.
+async fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Result<bool, Error> {
+    let (id, pri) = (delivery.id, delivery.info.pri);
+    match plan {
+        Settled::Deleted => client.delete(id).await.map(|()| true),
+        Settled::Buried => client.bury(id, pri).await.map(|()| true),
+        Settled::Released(delay) => {
+            let delay = seconds(delay, has_fractions(client, delay).await);
+            client.release(id, pri, delay).await
+        }
+        Settled::GivenBack(delay) => {
+            let delay = seconds(delay, has_fractions(client, delay).await);
+            match client.release_uncounted(id, pri, delay).await {
+                Err(Error::Unsupported { .. }) => client.release(id, pri, delay).await,
+                given_back => given_back.map(|()| true),
+            }
+        }
+        Settled::Lost | Settled::Unconfirmed => Ok(true),
+    }
+}
+
+/// Whether the server takes a fraction of a second, if the time has one.
+async fn has_fractions(client: &mut Client, time: Duration) -> bool {
+    time.subsec_nanos() > 0
+        && client.known_extensions().await.is_ok_and(|extensions| extensions.has("fractions"))
+}

@@ -1,0 +1,485 @@
+//! What a worker does with jobs, without threads and tasks: what a handler gets and returns, and what becomes of the
+//! job.
+//!
+//! Owns: the settings of a worker, and every decision on a job. Never: waits, or talks to a server; `blocking::worker`
+//! and `asynchronous::worker` do.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tube_name::TubeName;
+
+use crate::address::Address;
+use crate::connector::Connector;
+use crate::core::Reconnect;
+use crate::core::data::{Job, JobInfo, TraceParent};
+use crate::error::Error;
+
+/// The longest wait of one reserve. A worker looks after each whether it is to stop.
+pub(crate) const TURN: Seconds = Seconds::ONE;
+
+/// How long a worker tries to connect before it looks whether it is to stop.
+const CONNECT_TURN: Duration = Duration::from_secs(2);
+
+/// A job as a handler gets it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// The id.
+    pub id: u64,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The counters of the job, its tube, its tags.
+    pub info: JobInfo,
+    /// Which attempt this is, from 1 on: one more than the failures that the counters of the job show.
+    pub attempt: u64,
+    is_stopping: Arc<AtomicBool>,
+}
+
+impl Delivery {
+    pub(crate) fn new(job: Job, info: JobInfo, retry: &Retry, stopper: &Stopper) -> Self {
+        let attempt = retry.failures(&info) + 1;
+        Self { id: job.id, body: job.body, info, attempt, is_stopping: Arc::clone(&stopper.0) }
+    }
+
+    /// The name of its tube.
+    pub fn tube(&self) -> &str {
+        &self.info.tube
+    }
+
+    /// The span in which the job was put, from the tag `trc:`. A tracing library takes it as the parent of the job's
+    /// own span.
+    pub fn trace(&self) -> Option<&TraceParent> {
+        self.info.trace.as_ref()
+    }
+
+    /// Whether the worker is to stop. It waits for the handler; one that takes long may end earlier with
+    /// [`Outcome::Again`].
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// How often the worker touches the job: three times in a TTR, in time for the shortest TTR of a second.
+    pub(crate) fn touch_every(&self) -> Duration {
+        Duration::from_millis((self.info.ttr.saturating_mul(1000) / 3).clamp(300, 60_000))
+    }
+}
+
+/// What a handler returns. `Result<(), E>` becomes one: `Ok` is [`Self::Done`], `Err` is [`Self::Failed`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The job is done: it is deleted.
+    Done,
+    /// It has failed for this reason: it is tried again, or buried, as [`Retry`] says.
+    Failed(String),
+    /// It was not tried to its end: it is to come again after this time, and this is no failure.
+    Again(Duration),
+    /// There is no use in another attempt, for this reason: it is buried.
+    Hopeless(String),
+}
+
+impl From<()> for Outcome {
+    fn from((): ()) -> Self {
+        Self::Done
+    }
+}
+
+impl<E: fmt::Display> From<Result<(), E>> for Outcome {
+    fn from(result: Result<(), E>) -> Self {
+        match result {
+            Ok(()) => Self::Done,
+            Err(error) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// How often a job is tried, and the delays between. The default: five attempts, after 1, 2, 4 and 8 seconds.
+///
+/// The failures are those that the counters of the job show: its releases and time-outs. A server with rules for tubes
+/// counts by itself; then [`Self::by_server`] leaves all to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Retry {
+    /// The job is buried when it has failed this many times, at least once.
+    pub max_attempts: u64,
+    /// The delay after the first failure. It doubles with each one.
+    pub first_delay: Duration,
+    /// The longest delay.
+    pub max_delay: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        let (first_delay, max_delay) = (Duration::from_secs(1), Duration::from_secs(3600));
+        Self { max_attempts: 5, first_delay, max_delay }
+    }
+}
+
+impl Retry {
+    /// Five attempts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// So many attempts, at least one.
+    #[must_use]
+    pub fn max_attempts(self, max_attempts: u64) -> Self {
+        Self { max_attempts: max_attempts.max(1), ..self }
+    }
+
+    /// The delay after the first failure, and the longest one.
+    #[must_use]
+    pub fn delays(self, first_delay: Duration, max_delay: Duration) -> Self {
+        Self { first_delay, max_delay, ..self }
+    }
+
+    /// Releases each job without a delay: the rules of the server for its tube count the failures, delay the job, and
+    /// bury it or move it.
+    pub fn by_server() -> Self {
+        Self { max_attempts: u64::MAX, first_delay: Duration::ZERO, max_delay: Duration::ZERO }
+    }
+
+    /// The failures since the job was last kicked. A bury was the end of a series: all of it but the last failure were
+    /// releases and time-outs.
+    fn failures(&self, info: &JobInfo) -> u64 {
+        let before = info.buries.saturating_mul(self.max_attempts - 1);
+        info.releases.saturating_add(info.timeouts).saturating_sub(before)
+    }
+
+    /// The delay after so many failures.
+    fn delay(&self, failures: u64) -> Duration {
+        let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(31).min(31);
+        self.first_delay.saturating_mul(1 << doublings).min(self.max_delay)
+    }
+}
+
+/// What is done with a job at the end of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settled {
+    /// It is deleted.
+    Deleted,
+    /// It comes again after this time.
+    Released(Duration),
+    /// It is given back, and this counts as no failure.
+    GivenBack(Duration),
+    /// It is buried.
+    Buried,
+    /// Its TTR has ended before, or somebody has deleted it. Another worker may have it.
+    Lost,
+    /// The connection was lost before the server has confirmed it: it may be done, or the job comes again.
+    Unconfirmed,
+}
+
+impl Settled {
+    /// What is to be done.
+    pub(crate) fn plan(outcome: &Outcome, delivery: &Delivery, retry: &Retry) -> Self {
+        match outcome {
+            Outcome::Done => Self::Deleted,
+            Outcome::Failed(_) if delivery.attempt >= retry.max_attempts => Self::Buried,
+            Outcome::Failed(_) => Self::Released(retry.delay(delivery.attempt)),
+            Outcome::Again(delay) => Self::GivenBack(*delay),
+            Outcome::Hopeless(_) => Self::Buried,
+        }
+    }
+
+    /// What has become of it. Errors that say nothing of the job are returned.
+    pub(crate) fn after(self, result: Result<bool, Error>) -> Result<Self, Error> {
+        match result {
+            Ok(true) => Ok(self),
+            Ok(false) => Ok(Self::Buried), // by a limit of the server
+            Err(Error::Unconfirmed { .. }) => Ok(Self::Unconfirmed),
+            // Without a session the server has given the job back; with one, its TTR decides.
+            Err(error) if error.is_of_network() => Ok(Self::Unconfirmed),
+            Err(error) if error.is_not_found() => Ok(Self::Lost),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A time in seconds, as precise as the server takes it: whole ones, rounded up, without the extension `fractions`.
+pub(crate) fn seconds(time: Duration, has_fractions: bool) -> Seconds {
+    let precise = Seconds::of_ns(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
+    let rounded = || u32::try_from(precise.rounded_up()).map_or(Seconds::MAX, Seconds::from);
+    if has_fractions { precise } else { rounded() }
+}
+
+/// What a worker tells, for logs, metrics and traces.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A handler begins.
+    Began(&'a Delivery),
+    /// An attempt has ended.
+    Ended {
+        /// The job.
+        delivery: &'a Delivery,
+        /// What the handler has returned.
+        outcome: &'a Outcome,
+        /// What was done with the job.
+        settled: Settled,
+        /// How long the handler took.
+        took: Duration,
+    },
+    /// A job that is worked on could not be touched. If its TTR ends, another worker gets it.
+    NotTouched(&'a Delivery, &'a Error),
+    /// There is no connection to the server; the worker tries again.
+    Disconnected(&'a Error),
+}
+
+/// How many attempts have ended, and how.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the words of Settled")]
+pub struct Report {
+    pub deleted: u64,
+    pub released: u64,
+    pub given_back: u64,
+    pub buried: u64,
+    pub lost: u64,
+    pub unconfirmed: u64,
+}
+
+/// The counters behind a [`Report`].
+#[derive(Debug, Default)]
+pub(crate) struct Counters([AtomicU64; 6]);
+
+impl Counters {
+    fn count(&self, settled: Settled) {
+        let index = match settled {
+            Settled::Deleted => 0,
+            Settled::Released(_) => 1,
+            Settled::GivenBack(_) => 2,
+            Settled::Buried => 3,
+            Settled::Lost => 4,
+            Settled::Unconfirmed => 5,
+        };
+        self.0[index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn report(&self) -> Report {
+        let [deleted, released, given_back, buried, lost, unconfirmed] =
+            self.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        Report { deleted, released, given_back, buried, lost, unconfirmed }
+    }
+}
+
+/// Stops a worker. Clones stop the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Stopper(Arc<AtomicBool>);
+
+impl Stopper {
+    /// The worker takes no further job, and ends when its handlers have ended.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+type Hook = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+
+/// Takes jobs from the watched tubes and gives them to a handler: as many at a time as it has slots, each with a
+/// connection. It reserves a job only when a slot is free, touches it while the handler runs, and then deletes,
+/// releases or buries it. A lost connection is opened again; with [`Connector::session`] its jobs stay, and each slot
+/// has the session of its name with its number.
+///
+/// ```no_run
+/// use beanstalk_client::{Connector, Event, Retry, Worker};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let worker = Worker::new(Connector::new(), "127.0.0.1:11300".parse()?)
+///     .watch("mail".parse()?)
+///     .slots(8)
+///     .retry(Retry::new().max_attempts(3))
+///     .on_event(|event| {
+///         if let Event::Ended { delivery, outcome, settled, took } = event {
+///             println!("job {}: {outcome:?}, {settled:?} after {took:?}", delivery.id);
+///         }
+///     });
+/// let stopper = worker.stopper(); // for a handler of signals
+/// # drop(stopper);
+/// let report = worker.run(|job| {
+///     let text = std::str::from_utf8(&job.body)?;
+///     println!("attempt {} of {text}", job.attempt);
+///     Ok::<(), std::str::Utf8Error>(())
+/// })?;
+/// println!("{report:?}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Worker {
+    pub(crate) connector: Connector,
+    pub(crate) servers: Vec<Address>,
+    pub(crate) tubes: Vec<TubeName>,
+    pub(crate) slots: usize,
+    pub(crate) retry: Retry,
+    pub(crate) until_empty: bool,
+    pub(crate) stopper: Stopper,
+    pub(crate) counters: Arc<Counters>,
+    /// How long a server may be away.
+    patience: Duration,
+    hook: Option<Hook>,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("servers", &self.servers)
+            .field("tubes", &self.tubes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// A worker with one slot. It waits for ever for a server that is away, unless the connector has a
+    /// [`Connector::reconnect`] that gives up.
+    pub fn new(mut connector: Connector, server: Address) -> Self {
+        let reconnect = connector.reconnect.unwrap_or(Reconnect::forever());
+        connector.reconnect = Some(reconnect.give_up_after(reconnect.give_up_after.min(CONNECT_TURN)));
+        Self {
+            connector,
+            servers: vec![server],
+            tubes: Vec::new(),
+            slots: 1,
+            retry: Retry::default(),
+            until_empty: false,
+            stopper: Stopper::default(),
+            counters: Arc::default(),
+            patience: reconnect.give_up_after,
+            hook: None,
+        }
+    }
+
+    /// Takes jobs from this server, too, with as many slots.
+    #[must_use]
+    pub fn server(mut self, server: Address) -> Self {
+        self.servers.push(server);
+        self
+    }
+
+    /// Watches this tube, and `default` no longer unless it is named.
+    #[must_use]
+    pub fn watch(mut self, tube: TubeName) -> Self {
+        self.tubes.push(tube);
+        self
+    }
+
+    /// How many jobs of each server it works on at a time.
+    #[must_use]
+    pub fn slots(self, slots: usize) -> Self {
+        Self { slots: slots.max(1), ..self }
+    }
+
+    /// How often a job is tried.
+    #[must_use]
+    pub fn retry(self, retry: Retry) -> Self {
+        Self { retry, ..self }
+    }
+
+    /// Ends when there is no ready job.
+    #[must_use]
+    pub fn until_empty(self) -> Self {
+        Self { until_empty: true, ..self }
+    }
+
+    /// Is told of each event, by the thread or the task in which it happens.
+    #[must_use]
+    pub fn on_event(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        Self { hook: Some(Arc::new(hook)), ..self }
+    }
+
+    /// What stops it.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        if let Event::Ended { settled, .. } = event {
+            self.counters.count(*settled);
+        }
+        if let Some(hook) = &self.hook {
+            hook(event);
+        }
+    }
+
+    /// How long its reserve waits.
+    pub(crate) fn turn(&self) -> Seconds {
+        if self.until_empty { Seconds::ZERO } else { TURN }
+    }
+
+    /// The slots, each with its server, and its connector: a session of its own.
+    pub(crate) fn slot_connectors(&self) -> Result<Vec<(Address, Connector)>, Error> {
+        let slots =
+            self.servers.iter().flat_map(|server| (0..self.slots).map(move |number| (server, number)));
+        slots.map(|(server, number)| Ok((server.clone(), self.connector.numbered(number)?))).collect()
+    }
+
+    /// Whether the worker goes on without a connection, of which this is the last error, after so long without one.
+    pub(crate) fn goes_on_after(&self, error: &Error, away: Duration) -> bool {
+        error.is_of_network() && away <= self.patience && !self.stopper.is_stopped()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use beanstalkd_protocol::parse_dictionary;
+
+    fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Delivery {
+        let stats = format!(
+            "---\nid: 1\ntube: t\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\n\
+            timeouts: {timeouts}\nburies: {buries}\n"
+        );
+        let info = JobInfo::from_stats(&parse_dictionary(stats.as_bytes()).unwrap()).unwrap();
+        Delivery::new(Job { id: 1, body: Vec::new() }, info, retry, &Stopper::default())
+    }
+
+    #[test]
+    fn a_job_is_tried_as_often_as_the_retry_says_and_again_after_a_kick() {
+        let retry = Retry::new().max_attempts(3).delays(Duration::from_secs(10), Duration::from_secs(15));
+        let failed = Outcome::Failed("x".to_owned());
+        let seconds = |seconds| Settled::Released(Duration::from_secs(seconds));
+        for (releases, timeouts, buries, plan) in [
+            (0, 0, 0, seconds(10)),
+            (1, 0, 0, seconds(15)),
+            (0, 1, 0, seconds(15)),
+            (1, 1, 0, Settled::Buried),
+            (9, 9, 0, Settled::Buried),
+            (2, 0, 1, seconds(10)),
+            (3, 1, 1, Settled::Buried),
+            (0, 0, u64::MAX, seconds(10)),
+        ] {
+            let delivery = delivery(releases, timeouts, buries, &retry);
+            assert_eq!(Settled::plan(&failed, &delivery, &retry), plan, "{releases} {timeouts} {buries}");
+        }
+        let server = Retry::by_server();
+        let delivery = delivery(99, 99, 99, &server);
+        assert_eq!(Settled::plan(&failed, &delivery, &server), seconds(0));
+        assert_eq!(delivery.touch_every(), Duration::from_millis(333));
+        let hopeless = Outcome::Hopeless("x".to_owned());
+        assert_eq!(Settled::plan(&hopeless, &delivery, &server), Settled::Buried);
+    }
+
+    #[test]
+    fn a_delay_is_never_shorter_than_asked_for() {
+        let ms = Duration::from_millis;
+        assert_eq!((seconds(ms(1500), true), seconds(ms(1500), false)), (Seconds::new(1, 500), 2.into()));
+        assert_eq!(seconds(ms(0), false), Seconds::ZERO);
+        assert_eq!(seconds(Duration::MAX, false), Seconds::MAX);
+    }
+
+    #[test]
+    fn results_are_outcomes() {
+        assert_eq!(Outcome::from(()), Outcome::Done);
+        assert_eq!(Outcome::from(Ok::<(), fmt::Error>(())), Outcome::Done);
+        assert_eq!(Outcome::from(Err::<(), _>("no")), Outcome::Failed("no".to_owned()));
+    }
+}

@@ -1,0 +1,238 @@
+//! Workers, with threads and with tasks, against the server of this repository and Debian's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use beanstalk_client::{
+    Client, Connector, Delivery, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry, Settled,
+    TubeName, Worker,
+};
+use beanstalk_testing::Server;
+
+fn tube() -> TubeName {
+    "work".parse().unwrap()
+}
+
+fn put(server: &Server, count: usize, options: &PutOptions) -> Client {
+    let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
+    for number in 0..count {
+        client.put_in(&tube(), number.to_string().as_bytes(), options).unwrap();
+    }
+    client
+}
+
+fn worker(server: &Server) -> Worker {
+    Worker::new(Connector::new(), server.address().parse().unwrap()).watch(tube()).until_empty()
+}
+
+/// Runs it with threads, or with tasks.
+fn run(
+    worker: &Worker,
+    is_async: bool,
+    handler: impl Fn(&Delivery) -> Outcome + Send + Sync + 'static,
+) -> Report {
+    if !is_async {
+        return worker.run(handler).unwrap();
+    }
+    let handler = Arc::new(handler);
+    let handler = move |delivery: Arc<Delivery>| {
+        let handler = Arc::clone(&handler);
+        async move { tokio::task::spawn_blocking(move || handler(&delivery)).await.unwrap() }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(worker.run_async(handler)).unwrap()
+}
+
+fn each(mut test: impl FnMut(&Server, bool)) {
+    for server in beanstalk_testing::servers(&[]) {
+        for is_async in [false, true] {
+            test(&server, is_async);
+            let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
+            client.use_tube(&tube()).unwrap();
+            for state in JobState::ALL.into_iter().filter(|state| *state != JobState::Reserved) {
+                while let Ok(job) = client.peek_next(state) {
+                    client.delete(job.id).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_job_is_done_once_and_no_more_than_the_slots_at_a_time() {
+    each(|server, is_async| {
+        let mut client = put(server, 50, &PutOptions::new());
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let seen = Arc::clone(&most);
+        let report = run(&worker(server).slots(4), is_async, move |_| {
+            seen.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::yield_now();
+            running.fetch_sub(1, Ordering::SeqCst);
+            Outcome::Done
+        });
+        assert_eq!(report.deleted, 50, "{report:?}");
+        assert!((1..=4).contains(&most.load(Ordering::SeqCst)));
+        let empty = client.stats_tube(&tube());
+        assert!(empty.is_err() || empty.unwrap().number("current-jobs-ready") == Some(0));
+    });
+}
+
+#[test]
+fn outcomes_decide_on_the_job_and_a_panic_is_a_failure() {
+    each(|server, is_async| {
+        let mut client = put(server, 5, &PutOptions::new().pri(7));
+        let retry = Retry::new().max_attempts(2).delays(Duration::from_millis(500), Duration::from_secs(1));
+        let (told, events) = mpsc::channel();
+        let worker = worker(server).retry(retry).on_event(move |event| {
+            if let Event::Ended { delivery, settled, .. } = event {
+                told.send((String::from_utf8(delivery.body.clone()).unwrap(), delivery.attempt, *settled))
+                    .unwrap();
+            }
+        });
+        let report = run(&worker, is_async, |delivery| match delivery.body.as_slice() {
+            b"0" => Outcome::Done,
+            b"1" => Outcome::Failed("no".to_owned()),
+            b"2" => Outcome::Again(Duration::from_secs(60)),
+            b"3" => Outcome::Hopeless("never".to_owned()),
+            _ => panic!("a handler may"),
+        });
+        let (released, given_back) = (report.released, report.given_back);
+        assert_eq!((report.deleted, released, given_back, report.buried), (1, 2, 1, 1), "{report:?}");
+        drop(worker);
+        let events: Vec<_> = events.iter().collect();
+        let half = Settled::Released(Duration::from_millis(500));
+        assert!(events.contains(&("4".to_owned(), 1, half)) && events.contains(&("1".to_owned(), 1, half)));
+        let buried = client.peek_next(JobState::Buried).unwrap();
+        assert_eq!(buried.body, b"3");
+        assert_eq!(client.stats_job(buried.id).unwrap().pri, 7);
+        let is_ours = client.extensions().unwrap().has("release-uncounted");
+        let again = (1..=buried.id + 1).rev().filter_map(|id| client.stats_job(id).ok());
+        let again = again.into_iter().find(|info| info.delay == 60).unwrap();
+        assert_eq!(
+            again.releases,
+            u64::from(!is_ours),
+            "giving back counts only where the server knows no other way"
+        );
+    });
+}
+
+#[test]
+fn a_job_that_fails_too_often_is_buried() {
+    each(|server, is_async| {
+        let mut client = put(server, 1, &PutOptions::new());
+        let retry = Retry::new().max_attempts(3).delays(Duration::ZERO, Duration::ZERO);
+        let report = run(&worker(server).retry(retry), is_async, |_| Outcome::Failed("no".to_owned()));
+        assert_eq!((report.released, report.buried), (2, 1), "{report:?}");
+        let id = client.peek_next(JobState::Buried).unwrap().id;
+        client.kick_job(id).unwrap();
+        let report = run(&worker(server).retry(retry), is_async, |_| Outcome::Failed("no".to_owned()));
+        assert_eq!(
+            (report.released, report.buried),
+            (2, 1),
+            "a kick gives it all its attempts again: {report:?}"
+        );
+    });
+}
+
+#[test]
+fn a_job_that_takes_longer_than_its_ttr_is_touched_until_it_ends() {
+    each(|server, is_async| {
+        let mut client = put(server, 1, &PutOptions::new().ttr(1));
+        let (began, beginning) = mpsc::channel();
+        let worker = worker(server).on_event(move |event| {
+            if let Event::Began(delivery) = event {
+                began.send(delivery.id).unwrap();
+            }
+        });
+        let report = run(&worker, is_async, |_| {
+            // Two TTRs: the only way to see that a deadline has not ended is to let it pass.
+            std::thread::sleep(Duration::from_millis(2200));
+            Outcome::Done
+        });
+        assert_eq!((report.deleted, report.lost), (1, 0), "{report:?}");
+        assert!(client.stats_job(beginning.recv().unwrap()).unwrap_err().is_not_found());
+    });
+}
+
+#[test]
+fn a_worker_that_is_stopped_lets_its_handlers_end_and_takes_no_more() {
+    each(|server, is_async| {
+        let mut client = put(server, 10, &PutOptions::new());
+        let worker = Worker::new(Connector::new(), server.address().parse().unwrap()).watch(tube()).slots(2);
+        let stopper = worker.stopper();
+        let report = run(&worker, is_async, move |delivery| {
+            stopper.stop();
+            assert!(delivery.is_stopping());
+            Outcome::Done
+        });
+        assert!((1..=2).contains(&report.deleted), "{report:?}");
+        let left = client.stats_tube(&tube()).unwrap();
+        assert_eq!(left.number("current-jobs-ready"), Some(10 - report.deleted));
+        assert_eq!(left.number("current-jobs-reserved"), Some(0));
+    });
+}
+
+#[test]
+fn a_job_whose_ttr_has_ended_is_lost_and_that_is_said() {
+    each(|server, is_async| {
+        let mut client = put(server, 1, &PutOptions::new());
+        let address = server.address();
+        let report = run(&worker(server), is_async, move |delivery| {
+            // Another client kicks the job out of the worker's hands in the only way there is.
+            let mut other = Client::connect(&address.parse().unwrap()).unwrap();
+            if other.extensions().unwrap().has("flush-tube") {
+                other.flush_tube(&tube()).unwrap();
+            }
+            assert!(delivery.attempt == 1);
+            Outcome::Done
+        });
+        let is_ours = client.extensions().unwrap().has("flush-tube");
+        assert_eq!((report.lost, report.deleted), if is_ours { (1, 0) } else { (0, 1) }, "{report:?}");
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_at_the_start_and_later_an_event() {
+    let nowhere = "unix:/nonexistent/socket".parse().unwrap();
+    let reconnect = Reconnect::new().give_up_after(Duration::from_millis(1));
+    let worker = Worker::new(Connector::new().reconnect(reconnect), nowhere);
+    assert!(worker.run(|_| ()).is_err());
+}
+
+#[test]
+fn a_worker_survives_its_server_and_keeps_its_job_with_a_session() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().to_str().unwrap();
+    for is_async in [false, true] {
+        let arguments = ["-b", log, "-f0"];
+        let Some(server) = beanstalk_testing::ours(&arguments) else { return };
+        let mut client = put(&server, 1, &PutOptions::new());
+        let (cut, cuts) = mpsc::channel();
+        let session = Connector::new().session("w".parse().unwrap(), Duration::from_secs(60));
+        let worker =
+            Worker::new(session, server.address().parse().unwrap()).watch(tube()).on_event(move |event| {
+                if let Event::Disconnected(_) = event {
+                    let _ = cut.send(());
+                }
+            });
+        let address = server.address();
+        let stopper = worker.stopper();
+        let runs = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&runs);
+        let report = run(&worker, is_async, move |delivery| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            // The session is taken over: the connection of the worker is closed while it works.
+            let mut other = Client::connect(&address.parse().unwrap()).unwrap();
+            let held = other.session(&"w-0".parse().unwrap(), Duration::from_secs(60)).unwrap();
+            assert_eq!(held, 1);
+            assert_eq!(delivery.attempt, 1);
+            stopper.stop();
+            Outcome::Done
+        });
+        assert_eq!((report.deleted, runs.load(Ordering::SeqCst)), (1, 1), "{report:?}");
+        assert!(client.stats_tube(&tube()).is_err() || client.peek_next(JobState::Ready).is_err());
+        assert!(cuts.try_recv().is_err(), "the connection was opened again at once");
+    }
+}
