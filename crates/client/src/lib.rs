@@ -19,8 +19,8 @@
 //!
 //! [`Client`] has a method for each command. It uses a [`Connection`], which sends any [`Request`] and receives any
 //! [`Reply`], one at a time or many in a pipeline. A [`Connector`] has time-outs, TLS, log-in, session, and whether a
-//! lost connection is opened again; a [`Pool`] lends connections to threads; a [`Worker`] runs a handler for each job. The
-//! module `asynchronous` has the same with futures (feature `tokio`).
+//! lost connection is opened again; a [`Pool`] lends connections to threads; a [`Worker`] runs a handler for each job.
+//! The module `asynchronous` has the same with futures (feature `tokio`).
 //!
 //! Commands that C beanstalkd does not have are extensions; [`Client::extensions`] asks a server which of them it
 //! offers. A server without one is never sent what it would take for something else: the result is
@@ -51,8 +51,8 @@
 //!
 //! Three floors. `core` has the commands, what their replies mean, their order, what is sent again and which step comes
 //! next; it uses no socket and no clock. Two drivers take these steps: `blocking`, and `asynchronous` with tokio. A
-//! client knows which reply belongs to which command, from one table for both drivers. The bytes are those of the crate `beanstalkd-protocol`, which the
-//! server uses too. Never: starts a thread or a
+//! client knows which reply belongs to which command, from one table for both drivers. The bytes are those of the
+//! crate `beanstalkd-protocol`, which the server uses too. Never: starts a thread or a
 //! task, but for the jobs of a worker; panics because of the bytes of a server.
 
 mod address;

@@ -1,7 +1,7 @@
 //! The same client with tokio: a method is a future. The feature `tokio` has it, `tokio-tls` has it with TLS.
 //!
-//! A future may be dropped at any moment. A command of which nothing was sent then is not sent; the reply to another one
-//! is skipped by the next command. No job is lost: one that was assigned to a reserve that nobody waits for is the
+//! A future may be dropped at any moment. A command of which nothing was sent then is not sent; the next command skips
+//! the reply to another one. No job is lost: one that was assigned to a reserve that nobody waits for is the
 //! result of the next reserve. The next command waits for the reply to the abandoned one, so give a reserve that may be
 //! dropped a time-out, or use [`Client::reserve_with_abort`], which the next command ends.
 //!

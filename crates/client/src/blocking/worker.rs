@@ -34,9 +34,10 @@ impl Worker {
                     })
                 })
                 .collect();
-            let ended = slots.into_iter().map(|slot| slot.join().unwrap_or(Err(Error::Closed)));
             // All of them are waited for, also after an error.
-            ended.fold(Ok(()), |all, slot| all.and(slot))
+            let ended: Vec<_> =
+                slots.into_iter().map(|slot| slot.join().unwrap_or(Err(Error::Closed))).collect();
+            ended.into_iter().collect::<Result<(), Error>>()
         });
         ended.map(|()| self.counters.report())
     }
