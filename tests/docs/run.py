@@ -15,6 +15,9 @@ A fenced block of README.md and doc/*.md in one of LANGUAGES has a mark after it
     dry-run   run `make` with -n, because the block takes too long or would run this program again
     by-hand   do not run it: it needs the network (`make package-check` tests the package) or other tools
 
+A block ```toml rules is a file of rules for tubes. The server must accept it; the blocks after it, up to the next
+heading, run beside servers that follow it.
+
 All commands of the documents are in such blocks: a block without a language fails, and so does an indented one.
 
 The program also checks that links lead to files, that the named tests exist, that doc/protocol.md lists the keys of the
@@ -93,6 +96,7 @@ PORT = r"\b1130[0-9]\b"  # in the documents; each means a server of its own
 TLS_PORT = "11311"  # means a server that listens there with TLS, too, with cert.pem and key.pem of the blocks before
 OTHER_PORT = "11391"  # something else listens there
 FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
+RULES = []  # the blocks ```toml rules that were read, each with its place
 
 
 class Block:
@@ -100,6 +104,7 @@ class Block:
         self.where = f"{path}:{line}"
         self.language, self.mark = language, mark
         self.lines, self.output = [], None
+        self.rules = None  # for tubes; a list of lines
 
     @property
     def text(self):
@@ -108,7 +113,7 @@ class Block:
 
 def blocks(path):
     """The blocks of a file that are programs or command lines."""
-    found, current, last, in_list = [], None, None, False
+    found, current, last, rules, in_list = [], None, None, None, False
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             line = line.rstrip("\n")
@@ -127,11 +132,15 @@ def blocks(path):
                     if mark not in MARKS:
                         sys.exit(f"docs: {path}:{number}: is it run? Say one of {MARKS}")
                     last = Block(path, number, language, mark)
-                    last.lines = current
+                    last.lines, last.rules = current, rules
                     found.append(last)
+                elif (language, mark) == ("toml", "rules"):
+                    last, rules = None, current
+                    RULES.append((f"{path}:{number}", rules))
                 elif (language, mark) == ("text", "output"):
                     last.output = current
             elif line:
+                rules = None if line.startswith("#") else rules
                 if re.match(r" {4}\S", line) and not in_list:
                     sys.exit(f"docs: {path}:{number}: an indented block; say ``` and what it is")
                 in_list = line.startswith((" ", "- ")) or re.match(r"\d+\. ", line)
@@ -260,9 +269,14 @@ class Servers:
             files = [f"--tls-{name}={directory}/{name}.pem" for name in ("cert", "key")]
             pid, _ = with_server.start(SERVER, [f"--listen=tls://127.0.0.1:{port}", *files])
             self.of_port[TLS_PORT] = pid, port
+        options = []
+        if block.rules is not None:
+            options = ["--tubes", os.path.join(directory, "tubes.toml")]
+            with open(options[1], "w", encoding="utf-8") as file:
+                file.write("\n".join(block.rules) + "\n")
         for shown in sorted(set(re.findall(PORT, block.text))):
             if shown not in self.of_port:
-                self.of_port[shown] = with_server.start(SERVER)
+                self.of_port[shown] = with_server.start(SERVER, options)
         return wrong
 
     def stop(self):
@@ -441,6 +455,17 @@ def tests_missing():
             yield f"{document}: there is no test {name} in {' or '.join(paths)}"
 
 
+def rules_refused():
+    """The blocks of rules for tubes that the server does not accept."""
+    for where, lines in RULES:
+        with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            judged = subprocess.run([SERVER, "--check-tubes", file.name], capture_output=True, text=True, timeout=TIMEOUT_S)
+        if judged.returncode:
+            yield f"{where}: {judged.stderr}"
+
+
 def sources(path):
     return [path] if os.path.isfile(path) else glob.glob(os.path.join(path, "**/*.rs"), recursive=True)
 
@@ -496,6 +521,9 @@ def main():
             else:
                 failed += 1
                 print(f"docs: {block.where}: {wrong}", file=sys.stderr)
+    for wrong in rules_refused():
+        failed += 1
+        print(f"docs: {wrong}", file=sys.stderr)
     if wrong := servers.stop():
         failed += 1
         print(f"docs: at the end: {wrong}", file=sys.stderr)
