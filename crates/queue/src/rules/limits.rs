@@ -4,6 +4,8 @@
 //! a tube has is known without that. Only a put and a move are refused; whatever else happens to a job never fails by a
 //! limit.
 
+use std::collections::HashMap;
+
 use super::{End, Rule, TaggedJob};
 use crate::state::jobs::marks;
 use crate::state::keys::TubeKey;
@@ -39,17 +41,18 @@ impl Rule for Limits {
 
     #[inline]
     fn check(queue: &Queue) {
+        let mut by_tube: HashMap<TubeKey, (u64, u64, u64)> = HashMap::new();
+        for job in queue.jobs.ids().filter_map(|id| queue.jobs.get(id)) {
+            let (count, marked, bytes) = by_tube.entry(job.tube).or_default();
+            *count += 1;
+            if job.has(marks::RULED) {
+                *marked += 1;
+                *bytes += job.body().len() as u64;
+            }
+        }
         for tube in queue.tubes.iter() {
             let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
-            let jobs = queue.jobs.ids().filter_map(|id| queue.jobs.get(id)).filter(|job| job.tube == key);
-            let (mut bytes, mut marked, mut count) = (0, 0, 0);
-            for job in jobs {
-                count += 1;
-                if job.has(marks::RULED) {
-                    marked += 1;
-                    bytes += job.body().len() as u64;
-                }
-            }
+            let (count, marked, bytes) = by_tube.get(&key).copied().unwrap_or_default();
             assert_eq!(tube.ruled.as_ref().map_or(0, |ruled| ruled.bytes), bytes, "{}: bytes", tube.name);
             if !queue.rules.tubes.is_changing() {
                 let is_ruled = tube.ruled.is_some();
