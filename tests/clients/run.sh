@@ -62,6 +62,14 @@ for client in pheanstalk:Pheanstalk:php-pda-pheanstalk \
     fi
 done
 
+# Rules for tubes below what the frameworks do on top.
+if php -r "foreach (['Illuminate/Queue', 'Symfony/Component/Messenger/Bridge/Beanstalkd'] as \$library)
+    stream_resolve_include_path(\"\$library/autoload.php\") || exit(1);" 2>/dev/null; then
+    run_additions php $here/php/rules_test.php
+else
+    skip "PHP: the rules below Laravel and Symfony"
+fi
+
 if CARGO_TARGET_DIR=$kept/rust cargo build --quiet --locked --manifest-path $here/rust/Cargo.toml; then
     run "$kept/rust/debug/every-method"
 else

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs a command beside three servers: servers.py COMMAND [ARGUMENT...]
 
-The first is as with_server.py starts it: $BEANSTALKD_PORT and $BEANSTALKD_PID. The second has an access file. It allows
+The first is as with_server.py starts it: $BEANSTALKD_PORT and $BEANSTALKD_PID. It has a rule for the tube `retried`
+(TUBES). The second has an access file. It allows
 everything to a client that logs in with $BEANSTALKD_TOKEN, and nothing to others. It listens without encryption on
 $BEANSTALKD_GUARDED_PORT, and with TLS on $BEANSTALKD_TLS_PORT. $BEANSTALKD_CA is the authority of its certificate,
 which is for 127.0.0.1 and localhost. A third server has the same certificate on $BEANSTALKD_MUTUAL_PORT, and asks its
@@ -24,6 +25,12 @@ produce = ["*"]
 work = ["*"]
 observe = ["*"]
 manage = ["*"]
+"""
+TUBES = """[[tube]]
+name = "retried"
+max-attempts = 3
+backoff = "1h"
+dead-tube = "dead"
 """
 
 
@@ -51,7 +58,10 @@ def main():
         os.chmod(rules, 0o600)
         tls_port, mutual_port = with_server.free_port(), with_server.free_port()
         files = ["--tls-cert", certificate, "--tls-key", key]
-        pid, port = with_server.start(program)
+        tubes = os.path.join(directory, "tubes.toml")
+        with open(tubes, "w", encoding="ascii") as file:
+            file.write(TUBES)
+        pid, port = with_server.start(program, ["--tubes", tubes])
         guarded_pid, guarded_port = with_server.start(
             program, ["--listen", f"tls://127.0.0.1:{tls_port}", *files, "--access", rules]
         )
