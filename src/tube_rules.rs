@@ -16,7 +16,7 @@ use crate::toml_text::{
 
 const TOP_KEYS: &str = "tube";
 const KEYS: &str = "name, max-jobs, max-bytes, max-attempts, backoff, max-backoff, dead-tube, max-reserved, \
-                    rate, burst";
+                    rate, burst, max-age";
 
 /// The rules in the text of a file, in their order.
 ///
@@ -55,10 +55,13 @@ fn rule(table: &DeTable<'_>, entry: Value<'_, '_>) -> Result<TubeRule, Fault> {
             }
         })?;
     }
-    for (key, needed) in [("max-backoff", "backoff"), ("dead-tube", "max-attempts"), ("burst", "rate")] {
+    let needs: [(_, &[&str]); 3] =
+        [("max-backoff", &["backoff"]), ("dead-tube", &["max-attempts", "max-age"]), ("burst", &["rate"])];
+    for (key, needed) in needs {
         if let Some((key, _)) = table.get_key_value(key)
-            && table.get(needed).is_none()
+            && needed.iter().all(|&needed| table.get(needed).is_none())
         {
+            let needed = needed.join(" or ");
             let message = format!("{}: it does nothing without {needed} in this entry", key.get_ref());
             return Err(Fault(key.span(), message));
         }
@@ -101,6 +104,7 @@ fn set(rule: &mut TubeRule, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<()
         "max-attempts" => rule.max_attempts = Some(number(value, 1, u32::MAX)?),
         "backoff" => rule.backoff_s = Some(seconds(value)?),
         "max-backoff" => rule.max_backoff_s = Some(seconds(value)?),
+        "max-age" => rule.max_age_s = Some(seconds(value)?),
         "dead-tube" => rule.dead_tube = Some(tube_name(value)?.into()),
         "max-reserved" => rule.max_reserved = Some(number(value, 1, u32::MAX)?),
         "rate" => rule.rate = Some(rate(value)?),
@@ -145,6 +149,14 @@ pub fn report(rules: &[TubeRule]) -> String {
                     line(format_args!("  a job that has failed {most} times goes to the tube {tube}"))
                 }
                 None => line(format_args!("  a job that has failed {most} times is buried")),
+            }
+        }
+        if let Some(most) = rule.max_age_s {
+            match &rule.dead_tube {
+                Some(tube) => line(format_args!(
+                    "  a job that nobody has reserved for {most} s goes to the tube {tube}"
+                )),
+                None => line(format_args!("  a job that nobody has reserved for {most} s is deleted")),
             }
         }
     }

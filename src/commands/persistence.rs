@@ -94,9 +94,23 @@ impl Persistence {
     }
 
     /// Whether this job can be moved to a tube with this name. Nothing has changed either way.
-    pub fn room_for_move(&mut self, queue: &Queue, id: JobId, tube: &str) -> Result<(), NoRoom> {
+    pub fn room_for_move(
+        &mut self,
+        queue: &Queue,
+        id: JobId,
+        tube: &str,
+        now: Timestamp,
+    ) -> Result<(), NoRoom> {
         let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) else { return Ok(()) };
-        binlog.reserve_move(tube.len(), job.body.len(), &tags_of(queue, &job, &mut self.tags))
+        let tags = match queue.tags_after_move(id, tube, now) {
+            Some(tags) => {
+                self.tags.clear();
+                tags.encode(&mut self.tags).map_err(|_| NoRoom::Full)?;
+                EncodedTags::of(&self.tags, tags)
+            }
+            None => tags_of(queue, &job, &mut self.tags),
+        };
+        binlog.reserve_move(tube.len(), job.body.len(), &tags)
     }
 
     /// Whether a change of a job's state fits. Nothing has changed either way.

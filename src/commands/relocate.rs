@@ -41,7 +41,7 @@ impl Executor {
                 self.queue.count_refused_in(tube);
                 return Err(Obstacle::TubeFull.into());
             }
-            self.persistence.room_for_move(&self.queue, id, tube)?;
+            self.persistence.room_for_move(&self.queue, id, tube, now)?;
         }
         self.queue.move_job(id, tube, now);
         Ok(())

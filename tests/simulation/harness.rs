@@ -123,6 +123,7 @@ impl Harness {
             rule.max_bytes = random.once_in(2).then(|| random.below(2000));
             rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
             rule.backoff_s = random.once_in(2).then(|| random.pick(&[1, 5]));
+            rule.max_age_s = random.once_in(4).then(|| random.pick(&[1, 5, 60]));
             rule.dead_tube = random.once_in(2).then(|| random.pick(&["default", "dead"]).into());
             rule.max_reserved = random.once_in(4).then(|| 1 + random.below(3) as u32);
             let burst = 1 + random.below(3) as u32;
@@ -193,6 +194,7 @@ impl Harness {
             Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
         });
         read.expect("a server reads what another one has described");
+        self.oracle.model.judge_ages_again();
         assert!(from.is_at_end(), "all of it was read");
         assert_eq!(next.client_count(), clients.len());
         next.executor().queue().check_invariants();

@@ -92,6 +92,8 @@ pub struct TagSet<'a> {
     pub dead: Option<Dead<'a>>,
     /// How often a dead job has failed; of another one, how many of its failures count no more. The queue sets it.
     pub failures: Option<u32>,
+    /// How long after its put the job has come into its tube, if a rule for that tube asks. The queue sets it.
+    pub arrived_after_s: Option<Seconds>,
 }
 
 /// Why a word is not accepted as a tag.
@@ -161,6 +163,8 @@ enum FieldKind {
     Dead = 20,
     /// Has no name.
     Failures = 21,
+    /// Has no name.
+    Arrival = 22,
 }
 
 impl FieldKind {
@@ -179,12 +183,13 @@ impl FieldKind {
             11 => Self::ExpiryWithFraction,
             20 => Self::Dead,
             21 => Self::Failures,
+            22 => Self::Arrival,
             _ => return None,
         })
     }
 
     fn has_name(self) -> bool {
-        !matches!(self, Self::Expiry | Self::ExpiryWithFraction | Self::Failures)
+        !matches!(self, Self::Expiry | Self::ExpiryWithFraction | Self::Failures | Self::Arrival)
     }
 
     /// How many bytes its number takes.
@@ -195,7 +200,7 @@ impl FieldKind {
             | Self::Expiry
             | Self::Dead
             | Self::Failures => 4,
-            Self::IdempotencyWithFraction | Self::ExpiryWithFraction => 6,
+            Self::IdempotencyWithFraction | Self::ExpiryWithFraction | Self::Arrival => 6,
             Self::Idempotency
             | Self::Concurrency
             | Self::Group
@@ -222,10 +227,11 @@ impl<'a> TagSet<'a> {
         owner: None,
         dead: None,
         failures: None,
+        arrived_after_s: None,
     };
 
     /// The most bytes that the tags of a job take.
-    pub const MAX_BYTES: usize = 6 * (2 + TubeName::MAX_BYTES) + (6 + 4 + 4) + (1 + 6) + (1 + 4);
+    pub const MAX_BYTES: usize = 6 * (2 + TubeName::MAX_BYTES) + (6 + 4 + 4) + 2 * (1 + 6) + (1 + 4);
 
     /// Whether the word begins as a tag does.
     #[must_use]
@@ -319,6 +325,9 @@ impl<'a> TagSet<'a> {
         if let Some(failures) = self.failures {
             field(FieldKind::Failures, Name(b""), failures.into());
         }
+        if let Some(seconds) = self.arrived_after_s {
+            field(FieldKind::Arrival, Name(b""), seconds);
+        }
     }
 
     /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they
@@ -385,6 +394,7 @@ impl<'a> TagSet<'a> {
                 FieldKind::Owner => tags.owner = Some(name),
                 FieldKind::Dead => tags.dead = Some(Dead { from: name, since_s: number.whole() }),
                 FieldKind::Failures => tags.failures = Some(number.whole()),
+                FieldKind::Arrival => tags.arrived_after_s = Some(number),
             }
         }
         Some(tags)
@@ -503,6 +513,7 @@ mod tests {
             owner: Some(name),
             dead: Some(Dead { from: name, since_s: number }),
             failures: Some(number),
+            arrived_after_s: Some(Seconds::new(number, thousandths)),
         }
     }
 

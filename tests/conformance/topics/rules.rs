@@ -8,6 +8,7 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tube
 pub fn cases() -> Vec<Case> {
     let mut cases = limits();
     cases.extend(retries());
+    cases.extend(ages());
     cases.extend(throttling());
     cases.extend(what_a_job_waits_for());
     cases.push(script(
@@ -278,6 +279,52 @@ fn what_a_job_waits_for() -> Vec<Case> {
              a: stats-job 3 => waits-for: rate",
         ),
     ]
+}
+
+fn ages() -> Vec<Case> {
+    let mut cases = vec![
+        script(
+            "what_is_too_old_is_deleted_and_counted",
+            "a: use old -> USING old
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: put 0 600 60 1 | y -> INSERTED 2
+             until a: stats-tube old => job-expirations: 2, current-jobs-ready: 0, current-jobs-delayed: 0
+             a: peek 1 -> NOT_FOUND",
+        ),
+        script(
+            "what_is_too_old_goes_to_the_dead_tube",
+            "a: use old-and-kept -> USING old-and-kept
+             a: watch old-and-kept -> WATCHING 2
+             a: put 3 0 60 1 idp:k con:c | x -> INSERTED 1
+             until a: stats-job 1 => tube: dead, state: ready, dead-from: old-and-kept, failures: 0, pri: 3
+             a: stats-tube old-and-kept => dead-jobs: 1, job-expirations: 0
+             a: put 0 0 60 1 idp:k | x -> INSERTED 2",
+        ),
+        script(
+            "a_reserved_job_is_judged_when_it_is_given_back",
+            "a: use old -> USING old
+             a: watch old -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: reserve -> RESERVED 1 1 | x
+             until a: stats-tube old => job-expirations: 1, current-jobs-ready: 0
+             a: stats-job 1 => state: reserved
+             a: release 1 0 0 -> RELEASED
+             a: peek 1 -> NOT_FOUND
+             a: stats-tube old => job-expirations: 2",
+        ),
+        script(
+            "a_move_begins_the_age_again",
+            "a: put 0 600 60 1 | x -> INSERTED 1
+             until a: stats-job 1 => age: 2
+             a: move 1 old -> MOVED
+             a: stats-job 1 => tube: old
+             until a: stats-tube default => current-jobs-delayed: 0
+             until a: stats => job-expirations: 1",
+        ),
+    ];
+    cases.iter_mut().for_each(|case| case.timed = true);
+    cases
 }
 
 fn throttling() -> Vec<Case> {

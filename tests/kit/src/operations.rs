@@ -241,6 +241,7 @@ fn rules(number: u64) -> Vec<TubeRule> {
         });
         rule.backoff_s = random.once_in(3).then(|| random.pick(&[1, 2, 3_000_000_000]));
         rule.max_backoff_s = random.once_in(2).then(|| random.pick(&[1, 3, 100]));
+        rule.max_age_s = random.once_in(3).then(|| random.pick(&[1, 2, 100]));
         rule.dead_tube = random.once_in(2).then(|| random.pick(&["a", "b", "d"]).into());
         rule
     };
@@ -376,6 +377,7 @@ impl Pair {
                 self.queue.set_tube_rules(rules.clone(), self.now);
                 self.finish_slices();
                 self.model.set_rules(rules, self.now);
+                self.model.advance(self.now);
             }
             O::List { tube, limit } => self.list(tube, limit),
             O::Pass { ns } => self.advance(self.now + ns),

@@ -83,6 +83,7 @@ impl Model {
         }
         self.revive_in(id, name);
         self.job_mut(id).tube = to;
+        self.note_arrival(id, now);
         self.note(Change::Moved(JobId(id)));
         if state == State::Ready {
             let since = self.job_mut(id).ready_since;

@@ -37,6 +37,8 @@ pub struct Job {
     pub held: bool,
     /// Whether a duplicate has made it more urgent since it was reserved.
     pub upgraded: bool,
+    /// Whether it was too old for its tube when its dead tube did not take it.
+    pub is_left: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,7 +325,7 @@ impl Model {
             if held.is_empty() {
                 break;
             }
-            held.into_iter().for_each(|(_, id)| self.give_back(id, now));
+            self.give_back_all(held.into_iter().map(|(_, id)| id).collect(), now);
             self.serve_free_places(now);
         }
         // C's order, which shows in `list-tubes`.
@@ -482,6 +484,7 @@ impl Model {
             tags,
             held,
             upgraded: false,
+            is_left: false,
         });
         self.count(tube, |counters| &mut counters.puts);
         self.note(Change::Put(JobId(id)));
@@ -583,6 +586,11 @@ impl Model {
             self.count(tube, |counters| &mut counters.releases);
         }
         self.note(Change::Updated(JobId(id)));
+        if let Some(released) = self.judge_age(id, now) {
+            self.serve_free_places(now);
+            self.remove_if_idle(tube);
+            return Some(released);
+        }
         if !counts {
             self.give_back_after(id, delay_s, now);
             self.serve_free_places(now);
@@ -604,7 +612,14 @@ impl Model {
         let tube = job.tube;
         self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(JobId(id)));
-        self.make_buried(id);
+        let is_too_old = self.is_too_old(id, now);
+        self.job_mut(id).counters.buries += 1;
+        if is_too_old && self.leave_by_age(id, now) {
+            self.remove_if_idle(tube);
+        } else {
+            self.put_among_buried(id);
+            self.job_mut(id).is_left = is_too_old;
+        }
         self.serve_free_places(now);
         true
     }
@@ -691,6 +706,7 @@ impl Model {
                 due.extend(tube.pause.map(|(until, _)| (until, Owner::Tube(place))));
                 let gate = self.gate_at(place).into_iter().chain(self.debt_ends_at(place));
                 due.extend(gate.map(|at| (at, Owner::Tube(place))));
+                due.extend(self.first_aged(place).map(|(at, _)| (at, Owner::Tube(place))));
                 due.extend(self.first_delayed(place).map(|(until, _)| (until, Owner::Tube(place))));
             }
         }
@@ -719,7 +735,10 @@ impl Model {
         let gate = self.gate_at(place).unwrap_or(never);
         let delay = self.first_delayed(place);
         let until = delay.map_or(never, |(until, _)| until);
-        if gate <= now && gate < until && gate <= pause {
+        let age = self.first_aged(place).filter(|&(at, _)| at <= now && at < until.min(pause).min(gate));
+        if let Some((_, id)) = age {
+            self.end_age(id, now);
+        } else if gate <= now && gate < until && gate <= pause {
             self.refill(place, now);
             self.tube_mut(place).is_closed = false;
             self.serve(place, now);
@@ -772,7 +791,9 @@ impl Model {
         let (tube, timeouts) = (job.tube, job.counters.timeouts);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(JobId(id)));
-        self.fail(id, self.limits.timeouts.is_some_and(|limit| timeouts >= limit), 0.into(), now);
+        if self.judge_age(id, now).is_none() {
+            self.fail(id, self.limits.timeouts.is_some_and(|limit| timeouts >= limit), 0.into(), now);
+        }
         self.serve_free_places(now);
         self.end_idle_sessions();
         self.remove_if_idle(tube);
@@ -829,7 +850,7 @@ impl Model {
         let wait_ns = (job.state == State::Ready).then(|| now.since_ns(job.ready_since));
         job.state = State::Reserved { until: after_s(now, job.ttr_s), by };
         job.reserved_since = now;
-        job.upgraded = false;
+        (job.upgraded, job.is_left) = (false, false);
         job.counters.reserves += 1;
         let tube = job.tube;
         self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));
@@ -842,11 +863,14 @@ impl Model {
     }
 
     pub(crate) fn make_buried(&mut self, id: u64) {
+        self.job_mut(id).counters.buries += 1;
+        self.put_among_buried(id);
+    }
+
+    fn put_among_buried(&mut self, id: u64) {
         let number = self.next_burial;
         self.next_burial += 1;
-        let job = self.job_mut(id);
-        job.counters.buries += 1;
-        job.state = State::Buried { number };
+        self.job_mut(id).state = State::Buried { number };
     }
 
     pub(crate) fn bury_poisoned(&mut self, id: u64) {

@@ -6,7 +6,8 @@ use beanstalkd_types::job::JobId;
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::Dead;
 
-use crate::queue::{Job, Model, State, TubePlace};
+use crate::queue::{Job, Model, State, TubePlace, after_s};
+use crate::tags::Ending;
 
 /// Whether the name matches the pattern: `*` stands for any bytes, `?` for one.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
@@ -32,6 +33,7 @@ impl Model {
             self.refill(place, now);
         }
         self.rules = rules;
+        self.judge_ages_again();
         let places: Vec<TubePlace> =
             (0..self.tubes.len()).filter(|&place| self.tubes[place].is_some()).collect();
         for &place in &places {
@@ -51,6 +53,11 @@ impl Model {
         }
         self.serve_free_places(now);
         places.into_iter().for_each(|place| self.remove_if_idle(place));
+    }
+
+    /// Jobs that were too old when their dead tubes did not take them are judged again.
+    pub fn judge_ages_again(&mut self) {
+        self.jobs.iter_mut().for_each(|job| job.is_left = false);
     }
 
     fn rate(&self, place: TubePlace) -> Option<Rate> {
@@ -250,30 +257,130 @@ impl Model {
 
     /// The job goes to the dead tube of this name, or is buried.
     fn kill(&mut self, id: u64, dead_tube: Option<Box<str>>, now: Timestamp) -> Released {
+        if dead_tube.is_some_and(|name| self.send_to(id, &name, now)) {
+            return Released::Queued;
+        }
+        self.bury_poisoned(id);
+        Released::Buried
+    }
+
+    /// The job goes to the dead tube of this name; returns whether it could.
+    fn send_to(&mut self, id: u64, target: &str, now: Timestamp) -> bool {
         let job = self.job(id).expect("it is there").clone();
         let from = self.tube(job.tube).name.clone();
-        let target = dead_tube.filter(|name| **name != *from);
-        let full = target.as_ref().is_some_and(|name| self.is_full(name, job.body.len()));
-        if full {
-            self.refuse_for(target.as_deref().expect("it is full"));
+        if target == from {
+            return false;
         }
-        let Some(target) = target.filter(|_| !full) else {
-            self.bury_poisoned(id);
-            return Released::Buried;
-        };
+        if self.is_full(target, job.body.len()) {
+            self.refuse_for(target);
+            return false;
+        }
         let failures = Some(self.failures(&job));
-        let target = self.find_or_make(&target);
+        let target = self.find_or_make(target);
         self.tube_mut(job.tube).dead += 1;
         let tags = &mut self.job_mut(id).tags;
         (tags.idempotency, tags.concurrency, tags.failures) = (None, None, failures);
+        tags.arrived_after_s = None;
+        if let Some(after) = &mut tags.after {
+            after.is_free = true;
+        }
         // Some bytes that stay: a test is over soon.
         let from: &'static str = from.leak();
         tags.dead =
             Some(Dead { from: from.into(), since_s: u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX) });
-        self.job_mut(id).tube = target;
+        let dead = self.job_mut(id);
+        (dead.tube, dead.held, dead.is_left) = (target, false, false);
         self.changes.push(Change::Died(JobId(id)));
         self.give_back(id, now);
-        Released::Queued
+        true
+    }
+
+    /// When the job is too old for its tube, if nobody reserves it before.
+    fn age_ends_at(&self, job: &Job) -> Option<Timestamp> {
+        let seconds = self.rule_of(job.tube)?.max_age_s.filter(|_| job.tags.dead.is_none())?;
+        let arrived = after_s(job.created_at, job.tags.arrived_after_s.unwrap_or_default());
+        Some(after_s(arrived, seconds.into()))
+    }
+
+    /// The job of the tube that is too old first. Of equals, those that came first.
+    pub(crate) fn first_aged(&self, place: TubePlace) -> Option<(Timestamp, u64)> {
+        let ages =
+            |job: &&Job| job.tube == place && !job.is_left && !matches!(job.state, State::Reserved { .. });
+        let ages = self.jobs.iter().filter(ages);
+        ages.filter_map(|job| Some((self.age_ends_at(job)?, job.id))).min()
+    }
+
+    pub(crate) fn is_too_old(&self, id: u64, now: Timestamp) -> bool {
+        let job = self.job(id).expect("it is there");
+        self.age_ends_at(job).is_some_and(|at| at <= now)
+    }
+
+    /// A job that is too old goes to the dead tube or is deleted; returns whether it could.
+    pub(crate) fn leave_by_age(&mut self, id: u64, now: Timestamp) -> bool {
+        let job = self.job(id).expect("it is there");
+        match self.rule_of(job.tube).and_then(|rule| rule.dead_tube.clone()) {
+            Some(target) => self.send_to(id, &target, now),
+            None => {
+                self.end(id, Ending::Expired, now);
+                true
+            }
+        }
+    }
+
+    /// A reserved job is given back: says what has become of it if it is too old.
+    pub(crate) fn judge_age(&mut self, id: u64, now: Timestamp) -> Option<Released> {
+        if !self.is_too_old(id, now) {
+            return None;
+        }
+        if self.leave_by_age(id, now) {
+            return Some(Released::Queued);
+        }
+        self.bury_poisoned(id);
+        self.job_mut(id).is_left = true;
+        Some(Released::Buried)
+    }
+
+    /// A job that nobody has reserved is too old.
+    pub(crate) fn end_age(&mut self, id: u64, now: Timestamp) {
+        let job = self.job(id).expect("it is there");
+        let (tube, stays) = (job.tube, job.held || matches!(job.state, State::Buried { .. }));
+        if !self.leave_by_age(id, now) {
+            if !stays {
+                self.note(Change::Updated(JobId(id)));
+                self.bury_poisoned(id);
+            }
+            self.job_mut(id).is_left = true;
+        }
+        self.serve_free_places(now);
+        self.remove_if_idle(tube);
+    }
+
+    /// Jobs of a client that is gone are given back.
+    pub(crate) fn give_back_all(&mut self, ids: Vec<u64>, now: Timestamp) {
+        let mut ids: Vec<_> =
+            ids.into_iter().map(|id| (self.job(id).expect("it is there").priority, id)).collect();
+        ids.sort_unstable();
+        for (_, id) in ids {
+            match self.judge_age(id, now) {
+                None => self.give_back(id, now),
+                // The log knows nothing of a reservation, but of a burial.
+                Some(Released::Buried) => self.note(Change::Updated(JobId(id))),
+                Some(Released::Queued) => {}
+            }
+        }
+    }
+
+    /// The job has come into its tube by a move.
+    pub(crate) fn note_arrival(&mut self, id: u64, now: Timestamp) {
+        let job = self.job(id).expect("it is there");
+        if job.tags.dead.is_some() {
+            return;
+        }
+        let asks = self.rule_of(job.tube).is_some_and(|rule| rule.max_age_s.is_some());
+        let ms = now.since_ns(job.created_at).div_ceil(1_000_000);
+        let job = self.job_mut(id);
+        job.is_left = false;
+        job.tags.arrived_after_s = asks.then(|| Seconds::new((ms / 1000) as u32, (ms % 1000) as u16));
     }
 
     /// A job that is moved to the tube of this name lives again if it comes from there.

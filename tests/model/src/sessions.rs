@@ -99,10 +99,8 @@ impl Model {
             if held.is_empty() {
                 break;
             }
-            for (_, id) in held {
-                self.note(Change::Updated(JobId(id)));
-                self.give_back(id, now);
-            }
+            held.iter().for_each(|&(_, id)| self.note(Change::Updated(JobId(id))));
+            self.give_back_all(held.into_iter().map(|(_, id)| id).collect(), now);
             self.serve_free_places(now);
         }
         self.end_idle_sessions();

@@ -4,7 +4,9 @@ use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
 use crate::job::JobId;
+use crate::rules::ages::Judged;
 use crate::rules::retries::AfterFailure;
+use crate::state::jobs::marks;
 use crate::state::keys::{Reservation, TubeKey};
 use crate::state::tubes::Pause;
 use crate::{Change, Queue, WaitOutcome};
@@ -79,7 +81,10 @@ impl Queue {
         let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
         let pause = tube.pause.map_or(Timestamp::NEVER, Pause::until);
         let gate = tube.gate_at().unwrap_or(Timestamp::NEVER);
-        if gate < delay && gate <= pause && gate <= now {
+        let age = tube.age_ends_at().unwrap_or(Timestamp::NEVER);
+        if age <= now && age < delay.min(pause).min(gate) {
+            self.end_first_age(key, now);
+        } else if gate < delay && gate <= pause && gate <= now {
             self.open_gate(key, now);
         } else if pause < delay && pause <= now {
             self.end_pause(key, now);
@@ -139,7 +144,13 @@ impl Queue {
         let (tube, marks) = (job.tube, job.marks);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(id));
+        let judged = if marks & marks::RULED != 0 { self.judge_age(id, now) } else { Judged::Young };
         match self.after_failure(id, false) {
+            _ if judged == Judged::Gone => {
+                self.settle(None, now);
+                return self.remove_tube_if_idle(tube);
+            }
+            _ if judged == Judged::Stays => self.bury_poisoned(id),
             AfterFailure::Dead => {
                 self.kill(id, now);
             }

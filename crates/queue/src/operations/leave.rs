@@ -10,6 +10,7 @@ use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
 use crate::job::JobState;
+use crate::rules::ages::Judged;
 use crate::state::clients::Client;
 use crate::state::jobs::marks;
 use crate::state::keys::{ReadyKey, Reservation};
@@ -121,8 +122,22 @@ impl Queue {
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();
         for key in jobs {
-            self.offer_before(key, now);
-            self.make_ready(key.job(), now);
+            let id = key.job();
+            let judged = match self.jobs.expect_mut(id).has(marks::RULED) {
+                true => self.judge_age(id, now),
+                false => Judged::Young,
+            };
+            match judged {
+                Judged::Young => {
+                    self.offer_before(key, now);
+                    self.make_ready(id, now);
+                }
+                Judged::Gone => {}
+                Judged::Stays => {
+                    self.note(Change::Updated(id));
+                    self.bury_poisoned(id);
+                }
+            }
         }
         self.settle(None, now);
     }

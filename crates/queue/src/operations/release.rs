@@ -2,8 +2,10 @@
 
 use crate::clock::Timestamp;
 use crate::job::{Counting, JobId, Priority};
+use crate::rules::ages::Judged;
 use crate::rules::retries::AfterFailure;
 use crate::seconds::Seconds;
+use crate::state::jobs::marks;
 use crate::{Change, ClientId, Queue};
 
 /// How a job is released.
@@ -54,11 +56,17 @@ impl Queue {
             }
         };
         self.note(Change::Updated(id));
+        let judged = if marks & marks::RULED != 0 { self.judge_age(id, now) } else { Judged::Young };
         let delay_s = if let AfterFailure::Delayed(backoff_s) = rule { backoff_s.into() } else { delay_s };
         let mut released = Released::Queued;
-        if rule == AfterFailure::Dead {
+        if judged == Judged::Gone {
+            self.settle(Some(client), now);
+            self.remove_tube_if_idle(tube);
+            return released;
+        }
+        if rule == AfterFailure::Dead && judged == Judged::Young {
             released = self.kill(id, now);
-        } else if is_poisoned {
+        } else if is_poisoned || judged == Judged::Stays {
             self.bury_poisoned(id);
             released = Released::Buried;
         } else if delay_s.is_zero() {
@@ -87,11 +95,14 @@ impl Queue {
         let tube = job.tube;
         self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(id));
-        self.make_buried(id);
+        if marks & marks::RULED == 0 || self.judge_age(id, now) != Judged::Gone {
+            self.make_buried(id);
+            debug_assert!(self.is_linked(id) && !self.holds(client, id));
+        }
         if marks != 0 {
             self.settle(Some(client), now);
+            self.remove_tube_if_idle(tube);
         }
-        debug_assert!(self.is_linked(id) && !self.holds(client, id));
     }
 
     /// Buries a job that has failed too often.

@@ -37,12 +37,14 @@ impl Queue {
         } else {
             self.unlink(id);
         }
-        if marks != 0 {
-            self.revive_in(id, name);
-        }
-        self.jobs.expect_mut(id).tube = target;
         if marks != 0 || self.tubes.get(target).ruled.is_some() {
+            self.stop_aging(id);
+            // Without memory, the job has the tags that it had.
+            let _ = self.retag_in(id, name, now);
+            self.jobs.expect_mut(id).tube = target;
             self.moved_tagged(id, from);
+        } else {
+            self.jobs.expect_mut(id).tube = target;
         }
         self.flushes.note_arrival(id, target);
         self.note(Change::Moved(id));

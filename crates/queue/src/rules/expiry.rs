@@ -21,6 +21,13 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
+    /// Keeps the body of a job that has expired, if replies may hold it.
+    pub(crate) fn keep_body(&mut self, body: Body) {
+        if body.watch().is_some() {
+            self.bodies.push(body);
+        }
+    }
+
     /// The job expires no more, if it did.
     fn forget(&mut self, job: &TaggedJob<'_>) {
         if let Some(at) = expires_at(job) {
@@ -64,9 +71,7 @@ impl Rule for Expiry {
     fn tick(queue: &mut Queue, id: JobId, now: Timestamp) {
         let link = queue.jobs.expect_mut(id).link();
         let (_, body) = queue.end_tagged(id, link, Ending::Expired, now);
-        if body.watch().is_some() {
-            queue.rules.expiry.bodies.push(body);
-        }
+        queue.rules.expiry.keep_body(body);
         queue.settle(None, now);
         queue.remove_tube_if_idle(link.tube);
     }

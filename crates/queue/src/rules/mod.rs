@@ -18,6 +18,7 @@
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
+pub(crate) mod ages;
 mod description;
 pub(crate) mod expiry;
 pub(crate) mod gate;
@@ -40,6 +41,7 @@ use std::hash::RandomState;
 
 use beanstalkd_structures::{OrderedQueue, Timer};
 
+use self::ages::Ages;
 use self::expiry::Expiry;
 use self::groups::Groups;
 use self::limits::Limits;
@@ -108,6 +110,7 @@ macro_rules! each_rule {
         Expiry::$hook($($argument),*);
         Owners::$hook($($argument),*);
         Limits::$hook($($argument),*);
+        Ages::$hook($($argument),*);
         UniqueKeys::$hook($($argument),*);
         Slots::$hook($($argument),*);
         Groups::$hook($($argument),*);
@@ -175,7 +178,7 @@ pub(crate) struct Rules {
     pub(crate) slots: Slots,
     offered: OfferedSlots,
     groups: Groups,
-    expiry: Expiry,
+    pub(crate) expiry: Expiry,
     owners: Owners,
     pub(crate) tubes: RuledTubes,
     /// Seeds the hashes against chosen names; nothing that can be observed depends on it.
@@ -236,7 +239,8 @@ fn index_bytes(tags: &TagSet<'_>) -> usize {
 impl Rules {
     /// The memory of tags and indexes, in bytes. Tags behind bodies count with them.
     pub(crate) fn bytes(&self) -> usize {
-        self.job_bytes() + self.groups.ended_bytes() + self.unique.bytes() + self.owners.bytes()
+        let beside = self.tubes.index_bytes + self.groups.ended_bytes();
+        self.job_bytes() + beside + self.unique.bytes() + self.owners.bytes()
     }
 
     /// The same without what outlives the jobs.
@@ -387,7 +391,7 @@ impl Queue {
     pub(crate) fn reserved_tagged(&mut self, id: JobId) {
         let job = self.jobs.expect_mut(id);
         job.marks &= !marks::UPGRADED;
-        if job.has(marks::KEYED | marks::EXPIRES) {
+        if job.has(marks::KEYED | marks::EXPIRES | marks::AGES) {
             self.with_tags(id, |queue, job| each_rule!(reserved(queue, job)));
         }
     }

@@ -9,6 +9,7 @@
 //! single one. Where a job cannot go to the dead tube, it is buried where it is.
 
 use std::collections::TryReserveError;
+use std::rc::Rc;
 
 use super::tag_storage::StoredBody;
 use super::{Queue, Rule, TaggedJob, index_bytes};
@@ -17,8 +18,8 @@ use crate::job::{Counters, JobId};
 use crate::rules::owners::Owners;
 use crate::rules::unique::UniqueKeys;
 use crate::state::jobs::marks;
-use crate::tags::{Dead, TagSet};
-use crate::{Change, Released};
+use crate::tags::{After, Dead, TagSet};
+use crate::{Change, Released, TubeRule};
 
 /// What is to become of a job that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,24 +80,52 @@ impl Queue {
 
     /// Sends a job, which is in no collection, to the dead tube of its tube, or buries it where it is.
     pub(crate) fn kill(&mut self, id: JobId, now: Timestamp) -> Released {
-        let job = self.jobs.get(id).expect("it has failed");
-        let (from, body_bytes) = (job.tube, job.body().len());
-        let rule = self.tubes.get(from).ruled.as_ref().and_then(|ruled| ruled.rule.clone());
-        let name = self.tubes.get(from).name.clone();
-        let target = rule.as_ref().and_then(|rule| rule.dead_tube.as_deref());
-        let Some(target) = target.filter(|&target| target != name.as_str()) else {
-            self.bury_poisoned(id);
-            return Released::Buried;
-        };
-        let is_full = self.is_tube_full_for(target, body_bytes);
+        if self.send_to_dead_tube(id, now) {
+            return Released::Queued;
+        }
+        self.bury_poisoned(id);
+        Released::Buried
+    }
+
+    fn rule_of(&self, id: JobId) -> Option<&Rc<TubeRule>> {
+        let job = self.jobs.get(id)?;
+        self.tubes.get(job.tube).ruled.as_ref()?.rule.as_ref()
+    }
+
+    /// Whether the rule of the job's tube names a dead tube.
+    pub(crate) fn has_dead_tube(&self, id: JobId) -> bool {
+        self.rule_of(id).is_some_and(|rule| rule.dead_tube.is_some())
+    }
+
+    /// Whether the dead tube takes the job now; that it does not counts there.
+    pub(crate) fn may_go_to_dead_tube(&mut self, id: JobId) -> bool {
+        let Some(rule) = self.rule_of(id).cloned() else { return false };
+        let Some(target) = rule.dead_tube.as_deref() else { return false };
+        let job = self.jobs.get(id).expect("its rule was found");
+        if self.tubes.get(job.tube).name.as_str() == target {
+            return false;
+        }
+        let is_full = self.is_tube_full_for(target, job.body().len());
         if is_full {
             self.count_refused_in(target);
         }
-        if is_full || self.mark_dead(id, name.as_str(), now).is_err() {
-            self.bury_poisoned(id);
-            return Released::Buried;
+        !is_full
+    }
+
+    /// Sends a job, which is in no collection, to the dead tube of its tube; returns whether that was possible.
+    pub(crate) fn send_to_dead_tube(&mut self, id: JobId, now: Timestamp) -> bool {
+        if !self.may_go_to_dead_tube(id) {
+            return false;
         }
-        let target = self.tubes.find_or_make(target);
+        self.stop_aging(id);
+        let from = self.jobs.expect_mut(id).tube;
+        let name = self.tubes.get(from).name.clone();
+        if self.mark_dead(id, name.as_str(), now).is_err() {
+            return false;
+        }
+        let rule = self.rule_of(id).cloned();
+        let target = rule.as_ref().and_then(|rule| rule.dead_tube.as_deref());
+        let target = self.tubes.find_or_make(target.expect("the job may go there"));
         self.jobs.expect_mut(id).tube = target;
         self.moved_tagged(id, from);
         self.flushes.note_arrival(id, target);
@@ -105,7 +134,7 @@ impl Queue {
             ruled.dead += 1;
         }
         self.make_ready(id, now);
-        Released::Queued
+        true
     }
 
     /// The job is dead from now on.
@@ -113,45 +142,69 @@ impl Queue {
         let job = self.jobs.get(id).expect("it has failed");
         let failures = failures_of(self.jobs.history(job).counters, self.tags(id).as_ref());
         let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);
-        self.retag(id, Some(Dead { from: from.into(), since_s }), Some(failures))
+        let tags = self.tags(id).unwrap_or_default();
+        let tags = TagSet {
+            idempotency: None,
+            concurrency: None,
+            after: tags.after.map(|after| After { is_free: true, ..after }),
+            dead: Some(Dead { from: from.into(), since_s }),
+            failures: Some(failures),
+            arrived_after_s: None,
+            ..tags
+        };
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes)?;
+        self.retag(id, &bytes)
     }
 
-    /// A job goes to the tube of this name: a dead one that goes back to where it comes from lives again, without
-    /// failures. If there is no memory for that, it stays dead.
-    pub(crate) fn revive_in(&mut self, id: JobId, name: &str) {
-        if self.tags(id).and_then(|tags| tags.dead).is_none_or(|dead| dead.from != name) {
-            return;
-        }
-        let job = self.jobs.get(id).expect("it is moved");
-        let Counters { timeouts, releases, .. } = self.jobs.history(job).counters;
-        let forgiven = Some(timeouts.saturating_add(releases)).filter(|&failures| failures > 0);
-        let _ = self.retag(id, None, forgiven);
+    /// The tags of a job once it is moved to the tube of this name, if they are others then. A dead job that goes back
+    /// to where it comes from lives again, without failures.
+    #[must_use]
+    pub fn tags_after_move(&self, id: JobId, name: &str, now: Timestamp) -> Option<TagSet<'_>> {
+        let job = self.jobs.get(id)?;
+        let tags = self.tags(id).unwrap_or_default();
+        let after = match tags.dead {
+            Some(dead) if dead.from != name => tags,
+            Some(_) => {
+                let Counters { timeouts, releases, .. } = self.jobs.history(job).counters;
+                let forgiven = Some(timeouts.saturating_add(releases)).filter(|&failures| failures > 0);
+                TagSet {
+                    dead: None,
+                    failures: forgiven,
+                    arrived_after_s: self.arrival_in(job, name, now),
+                    ..tags
+                }
+            }
+            None => TagSet { arrived_after_s: self.arrival_in(job, name, now), ..tags },
+        };
+        (after != tags).then_some(after)
     }
 
-    /// Notes where the job, which is in no collection or reserved, comes from if it is dead, and how many failures. A
-    /// dead job loses its keys.
+    /// The job, which is about to be in the tube of this name, gets the tags that it has there. If there is no memory
+    /// for that, it keeps those that it has: a dead job stays dead.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
-    fn retag(
-        &mut self,
-        id: JobId,
-        dead: Option<Dead<'_>>,
-        failures: Option<u32>,
-    ) -> Result<(), TryReserveError> {
+    pub(crate) fn retag_in(&mut self, id: JobId, name: &str, now: Timestamp) -> Result<(), TryReserveError> {
+        let Some(tags) = self.tags_after_move(id, name, now) else { return Ok(()) };
+        let mut bytes = Vec::new();
+        tags.encode(&mut bytes)?;
+        self.retag(id, &bytes)
+    }
+
+    /// The job, which is in no collection or reserved, has the tags in these bytes from now on.
+    ///
+    /// # Errors
+    /// If the allocator has no memory. Nothing has changed.
+    fn retag(&mut self, id: JobId, bytes: &[u8]) -> Result<(), TryReserveError> {
         let job = self.jobs.get(id).expect("it is there");
         let old_bytes = self.rules.tags.get(id, job).to_vec();
         let old = TagSet::decode(&old_bytes).expect("tags were written by the queue");
-        let new = match dead {
-            Some(_) => TagSet { idempotency: None, concurrency: None, dead, failures, ..old },
-            None => TagSet { dead, failures, ..old },
-        };
-        let mut bytes = Vec::new();
-        new.encode(&mut bytes)?;
+        let new = TagSet::decode(bytes).expect("they were just encoded");
         let body = job.body().to_owned()?;
         let stored = match new.is_empty() {
             true => StoredBody { body, aside: None },
-            false => StoredBody::new(body, &bytes, false)?,
+            false => StoredBody::new(body, bytes, false)?,
         };
         let before = TaggedJob::new(id, job, &old);
         let after = TaggedJob { tags: &new, ..before };

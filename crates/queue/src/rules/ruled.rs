@@ -8,8 +8,9 @@
 
 use std::rc::Rc;
 
-use beanstalkd_structures::Timer;
+use beanstalkd_structures::{OrderedQueue, Timer};
 
+use super::ages::Ages;
 use super::gate::Gate;
 use super::limits::Limits;
 use super::tube_rule::{RuleBook, TubeRule};
@@ -18,7 +19,7 @@ use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::jobs::marks;
-use crate::state::keys::TubeKey;
+use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::TagSet;
 
 /// Tubes and jobs that one step of a reload comes to: some 50 microseconds.
@@ -36,11 +37,20 @@ pub(crate) struct Ruled {
     /// Jobs that were sent from here to the dead tube.
     pub(crate) dead: u64,
     pub(crate) gate: Gate,
+    /// The jobs that age, by the instant at which they came.
+    pub(crate) ages: OrderedQueue<DueKey>,
 }
 
 impl Ruled {
     pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
-        Box::new(Self { rule: Some(rule.clone()), bytes: 0, rejected: 0, dead: 0, gate: Gate::default() })
+        Box::new(Self {
+            rule: Some(rule.clone()),
+            bytes: 0,
+            rejected: 0,
+            dead: 0,
+            gate: Gate::default(),
+            ages: OrderedQueue::default(),
+        })
     }
 }
 
@@ -51,6 +61,8 @@ pub(crate) struct RuledTubes {
     walk: Option<Walk>,
     /// Closed gates that may be open now.
     pub(crate) to_open: Vec<TubeKey>,
+    /// What the orders of jobs take that rules need, in bytes.
+    pub(crate) index_bytes: usize,
 }
 
 /// Where the walk of a reload goes on.
@@ -142,17 +154,17 @@ impl Queue {
     fn adopt(&mut self, id: JobId) {
         let job = self.jobs.get(id).expect("the walk has found it");
         let Some(ruled) = &self.tubes.get(job.tube).ruled else { return };
-        if ruled.rule.is_some() == job.has(marks::RULED) {
-            return;
-        }
         let is_known = job.has(marks::RULED);
-        let job = TaggedJob::new(id, job, &TagSet::NONE);
-        if is_known {
-            // It comes again, and nothing counts it.
-            Limits::moved(self, &job, job.tube);
-        } else {
-            Limits::came(self, &job);
+        if ruled.rule.is_some() != is_known {
+            let job = TaggedJob::new(id, job, &TagSet::NONE);
+            if is_known {
+                // It comes again, and nothing counts it.
+                Limits::moved(self, &job, job.tube);
+            } else {
+                Limits::came(self, &job);
+            }
         }
+        self.age_by_rule(id);
     }
 
     /// A job without tags has come to a tube that may have a rule.
@@ -162,5 +174,6 @@ impl Queue {
         let job = self.jobs.get(id).expect("it has come");
         let job = TaggedJob::new(id, job, &TagSet::NONE);
         Limits::came(self, &job);
+        Ages::came(self, &job);
     }
 }

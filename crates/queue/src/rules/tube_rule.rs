@@ -22,8 +22,10 @@ pub struct TubeRule {
     pub backoff_s: Option<u32>,
     /// The longest such delay, in seconds.
     pub max_backoff_s: Option<u32>,
-    /// Where dead jobs go; they are buried if there is none.
+    /// Where dead jobs go; if there is none, they are buried, and those that are too old deleted.
     pub dead_tube: Option<Box<str>>,
+    /// How long a job stays in the tube while nobody has reserved it, in seconds; at least 1.
+    pub max_age_s: Option<u32>,
     /// The most jobs of the tube that are reserved at a time.
     pub max_reserved: Option<u32>,
     /// How many reservations there may be in a time.
@@ -53,6 +55,7 @@ impl TubeRule {
             backoff_s: None,
             max_backoff_s: None,
             dead_tube: None,
+            max_age_s: None,
             max_reserved: None,
             rate: None,
         }

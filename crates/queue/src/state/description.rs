@@ -266,7 +266,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     pause.map(|pause| (pause.until(), pause.length_s)).describe(out);
     puts.describe(out);
     // The rule itself is read again, and the jobs say what counts.
-    let counts = ruled.as_deref().map(|Ruled { rejected, dead, gate, rule: _, bytes: _ }| {
+    let counts = ruled.as_deref().map(|Ruled { rejected, dead, gate, rule: _, bytes: _, ages: _ }| {
         let gate: Gate = *gate;
         ([*rejected, *dead], gate)
     });

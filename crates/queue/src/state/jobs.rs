@@ -66,6 +66,8 @@ pub(crate) mod marks {
     pub(crate) const EXPIRES: u16 = 1 << 7;
     /// The rule of its tube counts the job.
     pub(crate) const RULED: u16 = 1 << 8;
+    /// A rule of its tube says how long it may stay there.
+    pub(crate) const AGES: u16 = 1 << 9;
 }
 
 #[derive(Debug)]

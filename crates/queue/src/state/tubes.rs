@@ -192,7 +192,7 @@ impl Tube {
         if self.ruled.is_none() {
             return [delay, pause].into_iter().flatten().min();
         }
-        [delay, pause, self.gate_at(), self.debt_ends_at()].into_iter().flatten().min()
+        [delay, pause, self.gate_at(), self.debt_ends_at(), self.age_ends_at()].into_iter().flatten().min()
     }
 
     /// Whether the tube can be removed: it has no job, and no client uses or watches it.

@@ -1,0 +1,360 @@
+//! The rule `max-age`: how long a job stays in a tube before it goes to the dead tube, or is deleted.
+//!
+//! Owns: the order in which the jobs of each tube with the rule came there, so that the first one is the next that is
+//! too old. A job that is reserved is not among them: it is judged when it is given back. Nor is a dead one, nor one
+//! that was too old when its dead tube was full: that one stays buried until it is given back once more, another file
+//! of rules is read, or another server goes on with the jobs.
+//!
+//! A job comes into its tube with its put. A move into a tube with the rule notes the time with the tags of the job, as
+//! a distance from the put, because the log moves that instant along with the clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use beanstalkd_structures::Timer;
+
+use super::{End, Ending, Rule, TaggedJob};
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::seconds::Seconds;
+use crate::state::jobs::{Job, marks};
+use crate::state::keys::{DueKey, TubeKey};
+use crate::state::tubes::Tube;
+use crate::tags::TagSet;
+use crate::{Change, Queue};
+
+/// What the place of a job takes, in bytes, at its usual size.
+const BYTES_PER_JOB: usize = 20;
+
+/// The ages of jobs. Each tube with a rule has those of its jobs.
+#[derive(Debug)]
+pub(crate) struct Ages;
+
+/// What has become of a job that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// It is not too old, or no rule asks.
+    Young,
+    /// It was too old, and is in its dead tube, or deleted.
+    Gone,
+    /// It is too old and cannot go to its dead tube: it is to be buried.
+    Stays,
+}
+
+/// When a job that was put at `created_at` came into its tube.
+fn arrived_at(created_at: Timestamp, tags: &TagSet<'_>) -> Timestamp {
+    tags.arrived_after_s.map_or(created_at, |after| created_at.plus_seconds(after))
+}
+
+impl Rule for Ages {
+    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+        let is_reserved = queue.jobs.expect_mut(job.id).place().state() == JobState::Reserved;
+        if !is_reserved && queue.max_age_of(job.tube).is_some() && job.tags.dead.is_none() {
+            queue.begin_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
+        }
+    }
+
+    fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
+        if job.marks & marks::AGES != 0 {
+            queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
+            queue.jobs.expect_mut(job.id).marks &= !marks::AGES;
+        }
+    }
+
+    fn moved(queue: &mut Queue, job: &TaggedJob<'_>, _from: TubeKey) {
+        Self::came(queue, job);
+    }
+
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+        if job.marks & marks::AGES != 0 {
+            queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
+        }
+    }
+
+    #[inline]
+    fn check(queue: &Queue) {
+        let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
+        let mut aging: BTreeMap<TubeKey, BTreeSet<DueKey>> = BTreeMap::new();
+        for (id, job) in all.filter(|(_, job)| job.has(marks::AGES)) {
+            assert!(job.place().state() != JobState::Reserved, "a reserved job does not age");
+            assert!(queue.tags(id).is_none_or(|tags| tags.dead.is_none()), "a dead job does not age");
+            aging.entry(job.tube).or_default().insert((queue.arrived_at(id, job), id));
+        }
+        let count: usize = aging.values().map(BTreeSet::len).sum();
+        assert_eq!(queue.rules.tubes.index_bytes, count * BYTES_PER_JOB);
+        for tube in queue.tubes.iter() {
+            let Some(ruled) = &tube.ruled else { continue };
+            let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
+            let expected = aging.remove(&key).unwrap_or_default();
+            assert!(ruled.ages.iter().eq(expected), "{}: what ages is in its order", tube.name);
+        }
+        assert!(aging.is_empty(), "only jobs of tubes with a rule age");
+    }
+}
+
+impl Tube {
+    /// When its oldest job is too old.
+    pub(crate) fn age_ends_at(&self) -> Option<Timestamp> {
+        let ruled = self.ruled.as_ref()?;
+        let (arrived, _) = ruled.ages.first()?;
+        Some(arrived.plus_seconds(ruled.rule.as_ref()?.max_age_s?))
+    }
+}
+
+impl Queue {
+    fn max_age_of(&self, tube: TubeKey) -> Option<u32> {
+        self.tubes.get(tube).ruled.as_ref()?.rule.as_ref()?.max_age_s
+    }
+
+    fn arrived_at(&self, id: JobId, job: &Job) -> Timestamp {
+        self.tags(id).map_or(job.created_at, |tags| arrived_at(job.created_at, &tags))
+    }
+
+    fn begin_aging(&mut self, key: DueKey, tube: TubeKey) {
+        let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("its rule is there");
+        ruled.ages.insert(key);
+        self.rules.tubes.index_bytes += BYTES_PER_JOB;
+        self.jobs.expect_mut(key.1).marks |= marks::AGES;
+        self.schedule(Timer::Tube(tube));
+    }
+
+    fn end_aging(&mut self, key: DueKey, tube: TubeKey) {
+        let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube with a job that ages has a rule");
+        let found = ruled.ages.remove(key);
+        assert!(found.is_some(), "a job that ages is in the order of its tube");
+        self.rules.tubes.index_bytes -= BYTES_PER_JOB;
+    }
+
+    /// The job leaves its tube, or its tags are about to change.
+    pub(crate) fn stop_aging(&mut self, id: JobId) {
+        let job = self.jobs.get(id).expect("it is there");
+        if job.has(marks::AGES) {
+            let (arrived, tube) = (self.arrived_at(id, job), job.tube);
+            self.end_aging((arrived, id), tube);
+            self.jobs.expect_mut(id).marks &= !marks::AGES;
+        }
+    }
+
+    /// A reload has come to this job: it ages if the rule of its tube says so.
+    pub(crate) fn age_by_rule(&mut self, id: JobId) {
+        let job = self.jobs.get(id).expect("the walk has found it");
+        if self.max_age_of(job.tube).is_none() {
+            self.stop_aging(id);
+        } else if !job.has(marks::AGES) {
+            let tags = self.tags(id).unwrap_or_default();
+            let is_aging = tags.dead.is_none() && job.place().state() != JobState::Reserved;
+            let (key, tube) = ((arrived_at(job.created_at, &tags), id), job.tube);
+            if is_aging {
+                self.begin_aging(key, tube);
+            }
+        }
+    }
+
+    /// Since when a job that is moved now into the tube of this name is there, if a rule asks; after its put.
+    pub(crate) fn arrival_in(&self, job: &Job, name: &str, now: Timestamp) -> Option<Seconds> {
+        let rule = match self.tubes.find(name) {
+            Some(tube) => self.tubes.get(tube).ruled.as_ref()?.rule.as_ref()?,
+            None => self.tubes.rules.find(name)?,
+        };
+        rule.max_age_s?;
+        // Rounded up, so that no job is too old before its time.
+        let ns = now.since_ns(job.created_at).div_ceil(1_000_000).saturating_mul(1_000_000);
+        Some(Seconds::of_ns(i64::try_from(ns).unwrap_or(i64::MAX)))
+    }
+
+    /// Judges a job that was reserved and is in no collection.
+    #[cold]
+    pub(crate) fn judge_age(&mut self, id: JobId, now: Timestamp) -> Judged {
+        let job = self.jobs.get(id).expect("it is given back");
+        let tube = job.tube;
+        let Some(max_age_s) = self.max_age_of(tube) else { return Judged::Young };
+        let tags = self.tags(id).unwrap_or_default();
+        if tags.dead.is_some() {
+            return Judged::Young;
+        }
+        let arrived = arrived_at(job.created_at, &tags);
+        if arrived.plus_seconds(max_age_s) > now {
+            self.begin_aging((arrived, id), tube);
+            return Judged::Young;
+        }
+        if !self.has_dead_tube(id) {
+            self.remove_expired(id, now);
+        } else if !self.send_to_dead_tube(id, now) {
+            return Judged::Stays;
+        }
+        Judged::Gone
+    }
+
+    /// The oldest job of the tube is too old.
+    pub(crate) fn end_first_age(&mut self, tube: TubeKey, now: Timestamp) {
+        let ruled = self.tubes.get(tube).ruled.as_ref();
+        let Some((_, id)) = ruled.and_then(|ruled| ruled.ages.first()) else { return };
+        self.stop_aging(id);
+        if !self.has_dead_tube(id) {
+            self.unlink(id);
+            self.remove_expired(id, now);
+        } else if !self.stays_where_it_is(id) || self.may_go_to_dead_tube(id) {
+            self.unlink(id);
+            if !self.send_to_dead_tube(id, now) {
+                self.note(Change::Updated(id));
+                self.bury_poisoned(id);
+            }
+        }
+        self.settle(None, now);
+        self.remove_tube_if_idle(tube);
+    }
+
+    /// Whether a job that is too old stays as it is if its dead tube does not take it: it is buried, or its group holds
+    /// it.
+    fn stays_where_it_is(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.place().state() == JobState::Buried || job.has(marks::HELD))
+    }
+
+    /// Deletes a job that is in no collection, because its time is over.
+    pub(crate) fn remove_expired(&mut self, id: JobId, now: Timestamp) {
+        let body = self.with_tags(id, |queue, job| queue.remove_tagged(job, Ending::Expired, now));
+        self.rules.expiry.keep_body(body);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::NS_PER_S;
+    use crate::job::{Body, Counting, Priority};
+    use crate::{ClientId, NewJob, Release, Released, Reserve, TubeRule};
+
+    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+    fn aging(pattern: &str, dead_tube: Option<&str>) -> TubeRule {
+        TubeRule { max_age_s: Some(10), dead_tube: dead_tube.map(Into::into), ..TubeRule::new(pattern) }
+    }
+
+    /// Puts rules in force, with all the slices of that.
+    fn set_rules(queue: &mut Queue, rules: Vec<TubeRule>, now: Timestamp) {
+        queue.set_tube_rules(rules, now);
+        while queue.next_deadline() == Some(Timestamp::default()) {
+            queue.advance(now);
+        }
+    }
+
+    fn put(queue: &mut Queue, client: ClientId, delay_s: u32, now: Timestamp) -> JobId {
+        let id = queue.take_id();
+        let new = NewJob { id, priority: Priority(0), delay_s: delay_s.into(), ttr_s: 100.into() };
+        queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
+        id
+    }
+
+    fn release(queue: &mut Queue, client: ClientId, id: JobId, now: Timestamp) -> Released {
+        let release = Release { priority: Priority(0), delay_s: 0.into(), counting: Counting::Uncounted };
+        queue.release(client, id, release, now)
+    }
+
+    #[test]
+    fn a_job_ends_to_the_nanosecond_in_every_state_but_reserved() {
+        let mut queue = Queue::default();
+        set_rules(&mut queue, vec![aging("*", None)], START);
+        let client = queue.connect();
+        let [ready, delayed, buried, reserved] =
+            [0, 600, 0, 0].map(|delay_s| put(&mut queue, client, delay_s, START));
+        assert!(queue.reserve_job(client, buried, START) && queue.reserve_job(client, reserved, START));
+        queue.bury(client, buried, Priority(0), START);
+        let end = START + 10 * NS_PER_S;
+        assert_eq!(queue.next_deadline(), Some(end));
+        queue.advance(end.minus_ns(1));
+        assert!([ready, delayed, buried].into_iter().all(|id| queue.job(id).is_some()));
+        queue.advance(end);
+        queue.check_invariants();
+        assert!([ready, delayed, buried].into_iter().all(|id| queue.job(id).is_none()));
+        assert_eq!(queue.figures().events.expirations, 3);
+        assert_eq!(release(&mut queue, client, reserved, end + 1), Released::Queued);
+        assert_eq!((queue.figures().events.expirations, queue.figures().jobs.total()), (4, 0));
+    }
+
+    #[test]
+    fn a_waiting_client_does_not_get_a_job_that_is_too_old_when_it_is_given_back() {
+        for by_release in [true, false] {
+            let mut queue = Queue::default();
+            set_rules(&mut queue, vec![aging("default", Some("dead"))], START);
+            let [holder, other] = [(); 2].map(|()| queue.connect());
+            let id = put(&mut queue, holder, 0, START);
+            assert!(queue.reserve_job(holder, id, START));
+            assert_eq!(queue.reserve(other, None, START), Reserve::Waiting);
+            let later = START + 11 * NS_PER_S;
+            if by_release {
+                assert_eq!(release(&mut queue, holder, id, later), Released::Queued);
+            } else {
+                queue.disconnect(holder, later);
+            }
+            queue.check_invariants();
+            assert!(queue.is_waiting(other));
+            assert_eq!(queue.job(id).unwrap().tube.as_str(), "dead");
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_or_tried_again_and_again_if_the_dead_tube_is_full() {
+        let mut queue = Queue::default();
+        let full = TubeRule { max_jobs: Some(1), ..TubeRule::new("dead") };
+        set_rules(&mut queue, vec![aging("default", Some("dead")), full.clone()], START);
+        let client = queue.connect();
+        let ids = [(); 3].map(|()| put(&mut queue, client, 0, START));
+        let end = START + 10 * NS_PER_S;
+        while queue.next_deadline().is_some_and(|at| at <= end) {
+            queue.advance(end);
+        }
+        let tubes = ids.map(|id| queue.job(id).unwrap().tube.as_str().to_owned());
+        assert_eq!(tubes, ["dead", "default", "default"]);
+        assert_eq!(queue.next_deadline(), None, "what stays is not due again");
+        // With more room, a reload tries again.
+        queue.set_tube_rules(
+            vec![aging("default", Some("dead")), TubeRule { max_jobs: Some(2), ..full }],
+            end,
+        );
+        while queue.next_deadline().is_some_and(|at| at <= end) {
+            queue.advance(end);
+            queue.check_invariants();
+        }
+        assert_eq!(ids.map(|id| queue.job(id).unwrap().tube.as_str() == "dead"), [true, true, false]);
+    }
+
+    #[test]
+    fn a_move_begins_the_age_again_and_the_tag_says_so_to_a_restart() {
+        let mut queue = Queue::default();
+        set_rules(&mut queue, vec![aging("a", None)], START);
+        let client = queue.connect();
+        let id = put(&mut queue, client, 0, START);
+        let moved_at = START + 100 * NS_PER_S + 1;
+        queue.move_job(id, "a", moved_at);
+        let arrived = queue.job(id).unwrap().tags.unwrap().arrived_after_s;
+        assert_eq!(arrived, Some(Seconds::new(100, 1)), "rounded up");
+        let end = START + 110 * NS_PER_S + 1_000_000;
+        assert_eq!(queue.next_deadline(), Some(end));
+        let record = queue.job(id).unwrap().record;
+        let mut room = Vec::new();
+        let tags = queue.tags_for_log(id, &mut room).to_vec();
+        let mut restarted = Queue::default();
+        set_rules(&mut restarted, vec![aging("a", None)], end);
+        restarted.restore(&record, "a", Body::copy_of(b"x").unwrap(), &tags, end.minus_ns(1)).unwrap();
+        assert_eq!(restarted.next_deadline(), Some(end));
+        // In a tube that does not ask, nothing of it is left.
+        queue.move_job(id, "b", moved_at);
+        assert_eq!((queue.job(id).unwrap().tags, queue.next_deadline()), (None, None));
+        queue.check_invariants();
+    }
+
+    #[test]
+    fn no_age_is_too_large_and_a_reload_changes_it_without_a_walk_through_the_jobs_in_their_order() {
+        let mut queue = Queue::default();
+        let rule = |max_age_s| TubeRule { max_age_s, ..TubeRule::new("*") };
+        set_rules(&mut queue, vec![rule(Some(u32::MAX))], START);
+        let client = queue.connect();
+        put(&mut queue, client, 0, START);
+        assert_eq!(queue.next_deadline(), Some(START.plus_seconds(u32::MAX)));
+        for max_age_s in [Some(1), None, Some(7)] {
+            set_rules(&mut queue, vec![rule(max_age_s)], START);
+            queue.check_invariants();
+            let due = queue.deadline_of(Timer::Tube(crate::state::tubes::DEFAULT));
+            assert_eq!(due, max_age_s.map(|seconds| START.plus_seconds(seconds)));
+        }
+    }
+}
