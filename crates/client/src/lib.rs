@@ -26,6 +26,8 @@
 //! offers. A server without one is never sent what it would take for something else: the result is
 //! [`Error::Unsupported`].
 //!
+//! [`Servers`] finds the server of a key, for those who outgrow one.
+//!
 //! # When the connection is lost
 //!
 //! With [`Connector::reconnect`], the client connects again, and says again what the connection was told: log-in,
@@ -62,9 +64,15 @@ mod blocking;
 mod connector;
 mod core;
 mod error;
+mod servers;
 #[cfg(feature = "tls")]
 mod tls;
 mod work;
+
+/// The examples of README.md are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use crate::core::data::{Cursor, Extensions, Job, JobInfo, NoTraceParent, Page, TraceParent};
 pub use crate::core::put::{Inserted, PutOptions};
@@ -84,6 +92,7 @@ pub use blocking::connection::{Closer, Connection};
 pub use blocking::pool::{Pool, PooledClient};
 pub use connector::Connector;
 pub use error::{Culprit, Error};
+pub use servers::Servers;
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError};
 pub use work::{Delivery, Event, Outcome, Report, Retry, Settled, Stopper, Worker};

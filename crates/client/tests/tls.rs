@@ -1,0 +1,92 @@
+//! Servers with TLS and access rules, for both drivers.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use beanstalk_client::{Address, Connector, Error, PutOptions, Reconnect, Refusal, Tls, Token};
+use beanstalkd_testkit::panicking::Server;
+use beanstalkd_testkit::server::free_address;
+use beanstalkd_testkit::tls::{Authority, Leaf};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const ACCESS: &str = "[identities.mailer]
+tokens = [\"3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9\"]
+produce = [\"*\"]
+work = [\"*\"]
+";
+
+/// The error of a connect with each driver.
+fn errors(connector: &Connector, address: &Address) -> [Error; 2] {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let with_tokio = runtime.block_on(connector.connect_async(address)).unwrap_err();
+    [connector.connect(address).unwrap_err(), with_tokio]
+}
+
+#[test]
+fn a_server_is_reached_with_its_authority_and_a_token_and_never_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let authority = Authority::new("authority");
+    let identity = authority.issue(Leaf::of("localhost"));
+    let ca = file("ca", &authority.pem());
+    let other = file("other", &Authority::new("other").pem());
+    let (cert, key) = (file("s.pem", &identity.certificate_pem()), file("s.key", &identity.key_pem()));
+    let access = file("access", ACCESS);
+    let (plain, secret) = (free_address().unwrap(), free_address().unwrap());
+    let (tls, plain_port) = (format!("tls://{secret}"), plain.to_string());
+    let text = |path: &std::path::PathBuf| path.to_string_lossy().into_owned();
+    let (cert, key, access) = (text(&cert), text(&key), text(&access));
+    let listen = ["--listen", &plain_port, "--listen", &tls, "--tls-cert", &cert, "--tls-key", &key];
+    let _server = Server::start(&[&listen[..], &["--access", &access]].concat());
+
+    let address: Address = secret.to_string().parse().unwrap();
+    let named: Address = format!("localhost:{}", secret.port()).parse().unwrap();
+    let settings = |ca| Tls::new(Some(ca), None).unwrap();
+    let token = |text| Token::parse(text).unwrap();
+    // A wrong certificate or token is not tried again.
+    let connector = Connector::new().reconnect(Reconnect::forever()).timeout(Some(Duration::from_secs(20)));
+    let good = connector.clone().tls(settings(&ca)).token(token(TOKEN));
+    let Some(address) = [address, named].into_iter().find(|address| good.connect(address).is_ok()) else {
+        panic!("{}", good.connect(&"localhost:1".parse().unwrap()).unwrap_err())
+    };
+    let mut client = good.connect(&address).unwrap();
+    client.put(b"x", &PutOptions::new()).unwrap();
+    client.closer().unwrap().close();
+    assert_eq!(client.list_tube_used().unwrap(), "default", "it has connected and logged in again");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = good.connect_async(&address).await.unwrap();
+        let body = vec![b'x'; 60_000];
+        client.use_tube(&"large".parse().unwrap()).await.unwrap();
+        let id = client.put(&body, &PutOptions::new()).await.unwrap().id;
+        assert_eq!(client.reserve_job(id).await.unwrap().body, body);
+    });
+    for error in errors(&good.clone().tls(settings(&other)), &address) {
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+    }
+    for error in errors(&good.clone().token(token("somebody-else")), &address) {
+        assert!(matches!(error, Error::Refused(Refusal::Unauthorized)), "{error}");
+    }
+    for error in errors(&good, &plain_port.parse().unwrap()) {
+        assert!(error.to_string().contains("without TLS"), "{error}");
+    }
+    let [error, other_error] = errors(&connector.clone().token(token(TOKEN)), &address);
+    assert!(matches!((&error, &other_error), (Error::SpeaksTls, Error::SpeaksTls)), "{error}, {other_error}");
+}
+
+#[test]
+fn a_server_that_is_silent_is_a_time_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca");
+    std::fs::write(&ca, Authority::new("authority").pem()).unwrap();
+    let connector = Connector::new().timeout(Some(Duration::from_millis(50)));
+    for error in errors(&connector.tls(Tls::new(Some(&ca), None).unwrap()), &address) {
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+    }
+}
