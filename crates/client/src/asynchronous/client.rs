@@ -16,7 +16,7 @@ use crate::connector::Connector;
 use crate::core::data::{Cursor, Extensions, Job, JobInfo, Page};
 use crate::core::put::{Inserted, PutOptions};
 use crate::core::request::Request;
-use crate::core::with_commands;
+use crate::core::{Token, with_commands};
 use crate::error::Error;
 
 /// A client: a [`Connection`], to which it dereferences, with a method for each command. A method is a future.

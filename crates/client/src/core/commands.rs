@@ -271,7 +271,10 @@ macro_rules! with_commands {
             }
 
             /// Logs in with a token. If no identity has it, the server closes the connection.
-            fn auth(token: &str) -> () {
+            fn auth(token: &str) -> ()
+            // What is no token could be a line of its own.
+            where token = Token::parse(token).ok_or(Error::Refused(Refusal::Unauthorized))?,
+            {
                 Command::Auth(token.as_bytes());
                 Reply::Authenticated => ()
             }

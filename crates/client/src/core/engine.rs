@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use beanstalkd_protocol::{Command, Reply, Verb, parse_dictionary};
+use beanstalkd_protocol::{Command, Refusal, Reply, Verb, parse_dictionary};
 use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Attempts;
@@ -51,21 +51,26 @@ pub(crate) struct Engine {
     can_open: bool,
     /// The connection takes no more bytes, but there may be some to read.
     is_deaf: bool,
+    /// A reply has not come in time, and none has come since: nobody may be there any more.
+    is_late: bool,
 }
 
 impl Engine {
     /// A connection that is to be opened.
     pub fn new(connector: Connector) -> Result<Self, Error> {
         let exchange = Exchange::new(connector.standing()?);
-        let (extensions, attempts) = (None, Attempts::default());
-        Ok(Self { exchange, connector, extensions, attempts, is_open: false, can_open: true, is_deaf: false })
+        Ok(Self::of(connector, exchange, false))
     }
 
     /// A connection that is open and cannot be opened again. It does not ask for extensions.
     pub fn of_open() -> Self {
         let connector = Connector { check_extensions: false, ..Connector::new() };
-        let (exchange, extensions, attempts) = (Exchange::default(), None, Attempts::default());
-        Self { exchange, connector, extensions, attempts, is_open: true, can_open: false, is_deaf: false }
+        Self::of(connector, Exchange::default(), true)
+    }
+
+    fn of(connector: Connector, exchange: Exchange, is_open: bool) -> Self {
+        let (extensions, attempts, can_open) = (None, Attempts::default(), !is_open);
+        Self { exchange, connector, extensions, attempts, is_open, can_open, is_deaf: false, is_late: false }
     }
 
     /// What to do next.
@@ -96,7 +101,7 @@ impl Engine {
 
     /// The connection is open.
     pub fn opened(&mut self) {
-        (self.is_open, self.is_deaf) = (true, false);
+        (self.is_open, self.is_deaf, self.is_late) = (true, false, false);
         // Another server may have taken the place of the last one.
         self.extensions = None;
     }
@@ -113,6 +118,7 @@ impl Engine {
     /// If it is not to be opened again: the same error.
     pub fn failed(&mut self, error: Error, since_sent: Duration) -> Result<Duration, Error> {
         if !error.is_end_of_connection() && self.exchange.is_greeted() {
+            self.is_late |= matches!(error, Error::TimedOut);
             return Err(error);
         }
         self.is_open = false;
@@ -132,18 +138,20 @@ impl Engine {
     pub fn begin(&mut self) -> Result<(), Error> {
         self.attempts = Attempts::default();
         self.exchange.abandon();
-        if !self.is_open {
-            if !self.can_open || self.connector.reconnect.is_none() {
-                return Err(Error::Closed);
-            }
-            self.exchange.begin_again(Duration::MAX);
+        let can_open = self.can_open && self.connector.reconnect.is_some();
+        // A peer that has vanished would let every command time out.
+        self.is_open &= !(self.is_late && can_open);
+        match (self.is_open, can_open) {
+            (true, _) => {}
+            (false, true) => self.exchange.begin_again(Duration::MAX),
+            (false, false) => return Err(Error::Closed),
         }
         Ok(())
     }
 
     /// The reply for which the driver has waited.
     pub fn reply(&mut self) -> Result<Reply<'_>, Error> {
-        self.attempts = Attempts::default();
+        (self.attempts, self.is_late) = (Attempts::default(), false);
         self.exchange.next_reply()?.ok_or(Error::Closed)
     }
 
@@ -184,6 +192,9 @@ impl Engine {
 
     /// Refuses a request that this server would take for something else.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Error> {
+        if request.is_too_big() {
+            return Err(Error::Refused(Refusal::JobTooBig));
+        }
         let Some(extensions) = self.extensions.as_ref().filter(|_| self.connector.check_extensions) else {
             return Ok(());
         };
@@ -225,5 +236,78 @@ impl Engine {
     /// The connection is not opened again.
     pub fn end(&mut self) {
         self.can_open = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Reconnect;
+    use crate::core::put::PutOptions;
+
+    /// An engine that is open and greeted.
+    fn open(connector: Connector) -> Engine {
+        let mut engine = Engine::new(connector).unwrap();
+        assert_eq!(engine.step(Goal::Greeting).unwrap(), Step::Open);
+        engine.opened();
+        assert_eq!(engine.step(Goal::Greeting).unwrap(), Step::Done);
+        engine
+    }
+
+    fn send(engine: &mut Engine, request: &Request<'_>) {
+        engine.begin().unwrap();
+        engine.exchange.push(request);
+        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Write);
+        let bytes = engine.exchange.unsent().len();
+        engine.exchange.sent(bytes);
+        assert!(matches!(engine.step(Goal::Reply).unwrap(), Step::Read(_)));
+    }
+
+    #[test]
+    fn a_peer_that_has_vanished_is_left_after_one_time_out() {
+        let late = || Error::TimedOut;
+        let mut engine = open(Connector::new().reconnect(Reconnect::new()));
+        send(&mut engine, &Command::Stats.into());
+        assert!(matches!(engine.failed(late(), Duration::ZERO), Err(Error::TimedOut)));
+        assert!(engine.is_open(), "the caller may go on to wait for the reply");
+        engine.begin().unwrap();
+        engine.exchange.push(&Command::Stats.into());
+        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Open);
+        // A reply that has come says that somebody is there.
+        let mut engine = open(Connector::new().reconnect(Reconnect::new()));
+        send(&mut engine, &Command::Stats.into());
+        assert!(engine.failed(late(), Duration::ZERO).is_err());
+        engine.exchange.receive(|input| input.extend_from_slice(b"OK 0\r\n\r\n"));
+        engine.reply().unwrap();
+        send(&mut engine, &Command::Stats.into());
+        // Without a second connection, the first one is all there is.
+        let mut engine = open(Connector::new());
+        send(&mut engine, &Command::Stats.into());
+        assert!(engine.failed(late(), Duration::ZERO).is_err());
+        send(&mut engine, &Command::Stats.into());
+    }
+
+    #[test]
+    fn bytes_that_are_no_reply_end_the_connection_and_not_the_client() {
+        let mut engine = open(Connector::new().reconnect(Reconnect::new()));
+        send(&mut engine, &Command::Stats.into());
+        engine.exchange.receive(|input| input.extend_from_slice(b"HTTP/1.1 200 OK\r\n"));
+        let error = engine.step(Goal::Reply).unwrap_err();
+        assert!(matches!(engine.failed(error, Duration::ZERO), Err(Error::Malformed(_))));
+        assert!(!engine.is_open());
+        engine.begin().unwrap();
+        engine.exchange.push(&Command::Stats.into());
+        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Open);
+    }
+
+    #[test]
+    fn a_deaf_connection_is_read_to_its_end() {
+        let mut engine = open(Connector::new());
+        engine.begin().unwrap();
+        engine.exchange.push(&Request::Put(&PutOptions::default(), b"x"));
+        engine.is_deaf();
+        assert!(matches!(engine.step(Goal::Reply).unwrap(), Step::Read(_)));
+        engine.exchange.receive(|input| input.extend_from_slice(b"TOO_MANY_CONNECTIONS\r\n"));
+        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Done);
     }
 }

@@ -192,16 +192,17 @@ impl Exchange {
     }
 
     /// The bytes that were received and not read yet, so that more can be appended.
-    #[cfg(feature = "tokio")]
     pub fn input(&mut self) -> &mut Vec<u8> {
         self.input.drain(..mem::take(&mut self.read));
+        if self.input.is_empty() {
+            self.input.shrink_to(MAX_KEPT_BYTES);
+        }
         &mut self.input
     }
 
     /// Adds bytes that `receive` appends to those that were received. It returns what `receive` does.
     pub fn receive<T>(&mut self, receive: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        self.input.drain(..mem::take(&mut self.read));
-        receive(&mut self.input)
+        receive(self.input())
     }
 
     /// How many bytes there have to be before the next reply can be read; 0 if it is there. Replies that are not for

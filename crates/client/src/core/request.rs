@@ -111,6 +111,11 @@ impl Request<'_> {
         }
     }
 
+    /// Whether the size of the body cannot be said: the server would take a part of it for commands.
+    pub(crate) fn is_too_big(&self) -> bool {
+        matches!(self, Self::Put(_, body) if u32::try_from(body.len()).is_err())
+    }
+
     /// The extension without which a server answers UNKNOWN_COMMAND or BAD_FORMAT.
     pub(crate) fn extension(&self) -> Option<&'static str> {
         let verb = self.verb();

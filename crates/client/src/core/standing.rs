@@ -17,7 +17,8 @@ impl Token {
         is_token.then(|| Self(token.to_owned()))
     }
 
-    fn as_bytes(&self) -> &[u8] {
+    /// It as it is sent.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 }
