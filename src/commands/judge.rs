@@ -10,7 +10,7 @@ use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb};
-use crate::queue::ClientId;
+use crate::queue::{ClientId, JobView};
 use crate::session::{Output, Refusal};
 use crate::tags::TagSet;
 
@@ -148,6 +148,18 @@ impl Executor {
         if let Some(guard) = &mut self.guard {
             guard.count_refusal(client);
             guard.log_refusal(client, Verb::Put.as_str(), true, now);
+        }
+    }
+
+    /// The tube that a dead job comes from, if it is dead and the client has a role for that tube; else empty.
+    pub(super) fn source_shown_to<'a>(&self, client: ClientId, job: &JobView<'a>) -> &'a str {
+        let from = job.dead_from();
+        match &self.guard {
+            Some(guard) if !from.is_empty() => {
+                let is_seen = guard.grants(client).is_some_and(|grants| grants.on(from).meets(Roles::ANY));
+                if is_seen { from } else { "" }
+            }
+            _ => from,
         }
     }
 

@@ -151,7 +151,9 @@ impl Executor {
             };
             line.clear();
             let session = self.session_shown_to(page.client, id);
-            write_line(&JobView { job, session, waits_for: "", file: 0, now }, &mut line);
+            let dead_from = self.source_shown_to(page.client, &job);
+            let view = JobView { job, session, dead_from, waits_for: "", file: 0, now };
+            write_line(&view, &mut line);
             if page.writer.push_lines(&line).is_err() {
                 return answer(output, &Reply::OutOfMemory);
             }

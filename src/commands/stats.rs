@@ -96,6 +96,8 @@ impl Executor {
     pub(super) fn stats_job(&self, client: ClientId, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
         let (job, session) = (self.queue.job(id)?, self.session_shown_to(client, id));
         let (waits_for, file) = (&*self.queue.waits_for(id, now), self.persistence.file_of(id));
-        Some(stats::yaml(&[JOB, TAGS, WAITS_FOR], &JobView { job, session, waits_for, file, now }))
+        let dead_from = self.source_shown_to(client, &job);
+        let view = JobView { job, session, dead_from, waits_for, file, now };
+        Some(stats::yaml(&[JOB, TAGS, WAITS_FOR], &view))
     }
 }

@@ -20,6 +20,8 @@ pub struct JobView<'a> {
     pub job: queue::JobView<'a>,
     /// The name of the session that has reserved it, if whoever asks may know it; empty if there is none.
     pub session: &'a str,
+    /// The tube that it comes from if it is dead, and if whoever asks may know of that tube; else empty.
+    pub dead_from: &'a str,
     /// What it waits for, where that is shown.
     pub waits_for: &'a str,
     /// The index of the binlog file that holds its record; 0 without a binlog.
@@ -126,10 +128,7 @@ pub const TAGS: &[Figure<Job>] = &[
     Row::plain("expires-in", Gauge(|view| view.expires_in_s())),
     Row::plain("session", Text(|view| view.session)),
     Row::plain("failures", Gauge(|view| view.job.failures().into())),
-    Row::plain(
-        "dead-from",
-        Text(|view| view.tags().and_then(|tags| tags.dead).map_or("", |dead| dead.from.as_str())),
-    ),
+    Row::plain("dead-from", Text(|view| view.dead_from)),
     Row::plain(
         "dead-since",
         Gauge(|view| view.tags().and_then(|tags| tags.dead).map_or(0, |dead| dead.since_s.into())),

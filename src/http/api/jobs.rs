@@ -174,7 +174,8 @@ impl JobList {
                     out.push_str(if self.found == 0 { "" } else { "," });
                     self.found += 1;
                     let waits_for = &*queue.waits_for(id, now);
-                    let view = JobView { job, session: "", waits_for, file: 0, now };
+                    let dead_from = job.dead_from();
+                    let view = JobView { job, session: "", dead_from, waits_for, file: 0, now };
                     json::push(out, &Job { view: &view, shown_bytes: self.body_bytes });
                 }
             }

@@ -139,7 +139,8 @@ fn read(
         ["jobs", id] => {
             let waits_for = |id| sources.server.queue.waits_for(id, now);
             job(id, sources).map(|(id, job)| {
-                let view = JobView { job, session: "", waits_for: &waits_for(id), file: 0, now };
+                let (dead_from, waits_for) = (job.dead_from(), &*waits_for(id));
+                let view = JobView { job, session: "", dead_from, waits_for, file: 0, now };
                 Answer::Json(json::line(&JobAndBody(&view)))
             })
         }

@@ -6,6 +6,9 @@ use beanstalkd_testkit::client::Failure;
 /// The rules. The tokens of its identities follow a pattern, see [`log_in`].
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/access.toml");
 
+/// Rules for tubes.
+const TUBE_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
+
 /// The reply to an anonymous client, for each command with arguments.
 const COMMANDS: [&str; 41] = [
     "use mine",
@@ -336,6 +339,40 @@ fn guarded() -> Vec<Case> {
          a: peek 1 -> FORBIDDEN
          e: stats-job 1 => pri: 2",
         ),
+        guarded_script(
+            "a_dead_job_does_not_name_a_tube_that_may_not_be_seen",
+            "e: <everybody>
+         e: use theirs -> USING theirs
+         e: watch theirs -> WATCHING 2
+         e: put 0 0 60 1 | x -> INSERTED 1
+         e: reserve -> RESERVED 1 1 | x
+         e: release 1 0 0 -> RELEASED
+         e: stats-job 1 => tube: mine, dead-from: theirs, waits-for: worker
+         a: <observer>
+         a: stats-job 1 => tube: mine, failures: 1, dead-from: , waits-for: worker
+         b: <manager>
+         b: move 1 theirs -> FORBIDDEN
+         b: stats-tube theirs -> FORBIDDEN",
+        ),
+        code("a_list_does_not_name_a_tube_that_may_not_be_seen", |bench| {
+            bench.steps(&played(
+                "e: <everybody>
+         e: use theirs -> USING theirs
+         e: watch theirs -> WATCHING 2
+         e: put 0 0 60 1 | x -> INSERTED 1
+         e: reserve -> RESERVED 1 1 | x
+         e: release 1 0 0 -> RELEASED
+         a: <observer>",
+            ))?;
+            for (client, is_named) in [("e", true), ("a", false)] {
+                let list = bench.client(client)?.ask(b"list-jobs mine ready\r\n")?;
+                let list = String::from_utf8_lossy(&list).into_owned();
+                if !list.contains("dead-since") || list.contains("theirs") != is_named {
+                    return Err(Failure::new(list));
+                }
+            }
+            Ok(())
+        }),
         code("the_list_of_extensions_ends_with_auth", |bench| {
             bench.steps(&played("a: <everybody>"))?;
             let stats = bench.client("a")?.ask(b"stats\r\n")?;
@@ -345,6 +382,7 @@ fn guarded() -> Vec<Case> {
     ];
     for case in &mut cases {
         case.flags = vec!["--access".to_owned(), RULES.to_owned()];
+        case.flags.extend(["--tubes".to_owned(), TUBE_RULES.to_owned()]);
     }
     cases.into_iter().map(|case| case.needs(Needs::Extension).ours().fresh()).collect()
 }

@@ -96,10 +96,10 @@ fn sentence(word: &str, job: &Dictionary, tube: Option<&Tube>, group: Option<&Di
             failures => format!("its delay ends in {left}; it has failed {}", counted(failures, "time")),
         },
         "group" => {
-            let of_group = |key| group.map_or(0, |group| group.number_or_zero(key));
-            let (pending, buried) = (of_group("pending"), of_group("buried"));
-            let group = text("after-group");
-            format!("its group {group} has {} left, {buried} of them buried", counted(pending, "job"))
+            let name = text("after-group");
+            let Some(group) = group else { return format!("its group {name} has not ended") };
+            let (pending, buried) = (group.number_or_zero("pending"), group.number_or_zero("buried"));
+            format!("its group {name} has {} left, {buried} of them buried", counted(pending, "job"))
         }
         "pause" => format!("its tube is paused, and goes on in {}", age(of_tube("pause-time-left"))),
         "key" => {

@@ -115,11 +115,17 @@ const NO_DURATIONS: Durations = Durations {
     total_sum_ns: 0,
 };
 
-impl JobView<'_> {
+impl<'a> JobView<'a> {
     /// How often the job has failed since it was put, or sent back from a dead tube.
     #[must_use]
     pub fn failures(&self) -> u32 {
         failures_of(self.record.counters, self.tags.as_ref())
+    }
+
+    /// The tube that a dead job comes from; empty of any other.
+    #[must_use]
+    pub fn dead_from(&self) -> &'a str {
+        self.tags.and_then(|tags| tags.dead).map_or("", |dead| dead.from.as_str())
     }
 
     /// Whether the job is in the tube of this name, in this state.
