@@ -62,7 +62,7 @@ impl Executor {
         let has_orders = self.orders.as_ref().is_some_and(|orders| orders.are_running());
         self.queue.is_quiet()
             && self.flushed_bodies.is_empty()
-            && self.taken_over.is_empty()
+            && self.to_close.is_empty()
             && !has_orders
             && !self.has_failed()
     }
@@ -103,7 +103,8 @@ impl Executor {
             detached_bodies: _,
             tube_lists: _,
             flushed_bodies: _,
-            taken_over: _,
+            to_close: _,
+            client_pages: _,
             work: _,
             meter: _,
         } = self;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use log::{Level, log_enabled};
 
+use super::clients::ClientPage;
 use super::detached_bodies::DetachedBodies;
 use super::guard::Guard;
 use super::list_tubes::TubeLists;
@@ -72,8 +73,9 @@ pub struct Executor {
     pub(super) flushed_bodies: Vec<(JobId, Body)>,
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,
-    /// Clients whose sessions others have taken over, until their connections are closed.
-    pub(super) taken_over: Vec<ClientId>,
+    /// Clients whose sessions others have taken over, or that others have killed, until their connections are closed.
+    pub(super) to_close: Vec<ClientId>,
+    pub(super) client_pages: Vec<ClientPage>,
     /// The access rules; `None` if everybody may do everything.
     pub(super) guard: Option<Box<Guard>>,
     /// Whether the allocator has begun to use its reserve.
@@ -107,7 +109,8 @@ impl Executor {
             tube_lists: TubeLists::default(),
             flushed_bodies: Vec::new(),
             orders: None,
-            taken_over: Vec::new(),
+            to_close: Vec::new(),
+            client_pages: Vec::new(),
             guard: None,
             is_memory_exhausted: || false,
             shares: MemoryShares::default(),
@@ -158,6 +161,9 @@ impl Executor {
     pub(crate) fn disconnect(&mut self, client: ClientId, now: Timestamp) {
         if let Some(guard) = &mut self.guard {
             guard.forget(client);
+        }
+        if self.has_client_pages() {
+            self.client_pages.retain(|page| !page.is_for(client));
         }
         self.queue.disconnect(client, now);
         self.persistence.log_changes(&mut self.queue, now);

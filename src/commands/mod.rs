@@ -13,6 +13,7 @@
 
 mod audit;
 mod auth;
+mod clients;
 mod delete;
 mod description;
 mod detached_bodies;
@@ -258,6 +259,10 @@ table! {
         answer(output, &Reply::Using(server.queue.used_tube(client).as_str()));
     Command::Session { name, grace } => needs(Roles::WORK, AnyTube, Margin),
         server.begin_session(client, name, grace, output);
+    Command::ListClients { limit, after } => needs(Roles::MANAGE, Every, Margin),
+        server.list_clients(client, limit, after, output);
+    Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
+        server.kill_client(client, number, output);
     Command::Auth(token) => needs(Roles::ANY, Nothing, Free),
         server.authenticate(client, token, output, now);
     Command::Quit => needs(Roles::ANY, Nothing, Free),
@@ -324,6 +329,7 @@ impl From<Obstacle> for Reply<'_> {
         match obstacle {
             Obstacle::NoJob
             | Obstacle::NoTube
+            | Obstacle::NoClient
             | Obstacle::Reserved
             | Obstacle::WrongState
             | Obstacle::NotDead => Self::NotFound,

@@ -19,6 +19,7 @@ use crate::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Sele
 use crate::job::{JobId, JobState};
 use crate::queue::{self, ClientId};
 use crate::session::{Output, Until};
+use crate::stats::{ClientView, Connections};
 use crate::tags::EncodedTags;
 
 /// What all orders together may cost in a turn, in simple requests: some 150 microseconds. A flush may cost more, as it
@@ -137,6 +138,10 @@ impl Control for Executor {
         self.orders.as_ref().map_or(&NONE, |orders| &orders.tasks)
     }
 
+    fn client(&self, id: ClientId, connections: &dyn Connections, now: Timestamp) -> Option<ClientView<'_>> {
+        self.client_view(id, connections, now)
+    }
+
     fn may_answer(&self) -> bool {
         Self::may_answer(self)
     }
@@ -178,12 +183,13 @@ impl Executor {
         }
     }
 
-    /// Does a turn's share of the orders.
+    /// Does a turn's share of the orders; returns whether there can be any.
     #[inline]
-    pub(crate) fn carry_out_orders(&mut self, now: Timestamp) {
+    pub(crate) fn carry_out_orders(&mut self, now: Timestamp) -> bool {
         if self.orders.is_some() {
             self.carry_out(now);
         }
+        self.orders.is_some()
     }
 
     #[cold]
@@ -292,13 +298,15 @@ impl Executor {
                 self.count_for_task(1);
                 self.pause(tube.as_str(), delay_s.into(), output, now)
             }
+            Order::KillClient(number) => self.kill_client(client, number, output),
             Order::Flush(tube, flushed) => self.flush(client, tube.as_str(), flushed, output, now),
         }
     }
 
     /// The order fails.
-    fn fail_order(&mut self, obstacle: Obstacle) -> Outcome {
-        if let Some(orders) = &mut self.orders {
+    pub(super) fn fail_order(&mut self, obstacle: Obstacle) -> Outcome {
+        // A command that can be an order fails for its client otherwise.
+        if let Some(orders) = self.orders.as_mut().filter(|orders| orders.current.is_some()) {
             orders.failure = Some(obstacle);
         }
         Outcome::Done

@@ -28,7 +28,7 @@ impl Executor {
         let key = SessionKey { identity: self.identity_of(client), name: name.into() };
         match self.queue.begin_session(client, &key, grace.as_ms()) {
             Ok(BeginSession::Attached { taken_from, joining }) => {
-                self.taken_over.extend(taken_from);
+                self.to_close.extend(taken_from);
                 self.join_session(client, joining, output)
             }
             Ok(BeginSession::HasAnother) => {
@@ -91,10 +91,5 @@ impl Executor {
     /// The server listens: restored sessions are kept for their grace from now on.
     pub fn begin_graces(&mut self, now: Timestamp) {
         self.queue.begin_graces(now);
-    }
-
-    /// The next client whose session another one has taken over.
-    pub(crate) fn next_taken_over(&mut self) -> Option<ClientId> {
-        self.taken_over.pop()
     }
 }

@@ -72,7 +72,7 @@ impl Executor {
     pub(super) fn stats_for(&self, client: ClientId, server: &ServerView<'_>) -> Vec<u8> {
         let figures = self.guard.as_ref().and_then(|guard| guard.figures_of(client));
         let identity = figures.map(|figures| IdentityView { figures, queue: &self.queue });
-        stats::server_yaml(server, identity.as_ref())
+        stats::server_yaml(server, identity.as_ref(), self.queue.client_number(client))
     }
 
     /// The answer to `stats-tube`, if there is such a tube.

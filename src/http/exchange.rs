@@ -8,7 +8,7 @@ use zeroize::Zeroize;
 
 use super::access::Denied;
 use super::api::write::TaskNow;
-use super::api::{self, Answer, JobCount, JobList, Problem, TubeList};
+use super::api::{self, Answer, ClientList, JobCount, JobList, Problem, TubeList};
 use super::app;
 use super::page;
 use super::prometheus::{self, TextFormat};
@@ -86,6 +86,7 @@ enum Body {
     Metrics(Rendering<TextFormat>),
     Tubes(Rendering<TubeList>),
     Jobs(JobList),
+    Clients(ClientList),
     Count(JobCount),
     /// The body of a job, and the number of its bytes that are rendered.
     Bytes(job::Body, usize),
@@ -206,7 +207,7 @@ impl Exchange {
         match &mut self.stage {
             Stage::Rest(rest) => match &mut rest.body {
                 Body::Metrics(metrics) => metrics.let_go(),
-                Body::Tubes(_) | Body::Jobs(_) | Body::Count(_) | Body::Bytes(..) => true,
+                Body::Tubes(_) | Body::Jobs(_) | Body::Clients(_) | Body::Count(_) | Body::Bytes(..) => true,
             },
             Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) => true,
         }
@@ -296,6 +297,7 @@ impl Exchange {
             Body::Metrics(metrics) => metrics.render(sources, &mut slice),
             Body::Tubes(tubes) => tubes.render(sources, &mut slice),
             Body::Jobs(jobs) => jobs.render(sources, &mut slice),
+            Body::Clients(clients) => clients.render(sources, &mut slice),
             Body::Count(count) => count.render(sources, &mut slice),
             Body::Bytes(body, done) => {
                 let end = body.len().min(*done + SLICE_BYTES);
@@ -483,6 +485,7 @@ impl Exchange {
             Ok(Answer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
             Ok(Answer::Tubes(tubes)) => self.stream(request, JSON, Body::Tubes(tubes)),
             Ok(Answer::Jobs(jobs)) => self.stream(request, JSON, Body::Jobs(jobs)),
+            Ok(Answer::Clients(clients)) => self.stream(request, JSON, Body::Clients(clients)),
             Ok(Answer::Count(count)) => self.stream(request, JSON, Body::Count(count)),
             Ok(Answer::Body(id, body)) => {
                 let length = body.len();

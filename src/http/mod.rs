@@ -53,7 +53,7 @@ use self::access::{Access, Denied};
 use self::request::Request;
 use self::task::Tasks;
 use crate::os::Usage;
-use crate::stats::ServerView;
+use crate::stats::{Clients, ServerView};
 
 /// The size of a slice of text, in bytes: enough to keep a socket busy, and too little to delay clients.
 pub const SLICE_BYTES: usize = 32 * 1024;
@@ -87,7 +87,19 @@ pub enum Site<'a> {
         access: &'a Access,
         /// What the server is doing for it.
         tasks: &'a Tasks,
+        /// Who is connected.
+        clients: ClientSource<'a>,
     },
+}
+
+/// Where clients are looked up.
+#[derive(Clone, Copy)]
+pub struct ClientSource<'a>(pub &'a dyn Clients);
+
+impl fmt::Debug for ClientSource<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("ClientSource")
+    }
 }
 
 impl Site<'_> {

@@ -15,13 +15,14 @@ use zeroize::Zeroize;
 use super::access::Access;
 use super::exchange::Command;
 use super::task::{Control, Order, TaskId};
-use super::{Address, Exchange, History, Phase, Site, Sources};
+use super::{Address, ClientSource, Exchange, History, Phase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::poll_token::PollToken;
+use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
-use crate::stats::StatsSource;
+use crate::stats::{ClientView, Clients, Connections, StatsSource};
 use crate::stream::{Accepted, ListenerSocket, Socket, Stream};
 use crate::tls::{Acceptor, ClientCertificate, HANDSHAKE_TIMEOUT};
 
@@ -104,8 +105,20 @@ pub enum State<'a> {
     Starting(&'a str),
     /// It serves, and has these figures.
     Serving(&'a dyn StatsSource),
-    /// It serves, and carries out orders.
-    Obeying(&'a mut dyn Control),
+    /// It serves, and carries out orders; its clients have these connections.
+    Obeying(&'a mut dyn Control, &'a dyn Connections),
+}
+
+/// The clients as the parts of the server know them.
+struct KnownClients<'a> {
+    control: &'a dyn Control,
+    connections: &'a dyn Connections,
+}
+
+impl Clients for KnownClients<'_> {
+    fn client(&self, id: ClientId, now: Timestamp) -> Option<ClientView<'_>> {
+        self.control.client(id, self.connections, now)
+    }
 }
 
 impl State<'_> {
@@ -114,7 +127,7 @@ impl State<'_> {
         match self {
             Self::Starting(_) => None,
             Self::Serving(source) => Some(*source),
-            Self::Obeying(control) => Some(&**control),
+            Self::Obeying(control, _) => Some(&**control),
         }
     }
 
@@ -122,7 +135,7 @@ impl State<'_> {
     fn may_answer(&self) -> bool {
         match self {
             Self::Starting(_) | Self::Serving(_) => true,
-            Self::Obeying(control) => control.may_answer(),
+            Self::Obeying(control, _) => control.may_answer(),
         }
     }
 }
@@ -273,7 +286,7 @@ impl HttpServer {
                 connection.read(now);
                 connection.note_stage(now);
             }
-            if let State::Obeying(control) = &state {
+            if let State::Obeying(control, _) = &state {
                 connection.exchange.look_at(control.tasks(), now);
             }
             if state.may_answer() {
@@ -320,9 +333,10 @@ impl HttpServer {
                 State::Serving(source) => {
                     connection.exchange.turn(Phase::Serving(&self.sources(*source, Site::Metrics, now)))
                 }
-                State::Obeying(control) => {
-                    let worked =
-                        connection.exchange.turn(Phase::Serving(&self.admin_sources(&**control, now)));
+                State::Obeying(control, connections) => {
+                    let clients = KnownClients { control: &**control, connections: *connections };
+                    let sources = self.admin_sources(&**control, &clients, now);
+                    let worked = connection.exchange.turn(Phase::Serving(&sources));
                     forward_command(&mut connection, &mut **control, now);
                     connection.log_denial(&mut self.denials, now);
                     worked
@@ -340,10 +354,17 @@ impl HttpServer {
         false
     }
 
-    fn admin_sources<'a>(&'a self, control: &'a dyn Control, now: Timestamp) -> Sources<'a> {
+    fn admin_sources<'a>(
+        &'a self,
+        control: &'a dyn Control,
+        clients: &'a dyn Clients,
+        now: Timestamp,
+    ) -> Sources<'a> {
         let site = match &self.role {
             Role::Metrics(_) => Site::Metrics,
-            Role::Admin(access) => Site::Admin { access, tasks: control.tasks() },
+            Role::Admin(access) => {
+                Site::Admin { access, tasks: control.tasks(), clients: ClientSource(clients) }
+            }
         };
         self.sources(control, site, now)
     }

@@ -10,9 +10,9 @@ use std::num::NonZeroU32;
 use super::selection::Walk;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
-use crate::queue::Flushed;
+use crate::queue::{ClientId, Flushed};
 use crate::seconds::Seconds;
-use crate::stats::StatsSource;
+use crate::stats::{ClientView, Connections, StatsSource};
 use crate::tube_name::TubeName;
 
 /// Tasks under way at a time: more than people start, and each of them gets its turns soon.
@@ -37,6 +37,8 @@ pub enum Order {
     Flush(TubeName, Flushed),
     /// Begin or end drain mode.
     Drain(bool),
+    /// Close the connection of the client with this id.
+    KillClient(u64),
 }
 
 /// A job to be put.
@@ -89,6 +91,8 @@ pub enum Obstacle {
     NoJob,
     /// There is no such tube.
     NoTube,
+    /// There is no such client.
+    NoClient,
     /// A client has reserved the job.
     Reserved,
     /// The job is in a state in which this cannot be done.
@@ -170,6 +174,7 @@ impl Order {
             Self::Flush(_, flushed) => flush_action(*flushed),
             Self::Drain(true) => "drain",
             Self::Drain(false) => "undrain",
+            Self::KillClient(_) => "kill-client",
         }
     }
 
@@ -183,6 +188,7 @@ impl Order {
             }
             Self::Pause(tube, seconds) => format!("{action} {} {seconds}", tube.as_str()),
             Self::Drain(_) => action.to_owned(),
+            Self::KillClient(number) => format!("{action} {number}"),
             Self::Change(change, selection) => {
                 let jobs = match selection {
                     Selection::Jobs(ids) => {
@@ -209,7 +215,7 @@ impl Order {
     #[must_use]
     pub fn is_short(&self) -> bool {
         match self {
-            Self::Put(_) | Self::Pause(..) | Self::Drain(_) => true,
+            Self::Put(_) | Self::Pause(..) | Self::Drain(_) | Self::KillClient(_) => true,
             Self::Change(_, Selection::Jobs(jobs)) => jobs.len() == 1,
             Self::Change(_, Selection::Counted(..)) | Self::Flush(..) => false,
         }
@@ -219,7 +225,7 @@ impl Order {
         match self {
             Self::Put(NewJob { tube, .. }) | Self::Pause(tube, _) | Self::Flush(tube, _) => Some(tube),
             Self::Change(_, Selection::Counted(walk, _)) => Some(walk.tube()),
-            Self::Change(_, Selection::Jobs(_)) | Self::Drain(_) => None,
+            Self::Change(_, Selection::Jobs(_)) | Self::Drain(_) | Self::KillClient(_) => None,
         }
     }
 
@@ -227,7 +233,7 @@ impl Order {
         match self {
             Self::Change(_, Selection::Counted(_, counted)) => Some(*counted),
             Self::Change(_, Selection::Jobs(jobs)) => Some(jobs.len() as u64),
-            Self::Put(_) | Self::Pause(..) | Self::Flush(..) | Self::Drain(_) => None,
+            Self::Put(_) | Self::Pause(..) | Self::Flush(..) | Self::Drain(_) | Self::KillClient(_) => None,
         }
     }
 }
@@ -335,6 +341,9 @@ pub trait Control: StatsSource {
 
     /// The tasks.
     fn tasks(&self) -> &Tasks;
+
+    /// A client with one of these connections; `None` if it is gone.
+    fn client(&self, id: ClientId, connections: &dyn Connections, now: Timestamp) -> Option<ClientView<'_>>;
 
     /// Whether what the figures and the tasks show by now may be told.
     fn may_answer(&self) -> bool {

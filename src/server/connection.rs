@@ -12,14 +12,14 @@ use super::Executor;
 use super::budget::Budget;
 use super::client_lists::Lists;
 use super::held_replies::HeldReplies;
-use super::idle::IdleWatch;
 use crate::binlog::SequenceNumber;
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::Rest;
 use crate::poll_token::PollToken;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitOutcome};
-use crate::session::{MAX_OUTPUT_BYTES, Session, Stop, Until};
+use crate::session::{Activity, MAX_OUTPUT_BYTES, Session, Stop, Until};
+use crate::stats::ConnectionView;
 use crate::stream::{Handle, Stream};
 
 /// Bytes read at a time while memory is short, because the server may have to keep what it has read.
@@ -77,8 +77,10 @@ pub struct Connection<S> {
     budget: Budget,
     /// The server's lists that contain this connection.
     pub listed: Lists,
-    /// When a byte last came or went, if there is an idle time-out.
-    pub idle: Option<Box<IdleWatch>>,
+    /// When a byte last came or went.
+    pub active_at: Timestamp,
+    /// When it was made, in seconds: room for 32 bits is left in the block.
+    connected_s: u32,
     /// Which replies may be sent; only with a binlog.
     held: Option<Box<HeldReplies>>,
     /// The generation of its [`ClientId`]: earlier clients had the same index.
@@ -89,7 +91,7 @@ pub struct Connection<S> {
 
 impl<S: Stream> Connection<S> {
     /// The connection of a new client.
-    pub fn new(id: ClientId, stream: S) -> Self {
+    pub fn new(id: ClientId, stream: S, now: Timestamp) -> Self {
         Self {
             stream,
             session: Session::default(),
@@ -97,7 +99,8 @@ impl<S: Stream> Connection<S> {
             sending: Sending::Open,
             budget: Budget::Burst,
             listed: Lists::default(),
-            idle: None,
+            active_at: now,
+            connected_s: whole_seconds(now),
             held: None,
             generation: id.generation,
             counted_bytes: 0,
@@ -382,11 +385,33 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Goes on with a session that another program has described, and all of whose replies may be sent.
-    pub fn adopt(&mut self, session: Session<Rest>, has_binlog: bool) {
+    pub fn adopt(&mut self, session: Session<Rest>, connected_s: u32, has_binlog: bool) {
+        self.connected_s = connected_s;
         if has_binlog && !session.output.is_empty() {
             self.held = Some(Box::new(HeldReplies::after(&session.output)));
         }
         self.session = session;
+    }
+
+    /// When it was made, in whole seconds.
+    pub fn connected_s(&self) -> u32 {
+        self.connected_s
+    }
+
+    /// What `list-clients` has of it.
+    pub fn view(&self, now: Timestamp) -> ConnectionView {
+        let idle_s = now.since_s(self.active_at);
+        let activity = if self.is_handshaking() { Activity::Receiving } else { self.session.activity() };
+        ConnectionView {
+            address: self.stream.peer(),
+            age_s: whole_seconds(now).wrapping_sub(self.connected_s).into(),
+            idle_s,
+            state: activity.as_str(),
+            // Nothing is read from a client that waits, and nothing sent.
+            waiting_s: if activity == Activity::Waiting { idle_s } else { 0 },
+            held_bytes: self.counted_bytes.into(),
+            commands: self.session.line_count(),
+        }
     }
 
     /// How many of its bytes are in the sum over all buffers.
@@ -457,9 +482,7 @@ impl<S: Stream> Connection<S> {
 
     /// Notes that a byte has come or gone.
     fn note_activity(&mut self, now: Timestamp) {
-        if let Some(idle) = &mut self.idle {
-            idle.active_at = now;
-        }
+        self.active_at = now;
     }
 
     /// Has the replies that were made since the last call wait for all that is logged by now, unless all of them are
@@ -556,4 +579,9 @@ impl<S: Stream> Connection<S> {
         }
         Ok(())
     }
+}
+
+/// An instant as a connection keeps it.
+fn whole_seconds(at: Timestamp) -> u32 {
+    (at.0 / NS_PER_S) as u32
 }

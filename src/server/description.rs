@@ -19,13 +19,16 @@ use crate::stream::{Handle, Stream};
 #[derive(Debug)]
 struct DescribedConnection {
     handle: Handle,
-    /// When a byte last came or went, and when the server looks at that.
-    idle: Option<(Timestamp, Timestamp)>,
+    /// When it was made, in whole seconds, and when a byte last came or went.
+    connected_s: u32,
+    active_at: Timestamp,
+    /// When the server looks at that, if there is a time-out.
+    look_at: Option<Timestamp>,
     /// Whether it is not known yet who the client is.
     awaits_log_in: bool,
 }
 
-described!(DescribedConnection { handle, idle, awaits_log_in });
+described!(DescribedConnection { handle, connected_s, active_at, look_at, awaits_log_in });
 
 impl<S: Stream> Server<S> {
     /// From now on no new command is executed, or again. What is under way goes on.
@@ -114,7 +117,7 @@ impl<S: Stream> Server<S> {
             let described = connection.and_then(|connection| Some((connection.handle()?, connection)));
             described.is_some().describe(out);
             if let Some((handle, connection)) = described {
-                describe_connection(handle, connection, out);
+                self.describe_connection(id, handle, connection, out);
             }
         }
         executor.describe_guard(out);
@@ -178,11 +181,11 @@ impl<S: Stream> Server<S> {
         if self.connections.len() <= index {
             self.connections.resize_with(index + 1, || None);
         }
-        let mut connection = Box::new(Connection::new(id, stream));
-        connection.adopt(session, has_binlog);
-        connection.idle = described
-            .idle
-            .map(|(active_at, look_at)| Box::new(self.idle_timeouts.watch_again(id, active_at, look_at)));
+        let mut connection = Box::new(Connection::new(id, stream, described.active_at));
+        connection.adopt(session, described.connected_s, has_binlog);
+        if let Some(look_at) = described.look_at {
+            self.idle_timeouts.look(id, look_at);
+        }
         connection.count_bytes(&mut self.executor.buffer_bytes);
         let (session, listed) = (&connection.session, &mut connection.listed);
         if !session.output.is_empty() || session.is_closing() {
@@ -200,14 +203,22 @@ impl<S: Stream> Server<S> {
             self.log_ins.go_on_with(id, &mut connection.listed);
         }
     }
-}
 
-fn describe_connection<S: Stream>(handle: Handle, connection: &Connection<S>, out: &mut Writer<'_>) {
-    let described = DescribedConnection {
-        handle,
-        idle: connection.idle.as_ref().map(|idle| (idle.active_at, idle.look_at)),
-        awaits_log_in: connection.listed.contains(Lists::LOG_IN),
-    };
-    described.describe(out);
-    connection.session.describe(out);
+    fn describe_connection(
+        &self,
+        id: ClientId,
+        handle: Handle,
+        connection: &Connection<S>,
+        out: &mut Writer<'_>,
+    ) {
+        let described = DescribedConnection {
+            handle,
+            connected_s: connection.connected_s(),
+            active_at: connection.active_at,
+            look_at: self.idle_timeouts.look_at(id),
+            awaits_log_in: connection.listed.contains(Lists::LOG_IN),
+        };
+        described.describe(out);
+        connection.session.describe(out);
+    }
 }

@@ -15,7 +15,7 @@ use crate::poll_token::PollToken;
 use crate::stream::{Handle, ListenerSocket};
 
 /// The format that this program writes, and the only one that it reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// What a description begins with.
 const MAGIC: &[u8; 16] = b"beanstalkd hand\n";

@@ -1,9 +1,10 @@
 //! Idle time-outs: which connection to look at next, for `--idle-timeout` and for the time limit of handshakes and
 //! log-ins.
 //!
-//! Owns: for each connection the instant at which the server looks at it next, in order. A byte that comes or goes does
-//! not change this instant; when it is reached, the server sees how long the connection has been idle, and sets the
-//! next one. The first look at a connection of an unknown client asks whether it is known. Never closes anything.
+//! Owns: for each connection the instant at which the server looks at it next, in order. A byte that comes or goes is
+//! noted in the connection and does not change this instant; when it is reached, the server sees how long the
+//! connection has been idle, and sets the next one. The first look at a connection of an unknown client asks whether it
+//! is known. Never closes anything.
 //! Driven by the server.
 
 use std::collections::BTreeSet;
@@ -22,15 +23,8 @@ pub struct IdleTimeouts {
     timeout_ns: Option<u64>,
     /// The instant, then index and generation of the client.
     looks: BTreeSet<(Timestamp, u32, u32)>,
-}
-
-/// Since when a connection is idle.
-#[derive(Debug)]
-pub struct IdleWatch {
-    /// When a byte last came or went.
-    pub active_at: Timestamp,
-    /// When the server looks at that.
-    pub look_at: Timestamp,
+    /// The same instants by the index of the client.
+    by_index: Vec<Option<Timestamp>>,
 }
 
 impl IdleTimeouts {
@@ -39,27 +33,34 @@ impl IdleTimeouts {
         self.timeout_ns = Some(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Watches a connection that was last active at `active_at`, and looks at it when it may have been idle for too
-    /// long since `idle_since`; `None` where there is no time-out.
-    pub fn watch(&mut self, id: ClientId, active_at: Timestamp, idle_since: Timestamp) -> Option<IdleWatch> {
-        Some(self.look(id, active_at, idle_since + self.timeout_ns?))
+    /// Looks at a connection when it may have been idle for too long since `idle_since`, if there is a time-out.
+    pub fn watch(&mut self, id: ClientId, idle_since: Timestamp) {
+        if let Some(timeout_ns) = self.timeout_ns {
+            self.look(id, idle_since + timeout_ns);
+        }
     }
 
     /// Watches a connection that is made at `now`, and of which it is not known yet whose it is. The handshake and the
     /// log-in have no more time together than a connection may be idle.
-    pub fn watch_log_in(&mut self, id: ClientId, now: Timestamp) -> IdleWatch {
+    pub fn watch_log_in(&mut self, id: ClientId, now: Timestamp) {
         let limit_ns = LOG_IN_TIMEOUT.as_nanos() as u64;
-        self.look(id, now, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)))
+        self.look(id, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)));
     }
 
-    fn look(&mut self, id: ClientId, active_at: Timestamp, look_at: Timestamp) -> IdleWatch {
+    /// Looks at a connection at `look_at`, and no more at the instant at which it would have.
+    pub fn look(&mut self, id: ClientId, look_at: Timestamp) {
+        self.forget(id);
         self.looks.insert((look_at, id.index, id.generation));
-        IdleWatch { active_at, look_at }
+        let index = id.index as usize;
+        if self.by_index.len() <= index {
+            self.by_index.resize(index + 1, None);
+        }
+        self.by_index[index] = Some(look_at);
     }
 
-    /// Watches a connection as it was watched before.
-    pub fn watch_again(&mut self, id: ClientId, active_at: Timestamp, look_at: Timestamp) -> IdleWatch {
-        self.look(id, active_at, look_at)
+    /// When the server looks at the connection, if it is watched.
+    pub fn look_at(&self, id: ClientId) -> Option<Timestamp> {
+        self.by_index.get(id.index as usize).copied().flatten()
     }
 
     /// How long a connection may be idle, in nanoseconds, if there is a time-out.
@@ -67,9 +68,11 @@ impl IdleTimeouts {
         self.timeout_ns
     }
 
-    /// Stops watching a connection.
-    pub fn forget(&mut self, id: ClientId, watch: &IdleWatch) {
-        self.looks.remove(&(watch.look_at, id.index, id.generation));
+    /// Stops watching a connection, if it is watched.
+    pub fn forget(&mut self, id: ClientId) {
+        if let Some(look_at) = self.by_index.get_mut(id.index as usize).and_then(Option::take) {
+            self.looks.remove(&(look_at, id.index, id.generation));
+        }
     }
 
     /// How many connections are watched.
@@ -88,6 +91,7 @@ impl IdleTimeouts {
             return None;
         }
         let (_, index, generation) = self.looks.pop_first()?;
+        self.by_index[index as usize] = None;
         Some(ClientId { index, generation })
     }
 }

@@ -48,18 +48,20 @@ impl<S: Stream> Server<S> {
     /// # Panics
     /// Where one does not hold.
     pub fn check_invariants(&self) {
-        let (mut count, mut waiting, mut buffer_bytes, mut idle) = (0, 0, 0, 0);
-        for connection in self.connections.iter().flatten() {
+        let (mut count, mut waiting, mut buffer_bytes, mut watched) = (0, 0, 0, 0);
+        for (index, connection) in self.connections.iter().enumerate() {
+            let Some(connection) = connection else { continue };
             connection.check_invariants();
             count += 1;
             waiting += u64::from(connection.session.is_waiting());
             buffer_bytes += connection.counted_bytes();
-            idle += usize::from(connection.idle.is_some());
+            let look_at = self.idle_timeouts.look_at(connection.id_at(index));
+            watched += usize::from(look_at.is_some());
         }
         self.check_lists();
         assert_eq!(count, self.client_count(), "each client has a connection");
         assert_eq!(buffer_bytes, self.executor.buffer_bytes, "the buffers are counted");
-        assert_eq!(idle, self.idle_timeouts.len(), "each idle time-out has its connection");
+        assert_eq!(watched, self.idle_timeouts.len(), "each idle time-out has its connection");
         // After the binlog has failed, sessions are closed that still wait in the queue.
         if !self.executor.has_failed() {
             assert_eq!(waiting, self.executor.queue().figures().waiting, "session and queue agree who waits");

@@ -82,10 +82,7 @@ impl<S: Stream> Server<S> {
     /// The client has a time limit to become known. If there are too many like it, the oldest of them is closed.
     pub(super) fn await_log_in(&mut self, id: ClientId, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
-        if let Some(idle) = connection.idle.take() {
-            self.idle_timeouts.forget(id, &idle);
-        }
-        connection.idle = Some(Box::new(self.idle_timeouts.watch_log_in(id, now)));
+        self.idle_timeouts.watch_log_in(id, now);
         self.log_ins.count += usize::from(!connection.listed.contains(Lists::LOG_IN));
         enlist(&mut self.log_ins.clients, Lists::LOG_IN, id, &mut connection.listed);
         if self.log_ins.clients.len() > self.log_ins.count + MAX_GONE {

@@ -7,6 +7,7 @@
 mod budget;
 mod buffers;
 mod client_lists;
+mod clients;
 mod connection;
 mod description;
 pub mod event_loop;
@@ -153,9 +154,9 @@ impl<S: Stream> Server<S> {
                 if self.connections.len() <= index {
                     self.connections.resize_with(index + 1, || None);
                 }
-                let mut connection = Connection::new(id, stream);
+                let connection = Connection::new(id, stream, now);
                 let is_handshaking = connection.is_handshaking();
-                connection.idle = self.idle_timeouts.watch(id, now, now).map(Box::new);
+                self.idle_timeouts.watch(id, now);
                 self.connections[index] = Some(Box::new(connection));
                 if is_handshaking {
                     self.await_log_in(id, now);
@@ -251,7 +252,12 @@ impl<S: Stream> Server<S> {
         if self.next_check.is_some() {
             self.check_certificates(now);
         }
-        self.executor.carry_out_orders(now);
+        if self.executor.has_client_pages() {
+            self.write_client_pages(now);
+        }
+        if self.executor.carry_out_orders(now) {
+            self.close_killed(now);
+        }
     }
 
     /// When the next turn is due if no event comes before.
@@ -349,14 +355,11 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Reads from a connection and executes the commands that have come, up to its budget. If one of them has taken
-    /// over the session of another connection, that one is closed before anything else is executed.
+    /// Reads from a connection and executes the commands that have come, up to its budget. If one of them has killed
+    /// another client, or taken over its session, that one is closed before anything else is executed.
     fn serve(&mut self, id: ClientId, now: Timestamp) {
         self.serve_connection(id, now);
-        while let Some(before) = self.executor.next_taken_over() {
-            debug!("{} has lost its session to {}", before.index, id.index);
-            self.close(before, now);
-        }
+        self.close_killed(now);
     }
 
     fn serve_connection(&mut self, id: ClientId, now: Timestamp) {
@@ -530,7 +533,6 @@ impl<S: Stream> Server<S> {
     fn close_idle(&mut self, now: Timestamp) {
         while let Some(id) = self.idle_timeouts.next_due(now) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
-            let Some(idle) = connection.idle.take() else { continue };
             if connection.listed.contains(Lists::LOG_IN) && connection.awaits_log_in(&self.executor, id) {
                 debug!("{} has not logged in in time", id.index);
                 self.close(id, now);
@@ -540,10 +542,9 @@ impl<S: Stream> Server<S> {
             let session = &connection.session;
             let is_exempt =
                 session.unfinished_until().is_some() || self.executor.queue().reservation_count(id) > 0;
-            let idle_since = if is_exempt { now } else { idle.active_at };
+            let idle_since = if is_exempt { now } else { connection.active_at };
             if idle_since + timeout_ns > now {
-                let idle = self.idle_timeouts.watch(id, idle.active_at, idle_since);
-                connection.idle = idle.map(Box::new);
+                self.idle_timeouts.watch(id, idle_since);
             } else {
                 debug!("{} has been silent for too long", id.index);
                 self.close(id, now);
@@ -560,9 +561,7 @@ impl<S: Stream> Server<S> {
                 });
             }
             connection.uncount_bytes(&mut self.executor.buffer_bytes);
-            if let Some(idle) = &connection.idle {
-                self.idle_timeouts.forget(id, idle);
-            }
+            self.idle_timeouts.forget(id);
             self.log_ins.forget(&mut connection.listed);
             self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);

@@ -164,6 +164,67 @@ fn a_flush_by_the_api_is_no_connection_and_no_client_of_a_tube() {
 }
 
 #[test]
+fn ten_thousand_clients_are_listed_and_killed_in_slices() {
+    const CLIENTS: usize = 10_000;
+    /// The cost of a turn without other commands, in simple requests.
+    const A_TURN: u64 = 2_000;
+    let mut server = server();
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&mut server)).collect();
+    let number =
+        |server: &Server<FakeStream>, client: &Client| server.executor().queue().client_number(client.id);
+    let numbers: Vec<u64> = clients.iter().map(|client| number(&server, client)).collect();
+    let (asker, modest) = (connect(&mut server), connect(&mut server));
+    let (mut cursor, mut seen) = (String::new(), Vec::new());
+    loop {
+        let request = format!("list-clients 1000{cursor}\r\n");
+        let mut event = Some(asker.send(request.as_bytes()));
+        while asker.has_received_nothing() {
+            let before = server.executor().work();
+            server.turn([modest.send(b"peek-buried\r\n")].into_iter().chain(event.take()), START);
+            assert_eq!(modest.received_lines(), 1, "nobody waits for a list");
+            assert!(server.executor().work() - before < A_TURN, "a turn has a share of it");
+        }
+        while server.next_turn_at() == Some(Timestamp::default()) {
+            server.turn(iter::empty(), START);
+        }
+        let page = String::from_utf8(std::mem::take(&mut asker.wire.0.borrow_mut().received)).unwrap();
+        let ids =
+            page.lines().filter_map(|line| line.strip_prefix("- {id: ")?.split_once(',')?.0.parse().ok());
+        seen.extend(ids.collect::<Vec<u64>>());
+        // Half of the clients go, one in ten of them at a time, and others come.
+        for _ in 0..CLIENTS / 20 {
+            let gone = clients.swap_remove(clients.len() / 2);
+            server.close(gone.id, START);
+        }
+        clients.push(connect(&mut server));
+        let (_, next) = page.split_once("next: \"").unwrap();
+        let (next, _) = next.split_once('"').unwrap();
+        if next.is_empty() {
+            break;
+        }
+        cursor = format!(" {next}");
+    }
+    let staying: Vec<u64> = clients.iter().map(|client| number(&server, client)).collect();
+    let staying = staying.into_iter().filter(|number| numbers.contains(number)).collect::<Vec<_>>();
+    assert!(
+        !staying.is_empty() && staying.iter().all(|number| seen.contains(number)),
+        "each that stays is seen"
+    );
+    let count = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), count, "and nobody twice");
+    let victim = clients.pop().unwrap();
+    let kill = format!("kill-client {}\r\n", number(&server, &victim));
+    let mut event = Some(asker.send(kill.as_bytes()));
+    while asker.has_received_nothing() {
+        server.turn(event.take().into_iter(), START);
+    }
+    assert_eq!(asker.received_lines(), 1);
+    assert_eq!(server.client_count(), clients.len() + 2);
+}
+
+#[test]
 fn the_time_of_a_turn_counts_for_each_of_its_commands() {
     let mut server = server();
     let client = connect(&mut server);

@@ -169,14 +169,16 @@ impl Described for Output {
 impl<R: Described> Described for Session<R> {
     fn describe(&self, out: &mut Writer<'_>) {
         // Whether memory is short is asked again before the next command.
-        let Self { phase, unread, output, is_tight: _ } = self;
+        let Self { phase, unread, output, lines: _, lines_high: _, is_tight: _ } = self;
         phase.describe(out);
         unread.describe(out);
         output.describe(out);
+        self.line_count().describe(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (phase, unread, output) = (from.value()?, from.value::<Option<Box<Unread>>>()?, from.value()?);
+        let lines: u64 = from.value()?;
         let fits = match (&phase, unread.as_deref()) {
             (Phase::Closing | Phase::Aborted, unread) => unread.is_none(),
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), _) => true,
@@ -185,7 +187,8 @@ impl<R: Described> Described for Session<R> {
         if !fits {
             return Err(Malformed("the input of a session does not fit its phase"));
         }
-        Ok(Self { phase, unread, is_tight: false, output })
+        let (lines, lines_high) = (lines as u32, (lines >> u32::BITS) as u16);
+        Ok(Self { phase, unread, is_tight: false, lines, lines_high, output })
     }
 }
 

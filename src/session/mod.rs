@@ -19,6 +19,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod activity;
 mod body_room;
 mod description;
 mod outcome;
@@ -31,6 +32,7 @@ use std::fmt::Debug;
 use memchr::memchr;
 use zeroize::Zeroize;
 
+pub use self::activity::Activity;
 pub use self::description::MAX_OUTPUT_BYTES;
 pub use self::outcome::{Outcome, Refusal, Until};
 pub use self::output::Output;
@@ -140,13 +142,24 @@ pub struct Session<R> {
     unread: Option<Box<Unread>>,
     /// Whether memory is short, so that this session makes do with little.
     pub is_tight: bool,
+    /// The command lines so far, malformed ones included: the low half of the number, and what it has overflowed into.
+    /// So they fit beside `is_tight`; 2^48 lines take a client years.
+    lines: u32,
+    lines_high: u16,
     /// Replies on their way.
     pub output: Output,
 }
 
 impl<R> Default for Session<R> {
     fn default() -> Self {
-        Self { phase: Phase::WantCommand, unread: None, is_tight: false, output: Output::default() }
+        Self {
+            phase: Phase::WantCommand,
+            unread: None,
+            is_tight: false,
+            lines: 0,
+            lines_high: 0,
+            output: Output::default(),
+        }
     }
 }
 
@@ -167,6 +180,7 @@ impl<R: Debug> Session<R> {
             Phase::SkipLine | Phase::SkipPutLine(_) => match find_crlf(input) {
                 Some(end) => {
                     *input = &input[end + CRLF.len()..];
+                    self.count_line();
                     let request = if let Phase::SkipPutLine(header) = self.phase {
                         Request::Command(Command::PutWith(header, TOO_LONG))
                     } else {
@@ -198,6 +212,7 @@ impl<R: Debug> Session<R> {
         match find_crlf(&bytes[..bytes.len().min(most)]) {
             Some(end) => {
                 *input = &bytes[end + CRLF.len()..];
+                self.count_line();
                 Some(parse(&bytes[..end]).map_or_else(Request::Malformed, Request::Command))
             }
             None if bytes.len() < most => None,
@@ -293,30 +308,6 @@ impl<R: Debug> Session<R> {
             return Some(rest);
         }
         None
-    }
-
-    /// What a command that is not finished waits for, if there is one.
-    #[must_use]
-    pub fn unfinished_until(&self) -> Option<Until> {
-        if let Phase::Unfinished { until, .. } = self.phase { Some(until) } else { None }
-    }
-
-    /// Whether a reserve is unanswered.
-    #[must_use]
-    pub fn is_waiting(&self) -> bool {
-        self.unfinished_until().is_some_and(Until::is_delivery)
-    }
-
-    /// Whether the connection ends once its replies are sent.
-    #[must_use]
-    pub fn is_closing(&self) -> bool {
-        matches!(self.phase, Phase::Closing)
-    }
-
-    /// Whether the connection ends at once for want of memory.
-    #[must_use]
-    pub fn is_aborted(&self) -> bool {
-        matches!(self.phase, Phase::Aborted)
     }
 
     /// Whether nothing of this client will ever be executed.

@@ -5,6 +5,7 @@
 //! the protocol's stats commands (here), the metrics and the page (in `http`). Never changes what it reads. The server
 //! hands in the views.
 
+mod client;
 mod database;
 mod histogram;
 mod identity;
@@ -15,6 +16,7 @@ mod tube;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
+pub use self::client::{CLIENT, ClientView, Clients, ConnectionView, Connections, write_client};
 pub use self::database::DATABASE;
 pub use self::histogram::Histogram;
 pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
@@ -39,6 +41,10 @@ pub enum Server {}
 /// A tube: `stats-tube`.
 #[derive(Debug)]
 pub enum Tube {}
+
+/// A client: `list-clients`.
+#[derive(Debug)]
+pub enum Client {}
 
 /// The identities of access rules: `stats`, of the client that asks.
 #[derive(Debug)]
@@ -190,6 +196,9 @@ impl<S: Subject> Figure<S> {
     }
 }
 
+/// The key of the asking client's id.
+const CLIENT_ID: &str = "client-id";
+
 /// All figures of `tables`, as the protocol's stats commands answer with them.
 #[must_use]
 pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> {
@@ -198,10 +207,10 @@ pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> 
     dictionary.into_bytes()
 }
 
-/// The figures of the server. Before the last row stand those of its database, if it has one, and those of the asking
-/// client's identity.
+/// The figures of the server. Before the last row stand those of its database, if it has one, those of the asking
+/// client's identity, and the client's id.
 #[must_use]
-pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>) -> Vec<u8> {
+pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>, client: u64) -> Vec<u8> {
     let (rows, last) = SERVER.split_at(SERVER.len() - 1);
     let mut dictionary = DictionaryWriter::default();
     add(&mut dictionary, rows, server);
@@ -211,6 +220,7 @@ pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>)
     if let Some(identity) = identity {
         add(&mut dictionary, IDENTITY, identity);
     }
+    dictionary.plain(CLIENT_ID, client);
     add(&mut dictionary, last, server);
     dictionary.into_bytes()
 }
@@ -264,6 +274,7 @@ mod tests {
         check(TUBE);
         check(JOB);
         check(TAGS);
+        check(CLIENT);
         check(IDENTITY);
         check(DATABASE);
     }

@@ -147,8 +147,31 @@ def reads(checked, server):
     ask("jobs/x", 400)
     ask("jobs/99999", 404)
     ask("jobs/99999/body", 404)
+    worker = server.client()
+    assert worker.ask("session s 60") == "SESSION 0"
+    held = client.put("held", "x")
+    worker.reserve("held")
+    assert ask(f"jobs/{held}")["job"]["session"] == "s" and "kept_for_grace" not in ask(f"jobs/{held}")["job"]
+    found = ask("clients")
+    assert found["next"] is None and len(found["clients"]) == 2, found
+    assert found["clients"][1]["session"] == "s" and found["clients"][1]["reserved"] == 1, found
+    page = ask("clients?limit=1")
+    assert len(page["clients"]) == 1 and page["clients"][0]["id"] == found["clients"][0]["id"], page
+    assert [client["id"] for client in ask(f"clients?limit=1&cursor={page['next']}")["clients"]] == [found["clients"][1]["id"]]
+    for query in ("limit=0", "limit=1001", "cursor=x", "nonsense=1"):
+        ask(f"clients?{query}", 400)
+    kill = lambda id, body, status: checked.ask(server, "POST", f"clients/{id}/actions", status, body)
+    for body in ({}, {"action": "end"}, {"action": "kill", "x": 1}):
+        kill(found["clients"][1]["id"], body, 400)
+    kill("x", {"action": "kill"}, 400)
+    kill(found["clients"][1]["id"], {"action": "kill"}, 200)
+    kill(found["clients"][1]["id"], {"action": "kill"}, 404)
+    assert worker.socket.recv(1) == b"" and len(ask("clients")["clients"]) == 1
+    assert ask(f"jobs/{held}")["job"]["kept_for_grace"] is True
+    assert ask("tubes/held/jobs?state=reserved")["jobs"][0]["kept_for_grace"] is True
+    client.ask("flush-tube held")
     ask("tasks")
-    ask("tasks/1", 404)
+    ask("tasks/99999", 404)
     ask("tasks/x", 400)
     for path in ("tubes/mail", "jobs/1", "jobs/1/body", "tasks", "tasks/1", "tubes/mail/jobs/count"):
         checked.ask(server, "POST", path, 405, {})
@@ -249,6 +272,7 @@ def crowd(checked, server):
     for path, body in (
         ("tubes/crowd/actions", {"action": "kick", **chosen}), ("server/actions", {"action": "undrain"}), ("tubes/crowd/jobs", {"body": ""}),
         ("jobs/actions", {"action": "kick", "jobs": [1, 2]}), ("jobs/1/actions", {"action": "kick"}),
+        ("clients/1/actions", {"action": "kill"}),
     ):
         checked.ask(server, "POST", path, 429, body)
     for task in tasks:
@@ -257,7 +281,7 @@ def crowd(checked, server):
     assert states <= {"stopped", "done"} and "stopped" in states, states
 
 
-EXAMPLES = {"{tube}": "mail", "{job}": "1", "{task}": "1"}
+EXAMPLES = {"{tube}": "mail", "{job}": "1", "{task}": "1", "{client}": "99999"}
 
 
 def operations():

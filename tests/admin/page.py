@@ -323,6 +323,29 @@ def one_job_is_changed(server, browser):
     assert client.ask(f"release {job} 0 0") == "NOT_FOUND", "also for the client that held it"
 
 
+def clients_are_listed_and_ended(server, browser):
+    worker = server.client()
+    assert worker.ask("session s 600") == "SESSION 0"
+    client = server.client()
+    job = client.put("one", "x")
+    worker.reserve("one")
+    browser.open("#/")
+    browser.click('main a[href="#/clients"]')
+    browser.shows("h1", "Clients (2)")
+    browser.shows("main tbody", "127.0.0.1:")
+    browser.click("main tbody tr:first-child button", "End")
+    browser.answer("End the connection of client", "Cancel")
+    assert worker.ask("list-tube-used") == "USING default"
+    browser.click("main tbody tr:first-child button", "End")
+    browser.answer("End the connection of client", "End the connection")
+    browser.shows("h1", "Clients (1)")
+    assert worker.socket.recv(1) == b"", "its connection is closed"
+    browser.open(f"#/job/{job}")
+    browser.shows("main", "s: held for the grace")
+    browser.open("#/tube/one/reserved")
+    browser.shows("main tbody", "held for the grace")
+
+
 def selections_and_matches_are_changed(server, browser):
     client = server.client()
     wanted = [client.put("some", f"apple {number}") for number in range(60)]
@@ -560,7 +583,7 @@ def pictures():
 def main():
     steps = (
         tubes_are_listed_and_found, jobs_are_put_filtered_and_read, tags_are_shown_and_filtered,
-        the_list_the_question_and_the_change_have_one_filter, jobs_are_found_sorted_and_copied, a_task_is_found_again_after_a_reload, one_job_is_changed, selections_and_matches_are_changed,
+        the_list_the_question_and_the_change_have_one_filter, jobs_are_found_sorted_and_copied, a_task_is_found_again_after_a_reload, one_job_is_changed, clients_are_listed_and_ended, selections_and_matches_are_changed,
         tubes_and_the_server_are_changed, everything_goes_by_keyboard, many_tubes_and_many_jobs,
     )
     chosen = sys.argv[1:]

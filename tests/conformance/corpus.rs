@@ -28,6 +28,8 @@ const OUR_COMMANDS: &[(&str, &str)] = &[
     ("drain", "drain, undrain"),
     ("flush-buried", "flush-tube, flush-buried"),
     ("flush-tube", "flush-tube, flush-buried"),
+    ("kill-client", "kill-client"),
+    ("list-clients", "list-clients"),
     ("list-jobs", "list-jobs"),
     ("move", "move"),
     ("peek-reserved", "peek-reserved"),

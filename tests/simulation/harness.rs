@@ -35,6 +35,8 @@ const EVERYTHING_IS_ALLOWED: &str =
 /// A client, with what it has sent and what it expects.
 struct Client {
     id: ClientId,
+    /// What no other client has.
+    number: u64,
     pipe: Rc<RefCell<Pipe>>,
     /// Bytes that were sent and have not arrived yet.
     under_way: VecDeque<u8>,
@@ -54,7 +56,7 @@ struct Client {
     abortable_from: Option<u64>,
     /// Whether the server has executed its `quit`.
     has_quit: bool,
-    /// Whether another client has taken its session over, so that its connection ends at once.
+    /// Whether another client has killed it, or taken its session over, so that its connection ends at once.
     is_taken_over: bool,
 }
 
@@ -65,6 +67,8 @@ pub struct Harness {
     limits: PoisonLimits,
     rule: Option<TubeRule>,
     clients: Vec<Client>,
+    /// The number of the last client.
+    last_number: u64,
     now: Timestamp,
     digest: DefaultHasher,
     trace: bool,
@@ -137,6 +141,7 @@ impl Harness {
             rule,
             oracle,
             clients: Vec::new(),
+            last_number: 0,
             now: START,
             digest: DefaultHasher::new(),
             random,
@@ -197,6 +202,13 @@ impl Harness {
         self.oracle.model.judge_ages_again();
         assert!(from.is_at_end(), "all of it was read");
         assert_eq!(next.client_count(), clients.len());
+        for client in clients {
+            assert_eq!(
+                next.executor().queue().client_number(client.id),
+                client.number,
+                "it keeps its number"
+            );
+        }
         next.executor().queue().check_invariants();
         assert!(described(&next) == description, "what was read is what was described");
         self.server = next;
@@ -221,8 +233,12 @@ impl Harness {
         self.server.identify(id, Peer::Unix(None), self.now);
         self.oracle.model.connect(id.index);
         self.say(|| format!("{} connects, {capacity} bytes of room", id.index));
+        let number = self.server.executor().queue().client_number(id);
+        assert!(self.last_number < number, "the number of a client is used again");
+        self.last_number = number;
         self.clients.push(Client {
             id,
+            number,
             pipe,
             under_way: VecDeque::new(),
             sent: 0,
@@ -240,6 +256,7 @@ impl Harness {
     /// Sends some requests of a client. They have not arrived yet.
     fn send(&mut self, client: usize) {
         let known = Knowledge {
+            client: self.random.pick(&self.clients.iter().map(|client| client.number).collect::<Vec<_>>()),
             next_id: self.oracle.model.next_id,
             max_job_bytes: self.oracle.max_job_bytes,
             draws: self.clients[client].draws,
@@ -374,11 +391,7 @@ impl Harness {
             self.follow(seen, number);
         }
         for client in &self.clients {
-            assert!(
-                !client.is_taken_over,
-                "client {} is still there, which has lost its session",
-                client.id.index
-            );
+            assert!(!client.is_taken_over, "client {} is still there, which was to end", client.id.index);
             assert_eq!(client.owed, 0, "client {} waits for a reply at the end of the turn", client.id.index);
         }
         if self.random.once_in(8) {
@@ -441,7 +454,7 @@ impl Harness {
         assert!(!waits, "a request of client {index} is executed, although the client waits");
         let client = self.client(index);
         assert!(!client.has_quit, "a request of client {index} is executed after its quit");
-        assert!(!client.is_taken_over, "a request of client {index} is executed, which has lost its session");
+        assert!(!client.is_taken_over, "a request of client {index} is executed, which was to end");
         assert_eq!(
             client.owed, 0,
             "a request of client {index} is executed before the reply to the previous one"
@@ -465,6 +478,10 @@ impl Harness {
             (Request::Put { size, tags, .. }, _) => self.oracle.put(index, *size, tags.kind()),
             (Request::BadFormat, _) => self.oracle.refuse("BAD_FORMAT"),
             (Request::UnknownCommand, _) => self.oracle.refuse("UNKNOWN_COMMAND"),
+            (Request::Command(command @ Command::KillClient { number }), _) => {
+                let none = self.oracle.command_as_seen(index, *command, 0, unread, now);
+                self.kill(index, *number).unwrap_or(none)
+            }
             (request, _) => {
                 let command = request.command().expect("all others are commands");
                 self.oracle.command_as_seen(index, command, number, unread, now)
@@ -490,6 +507,17 @@ impl Harness {
             }
             (Answer::Body(_), request) => unreachable!("{request:?} has no body"),
         }
+    }
+
+    /// The client of this number ends, if there is one.
+    fn kill(&mut self, index: u32, number: u64) -> Option<Answer> {
+        let victim = self.clients.iter_mut().find(|client| client.number == number)?;
+        if victim.id.index == index {
+            victim.has_quit = true;
+        } else {
+            victim.is_taken_over = true;
+        }
+        Some(Answer::Reply(b"KILLED\r\n".to_vec()))
     }
 
     fn see_closed(&mut self, id: ClientId) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use beanstalkd::job::{Counting, JobId, JobState, Position, Priority};
-use beanstalkd::protocol::{Command, Cursor, Grace, IdList, ModeWord};
+use beanstalkd::protocol::{ClientCursor, Command, Cursor, Grace, IdList, ModeWord};
 use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd_model::PutTags;
@@ -164,6 +164,8 @@ pub struct Knowledge {
     /// The server has given all ids below this one.
     pub next_id: u64,
     pub max_job_bytes: u32,
+    /// The number of some client.
+    pub client: u64,
     /// Whether this client reserves by chance. If so, it reserves one job at a time: of a batch, the oracle could not
     /// know which jobs it has got.
     pub draws: bool,
@@ -327,7 +329,10 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let tube = random.pick(&TUBES);
     let priority = Priority(random.pick(&PRIORITIES));
     let delay_s = random.pick(&DELAYS);
-    let command = match random.below(69) {
+    let command = match random.below(72) {
+        69 | 70 => Command::KillClient { number: random.pick(&[known.client, known.client, 0, u64::MAX]) },
+        // What there is to list, only the server knows.
+        71 => Command::ListClients { limit: 1, after: Some(ClientCursor { place: u32::MAX }) },
         52..=54 => Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) },
         55..=58 if known.draws => Command::ReserveWithTimeout { timeout_s: 0.into() },
         55..=58 => Command::ReserveBatch {

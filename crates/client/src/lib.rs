@@ -41,7 +41,7 @@
 //! | every `reserve` but `reserve-job` | yes; the job of a lost RESERVED is ready again, or the session has it |
 //! | every `peek`, `stats` and `list` | yes |
 //! | `touch`, `touch-all`, `pause-tube`, `reprioritize`, `drain`, `undrain` | yes: twice is the same as once |
-//! | `delete`, `release`, `bury`, `reserve-job` | yes; if there is no such job, [`Error::Unconfirmed`] |
+//! | `delete`, `release`, `bury`, `reserve-job`, `kill-client` | yes; if there is no such job or client, [`Error::Unconfirmed`] |
 //! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once |
 //! | every other `put`, `kick`, `kick-job`, `move` | no: [`Error::Unconfirmed`] |
 //! | `flush-tube`, `flush-buried`, `delete-batch` | no: [`Error::Unconfirmed`] |
@@ -81,8 +81,8 @@ pub use crate::core::tag::{Tag, TagError};
 pub use crate::core::{Reconnect, Token};
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use beanstalkd_protocol::{
-    Command, Dictionary, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb, YamlError,
-    parse_dictionary, parse_list,
+    ClientCursor, Command, Dictionary, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb,
+    YamlError, parse_dictionary, parse_list,
 };
 pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 pub use beanstalkd_types::seconds::Seconds;

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::command::{Cursor, PutHeader};
+use super::manage::ClientCursor;
 use super::workers::{IdList, ModeWord};
 use crate::job::{Counting, JobId, JobState, Priority};
 use crate::seconds::Seconds;
@@ -99,6 +100,12 @@ impl Argument for ModeWord {
 }
 
 impl Argument for Cursor {
+    fn write(&self, line: &mut Vec<u8>) {
+        write!(line, " {self}").expect("a vector takes all bytes");
+    }
+}
+
+impl Argument for ClientCursor {
     fn write(&self, line: &mut Vec<u8>) {
         write!(line, " {self}").expect("a vector takes all bytes");
     }

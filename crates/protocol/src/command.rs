@@ -5,7 +5,9 @@
 
 use super::MAX_LINE_BYTES;
 use super::argument::Argument;
-use super::manage::{MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_jobs, move_job};
+use super::manage::{
+    ClientCursor, MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_clients, list_jobs, move_job,
+};
 use super::put_tags::{self, MAX_PUT_LINE_BYTES};
 use super::session::{Grace, session};
 use super::workers::{
@@ -178,6 +180,9 @@ commands! {
         => |rest| optional_timeout(rest).map(|timeout_s| Command::ReserveWithAbort { timeout_s });
     "stats-group " StatsGroup(group: &'a str) Ours => |rest| name(rest).map(Command::StatsGroup);
     "session" Session { name: &'a str, grace: Grace } Ours => session;
+    "list-clients" ListClients { limit: u32, after: Option<ClientCursor> } Ours => list_clients;
+    "kill-client" KillClient { number: u64 } Ours
+        => |rest| whole_u64(arguments(rest)?).map(|number| Command::KillClient { number });
     // What follows the word is a token, or what should be one.
     "auth " Auth(token: &'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
 }

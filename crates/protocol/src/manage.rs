@@ -1,4 +1,4 @@
-//! The arguments of the commands for operators, which C beanstalkd does not have, and the data of `list-jobs`.
+//! The arguments of the commands for operators, which C beanstalkd does not have, and the cursors of their lists.
 //!
 //! Owns: their grammar, stricter than that of C's commands: after the command's word comes exactly one space, and a
 //! line that begins with the word and goes on otherwise is BAD_FORMAT.
@@ -9,14 +9,17 @@ use super::command::{Command, Cursor, name};
 use crate::job::{JobId, JobState, Position, Priority};
 use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
 
-/// The jobs of a page of `list-jobs` that does not say how many.
+/// The lines of a page of `list-jobs` or `list-clients` that does not say how many.
 const DEFAULT_LIMIT: u32 = 100;
-/// The most jobs of a page.
+/// The most lines of a page.
 pub const MAX_LIMIT: u32 = 1000;
 
 /// The longest line of `list-jobs` or `move`, in bytes with its CRLF: a tube's name of 200 bytes, a limit and a
 /// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
 pub(super) const MAX_LONG_LINE_BYTES: usize = 320;
+
+/// What the cursor of `list-clients` begins with.
+const CLIENTS: &str = "clients-";
 
 /// What stands for the state in the cursor behind a held job.
 const HELD: &str = "held";
@@ -39,9 +42,43 @@ pub(super) fn list_jobs(rest: &[u8]) -> Option<Command<'_>> {
     let tube = name(tube)?;
     let (state, rest) = word(arguments(rest)?);
     let state = JobState::parse(state)?;
+    let (limit, after) = page(rest, |text| Cursor::parse(text, state))?;
+    Some(Command::ListJobs { tube, state, limit, after })
+}
+
+/// `[<limit> [<cursor>]]`
+pub(super) fn list_clients(rest: &[u8]) -> Option<Command<'_>> {
+    let (limit, after) = page(rest, ClientCursor::parse)?;
+    Some(Command::ListClients { limit, after })
+}
+
+/// How many lines a page has at most, and the cursor behind which it begins.
+fn page<T>(rest: &[u8], cursor: impl FnOnce(&[u8]) -> Option<T>) -> Option<(u32, Option<T>)> {
     let (limit, rest) = if rest.is_empty() { (DEFAULT_LIMIT, rest) } else { leading_u32(arguments(rest)?)? };
-    let after = if rest.is_empty() { None } else { Some(Cursor::parse(arguments(rest)?, state)?) };
-    (1..=MAX_LIMIT).contains(&limit).then_some(Command::ListJobs { tube, state, limit, after })
+    let after = if rest.is_empty() { None } else { Some(cursor(arguments(rest)?)?) };
+    (1..=MAX_LIMIT).contains(&limit).then_some((limit, after))
+}
+
+/// Where a page of `list-clients` has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientCursor {
+    /// The place of its last client among all connections. A client keeps its place as long as it is connected.
+    pub place: u32,
+}
+
+impl ClientCursor {
+    /// A cursor in its text, `clients-<place>`.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let digits = text.strip_prefix(CLIENTS.as_bytes())?;
+        whole_u32(digits).filter(|_| digits[0] != b' ').map(|place| Self { place })
+    }
+}
+
+impl Display for ClientCursor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{CLIENTS}{}", self.place)
+    }
 }
 
 /// What follows the one space behind a word.
@@ -137,7 +174,35 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_clients_has_a_limit_and_a_cursor() {
+        let page = |limit, after| Ok(Command::ListClients { limit, after });
+        assert_eq!(parse(b"list-clients"), page(100, None));
+        assert_eq!(parse(b"list-clients 1000"), page(1000, None));
+        let last = Some(ClientCursor { place: u32::MAX });
+        assert_eq!(parse(b"list-clients 7 clients-4294967295"), page(7, last));
+        for rest in [
+            "x",
+            " ",
+            " 0",
+            " 1001",
+            " x",
+            " 1 ",
+            " 1 0",
+            " 1 clients-",
+            " 1 clients- 1",
+            " 1 clients--1",
+            " 1 clients-4294967296",
+            " 1 clients-1 ",
+            " clients-1",
+        ] {
+            let line = format!("list-clients{rest}");
+            assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
+        }
+    }
+
+    #[test]
     fn the_other_commands_take_one_space_and_nothing_behind() {
+        assert_eq!(parse(b"kill-client 7"), Ok(Command::KillClient { number: 7 }));
         assert_eq!(parse(b"flush-tube a"), Ok(Command::FlushTube("a")));
         assert_eq!(parse(b"flush-buried a"), Ok(Command::FlushBuried("a")));
         assert_eq!(parse(b"move 007 a"), Ok(Command::Move { id: JobId(7), tube: "a" }));
@@ -174,6 +239,13 @@ mod tests {
             "drain 1",
             "drained",
             "undrain ",
+            "kill-client",
+            "kill-client ",
+            "kill-client x",
+            "kill-client -1",
+            "kill-client 1 ",
+            "kill-client 1 2",
+            "kill-client 18446744073709551616",
         ] {
             assert_eq!(parse(line.as_bytes()), Err(ParseError::BadFormat), "{line:?}");
         }

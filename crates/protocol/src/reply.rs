@@ -185,6 +185,8 @@ replies! {
         "NOT_DRAINING" NotDraining;
         "MOVED" Moved;
         "REPRIORITIZED" Reprioritized;
+        /// The answer to `kill-client`.
+        "KILLED" Killed;
         /// The answer to `auth` with a token that somebody has.
         "AUTHENTICATED" Authenticated;
     }

@@ -119,6 +119,11 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
         Verb::ReserveWithAbort => Command::ReserveWithAbort { timeout_s },
         Verb::StatsGroup => Command::StatsGroup(tube),
         Verb::Session => Command::Session { name: tube, grace: grace(random) },
+        Verb::ListClients => {
+            let after = random.bool().then(|| ClientCursor { place: small(random) });
+            Command::ListClients { limit: random.u32(1..=MAX_LIMIT), after }
+        }
+        Verb::KillClient => Command::KillClient { number: number(random) },
         Verb::Auth => Command::Auth(token),
     }
 }
@@ -178,6 +183,7 @@ fn replies<'a>(body: &'a Body, jobs: &'a [(JobId, BodyRef<'a>)], random: &mut Rn
         Reply::NotDraining,
         Reply::Moved,
         Reply::Reprioritized,
+        Reply::Killed,
         Reply::Authenticated,
         Reply::NotFound,
         Reply::TimedOut,

@@ -1,6 +1,6 @@
 //! The YAML of stats and lists: the little of it that the protocol uses.
 //!
-//! Owns: dictionaries of one level, lists of names, and the pages of `list-jobs`.
+//! Owns: dictionaries of one level, lists of names, and the pages of `list-jobs` and `list-clients`.
 //! Never: nested documents, anchors or text of several lines, because no server sends them.
 
 use std::fmt::{self, Display};
@@ -155,27 +155,28 @@ pub fn parse_list(data: &[u8]) -> Result<Vec<String>, YamlError> {
     lines(data)?.map(item).collect()
 }
 
-/// Parses the data of `list-jobs`: the cursor of the next page, empty on the last one, and a dictionary for each job.
+/// Parses the data of `list-jobs` or `list-clients`: the cursor of the next page, empty on the last one, and a
+/// dictionary for each job or client.
 ///
 /// # Errors
 /// The first line that is none of such data.
 pub fn parse_page(data: &[u8]) -> Result<(String, Vec<Dictionary>), YamlError> {
-    let (mut next, mut jobs, mut has_jobs) = (None, Vec::new(), false);
+    let (mut next, mut items, mut has_items) = (None, Vec::new(), false);
     for (number, line) in lines(data)? {
-        if let Some(flow) = line.trim_start().strip_prefix("- ").filter(|_| has_jobs) {
-            jobs.push(flow_dictionary(flow).ok_or_else(|| wrong(number, line))?);
+        if let Some(flow) = line.trim_start().strip_prefix("- ").filter(|_| has_items) {
+            items.push(flow_dictionary(flow).ok_or_else(|| wrong(number, line))?);
             continue;
         }
         let (key, value) = pair(line).ok_or_else(|| wrong(number, line))?;
         match key.as_str() {
             "next" => next = Some(value),
-            "jobs" if value.is_empty() || value == "[]" => has_jobs = true,
+            "jobs" | "clients" if value.is_empty() || value == "[]" => has_items = true,
             _ => {} // later versions may add keys
         }
     }
     match next {
-        Some(next) if has_jobs => Ok((next, jobs)),
-        _ => Err(wrong(0, "a page without next and jobs")),
+        Some(next) if has_items => Ok((next, items)),
+        _ => Err(wrong(0, "a page without next and its lines")),
     }
 }
 

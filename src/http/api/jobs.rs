@@ -13,6 +13,7 @@ use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
 use crate::json;
 use crate::protocol::Cursor;
+use crate::queue::{self, Queue};
 use crate::stats::JobView;
 
 /// Jobs in a page unless the request says otherwise.
@@ -85,7 +86,20 @@ pub fn as_of(text: &str) -> Result<AsOf, Problem> {
     Ok(AsOf { next_id: JobId(id), at: Timestamp(at) })
 }
 
-fn number<T: std::str::FromStr>(parameters: &mut Parameters, key: &str) -> Result<Option<T>, Problem> {
+/// A job as the API shows it: whoever may use that may know the names of sessions.
+pub fn job_view<'q>(
+    queue: &'q Queue,
+    job: queue::JobView<'q>,
+    waits_for: &'q str,
+    now: Timestamp,
+) -> JobView<'q> {
+    let session = queue.session_of_job(job.record.id).map_or("", |key| &key.name);
+    let dead_from = job.dead_from();
+    JobView { job, session, dead_from, waits_for, file: 0, now }
+}
+
+/// A parameter that is a number.
+pub fn number<T: std::str::FromStr>(parameters: &mut Parameters, key: &str) -> Result<Option<T>, Problem> {
     parameters
         .take(key)
         .map(|text| text.parse().map_err(|_| ()))
@@ -173,10 +187,9 @@ impl JobList {
                     let Some(job) = queue.job(id) else { continue };
                     out.push_str(if self.found == 0 { "" } else { "," });
                     self.found += 1;
-                    let waits_for = &*queue.waits_for(id, now);
-                    let dead_from = job.dead_from();
-                    let view = JobView { job, session: "", dead_from, waits_for, file: 0, now };
-                    json::push(out, &Job { view: &view, shown_bytes: self.body_bytes });
+                    let (waits_for, is_kept) = (&*queue.waits_for(id, now), queue.is_kept_for_grace(id));
+                    let view = job_view(queue, job, waits_for, now);
+                    json::push(out, &Job { view: &view, is_kept, shown_bytes: self.body_bytes });
                 }
             }
         }

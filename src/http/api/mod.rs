@@ -3,6 +3,7 @@
 //! Owns: the paths. An answer is ready at once, or rendered in slices, or it is an order for the server. Never changes
 //! anything itself. `doc/openapi.yaml` describes it, and a test holds the description against [`ROUTES`].
 
+mod clients;
 mod jobs;
 mod orders;
 mod problem;
@@ -10,12 +11,14 @@ mod tubes;
 mod url;
 pub mod write;
 
+pub use self::clients::ClientList;
 pub use self::jobs::{JobCount, JobList};
 pub use self::problem::Problem;
 pub use self::tubes::TubeList;
 
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
+use self::jobs::job_view;
 use self::orders::{Fields, tube_name};
 use self::url::Parameters;
 use self::write::{JobAndBody, TaskNow, figures};
@@ -26,7 +29,7 @@ use super::request::{Method, Request};
 use super::task::{Order, TaskId, Tasks};
 use crate::job::{self, JobId};
 use crate::json::{self, Object};
-use crate::stats::{JobView, SERVER, TUBE};
+use crate::stats::{SERVER, TUBE};
 use crate::{percent, queue};
 
 /// The path under which everything of the API is.
@@ -51,6 +54,8 @@ pub const ROUTES: &[(&str, &str)] = &[
     ("get", "/api/v1/jobs/{job}"),
     ("get", "/api/v1/jobs/{job}/body"),
     ("post", "/api/v1/jobs/{job}/actions"),
+    ("get", "/api/v1/clients"),
+    ("post", "/api/v1/clients/{client}/actions"),
     ("get", "/api/v1/tasks"),
     ("get", "/api/v1/tasks/{task}"),
     ("post", "/api/v1/tasks/{task}/stop"),
@@ -65,6 +70,8 @@ pub enum Answer {
     Tubes(Rendering<TubeList>),
     /// A list of jobs, in slices.
     Jobs(JobList),
+    /// A list of clients, in slices.
+    Clients(ClientList),
     /// A count of jobs, in slices.
     Count(JobCount),
     /// The bytes of a job's body.
@@ -94,7 +101,7 @@ pub fn answer(
     let (reads, changes) = match segments.as_slice() {
         ["jobs", "actions"]
         | ["server", "actions"]
-        | ["jobs" | "tubes", _, "actions"]
+        | ["jobs" | "tubes" | "clients", _, "actions"]
         | ["tasks", _, "stop"] => (false, true),
         ["tubes", _, "jobs"] => (true, true),
         _ => (true, false),
@@ -137,11 +144,11 @@ fn read(
         ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(Answer::Jobs),
         ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(Answer::Count),
         ["jobs", id] => {
-            let waits_for = |id| sources.server.queue.waits_for(id, now);
+            let queue = sources.server.queue;
             job(id, sources).map(|(id, job)| {
-                let (dead_from, waits_for) = (job.dead_from(), &*waits_for(id));
-                let view = JobView { job, session: "", dead_from, waits_for, file: 0, now };
-                Answer::Json(json::line(&JobAndBody(&view)))
+                let (waits_for, is_kept) = (&*queue.waits_for(id, now), queue.is_kept_for_grace(id));
+                let view = job_view(queue, job, waits_for, now);
+                Answer::Json(json::line(&JobAndBody { view: &view, is_kept }))
             })
         }
         ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {
@@ -149,6 +156,7 @@ fn read(
                 job.body.to_owned().map_err(|_| Problem::not_found("there is no memory for the body"))?;
             Ok(Answer::Body(id, body))
         }),
+        ["clients"] => ClientList::new(parameters).map(Answer::Clients),
         ["tasks"] => {
             let tasks: Vec<_> = tasks.newest_first().map(|task| TaskNow(task, now)).collect();
             Ok(Answer::Json(json::line(&Object([("tasks", &tasks)]))))
@@ -177,6 +185,10 @@ fn order(
         }
         ["tubes", tube, "jobs"] => tube_name(tube).and_then(|tube| orders::put(tube, fields()?)),
         ["jobs", "actions"] => fields().and_then(orders::on_jobs),
+        ["clients", id, "actions"] => {
+            let id = number(id).ok_or_else(|| Problem::bad("that is no number of a client"));
+            id.and_then(|id| orders::on_client(id, fields()?))
+        }
         ["jobs", id, "actions"] => job_id(id).and_then(|id| orders::on_job(id, fields()?)),
         _ => return None,
     })

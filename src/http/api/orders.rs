@@ -240,6 +240,16 @@ fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
     })
 }
 
+/// What happens to a client.
+pub fn on_client(id: u64, mut fields: Fields) -> Result<Order, Problem> {
+    let action = fields.action()?;
+    if action != "kill" {
+        return Err(unknown(&action, "kill"));
+    }
+    fields.end()?;
+    Ok(Order::KillClient(id))
+}
+
 /// What happens to the server.
 pub fn on_server(mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;

@@ -111,7 +111,7 @@ impl From<Denied> for Problem {
 impl From<Obstacle> for Problem {
     fn from(obstacle: Obstacle) -> Self {
         let (status, code) = match obstacle {
-            Obstacle::NoJob | Obstacle::NoTube => ("404 Not Found", "not-found"),
+            Obstacle::NoJob | Obstacle::NoTube | Obstacle::NoClient => ("404 Not Found", "not-found"),
             Obstacle::Reserved => ("409 Conflict", "reserved"),
             Obstacle::WrongState => ("409 Conflict", "wrong-state"),
             Obstacle::NotDead => ("409 Conflict", "not-dead"),
@@ -136,6 +136,7 @@ pub fn sentence(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::NoJob => "there is no such job",
         Obstacle::NoTube => "there is no such tube",
+        Obstacle::NoClient => "there is no such client",
         Obstacle::Reserved => "a client has reserved the job",
         Obstacle::WrongState => "the job is in a state in which this cannot be done",
         Obstacle::NotDead => "the job is not dead: no rule has sent it to a dead tube",

@@ -53,6 +53,8 @@ pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Optio
 pub struct Job<'v> {
     /// The job.
     pub view: &'v JobView<'v>,
+    /// Whether it is kept for the grace of its session, whose connection is gone.
+    pub is_kept: bool,
     /// How much of its body is shown; `None` for nothing.
     pub shown_bytes: Option<usize>,
 }
@@ -66,6 +68,9 @@ impl Serialize for Job<'_> {
             members.serialize_entry(figure.key, &figure.value(self.view))?;
         }
         members.serialize_entry("bytes", &job.body.len())?;
+        if self.is_kept {
+            members.serialize_entry("kept_for_grace", &true)?;
+        }
         if let Some(shown_bytes) = self.shown_bytes {
             members.serialize_entry("body", &Beginning { body: job.body, shown_bytes })?;
         }
@@ -74,13 +79,18 @@ impl Serialize for Job<'_> {
 }
 
 /// A job beside its body, or the beginning of a long one.
-pub struct JobAndBody<'v>(pub &'v JobView<'v>);
+pub struct JobAndBody<'v> {
+    /// The job.
+    pub view: &'v JobView<'v>,
+    /// Whether it is kept for a grace.
+    pub is_kept: bool,
+}
 
 impl Serialize for JobAndBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(view) = *self;
+        let Self { view, is_kept } = *self;
         let mut members = serializer.serialize_map(None)?;
-        members.serialize_entry("job", &Job { view, shown_bytes: None })?;
+        members.serialize_entry("job", &Job { view, is_kept, shown_bytes: None })?;
         members.serialize_entry("body", &Beginning { body: view.job.body, shown_bytes: SHOWN_BYTES })?;
         members.end()
     }

@@ -183,3 +183,11 @@ export async function drain(isDraining, refresh) {
     : { title: "Drain the server?", text: "The server will refuse every put. All other commands still work.", label: "Drain", danger: true });
   return values && send("server/actions", { action: isDraining ? "undrain" : "drain" }, refresh, isDraining ? "The server accepts new jobs again." : "The server is draining.");
 }
+
+export async function killClient(client, refresh) {
+  const values = await ask({
+    title: `End the connection of client ${client.id}?`, danger: true, label: "End the connection",
+    text: `${client.address}${client.identity && `, ${client.identity}`}: what it has reserved (${jobs(client.reserved)}) becomes ready, or stays with its session for the grace. A program that connects again goes on.`,
+  });
+  return values && send(`clients/${client.id}/actions`, { action: "kill" }, refresh, `The connection of client ${client.id} was closed.`);
+}

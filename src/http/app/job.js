@@ -105,11 +105,12 @@ export function job(main, changed, given) {
         changeButtons(figures.state, Boolean(figures["dead-from"]), (action) => changeJob(action, id, changed))));
     const tags = tagsOf(figures);
     const waits = figures["waits-for"].split(" ").map((word) => WAITS[word] ?? word);
+    const session = figures.session && (figures.kept_for_grace ? `${figures.session}: held for the grace` : figures.session);
     const left = { delayed: "ready in", reserved: "reservation ends in" }[figures.state];
     replace(history, definitions([
       ["priority", whole.format(figures.pri)], ["age", duration(figures.age)], ...(left ? [[left, duration(figures["time-left"])]] : []),
       ["delay", duration(figures.delay)], ["time to run", duration(figures.ttr)], ["body", bytes(figures.bytes)],
-      ["waits for", waits.join(", ")], ...(tags.length ? [["tags", tags.join(" ")]] : []), ...(figures["expires-in"] ? [["expires in", duration(figures["expires-in"])]] : []),
+      ["waits for", waits.join(", ")], ...(session ? [["session", session]] : []), ...(tags.length ? [["tags", tags.join(" ")]] : []), ...(figures["expires-in"] ? [["expires in", duration(figures["expires-in"])]] : []),
       ["reserved", whole.format(figures.reserves)], ["timed out", whole.format(figures.timeouts)], ["released", whole.format(figures.releases)],
       ["buried", whole.format(figures.buries)], ["kicked", whole.format(figures.kicks)],
       ...(figures.failures ? [["failures", whole.format(figures.failures)]] : []),

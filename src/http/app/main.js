@@ -6,6 +6,7 @@ import { drain, put } from "./actions.js";
 import { overview } from "./overview.js";
 import { tube } from "./tube.js";
 import { job } from "./job.js";
+import { clients } from "./clients.js";
 
 const REFRESH_MS = 2000;
 let view = null, refreshing = null, again = false, timer = null;
@@ -25,7 +26,8 @@ function open() {
   at("main").replaceWith(main);
   view = kind === "tube" && rest[0] ? tube(main, changed, rest[0], rest[1], new URLSearchParams(query ?? ""))
     : kind === "job" && rest[0] ? job(main, changed, rest[0])
-      : overview(main, changed);
+      : kind === "clients" ? clients(main, changed)
+        : overview(main, changed);
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
   changed();

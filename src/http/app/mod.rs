@@ -29,6 +29,7 @@ const FILES: &[File] = &[
     ("/actions.js", SCRIPT, include_str!("actions.js")),
     ("/job.js", SCRIPT, include_str!("job.js")),
     ("/overview.js", SCRIPT, include_str!("overview.js")),
+    ("/clients.js", SCRIPT, include_str!("clients.js")),
     ("/tube.js", SCRIPT, include_str!("tube.js")),
     ("/widgets.js", SCRIPT, include_str!("widgets.js")),
 ];

@@ -106,7 +106,7 @@ export function overview(main, changed) {
     plots.show(server);
     const { stats } = server;
     replace(about, definitions([
-      ["version", stats.version], ["up for", duration(stats.uptime)], ["connected", whole.format(stats["current-connections"])],
+      ["version", stats.version], ["up for", duration(stats.uptime)], ["connected", make("a", { href: "#/clients", "data-key": "clients" }, whole.format(stats["current-connections"]))],
       ["producers", whole.format(stats["current-producers"])], ["workers", whole.format(stats["current-workers"])],
       ["waiting in a reserve", whole.format(stats["current-waiting"])], ["binlog", stats["binlog-state"] === "off" ? "none: jobs are in memory only" : stats["binlog-state"]],
       ["largest job", `${whole.format(stats["max-job-size"])} bytes`]]));

@@ -13,7 +13,7 @@ const COLUMNS = [
   ["Job", "left", (job) => make("a", { href: `#/job/${job.id}`, "data-key": `job-${job.id}` }, String(job.id)), (job) => job.id],
   ["Priority", "", (job) => whole.format(job.pri), (job) => job.pri],
   ["Age", "", (job) => duration(job.age), (job) => job.age],
-  ["Time left", "", (job) => job.state === "delayed" || job.state === "reserved" ? duration(job["time-left"]) : "–", (job) => job["time-left"]],
+  ["Time left", "", (job) => job.state === "delayed" || job.state === "reserved" ? `${duration(job["time-left"])}${job.kept_for_grace ? ", held for the grace" : ""}` : "–", (job) => job["time-left"]],
   ["TTR", "wide", (job) => duration(job.ttr), (job) => job.ttr],
   ["Reserved", "wide", (job) => whole.format(job.reserves), (job) => job.reserves],
   ["Timed out", "wide", (job) => whole.format(job.timeouts), (job) => job.timeouts],

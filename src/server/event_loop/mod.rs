@@ -309,7 +309,8 @@ impl EventLoop {
             metrics.turn(State::Serving(self.server.executor()), now);
         }
         if let Some(admin) = &mut self.admin {
-            admin.turn(State::Obeying(self.server.executor_mut()), now);
+            let (executor, connections) = self.server.parts();
+            admin.turn(State::Obeying(executor, &connections), now);
         }
         if let Some(acceptor) = self.reload.acceptor() {
             acceptor.report(now);

@@ -4,6 +4,7 @@ use crate::case::{Case, resting_on};
 use crate::mark::{self, Mark};
 
 mod access;
+mod clients;
 mod deadlines;
 mod drain;
 mod fractions;
@@ -36,6 +37,7 @@ mod work;
 pub fn all() -> Vec<(&'static str, Vec<Case>)> {
     vec![
         ("access", resting_on(mark::UNKNOWN_COMMAND, access::cases())),
+        ("clients", timed(clients::cases())),
         ("deadlines", resting_on(mark::PUT, timed(deadlines::cases()))),
         ("drain", resting_on(mark::DRAINING, drain::cases())),
         ("fractions", timed(fractions::cases())),

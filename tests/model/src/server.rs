@@ -373,6 +373,10 @@ impl Server {
                 Some(held) => reply(format!("SESSION {held}")),
                 None => self.refuse("BAD_FORMAT"),
             },
+            // Where connections are, and whom they belong to, only the server knows: a caller that wants more asks for
+            // these itself.
+            Command::ListClients { .. } => data(Some("---\nnext: \"\"\nclients:\n".to_owned())),
+            Command::KillClient { .. } => reply("NOT_FOUND"),
             // Only servers with access rules have it.
             Command::Auth(_) => self.refuse("UNKNOWN_COMMAND"),
         }

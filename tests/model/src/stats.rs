@@ -99,6 +99,7 @@ impl Server {
             }
             add("identity-managing-commands", &(ANY_NUMBER as char));
         }
+        add("client-id", &(ANY_NUMBER as char));
         let auth = if self.has_rules { " auth" } else { "" };
         add(
             "extensions",
@@ -329,7 +330,7 @@ fn job_bytes(job: &Job) -> usize {
 }
 
 /// The commands that C does not have, in the order of `stats`.
-const EXTENSIONS: [Verb; 15] = [
+const EXTENSIONS: [Verb; 17] = [
     Verb::FlushTube,
     Verb::FlushBuried,
     Verb::ListJobs,
@@ -345,6 +346,8 @@ const EXTENSIONS: [Verb; 15] = [
     Verb::ReserveWithAbort,
     Verb::StatsGroup,
     Verb::Session,
+    Verb::ListClients,
+    Verb::KillClient,
 ];
 
 /// The commands that `stats` counts, in its order.

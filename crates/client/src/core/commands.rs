@@ -189,6 +189,22 @@ macro_rules! with_commands {
                 Reply::Data(data) => Page::parse(data, tube.as_str(), state)?
             }
 
+            /// Returns a page of at most `limit` (1 to 1000) clients of the server, each with the keys of
+            /// `list-clients`, and the cursor of the next page. `cursor` is that of the previous page.
+            fn list_clients(limit: u32, cursor: Option<ClientCursor>) -> (Vec<Dictionary>, Option<ClientCursor>) {
+                Command::ListClients { limit, after: cursor };
+                Reply::Data(data) => {
+                    let (next, clients) = parse_page(data)?;
+                    (clients, ClientCursor::parse(next.as_bytes()))
+                }
+            }
+
+            /// Closes the connection of a client, as if it had been lost. `id` is the one of `list-clients`.
+            fn kill_client(id: u64) -> () {
+                Command::KillClient { number: id };
+                Reply::Killed => ()
+            }
+
             /// Moves a job to another tube, where it keeps its state.
             fn move_job(id: u64, tube: &TubeName) -> () {
                 Command::Move { id: JobId(id), tube: tube.as_str() };

@@ -145,9 +145,9 @@ fn repeat_of(verb: Verb) -> Repeat {
         V::Reserve | V::ReserveWithTimeout | V::ReserveBatch | V::ReserveWithAbort => Repeat::Always,
         V::Peek | V::PeekReady | V::PeekDelayed | V::PeekBuried | V::PeekReserved => Repeat::Always,
         V::Stats | V::StatsJob | V::StatsTube | V::StatsGroup => Repeat::Always,
-        V::ListTubes | V::ListTubeUsed | V::ListTubesWatched | V::ListJobs => Repeat::Always,
+        V::ListTubes | V::ListTubeUsed | V::ListTubesWatched | V::ListJobs | V::ListClients => Repeat::Always,
         V::Touch | V::TouchAll | V::PauseTube | V::Reprioritize | V::Drain | V::Undrain => Repeat::Always,
-        V::Delete | V::Release | V::Bury | V::ReserveJob => Repeat::MayFindNothing,
+        V::Delete | V::Release | V::Bury | V::ReserveJob | V::KillClient => Repeat::MayFindNothing,
         V::Put | V::Kick | V::KickJob | V::Move => Repeat::Never,
         V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => Repeat::Never,
     }

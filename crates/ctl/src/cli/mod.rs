@@ -212,6 +212,17 @@ pub enum Command {
     Drain,
     /// End drain mode: the server accepts new jobs again
     Undrain,
+    /// List the clients that are connected
+    Clients,
+    /// Close the connections of clients; what they have reserved becomes ready
+    KillClient {
+        /// The client's id, as clients shows it
+        #[arg(required = true, value_name = "CLIENT")]
+        ids: Vec<u64>,
+        /// Ask or not
+        #[command(flatten)]
+        confirm: Confirm,
+    },
     /// Print what happens in tubes, until Ctrl-C
     Watch {
         /// Names of tubes, or patterns; without them, all tubes

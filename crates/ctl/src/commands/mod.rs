@@ -2,6 +2,7 @@
 
 pub mod act;
 pub mod batch;
+pub mod clients;
 pub mod confirm;
 pub mod flush;
 pub mod jobs;
@@ -184,6 +185,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Flush { tubes, buried } => flush::run(&mut servers.one()?, &tubes, buried, out),
         Command::Drain => tube_actions::drain(&servers, true, out),
         Command::Undrain => tube_actions::drain(&servers, false, out),
+        Command::Clients => clients::list(&servers, out),
+        Command::KillClient { ids, confirm } => clients::kill(&mut servers.one()?, &ids, &confirm, out),
         Command::Watch { tubes, interval } => watch::run(&servers, &tubes, interval, out),
         Command::Top { interval } => top::run(&servers, interval),
         Command::Work(arguments) => work::run(&servers, &arguments),

@@ -179,6 +179,29 @@ fn drain_mode_is_set_if_the_server_has_the_command() {
     }
 }
 
+#[test]
+fn clients_are_listed_and_killed_where_the_server_knows_them() {
+    for server in everywhere().into_iter().filter(|server| !server.has_extensions()) {
+        ctl(&server.address(), &["clients"]).ends_with(4);
+        ctl(&server.address(), &["kill-client", "1", "--yes"]).ends_with(4);
+    }
+    let Some(server) = beanstalk_testing::ours(&[]) else { return };
+    let address = server.address();
+    let mut worker = client(&address);
+    let id =
+        worker.dictionary(beanstalk_client::Command::Stats).unwrap().number("client-id").unwrap().to_string();
+    let listed = ctl(&address, &["clients"]).ends_with(0).out;
+    let line = listed.lines().find(|line| line.trim_start().starts_with(&format!("{id} ")));
+    assert!(line.is_some_and(|line| line.contains("ready") && line.contains("default")), "{listed}");
+    let json = ctl(&address, &["clients", "--json"]).ends_with(0).json();
+    assert!(json.iter().any(|client| client["id"] == *id), "{json:?}");
+    ctl(&address, &["kill-client", &id]).ends_with(2);
+    ctl(&address, &["kill-client", &id, "--dry-run"]).ends_with(0);
+    ctl(&address, &["kill-client", &id, "--yes"]).ends_with(0);
+    assert!(worker.list_tubes().is_err(), "its connection is closed");
+    ctl(&address, &["kill-client", &id, "--yes"]).ends_with(1);
+}
+
 /// The extensions that the fake only imitates, on this repository's server.
 #[test]
 fn the_server_of_this_repository_lists_moves_reprioritizes_and_flushes() {

@@ -124,7 +124,7 @@ impl Queue {
     /// reservation ends, so the client gets DEADLINE_SOON and stops waiting before it loses the job.
     fn client_is_due(&mut self, index: u32, now: Timestamp) {
         let client = &self.clients[index];
-        if client.is_session {
+        if client.is_session() {
             self.session_is_due(index, now);
         } else if let Some(wait) = client.wait {
             let soon = self.margin_of(index).is_some_and(|margin| margin <= wait.until);

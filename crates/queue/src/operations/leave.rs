@@ -11,7 +11,6 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::JobState;
 use crate::rules::ages::Judged;
-use crate::state::clients::Client;
 use crate::state::jobs::marks;
 use crate::state::keys::{ReadyKey, Reservation};
 use crate::{Change, ClientId, Queue};
@@ -30,7 +29,7 @@ impl Queue {
         let client = self.client_mut(id);
         client.note_kind();
         client.leaving = true;
-        let (producer, worker, is_internal) = (client.producer, client.worker, client.is_internal);
+        let (producer, worker, is_internal) = (client.producer, client.worker, client.is_internal());
         let counts = &mut self.clients.counts;
         if is_internal {
             counts.internal -= 1;
@@ -86,8 +85,9 @@ impl Queue {
 
     /// Removes a client that has nothing more.
     pub(crate) fn remove_client(&mut self, index: u32) {
-        let Client { using, is_internal, .. } = *self.clients.records.remove(index as usize);
-        self.tubes.get_mut(using).using -= u32::from(!is_internal);
+        let client = self.clients.records.remove(index as usize);
+        let using = client.using;
+        self.tubes.get_mut(using).using -= u32::from(!client.is_internal());
         self.remove_tube_if_idle(using);
         if self.clients.records.is_empty() {
             self.clients.records.shrink_to_fit();
@@ -97,7 +97,7 @@ impl Queue {
 
     /// Gives back at most one share of the jobs that the client has reserved.
     pub(crate) fn give_back_jobs(&mut self, index: u32, share: &mut usize, now: Timestamp) {
-        let is_session = self.clients[index].is_session;
+        let is_session = self.clients[index].is_session();
         let mut jobs: Vec<ReadyKey> = Vec::new();
         while *share > 0
             && let Some(Reservation { id, .. }) = self.clients[index].reserved.pop_first()

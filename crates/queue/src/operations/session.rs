@@ -243,6 +243,14 @@ impl Queue {
         self.sessions.records.get(&holder).map(|session| &session.key)
     }
 
+    /// Whether the job is reserved by a session that has no client now, and so is kept for its grace.
+    #[must_use]
+    pub fn is_kept_for_grace(&self, id: JobId) -> bool {
+        let holder = self.jobs.get(id).and_then(|job| self.jobs.history(job).holder);
+        let session = holder.and_then(|holder| self.sessions.records.get(&holder));
+        session.is_some_and(|session| session.attached.is_none())
+    }
+
     /// The index of the client that has the reservations of this one: its session, if there is one.
     #[inline]
     pub(crate) fn holder_for(&self, index: u32) -> u32 {
@@ -275,7 +283,7 @@ impl Queue {
     pub(crate) fn deadline_with_session(&self, index: u32) -> Option<Timestamp> {
         let client = &self.clients[index];
         let first_ends_at = client.reserved.first().map(|first| first.until);
-        if client.is_session {
+        if client.is_session() {
             let ends_at = self.sessions.records.get(&index).map(|session| session.ends_at);
             return Timestamp::earliest([first_ends_at, ends_at]);
         }
@@ -343,7 +351,7 @@ impl Queue {
     pub(crate) fn check_sessions(&self) {
         let count =
             |is: fn(&Client) -> bool| self.clients.records.iter().filter(|(_, client)| is(client)).count();
-        assert_eq!(count(|client| client.is_session), self.sessions.records.len());
+        assert_eq!(count(|client| client.is_session()), self.sessions.records.len());
         assert_eq!(self.sessions.by_key.len(), self.sessions.records.len(), "a session is found by its key");
         for (&index, session) in &self.sessions.records {
             assert_eq!(self.sessions.by_key.get(&session.key), Some(&index));

@@ -1,6 +1,7 @@
 //! Clients come, and say which tubes they use and watch: `use`, `watch`, `ignore`.
 
 use std::collections::TryReserveError;
+use std::ops::Range;
 
 use crate::operations::modes::USUAL_WEIGHT;
 use crate::state::clients::Client;
@@ -50,11 +51,31 @@ impl Queue {
         self.add_client(Client::internal)
     }
 
-    pub(crate) fn add_client(&mut self, new: impl FnOnce(u32) -> Client) -> ClientId {
-        let generation = self.clients.next_generation;
-        self.clients.next_generation = generation.wrapping_add(1);
-        let index = self.clients.records.insert(Box::new(new(generation))) as u32;
+    pub(crate) fn add_client(&mut self, new: impl FnOnce(u64) -> Client) -> ClientId {
+        self.clients.last_number += 1;
+        let client = new(self.clients.last_number);
+        let generation = client.generation;
+        let index = self.clients.records.insert(Box::new(client)) as u32;
         ClientId { index, generation }
+    }
+
+    /// The client's number, which no other client has had or will have, not even with the same index.
+    #[must_use]
+    pub fn client_number(&self, id: ClientId) -> u64 {
+        self.clients.number_of(self.client(id))
+    }
+
+    /// The clients of connections at these places. A client keeps its place.
+    pub fn clients_at(&self, places: Range<usize>) -> impl Iterator<Item = ClientId> {
+        let records = places.filter_map(|place| Some((place, self.clients.records.get(place)?)));
+        let connected = records.filter(|(_, client)| !client.leaving && !client.is_internal());
+        connected.map(|(place, client)| ClientId { index: place as u32, generation: client.generation })
+    }
+
+    /// The end of the places that clients have.
+    #[must_use]
+    pub fn client_places(&self) -> usize {
+        self.clients.records.capacity()
     }
 
     /// Whether this client still exists.
@@ -69,7 +90,7 @@ impl Queue {
         let tube = self.tubes.find_or_make(name);
         let client = self.client_mut(id);
         let before = std::mem::replace(&mut client.using, tube);
-        let counted = u32::from(!client.is_internal);
+        let counted = u32::from(!client.is_internal());
         self.tubes.get_mut(tube).using += counted;
         self.tubes.get_mut(before).using -= counted;
         self.remove_tube_if_idle(before);
@@ -108,5 +129,26 @@ impl Queue {
             self.unwatch(id.index, place);
         }
         Some(self.client(id).watching.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_client_goes_on_beyond_what_its_record_has() {
+        for bits in [32, 40] {
+            let mut queue = Queue::default();
+            let before = queue.connect();
+            queue.clients.last_number = (1 << bits) - 2;
+            let clients: Vec<ClientId> = (0..4).map(|_| queue.connect()).collect();
+            let numbers: Vec<u64> = clients.iter().map(|&client| queue.client_number(client)).collect();
+            let first = (1 << bits) - 1;
+            assert_eq!(numbers, [first, first + 1, first + 2, first + 3]);
+            if bits == 32 {
+                assert_eq!(queue.client_number(before), 1);
+            }
+        }
     }
 }

@@ -30,6 +30,17 @@ pub struct ClientId {
     pub generation: u32,
 }
 
+/// What a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One with a connection.
+    Connected,
+    /// The server itself. Such a client is in no count, and watches no tube.
+    Internal,
+    /// The same, and it is a session.
+    Session,
+}
+
 /// A reserve that has not been answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
@@ -43,7 +54,8 @@ pub(crate) struct Wait {
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     pub records: Slab<Box<Client>>,
-    pub next_generation: u32,
+    /// The number of the last client, of whatever kind. The first is 1.
+    pub last_number: u64,
     /// How many waits have begun: the number of the last.
     pub waits: u64,
     pub counts: ClientCounts,
@@ -71,6 +83,15 @@ pub(crate) struct ClientCounts {
     pub weighed: usize,
 }
 
+impl Clients {
+    /// The client's number, of which its record has 40 bits.
+    pub(crate) fn number_of(&self, client: &Client) -> u64 {
+        const KEPT: u64 = (1 << 40) - 1;
+        let kept = u64::from(client.era) << u32::BITS | u64::from(client.generation);
+        self.last_number - (self.last_number.wrapping_sub(kept) & KEPT)
+    }
+}
+
 impl Index<u32> for Clients {
     type Output = Client;
 
@@ -88,6 +109,7 @@ impl IndexMut<u32> for Clients {
 
 #[derive(Debug)]
 pub(crate) struct Client {
+    /// The low half of its number.
     pub generation: u32,
     pub using: TubeKey,
     /// In the order of `list-tubes-watched`; never empty while a client that is not internal is connected.
@@ -107,10 +129,9 @@ pub(crate) struct Client {
     pub producer: bool,
     /// Whether it has ever reserved a job.
     pub worker: bool,
-    /// Whether the server itself is the client, or a session. Such a client is in no count, and watches no tube.
-    pub is_internal: bool,
-    /// Whether it is a session.
-    pub is_session: bool,
+    pub kind: Kind,
+    /// The next eight bits of its number. The others are those of the last number: nobody stays for 2^40 others.
+    pub era: u8,
     /// Whether it is attached to a session, which has its reservations.
     pub has_session: bool,
 }
@@ -119,9 +140,9 @@ pub(crate) struct Client {
 const _: () = assert!(size_of::<Client>() <= 80, "a client is a block of 80 bytes");
 
 impl Client {
-    pub(crate) fn new(generation: u32) -> Self {
+    pub(crate) fn new(number: u64) -> Self {
         Self {
-            generation,
+            generation: number as u32,
             using: DEFAULT,
             watching: smallvec![DEFAULT],
             reserved: OrderedQueue::default(),
@@ -132,21 +153,30 @@ impl Client {
             leaving: false,
             producer: false,
             worker: false,
-            is_internal: false,
-            is_session: false,
+            kind: Kind::Connected,
+            era: (number >> u32::BITS) as u8,
             has_session: false,
         }
     }
 
     /// A client that is counted neither as a producer nor as a worker, because it passes for one that has been counted.
-    pub(crate) fn internal(generation: u32) -> Self {
-        let (watching, is_internal) = (SmallVec::new(), true);
-        Self { watching, is_internal, producer: true, worker: true, ..Self::new(generation) }
+    pub(crate) fn internal(number: u64) -> Self {
+        let (watching, kind) = (SmallVec::new(), Kind::Internal);
+        Self { watching, kind, producer: true, worker: true, ..Self::new(number) }
     }
 
     /// The client that is a session.
-    pub(crate) fn session(generation: u32) -> Self {
-        Self { is_session: true, ..Self::internal(generation) }
+    pub(crate) fn session(number: u64) -> Self {
+        Self { kind: Kind::Session, ..Self::internal(number) }
+    }
+
+    /// Whether it is no client of a connection.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.kind != Kind::Connected
+    }
+
+    pub(crate) fn is_session(&self) -> bool {
+        self.kind == Kind::Session
     }
 
     /// The index of this tube in the client's list of watched tubes.

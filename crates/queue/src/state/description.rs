@@ -83,7 +83,7 @@ described!(DescribedJob {
 struct DescribedClient {
     /// Its index, which it keeps unless that would take much memory: a burst of clients may have left few behind.
     index: u32,
-    generation: u32,
+    number: u64,
     using: u32,
     watching: Vec<u32>,
     /// The number of its wait, and when that ends.
@@ -107,7 +107,7 @@ struct DescribedSession {
 }
 
 described!(DescribedSession { identity, name, grace_ms, attached, ends_at });
-described!(DescribedClient { index, generation, using, watching, wait, choice, producer, worker, session });
+described!(DescribedClient { index, number, using, watching, wait, choice, producer, worker, session });
 
 /// Its reserve mode.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Queue {
     /// The clients of connections in the order of the description.
     pub fn described_clients(&self) -> impl Iterator<Item = ClientId> {
         let clients =
-            self.clients.records.iter().filter(|(_, client)| !client.is_internal && !client.leaving);
+            self.clients.records.iter().filter(|(_, client)| !client.is_internal() && !client.leaving);
         clients.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
@@ -289,7 +289,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
 /// The records of clients that are described, with their indexes: those of connections and those of sessions.
 fn described_records(clients: &Clients) -> impl Iterator<Item = (usize, &Client)> {
     let records = clients.records.iter().map(|(index, client)| (index, &**client));
-    records.filter(|(_, client)| !client.leaving && (!client.is_internal || client.is_session))
+    records.filter(|(_, client)| !client.leaving && (!client.is_internal() || client.is_session()))
 }
 
 fn describe_session(session: &Session, numbers: &HashMap<u32, u32>) -> DescribedSession {
@@ -312,7 +312,7 @@ fn describe_clients(
     // What is found by the keys of sessions and of clients follows from the sessions.
     let Sessions { records: _, by_key: _, of_client: _ } = sessions;
     let Clients {
-        next_generation,
+        last_number,
         waits,
         counts,
         records: _,
@@ -323,32 +323,32 @@ fn describe_clients(
         random: _,
     } = clients;
     let ClientCounts { internal: _, waiting: _, producers: _, workers: _, watched: _, weighed: _ } = counts;
-    next_generation.describe(out);
+    last_number.describe(out);
     waits.describe(out);
     out.count(described_records(clients).count());
     let numbers: HashMap<u32, u32> =
         (0..).zip(described_records(clients)).map(|(number, (index, _))| (index as u32, number)).collect();
     for (index, client) in described_records(clients) {
         let Client {
-            generation,
             using,
             watching,
             wait,
             choice,
             producer,
             worker,
-            // The jobs name their holders; the rest is derived.
+            // Of its number. The jobs name their holders; the rest is derived.
+            generation: _,
+            era: _,
             reserved: _,
             many: _,
             is_plain: _,
             leaving: _,
-            is_internal: _,
-            is_session: _,
+            kind: _,
             has_session: _,
         } = client;
         let described = DescribedClient {
             index: index as u32,
-            generation: *generation,
+            number: clients.number_of(client),
             using: number_of(*using),
             watching: watching.iter().map(|&tube| number_of(tube)).collect(),
             wait: wait.map(|Wait { number, until }| (number.get(), until)),

@@ -128,8 +128,8 @@ impl Queue {
         for (index, client) in &self.clients.records {
             let is_leaving = self.clients.leaving.contains(&(index as u32));
             assert_eq!(client.leaving, is_leaving, "a client that leaves is among the leaving ones");
-            if client.is_internal {
-                assert!(client.watching.is_empty() && (client.is_session || client.reserved.is_empty()));
+            if client.is_internal() {
+                assert!(client.watching.is_empty() && (client.is_session() || client.reserved.is_empty()));
                 assert_eq!(client.using, DEFAULT, "nothing keeps another tube for an internal client");
                 internal += usize::from(!is_leaving);
             } else {

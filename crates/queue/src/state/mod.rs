@@ -273,7 +273,7 @@ impl Queue {
             Timer::Tube(tube) => self.tubes.get(tube).deadline(),
             Timer::Client(client) => {
                 let record = &self.clients[client];
-                if record.has_session || record.is_session {
+                if record.has_session || record.is_session() {
                     return self.deadline_with_session(client);
                 }
                 record.deadline()

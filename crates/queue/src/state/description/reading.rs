@@ -152,13 +152,17 @@ impl Queue {
         if !self.clients.records.is_empty() {
             return Err(Malformed("the queue has clients already"));
         }
-        let (next_generation, waits) = (from.value()?, from.value()?);
-        if waits > MAX_NUMBER {
+        let (last_number, waits) = (from.value()?, from.value()?);
+        if waits > MAX_NUMBER || last_number > MAX_NUMBER {
             return Err(Malformed("a number is too large"));
         }
         let mut clients: Vec<DescribedClient> = from.value()?;
         let keeps_indexes = clients.is_sorted_by(|one, next| one.index < next.index)
             && clients.last().is_none_or(|last| last.index as usize <= SPARSE * clients.len() + FEW_INDEXES);
+        let numbers: HashSet<u64> = clients.iter().map(|client| client.number).collect();
+        if numbers.len() < clients.len() || numbers.iter().any(|&number| number > last_number) {
+            return Err(Malformed("the number of a client"));
+        }
         let mut records = Vec::new();
         for (number, client) in clients.iter_mut().enumerate() {
             if !keeps_indexes {
@@ -183,7 +187,7 @@ impl Queue {
         let indexes = clients.last().map_or(0, |last| last.index as usize + 1);
         let room = self.deadlines.reserve(self.tubes.len() + 1, indexes);
         room.map_err(|_| Malformed("there is no memory for a client"))?;
-        self.clients.next_generation = next_generation;
+        self.clients.last_number = last_number;
         self.clients.waits = waits;
         Ok(clients)
     }
@@ -194,12 +198,12 @@ impl Queue {
         using: TubeKey,
         watching: &[TubeKey],
     ) -> Result<Client, Malformed> {
-        let &DescribedClient { generation, producer, worker, .. } = described;
+        let &DescribedClient { number, producer, worker, .. } = described;
         if described.session.is_some() {
             self.clients.counts.internal += 1;
-            return Ok(Client::session(generation));
+            return Ok(Client::session(number));
         }
-        let mut client = Client::new(generation);
+        let mut client = Client::new(number);
         (client.using, client.producer, client.worker) = (using, producer, worker);
         client.watching = SmallVec::from_slice(watching);
         if let Some(choice) = &described.choice {
@@ -306,7 +310,7 @@ impl Queue {
         self.tubes.get_mut(tube).reserved += 1;
         self.sums.jobs.reserved += 1;
         self.clients[client].reserved.insert(Reservation { until, id, since });
-        if !self.clients[client].is_session {
+        if !self.clients[client].is_session() {
             self.schedule(Timer::Client(client));
         }
         if marks != 0 {
@@ -328,7 +332,7 @@ impl Queue {
         }
         for DescribedClient { index, wait, .. } in clients {
             let Some((number, until)) = wait else { continue };
-            if self.clients[index].is_session {
+            if self.clients[index].is_session() {
                 return Err(Malformed("a session waits"));
             }
             let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);

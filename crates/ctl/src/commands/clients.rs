@@ -1,0 +1,98 @@
+//! `clients` and `kill-client`: who is connected.
+
+use super::{Servers, confirm};
+use crate::cli::Confirm;
+use crate::failure::Failure;
+use crate::output::{Output, age, counted, dictionary, table};
+use crate::session::Session;
+use beanstalk_client::{Dictionary, Error, Refusal};
+use serde_json::json;
+
+/// Clients asked for at a time.
+const PAGE: u32 = 1000;
+
+const HEADER: [&str; 11] = [
+    "CLIENT", "ADDRESS", "IDENTITY", "SESSION", "STATE", "USING", "AGE", "IDLE", "WATCHING", "RESERVED",
+    "COMMANDS",
+];
+
+/// Prints the clients of each server.
+pub fn list(servers: &Servers, out: &mut Output) -> Result<(), Failure> {
+    let several = servers.addresses().len() > 1;
+    let mut found = Vec::new();
+    let done = servers.each(|session| {
+        needs(session, "list-clients")?;
+        let address = session.address.to_string();
+        let mut cursor = None;
+        loop {
+            let (clients, next) = session.client.list_clients(PAGE, cursor)?;
+            found.extend(clients.into_iter().map(|client| (address.clone(), client)));
+            cursor = next;
+            if cursor.is_none() {
+                return Ok(());
+            }
+        }
+    });
+    if out.is_json() {
+        found.iter().try_for_each(|(server, client)| out.value(&dictionary(server, client)))?;
+        return done;
+    }
+    if !found.is_empty() {
+        let mut header = HEADER.to_vec();
+        if several {
+            header.insert(0, "SERVER");
+        }
+        let rows: Vec<_> = found.iter().map(|(server, client)| row(server, client, several)).collect();
+        table(&header, 6 + usize::from(several), &rows).iter().try_for_each(|line| out.line(line))?;
+    }
+    done
+}
+
+fn row(server: &str, client: &Dictionary, several: bool) -> Vec<String> {
+    let text = |key: &str| match client.get(key) {
+        None | Some("") => "-".to_owned(),
+        Some(text) => text.to_owned(),
+    };
+    let time = |key: &str| age(client.number(key).unwrap_or_default());
+    let mut cells: Vec<String> = several.then(|| server.to_owned()).into_iter().collect();
+    cells.extend(["id", "address", "identity", "session", "state", "using"].map(text));
+    cells.extend(["age", "idle"].map(time));
+    cells.extend(["watching", "reserved", "commands"].map(text));
+    cells
+}
+
+/// Asks for confirmation and closes the connections of clients.
+pub fn kill(session: &mut Session, ids: &[u64], asking: &Confirm, out: &mut Output) -> Result<(), Failure> {
+    needs(session, "kill-client")?;
+    let matched = ids.len() as u64;
+    let what = format!("close the connection of {} on {}", counted(matched, "client"), session.address);
+    if !confirm::ask(asking, &what)? {
+        return out.value_or_line(
+            &json!({ "action": "kill-client", "matched": matched, "dry_run": true }),
+            &format!("{matched} matched"),
+        );
+    }
+    let mut done = 0;
+    for &id in ids {
+        match session.client.kill_client(id) {
+            Ok(()) => done += 1,
+            Err(Error::Refused(Refusal::NotFound)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    out.value_or_line(
+        &json!({ "action": "kill-client", "matched": matched, "done": done, "gone": matched - done }),
+        &format!("closed the connection of {}", counted(done, "client")),
+    )?;
+    if done < matched {
+        return Err(Failure::NothingMatched(format!("{} not there", counted(matched - done, "client"))));
+    }
+    Ok(())
+}
+
+fn needs(session: &Session, word: &str) -> Result<(), Failure> {
+    match session.has(word) {
+        true => Ok(()),
+        false => Err(Failure::Refused(format!("this server has no command {word}"))),
+    }
+}

@@ -1,0 +1,208 @@
+//! The commands `list-clients` and `kill-client`: who is connected.
+//!
+//! Owns: the pages that are being written, and which clients are to be closed. The server has the connections: it
+//! writes a share of the pages in each turn, and closes a client before anybody else gives a command, so that nothing
+//! more is executed of it. Never waits for a client, whatever that does.
+
+use std::rc::Rc;
+use std::vec;
+
+use super::{Executor, Outcome, answer, stall, stall_holding};
+use crate::clock::Timestamp;
+use crate::http::task::Obstacle;
+use crate::protocol::{ClientCursor, ListWriter, Reply};
+use crate::queue::ClientId;
+use crate::session::{Output, Until};
+use crate::stats::{ClientView, Connections, write_client};
+
+/// Places looked at in a turn: some 100 microseconds.
+const PLACES_PER_TURN: usize = 1000;
+/// Places that cost as much to look at as a simple request.
+const PLACES_PER_WORK: u64 = 4;
+/// Clients written in a turn, for all pages together. The system is asked for the address of each.
+const CLIENTS_PER_TURN: usize = 64;
+/// What a written client costs, in simple requests.
+const WORK_PER_CLIENT: u64 = 8;
+/// The length of a client's line at its usual, in bytes.
+const LINE_BYTES: usize = 256;
+
+/// A page of `list-clients` that is being written.
+#[derive(Debug)]
+pub struct ClientPage {
+    /// Who has asked for it.
+    asker: ClientId,
+    /// The clients that are not written yet.
+    left: vec::IntoIter<ClientId>,
+    writer: ListWriter,
+    /// There was no memory for a line.
+    has_failed: bool,
+}
+
+impl ClientPage {
+    /// Whether this client has asked for it.
+    pub(super) fn is_for(&self, client: ClientId) -> bool {
+        self.asker == client
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_failed || self.left.len() == 0
+    }
+}
+
+/// The clients that a page will have, as far as they are found.
+struct Found {
+    /// The next place.
+    place: usize,
+    limit: usize,
+    ids: Vec<ClientId>,
+}
+
+impl Executor {
+    /// The clients behind the place of the cursor, in the order of their places.
+    pub(super) fn list_clients(
+        &mut self,
+        client: ClientId,
+        limit: u32,
+        after: Option<ClientCursor>,
+        output: &mut Output,
+    ) -> Outcome {
+        let place = after.map_or(0, |cursor| cursor.place as usize + 1);
+        self.find_clients(client, Found { place, limit: limit as usize, ids: Vec::new() }, output)
+    }
+
+    /// Looks for a turn's share of the clients of a page, and for the first one behind it.
+    fn find_clients(&mut self, client: ClientId, mut found: Found, output: &mut Output) -> Outcome {
+        let places = found.place..self.queue.client_places().min(found.place.saturating_add(PLACES_PER_TURN));
+        let is_last = places.end == self.queue.client_places() || places.is_empty();
+        self.work += 1 + places.len() as u64 / PLACES_PER_WORK;
+        found.place = places.end;
+        let wanted = found.limit + 1 - found.ids.len();
+        found.ids.extend(self.queue.clients_at(places).take(wanted));
+        if found.ids.len() <= found.limit && !is_last {
+            let held_bytes = found.ids.capacity() * size_of::<ClientId>();
+            return stall_holding(held_bytes, Until::NextTurn, move |server, client, output, _| {
+                server.find_clients(client, found, output)
+            });
+        }
+        let has_more = found.ids.len() > found.limit;
+        found.ids.truncate(found.limit);
+        let next = found.ids.last().filter(|_| has_more).map(|last| ClientCursor { place: last.index });
+        let expected = LINE_BYTES * (found.ids.len() + 1);
+        if self.lacks_memory_for(expected + output.held_bytes()) {
+            return answer(output, &Reply::OutOfMemory);
+        }
+        let next = next.map(|next| next.to_string()).unwrap_or_default();
+        let head = format!("next: \"{next}\"\nclients:\n");
+        let writer = ListWriter::new(expected).and_then(|mut writer| {
+            writer.push_lines(&head)?;
+            Ok(writer)
+        });
+        let Ok(writer) = writer else { return answer(output, &Reply::OutOfMemory) };
+        let page = ClientPage { asker: client, left: found.ids.into_iter(), writer, has_failed: false };
+        self.client_pages.push(page);
+        self.await_page(client, output)
+    }
+
+    /// Answers with the client's page once it is written.
+    fn await_page(&mut self, client: ClientId, output: &mut Output) -> Outcome {
+        let Some(at) = self.client_pages.iter().position(|page| page.is_for(client)) else {
+            return answer(output, &Reply::InternalError);
+        };
+        let page = &self.client_pages[at];
+        if !page.is_over() {
+            let held_bytes = page.writer.held_bytes();
+            return stall_holding(held_bytes, Until::NextTurn, |server, client, output, _| {
+                server.await_page(client, output)
+            });
+        }
+        let page = self.client_pages.remove(at);
+        if page.has_failed {
+            answer(output, &Reply::OutOfMemory)
+        } else {
+            self.answer_list(page.writer, output)
+        }
+    }
+
+    /// Whether a page of clients is being written.
+    #[inline]
+    pub(crate) fn has_client_pages(&self) -> bool {
+        !self.client_pages.is_empty()
+    }
+
+    /// Writes a turn's share of the pages, the oldest first. A client that has left meanwhile is left out.
+    pub(crate) fn write_client_pages(&mut self, connections: &dyn Connections, now: Timestamp) {
+        let mut share = CLIENTS_PER_TURN;
+        let mut pages = std::mem::take(&mut self.client_pages);
+        let mut line = String::new();
+        for page in &mut pages {
+            while !page.is_over() && share > 0 {
+                share -= 1;
+                self.work += WORK_PER_CLIENT;
+                let id = page.left.next();
+                let Some(view) = id.and_then(|id| self.client_view(id, connections, now)) else { continue };
+                line.clear();
+                write_client(&view, &mut line);
+                page.has_failed = page.writer.push_lines(&line).is_err();
+            }
+        }
+        self.client_pages = pages;
+    }
+
+    /// A client, if it is still there.
+    pub(crate) fn client_view(
+        &self,
+        id: ClientId,
+        connections: &dyn Connections,
+        now: Timestamp,
+    ) -> Option<ClientView<'_>> {
+        let connection = connections.connection(id, now)?;
+        let name = self.guard.as_ref().and_then(|guard| guard.limits(id)).map(|(name, _)| name);
+        Some(ClientView {
+            number: self.queue.client_number(id),
+            identity: name.unwrap_or_else(|| Rc::from("")),
+            session: self.queue.session_of(id).map_or("", |key| &key.name),
+            using: self.queue.used_tube(id).as_str(),
+            watching: self.queue.watched_count(id) as u64,
+            reserved: self.queue.reservation_count(id) as u64,
+            connection,
+        })
+    }
+
+    /// The command `kill-client`.
+    pub(super) fn kill_client(&mut self, client: ClientId, number: u64, output: &mut Output) -> Outcome {
+        self.find_victim(client, number, 0, output)
+    }
+
+    /// Looks for the client of this number, a turn's share of the places from `place` on.
+    fn find_victim(&mut self, client: ClientId, number: u64, place: usize, output: &mut Output) -> Outcome {
+        let end = self.queue.client_places().min(place + PLACES_PER_TURN);
+        self.work += 1 + (end - place.min(end)) as u64 / PLACES_PER_WORK;
+        let victim = self.queue.clients_at(place..end).find(|&id| self.queue.client_number(id) == number);
+        if victim.is_some() && output.write(&Reply::Killed).is_err() {
+            return Outcome::Abort;
+        }
+        match victim {
+            Some(victim) if victim == client => Outcome::Close,
+            Some(victim) => {
+                self.to_close.push(victim);
+                self.count_for_task(1);
+                // The next command finds what the client had.
+                stall(Until::NextTurn, |_, _, _, _| Outcome::Done)
+            }
+            None if end < self.queue.client_places() => {
+                stall(Until::NextTurn, move |server, client, output, _| {
+                    server.find_victim(client, number, end, output)
+                })
+            }
+            None => {
+                drop(self.fail_order(Obstacle::NoClient));
+                answer(output, &Reply::NotFound)
+            }
+        }
+    }
+
+    /// The next client whose connection is to be closed.
+    pub(crate) fn next_to_close(&mut self) -> Option<ClientId> {
+        self.to_close.pop()
+    }
+}

@@ -1,0 +1,84 @@
+//! The list of clients, rendered in slices.
+//!
+//! Owns: its JSON, and the text of its cursors.
+
+use super::jobs::number;
+use super::problem::Problem;
+use super::url::Parameters;
+use super::write::figures;
+use crate::http::{SLICE_BYTES, Site, Sources};
+use crate::json;
+use crate::protocol::{ClientCursor, MAX_LIMIT};
+use crate::stats::CLIENT;
+
+/// Clients in a page unless the request says otherwise.
+const DEFAULT_LIMIT: usize = 100;
+/// Places looked at in a slice: some 100 microseconds.
+const PLACES_PER_SLICE: usize = 1000;
+/// Clients in a slice: the system is asked for the address of each.
+const CLIENTS_PER_SLICE: usize = 64;
+
+/// A page of clients, as far as it is rendered.
+#[derive(Debug)]
+pub struct ClientList {
+    /// The next place.
+    place: usize,
+    limit: usize,
+    found: usize,
+    has_begun: bool,
+}
+
+impl ClientList {
+    /// The page that the query asks for; nothing is rendered yet.
+    pub fn new(mut parameters: Parameters) -> Result<Self, Problem> {
+        let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT as usize).contains(&limit) {
+            return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
+        }
+        let cursor = parameters.take("cursor").map(|text| ClientCursor::parse(text.as_bytes()));
+        let place = match cursor {
+            None => 0,
+            Some(Some(cursor)) => cursor.place as usize + 1,
+            Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
+        };
+        parameters.end()?;
+        Ok(Self { place, limit, found: 0, has_begun: false })
+    }
+
+    /// Renders a slice; returns whether it is the last one.
+    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+        let Site::Admin { clients, .. } = sources.site else { return true };
+        if !self.has_begun {
+            self.has_begun = true;
+            out.push_str("{\"clients\":[");
+        }
+        let (queue, now) = (sources.server.queue, sources.server.now);
+        let end = queue.client_places().min(self.place.saturating_add(PLACES_PER_SLICE));
+        let most = self.found + CLIENTS_PER_SLICE;
+        let mut next = None;
+        for id in queue.clients_at(self.place..end) {
+            if self.found == self.limit {
+                next = self.place.checked_sub(1).map(|last| ClientCursor { place: last as u32 }.to_string());
+                break;
+            }
+            if self.found == most || out.len() >= SLICE_BYTES {
+                return false;
+            }
+            self.place = id.index as usize + 1;
+            let Some(client) = clients.0.client(id, now) else { continue };
+            out.push_str(if self.found == 0 { "" } else { "," });
+            self.found += 1;
+            json::push(out, &figures(CLIENT, &client));
+        }
+        if next.is_none() {
+            self.place = self.place.max(end);
+            if self.place < queue.client_places() {
+                return false;
+            }
+        }
+        out.push_str("],\"next\":");
+        json::push(out, &next);
+        out.push_str("}\n");
+        true
+    }
+}

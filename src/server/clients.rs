@@ -1,0 +1,42 @@
+//! The connections as others see them, and those that clients end of each other.
+//!
+//! Owns: what a page of `list-clients` and the API learn of a connection. Driven by the turn.
+
+use log::debug;
+
+use super::connection::Connection;
+use super::{Executor, Server, Stream};
+use crate::clock::Timestamp;
+use crate::queue::ClientId;
+use crate::stats::{ConnectionView, Connections};
+
+/// The connections by the index of their clients.
+struct Table<'a, S>(&'a [Option<Box<Connection<S>>>]);
+
+impl<S: Stream> Connections for Table<'_, S> {
+    fn connection(&self, client: ClientId, now: Timestamp) -> Option<ConnectionView> {
+        let connection = self.0.get(client.index as usize)?.as_deref();
+        connection.filter(|connection| connection.is_of(client)).map(|connection| connection.view(now))
+    }
+}
+
+impl<S: Stream> Server<S> {
+    /// What carries out the orders of the API, and what it cannot know of the clients.
+    pub fn parts(&mut self) -> (&mut Executor, impl Connections) {
+        (&mut self.executor, Table(&self.connections))
+    }
+
+    /// Writes a turn's share of the pages of `list-clients`.
+    #[cold]
+    pub(super) fn write_client_pages(&mut self, now: Timestamp) {
+        self.executor.write_client_pages(&Table(&self.connections), now);
+    }
+
+    /// Closes the clients that another one has killed, or whose session it has taken over.
+    pub(super) fn close_killed(&mut self, now: Timestamp) {
+        while let Some(id) = self.executor.next_to_close() {
+            debug!("{} is killed, or has lost its session", id.index);
+            self.close(id, now);
+        }
+    }
+}

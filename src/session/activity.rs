@@ -1,0 +1,87 @@
+//! What a client does, in the words of `list-clients`, and how much it has done.
+
+use super::{Phase, Session, Until};
+
+/// What a client does. Of several, the first that is true counts, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// It waits in a reserve.
+    Waiting,
+    /// Its command is not finished, and goes on by itself.
+    Stalled,
+    /// It has not read all of its replies.
+    Sending,
+    /// A part of a command or of a body has come.
+    Receiving,
+    /// It may give a command.
+    Ready,
+}
+
+impl Activity {
+    /// The word of the protocol.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Stalled => "stalled",
+            Self::Sending => "sending",
+            Self::Receiving => "receiving",
+            Self::Ready => "ready",
+        }
+    }
+}
+
+impl<R> Session<R> {
+    /// What the client does.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        let is_receiving = match &self.phase {
+            Phase::Unfinished { until, .. } if until.is_delivery() => return Activity::Waiting,
+            Phase::Unfinished { .. } => return Activity::Stalled,
+            Phase::WantBody { .. } | Phase::SkipBody { .. } | Phase::SkipLine | Phase::SkipPutLine(_) => true,
+            Phase::WantCommand | Phase::Closing | Phase::Aborted => self.unread.is_some(),
+        };
+        match is_receiving {
+            _ if !self.output.is_empty() => Activity::Sending,
+            true => Activity::Receiving,
+            false => Activity::Ready,
+        }
+    }
+
+    /// The command lines so far, malformed ones included.
+    #[must_use]
+    pub fn line_count(&self) -> u64 {
+        u64::from(self.lines_high) << u32::BITS | u64::from(self.lines)
+    }
+
+    #[inline(always)]
+    pub(super) fn count_line(&mut self) {
+        let (lines, overflows) = self.lines.overflowing_add(1);
+        self.lines = lines;
+        self.lines_high = self.lines_high.wrapping_add(overflows.into());
+    }
+
+    /// What a command that is not finished waits for, if there is one.
+    #[must_use]
+    pub fn unfinished_until(&self) -> Option<Until> {
+        if let Phase::Unfinished { until, .. } = self.phase { Some(until) } else { None }
+    }
+
+    /// Whether a reserve is unanswered.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.unfinished_until().is_some_and(Until::is_delivery)
+    }
+
+    /// Whether the connection ends once its replies are sent.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing)
+    }
+
+    /// Whether the connection ends at once for want of memory.
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        matches!(self.phase, Phase::Aborted)
+    }
+}

@@ -1,0 +1,103 @@
+//! The figures of a client.
+
+use std::fmt::{self, Write};
+use std::rc::Rc;
+
+use super::Read::{Counter, Gauge, Text, Word};
+use super::{Client, Figure, Subject, Value};
+use crate::clock::Timestamp;
+use crate::queue::ClientId;
+
+impl Subject for Client {
+    type View<'a> = ClientView<'a>;
+}
+
+/// A client as `list-clients` sees it.
+#[derive(Clone, Debug)]
+pub struct ClientView<'a> {
+    /// Its id.
+    pub number: u64,
+    /// The name of its identity; empty on a server without access rules.
+    pub identity: Rc<str>,
+    /// The name of its session; empty if it has none.
+    pub session: &'a str,
+    /// The tube that it uses.
+    pub using: &'a str,
+    /// How many tubes it watches.
+    pub watching: u64,
+    /// How many jobs it has reserved, with those of its session.
+    pub reserved: u64,
+    /// Its connection.
+    pub connection: ConnectionView,
+}
+
+/// A connection as `list-clients` sees it.
+#[derive(Clone, Debug)]
+pub struct ConnectionView {
+    /// The other end.
+    pub address: String,
+    /// Seconds since it was made.
+    pub age_s: u64,
+    /// Whole seconds since a byte last came or went.
+    pub idle_s: u64,
+    /// What it does, in a word.
+    pub state: &'static str,
+    /// Whole seconds in which it has waited in a reserve; 0 if it does not wait.
+    pub waiting_s: u64,
+    /// Memory for what is not executed yet, or not sent yet, in bytes.
+    pub held_bytes: u64,
+    /// Command lines so far.
+    pub commands: u64,
+}
+
+/// The connections, of which only the server knows.
+pub trait Connections {
+    /// What the connection of a client does; `None` if it is gone.
+    fn connection(&self, client: ClientId, now: Timestamp) -> Option<ConnectionView>;
+}
+
+/// The clients with their connections.
+pub trait Clients {
+    /// The client at `now`; `None` if it is gone.
+    fn client(&self, id: ClientId, now: Timestamp) -> Option<ClientView<'_>>;
+}
+
+/// There is nobody.
+impl Clients for () {
+    fn client(&self, _: ClientId, _: Timestamp) -> Option<ClientView<'_>> {
+        None
+    }
+}
+
+/// Appends the client as a line of `list-clients`.
+pub fn write_client(view: &ClientView<'_>, out: &mut String) {
+    let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a string takes all text");
+    let mut before = "- {";
+    for figure in CLIENT {
+        match figure.value(view) {
+            Value::Text(text) => put(format_args!("{before}{}: \"{text}\"", figure.key)),
+            plain => put(format_args!("{before}{}: {plain}", figure.key)),
+        }
+        before = ", ";
+    }
+    put(format_args!("}}\n"));
+}
+
+type Row = Figure<Client>;
+
+/// The figures of `list-clients`; a server has too many clients for series of their own.
+pub const CLIENT: &[Row] = &[
+    Row::plain("id", Gauge(|client| client.number)),
+    Row::plain("address", Text(|client| &client.connection.address)),
+    Row::plain("identity", Text(|client| &client.identity)),
+    Row::plain("session", Text(|client| client.session)),
+    Row::plain("age", Gauge(|client| client.connection.age_s)),
+    Row::plain("idle", Gauge(|client| client.connection.idle_s)),
+    Row::plain("state", Word(|client| client.connection.state)),
+    Row::plain("using", Text(|client| client.using)),
+    Row::plain("watching", Gauge(|client| client.watching)),
+    Row::plain("reserved", Gauge(|client| client.reserved)),
+    Row::plain("waiting", Gauge(|client| client.connection.waiting_s)),
+    Row::plain("bytes-held", Gauge(|client| client.connection.held_bytes)),
+    Row::plain("commands", Counter(|client| client.connection.commands)),
+];
