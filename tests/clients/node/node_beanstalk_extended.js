@@ -123,6 +123,8 @@ class ExtendedClient extends Client {
   // Those with a number for an answer: how many jobs, or tubes.
   async number(line, status) { return Number((await this.say(line, status))[0]); }
   touchAll() { return this.number('touch-all', 'TOUCHED_ALL'); }
+  // Keeps this client's jobs for so many seconds if the connection is lost; how many it has. Say it after each connect.
+  session(name, grace) { return this.number(`session ${word(name)} ${Number(grace)}`, 'SESSION'); }
   flushTube(tube) { return this.number(`flush-tube ${word(tube)}`, 'FLUSHED'); }
   flushBuried(tube) { return this.number(`flush-buried ${word(tube)}`, 'FLUSHED'); }
   watch(tube, weight = 1) { return this.number(`watch ${word(tube)}${weight === 1 ? '' : ` ${weight}`}`, 'WATCHING'); }

@@ -18,6 +18,7 @@ async function tags(client) {
   await put('one at a time', { con: 'customer-9' });
   assert.equal((await client.reserveBatch(10)).length, 2, 'of three');
   assert.equal(await client.touchAll(), 2);
+  assert.equal(await client.session('night', 0), 2);
   assert.equal(await client.flushTube('work'), 3);
   const member = await put('member', { grp: 'import' });
   const after = await put('after', { aft: 'import' });

@@ -17,6 +17,7 @@ function tags(ExtendedPheanstalk $queue): void
     $put('one at a time', ['con' => 'customer-9']);
     equal(2, count($queue->reserveBatch(10))); // of three
     equal(2, $queue->touchAll());
+    equal([2], $queue->say('session night 0', 'SESSION'));
     equal(3, $queue->flushTube('work'));
     [$member] = $put('member', ['grp' => 'import']);
     [$after] = $put('after', ['aft' => 'import']);

@@ -99,6 +99,11 @@ class ExtendedClient(aiostalk.Client):
         """Touches all jobs that this client has reserved; how many."""
         return await self._int_cmd(b"touch-all", b"TOUCHED_ALL")
 
+    async def session(self, name, grace):
+        """Keeps this client's jobs for `grace` seconds if the connection is lost; how many it has, with those that an
+        earlier connection of this name has left. Say it again on each new connection."""
+        return await self._int_cmd(b"session %b %d" % (word(name), grace), b"SESSION")
+
     async def watch(self, tube, weight=1):
         return await self._int_cmd(b"watch %b" % word(tube) + (b" %d" % weight if weight != 1 else b""), b"WATCHING")
 

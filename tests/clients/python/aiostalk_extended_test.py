@@ -33,6 +33,7 @@ async def tags(client):
     await client.put("one at a time", con="customer-9")
     assert len(await client.reserve_batch(10)) == 2  # of three
     assert await client.touch_all() == 2
+    assert await client.session("night", 0) == 2
     assert await client.flush_tube("work") == 3
     member = await client.put("member", grp="import")
     after = await client.put("after", aft="import")

@@ -95,6 +95,11 @@ class ExtendedClient(greenstalk.Client):
         """Touches all jobs that this client has reserved; how many."""
         return self._int_cmd(b"touch-all", b"TOUCHED_ALL")
 
+    def session(self, name, grace):
+        """Keeps this client's jobs for `grace` seconds if the connection is lost; how many it has, with those that an
+        earlier connection of this name has left. Say it again on each new connection."""
+        return self._int_cmd(b"session %b %d" % (word(name), grace), b"SESSION")
+
     def watch(self, tube, weight=1):
         return self._int_cmd(b"watch %b" % word(tube) + (b" %d" % weight if weight != 1 else b""), b"WATCHING")
 

@@ -30,6 +30,7 @@ def tags(client):
     client.put("one at a time", con="customer-9")
     assert len(client.reserve_batch(10)) == 2  # of three
     assert client.touch_all() == 2
+    assert client.session("night", 0) == 2
     assert client.stats_job(first)["idempotency-key"] == "order-7"
     assert client.flush_tube("work") == 3
     member = client.put("member", grp="import")
@@ -78,11 +79,23 @@ def all_of(client):
     client.close()
 
 
+def a_session_keeps_the_jobs_of_a_lost_connection(**how):
+    lost, after = ExtendedClient(**how), ExtendedClient(**how)
+    assert lost.session("night", 60) == 0
+    job = lost.put("kept")
+    lost.reserve_job(job)
+    lost.close()
+    assert after.session("night", 60) == 1
+    after.delete(job)
+    after.close()
+
+
 work = {"use": "work", "watch": "work"}
 trusted = ssl.create_default_context(cafile=os.environ["BEANSTALKD_CA"])
 all_of(ExtendedClient(address("BEANSTALKD_PORT"), **work))
 all_of(ExtendedClient(address("BEANSTALKD_GUARDED_PORT"), token=TOKEN, **work))
 all_of(ExtendedClient(address("BEANSTALKD_TLS_PORT"), tls=trusted, token=TOKEN, **work))
+a_session_keeps_the_jobs_of_a_lost_connection(address=address("BEANSTALKD_PORT"), **work)
 trusted.load_cert_chain(os.environ["BEANSTALKD_CERTIFICATE"], os.environ["BEANSTALKD_KEY"])
 ExtendedClient(address("BEANSTALKD_MUTUAL_PORT"), tls=trusted).put("x")
 refused(ForbiddenError, ExtendedClient(address("BEANSTALKD_GUARDED_PORT")).put, "x")

@@ -125,6 +125,9 @@ class Beaneater
 
     # Touches all jobs that this client has reserved; how many.
     def touch_all = Integer(transmit('touch-all')[:id])
+
+    # Keeps this connection's jobs for so many seconds if it is lost; how many it has. Say it again on each new one.
+    def session(name, grace) = Integer(transmit("session #{Beaneater.word(name)} #{Float(grace)}")[:id])
   end
 
   module ExtendedJob

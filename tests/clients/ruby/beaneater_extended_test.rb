@@ -26,6 +26,7 @@ def tags(queue, work)
   2.times { work.put('one at a time', con: 'customer-9') }
   equal(2, queue.tubes.reserve_batch(10).size) # of three
   equal(2, queue.jobs.touch_all)
+  equal(2, queue.jobs.session('night', 0))
   equal(3, work.flush)
   member = work.put('member', grp: 'import')[:id]
   after = work.put('after', aft: 'import')[:id]
