@@ -136,6 +136,8 @@ pub struct Connection {
     address: Option<Address>,
     /// When the commands that have no replies yet began to be sent.
     began: Instant,
+    /// The time-out of a read as the system has it, if it was told one.
+    read_timeout: Option<Option<Duration>>,
 }
 
 impl Connection {
@@ -151,7 +153,8 @@ impl Connection {
 
     pub(crate) fn connect(address: &Address, connector: Connector) -> Result<Self, Error> {
         let (engine, address) = (Engine::new(connector)?, Some(address.clone()));
-        let mut connection = Self { engine, stream: None, address, began: Instant::now() };
+        let (began, read_timeout) = (Instant::now(), None);
+        let mut connection = Self { engine, stream: None, address, began, read_timeout };
         connection.drive(Goal::Greeting)?;
         Ok(connection)
     }
@@ -169,7 +172,8 @@ impl Connection {
     fn over(stream: Stream) -> Result<Self, Error> {
         let engine = Engine::of_open();
         stream.prepare(engine.connector.timeout)?;
-        Ok(Self { engine, stream: Some(stream), address: None, began: Instant::now() })
+        let (began, read_timeout) = (Instant::now(), None);
+        Ok(Self { engine, stream: Some(stream), address: None, began, read_timeout })
     }
 
     /// Sets the time-out of each reply; `None` means no limit. For a reserve, its own wait is added.
@@ -360,6 +364,7 @@ impl Connection {
     fn drive(&mut self, goal: Goal) -> Result<(), Error> {
         let mut deadline = self.deadline(goal);
         let mut pause = Duration::ZERO;
+        let mut is_first_read = true;
         loop {
             let taken = match self.engine.step(goal) {
                 Ok(Step::Done) => return Ok(()),
@@ -368,7 +373,14 @@ impl Connection {
                     self.open_stream()
                 }
                 Ok(Step::Write) => self.write_some(),
-                Ok(Step::Read(missing)) => self.read_some(missing, deadline),
+                Ok(Step::Read(missing)) => {
+                    // The first read may take all of the time. This is the same for most commands, and told once.
+                    let left = match std::mem::take(&mut is_first_read) {
+                        true => Ok(self.engine.timeout(goal)),
+                        false => left_until(deadline),
+                    };
+                    left.and_then(|left| self.read_some(missing, left))
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = taken {
@@ -390,6 +402,7 @@ impl Connection {
         let address = self.address.as_ref().ok_or(Error::Closed)?;
         let opened = Stream::open(address, &self.engine.connector);
         self.stream = Some(opened.map_err(|source| Error::Connect { address: address.clone(), source })?);
+        self.read_timeout = None;
         self.engine.opened();
         Ok(())
     }
@@ -406,16 +419,13 @@ impl Connection {
     }
 
     /// Reads what has arrived, or waits for it.
-    fn read_some(&mut self, missing: usize, deadline: Option<Instant>) -> Result<(), Error> {
-        let left = match deadline {
-            Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
-                Some(left) if !left.is_zero() => Some(left),
-                _ => return Err(Error::TimedOut),
-            },
-            None => None,
-        };
+    fn read_some(&mut self, missing: usize, left: Option<Duration>) -> Result<(), Error> {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
-        stream.set_read_timeout(left)?;
+        if self.read_timeout != Some(left) {
+            // The system refuses a time-out of zero.
+            stream.set_read_timeout(left.map(|left| left.max(Duration::from_millis(1))))?;
+            self.read_timeout = Some(left);
+        }
         let stream = stream.as_read();
         let most = self.engine.exchange.read_size(missing);
         let read = self.engine.exchange.receive(|input| {
@@ -431,6 +441,14 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             other => Ok(other.map(drop)?),
         }
+    }
+}
+
+fn left_until(deadline: Option<Instant>) -> Result<Option<Duration>, Error> {
+    let Some(deadline) = deadline else { return Ok(None) };
+    match deadline.checked_duration_since(Instant::now()) {
+        Some(left) if !left.is_zero() => Ok(Some(left)),
+        _ => Err(Error::TimedOut),
     }
 }
 
