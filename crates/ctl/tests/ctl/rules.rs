@@ -135,6 +135,20 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
 }
 
 #[test]
+fn the_backoff_of_a_rule_counts_below_work_without_a_delay_of_its_own() {
+    let rules = "[[tube]]\nname = \"t\"\nmax-attempts = 2\nbackoff = \"1h\"\ndead-tube = \"dead\"\n";
+    let Ruled { address, .. } = &start(rules);
+    let mut client = client(address);
+    let id = put(&mut client, "t", b"x", 0);
+    ctl(address, &["work", "t", "--until-empty", "--delay", "0s", "--", "false"]).ends_with(0);
+    let info = client.stats_job(id).unwrap();
+    assert_eq!((info.state, info.delay), (JobState::Delayed, 3600));
+    client.kick_job(id).unwrap();
+    ctl(address, &["work", "t", "--until-empty", "--delay", "7s", "--", "false"]).ends_with(0);
+    assert_eq!(client.stats_job(id).unwrap().dead_from, Some(name("t")));
+}
+
+#[test]
 fn why_knows_what_a_server_without_extensions_shows() {
     for server in beanstalk_testing::debians(&[]).into_iter() {
         let address = &server.address();
