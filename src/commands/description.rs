@@ -1,7 +1,7 @@
-//! The description of the executor: the queue, the counters, and what is left of commands that wait.
+//! The description of the executor: the queue, the log, the counters, and what is left of commands that wait.
 //!
-//! Owns: what of it is described. The log, the access rules and the certificates are not: the next program opens and
-//! reads them itself, from the same command line. Driven by `server/description.rs`.
+//! Owns: what of it is described. The access rules and the certificates are not: the next program reads them itself,
+//! from the same command line. Driven by `server/description.rs`.
 
 use super::executor::Executor;
 use super::{Rest, Wait, What};
@@ -71,6 +71,7 @@ impl Executor {
     pub(crate) fn describe(&self, out: &mut Writer<'_>) {
         let Self {
             queue,
+            persistence,
             identity:
                 Identity {
                     instance,
@@ -92,7 +93,6 @@ impl Executor {
             refused_connections,
             // Described apart, or the next program makes them from its command line and its files.
             guard: _,
-            persistence: _,
             config: _,
             tls: _,
             orders: _,
@@ -116,6 +116,7 @@ impl Executor {
         rejected_puts.describe(out);
         timings.describe(out);
         queue.describe(out);
+        persistence.describe(out);
     }
 
     /// Reads into an executor that is new what another one had at `now`.
@@ -137,6 +138,7 @@ impl Executor {
         self.refused_connections = refused_connections;
         self.rejected_puts = from.value()?;
         self.timings = from.value()?;
-        self.queue.read_description(from, now)
+        self.queue.read_description(from, now)?;
+        self.persistence.read_description(from, &self.queue)
     }
 }

@@ -9,10 +9,11 @@ use std::io;
 
 use super::Executor;
 use crate::binlog::{
-    Binlog, BinlogError, Completion, Cooldown, NoRoom, RestoredHold, SequenceNumber, SessionHold,
-    SideEffects, Stats, SyncPolicy, Task,
+    self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredHold,
+    SequenceNumber, SessionHold, SideEffects, Stats, Storage, SyncPolicy, Task,
 };
 use crate::clock::Timestamp;
+use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId, JobRecord};
 use crate::queue::{Change, Hold, JobView, Queue, SessionKey};
 use crate::tags::EncodedTags;
@@ -40,6 +41,8 @@ pub struct Persistence {
     unlogged_moves: BTreeSet<JobId>,
     /// Jobs of sessions of whose reservation the log has not told, because there was no room.
     unlogged_holds: BTreeSet<JobId>,
+    /// The log of another program, until this one opens it.
+    described: Option<Box<DescribedLog>>,
 }
 
 /// The tags of `job`, whose bytes may stand in `room`.
@@ -264,6 +267,27 @@ impl Persistence {
         {}
     }
 
+    /// Writes what another program needs to go on with the log.
+    pub fn describe(&self, out: &mut Writer<'_>) {
+        self.binlog.is_some().describe(out);
+        if let Some(binlog) = &self.binlog {
+            binlog.describe(out);
+        }
+    }
+
+    /// Reads what [`Persistence::describe`] has written: a log with the jobs of this queue.
+    pub fn read_description(&mut self, from: &mut Reader<'_>, queue: &Queue) -> Result<(), Malformed> {
+        if from.value()? {
+            let log = DescribedLog::read(from)?;
+            let has_them = log.job_count() == queue.figures().jobs.total() as u64;
+            if !has_them || !log.jobs().all(|id| queue.job(id).is_some()) {
+                return Err(Malformed("the log and the queue have other jobs"));
+            }
+            self.described = Some(Box::new(log));
+        }
+        Ok(())
+    }
+
     fn keep(&mut self, binlog: Binlog, sync: SyncPolicy) {
         self.written = binlog.appended();
         self.is_leased = binlog.lease_left_ns().is_some();
@@ -461,7 +485,7 @@ impl Executor {
 
     /// Makes all that was logged as durable as the policy asks for, and waits for it: another program is about to go on
     /// with the log.
-    pub(crate) fn settle_binlog(&mut self, now: Timestamp) {
+    pub fn settle_binlog(&mut self, now: Timestamp) {
         self.persistence.catch_up(&self.queue, now);
         let Some(binlog) = &mut self.persistence.binlog else { return };
         if let Err(error) = binlog.settle(now) {
@@ -470,17 +494,32 @@ impl Executor {
     }
 
     /// Whether the log has no room for changes that it must have.
-    pub(crate) fn has_unlogged_changes(&self) -> bool {
-        !self.persistence.unlogged_moves.is_empty() || !self.persistence.unlogged_holds.is_empty()
+    #[must_use]
+    pub fn has_unlogged_changes(&self) -> bool {
+        let Persistence { binlog, unlogged_moves, unlogged_holds, .. } = &self.persistence;
+        let is_settled = binlog.as_ref().is_none_or(Binlog::is_settled);
+        !is_settled || !unlogged_moves.is_empty() || !unlogged_holds.is_empty()
     }
 
-    /// From now on every change is logged, by a log whose jobs the queue has already. The queue knows which ids it
-    /// has given: none is skipped.
-    pub fn go_on_with_binlog(&mut self, mut binlog: Binlog, sync: SyncPolicy) {
-        // The queue has the reservations of sessions, too.
-        drop(binlog.take_restored_holds());
+    /// From now on every change is logged, by the log that the description has. `wall_offset_ns` is the wall clock less
+    /// the clock of `now`.
+    ///
+    /// # Errors
+    /// If the description has no log, or the files are not those of the other program.
+    pub fn go_on_with_binlog(
+        &mut self,
+        storage: Box<dyn Storage>,
+        config: binlog::Config,
+        now: Timestamp,
+        wall_offset_ns: i64,
+    ) -> Result<(), OpenError> {
+        let none =
+            || OpenError::List(io::Error::new(io::ErrorKind::NotFound, "the other program had no binlog"));
+        let described = self.persistence.described.take().ok_or_else(none)?;
+        let binlog = Binlog::go_on(storage, config, *described, now, wall_offset_ns)?;
         self.queue.keep_changes();
-        self.persistence.keep(binlog, sync);
+        self.persistence.keep(binlog, config.sync);
+        Ok(())
     }
 
     /// Whether another server can take the queue over.

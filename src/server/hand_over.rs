@@ -1,8 +1,8 @@
 //! The description that one program leaves to the next one: what stands around the server.
 //!
-//! Owns: the format's version, and the order of its parts. `doc/handover.md` has the format; a change of it, also one
-//! of a record that is described elsewhere, is a new version. Driven by `event_loop/hand_over.rs` in the old program,
-//! and by the start of the new one.
+//! Owns: the format's version, and the order of its parts. `doc/handover.md` has the format, and how it is extended; a
+//! change of it, also one of a record that is described elsewhere, is a new version. Driven by
+//! `event_loop/hand_over.rs` in the old program, and by the start of the new one.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -14,8 +14,10 @@ use crate::description::{Described, Malformed, Reader, Writer};
 use crate::poll_token::PollToken;
 use crate::stream::{Handle, ListenerSocket};
 
-/// The format that this program writes, and the only one that it reads.
-pub const FORMAT: u32 = 2;
+/// The format that this program writes.
+pub const FORMAT: u32 = 3;
+/// The oldest format that it reads. `tests/handover/formats` has a description of each from this one on.
+pub const OLDEST_FORMAT: u32 = 3;
 
 /// What a description begins with.
 const MAGIC: &[u8; 16] = b"beanstalkd hand\n";
@@ -143,9 +145,11 @@ pub fn read_surroundings(from: &mut Reader<'_>) -> Result<Surroundings, Malforme
     if from.raw(MAGIC.len())? != MAGIC {
         return Err(Malformed("it is no description of a server"));
     }
-    if from.value::<u32>()? != FORMAT {
-        return Err(Malformed("its format is another one than that of this program"));
+    let version = from.value()?;
+    if !(OLDEST_FORMAT..=FORMAT).contains(&version) {
+        return Err(Malformed("its format is one that this program does not know"));
     }
+    from.set_version(version);
     let surroundings: Surroundings = from.value()?;
     let mut descriptors: Vec<i32> = surroundings.descriptors().collect();
     descriptors.sort_unstable();
@@ -170,10 +174,11 @@ pub fn read_end(from: &mut Reader<'_>) -> Result<(), Malformed> {
 }
 
 /// Reads a whole description with this executor, which is new, and tells whether another program could go on with it.
+/// Returns the version of its format.
 ///
 /// # Errors
 /// If not.
-pub fn check(executor: Executor, bytes: &[u8]) -> Result<(), Malformed> {
+pub fn check(executor: Executor, bytes: &[u8]) -> Result<u32, Malformed> {
     let from = &mut Reader::new(bytes);
     let surroundings = read_surroundings(from)?;
     let mut seen: Vec<i32> = surroundings.descriptors().collect();
@@ -188,7 +193,8 @@ pub fn check(executor: Executor, bytes: &[u8]) -> Result<(), Malformed> {
     if seen.len() != count {
         return Err(Malformed("a descriptor is named twice"));
     }
-    read_end(from)
+    read_end(from)?;
+    Ok(from.version())
 }
 
 /// A stream of nobody: a description is read as a trial.

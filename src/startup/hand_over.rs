@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use beanstalkd::binlog::{Binlog, DirectoryStorage, Storage};
+use beanstalkd::binlog::{DirectoryStorage, Storage};
 use beanstalkd::description::{Malformed, Reader};
 use beanstalkd::log_setup;
 use beanstalkd::options::{BinlogPlace, Options, exit_code};
@@ -27,6 +27,9 @@ use log::info;
 use super::admin::Admin;
 use super::refusal::{refuse, refuse_binlog, refuse_lock};
 use super::{Limits, executor, host, prepare_store, read_again, read_rules, serves_signal, settings, tubes};
+
+/// A description of so many bytes has jobs enough that asking the system for huge pages is worth their size.
+const MANY_BYTES: usize = 16 << 20;
 
 /// The listeners and files of the other program, by what they are for.
 #[derive(Default)]
@@ -50,9 +53,10 @@ pub fn check(options: &Options, descriptor: i32) -> Result<(), i32> {
     drop(prepare_store(options)?);
     Admin::new(options)?;
     let executor = executor(options, limits.max_memory_bytes, rules, Clock::start())?;
-    hand_over::check(executor, &description).map_err(|error| refuse(&error, exit_code::FAILED))?;
+    let format = hand_over::check(executor, &description);
+    let format = format.map_err(|error| refuse(&error, exit_code::FAILED))?;
     let mut output = std::io::stdout();
-    let told = output.write_all(answer().as_bytes()).and_then(|()| output.flush());
+    let told = output.write_all(answer(format).as_bytes()).and_then(|()| output.flush());
     told.map_err(|error| refuse(&error, exit_code::FAILED))
 }
 
@@ -73,6 +77,9 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     // As at any start that has jobs.
     os::memory::give_back_only_when_told();
     os::memory::allow_huge_pages(true);
+    if description.len() >= MANY_BYTES {
+        os::memory::ask_for_huge_pages();
+    }
     let executor = executor(options, limits.max_memory_bytes, rules, clock)?;
     let settings = settings(options, limits.open_files);
     let clients = std::mem::take(&mut adopted.clients);
@@ -81,7 +88,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let has_binlog = options.binlog.is_some();
     event_loop.read_description(from, surroundings.now, has_binlog).map_err(malformed)?;
     hand_over::read_end(from).map_err(malformed)?;
-    drop(description);
+    description.drop_beside();
     if let (Some(place), Some(lock)) = (&options.binlog, adopted.lock.take()) {
         open_binlog(&mut event_loop, place, lock, options, clock)?;
     }
@@ -142,7 +149,7 @@ fn adopt(surroundings: &Surroundings) -> Result<Adopted, i32> {
     Ok(adopted)
 }
 
-/// Opens the log, whose jobs the queue has already.
+/// Goes on with the log, whose jobs the queue has already.
 fn open_binlog(
     event_loop: &mut EventLoop,
     place: &BinlogPlace,
@@ -153,26 +160,12 @@ fn open_binlog(
     let BinlogPlace::Directory(path) = place else { return Err(exit_code::BINLOG_DIRECTORY) };
     let lock = DirectoryLock::adopt(path, lock).map_err(|error| refuse_lock(path, &error))?;
     let storage: Box<dyn Storage> = Box::new(DirectoryStorage::new(path, Some(lock)));
-    let (config, now) = (super::binlog_config(options), clock.now());
-    let sync = config.sync;
-    let queue = event_loop.executor_mut().queue();
-    let (mut known, mut unknown) = (0, 0);
-    let (binlog, summary) =
-        Binlog::open(storage, config, now, Clock::wall_offset_ns(now), &mut |record, _, _, _| {
-            let count = if queue.job(record.id).is_some() { &mut known } else { &mut unknown };
-            *count += 1;
-        })
-        .map_err(|error| refuse_binlog(place, &error))?;
-    if unknown > 0 || known != queue.figures().jobs.total() {
-        let error = format!(
-            "the binlog {place} has {known} of {} jobs of this server, and {unknown} others: a new start is to read it",
-            queue.figures().jobs.total()
-        );
-        return Err(refuse(&std::io::Error::other(error), exit_code::FAILED));
-    }
-    summary.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-    event_loop.executor_mut().go_on_with_binlog(binlog, sync);
-    Ok(())
+    let now = clock.now();
+    let (config, wall_offset_ns) = (super::binlog_config(options), Clock::wall_offset_ns(now));
+    let executor = event_loop.executor_mut();
+    executor
+        .go_on_with_binlog(storage, config, now, wall_offset_ns)
+        .map_err(|error| refuse_binlog(place, &error))
 }
 
 /// Gives the loop what it needs besides clients.

@@ -1,33 +1,58 @@
-//! The format of a description: what changes it, and what a reader makes of bytes that are none.
+//! The format of a description: what changes it, what a reader makes of older ones, and of bytes that are none.
+//!
+//! `formats/N` is a description of the server that [`fuzz::described_server`] makes, as the program wrote it that
+//! introduced version N. No change of this program can change these bytes: they stand for the program that ran before.
+//! `RECORD=1` writes the one of a new version.
 
-use std::hash::{DefaultHasher, Hasher};
+use std::fs;
 
 use beanstalkd::queue::PoisonLimits;
-use beanstalkd::server::hand_over::{FORMAT, check};
+use beanstalkd::server::hand_over::{FORMAT, OLDEST_FORMAT, check};
 use beanstalkd_testkit::fuzz;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::subject::executor;
 
-/// What the format writes of one server: the version, the length, and a hash of the bytes.
-const KNOWN: (u32, usize, u64) = (2, 10_306, 17_611_891_906_200_675_044);
+fn recorded(format: u32) -> String {
+    format!("{}/tests/handover/formats/{format}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(bytes: &[u8]) -> Result<u32, String> {
+    check(executor(PoisonLimits::default(), 1000), bytes).map_err(|error| error.to_string())
+}
 
 #[test]
 fn a_format_that_has_changed_has_another_version() {
     let bytes = fuzz::described_server();
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&bytes);
-    let now = (FORMAT, bytes.len(), hasher.finish());
-    assert_eq!(
-        now, KNOWN,
-        "if what is described has changed, FORMAT needs the next number, and KNOWN what is here"
+    let path = recorded(FORMAT);
+    if std::env::var_os("RECORD").is_some() && fs::metadata(&path).is_err() {
+        fs::write(&path, &bytes).unwrap();
+    }
+    let known = fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}; RECORD=1 writes it"));
+    let first = known.iter().zip(&bytes).position(|(known, now)| known != now);
+    assert!(
+        known == bytes,
+        "what is described has changed from byte {first:?} on: FORMAT needs the next number, unless another commit \
+         has given it one since the last release"
     );
+}
+
+#[test]
+fn a_description_of_each_older_program_is_read() {
+    for format in OLDEST_FORMAT..=FORMAT {
+        let bytes = fs::read(recorded(format)).unwrap();
+        assert_eq!(read(&bytes), Ok(format));
+        let mut other = bytes.clone();
+        for unknown in [OLDEST_FORMAT - 1, FORMAT + 1, u32::MAX] {
+            other[16..20].copy_from_slice(&unknown.to_le_bytes());
+            assert!(read(&other).unwrap_err().contains("does not know"), "{unknown}");
+        }
+    }
 }
 
 #[test]
 fn a_description_is_read_whole_or_not_at_all() {
     let bytes = fuzz::described_server();
-    let read = |bytes: &[u8]| check(executor(PoisonLimits::default(), 1000), bytes);
-    assert_eq!(read(&bytes), Ok(()));
+    assert_eq!(read(&bytes), Ok(FORMAT));
     for end in 0..bytes.len() {
         assert!(read(&bytes[..end]).is_err(), "{end} of {} bytes", bytes.len());
     }

@@ -3,10 +3,12 @@
 //!
 //! `HANDOVER_ROUNDS`, `HANDOVER_CONNECTIONS` and `HANDOVER_JOBS` set how much there is; `make handover` sets much.
 
+mod attacks;
 mod format;
 mod load;
 mod refused;
 mod service;
+mod surroundings;
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

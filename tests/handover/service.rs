@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use beanstalkd_testkit::panicking::Client;
 use beanstalkd_testkit::{PATIENCE, built_server};
@@ -25,12 +25,17 @@ impl Service {
 
     /// The same, whose directory is prepared first.
     pub fn prepared(flags: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+        Self::started(flags, prepare, "exec \"$@\"")
+    }
+
+    /// The same, which a shell starts with `script`; the script ends with `exec "$@"`.
+    pub fn started(flags: &[&str], prepare: impl FnOnce(&Path), script: &str) -> Self {
         let directory = tempfile::Builder::new().prefix("beanstalkd-handover-").tempdir().unwrap();
-        prepare(directory.path());
         copy_program(&directory.path().join("program"));
+        prepare(directory.path());
         let notifications = UnixDatagram::bind(directory.path().join("notify")).unwrap();
         notifications.set_read_timeout(Some(PATIENCE)).unwrap();
-        let server = spawn(directory.path(), flags);
+        let server = spawn(directory.path(), flags, script);
         let service = Self { server, notifications, directory };
         service.message_with("READY=1");
         service
@@ -101,6 +106,16 @@ impl Service {
         }
     }
 
+    /// Asks the server to end, and returns how it has ended.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        beanstalkd_testkit::panicking::wait_for(&mut self.server)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory().join("stderr")).unwrap_or_default()
     }
@@ -110,7 +125,7 @@ impl Service {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
         while !self.notifications_are_read() {}
-        self.server = spawn(self.directory.path(), flags);
+        self.server = spawn(self.directory.path(), flags, "exec \"$@\"");
         self.message_with("READY=1");
     }
 
@@ -129,10 +144,12 @@ impl Drop for Service {
     }
 }
 
-fn spawn(directory: &Path, flags: &[&str]) -> Child {
+fn spawn(directory: &Path, flags: &[&str], script: &str) -> Child {
     let in_directory = |flag: &&str| flag.replace("{dir}", &directory.display().to_string());
     let log = fs::File::options().create(true).append(true).open(directory.join("stderr")).unwrap();
-    Command::new(directory.join("program"))
+    Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(directory.join("program"))
         .args(["-l", &format!("unix:{}/socket", directory.display())])
         .args(flags.iter().map(in_directory))
         .current_dir(directory)

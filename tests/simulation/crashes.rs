@@ -7,13 +7,16 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
+use std::rc::Rc;
 
 use beanstalkd::binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
 use beanstalkd::clock::Timestamp;
+use beanstalkd::description::Reader;
 use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
 
 use crate::durable_model::{DurableModel, Restored, Step};
+use crate::harness::described;
 use crate::workload::{Client, Expected, SHARED_TUBE};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, Seen};
@@ -123,9 +126,13 @@ impl Lives {
         }
     }
 
-    fn open(&mut self, disk: &SimDisk) -> Result<(Binlog, Vec<Restored>, u64), OpenError> {
+    fn config(&mut self) -> Config {
         let (file_bytes, sync, nonce_seed) = (self.file_bytes, self.sync, self.random.next());
-        let config = Config { file_bytes, sync, recover: false, nonce_seed };
+        Config { file_bytes, sync, recover: false, nonce_seed }
+    }
+
+    fn open(&mut self, disk: &SimDisk) -> Result<(Binlog, Vec<Restored>, u64), OpenError> {
+        let config = self.config();
         let mut restored = Vec::new();
         let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, tags: &[u8]| {
             restored.push((record, tube.clone(), body, tags.to_vec()))
@@ -265,7 +272,52 @@ impl Lives {
             17..=20 => self.help(),
             21..=23 => self.hear(),
             24 if self.random.once_in(8) => self.leave(client),
+            25 if self.random.once_in(4) => self.hand_over(),
             _ => self.turn(),
+        }
+    }
+
+    /// Another program goes on with all that the server has, and with its log, if nothing is half done. The disk may
+    /// crash meanwhile.
+    fn hand_over(&mut self) {
+        while !self.given.is_empty() || !self.done.is_empty() {
+            self.help();
+            self.hear();
+        }
+        self.turn();
+        if !self.given.is_empty() || !self.server.is_quiet() || self.disk.has_crashed() {
+            return;
+        }
+        self.server.executor_mut().settle_binlog(self.now);
+        if self.server.executor().has_failed() {
+            assert!(self.disk.has_crashed(), "the log has failed");
+            return;
+        }
+        if self.server.executor().has_unlogged_changes() {
+            return;
+        }
+        self.say(|| "hands over".to_owned());
+        let description = described(&self.server);
+        let mut next = Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES));
+        let (from, clients) = (&mut Reader::new(&description), &self.clients);
+        let read = next.read_description(from, self.now, true, |id, _| {
+            let client = clients.iter().find(|client| client.id == id).expect("a client that is there");
+            client.pipe.borrow_mut().watch_anew();
+            Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
+        });
+        read.expect("a server reads what another one has described");
+        assert!(from.is_at_end(), "all of it was read");
+        let config = self.config();
+        let log = next.executor_mut().go_on_with_binlog(self.disk.storage(), config, self.now, 0);
+        // The sockets of the old program are closed, and no connection.
+        self.server = next;
+        observer::take();
+        match log {
+            Ok(()) => self.server.check_invariants(),
+            Err(error) => assert!(self.disk.has_crashed(), "the log does not go on: {error}"),
+        }
+        if self.sync != SyncPolicy::Never {
+            self.durable = self.durable_model.acknowledgements;
         }
     }
 

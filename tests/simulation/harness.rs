@@ -106,9 +106,9 @@ fn new_server(
 }
 
 /// All that the server has.
-fn described(server: &Server<FakeStream>) -> Vec<u8> {
+pub fn described(server: &Server<FakeStream>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut sink = |piece: &[u8]| bytes.extend_from_slice(piece);
+    let mut sink = |piece: Vec<u8>| bytes.extend(piece);
     server.describe(&mut Writer::new(&mut sink));
     bytes
 }

@@ -6,6 +6,7 @@
 use beanstalkd_structures::IdMap;
 
 use super::attachment::LoggedCooldown;
+use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 
 /// The cooldowns.
@@ -54,5 +55,27 @@ impl Cooldowns {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.by_job.len()
+    }
+}
+
+impl Described for Cooldowns {
+    fn describe(&self, out: &mut Writer<'_>) {
+        let Self { by_job, len_bytes: _ } = self;
+        out.count(by_job.len());
+        for (id, bytes) in by_job.iter() {
+            id.describe(out);
+            out.bytes(bytes);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut cooldowns = Self::default();
+        for _ in 0..from.count()? {
+            let id = from.value()?;
+            if !cooldowns.insert(id, from.bytes()?.into()) {
+                return Err(Malformed("a cooldown of the log"));
+            }
+        }
+        Ok(cooldowns)
     }
 }

@@ -12,8 +12,11 @@ use beanstalkd_structures::IdMap;
 use super::MAX_INDEX;
 use super::chunked_queue::ChunkedQueue;
 use super::format::{MAX_JOB_ID, SHORT_BYTES};
+use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 
+/// No file is longer, by what a description says: the sum of the lengths of many must not overflow.
+pub const MAX_FILE_BYTES: u64 = 1 << 40;
 /// How many ids of jobs that are no longer in the file are skipped at a time: this takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
 
@@ -433,6 +436,62 @@ impl Files {
             return Some(last);
         }
         self.files.binary_search_by_key(&index, |file| file.index).ok()
+    }
+}
+
+impl Files {
+    /// The jobs that have a full record in the log.
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.locations.jobs.iter().map(|(id, _)| id)
+    }
+}
+
+/// Each file has its list, in which the length of what has left the file is 0.
+impl Described for Files {
+    fn describe(&self, out: &mut Writer<'_>) {
+        // The sums follow from the lists.
+        let Self { files, locations, newest: _, live_bytes: _, full_bytes: _, closed_bytes: _ } = self;
+        out.count(files.len());
+        for LogFile { index, bytes, live: _, order } in files {
+            (*index, *bytes).describe(out);
+            out.count(order.len());
+            for packed in order.iter() {
+                let location =
+                    locations.of(packed.unpack()).map(|location| (location.bytes, location.file.unpack()));
+                let (bytes, newest) = match location {
+                    Some((bytes, (file, newest))) if file == *index => (bytes, newest),
+                    Some(_) | None => (0, Newest::Full),
+                };
+                (packed.0, (bytes, newest == Newest::Short)).describe(out);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut files = Self::default();
+        for _ in 0..from.count()? {
+            let (index, bytes): (u32, u64) = from.value()?;
+            let is_next = files.newest().is_none_or(|newest| newest.index < index);
+            if !is_next || index > MAX_INDEX || bytes > MAX_FILE_BYTES {
+                return Err(Malformed("a file of the log"));
+            }
+            files.push(index, bytes);
+            for _ in 0..from.count()? {
+                let (packed, (bytes, is_short)): (u64, (u32, bool)) = from.value()?;
+                let item = PackedItem(packed).unpack();
+                if bytes == 0 {
+                    continue;
+                }
+                if item.id().0 > MAX_JOB_ID / 2 || matches!(item, Item::Cooldown(_)) && is_short {
+                    return Err(Malformed("a record of the log"));
+                }
+                files.place(item, index, bytes.into());
+                if is_short {
+                    files.update(item.id());
+                }
+            }
+        }
+        Ok(files)
     }
 }
 

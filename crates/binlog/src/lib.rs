@@ -26,7 +26,9 @@ use std::fmt;
 use std::io;
 
 use beanstalkd_os as os;
-use beanstalkd_types::{clock, job, json, percent, rate_limited_log, seconds, tags, tube_name};
+use beanstalkd_types::{
+    clock, described, description, job, json, percent, rate_limited_log, seconds, tags, tube_name,
+};
 
 mod attachment;
 mod check;
@@ -61,10 +63,13 @@ pub use ownership::{Answer, End, Lease, Owner, Seen, Step, Times, Watch};
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};
 pub use storage::{Completion, DatabaseFigures, Listing, Storage, Task};
-pub use writer::{Binlog, Stats};
+pub use writer::{Binlog, DescribedLog, Stats};
 
 /// The last index that a file may have: C counts files in an `int`.
 const MAX_INDEX: u32 = i32::MAX as u32 - 1;
+
+/// Lengths of files are rounded up to this many bytes, as C does.
+const BLOCK_BYTES: u64 = 4096;
 
 /// When a reply can be sent, and when the store syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +93,17 @@ pub struct Config {
     pub recover: bool,
     /// Random, and new at each start: the nonces of the files are computed from it.
     pub nonce_seed: u64,
+}
+
+impl Config {
+    /// With whole blocks, and one word for a sync of each commit.
+    fn rounded(self) -> Self {
+        Self {
+            file_bytes: self.file_bytes.max(1).next_multiple_of(BLOCK_BYTES),
+            sync: if self.sync == SyncPolicy::Every(0) { SyncPolicy::EachCommit } else { self.sync },
+            ..self
+        }
+    }
 }
 
 /// The number of a record of this run, from 1; 0 before the first one. By it the server knows whether a reply can be

@@ -17,8 +17,6 @@ use crate::job::{Body, JobId, JobRecord};
 use crate::tags::{EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
-/// Lengths of files are rounded up to this many bytes, as C does.
-const BLOCK_BYTES: u64 = 4096;
 /// Zeros at the end of an old file are given back from this many bytes on.
 const TRIM_BYTES: u64 = 4096;
 
@@ -43,11 +41,7 @@ impl Binlog {
         restore: &mut Restore<'_>,
     ) -> Result<(Self, ReplaySummary), OpenError> {
         let wall = WallOffset(wall_offset_ns);
-        let config = Config {
-            file_bytes: config.file_bytes.max(1).next_multiple_of(BLOCK_BYTES),
-            sync: if config.sync == SyncPolicy::Every(0) { SyncPolicy::EachCommit } else { config.sync },
-            ..config
-        };
+        let config = config.rounded();
         let mut replay = Replay::read(&mut *storage, config.recover)?;
         let verdict = replay.judge();
         if !verdict.refusals.is_empty() {

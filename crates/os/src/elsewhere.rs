@@ -29,6 +29,12 @@ pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// There is no such request.
+pub fn ask_for_huge_pages(_address: *const u8) {}
+
+/// How a file is mapped all of which is about to be read.
+pub const MAP_AT_ONCE: libc::c_int = libc::MAP_PRIVATE;
+
 /// An empty file without a name, which is closed when the process runs another program.
 pub fn memory_file() -> io::Result<File> {
     let number = crate::process::random_u64();

@@ -13,6 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
@@ -21,6 +23,9 @@ use super::platform;
 
 /// Tells the next program the process for which it is, and the descriptor of the description.
 const VARIABLE: &str = "BEANSTALKD_HANDOVER";
+
+/// How many pieces of a description may wait for the thread that writes them.
+const PIECES_AHEAD: usize = 8;
 
 /// The program that runs, and where its file was when it began.
 #[derive(Clone, Debug)]
@@ -31,7 +36,7 @@ pub struct Program {
 }
 
 /// What tells one file from another.
-type Mark = (u64, u64, u64, i64, i64);
+pub type Mark = (u64, u64, u64, i64, i64);
 
 fn mark(path: &Path) -> io::Result<Mark> {
     let metadata = fs::metadata(path)?;
@@ -54,10 +59,10 @@ impl Program {
         &self.path
     }
 
-    /// Whether another file has that path now.
+    /// The file that has that path now, if it is another one than the one that runs.
     #[must_use]
-    pub fn is_replaced(&self) -> bool {
-        mark(&self.path).is_ok_and(|now| Some(now) != self.running)
+    pub fn replaced_by(&self) -> Option<Mark> {
+        mark(&self.path).ok().filter(|&now| Some(now) != self.running)
     }
 }
 
@@ -75,12 +80,22 @@ impl DescriptionFile {
         platform::memory_file().map(Self)
     }
 
-    /// Appends to it.
+    /// Appends to it, in order, what `describe` makes. Another thread writes, because that takes as long as to
+    /// describe.
     ///
     /// # Errors
     /// If there is no memory for it.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+    pub fn fill(&mut self, describe: impl FnOnce(&mut dyn FnMut(Vec<u8>))) -> io::Result<()> {
+        thread::scope(|scope| {
+            let (pieces, described) = sync_channel::<Vec<u8>>(PIECES_AHEAD);
+            let file = &mut self.0;
+            let write = move || described.iter().try_for_each(|piece| file.write_all(&piece));
+            let writer = thread::Builder::new().name("description".to_owned()).spawn_scoped(scope, write)?;
+            // If the thread takes no more, it says below why.
+            describe(&mut |piece| drop(pieces.send(piece)));
+            drop(pieces);
+            writer.join().unwrap_or_else(|_| Err(io::Error::other("the thread that writes has ended")))
+        })
     }
 
     /// Nobody can change it any more, where the system can make sure of that.
@@ -104,6 +119,9 @@ pub struct Description {
     start: *const u8,
     len: usize,
 }
+
+// SAFETY: the mapping belongs to the value, and any thread may read it or remove it.
+unsafe impl Send for Description {}
 
 impl Description {
     /// The description behind a descriptor that another program has left to this process; `None` if there is none. The
@@ -149,12 +167,23 @@ impl Description {
         // SAFETY: a new mapping at an address that the system chooses, of a file that is open and as long as this.
         // The file is sealed or without a name, so that nobody changes or shortens it while it is mapped.
         let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, platform::MAP_AT_ONCE, file.as_raw_fd(), 0)
         };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         Ok(Self { start: start.cast(), len })
+    }
+}
+
+impl Description {
+    /// Gives its memory back, which takes the system long: another thread waits for it, if there can be one.
+    pub fn drop_beside(self) {
+        let give_back = move || {
+            leave_signals_to_others();
+            drop(self);
+        };
+        let _ = thread::Builder::new().name("give-back".to_owned()).spawn(give_back);
     }
 }
 
@@ -232,22 +261,49 @@ pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io:
     Ok((child, output.into()))
 }
 
-/// Runs `program` in this process, with its arguments, and leaves the description and these descriptors to it.
-/// Signals wait until the next program has handlers for them. Returns only if that fails: then all is as before.
+/// Signals that come while this value lives wait: for the next program, or for this one if it goes on.
+#[derive(Debug)]
+pub struct HeldSignals(SigSet);
+
+/// Holds the signals back that have a handler: in this thread, and in those that it starts from now on. Each other
+/// thread of the process must do so by itself ([`leave_signals_to_others`]), because the system gives a signal to any
+/// thread that takes it, and what the handlers of this program have noted is lost with it.
+///
+/// # Errors
+/// If the system refuses it.
+pub fn hold_signals() -> io::Result<HeldSignals> {
+    let mut before = SigSet::empty();
+    pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&handled()), Some(&mut before))?;
+    Ok(HeldSignals(before))
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.0), None);
+    }
+}
+
+/// This thread gets none of the signals that have a handler: the loop's does.
+pub fn leave_signals_to_others() {
+    let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&handled()), None);
+}
+
+/// Runs `program` in this process, with its arguments, and leaves the description and these descriptors to it, and the
+/// signals that are held back. Returns only if that fails: then all is as before.
 #[must_use]
-pub fn change_program(program: &Path, description: &DescriptionFile, descriptors: &[RawFd]) -> io::Error {
+pub fn change_program(
+    program: &Path,
+    description: &DescriptionFile,
+    descriptors: &[RawFd],
+    _held: &HeldSignals,
+) -> io::Error {
     let all = || descriptors.iter().copied().chain([description.descriptor()]);
     if let Some(error) = all().find_map(|descriptor| keep_open(descriptor, true).err()) {
         all().for_each(|descriptor| drop(keep_open(descriptor, false)));
         return error;
     }
-    let mut before = SigSet::empty();
-    let error = match pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&handled()), Some(&mut before)) {
-        Ok(()) => exec(program, description.descriptor()),
-        Err(errno) => errno.into(),
-    };
+    let error = exec(program, description.descriptor());
     all().for_each(|descriptor| drop(keep_open(descriptor, false)));
-    let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
     error
 }
 

@@ -56,6 +56,14 @@ pub fn allow_huge_pages(allow: bool) {
     platform::allow_huge_pages(allow);
 }
 
+/// Asks for huge pages where the system gives them on request alone. Many jobs are about to be made at once, for which
+/// page faults of the usual size would take as long as all else.
+pub fn ask_for_huge_pages() {
+    // The mapping from which the allocator takes what comes next, unless it is full.
+    let block = Box::new([0_u8; 4096]);
+    platform::ask_for_huge_pages(block.as_ptr());
+}
+
 /// Gives freed memory back to the system. The system needs a millisecond for some twenty megabytes, so another thread
 /// waits for it, if there can be one.
 pub fn give_back() {
@@ -64,7 +72,11 @@ pub fn give_back() {
     // This gives this thread's free memory to the allocator, which takes little time.
     collect(false);
     let thread = thread::Builder::new().name("give-back".to_owned());
-    if thread.spawn(move || collect(true)).is_err() {
+    let collect_beside = move || {
+        super::handover::leave_signals_to_others();
+        collect(true);
+    };
+    if thread.spawn(collect_beside).is_err() {
         collect(true);
     }
 }

@@ -9,8 +9,12 @@ use std::sync::atomic::AtomicBool;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
+use nix::sys::signal::{Signal as Number, kill};
+use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::flag;
+
+use super::handover::HeldSignals;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,15 @@ impl Signals {
             SIGHUP => Signal::Reload,
             _ => Signal::Stop,
         })
+    }
+}
+
+impl Signals {
+    /// The signals received since the last call come once more, to the next program: they must be held back.
+    pub fn pass_on(&mut self, _held: &HeldSignals) {
+        for signal in self.0.pending() {
+            let _ = Number::try_from(signal).map(|signal| kill(Pid::this(), signal));
+        }
     }
 }
 

@@ -29,26 +29,34 @@ impl std::error::Error for Malformed {}
 /// Where a description goes.
 pub struct Writer<'a> {
     piece: Vec<u8>,
-    sink: &'a mut dyn FnMut(&[u8]),
+    sink: &'a mut dyn FnMut(Vec<u8>),
 }
 
 impl<'a> Writer<'a> {
     /// One that gives what is written to `sink`, piece by piece.
-    pub fn new(sink: &'a mut dyn FnMut(&[u8])) -> Self {
+    pub fn new(sink: &'a mut dyn FnMut(Vec<u8>)) -> Self {
         Self { piece: Vec::new(), sink }
     }
 
     /// Writes bytes as they are.
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         if self.piece.len() + bytes.len() > PIECE_BYTES {
-            (self.sink)(&self.piece);
-            self.piece.clear();
-        }
-        if bytes.len() > PIECE_BYTES {
-            (self.sink)(bytes);
+            self.raw_beyond(bytes);
         } else {
             self.piece.extend_from_slice(bytes);
         }
+    }
+
+    /// Writes bytes for which this piece has no room. None is longer than a piece, whatever a client has put.
+    fn raw_beyond(&mut self, mut bytes: &[u8]) {
+        while self.piece.len() + bytes.len() > PIECE_BYTES {
+            let (fits, rest) = bytes.split_at(PIECE_BYTES - self.piece.len());
+            self.piece.extend_from_slice(fits);
+            bytes = rest;
+            (self.sink)(std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES)));
+        }
+        self.piece.extend_from_slice(bytes);
     }
 
     /// Writes a length and as many bytes.
@@ -65,28 +73,52 @@ impl<'a> Writer<'a> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        (self.sink)(&self.piece);
+        (self.sink)(std::mem::take(&mut self.piece));
     }
 }
 
 /// Where a description comes from.
 #[derive(Debug)]
-pub struct Reader<'a>(&'a [u8]);
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    /// The version of the format; the newest one until the description has said it.
+    version: u32,
+}
 
 impl<'a> Reader<'a> {
     /// One that reads all of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+        Self { bytes, version: u32::MAX }
+    }
+
+    /// The description has this version of the format.
+    pub fn set_version(&mut self, version: u32) {
+        self.version = version;
+    }
+
+    /// The version of the format.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The next value, which descriptions have since a version of the format; before that it is what nothing is.
+    ///
+    /// # Errors
+    /// If it is not one, or not there.
+    pub fn since<T: Described + Default>(&mut self, version: u32) -> Result<T, Malformed> {
+        if self.version < version { Ok(T::default()) } else { self.value() }
     }
 
     /// The next bytes as they are.
     ///
     /// # Errors
     /// If there are fewer.
+    #[inline]
     pub fn raw(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let (bytes, rest) = self.0.split_at_checked(count).ok_or(Malformed("it ends too early"))?;
-        self.0 = rest;
+        let (bytes, rest) = self.bytes.split_at_checked(count).ok_or(Malformed("it ends too early"))?;
+        self.bytes = rest;
         Ok(bytes)
     }
 
@@ -121,13 +153,17 @@ impl<'a> Reader<'a> {
     /// If the bytes are fewer than that.
     pub fn count(&mut self) -> Result<usize, Malformed> {
         let count: usize = self.value()?;
-        if count > self.0.len() { Err(Malformed("there are fewer things than it says")) } else { Ok(count) }
+        if count > self.bytes.len() {
+            Err(Malformed("there are fewer things than it says"))
+        } else {
+            Ok(count)
+        }
     }
 
     /// Whether all was read.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 }
 
@@ -142,10 +178,13 @@ pub trait Described: Sized {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed>;
 }
 
-/// Describes a record by its fields, all of which must be named.
+/// Describes a record by its fields, all of which must be named. A field that a later version of the format has added
+/// says since when: `described!(Record { number, name since 3 })`. A reader of an older description has its default.
 #[macro_export]
 macro_rules! described {
-    ($type:ident { $($field:ident),* $(,)? }) => {
+    (@read $from:ident) => { $crate::description::Described::read($from) };
+    (@read $from:ident $version:literal) => { $from.since($version) };
+    ($type:ident { $($field:ident $(since $version:literal)?),* $(,)? }) => {
         impl $crate::description::Described for $type {
             fn describe(&self, out: &mut $crate::description::Writer<'_>) {
                 let Self { $($field),* } = self;
@@ -155,7 +194,7 @@ macro_rules! described {
             fn read(
                 from: &mut $crate::description::Reader<'_>,
             ) -> Result<Self, $crate::description::Malformed> {
-                $(let $field = $crate::description::Described::read(from)?;)*
+                $(let $field = $crate::described!(@read from $($version)?)?;)*
                 Ok(Self { $($field),* })
             }
         }
@@ -355,7 +394,7 @@ mod tests {
         let list = vec![(1, None), (2, Some(true)), (u64::MAX, Some(false))];
         let record = Record { number: 7, name: "a name".repeat(20_000), list, counts: [1, 2, 3] };
         let mut bytes = Vec::new();
-        let mut sink = |piece: &[u8]| bytes.extend_from_slice(piece);
+        let mut sink = |piece: Vec<u8>| bytes.extend(piece);
         record.describe(&mut Writer::new(&mut sink));
         let mut reader = Reader::new(&bytes);
         assert_eq!(reader.value::<Record>().unwrap(), record);
@@ -363,6 +402,31 @@ mod tests {
         for end in (0..bytes.len()).rev().take(200).chain(0..200) {
             assert!(Reader::new(&bytes[..end]).value::<Record>().is_err(), "{end} of its bytes");
         }
+    }
+
+    #[derive(Debug, PartialEq)]
+    struct Grown {
+        number: u32,
+        name: String,
+        list: Vec<(u64, Option<bool>)>,
+        counts: [u16; 3],
+        added: Option<u64>,
+    }
+
+    described!(Grown { number, name, list, counts, added since 7 });
+
+    #[test]
+    fn an_older_description_is_read_without_what_came_later() {
+        let record = Record { number: 7, name: "n".to_owned(), list: Vec::new(), counts: [1, 2, 3] };
+        let mut bytes = Vec::new();
+        let mut sink = |piece: Vec<u8>| bytes.extend(piece);
+        record.describe(&mut Writer::new(&mut sink));
+        let mut reader = Reader::new(&bytes);
+        reader.set_version(6);
+        let grown = reader.value::<Grown>().unwrap();
+        assert_eq!((grown.number, grown.name.as_str(), grown.counts, grown.added), (7, "n", [1, 2, 3], None));
+        assert!(reader.is_at_end());
+        assert!(Reader::new(&bytes).value::<Grown>().is_err(), "it is not there");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use mio::{Interest, Registry};
 use super::EventLoop;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::Writer;
-use crate::os::handover::{self, DescriptionFile, Program};
+use crate::os::handover::{self, DescriptionFile, Mark, Program};
 use crate::poll_token::PollToken;
 use crate::server::hand_over::{self, DescribedFile, FORMAT, ListenerRole, Surroundings};
 
@@ -69,7 +69,8 @@ enum Stage {
     /// SIGHUP has come. The instant is that of the end of this stage, as in the next ones.
     Wanted(Timestamp),
     Tried(Timestamp, Box<Trial>),
-    Held(Timestamp),
+    /// The file is the one that was tried.
+    Held(Timestamp, Mark),
 }
 
 /// A child that reads a description.
@@ -79,6 +80,8 @@ struct Trial {
     said: Vec<u8>,
     /// Whether it says no more, and only its end is missing.
     is_silent: bool,
+    /// Its file.
+    mark: Mark,
 }
 
 impl Drop for Trial {
@@ -96,7 +99,7 @@ impl HandOver {
 
     /// Whether no new command is executed, and nobody is accepted.
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.stage, Stage::Held(_))
+        matches!(self.stage, Stage::Held(..))
     }
 
     /// Whether one is under way.
@@ -113,15 +116,17 @@ impl HandOver {
             Stage::Wanted(_) => Some(now + LOOK_AGAIN_NS),
             Stage::Tried(_, trial) if trial.is_silent => Some(now + LOOK_AGAIN_NS),
             Stage::Tried(end, _) => Some(*end),
-            Stage::Held(_) => Some(Timestamp(0)),
+            Stage::Held(..) => Some(Timestamp(0)),
         }
     }
 }
 
 impl Trial {
     fn start(program: &Program, description: &DescriptionFile, registry: &Registry) -> io::Result<Self> {
+        let mark = program.replaced_by().ok_or(ErrorKind::NotFound)?;
         let (child, output) = handover::try_out(program.path(), TRIAL_FLAG, description)?;
-        let mut trial = Self { child, answer: Receiver::from(output), said: Vec::new(), is_silent: false };
+        let mut trial =
+            Self { child, answer: Receiver::from(output), said: Vec::new(), is_silent: false, mark };
         trial.answer.set_nonblocking(true)?;
         registry.register(&mut trial.answer, PollToken::HandOver.into(), Interest::READABLE)?;
         Ok(trial)
@@ -146,7 +151,9 @@ impl Trial {
         // It has closed its output; it ends now, or the time limit ends it.
         match self.child.try_wait() {
             Ok(None) => None,
-            Ok(Some(status)) if status.success() && self.said.ends_with(answer().as_bytes()) => Some(Ok(())),
+            Ok(Some(status)) if status.success() && self.said.ends_with(answer(FORMAT).as_bytes()) => {
+                Some(Ok(()))
+            }
             Ok(Some(status)) => Some(Err(self.complaint(&status.to_string()))),
             Err(error) => Some(Err(error.to_string())),
         }
@@ -161,17 +168,18 @@ impl Trial {
     }
 }
 
-/// What a program says that could read a description.
+/// What a program says that could read a description of this format.
 #[must_use]
-pub fn answer() -> String {
-    format!("ok {FORMAT}\n")
+pub fn answer(format: u32) -> String {
+    format!("ok {format}\n")
 }
 
 impl EventLoop {
     /// SIGHUP: begins a hand-over, unless the program's file is the one that runs; returns whether it did.
     pub(super) fn begin_hand_over(&mut self, now: Timestamp) -> bool {
         let HandOver { heritage, stage } = &mut self.hand_over;
-        let Some(program) = heritage.program.as_ref().filter(|program| program.is_replaced()) else {
+        let Some(program) = heritage.program.as_ref().filter(|program| program.replaced_by().is_some())
+        else {
             return false;
         };
         if !matches!(stage, Stage::Idle) {
@@ -205,7 +213,7 @@ impl EventLoop {
             Stage::Tried(end, mut trial) => match trial.outcome() {
                 Some(Ok(())) => {
                     self.server.hold(true);
-                    self.hand_over.stage = Stage::Held(now + HELD_NS);
+                    self.hand_over.stage = Stage::Held(now + HELD_NS, trial.mark);
                 }
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
                 None if now >= end => {
@@ -213,9 +221,9 @@ impl EventLoop {
                 }
                 None => self.hand_over.stage = Stage::Tried(end, trial),
             },
-            Stage::Held(end) => {
-                self.hand_over.stage = Stage::Held(end);
-                self.go_on_held(end, now);
+            Stage::Held(end, mark) => {
+                self.hand_over.stage = Stage::Held(end, mark);
+                self.go_on_held(end, mark, now);
             }
         }
     }
@@ -229,7 +237,7 @@ impl EventLoop {
     }
 
     /// Waits until all that is under way has ended, and then hands over.
-    fn go_on_held(&mut self, end: Timestamp, now: Timestamp) {
+    fn go_on_held(&mut self, end: Timestamp, tried: Mark, now: Timestamp) {
         let is_late = now >= end;
         if self.server.end_those_that_cannot_be_described() > 0 {
             if !is_late {
@@ -244,6 +252,12 @@ impl EventLoop {
             }
             return;
         }
+        if self.hand_over.heritage.program.as_ref().and_then(Program::replaced_by) != Some(tried) {
+            info!("the program has been replaced once more: trying that one");
+            self.server.hold(false);
+            self.hand_over.stage = Stage::Wanted(now + WANTED_NS);
+            return;
+        }
         match self.hand_over_now() {
             // The change of programs has not taken place.
             Ok(error) => self.give_up_hand_over(&format!("cannot run it: {error}")),
@@ -253,6 +267,9 @@ impl EventLoop {
 
     /// Returns only if that has failed.
     fn hand_over_now(&mut self) -> io::Result<io::Error> {
+        // From now on they wait for the next program, with those that came and that nobody has obeyed yet.
+        let held = handover::hold_signals()?;
+        self.signals.pass_on(&held);
         let now = self.clock.now();
         self.server.executor_mut().settle_binlog(now);
         if self.server.executor().has_failed() {
@@ -266,7 +283,7 @@ impl EventLoop {
         let descriptors: Vec<i32> = surroundings.descriptors().chain(clients).collect();
         let Some(program) = &self.hand_over.heritage.program else { return Err(ErrorKind::NotFound.into()) };
         info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
-        Ok(handover::change_program(program.path(), &file, &descriptors))
+        Ok(handover::change_program(program.path(), &file, &descriptors, &held))
     }
 
     /// The description of the server as it is now, in a file that nobody can change.
@@ -285,14 +302,7 @@ impl EventLoop {
             lock: heritage.lock,
         };
         let mut file = DescriptionFile::new()?;
-        let mut written = Ok(());
-        let mut sink = |piece: &[u8]| {
-            if written.is_ok() {
-                written = file.write(piece);
-            }
-        };
-        hand_over::describe(&self.server, &surroundings, &mut Writer::new(&mut sink));
-        written?;
+        file.fill(|sink| hand_over::describe(&self.server, &surroundings, &mut Writer::new(sink)))?;
         file.seal()?;
         Ok((file, surroundings))
     }

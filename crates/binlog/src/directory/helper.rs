@@ -132,7 +132,10 @@ impl Running {
     fn start(disk: Directory, wake: Box<dyn Fn() + Send>) -> io::Result<Self> {
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
-        let work = move || work(&incoming, &outgoing, disk, &*wake);
+        let work = move || {
+            crate::os::handover::leave_signals_to_others();
+            work(&incoming, &outgoing, disk, &*wake);
+        };
         let thread = Builder::new().name("binlog".to_owned()).spawn(work)?;
         Ok(Self { submitted: Vec::new(), given: Some(given), done, under_way: 0, thread: Some(thread) })
     }

@@ -47,6 +47,14 @@ pub(super) struct Unlogged {
     pub(super) updates: BTreeSet<JobId>,
 }
 
+impl Unlogged {
+    /// Whether the log lacks nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { needed, side_effects, reservations, updates } = self;
+        needed.is_empty() && side_effects.is_empty() && reservations.is_empty() && updates.is_empty()
+    }
+}
+
 impl Binlog {
     // ---- room ----
 

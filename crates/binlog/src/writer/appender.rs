@@ -49,6 +49,16 @@ impl Appender {
         }
     }
 
+    /// As another program has left it: all that was appended is written, up to `end`.
+    pub(super) fn go_on(end: LogPosition, nonce: u64, appended: SequenceNumber) -> Self {
+        Self { seal: Seal { nonce }, appended, awaited: appended, ..Self::after(end) }
+    }
+
+    /// The nonce of the file to which records are appended.
+    pub(super) fn nonce(&self) -> u64 {
+        self.seal.nonce
+    }
+
     /// Index of the file to which records are appended.
     pub(super) fn file(&self) -> u32 {
         self.at.file

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 
 /// The order in which jobs were buried, which the disk holds as the time of burial.
@@ -52,5 +53,24 @@ impl Burials {
             self.times.values().all(|&time| time <= self.latest),
             "the next burial comes after all others"
         );
+    }
+}
+
+impl Described for Burials {
+    fn describe(&self, out: &mut Writer<'_>) {
+        let Self { times, latest } = self;
+        out.count(times.len());
+        times.iter().for_each(|(&id, &time)| (id, time).describe(out));
+        latest.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut burials = Self::default();
+        for _ in 0..from.count()? {
+            let (id, time) = from.value()?;
+            burials.restore(id, time);
+        }
+        burials.latest = burials.latest.max(from.value()?);
+        Ok(burials)
     }
 }

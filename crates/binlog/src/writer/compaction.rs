@@ -7,10 +7,12 @@ use std::io;
 
 use log::warn;
 
+use super::description::MAX_NUMBER;
 use super::files_ahead::Creation;
 use super::{Binlog, Timestamp};
 use crate::attachment::tag_record_bytes;
 use crate::clock::NS_PER_S;
+use crate::described;
 use crate::files::{Files, Item};
 use crate::format::full_record_bytes;
 use crate::job::{BodyRef, JobId, JobRecord};
@@ -77,7 +79,32 @@ enum Stage {
     UnderWay,
 }
 
+/// The compaction as another program has left it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DescribedCompaction {
+    /// The files with a smaller index are removed, one after another, if there are any.
+    pub(super) below: Option<u32>,
+    credit: u64,
+    copied_records: u64,
+}
+
+described!(DescribedCompaction { below, credit, copied_records });
+
 impl Compaction {
+    /// What another program needs to know of it.
+    pub(super) fn described(&self) -> DescribedCompaction {
+        let below = self.removal.map(|removal| removal.below);
+        DescribedCompaction { below, credit: self.credit, copied_records: self.copied_records }
+    }
+
+    /// As another program has left it: the log is settled beyond the announcement of a removal.
+    pub(super) fn go_on(described: DescribedCompaction) -> Self {
+        let DescribedCompaction { below, credit, copied_records } = described;
+        let stage = Stage::Announced(LogPosition::default());
+        let removal = below.map(|below| Removal { below, stage });
+        Self { removal, credit, copied_records: copied_records.min(MAX_NUMBER), ..Self::default() }
+    }
+
     /// All that the log holds may be copied once more.
     pub(super) fn new() -> Self {
         Self { credit: u64::MAX, ..Self::default() }

@@ -79,6 +79,11 @@ impl Durability {
         }
     }
 
+    /// As another program has left it: all that was written is settled.
+    pub(super) fn go_on(policy: SyncPolicy, durable: Mark, written: Mark, sync_totals: (u64, u64)) -> Self {
+        Self { written, awaited: written.sequence, durable, sync_totals, ..Self::new(policy, durable.end, 0) }
+    }
+
     /// The store has taken the log up to `mark`.
     pub(super) fn wrote(&mut self, mark: Mark) {
         debug_assert!(

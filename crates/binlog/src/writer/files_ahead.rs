@@ -7,13 +7,13 @@ use std::io;
 
 use log::warn;
 
-use super::room::{BLOCK_BYTES, Room, Spare, Target};
+use super::room::{Room, Spare, Target};
 use super::{Binlog, FIRST_FILE_BYTES};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::format::{SHORT_BYTES, Seal, mix};
 use crate::marker::{HEAD_BYTES, MarkerKind, file_head};
 use crate::storage::{Task, is_lack_of_room, is_shortage};
-use crate::{BinlogError, Config, MAX_INDEX};
+use crate::{BLOCK_BYTES, BinlogError, Config, MAX_INDEX};
 
 /// How long the log waits before it tries to make a file again for which there was no room.
 const CREATE_RETRY_NS: u64 = NS_PER_S;
@@ -63,6 +63,20 @@ impl FilesAhead {
             is_disk_full: false,
             lacks_descriptor: false,
         }
+    }
+
+    /// What another program needs to know of it: the index and the usual length of the next file, and whether the disk
+    /// had no room for it.
+    pub(super) fn described(&self) -> (u32, (u64, bool)) {
+        (self.next_index, (self.usual_bytes, self.is_disk_full))
+    }
+
+    /// As another program has described it.
+    pub(super) fn go_on(
+        config: &Config,
+        (next_index, (usual_bytes, is_disk_full)): (u32, (u64, bool)),
+    ) -> Self {
+        Self { usual_bytes, is_disk_full, ..Self::new(config, next_index) }
     }
 
     /// When the log tries to make a file again; `None` if no attempt has failed.

@@ -27,6 +27,16 @@ impl Ids {
         Self { sync, next, announced: 0 }
     }
 
+    /// As another program has left them.
+    pub(super) fn go_on(sync: SyncPolicy, next: u64, announced: u64) -> Self {
+        Self { sync, next, announced }
+    }
+
+    /// The id that is given next, at the earliest.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Job `id` exists.
     pub(super) fn give(&mut self, id: JobId) {
         self.next = self.next.max(id.0.saturating_add(1));

@@ -29,6 +29,7 @@ mod append;
 mod appender;
 mod burials;
 mod compaction;
+mod description;
 mod durability;
 mod files_ahead;
 mod ids;
@@ -37,6 +38,7 @@ mod room;
 mod side_effects;
 
 pub(super) use self::burials::Burials;
+pub use self::description::DescribedLog;
 pub(super) use self::room::{JobRoom, Room};
 
 /// Length of the first file of a run if files are longer: the server answers no client before this file is
@@ -119,6 +121,13 @@ struct LogClock {
     idle_mark_at: Option<Timestamp>,
 }
 
+impl LogClock {
+    fn new(wall: WallOffset, storage: &dyn Storage, last_turn_at: Timestamp) -> Self {
+        let follows_wall = storage.clock_ns().is_none();
+        Self { wall, follows_wall, last_turn_at, time_mark_at: None, idle_mark_at: None }
+    }
+}
+
 /// Whether the log can go on.
 #[derive(Debug)]
 enum Health {
@@ -167,13 +176,7 @@ impl Binlog {
         let announced = ids.announced_by(MarkerKind::Durable);
         let durability = Durability::new(config.sync, durable, announced);
         let mut log = Self {
-            clock: LogClock {
-                wall,
-                follows_wall: storage.clock_ns().is_none(),
-                last_turn_at: Timestamp::default(),
-                time_mark_at: None,
-                idle_mark_at: None,
-            },
+            clock: LogClock::new(wall, &*storage, Timestamp::default()),
             storage,
             config,
             contents,

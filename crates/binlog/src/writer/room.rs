@@ -4,11 +4,14 @@
 //! records must still find room, and for which jobs more than one. Driven by all that appends: it asks before anything
 //! changes, and again when it appends, to learn which file the record goes to.
 
+mod description;
+
 use std::collections::VecDeque;
 use std::num::NonZeroU8;
 
 use beanstalkd_structures::IdMap;
 
+use crate::BLOCK_BYTES;
 use crate::attachment::{MAX_DELETE_UNITS, side_effect_units};
 use crate::format::SHORT_BYTES;
 use crate::job::JobId;
@@ -23,8 +26,6 @@ const FRONT_BYTES: u64 = HEAD_BYTES + SHORT_BYTES;
 /// Room that records leave free, in short records: a marker must precede the removal of a file, and on a
 /// full disk that removal is what makes room.
 const SPARE_MARKERS: u64 = 1;
-/// The blocks in which file lengths are counted.
-pub const BLOCK_BYTES: u64 = 4096;
 
 /// A file made ahead.
 #[derive(Clone, Copy, Debug)]
@@ -274,6 +275,12 @@ impl Room {
     #[must_use]
     pub fn newest_spare(&self) -> Option<u32> {
         self.spares.back().map(|spare| spare.index)
+    }
+
+    /// Index of the spare that is used next; `None` if there is none.
+    #[must_use]
+    pub fn first_spare(&self) -> Option<u32> {
+        self.spares.front().map(|spare| spare.index)
     }
 
     /// Where records and markers may go in a file of `bytes` of which they have taken all but the room that is left.

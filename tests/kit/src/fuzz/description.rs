@@ -6,11 +6,13 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use beanstalkd::access::Peer;
+use beanstalkd::binlog::{Binlog, Completion, Config, SyncPolicy};
 use beanstalkd::description::Writer;
 use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::Server;
 use beanstalkd::server::hand_over::{Surroundings, check as check_description, describe};
 
+use crate::disk::SimDisk;
 use crate::observer;
 use crate::random::Random;
 use crate::sockets::{FakeStream, Pipe};
@@ -18,7 +20,7 @@ use crate::subject::{START, executor};
 
 /// What some clients have sent to the server that is described: jobs in all states with all tags, waits, half a
 /// command, half a body, and a reply that is not read.
-const STREAMS: [&str; 6] = [
+const STREAMS: [&str; 7] = [
     "use a\r\nput 1 0 60 3 idp:k:60 con:c:1 grp:g exp:600\r\nabc\r\nput 2 0 60 1 con:c:1 aft:g\r\nx\r\n\
      put 3 9 60 0\r\n\r\n\
      put 4 0 60 1 con:c:1\r\ny\r\nreserve-job 1\r\nput 9 0 60 5 idp:gone:60\r\nhello\r\nreserve-job 5\r\ndelete 5\r\n",
@@ -27,6 +29,7 @@ const STREAMS: [&str; 6] = [
     "put 0 0 60 20\r\nhalf a b",
     "stats\r\nuse hal",
     "put 0 0 60 2\r\nzz\r\nreserve-job 7\r\nbury 7 3\r\nstats-tube a\r\nquit\r\n",
+    "session s 60.5\r\nput 0 0 600 2\r\nss\r\nreserve-job 8\r\n",
 ];
 
 /// Reads `input` as a description, and as changes of a good one: place and byte.
@@ -53,7 +56,12 @@ pub fn check(input: &[u8]) {
 /// If the server is not as it should be.
 pub fn whole() -> Vec<u8> {
     observer::take();
-    let mut server = Server::<FakeStream>::new(executor(PoisonLimits::default(), 1000));
+    let disk = SimDisk::default();
+    let mut executor = executor(PoisonLimits::default(), 1000);
+    let config = Config { file_bytes: 4096, sync: SyncPolicy::Never, recover: false, nonce_seed: 1 };
+    let log = Binlog::open(disk.storage(), config, START, 0, &mut |_, _, _, _| ());
+    executor.keep_binlog(log.expect("the directory is empty").0, SyncPolicy::Never, 1, START);
+    let mut server = Server::<FakeStream>::new(executor);
     let mut pipes: Vec<Rc<RefCell<Pipe>>> = Vec::new();
     for stream in STREAMS {
         let pipe = Pipe::new(60, Random::new(3));
@@ -65,11 +73,16 @@ pub fn whole() -> Vec<u8> {
         for _ in 0..200 {
             let event = pipe.borrow_mut().take_event();
             server.turn([(id, event)].into_iter(), START);
+            while let Some(task) = disk.next_task() {
+                server.binlog_completed(Completion { elapsed_us: 1, ..task.run(&mut disk.clone()) }, START);
+            }
         }
     }
     assert!(server.is_quiet(), "nothing is half done");
+    server.executor_mut().settle_binlog(START);
+    assert!(!server.executor().has_unlogged_changes(), "the log is settled");
     let mut bytes = Vec::new();
-    let mut sink = |piece: &[u8]| bytes.extend_from_slice(piece);
+    let mut sink = |piece: Vec<u8>| bytes.extend(piece);
     describe(&server, &Surroundings { now: START, ..Surroundings::default() }, &mut Writer::new(&mut sink));
     drop(server);
     observer::take();

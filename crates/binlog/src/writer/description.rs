@@ -1,0 +1,244 @@
+//! The description of the open log, with which another program goes on where this one has left off.
+//!
+//! Owns: what of the log is described, and that what is read can be one: which file has which job and how long its
+//! record is, the files made ahead, the room that is reserved, what is on the medium. The files themselves are not read
+//! again, because that would take as long as a start. Reading never panics: a description that is not one is
+//! [`Malformed`]. Driven by the server, when the log is settled ([`Binlog::settle`]); a trial reads a log that is not.
+
+use std::io::{self, ErrorKind};
+
+use super::appender::Appender;
+use super::compaction::{Compaction, DescribedCompaction};
+use super::durability::{Durability, Mark};
+use super::files_ahead::FilesAhead;
+use super::ids::Ids;
+use super::room::Spare;
+use super::{Binlog, Contents, IDLE_MARK_NS, OPEN_AHEAD};
+use crate::clock::Timestamp;
+use crate::described;
+use crate::description::{Described, Malformed, Reader, Writer};
+use crate::files::Item;
+use crate::format::WallOffset;
+use crate::job::JobId;
+use crate::marker::HEAD_BYTES;
+use crate::storage::Storage;
+use crate::{BLOCK_BYTES, Config, LogPosition, MAX_INDEX, OpenError, SequenceNumber};
+
+/// Lengths, ids and counts above this are no log's: what is added to them must not overflow.
+pub(crate) const MAX_NUMBER: u64 = u64::MAX / 4;
+
+/// An open log as another program has left it.
+#[derive(Debug)]
+pub struct DescribedLog {
+    contents: Contents,
+    place: DescribedPlace,
+    compaction: DescribedCompaction,
+}
+
+/// Where the log ends, and what markers have said.
+#[derive(Debug)]
+struct DescribedPlace {
+    end: LogPosition,
+    /// The nonce of the file to which records are appended.
+    nonce: u64,
+    appended: SequenceNumber,
+    durable: Mark,
+    next_id: u64,
+    announced_id: u64,
+    /// The wall clock less the clock of the instants.
+    wall_offset_ns: i64,
+    /// The index and the usual length of the next file, and whether the disk had no room for one.
+    next_file: (u32, (u64, bool)),
+    /// Syncs done, and the time that they took in microseconds.
+    sync_totals: (u64, u64),
+}
+
+described!(LogPosition { file, offset });
+described!(Mark { end, sequence, ids });
+described!(Spare { index, bytes, nonce });
+described!(DescribedPlace {
+    end,
+    nonce,
+    appended,
+    durable,
+    next_id,
+    announced_id,
+    wall_offset_ns,
+    next_file,
+    sync_totals
+});
+
+impl Described for SequenceNumber {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.0.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        bounded(from).map(Self)
+    }
+}
+
+/// A number of a log.
+pub(crate) fn bounded(from: &mut Reader<'_>) -> Result<u64, Malformed> {
+    Some(from.value()?).filter(|&number| number <= MAX_NUMBER).ok_or(Malformed("a number of the log"))
+}
+
+impl Binlog {
+    /// Writes what another program needs to go on with this log. If it is not settled, that program cannot.
+    pub fn describe(&self, out: &mut Writer<'_>) {
+        let Self {
+            contents: Contents { files, burials, cooldowns, room },
+            appender,
+            durability,
+            ids,
+            ahead,
+            compaction,
+            clock,
+            // The next program has its own store and command line.
+            storage: _,
+            config: _,
+            health: _,
+            warnings: _,
+            // Nothing, once the log is settled.
+            unlogged: _,
+            restored_holds: _,
+        } = self;
+        files.describe(out);
+        burials.describe(out);
+        cooldowns.describe(out);
+        room.describe(out);
+        let place = DescribedPlace {
+            end: appender.end(),
+            nonce: appender.nonce(),
+            appended: appender.appended(),
+            durable: durability.durable(),
+            next_id: ids.next(),
+            announced_id: ids.announced(),
+            wall_offset_ns: clock.wall.0,
+            next_file: ahead.described(),
+            sync_totals: durability.sync_totals(),
+        };
+        place.describe(out);
+        compaction.described().describe(out);
+    }
+
+    /// Whether another program can go on with what [`Binlog::describe`] writes: nothing waits for room.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.health.is_serving() && self.appender.is_empty() && self.unlogged.is_empty()
+    }
+
+    /// Goes on with the log of another program, whose files are in `storage`.
+    ///
+    /// # Errors
+    /// If the file to which records are appended is not there, or is shorter than it was.
+    pub fn go_on(
+        mut storage: Box<dyn Storage>,
+        config: Config,
+        described: DescribedLog,
+        now: Timestamp,
+        wall_offset_ns: i64,
+    ) -> Result<Self, OpenError> {
+        let config = config.rounded();
+        let DescribedLog { contents, place, compaction } = described;
+        let DescribedPlace { end, nonce, appended, durable, next_id, announced_id, next_file, .. } = place;
+        let read = |error| OpenError::Read { file: end.file, error };
+        storage.prepare(end.file).map_err(read)?;
+        if storage.size(end.file).map_err(read)? < end.offset {
+            return Err(read(io::Error::new(ErrorKind::UnexpectedEof, "it is shorter than it was")));
+        }
+        let written = Mark { end, sequence: appended, ids: announced_id };
+        let mut log = Self {
+            clock: super::LogClock::new(WallOffset(place.wall_offset_ns), &*storage, now),
+            storage,
+            config,
+            contents,
+            ids: Ids::go_on(config.sync, next_id, announced_id),
+            appender: Appender::go_on(end, nonce, appended),
+            unlogged: super::append::Unlogged::default(),
+            restored_holds: Vec::new(),
+            ahead: FilesAhead::go_on(&config, next_file),
+            compaction: Compaction::go_on(compaction),
+            durability: Durability::go_on(config.sync, durable, written, place.sync_totals),
+            health: super::Health::Serving,
+            warnings: super::RateLimitedLog::every(super::WARNING_INTERVAL_NS),
+        };
+        log.open_spares(OPEN_AHEAD);
+        // What the last sync of the other program has made durable, and which delays have ended, is said soon.
+        log.mark_durable();
+        log.clock.idle_mark_at = (!log.appender.is_empty()).then_some(now + IDLE_MARK_NS);
+        log.note_end_of_delay(now);
+        // It may have been set meanwhile.
+        log.set_wall_offset(wall_offset_ns);
+        log.prepare_files();
+        log.outcome().map_err(OpenError::Failed)?;
+        Ok(log)
+    }
+}
+
+impl DescribedLog {
+    /// The jobs that stand in the log, each once.
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.contents.files.jobs()
+    }
+
+    /// How many jobs stand in the log.
+    #[must_use]
+    pub fn job_count(&self) -> u64 {
+        self.contents.files.job_count()
+    }
+
+    /// Whether the lists fit together.
+    fn check_lists(&self) -> Result<(), Malformed> {
+        let Self { contents: Contents { files, burials, cooldowns, room }, place, compaction } = self;
+        let is_in_log = |id| files.file_of(id).is_some();
+        let is_kept = cooldowns.len() == files.cooldown_count()
+            && cooldowns.iter().all(|(id, _)| files.record_bytes(Item::Cooldown(id)).is_some());
+        let below = compaction.below.unwrap_or(0);
+        let is_emptied = files.closed().filter(|file| file.index < below).all(|file| file.live == 0);
+        let is_one = compaction.below.is_none() || files.oldest_index() < below && below <= place.end.file;
+        if burials.ids().all(is_in_log) && room.jobs().all(is_in_log) && is_kept && is_emptied && is_one {
+            Ok(())
+        } else {
+            Err(Malformed("the lists of the log do not fit"))
+        }
+    }
+
+    /// Whether the numbers fit together.
+    fn check(&self) -> Result<(), Malformed> {
+        let DescribedPlace { end, nonce, durable, next_id, announced_id, next_file, .. } = &self.place;
+        let is_one = |is_one: bool, what| if is_one { Ok(()) } else { Err(Malformed(what)) };
+        let current = self.contents.files.newest().ok_or(Malformed("the log has no file"))?;
+        is_one(current.index == end.file && *nonce != 0, "the file of the log")?;
+        is_one(end.offset >= HEAD_BYTES && end.offset <= current.bytes, "the end of the log")?;
+        is_one(durable.end <= *end && durable.sequence <= self.place.appended, "what is durable")?;
+        is_one(durable.ids <= MAX_NUMBER && *announced_id <= MAX_NUMBER, "the ids of the log")?;
+        is_one((1..=MAX_NUMBER).contains(next_id), "the ids of the log")?;
+        let (next_index, (usual_bytes, _)) = *next_file;
+        let newest = self.contents.room.newest_spare().unwrap_or(end.file);
+        is_one(newest < next_index && next_index <= MAX_INDEX + 1, "the next file of the log")?;
+        let is_length = usual_bytes.is_multiple_of(BLOCK_BYTES) && (1..=MAX_NUMBER).contains(&usual_bytes);
+        is_one(is_length, "the length of the next file")?;
+        is_one(self.contents.room.first_spare().is_none_or(|first| first > end.file), "a file made ahead")
+    }
+}
+
+impl DescribedLog {
+    /// Reads what [`Binlog::describe`] has written.
+    ///
+    /// # Errors
+    /// If that is no log.
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (files, burials, cooldowns) = (from.value()?, from.value()?, from.value()?);
+        let contents = Contents { files, burials, cooldowns, room: from.value()? };
+        let mut log = Self { contents, place: from.value()?, compaction: from.value()? };
+        log.check()?;
+        log.check_lists()?;
+        let Contents { files, cooldowns, room, .. } = &mut log.contents;
+        room.need(files.job_count() + cooldowns.len() as u64);
+        let bytes = files.newest().map_or(0, |file| file.bytes);
+        room.use_file(bytes, log.place.end.offset);
+        let is_end = room.end_in(bytes) == log.place.end.offset;
+        if is_end { Ok(log) } else { Err(Malformed("the end of the log")) }
+    }
+}

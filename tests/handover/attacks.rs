@@ -1,0 +1,248 @@
+//! What an unfriendly client, operator or machine does in the middle of a hand-over.
+
+use std::collections::HashSet;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use beanstalkd_testkit::panicking::{Client, scale, wait_until};
+use beanstalkd_testkit::random::Random;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::LOGS;
+use super::service::{Service, copy_program};
+
+#[test]
+fn commands_that_come_byte_by_byte_lose_none() {
+    for log in LOGS {
+        let service = Service::start(log);
+        let mut client = service.connect();
+        let stream = b"put 0 0 600 4\r\nbody\r\nreserve\r\nwatch a\r\nignore a\r\n";
+        for round in 0..3 {
+            for (at, byte) in stream.iter().enumerate() {
+                if at % 9 == round {
+                    service.replace();
+                    service.signal(Signal::HUP);
+                }
+                client.send([*byte]);
+            }
+            let id = round + 1;
+            let replies = [format!("INSERTED {id}"), format!("RESERVED {id} 4"), "body".to_owned()];
+            for reply in replies.iter().map(String::as_str).chain(["WATCHING 2", "WATCHING 1"]) {
+                assert_eq!(client.line(), reply, "round {round} with {log:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stop_in_the_middle_of_a_hand_over_ends_the_server_in_order() {
+    let mut random = Random::new(3);
+    for round in 0..scale("HANDOVER_STOPS", 8) {
+        let mut service = Service::start(&["-b", "{dir}", "-f", "0"]);
+        let mut client = service.connect();
+        for _ in 0..10 {
+            client.put(0, 600, b"x");
+        }
+        service.replace();
+        service.signal(Signal::HUP);
+        thread::sleep(Duration::from_micros(random.below(100_000)));
+        assert!(service.stop().success(), "round {round}: {}", service.log());
+        assert!(!service.directory().join("socket").exists(), "its socket is gone");
+        client.expect_closed();
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_handed_over_up_to_a_bound_and_delays_nobody() {
+    const LARGE: usize = 6_000_000;
+    const TOO_LARGE: usize = 18_000_000;
+    let service = Service::start(&["-z", "20000000"]);
+    let (mut some, mut much) = (service.connect(), service.connect());
+    let mut producer = service.connect();
+    let ids = [LARGE, TOO_LARGE].map(|bytes| producer.put(0, 600, &vec![b'x'; bytes]));
+    some.send(format!("peek {}\r\n", ids[0]));
+    // This reply is above the 16 MiB that are handed over.
+    much.send(format!("peek {}\r\n", ids[1]));
+    producer.data("stats");
+    service.hand_over();
+    assert_eq!(producer.ask("use a"), "USING a");
+    assert_eq!(some.line(), format!("FOUND {} {LARGE}", ids[0]));
+    assert!(some.body(LARGE).iter().all(|&byte| byte == b'x'));
+    assert_eq!(some.ask("use b"), "USING b");
+    assert_eq!(producer.stat("current-connections"), 2, "the other one is closed");
+    assert!(much.read_to_end() < TOO_LARGE);
+}
+
+#[test]
+fn two_connections_that_take_one_session_at_the_same_moment_are_one_at_the_end() {
+    for log in LOGS {
+        let service = Service::start(log);
+        let mut first = service.connect();
+        assert_eq!(first.ask("session s 60"), "SESSION 0");
+        let id = first.put(0, 600, b"x");
+        first.reserve("reserve");
+        let (mut second, mut third) = (service.connect(), service.connect());
+        second.send("session s 60\r\n");
+        third.send("session s 60\r\n");
+        service.hand_over();
+        let mut held = [second, third].into_iter().filter_map(|mut client| {
+            let answers = [client.try_line(), client.try_line_of("list-tube-used")];
+            answers[1].as_ref().map(|_| client)
+        });
+        let mut holder = held.next().expect("one of them has it");
+        assert!(held.next().is_none(), "and the other one is closed");
+        first.expect_closed();
+        assert_eq!(holder.data(&format!("stats-job {id}"))["session"], "\"s\"", "with {log:?}");
+        assert_eq!(service.connect().ask(&format!("delete {id}")), "NOT_FOUND");
+        assert_eq!(holder.ask(&format!("delete {id}")), "DELETED");
+    }
+}
+
+trait Asks {
+    fn try_line_of(&mut self, line: &str) -> Option<String>;
+}
+
+impl Asks for Client {
+    /// The answer, unless the connection is closed.
+    fn try_line_of(&mut self, line: &str) -> Option<String> {
+        self.try_send(format!("{line}\r\n").as_bytes()).ok()?;
+        self.try_line()
+    }
+}
+
+/// The next program goes on with the log of this one. What it adds, and what was there, is there after a crash.
+#[test]
+fn a_crash_after_hand_overs_keeps_what_both_programs_have_logged() {
+    const FLAGS: &[&str] = &["-b", "{dir}", "-f", "0", "-s", "65536"];
+    let mut service = Service::start(FLAGS);
+    let mut client = service.connect();
+    let mut worker = service.connect();
+    worker.ask("session w 600");
+    let body = vec![b'x'; 3_000];
+    let mut left = HashSet::new();
+    for round in 0..6 {
+        for _ in 0..60 {
+            left.insert(client.put(0, 600, &body));
+        }
+        let gone: Vec<u64> = left.iter().copied().filter(|id| id % 3 != round % 3).take(50).collect();
+        for id in gone {
+            assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+            left.remove(&id);
+        }
+        left.remove(&worker.reserve("reserve"));
+        service.hand_over();
+    }
+    let before = client.data("stats");
+    assert!(before["binlog-records-migrated"].parse::<u64>().unwrap() > 0, "files were emptied");
+    service.kill_and_restart(FLAGS);
+    let mut client = service.connect();
+    assert_eq!(client.stat("current-jobs-ready"), left.len() as u64);
+    assert_eq!(client.stat("current-jobs-reserved"), 6, "the session has them still");
+    assert_eq!(client.ask("session w 600"), "SESSION 6");
+    for id in left {
+        assert_eq!(client.ask(&format!("delete {id}")), "DELETED");
+    }
+}
+
+/// The program on the disk is another one than the one that was tried: a second package has come meanwhile.
+#[test]
+fn a_program_that_was_not_tried_does_not_get_the_server() {
+    let service = Service::start(&[]);
+    copy_program(&service.directory().join("real"));
+    let mut client = service.connect();
+    client.put(0, 600, b"x");
+    service.replace_with_script(
+        "#!/bin/sh\nprintf '#!/bin/sh\\necho this one is broken >&2\\nexit 1\\n' >broken\nchmod +x broken\n\
+         ./real \"$@\"\nstatus=$?\nmv broken program\nexit $status\n",
+    );
+    service.signal(Signal::HUP);
+    let mut message = service.message_with("refused");
+    while !message.contains("this one is broken") {
+        message = service.message_with("refused");
+    }
+    assert_eq!(client.ask("delete 1"), "DELETED");
+    service.hand_over();
+    assert_eq!(client.ask("use a"), "USING a");
+}
+
+/// The moments are those at which a program writes into its log, and some time later.
+#[test]
+fn a_kill_at_each_step_of_a_hand_over_loses_nothing_that_was_acknowledged() {
+    const FLAGS: &[&str] = &["-b", "{dir}", "-f", "0"];
+    const STEPS: [&str; 4] = ["handing over to it", "connections to", "pid ", "went on where"];
+    let mut random = Random::new(scale("SEED", 11) as u64);
+    let mut service = Service::start(FLAGS);
+    let (mut put, mut deleted) = (HashSet::new(), HashSet::new());
+    for round in 0..scale("HANDOVER_KILLS", 12) {
+        let step = STEPS[round % STEPS.len()];
+        let mut client = service.connect();
+        for _ in 0..20 {
+            assert!(put.insert(client.put(0, 600, b"body")), "an id was given twice");
+        }
+        let gone = client.reserve("reserve");
+        assert_eq!(client.ask(&format!("delete {gone}")), "DELETED");
+        assert!(deleted.insert(gone), "a deleted job has come back in round {round}");
+        client.ask("session worker 600");
+        let kept = put.iter().copied().find(|id| !deleted.contains(id)).unwrap();
+        client.send(format!("reserve-job {kept}\r\n"));
+        let is_reserved = client.line().starts_with("RESERVED");
+        let before = service.log().matches(step).count();
+        service.replace();
+        service.signal(Signal::HUP);
+        while service.log().matches(step).count() == before {}
+        thread::sleep(Duration::from_micros(random.below(3_000)));
+        service.kill_and_restart(FLAGS);
+        let mut client = service.connect();
+        let jobs = client.stat("current-jobs-ready") + client.stat("current-jobs-reserved");
+        assert_eq!(jobs as usize, put.len() - deleted.len(), "after round {round}, {step}");
+        assert_eq!(client.ask(&format!("delete {kept}")), "NOT_FOUND", "its session has it, round {round}");
+        assert!(client.ask("session worker 600") != "SESSION 0", "{is_reserved}");
+    }
+}
+
+/// The program that is tried is killed, again and again: the server goes on, with one or the other.
+#[test]
+fn a_kill_of_the_tried_program_disturbs_nobody() {
+    let service = Service::start(&[]);
+    let mut client = service.connect();
+    for _ in 0..1000 {
+        client.put(0, 600, b"x");
+    }
+    let children = format!("/proc/{0}/task/{0}/children", service.pid());
+    let mut random = Random::new(5);
+    for _ in 0..6 {
+        let hand_overs = || service.log().matches("went on where").count();
+        let before = hand_overs();
+        service.replace();
+        service.signal(Signal::HUP);
+        let mut child = String::new();
+        wait_until("the trial", || {
+            child = fs::read_to_string(&children).unwrap();
+            !child.is_empty() || hand_overs() > before
+        });
+        thread::sleep(Duration::from_micros(random.below(2_000)));
+        if let Some(pid) = child.trim().parse().ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        assert_eq!(client.ask("use a"), "USING a");
+        client.send("put 0 0 600 1\r\nx\r\n");
+        assert!(client.line().starts_with("INSERTED"));
+    }
+}
+
+/// There is no room for a description: the server serves on, and says so.
+#[test]
+fn a_server_whose_description_finds_no_room_serves_on() {
+    let service = Service::started(&["-z", "8000000"], |_| (), "trap '' XFSZ; ulimit -f 4096; exec \"$@\"");
+    let mut client = service.connect();
+    client.put(0, 600, &vec![b'x'; 7_000_000]);
+    service.replace();
+    service.signal(Signal::HUP);
+    let mut message = service.message_with("refused");
+    while !message.contains("too large") {
+        message = service.message_with("refused");
+    }
+    assert_eq!(client.ask("delete 1"), "DELETED");
+    service.hand_over();
+}

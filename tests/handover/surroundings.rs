@@ -1,0 +1,144 @@
+//! What stands around the server: listeners of a service manager, its watchdog, unix sockets, rules for tubes, a
+//! program that was built before this one.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use beanstalkd::server::hand_over::FORMAT;
+use beanstalkd_testkit::built_server;
+use beanstalkd_testkit::panicking::Client;
+use rustix::process::Signal;
+
+use super::LOGS;
+use super::service::Service;
+
+#[test]
+fn the_listeners_of_a_service_manager_go_on_and_it_may_connect_meanwhile() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // The shell hands the listener on as descriptor 3, as systemd does. It is not inherited by itself.
+    let inherited = rustix::io::dup(&listener).unwrap();
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&inherited);
+    let script = format!("exec 3<&{descriptor}; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\"");
+    let mut service = Service::started(&["--listen", "unix:{dir}/own"], |_| (), &script);
+    drop((inherited, listener));
+    let own = service.directory().join("own");
+    let mut client = Client::to_port(port).unwrap();
+    assert_eq!(client.put(0, 600, b"x"), 1);
+    for round in 0..3 {
+        service.hand_over();
+        assert_eq!(client.put(0, 600, b"x"), round + 2, "its connection goes on");
+        assert!(Client::to_port(port).unwrap().ask("use a").starts_with("USING"), "the listener goes on");
+        assert_eq!(service.log().matches("went on where").count() as u64, round + 1);
+    }
+    let inode = fs::metadata(&own).map(|file| file.ino());
+    assert!(inode.is_ok() || !own.exists());
+    assert!(service.stop().success());
+    assert!(Client::to_port(port).is_err(), "the server was the last one that had it");
+}
+
+#[test]
+fn the_watchdog_is_fed_by_the_next_program() {
+    let service = Service::started(&[], |_| (), "export WATCHDOG_USEC=400000 WATCHDOG_PID=$$; exec \"$@\"");
+    for _ in 0..2 {
+        service.hand_over();
+        for _ in 0..3 {
+            service.message_with("WATCHDOG=1");
+        }
+    }
+}
+
+#[test]
+fn the_file_of_a_unix_socket_stays_and_goes_with_the_last_program() {
+    let mut service = Service::start(&["--listen", "unix:{dir}/second"]);
+    let paths = ["socket", "second"].map(|name| service.directory().join(name));
+    let inodes = || paths.each_ref().map(|path| fs::metadata(path).map(|file| file.ino()).unwrap_or(0));
+    let before = inodes();
+    service.hand_over();
+    service.hand_over();
+    assert_eq!(inodes(), before, "nobody has bound them again");
+    assert_eq!(Client::to_unix(&paths[1]).unwrap().ask("use a"), "USING a");
+    assert!(service.stop().success());
+    assert_eq!(inodes(), [0; 2], "they are gone");
+}
+
+#[test]
+fn tokens_of_a_rate_that_were_taken_stay_taken_and_a_full_tube_stays_full() {
+    let rules =
+        "[[tube]]\nname = \"slow\"\nrate = \"2/h\"\nburst = 2\n[[tube]]\nname = \"small\"\nmax-jobs = 2\n";
+    for log in LOGS {
+        let service = Service::prepared(&[log, &["--tubes", "{dir}/rules"]].concat(), |directory| {
+            fs::write(directory.join("rules"), rules).unwrap();
+        });
+        let mut client = service.connect();
+        client.ask("use slow");
+        for _ in 0..4 {
+            client.put(0, 600, b"x");
+        }
+        client.ask("use small");
+        for _ in 0..2 {
+            client.put(0, 600, b"x");
+        }
+        client.ask("watch slow");
+        client.reserve("reserve");
+        service.hand_over();
+        client.reserve("reserve");
+        service.hand_over();
+        assert_eq!(client.ask("reserve-with-timeout 0"), "TIMED_OUT", "both tokens are gone, with {log:?}");
+        assert_eq!(client.data("stats-tube slow")["throttled"], "1");
+        client.send("put 0 0 60 1\r\nx\r\n");
+        assert_eq!(client.line(), "TUBE_FULL");
+        assert_eq!(client.data("stats-tube small")["rejected-full"], "1");
+        service.hand_over();
+        assert_eq!(client.data("stats-tube small")["rejected-full"], "1");
+        // The next program reads the file as it is then.
+        fs::write(service.directory().join("rules"), rules.replace("= 2\n[[", "= 3\n[[")).unwrap();
+        fs::write(service.directory().join("rules"), rules.replace("max-jobs = 2", "max-jobs = 3")).unwrap();
+        service.hand_over();
+        client.put(0, 600, b"now there is room");
+    }
+}
+
+/// A description that an older program has written is read by the program itself, not only by its parts.
+#[test]
+fn the_program_reads_the_recorded_descriptions() {
+    for format in beanstalkd::server::hand_over::OLDEST_FORMAT..=FORMAT {
+        let path = format!("{}/tests/handover/formats/{format}", env!("CARGO_MANIFEST_DIR"));
+        let script = format!("exec 9<{path}; exec \"$0\" --check-handover 9");
+        let output = Command::new("sh").args(["-c", &script]).arg(built_server()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            (said.as_str(), output.status.success()),
+            (&*format!("ok {format}\n"), true),
+            "{output:?}"
+        );
+    }
+}
+
+/// `BEFORE=path` names the program of another build, older than this one, which knows hand-overs.
+#[test]
+fn another_build_hands_over_to_this_one_and_this_one_to_the_other_or_says_why_not() {
+    let Some(before) = std::env::var_os("BEFORE") else { return };
+    for log in LOGS {
+        let service = Service::prepared(log, |directory| {
+            fs::copy(&before, directory.join("program")).unwrap();
+        });
+        let mut client = service.connect();
+        assert_eq!(client.put(0, 600, b"a job"), 1);
+        service.replace();
+        service.signal(Signal::HUP);
+        let message = service.message_with("=");
+        println!("to this build, with {log:?}: {message}");
+        assert_eq!(client.put(0, 600, b"another"), 2);
+        service.replace_with(|path| {
+            fs::copy(&before, path).unwrap();
+        });
+        service.signal(Signal::HUP);
+        println!("and back: {}", service.message_with("="));
+        assert_eq!(client.put(0, 600, b"another"), 3);
+        println!("{}", service.log());
+    }
+}
