@@ -48,6 +48,14 @@ impl Cores {
         Ok(spawned)
     }
 
+    /// Lets the main thread of a server, and those that it starts from now on, run on both cores.
+    pub fn allow_both(self, server: u32) -> io::Result<()> {
+        let mut both = CpuSet::new();
+        both.set(self.server)?;
+        both.set(self.generator)?;
+        Ok(sched_setaffinity(Pid::from_raw(server.cast_signed()), &both)?)
+    }
+
     /// Runs `spawn` on the server's core. The child inherits this core, so that none of its threads ever runs on
     /// another.
     pub fn on_server_core<T>(self, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {

@@ -7,6 +7,7 @@ mod batches;
 mod binlog;
 mod connections;
 mod cycles;
+mod handover;
 mod hostile;
 mod hostile_cost;
 mod hostile_http;
@@ -89,6 +90,7 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "store start", measure: store::start },
     Section { name: "store tables", measure: store::tables },
     Section { name: "empty start", measure: start::empty },
+    Section { name: "handover", measure: handover::pauses },
     Section { name: "scale: jobs", measure: scale::jobs },
     Section { name: "scale: tubes", measure: scale::tubes },
     Section { name: "scale: connections", measure: scale::connections },
