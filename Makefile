@@ -119,9 +119,10 @@ units:
 deny:
 	$(ALONE) CARGO="$(CARGO)" sh tests/deny.sh
 
-# Tests `make install`, and the health check of the container image.
+# Tests `make install`, the health check of the container image, and what an upgrade of the package does with a server.
 install-check: server
 	$(ALONE) sh tests/install.sh
+	$(ALONE) sh tests/upgrade.sh target/debug/beanstalkd
 
 # Upgrades from C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
 exchange: server

@@ -106,6 +106,45 @@ hidden_paths() {
     check "and the exceptions are gone" [ ! -e /etc/systemd/system/beanstalkd.service.d ]
 }
 
+hand_over() {
+    echo "# an upgrade while 1,000 clients work"
+    systemctl enable --quiet --now beanstalkd@11301
+    within 10 ours "127.0.0.1 11301"
+    local process instance clients
+    process=$(show MainPID) instance=$(show MainPID beanstalkd@11301.service)
+    local before
+    before=$(stat_of total-jobs)
+    # Each puts a job, reserves one and deletes it, again and again, over one connection.
+    clients=()
+    for number in $(seq 1000); do
+        (
+            exec 3<>/dev/tcp/127.0.0.1/11300 || exit 1
+            printf 'use of-%s\r\nwatch of-%s\r\nignore default\r\n' $number $number >&3
+            for _ in 1 2 3; do read -r -t 60 _ <&3 || exit 1; done
+            for _ in $(seq 20); do
+                printf 'put 0 0 60 1\r\nx\r\nreserve\r\n' >&3
+                read -r -t 60 word id <&3 && [ "$word" = INSERTED ] || exit 1
+                read -r -t 60 word got _ <&3 && [ "$word $got" = "RESERVED ${id%?}" ] || exit 1
+                read -r -t 60 _ <&3 || exit 1
+                printf 'delete %s\r\n' "$got" >&3
+                read -r -t 60 word <&3 && [ "${word%?}" = DELETED ] || exit 1
+                sleep 0.2
+            done
+        ) &
+        clients+=($!)
+    done
+    sleep 2
+    check "the upgrade ends well" install_package ours
+    local failures=0
+    for client in "${clients[@]}"; do wait "$client" || failures=$((failures + 1)); done
+    same "clients that noticed" 0 $failures
+    same "jobs that were put" $((before + 20000)) "$(stat_of total-jobs)"
+    same "the process stays, and its instance's" "$process $instance" \
+        "$(show MainPID) $(show MainPID beanstalkd@11301.service)"
+    check "both run the new program" not eval 'readlink /proc/{'"$process,$instance"'}/exe | grep -q deleted'
+    systemctl stop beanstalkd@11301
+}
+
 order_at_boot() { # WHEN
     check "$1: up" within 30 ours
     same "$1: the network is not online yet" "inactive" "$(show ActiveState network-online.target)"
@@ -185,8 +224,10 @@ standby() {
     systemctl enable --quiet --now beanstalkd@11301
     local process instance
     instance=$(show MainPID beanstalkd@11301.service)
+    process=$(show MainPID)
     check "an upgrade ends" install_package ours
-    check "and restarts an instance" [ "$(show MainPID beanstalkd@11301.service)" != "$instance" ]
+    check "and restarts the standby" [ "$(show MainPID)" != "$process" ]
+    check "but not an instance that serves" [ "$(show MainPID beanstalkd@11301.service)" = "$instance" ]
     check "which serves" within 10 ours "127.0.0.1 11301"
     same "jobs of systemd that wait for a server" "" "$(systemctl list-jobs --no-legend | grep beanstalkd)"
     process=$(show MainPID)
@@ -339,6 +380,7 @@ if [ ! -e /opt/booted ]; then
     order_at_boot "after the upgrade"
     hidden_paths
     directories
+    hand_over
     healing
     standby
     watchdog

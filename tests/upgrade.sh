@@ -1,0 +1,62 @@
+#!/bin/sh
+# What the Debian package does with a server that runs when it is upgraded: the function of its postinst, with commands of
+# this test in place of systemd's, and a real server. `beanstalkd` is the program; needs dpkg.
+set -eu
+cd "$(dirname "$0")/.."
+program=$(realpath "${1:?the program}")
+command -v dpkg >/dev/null || { echo "upgrade: skipped, there is no dpkg" >&2; exit 0; }
+root=$(mktemp -d)
+server=""
+trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null || true; rm -rf "$root"' EXIT
+fail() { echo "upgrade: $1" >&2; cat "$root/log" >&2 || true; exit 1; }
+
+mkdir "$root/bin"
+cat >"$root/bin/systemctl" <<END
+#!/bin/sh
+case "\$*" in
+"show -p MainPID --value "*) cat "$root/pid" ;;
+"show -p StatusText --value "*) cat "$root/status" ;;
+"reload "*) kill -HUP "\$(cat "$root/pid")" ;;
+*) exit 1 ;;
+esac
+END
+printf '#!/bin/sh\necho "$@" >>%s/invoked\n' "$root" >"$root/bin/deb-systemd-invoke"
+chmod +x "$root"/bin/*
+PATH=$root/bin:$PATH
+eval "$(sed -n '/^upgrade()/,/^}/p' packaging/debian/postinst | sed "s/seq 150/seq 40/; s|/usr/sbin/policy-rc.d|$root/policy|g")"
+
+replace() { cp "${1:-$program}" "$root/next" && chmod +x "$root/next" && mv "$root/next" "$root/beanstalkd"; }
+expect() { # WHAT INVOKED SAID OLD-VERSION
+    : >"$root/invoked"
+    upgrade beanstalkd.service "$4" >"$root/said" 2>&1 || fail "$1: it fails"
+    [ "$(cat "$root/invoked")" = "$2" ] || fail "$1: $(cat "$root/invoked")"
+    [ -z "$3" ] || grep -q "$3" "$root/said" || fail "$1: it says $(cat "$root/said")"
+}
+
+echo 0 >"$root/pid"
+echo "" >"$root/status"
+expect "a service that does not run" "restart beanstalkd.service" "" 2.0.0-1
+
+replace
+printf '[[tube]]\nname = "full"\nmax-jobs = 1\n' >"$root/tubes"
+"$root/beanstalkd" -l "unix:$root/socket" --tubes "$root/tubes" 2>"$root/log" &
+server=$!
+echo $server >"$root/pid"
+until grep -q "listening on" "$root/log"; do sleep 0.05; done
+replace
+expect "C's server" "restart beanstalkd.service" "version 1.13-1 cannot" 1.13-1
+echo "standby: waiting" >"$root/status"
+expect "a standby" "restart beanstalkd.service" "a standby" 2.0.0-1
+echo "serving" >"$root/status"
+printf '#!/bin/sh\nexit 101\n' >"$root/policy" && chmod +x "$root/policy"
+expect "a machine whose policy forbids it" "" "" 2.0.0-1
+grep -q "SIGHUP" "$root/log" && fail "the policy is not obeyed"
+rm "$root/policy"
+expect "a server that runs" "" "" 2.0.0-1
+[ "$(readlink "/proc/$server/exe")" = "$root/beanstalkd" ] || fail "the new program does not run"
+printf '#!/bin/sh\nexit 1\n' >"$root/broken"
+replace "$root/broken"
+expect "a program that is not fit" "" "serving" 2.0.0-1
+grep -q "goes on with the program of before" "$root/said" || fail "it does not say that the old one goes on"
+kill -0 $server || fail "the old program is gone"
+echo "upgrade: good"
