@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the Debian package does with a server that runs when it is upgraded: the function of its postinst, with commands of
-# this test in place of systemd's, and a real server. `beanstalkd` is the program; needs dpkg.
+# What the Debian package does with a server that runs when it is upgraded: the function of its postinst, with commands
+# of this test in place of systemd's, and a real server. The argument is the program; needs dpkg.
 set -eu
 cd "$(dirname "$0")/.."
 program=$(realpath "${1:?the program}")
@@ -23,7 +23,8 @@ END
 printf '#!/bin/sh\necho "$@" >>%s/invoked\n' "$root" >"$root/bin/deb-systemd-invoke"
 chmod +x "$root"/bin/*
 PATH=$root/bin:$PATH
-eval "$(sed -n '/^upgrade()/,/^}/p' packaging/debian/postinst | sed "s/seq 150/seq 40/; s|/usr/sbin/policy-rc.d|$root/policy|g")"
+shorter="s/seq 150/seq 40/; s|/usr/sbin/policy-rc.d|$root/policy|g"
+eval "$(sed -n '/^upgrade()/,/^}/p' packaging/debian/postinst | sed "$shorter")"
 
 replace() { cp "${1:-$program}" "$root/next" && chmod +x "$root/next" && mv "$root/next" "$root/beanstalkd"; }
 expect() { # WHAT INVOKED SAID OLD-VERSION

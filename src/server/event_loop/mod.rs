@@ -297,7 +297,8 @@ impl EventLoop {
         let executor = self.server.executor();
         self.memory.tend(executor.work(), || executor.memory_bytes(), now);
         self.tell(now);
-        if self.hand_over.is_wanted() {
+        // A server that was told to stop does not leave that to the next program.
+        if self.hand_over.is_wanted() && !stop {
             self.go_on_with_hand_over(now);
         }
         Ok(stop)

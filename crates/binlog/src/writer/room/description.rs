@@ -1,6 +1,7 @@
 //! How the room of a log is described for another program.
 //!
-//! Owns: what of it is: the files made ahead, and what is reserved for single jobs. Driven by the description of the log.
+//! Owns: what of it is described: the files made ahead, and what is reserved for single jobs. Driven by the description
+//! of the log.
 
 use std::num::NonZeroU8;
 
