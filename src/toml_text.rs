@@ -104,6 +104,14 @@ pub(crate) fn seconds(value: Value<'_, '_>) -> Result<u32, Fault> {
     seconds.ok_or_else(|| Fault(value.span(), expected()))
 }
 
+/// `true` or `false`.
+pub(crate) fn boolean(value: Value<'_, '_>) -> Result<bool, Fault> {
+    match value.get_ref() {
+        DeValue::Boolean(is_so) => Ok(*is_so),
+        other => Err(expected("true or false", value.span(), other)),
+    }
+}
+
 /// The name of a tube.
 pub(crate) fn tube_name<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
     let DeValue::String(name) = value.get_ref() else {

@@ -11,12 +11,12 @@ use crate::clock::NS_PER_S;
 use crate::queue::{Rate, TubeRule};
 pub use crate::toml_text::FileError;
 use crate::toml_text::{
-    Fault, Key, Value, bytes, expected, number, pattern, read, seconds, table_of, tube_name, unknown,
+    Fault, Key, Value, boolean, bytes, expected, number, pattern, read, seconds, table_of, tube_name, unknown,
 };
 
 const TOP_KEYS: &str = "tube";
 const KEYS: &str = "name, max-jobs, max-bytes, max-attempts, backoff, max-backoff, dead-tube, max-reserved, \
-                    rate, burst, max-age";
+                    rate, burst, max-age, fair";
 
 /// The rules in the text of a file, in their order.
 ///
@@ -104,6 +104,7 @@ fn set(rule: &mut TubeRule, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<()
         "max-attempts" => rule.max_attempts = Some(number(value, 1, u32::MAX)?),
         "backoff" => rule.backoff_s = Some(seconds(value)?),
         "max-backoff" => rule.max_backoff_s = Some(seconds(value)?),
+        "fair" => rule.is_fair = boolean(value)?,
         "max-age" => rule.max_age_s = Some(seconds(value)?),
         "dead-tube" => rule.dead_tube = Some(tube_name(value)?.into()),
         "max-reserved" => rule.max_reserved = Some(number(value, 1, u32::MAX)?),
@@ -129,6 +130,9 @@ pub fn report(rules: &[TubeRule]) -> String {
         }
         if let Some(most) = rule.max_bytes {
             line(format_args!("  takes jobs of at most {most} bytes together"));
+        }
+        if rule.is_fair {
+            line(format_args!("  jobs of the same priority are reserved by turns of their con: keys"));
         }
         if let Some(most) = rule.max_reserved {
             line(format_args!("  at most {most} jobs are reserved at a time"));
@@ -188,6 +192,11 @@ mod tests {
                 "line 3, column 13: max-bytes: expected a number of bytes",
             ),
             ("[[tube]]\nname = \"a\"\nname = \"b\"", "line 3, column 1: duplicate key"),
+            ("[[tube]]\nname = \"a\"\nfair = 1", "line 3, column 8: fair: expected true or false"),
+            (
+                "[[tube]]\nname = \"a\"\nmax-age = \"0d\"",
+                "line 3, column 11: max-age: expected a time such as",
+            ),
             (
                 "[[tube]]\nname = \"a\"\nbackoff = \"10\"",
                 "line 3, column 11: backoff: expected a time such as",

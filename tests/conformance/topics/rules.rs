@@ -8,6 +8,7 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tube
 pub fn cases() -> Vec<Case> {
     let mut cases = limits();
     cases.extend(retries());
+    cases.extend(turns());
     cases.extend(ages());
     cases.extend(throttling());
     cases.extend(what_a_job_waits_for());
@@ -279,6 +280,33 @@ fn what_a_job_waits_for() -> Vec<Case> {
              a: stats-job 3 => waits-for: rate",
         ),
     ]
+}
+
+fn turns() -> Vec<Case> {
+    vec![script(
+        "keys_take_turns_among_jobs_of_the_same_priority",
+        "a: use tenants -> USING tenants
+             a: watch tenants -> WATCHING 2
+             a: put 5 0 60 1 con:big:100 | a -> INSERTED 1
+             a: put 5 0 60 1 con:big:100 | b -> INSERTED 2
+             a: put 5 0 60 1 | c -> INSERTED 3
+             a: put 5 0 60 1 | d -> INSERTED 4
+             a: put 5 0 60 1 con:small | e -> INSERTED 5
+             a: put 5 0 60 1 con:small | f -> INSERTED 6
+             a: put 1 0 60 1 con:big:100 | g -> INSERTED 7
+             a: peek-ready -> FOUND 7 1 | g
+             a: stats-tube tenants => current-jobs-ready: 7
+             a: reserve -> RESERVED 7 1 | g
+             a: reserve -> RESERVED 3 1 | c
+             a: reserve -> RESERVED 5 1 | e
+             a: reserve -> RESERVED 1 1 | a
+             a: reserve -> RESERVED 4 1 | d
+             a: stats-job 6 => waits-for: key
+             a: reserve -> RESERVED 2 1 | b
+             a: reserve-with-timeout 0 -> TIMED_OUT
+             a: delete 5 -> DELETED
+             a: reserve -> RESERVED 6 1 | f",
+    )]
 }
 
 fn ages() -> Vec<Case> {

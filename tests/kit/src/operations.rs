@@ -241,6 +241,7 @@ fn rules(number: u64) -> Vec<TubeRule> {
         });
         rule.backoff_s = random.once_in(3).then(|| random.pick(&[1, 2, 3_000_000_000]));
         rule.max_backoff_s = random.once_in(2).then(|| random.pick(&[1, 3, 100]));
+        rule.is_fair = random.once_in(3);
         rule.max_age_s = random.once_in(3).then(|| random.pick(&[1, 2, 100]));
         rule.dead_tube = random.once_in(2).then(|| random.pick(&["a", "b", "d"]).into());
         rule
@@ -362,6 +363,7 @@ impl Pair {
             O::PauseTube { tube, length_s } => {
                 let paused = self.queue.pause_tube(tube, length_s, self.now);
                 self.finish_slices();
+                self.hint();
                 assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
             }
             O::Reprioritize { job, priority } => {
@@ -376,6 +378,7 @@ impl Pair {
                 let rules = rules(number);
                 self.queue.set_tube_rules(rules.clone(), self.now);
                 self.finish_slices();
+                self.hint();
                 self.model.set_rules(rules, self.now);
                 self.model.advance(self.now);
             }
@@ -495,11 +498,14 @@ impl Pair {
             }
             O::Delete { job, .. } => {
                 let job = job_of(job, model);
-                assert_eq!(queue.delete(id, job, now).is_some(), model.delete(index, job.0, now));
+                let is_deleted = queue.delete(id, job, now).is_some();
+                hint(queue, model, now);
+                assert_eq!(is_deleted, model.delete(index, job.0, now));
             }
             O::Release { job, release, .. } => {
                 let job = job_of(job, model);
                 let released = queue.holds(id, job).then(|| queue.release(id, job, release, now));
+                hint(queue, model, now);
                 assert_eq!(released, model.release(index, job.0, release, now));
             }
             O::Bury { job, priority, .. } => {
@@ -508,6 +514,7 @@ impl Pair {
                 if held {
                     queue.bury(id, job, Priority(priority), now);
                 }
+                hint(queue, model, now);
                 assert_eq!(held, model.bury(index, job.0, priority, now));
             }
             O::Touch { job, for_s, .. } => {
@@ -531,10 +538,13 @@ impl Pair {
                 if is_movable {
                     queue.move_job(job, tube, now);
                 }
+                hint(queue, model, now);
                 assert_eq!(is_movable, model.move_job(index, job.0, tube, now));
             }
             O::Flush { tube, only_buried, .. } => {
-                assert_eq!(flush(queue, id, tube, only_buried, now), model.flush(tube, only_buried, now));
+                let flushed = flush(queue, id, tube, only_buried, now);
+                hint(queue, model, now);
+                assert_eq!(flushed, model.flush(tube, only_buried, now));
             }
             O::Kick { bound, .. } => {
                 let any_buried = queue.peek(id, JobState::Buried).is_some();
@@ -576,6 +586,7 @@ impl Pair {
     fn disconnect(&mut self, id: ClientId) {
         self.queue.disconnect(id, self.now);
         self.finish_slices();
+        self.hint();
         self.model.disconnect(id.index, SLICES.given_back, self.now);
         self.model.advance(self.now);
     }
@@ -620,14 +631,21 @@ impl Pair {
         while self.queue.next_deadline().is_some_and(|at| at <= to) {
             self.queue.advance(to);
         }
+        self.hint();
         self.model.advance(to);
         assert!(self.queue.next_deadline().is_none_or(|at| at > to), "no passed deadline is left");
     }
 
+    /// Tells the model to whom jobs went, where it does not know whose turn it was.
+    fn hint(&mut self) {
+        hint(&mut self.queue, &mut self.model, self.now);
+    }
+
     fn compare(&mut self) {
         self.queue.check_invariants();
-        let mut deliveries = Vec::new();
-        assert_eq!(self.queue.has_deliveries(), !self.model.deliveries.is_empty());
+        self.model.forget_turns();
+        let mut deliveries = self.model.take_hints();
+        assert_eq!(self.queue.has_deliveries() || !deliveries.is_empty(), !self.model.deliveries.is_empty());
         while let Some(delivery) = self.queue.poll_delivery() {
             deliveries.push((delivery.client.index, delivery.outcome));
         }
@@ -767,6 +785,16 @@ impl Pair {
             let delayed = self.model.first_shown_as_delayed(using);
             assert_eq!(self.queue.peek(id, JobState::Delayed).map(|id| id.0), delayed);
         }
+    }
+}
+
+/// Ends the slices of a command of the queue, and tells the model to whom jobs went.
+fn hint(queue: &mut Queue, model: &mut Model, now: Timestamp) {
+    while queue.next_deadline() == Some(Timestamp::default()) {
+        queue.advance(now);
+    }
+    while let Some(delivery) = queue.poll_delivery() {
+        model.hint((delivery.client.index, delivery.outcome));
     }
 }
 

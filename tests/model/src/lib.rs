@@ -25,6 +25,7 @@ mod server;
 mod sessions;
 mod stats;
 mod tags;
+mod turns;
 
 pub use manage::Times;
 pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubePlace, Wait};

@@ -13,6 +13,7 @@ use beanstalkd_types::tags::TagSet;
 
 use crate::sessions::Session;
 use crate::tags::{Cooldown, Ending};
+use crate::turns::Lane;
 
 /// An index into `Model::tubes`.
 pub type TubePlace = usize;
@@ -76,6 +77,8 @@ pub struct Tube {
     pub is_closed: bool,
     /// What its bucket lacks of being full, in parts of a token, and when that was so.
     pub(crate) lack: (u128, Timestamp),
+    /// Keys whose turn has not come yet, each with a key that has had one since.
+    pub(crate) passed: BTreeSet<(Lane, Lane)>,
     /// For each reservation of a ready job: when it was reserved, and for how many nanoseconds it had been ready.
     pub waits: Vec<(Timestamp, u64)>,
     /// For each job that its holder deleted: when it was deleted, and for how many nanoseconds it had been reserved.
@@ -126,6 +129,7 @@ pub struct Model {
     pub(crate) rules: Vec<TubeRule>,
     /// Replies to clients that waited, since the test last took them.
     pub deliveries: Vec<(u32, WaitOutcome)>,
+    pub(crate) hints: Vec<(u32, WaitOutcome)>,
     pub changes: Vec<Change>,
     pub cooldowns: Vec<Cooldown>,
     /// The groups that deletes have freed, one for each `DeletedWith`.
@@ -168,6 +172,7 @@ impl Model {
             limits,
             rules: Vec::new(),
             deliveries: Vec::new(),
+            hints: Vec::new(),
             changes: Vec::new(),
             cooldowns: Vec::new(),
             freed_groups: Vec::new(),
@@ -247,9 +252,7 @@ impl Model {
 
     /// The same of those that may be reserved.
     pub(crate) fn first_free(&self, tube: TubePlace) -> Option<u64> {
-        let ready = self.jobs.iter().filter(|job| job.tube == tube && job.state == State::Ready);
-        let free = ready.filter(|job| self.may_be_reserved(job));
-        free.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
+        self.first_hinted(self.heads(tube).iter().map(|&(_, id)| id))
     }
 
     /// The delayed job that `peek-delayed` shows: held ones come after the others.
@@ -369,6 +372,7 @@ impl Model {
             dead: 0,
             is_closed: false,
             lack: (0, Timestamp(0)),
+            passed: BTreeSet::new(),
             waits,
             runs,
         };
@@ -511,16 +515,16 @@ impl Model {
     /// chance, the most urgent one of any tube.
     pub(crate) fn may_get(&self, client: u32, job: &Job) -> bool {
         let client = self.client(client);
-        let goes_before = |other: &Job| {
-            other.state == State::Ready
-                && self.may_be_reserved(other)
-                && (other.priority, other.id) < (job.priority, job.id)
-                && (other.tube == job.tube || !client.is_weighted && self.is_open(client, other.tube))
+        let key = (job.priority, job.id);
+        // Of a fair tube it is not known here which of its heads it has.
+        let goes_before = |tube: TubePlace| {
+            let heads = self.heads(tube);
+            !heads.is_empty() && heads.iter().all(|&head| head < key)
         };
-        job.state == State::Ready
-            && self.may_be_reserved(job)
-            && self.is_open(client, job.tube)
-            && !self.jobs.iter().any(goes_before)
+        let others = client.watching.iter().filter(|&&tube| tube != job.tube && self.is_open(client, tube));
+        self.is_open(client, job.tube)
+            && self.heads(job.tube).contains(&key)
+            && (client.is_weighted || !others.into_iter().any(|&tube| goes_before(tube)))
     }
 
     pub(crate) fn is_open(&self, client: &Client, tube: TubePlace) -> bool {
@@ -542,6 +546,7 @@ impl Model {
         let mut candidates = self.jobs.iter().filter(may_get);
         let found = candidates.clone().find(is_drawn).or_else(|| candidates.next());
         if let Some(id) = found.map(|job| job.id) {
+            self.take_turn(id);
             self.assign(client, id, now);
             return Reserve::Job(JobId(id));
         }
@@ -764,6 +769,7 @@ impl Model {
             && let Some(client) = self.first_waiting(place)
             && let Some(id) = self.first_free(place)
         {
+            self.take_turn(id);
             self.deliver_job(client, id, now);
         }
     }

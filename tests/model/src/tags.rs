@@ -198,7 +198,12 @@ impl Model {
                     && self.may_be_reserved(job)
                     && self.first_waiting(job.tube).is_some()
             };
-            let Some(job) = self.jobs.iter().filter(is_served).min_by_key(|job| id_key(job)) else {
+            let served = self.jobs.iter().filter(is_served);
+            let goes_next = |job: &&Job| {
+                let of_tube = served.clone().filter(|other| other.tube == job.tube).map(|job| job.id);
+                !self.is_fair(job.tube) || self.first_hinted(of_tube) == Some(job.id)
+            };
+            let Some(job) = served.clone().filter(goes_next).min_by_key(|job| id_key(job)) else {
                 if self.open_gates(now) {
                     continue;
                 }

@@ -120,8 +120,10 @@ impl Queue {
         let record = self.tubes.get_mut(tube);
         if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
             self.offer(id, tube, priority, now);
-        } else {
+        } else if record.ruled.is_none() {
             push_ready(record, &mut self.sums.jobs, id, priority);
+        } else {
+            self.push_ruled(id, tube, priority);
         }
     }
 
@@ -132,11 +134,18 @@ impl Queue {
             self.deliver_job(id, client, now);
             return;
         }
-        let record = self.tubes.get_mut(tube);
-        push_ready(record, &mut self.sums.jobs, id, priority);
+        self.push_ruled(id, tube, priority);
+        let record = self.tubes.get(tube);
         if record.ready.first().map(ReadyKey::job) == Some(id) {
             self.announce(tube);
         }
+    }
+
+    /// Adds a job to the ready ones of a tube that may have a rule.
+    #[inline(never)]
+    fn push_ruled(&mut self, id: JobId, tube: TubeKey, priority: Priority) {
+        self.show_ready(ReadyKey::new(priority, id), tube);
+        self.count_ready(tube, priority);
     }
 
     /// Puts a job among its tube's delayed ones.

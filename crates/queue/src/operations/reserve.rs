@@ -87,7 +87,11 @@ impl Queue {
     }
 
     pub(crate) fn take_first_ready(&mut self, tube: TubeKey) -> Option<JobId> {
-        let first = self.tubes.get_mut(tube).ready.pop_first()?;
+        let record = self.tubes.get_mut(tube);
+        let first = record.ready.pop_first()?;
+        if record.ruled.is_some() {
+            self.took_turn(first, tube);
+        }
         self.count_unready(tube, first.priority());
         Some(first.job())
     }

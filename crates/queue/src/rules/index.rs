@@ -90,6 +90,12 @@ impl Ranked {
         Hash(word(&self.0, 0) >> 16)
     }
 
+    /// Of the jobs with this hash, the one with the least number, which is a priority here.
+    pub(super) fn first_of(index: &OrderedQueue<Self>, hash: Hash) -> Option<ReadyKey> {
+        let first = index.iter_after(Self::new(hash, 0, JobId(0))).next().filter(|key| key.hash() == hash)?;
+        Some(ReadyKey::new(Priority(first.rank()), first.job()))
+    }
+
     fn rank(self) -> u32 {
         word(&self.0, 2) as u32
     }

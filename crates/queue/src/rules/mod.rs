@@ -34,6 +34,7 @@ pub(crate) mod tag_storage;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tube_rule;
+mod turns;
 pub(crate) mod unique;
 
 use std::collections::VecDeque;
@@ -50,6 +51,7 @@ use self::owners::Owners;
 use self::ruled::RuledTubes;
 use self::slots::Slots;
 use self::tag_storage::TagStorage;
+use self::turns::Turns;
 use self::unique::{CooldownSums, UniqueKeys};
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
@@ -114,6 +116,7 @@ macro_rules! each_rule {
         UniqueKeys::$hook($($argument),*);
         Slots::$hook($($argument),*);
         Groups::$hook($($argument),*);
+        Turns::$hook($($argument),*);
     }};
 }
 
@@ -367,6 +370,11 @@ impl Queue {
     /// The same, where the rules are not asked.
     fn take_out_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         match link.place {
+            Place::Ready(_) if link.marks & marks::IN_ROW != 0 => {
+                self.take_out_of_row(ReadyKey::new(link.priority, id), link.tube);
+                self.count_unready(link.tube, link.priority);
+                None
+            }
             Place::Ready(_) if link.marks & marks::PARKED != 0 => {
                 self.take_out_of_parked(id, ReadyKey::new(link.priority, id), link.tube);
                 None
@@ -511,6 +519,12 @@ impl Queue {
         assert_eq!(count, self.rules.jobs);
         assert_eq!((aside, indexed), (self.rules.tags.len(), self.rules.index_bytes));
         self.check_deadline(Timer::Rules);
+        let all = self.jobs.ids().filter_map(|id| self.jobs.get(id));
+        let bytes = all.map(|job| {
+            let is = |mark, bytes| if job.has(mark) { bytes } else { 0 };
+            is(marks::AGES, ages::BYTES_PER_JOB) + is(marks::IN_ROW, turns::BYTES_PER_JOB)
+        });
+        assert_eq!(self.rules.tubes.index_bytes, bytes.sum::<usize>());
         assert!(self.outbox.keeps_changes || self.rules.freed_groups.is_empty());
         each_rule!(check(self));
     }

@@ -14,6 +14,7 @@ use super::ages::Ages;
 use super::gate::Gate;
 use super::limits::Limits;
 use super::tube_rule::{RuleBook, TubeRule};
+use super::turns::Turns;
 use super::{Rule, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
@@ -39,6 +40,8 @@ pub(crate) struct Ruled {
     pub(crate) gate: Gate,
     /// The jobs that age, by the instant at which they came.
     pub(crate) ages: OrderedQueue<DueKey>,
+    /// The row of keys, if jobs are reserved by turns.
+    pub(crate) turns: Option<Box<Turns>>,
 }
 
 impl Ruled {
@@ -50,6 +53,7 @@ impl Ruled {
             dead: 0,
             gate: Gate::default(),
             ages: OrderedQueue::default(),
+            turns: rule.is_fair.then(Box::default),
         })
     }
 }
@@ -126,6 +130,9 @@ impl Queue {
                 for tube in tubes {
                     let ruled = &mut self.tubes.get_mut(tube).ruled;
                     *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
+                    if let Some(ruled) = ruled {
+                        ruled.turns = ruled.turns.take().filter(|turns| !turns.is_ending);
+                    }
                     self.remove_tube_if_idle(tube);
                 }
                 (!is_end).then_some(Walk::Ends(place + STEP))
@@ -140,6 +147,11 @@ impl Queue {
         match (&mut record.ruled, rule) {
             (Some(ruled), rule) => {
                 ruled.gate.change(ruled.rule.as_deref(), rule.as_deref(), now);
+                match (&mut ruled.turns, rule.as_ref().is_some_and(|rule| rule.is_fair)) {
+                    (Some(turns), is_fair) => turns.is_ending = !is_fair,
+                    (turns @ None, true) => *turns = Some(Box::default()),
+                    (None, false) => {}
+                }
                 ruled.rule = rule;
             }
             (ruled, Some(rule)) => *ruled = Some(Ruled::new(&rule)),
@@ -165,6 +177,7 @@ impl Queue {
             }
         }
         self.age_by_rule(id);
+        self.turn_by_rule(id);
     }
 
     /// A job without tags has come to a tube that may have a rule.

@@ -130,7 +130,7 @@ impl Rule for Slots {
         if let Some(first) = first {
             queue.remove_first(first, line);
             queue.stand_behind(first, line);
-            if !queue.jobs.expect_mut(first).has(marks::PARKED) {
+            if !queue.jobs.expect_mut(first).lacks_slot() {
                 queue.take_out_of_ready(first, tube);
                 queue.park(first, tube);
             }
@@ -181,7 +181,7 @@ impl Rule for Slots {
             let job = queue.jobs.get(id).expect("an indexed job is there");
             let tag = queue.tags(id).and_then(|tags| tags.concurrency);
             let Some(tag) = tag else {
-                assert!(!job.has(marks::FIRST | marks::PARKED), "only keys park jobs");
+                assert!(!job.has(marks::FIRST) && !job.lacks_slot(), "only keys keep slots back");
                 continue;
             };
             match job.place() {
@@ -193,11 +193,11 @@ impl Rule for Slots {
                     assert_eq!(first == id, job.has(marks::FIRST));
                     assert!(queue.ready_key(first) <= queue.ready_key(id), "the first is the most urgent");
                     if first != id {
-                        assert!(job.has(marks::PARKED), "those behind the first are parked");
+                        assert!(job.lacks_slot(), "those behind the first are parked");
                         continue;
                     }
                     firsts += 1;
-                    if job.has(marks::PARKED) {
+                    if job.lacks_slot() {
                         parked += 1;
                         let start = Ranked::new(line.hash(), job.priority.0, JobId(id.0 - 1));
                         assert_eq!(slots.parked.first_after(start), Some(queue.parked_key(id)));
@@ -266,7 +266,7 @@ impl Queue {
     /// A job with this tag that was ready is in no collection any more, and leaves those that are alike.
     pub(crate) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
         let job = self.jobs.expect_mut(id);
-        let (is_first, was_parked) = (job.has(marks::FIRST), job.has(marks::PARKED));
+        let (is_first, was_parked) = (job.has(marks::FIRST), job.lacks_slot());
         let tube = job.tube;
         let line = self.line(tube, tag);
         if is_first {
@@ -298,7 +298,7 @@ impl Queue {
             self.rules.slots.freed.push(SlotKey::of(line.tag));
         } else {
             self.unpark(next, line.tube);
-            self.tubes.get_mut(line.tube).ready.insert(key);
+            self.show_ready(key, line.tube);
         }
     }
 
@@ -405,7 +405,7 @@ impl Queue {
         self.rules.slots.first.insert(line.first(id));
         let job = self.jobs.expect_mut(id);
         job.marks |= marks::FIRST;
-        if job.has(marks::PARKED) {
+        if job.lacks_slot() {
             let key = self.parked_key(id);
             self.rules.slots.parked.insert(key);
         }
@@ -415,7 +415,7 @@ impl Queue {
     fn remove_first(&mut self, id: JobId, line: Line<'_>) {
         let found = self.rules.slots.first.remove(line.first(id));
         assert!(found.is_some(), "the first of a line is indexed");
-        if self.jobs.expect_mut(id).has(marks::PARKED) {
+        if self.jobs.expect_mut(id).lacks_slot() {
             let key = self.parked_key(id);
             self.rules.slots.parked.remove(key);
         }
@@ -436,8 +436,12 @@ impl Queue {
     /// Takes a job that stays ready out of the queue of those that may be reserved.
     fn take_out_of_ready(&mut self, id: JobId, tube: TubeKey) {
         let key = self.ready_key(id);
-        let found = self.tubes.get_mut(tube).ready.remove(key);
-        assert!(found.is_some(), "a first job that is not parked stands in its tube's ready queue");
+        if self.jobs.expect_mut(id).has(marks::IN_ROW) {
+            self.take_out_of_row(key, tube);
+        } else {
+            let found = self.tubes.get_mut(tube).ready.remove(key);
+            assert!(found.is_some(), "a first job that is not parked stands in its tube's ready queue");
+        }
         self.count_unready(tube, key.priority());
     }
 

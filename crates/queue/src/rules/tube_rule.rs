@@ -28,6 +28,8 @@ pub struct TubeRule {
     pub max_age_s: Option<u32>,
     /// The most jobs of the tube that are reserved at a time.
     pub max_reserved: Option<u32>,
+    /// Whether jobs of the same priority are reserved by turns of their concurrency keys.
+    pub is_fair: bool,
     /// How many reservations there may be in a time.
     pub rate: Option<Rate>,
 }
@@ -57,6 +59,7 @@ impl TubeRule {
             dead_tube: None,
             max_age_s: None,
             max_reserved: None,
+            is_fair: false,
             rate: None,
         }
     }

@@ -266,10 +266,11 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     pause.map(|pause| (pause.until(), pause.length_s)).describe(out);
     puts.describe(out);
     // The rule itself is read again, and the jobs say what counts.
-    let counts = ruled.as_deref().map(|Ruled { rejected, dead, gate, rule: _, bytes: _, ages: _ }| {
-        let gate: Gate = *gate;
-        ([*rejected, *dead], gate)
-    });
+    let counts =
+        ruled.as_deref().map(|Ruled { rejected, dead, gate, rule: _, bytes: _, ages: _, turns: _ }| {
+            let gate: Gate = *gate;
+            ([*rejected, *dead], gate)
+        });
     counts.unwrap_or_default().describe(out);
     match events.as_deref() {
         None => {

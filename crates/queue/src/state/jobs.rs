@@ -68,6 +68,8 @@ pub(crate) mod marks {
     pub(crate) const RULED: u16 = 1 << 8;
     /// A rule of its tube says how long it may stay there.
     pub(crate) const AGES: u16 = 1 << 9;
+    /// A ready job that nothing but the turns of its tube keeps back.
+    pub(crate) const IN_ROW: u16 = 1 << 10;
 }
 
 #[derive(Debug)]
@@ -172,6 +174,12 @@ impl Job {
     #[inline]
     pub(crate) fn has(&self, marks: u16) -> bool {
         self.marks & marks != 0
+    }
+
+    /// Whether it is ready and parked, because its key has no free slot or another job of the key goes first.
+    #[inline]
+    pub(crate) fn lacks_slot(&self) -> bool {
+        self.marks & (marks::PARKED | marks::IN_ROW) == marks::PARKED
     }
 
     /// The body as clients see it.
