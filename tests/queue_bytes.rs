@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, JobId, JobState, Priority};
-use beanstalkd::queue::{ClientId, NewJob, Queue, Reserve};
+use beanstalkd::queue::{ClientId, NewJob, Queue, Reserve, TubeRule};
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
@@ -49,6 +49,13 @@ fn put_tagged(queue: &mut Queue, client: ClientId, new: NewJob, body: Body, tags
     let mut bytes = Vec::new();
     tags.encode(&mut bytes).unwrap();
     queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
+}
+
+fn set_rules(queue: &mut Queue, rule: TubeRule) {
+    queue.set_tube_rules(vec![rule], NOW);
+    while queue.next_deadline() == Some(Timestamp::default()) {
+        queue.advance(NOW);
+    }
 }
 
 fn measure(name: &str, fill: fn(&mut Queue)) {
@@ -273,6 +280,34 @@ fn counted_bytes_cover_allocated_bytes() {
         for tube in 0..30_000 {
             queue.use_tube(client, &format!("tube-{tube}"));
             put(queue, client);
+        }
+    });
+    measure("30,000 tubes with a job and a rule each", |queue| {
+        set_rules(queue, TubeRule { max_jobs: Some(9), ..TubeRule::new("*") });
+        let client = queue.connect();
+        for tube in 0..30_000 {
+            queue.use_tube(client, &format!("tube-{tube}"));
+            put(queue, client);
+        }
+    });
+    measure("30,000 jobs of a tube with max-age", |queue| {
+        set_rules(queue, TubeRule { max_age_s: Some(9), ..TubeRule::new("*") });
+        let client = queue.connect();
+        (0..30_000).for_each(|_| put(queue, client));
+    });
+    measure("30,000 jobs without a key of a fair tube", |queue| {
+        set_rules(queue, TubeRule { is_fair: true, ..TubeRule::new("*") });
+        let client = queue.connect();
+        (0..30_000).for_each(|_| put(queue, client));
+    });
+    measure("30,000 jobs with 30,000 keys of a fair tube", |queue| {
+        set_rules(queue, TubeRule { is_fair: true, ..TubeRule::new("*") });
+        let client = queue.connect();
+        for number in 0..30_000 {
+            let key = format!("key-{number}");
+            let id = queue.take_id();
+            let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
+            put_tagged(queue, client, new, Body::copy_of(b"x").unwrap(), con(&key));
         }
     });
     measure("30,000 cooldowns", |queue| {

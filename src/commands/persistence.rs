@@ -237,6 +237,12 @@ impl Persistence {
             && let Some(job) = queue.job(id)
         {
             let tags = queue.tags_for_log(id, &mut self.tags);
+            // The log has kept room for a copy as it was before it went to its dead tube.
+            if self.unlogged_moves.contains(&id)
+                && !binlog.has_room_for_copy(job.tube.as_bytes().len(), job.body.len(), tags.len())
+            {
+                break;
+            }
             binlog.append_migrated(&job.record, job.tube, job.body, tags, now);
             migrated_holds.extend(queue.session_hold(id).map(|_| id));
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use beanstalkd::binlog::{Binlog, Config, SyncPolicy};
 use beanstalkd::clock::Timestamp;
-use beanstalkd::queue::{ClientId, PoisonLimits};
+use beanstalkd::queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd::server::{Readiness, Server};
 
 use beanstalkd_testkit::disk::SimDisk;
@@ -343,5 +343,79 @@ fn a_batch_of_deletes_that_is_answered_survives_a_loss_of_power() {
         let client = next.connect();
         let stats = next.say(&client, "stats-tube default\r\n");
         assert!(stats.contains("current-jobs-ready: 1\n"), "seed {seed}: {stats}");
+    }
+}
+
+/// No room is reserved for deaths: on a full disk they are logged later. Meanwhile the log copies such jobs, whose tags
+/// and tube have become longer than the room that their old records had.
+#[test]
+fn jobs_that_die_on_a_full_disk_are_there_once_wherever_the_log_ends() {
+    const BODY: &str = "0123456789012345678901234567890123456789";
+    for seed in 0..8 {
+        let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
+        let dead = "d".repeat(200);
+        let rule = TubeRule {
+            max_attempts: Some(1),
+            dead_tube: Some(dead.as_str().into()),
+            ..TubeRule::new(&"t".repeat(200))
+        };
+        harness.server.executor_mut().set_tube_rules(vec![rule], harness.now);
+        let client = harness.connect();
+        let tube = "t".repeat(200);
+        harness.say(&client, &format!("use {tube}\r\nwatch {tube}\r\n"));
+        let (mut dying, mut random) = (Vec::new(), Random::new(seed));
+        for number in 1..=30 {
+            harness.say(&client, &format!("put 5 0 1 40\r\n{BODY}\r\n"));
+            dying.push(number);
+        }
+        assert!(harness.say(&client, "reserve-batch 30\r\n").starts_with("RESERVED_BATCH 30\r\n"));
+        harness.say(&client, "use other\r\n");
+        harness.disk.set_room(Some(harness.disk.used()));
+        let mut others = Vec::new();
+        while let Some(id) =
+            harness.ask(&client, &format!("put 5 0 100 40\r\n{BODY}\r\n")).strip_prefix("INSERTED ")
+        {
+            others.push(id.trim_end().to_owned());
+        }
+        while harness.ask(&client, &format!("reprioritize {} 6\r\n", others[0])) == "REPRIORITIZED\r\n" {}
+        harness.now = harness.now.plus_seconds(2);
+        harness.turn(&[]);
+        while harness.help() {}
+        let stats = harness.say(&client, &format!("stats-tube {dead}\r\n"));
+        assert!(stats.contains("current-jobs-ready: 30\n"), "{stats}");
+        for id in others {
+            if random.once_in(8) {
+                continue;
+            }
+            harness.ask(&client, &format!("delete {id}\r\n"));
+            if random.once_in(10) {
+                check_image(&harness, &dying, &mut random);
+            }
+        }
+        for _ in 0..20 {
+            harness.now = harness.now.plus_seconds(1);
+            harness.turn(&[]);
+            while harness.help() {}
+        }
+        check_image(&harness, &dying, &mut random);
+    }
+}
+
+/// After a loss of power, each of these jobs is there once, with its body: `stats` and each `peek` say so.
+fn check_image(harness: &Harness, jobs: &[u64], random: &mut Random) {
+    let image = harness.disk.crashed_image(&mut Random::new(random.next()));
+    image.set_room(None);
+    let mut next = Harness::start(image, SyncPolicy::EachCommit, 4096);
+    let client = next.connect();
+    let (mut ready, mut in_tubes) = (0, 0);
+    for tube in ["t".repeat(200), "d".repeat(200)] {
+        let stats = next.say(&client, &format!("stats-tube {tube}\r\n"));
+        let count = stats.lines().find_map(|line| line.strip_prefix("current-jobs-ready: "));
+        ready += count.map_or(0, |count| count.parse::<usize>().expect("a number"));
+        in_tubes += usize::from(count.is_some());
+    }
+    assert!(in_tubes > 0 && ready == jobs.len(), "{ready} of {} jobs", jobs.len());
+    for id in jobs {
+        assert!(next.say(&client, &format!("peek {id}\r\n")).starts_with(&format!("FOUND {id} 40\r\n")));
     }
 }

@@ -184,6 +184,14 @@ impl Binlog {
         }
     }
 
+    /// Whether there is room for the copy of a job that `next_migration` has named, if its tube and its tags are others
+    /// than the log has.
+    pub fn has_room_for_copy(&mut self, tube_len: usize, body_len: usize, tags_len: usize) -> bool {
+        let bytes = tag_record_bytes(tags_len) + full_record_bytes(tube_len, body_len);
+        let target = self.contents.room.find(bytes, 0);
+        target.is_some_and(|target| self.open_up_to(target) && self.has_memory_for(bytes))
+    }
+
     /// Logs a job that stands in the oldest file once more, in its present state and with its present tags.
     pub fn append_migrated<'a>(
         &mut self,

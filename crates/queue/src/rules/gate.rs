@@ -249,3 +249,116 @@ impl Queue {
         self.remove_tube_if_idle(tube);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::NS_PER_S;
+    use crate::job::{Body, JobId, Priority};
+    use crate::{ClientId, Delivery, NewJob, Reserve, WaitOutcome};
+
+    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+    fn limited(tokens: u32, period_s: u64, burst: u32) -> (Queue, ClientId) {
+        let mut queue = Queue::default();
+        let rate = Rate { tokens, period_ns: period_s * NS_PER_S, burst };
+        queue.set_tube_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
+        while queue.next_deadline() == Some(Timestamp::default()) {
+            queue.advance(START);
+        }
+        let client = queue.connect();
+        (queue, client)
+    }
+
+    fn put(queue: &mut Queue, client: ClientId, now: Timestamp) -> JobId {
+        let id = queue.take_id();
+        let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000_000.into() };
+        queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
+        id
+    }
+
+    /// A client that always waits, for a minute: when it gets its jobs, and how often the loop wakes up.
+    fn reservations(tokens: u32, period_s: u64, burst: u32) -> (Vec<Timestamp>, usize) {
+        let (mut queue, client) = limited(tokens, period_s, burst);
+        let (mut now, mut at, mut wakes) = (START, Vec::new(), 0);
+        let end = START + 60 * NS_PER_S;
+        while now < end {
+            put(&mut queue, client, now);
+            match queue.reserve(client, None, now) {
+                Reserve::Job(_) => at.push(now),
+                Reserve::Waiting => {
+                    while queue.is_waiting(client) {
+                        now = queue.next_deadline().expect("something ends the wait").max(now);
+                        wakes += 1;
+                        queue.advance(now);
+                    }
+                    let is_got = |delivery: Delivery| matches!(delivery.outcome, WaitOutcome::Reserved(_));
+                    assert!(queue.poll_delivery().is_some_and(is_got));
+                    at.push(now);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        at.retain(|&at| at < end);
+        (at, wakes)
+    }
+
+    #[test]
+    fn a_rate_is_exact_over_a_minute_and_never_above_its_burst_and_wakes_once_for_each_token() {
+        for (tokens, period_s, burst) in
+            [(100, 1, 100), (1, 1, 1), (7, 1, 3), (5, 60, 1), (1_000, 60, 2), (3_000, 1, 1), (100, 3600, 1)]
+        {
+            let (at, wakes) = reservations(tokens, period_s, burst);
+            let expected = u64::from(burst) + u64::from(tokens) * 60 / period_s;
+            let (least, most) = (expected * 99 / 100 - 1, expected);
+            assert!((least..=most).contains(&(at.len() as u64)), "{tokens}/{period_s}: {}", at.len());
+            assert!(wakes <= at.len() + 1, "{tokens}/{period_s}: {wakes} wake-ups for {}", at.len());
+            // In any time, there are no more than the burst and what the rate gives in it.
+            for (place, &from) in at.iter().enumerate() {
+                let last = at.len().min(place + 2 * burst as usize + 2);
+                for (count, &until) in at[place..last].iter().enumerate() {
+                    let given = u128::from(until.since_ns(from)) * u128::from(tokens);
+                    let given = given / (u128::from(period_s) * u128::from(NS_PER_S));
+                    assert!((count as u128) < u128::from(burst) + given, "{tokens}/{period_s} at {place}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_rate_and_no_time_is_too_large() {
+        for (tokens, burst) in [(u32::MAX, u32::MAX), (u32::MAX, 1), (1, u32::MAX), (1, 1)] {
+            for period_s in [1, 3600] {
+                let (mut queue, client) = limited(tokens, period_s, burst);
+                for _ in 0..4 {
+                    put(&mut queue, client, START);
+                }
+                let mut now = START;
+                while let Reserve::Job(_) = queue.reserve(client, Some(0.into()), now) {
+                    now = now + 1;
+                }
+                queue.advance(Timestamp::NEVER.minus_ns(NS_PER_S * 1_000_000_000));
+                queue.check_invariants();
+            }
+        }
+    }
+
+    #[test]
+    fn a_reload_in_the_middle_of_a_wait_ends_the_wait_when_the_new_rule_lets_it() {
+        let (mut queue, client) = limited(1, 3600, 1);
+        let jobs = [(); 2].map(|()| put(&mut queue, client, START));
+        assert_eq!(queue.reserve(client, None, START), Reserve::Job(jobs[0]));
+        assert_eq!(queue.reserve(client, None, START), Reserve::Waiting);
+        let rate = Rate { tokens: 1, period_ns: NS_PER_S, burst: 1 };
+        queue.set_tube_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
+        while queue.next_deadline() == Some(Timestamp::default()) {
+            queue.advance(START);
+        }
+        assert_eq!(queue.next_deadline(), Some(START + NS_PER_S));
+        queue.advance(START + NS_PER_S);
+        assert_eq!(
+            queue.poll_delivery().map(|delivery| delivery.outcome),
+            Some(WaitOutcome::Reserved(jobs[1]))
+        );
+    }
+}

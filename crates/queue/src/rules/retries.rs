@@ -114,7 +114,7 @@ impl Queue {
 
     /// Sends a job, which is in no collection, to the dead tube of its tube; returns whether that was possible.
     pub(crate) fn send_to_dead_tube(&mut self, id: JobId, now: Timestamp) -> bool {
-        if !self.may_go_to_dead_tube(id) {
+        if !self.may_go_to_dead_tube(id) || self.reserve_for_tube().is_err() {
             return false;
         }
         self.stop_aging(id);
@@ -135,6 +135,12 @@ impl Queue {
         }
         self.make_ready(id, now);
         true
+    }
+
+    /// Makes sure that there is room for one tube more.
+    fn reserve_for_tube(&mut self) -> Result<(), TryReserveError> {
+        self.tubes.reserve()?;
+        self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len())
     }
 
     /// The job is dead from now on.
