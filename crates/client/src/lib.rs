@@ -81,8 +81,8 @@ pub use crate::core::tag::{Tag, TagError};
 pub use crate::core::{Reconnect, Token};
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use beanstalkd_protocol::{
-    ClientCursor, Command, Dictionary, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb,
-    YamlError, parse_dictionary, parse_list,
+    Command, Dictionary, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb, YamlError,
+    parse_dictionary, parse_list,
 };
 pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 pub use beanstalkd_types::seconds::Seconds;

@@ -182,20 +182,17 @@ macro_rules! with_commands {
             /// Returns a page of at most `limit` (1 to 1000) jobs of the tube in this state. `cursor` is [`Page::next`]
             /// of the previous page.
             fn list_jobs(tube: &TubeName, state: JobState, limit: u32, cursor: Option<&Cursor>) -> Page {
-                match cursor {
-                    Some(after) => Request::Page { tube: tube.as_str(), state, limit, after },
-                    None => Command::ListJobs { tube: tube.as_str(), state, limit, after: None }.into(),
-                };
+                Request::page(Command::ListJobs { tube: tube.as_str(), state, limit, after: None }, cursor);
                 Reply::Data(data) => Page::parse(data, tube.as_str(), state)?
             }
 
             /// Returns a page of at most `limit` (1 to 1000) clients of the server, each with the keys of
             /// `list-clients`, and the cursor of the next page. `cursor` is that of the previous page.
-            fn list_clients(limit: u32, cursor: Option<ClientCursor>) -> (Vec<Dictionary>, Option<ClientCursor>) {
-                Command::ListClients { limit, after: cursor };
+            fn list_clients(limit: u32, cursor: Option<&Cursor>) -> (Vec<Dictionary>, Option<Cursor>) {
+                Request::page(Command::ListClients { limit, after: None }, cursor);
                 Reply::Data(data) => {
                     let (next, clients) = parse_page(data)?;
-                    (clients, ClientCursor::parse(next.as_bytes()))
+                    (clients, Cursor::of_page(&next)?)
                 }
             }
 

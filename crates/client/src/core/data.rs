@@ -105,6 +105,14 @@ impl Cursor {
         (is_word && text.len() <= Self::MAX_BYTES).then(|| Self(text.to_owned()))
     }
 
+    /// The cursor of the next page; `None` on the last page.
+    pub(crate) fn of_page(next: &str) -> Result<Option<Self>, YamlError> {
+        match next {
+            "" => Ok(None),
+            text => Self::parse(text).map(Some).ok_or_else(|| missing("next")),
+        }
+    }
+
     /// It as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -210,11 +218,7 @@ impl Page {
     pub fn parse(data: &[u8], tube: &str, state: JobState) -> Result<Self, YamlError> {
         let (next, jobs) = parse_page(data)?;
         let jobs = jobs.iter().map(|keys| JobInfo::from_keys(keys, tube, state)).collect::<Result<_, _>>()?;
-        let next = match next.as_str() {
-            "" => None,
-            text => Some(Cursor::parse(text).ok_or_else(|| missing("next"))?),
-        };
-        Ok(Self { next, jobs })
+        Ok(Self { next: Cursor::of_page(&next)?, jobs })
     }
 }
 

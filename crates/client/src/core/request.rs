@@ -1,7 +1,7 @@
 //! What is sent at once, and what a lost connection means for it.
 
 use beanstalkd_protocol::{CRLF, Command, Origin, Verb};
-use beanstalkd_types::job::{Counting, JobState};
+use beanstalkd_types::job::Counting;
 use beanstalkd_types::seconds::Seconds;
 
 use super::data::Cursor;
@@ -14,17 +14,8 @@ pub enum Request<'a> {
     Line(Command<'a>),
     /// Puts a job with this body into the used tube.
     Put(&'a PutOptions, &'a [u8]),
-    /// `list-jobs` behind a cursor, which only the server understands.
-    Page {
-        /// The tube.
-        tube: &'a str,
-        /// The state of the jobs.
-        state: JobState,
-        /// The most jobs.
-        limit: u32,
-        /// Where the page before has ended.
-        after: &'a Cursor,
-    },
+    /// A command that lists a page, without its cursor, and the cursor, which only the server understands.
+    PageAfter(Command<'a>, &'a Cursor),
 }
 
 impl<'a> From<Command<'a>> for Request<'a> {
@@ -48,6 +39,16 @@ pub enum Repeat {
     Within(Seconds),
 }
 
+impl<'a> Request<'a> {
+    /// The page behind a cursor, or the first one, of this command without a cursor.
+    pub fn page(command: Command<'a>, after: Option<&'a Cursor>) -> Self {
+        match after {
+            Some(after) => Self::PageAfter(command, after),
+            None => Self::Line(command),
+        }
+    }
+}
+
 impl Request<'_> {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -58,8 +59,8 @@ impl Request<'_> {
                 out.extend_from_slice(CRLF);
                 out.extend_from_slice(body);
             }
-            Self::Page { tube, state, limit, after } => {
-                Command::ListJobs { tube, state, limit, after: None }.write(out);
+            Self::PageAfter(command, after) => {
+                command.write(out);
                 out.push(b' ');
                 out.extend_from_slice(after.as_str().as_bytes());
             }
@@ -70,20 +71,17 @@ impl Request<'_> {
     /// Which command it is.
     pub fn verb(&self) -> Verb {
         match self {
-            Self::Line(command) => command.verb(),
+            Self::Line(command) | Self::PageAfter(command, _) => command.verb(),
             Self::Put(..) => Verb::Put,
-            Self::Page { .. } => Verb::ListJobs,
         }
     }
 
     /// What becomes of it if the connection is lost before its reply.
     pub fn repeat(&self) -> Repeat {
-        let command = match self {
-            Self::Line(command) => command,
-            Self::Put(options, _) => return options.is_same_job_for().map_or(Repeat::Never, Repeat::Within),
-            Self::Page { .. } => return Repeat::Always,
-        };
-        repeat_of(command.verb())
+        match self {
+            Self::Line(command) | Self::PageAfter(command, _) => repeat_of(command.verb()),
+            Self::Put(options, _) => options.is_same_job_for().map_or(Repeat::Never, Repeat::Within),
+        }
     }
 
     /// How long the server may wait before it replies: 0 if it replies at once, `None` if there is no limit.
@@ -95,7 +93,7 @@ impl Request<'_> {
                 | Command::ReserveWithAbort { timeout_s: Some(timeout_s) }
                 | Command::ReserveBatch { timeout_s: Some(timeout_s), .. },
             ) => Some(timeout_s),
-            Self::Line(_) | Self::Put(..) | Self::Page { .. } => Some(Seconds::ZERO),
+            Self::Line(_) | Self::Put(..) | Self::PageAfter(..) => Some(Seconds::ZERO),
         }
     }
 
@@ -107,7 +105,7 @@ impl Request<'_> {
             Self::Line(Command::ReserveWithTimeout { timeout_s }) if timeout_s.thousandths() > 0 => {
                 Some("fractions").filter(|word| !has(word))
             }
-            Self::Line(_) | Self::Page { .. } => None,
+            Self::Line(_) | Self::PageAfter(..) => None,
         }
     }
 
@@ -131,7 +129,7 @@ impl Request<'_> {
             Self::Line(Command::PauseTube { delay_s, .. } | Command::Release { delay_s, .. }) => {
                 fraction(delay_s)
             }
-            Self::Line(_) | Self::Put(..) | Self::Page { .. } => None,
+            Self::Line(_) | Self::Put(..) | Self::PageAfter(..) => None,
         }
     }
 }

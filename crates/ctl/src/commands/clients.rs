@@ -25,7 +25,7 @@ pub fn list(servers: &Servers, out: &mut Output) -> Result<(), Failure> {
         let address = session.address.to_string();
         let mut cursor = None;
         loop {
-            let (clients, next) = session.client.list_clients(PAGE, cursor)?;
+            let (clients, next) = session.client.list_clients(PAGE, cursor.as_ref())?;
             found.extend(clients.into_iter().map(|client| (address.clone(), client)));
             cursor = next;
             if cursor.is_none() {
