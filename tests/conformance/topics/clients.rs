@@ -91,7 +91,7 @@ fn kills() -> impl Iterator<Item = (&'static str, &'static str)> {
             "nobody_has_an_id_again",
             "a: stats => client-id: 1
              b: stats => client-id: 2
-             b: <close>
+             b: quit -> <closed>
              c: stats => client-id: 3
              a: kill-client 2 -> NOT_FOUND
              a: kill-client 0 -> NOT_FOUND
