@@ -133,10 +133,19 @@ impl Persistence {
 
     /// Logs that a session has reserved the job, if one has; as soon as there is room.
     fn log_hold(&mut self, queue: &Queue, id: JobId) -> Result<(), NoRoom> {
+        self.log_hold_by(queue, id, Binlog::append_hold)
+    }
+
+    fn log_hold_by(
+        &mut self,
+        queue: &Queue,
+        id: JobId,
+        append: impl FnOnce(&mut Binlog, JobId, &SessionHold<'_>) -> Result<(), NoRoom>,
+    ) -> Result<(), NoRoom> {
         let logged = match (&mut self.binlog, queue.session_hold(id)) {
             (Some(binlog), Some(Hold { key, grace_ms, until, reserves })) => {
                 let SessionKey { identity, name } = key;
-                binlog.append_hold(id, &SessionHold { until, reserves, grace_ms, identity, name })
+                append(binlog, id, &SessionHold { until, reserves, grace_ms, identity, name })
             }
             (None, _) | (_, None) => Ok(()),
         };
@@ -231,9 +240,8 @@ impl Persistence {
 
     /// Copies live jobs out of the oldest file, as many as a turn may, and as far as there is room.
     fn migrate(&mut self, queue: &Queue, now: Timestamp) {
-        let Some(binlog) = &mut self.binlog else { return };
-        let mut migrated_holds = Vec::new();
-        while let Some(id) = binlog.next_migration()
+        while let Some(binlog) = &mut self.binlog
+            && let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
             let tags = queue.tags_for_log(id, &mut self.tags);
@@ -244,11 +252,10 @@ impl Persistence {
                 break;
             }
             binlog.append_migrated(&job.record, job.tube, job.body, tags, now);
-            migrated_holds.extend(queue.session_hold(id).map(|_| id));
-        }
-        // What the oldest file says of the session goes with the file.
-        for id in migrated_holds {
-            let _ = self.log_hold(queue, id);
+            // What the oldest file says of the session goes with the file.
+            if queue.session_hold(id).is_some() {
+                let _ = self.log_hold_by(queue, id, Binlog::append_hold_copy);
+            }
         }
     }
 

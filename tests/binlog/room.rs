@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 
 use beanstalkd::binlog::{
-    Binlog, BinlogError, Completion, Disk, FileName, LogPosition, NoRoom, SyncPolicy, Task,
+    Binlog, BinlogError, Completion, Disk, FileName, LogPosition, NoRoom, SessionHold, SyncPolicy, Task,
 };
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -589,4 +589,59 @@ fn a_file_is_not_removed_before_the_sync_of_the_marker_that_announces_it() {
         fixture.log.on_completion(task.run(&mut disk.clone()), fixture.now).unwrap();
     }
     assert!(matches!(fixture.disk.next_task(), Some(Task::Remove { file: 1 })));
+}
+
+/// A turn, whose copies have with them what the log says of the session.
+fn turn(fixture: &mut Fixture, held: &[JobId], hold: &SessionHold<'_>) {
+    while let Some(copied) = fixture.log.next_migration() {
+        let tube = TubeName::default_tube();
+        fixture.log.append_migrated(&job(copied.0), &tube, &fixture.body, &[], fixture.now);
+        if held.contains(&copied) {
+            let _ = fixture.log.append_hold_copy(copied, hold);
+        }
+    }
+    fixture.log.commit(fixture.now).unwrap();
+    fixture.log.check_invariants();
+    fixture.help().unwrap();
+}
+
+/// A session's reservations must be in the log at each moment, also while files are emptied on a full disk.
+#[test]
+fn a_copy_on_a_full_disk_keeps_the_session_that_has_the_job() {
+    for file_bytes in [4096, 8192] {
+        for kept in 3..9 {
+            let disk = SimDisk::default();
+            disk.set_room(Some(60_000));
+            let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, file_bytes);
+            let name = "n".repeat(180);
+            let hold = SessionHold {
+                until: START + 3600 * NS_PER_S,
+                reserves: 0,
+                grace_ms: 60_000,
+                identity: "somebody",
+                name: &name,
+            };
+            // Each `kept`th job is of the session; the others leave room on a full disk.
+            let mut held = Vec::new();
+            while fixture.put().is_ok() {
+                let id = JobId(fixture.next_id - 1);
+                if id.0.is_multiple_of(kept) && fixture.log.reserve_hold(8, 180).is_ok() {
+                    fixture.log.append_hold(id, &hold).unwrap();
+                    held.push(id);
+                }
+                turn(&mut fixture, &held, &hold);
+            }
+            let count = fixture.next_id - 1;
+            for id in (1..=count).map(JobId).filter(|id| !held.contains(id)) {
+                fixture.log.append_delete(id);
+                turn(&mut fixture, &held, &hold);
+                let after_a_kill = disk.fork();
+                after_a_kill.set_room(None);
+                let (mut log, ..) =
+                    open(&after_a_kill, config(SyncPolicy::EachCommit, file_bytes, 8), START).unwrap();
+                let restored: Vec<JobId> = log.take_restored_holds().iter().map(|hold| hold.id).collect();
+                assert_eq!(restored, held, "after the delete of {id:?}, every {kept}th of {count}");
+            }
+        }
+    }
 }

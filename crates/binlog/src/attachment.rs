@@ -25,6 +25,8 @@ const SESSION_HEAD_BYTES: usize = 8 + 4 + 4 + 1;
 /// A session with the longest names.
 const MAX_SESSION_BYTES: usize = SESSION_HEAD_BYTES + 2 * TubeName::MAX_BYTES;
 const _: () = assert!(MAX_SESSION_BYTES <= MAX_BYTES);
+/// The short records of such a session.
+pub(super) const MAX_SESSION_UNITS: u64 = MAX_SESSION_BYTES.div_ceil(PART_BYTES) as u64;
 /// No attachment is longer.
 const MAX_BYTES: usize = TagSet::MAX_BYTES;
 const _: () = assert!(MAX_COOLDOWN_BYTES <= MAX_BYTES && MAX_BYTES.div_ceil(PART_BYTES) <= u8::MAX as usize);

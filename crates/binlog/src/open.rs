@@ -82,6 +82,9 @@ impl Binlog {
         log.prepare_files();
         let summary = replay.summary(&verdict, tails);
         log.restored_holds = replay.jobs.restored_sessions(wall);
+        if !log.restored_holds.is_empty() {
+            log.note_holds();
+        }
         log.log_again(hand_over(replay.jobs, times, restore)?);
         Ok((log, summary))
     }

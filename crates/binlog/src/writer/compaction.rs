@@ -10,11 +10,11 @@ use log::warn;
 use super::description::MAX_NUMBER;
 use super::files_ahead::Creation;
 use super::{Binlog, Timestamp};
-use crate::attachment::tag_record_bytes;
+use crate::attachment::{MAX_SESSION_UNITS, tag_record_bytes};
 use crate::clock::NS_PER_S;
 use crate::described;
 use crate::files::{Files, Item};
-use crate::format::full_record_bytes;
+use crate::format::{SHORT_BYTES, full_record_bytes};
 use crate::job::{BodyRef, JobId, JobRecord};
 use crate::marker::MarkerKind;
 use crate::storage::{Task, is_lack_of_room, is_shortage};
@@ -57,6 +57,8 @@ pub(super) struct Compaction {
     freed_bytes: u64,
     /// Records copied since the start.
     pub(super) copied_records: u64,
+    /// Whether a session may have reserved a job: what the oldest file says of that is copied with the job.
+    has_holds: bool,
 }
 
 /// The removal of files in which no job is left.
@@ -102,7 +104,9 @@ impl Compaction {
         let DescribedCompaction { below, credit, copied_records } = described;
         let stage = Stage::Announced(LogPosition::default());
         let removal = below.map(|below| Removal { below, stage });
-        Self { removal, credit, copied_records: copied_records.min(MAX_NUMBER), ..Self::default() }
+        let copied_records = copied_records.min(MAX_NUMBER);
+        // The other program does not say whether it had sessions.
+        Self { removal, credit, copied_records, has_holds: true, ..Self::default() }
     }
 
     /// All that the log holds may be copied once more.
@@ -118,6 +122,20 @@ impl Compaction {
     /// Full records of `bytes` are not alive any more.
     pub(super) fn note_freed(&mut self, bytes: u64) {
         self.freed_bytes += bytes;
+    }
+
+    /// A session has reserved a job.
+    pub(super) fn note_hold(&mut self) {
+        self.has_holds = true;
+    }
+
+    /// The room that the copy of an item needs whose record has `bytes`. The job and its session are copied as one: a
+    /// file must not go whose job is copied while there is no room for what it says of the session.
+    fn copy_bytes(&self, item: Item, bytes: u64) -> u64 {
+        match item {
+            Item::Job(_) if self.has_holds => bytes + MAX_SESSION_UNITS * SHORT_BYTES,
+            Item::Job(_) | Item::Cooldown(_) => bytes,
+        }
     }
 
     /// A removal that has failed may be tried again, if it is time.
@@ -171,6 +189,7 @@ impl Binlog {
             match item {
                 Item::Job(id) => {
                     let bytes = self.contents.files.record_bytes(item)?;
+                    let bytes = self.compaction.copy_bytes(item, bytes);
                     let target = self.contents.room.find(bytes, 0)?;
                     // The copy can wait for a descriptor, and for memory.
                     return (self.open_up_to(target) && self.has_memory_for(bytes)).then_some(id);
@@ -246,8 +265,10 @@ impl Binlog {
         {
             return false;
         }
-        let bytes =
-            self.contents.files.first_to_migrate().and_then(|item| self.contents.files.record_bytes(item));
+        let bytes = self.contents.files.first_to_migrate().and_then(|item| {
+            let bytes = self.contents.files.record_bytes(item)?;
+            Some(self.compaction.copy_bytes(item, bytes))
+        });
         // The next turn goes on looking for the first one if it has not been found.
         bytes.is_none_or(|bytes| self.contents.room.find(bytes, 0).is_some())
     }

@@ -178,6 +178,11 @@ impl Binlog {
         std::mem::take(&mut self.restored_holds)
     }
 
+    /// Sessions have reserved jobs.
+    pub(crate) fn note_holds(&mut self) {
+        self.compaction.note_hold();
+    }
+
     /// Whether a job's new state fits, and the session with names of these lengths that reserves it. The answer holds
     /// until the next append.
     ///
@@ -193,10 +198,22 @@ impl Binlog {
     /// # Errors
     /// If there is no room; nothing has changed.
     pub fn append_hold(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
+        self.reserve(parts(SessionHold::bytes(hold.identity.len(), hold.name.len())) * SHORT_BYTES, 0)?;
+        self.append_hold_copy(id, hold)
+    }
+
+    /// Logs once more that a session has reserved a job that was just copied, for which [`Binlog::next_migration`] has
+    /// found room.
+    ///
+    /// # Errors
+    /// If there is no room; nothing has changed.
+    pub fn append_hold_copy(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
         let payload = hold.encode(self.clock.wall);
-        let bytes = parts(payload.len()) * SHORT_BYTES;
-        self.reserve(bytes, 0)?;
-        let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
+        let target = self.contents.room.find(parts(payload.len()) * SHORT_BYTES, 0).ok_or(NoRoom::Full)?;
+        if !self.open_up_to(target) {
+            return Err(NoRoom::Pending);
+        }
+        self.compaction.note_hold();
         self.enter(target);
         self.append_alone(Kind::Session, id, &payload);
         Ok(())
