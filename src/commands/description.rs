@@ -20,6 +20,10 @@ impl Described for Rest {
                 1u8.describe(out);
                 most.describe(out);
             }
+            What::Wait(Wait::EndOf(id)) => {
+                3u8.describe(out);
+                id.describe(out);
+            }
             What::Put(put) => {
                 let (put, body) = &**put;
                 2u8.describe(out);
@@ -39,6 +43,7 @@ impl Described for Rest {
                 let body = Body::copy_of(from.bytes()?).map_err(|_| Malformed("no memory for a body"))?;
                 What::Put(Box::new((put, body)))
             }
+            3 => What::Wait(Wait::EndOf(from.value()?)),
             _ => return Err(Malformed("what is left of a command")),
         }))
     }
@@ -48,6 +53,11 @@ impl Rest {
     /// Whether it waits for an answer of the queue.
     pub(crate) fn is_wait(&self) -> bool {
         matches!(self.0, What::Wait(_))
+    }
+
+    /// Whether it waits for the end of a job.
+    pub(crate) fn waits_for_job(&self) -> bool {
+        matches!(self.0, What::Wait(Wait::EndOf(_)))
     }
 
     /// Whether another program can go on with it.

@@ -215,7 +215,7 @@ impl Executor {
         Some(outcome)
     }
 
-    /// Answers a reserve that has waited.
+    /// Answers a client that has waited.
     pub(crate) fn answer_wait(
         &mut self,
         client: ClientId,
@@ -227,6 +227,7 @@ impl Executor {
         let start = output.bytes().len();
         let outcome = match rest.0 {
             What::Wait(Wait::Job) => self.answer_reserve(answer, output),
+            What::Wait(Wait::EndOf(id)) => self.answer_job_wait(id, answer, output),
             What::Wait(Wait::Batch(most)) => self.answer_first_of_batch(most, answer, output),
             What::GoOn(_) | What::Put(_) => rest.go_on(self, client, output, now),
         };

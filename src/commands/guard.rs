@@ -423,8 +423,12 @@ impl Executor {
         }
     }
 
-    /// Whether the client may reserve from all tubes that it watches.
+    /// Whether the client may wait as it does: it may reserve from all tubes that it watches, or see the end of the
+    /// job.
     pub(crate) fn may_wait(&self, client: ClientId) -> bool {
+        if let Some(may_wait) = self.may_wait_for_job(client) {
+            return may_wait;
+        }
         let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
         grants.is_some_and(|grants| {
             let mut tubes = watched_tubes_from(&self.queue, client, 0);

@@ -9,7 +9,7 @@ use super::{Executor, Outcome, Row, answer};
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb};
+use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
 use crate::session::{Output, Refusal};
 use crate::tags::TagSet;
@@ -30,6 +30,8 @@ pub enum Subject<'a> {
     Every,
     /// The tube that the client uses.
     Used,
+    /// The tube into which a `put` with this text behind its size goes: the one that it names, or the used one.
+    Target(&'a [u8]),
     /// The tubes that the client watches. The others leave its watch list.
     Watched,
     /// The tube, or the group, of this name.
@@ -113,6 +115,10 @@ impl Executor {
             }
             Subject::Every => grants.everywhere().meets(row.roles),
             Subject::Used => self.judge_used(client, row.roles),
+            Subject::Target(text) => match target_of(text) {
+                Some(tube) => return grants.judge(row.roles, tube),
+                None => self.judge_used(client, row.roles),
+            },
             Subject::Named(name) => return grants.judge(row.roles, name),
             Subject::OfJob(id) => return grants.judge_job(row.roles, tube_of(id)),
             Subject::OfJobAndNamed(id, name) => match grants.judge_job(row.roles, tube_of(id)) {

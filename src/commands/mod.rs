@@ -42,6 +42,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod touch;
+mod wait_job;
 mod watch;
 mod words;
 mod work;
@@ -55,7 +56,7 @@ pub use self::memory::MemoryShares;
 pub(crate) use self::guard::WATCHED_NAMES;
 
 use self::judge::Subject::{
-    self, AnyTube, Every, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Used, Watched,
+    self, AnyTube, Every, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Target, Used, Watched,
 };
 use self::memory::MemoryClass::{self, AddsTube, Free, Margin};
 use self::reserve_batch::Batch;
@@ -64,7 +65,7 @@ use crate::access::Roles;
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::http::task::Obstacle;
-use crate::job::{Body, JobState};
+use crate::job::{Body, JobId, JobState};
 use crate::protocol::{Command, Reply, parse_tags};
 use crate::queue::{ClientId, Flushed, Release};
 use crate::session::{self, Output, Put, Until};
@@ -92,6 +93,8 @@ enum Wait {
     Job,
     /// For the first job of a batch of at most so many.
     Batch(u32),
+    /// For the end of this job.
+    EndOf(JobId),
 }
 
 /// What a request has come to.
@@ -180,7 +183,7 @@ table! {
     Command::Put(header) => needs(Roles::PRODUCE, Used, Free),
         if GUARDED { server.begin_put_guarded(client, header, b"", output, now) }
         else { server.begin_put(client, header, None, output) };
-    Command::PutWith(header, text) => needs(Roles::PRODUCE, Used, Free),
+    Command::PutWith(header, text) => needs(Roles::PRODUCE, Target(text), Free),
         if GUARDED { server.begin_put_guarded(client, header, text, output, now) }
         else { server.begin_put_with(client, header, parse_tags(text), None, output) };
     Command::Reserve => needs(Roles::WORK, Watched, Margin),
@@ -263,6 +266,8 @@ table! {
         server.list_clients(client, limit, after, output);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
         server.kill_client(client, number, output);
+    Command::WaitJob { id, timeout_s } => needs(Roles::ANY, OfJob(id), Margin),
+        server.wait_job(client, id, timeout_s, output, now);
     Command::Auth(token) => needs(Roles::ANY, Nothing, Free),
         server.authenticate(client, token, output, now);
     Command::Quit => needs(Roles::ANY, Nothing, Free),

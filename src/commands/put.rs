@@ -59,7 +59,7 @@ impl Executor {
     ) -> Outcome {
         let stored = match put.is_plain() {
             true => self.store(client, new_job(&put), &EncodedTags::NONE, body, now),
-            false => self.store(client, new_job(&put), &put.tags(), body, now),
+            false => self.store_aside(client, &put, body, output, now),
         };
         self.answer_put(client, put, stored, output)
     }
@@ -104,7 +104,10 @@ impl Executor {
             }
             Stored::Draining => self.reject_put(&Reply::Draining, output),
             Stored::TubeFull => {
-                self.queue.count_refused(client);
+                match put.tube() {
+                    Some(tube) => self.queue.count_refused_in(tube),
+                    None => self.queue.count_refused(client),
+                }
                 answer(output, &Reply::TubeFull)
             }
             Stored::NoRoom => self.reject_put(&Reply::OutOfMemory, output),
@@ -204,7 +207,7 @@ impl Executor {
         if self.exceeds_job_bytes(client, body.len(), tags.set()).is_some_and(|(_, exceeds)| exceeds) {
             return self.reject_put(&Reply::OutOfMemory, output);
         }
-        let stored = self.store(client, new_job(&put), &tags, body, now);
+        let stored = self.store_aside(client, &put, body, output, now);
         self.answer_put(client, put, stored, output)
     }
 
@@ -228,14 +231,15 @@ impl Executor {
     fn may_still_put(&self, client: ClientId, put: &Put) -> bool {
         let Some(guard) = &self.guard else { return false };
         let (Some(known), Some(grants)) = (guard.client(client), guard.grants(client)) else { return false };
-        known.used.is_some() || {
-            grants.judge(Roles::PRODUCE, self.queue.used_tube(client).as_str()) == Verdict::Allowed
-                && self.may_name(client, put.tags().set())
+        let target = put.tube();
+        known.used.is_some() && target.is_none() || {
+            let tube = target.unwrap_or_else(|| self.queue.used_tube(client).as_str());
+            grants.judge(Roles::PRODUCE, tube) == Verdict::Allowed && self.may_name(client, put.tags().set())
         }
     }
 }
 
-fn new_job(put: &Put) -> NewJob {
+pub(super) fn new_job(put: &Put) -> NewJob {
     let PutHeader { priority, delay_s, ttr_s, .. } = put.header();
     NewJob { id: put.id, priority, delay_s, ttr_s }
 }

@@ -1,13 +1,14 @@
 //! `put` with tags. Driven by `put`.
 
-use super::put::Stored;
+use super::memory::MemoryClass;
+use super::put::{Stored, new_job};
 use super::{Executor, Outcome, answer};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::Body;
 use crate::protocol::{PutHeader, Reply};
 use crate::queue::{ClientId, Duplicate, NewJob};
-use crate::session::{Aside, Output, Refusal};
+use crate::session::{Aside, Output, Put, Refusal};
 use crate::tags::{EncodedTags, Name, TagError, TagSet};
 
 impl Executor {
@@ -38,7 +39,30 @@ impl Executor {
         if (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes).is_err() {
             return Outcome::SkipBody(header, Refusal::OutOfMemory);
         }
-        self.begin_put(client, header, Some(Aside::of_tags(bytes)), output)
+        let tube = tags.tube.map(|name| name.as_str().into());
+        self.begin_put(client, header, Some(Aside::of_tags(bytes, tube)), output)
+    }
+
+    /// Stores the job of a `put` that has something aside, in the tube that its tags name or in the used one.
+    pub(super) fn store_aside(
+        &mut self,
+        client: ClientId,
+        put: &Put,
+        body: Body,
+        output: &Output,
+        now: Timestamp,
+    ) -> Stored {
+        let Some(tube) = put.tube() else { return self.store(client, new_job(put), &put.tags(), body, now) };
+        if self.draining {
+            return Stored::Draining;
+        }
+        if self.lacks_memory_to(MemoryClass::AddsTube(tube), client, body.len() + output.held_bytes()) {
+            return Stored::NoRoom;
+        }
+        let before = self.queue.use_for_put(client, tube);
+        let stored = self.store(client, new_job(put), &put.tags(), body, now);
+        self.queue.use_again(client, before);
+        stored
     }
 
     /// Stores a job with tags in the tube that the client uses, unless another job has its key.

@@ -96,5 +96,6 @@ pub(super) fn reserved(wait: WaitOutcome, output: &mut Output) -> Result<JobId, 
         WaitOutcome::Reserved(id) => Ok(id),
         WaitOutcome::TimedOut => Err(answer(output, &Reply::TimedOut)),
         WaitOutcome::DeadlineSoon => Err(answer(output, &Reply::DeadlineSoon)),
+        WaitOutcome::Deleted | WaitOutcome::Buried => Err(answer(output, &Reply::InternalError)),
     }
 }

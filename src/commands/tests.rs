@@ -90,7 +90,7 @@ fn subject(subject: Subject<'_>) -> &'static str {
         Subject::Nothing => "–",
         Subject::AnyTube | Subject::Mentioned(_) => "some tube",
         Subject::Every => "every tube (`*`)",
-        Subject::Used => "the used tube",
+        Subject::Used | Subject::Target(_) => "the used tube",
         Subject::Watched => "each watched tube; the others leave the watch list",
         Subject::Named(_) => "the tube or group that it names",
         Subject::OfJob(_) | Subject::OfJobs(_) => "the job's tube",

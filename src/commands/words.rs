@@ -9,7 +9,7 @@ use log::trace;
 
 use super::Row;
 use super::judge::Subject;
-use crate::protocol::Command;
+use crate::protocol::{Command, target_of};
 use crate::queue::ClientId;
 
 /// Logs a command. `used_tube` is the tube that the client uses.
@@ -55,6 +55,7 @@ pub(super) fn in_words_of_audit(command: &Command<'_>, used_tube: &str) -> Strin
 fn add_subject(words: &mut String, subject: Subject<'_>, used_tube: &str) -> std::fmt::Result {
     match subject {
         Subject::Used => write!(words, " {used_tube}"),
+        Subject::Target(text) => write!(words, " {}", target_of(text).unwrap_or(used_tube)),
         Subject::Named(name) | Subject::Mentioned(name) => write!(words, " {name}"),
         Subject::OfJob(id) => write!(words, " {}", id.0),
         Subject::OfJobAndNamed(id, name) => write!(words, " {} {name}", id.0),
@@ -72,6 +73,7 @@ mod tests {
         for (line, words) in [
             ("put 0 0 60 5", "put mail"),
             ("put 0 0 60 5 idp:secret", "put mail"),
+            ("put 0 0 60 5 idp:secret tub:post", "put post"),
             ("use post", "use post"),
             ("watch post", "watch post"),
             ("delete 7", "delete 7"),

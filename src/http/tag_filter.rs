@@ -2,16 +2,17 @@
 //!
 //! Owns: the text of such a filter, and which tags match it.
 
-use crate::tags::TagSet;
+use crate::tags::{TagSet, Trace};
 use crate::tube_name::TubeName;
 
 /// The kinds of tags, each with its word in the protocol.
-const KINDS: [(&str, Kind); 5] = [
+const KINDS: [(&str, Kind); 6] = [
     ("idp", Kind::Idempotency),
     ("con", Kind::Concurrency),
     ("grp", Kind::Group),
     ("aft", Kind::After),
     ("exp", Kind::Expiry),
+    ("trc", Kind::Trace),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,7 @@ enum Kind {
     Group,
     After,
     Expiry,
+    Trace,
 }
 
 /// Matches jobs that have a tag of a kind, with any key or with a certain one.
@@ -32,7 +34,8 @@ pub struct TagFilter {
 }
 
 impl TagFilter {
-    /// Parses `idp`, `con`, `grp`, `aft` or `exp`, the first four also with a colon and a key or a group.
+    /// Parses `idp`, `con`, `grp`, `aft`, `trc` or `exp`, all but the last also with a colon and a key, a group or a
+    /// trace.
     pub fn parse(text: &str) -> Option<Self> {
         let (word, name) = match text.split_once(':') {
             Some((word, name)) => (word, Some(TubeName::parse(name.as_bytes())?)),
@@ -49,6 +52,7 @@ impl TagFilter {
             Kind::Concurrency => tags.concurrency.map(|tag| tag.key),
             Kind::Group => tags.group,
             Kind::After => tags.after.map(|tag| tag.group),
+            Kind::Trace => tags.trace.map(Trace::name),
             Kind::Expiry => return tags.expires_after_s.is_some(),
         };
         found.is_some_and(|found| self.name.as_ref().is_none_or(|name| found == name.as_str()))

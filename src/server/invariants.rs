@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::Server;
 use super::client_lists::Lists;
 use super::connection::Connection;
+use crate::commands::Rest;
 use crate::queue::ClientId;
 use crate::stream::Stream;
 
@@ -48,12 +49,13 @@ impl<S: Stream> Server<S> {
     /// # Panics
     /// Where one does not hold.
     pub fn check_invariants(&self) {
-        let (mut count, mut waiting, mut buffer_bytes, mut watched) = (0, 0, 0, 0);
+        let (mut count, mut waiting, mut job_waits, mut buffer_bytes, mut watched) = (0, 0, 0, 0, 0);
         for (index, connection) in self.connections.iter().enumerate() {
             let Some(connection) = connection else { continue };
             connection.check_invariants();
             count += 1;
             waiting += u64::from(connection.session.is_waiting());
+            job_waits += u64::from(connection.session.rest().is_some_and(Rest::waits_for_job));
             buffer_bytes += connection.counted_bytes();
             let look_at = self.idle_timeouts.look_at(connection.id_at(index));
             watched += usize::from(look_at.is_some());
@@ -64,7 +66,8 @@ impl<S: Stream> Server<S> {
         assert_eq!(watched, self.idle_timeouts.len(), "each idle time-out has its connection");
         // After the binlog has failed, sessions are closed that still wait in the queue.
         if !self.executor.has_failed() {
-            assert_eq!(waiting, self.executor.queue().figures().waiting, "session and queue agree who waits");
+            let reserves = self.executor.queue().figures().waiting;
+            assert_eq!(waiting, reserves + job_waits, "session and queue agree who waits");
         }
         assert!(!self.executor.has_deliveries(), "a turn ends when all is delivered");
     }

@@ -9,7 +9,8 @@ use super::{Output, Pending, Phase, Put, Session, Unread};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::{ReplyBuffer, longest_line};
 use crate::session::body_room::body_with_crlf;
-use crate::tags::EncodedTags;
+use crate::tags::TagSet;
+use crate::tube_name::TubeName;
 
 /// The most that a session may owe its client and still be handed over: more than any session owes but one whose last
 /// reply has a body of that size.
@@ -70,12 +71,20 @@ impl Described for Put {
         self.id.describe(out);
         self.header().describe(out);
         out.bytes(self.tags().bytes());
+        out.bytes(self.tube().unwrap_or_default().as_bytes());
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (id, header, tags) = (from.value()?, from.value()?, from.bytes()?);
-        EncodedTags::read(tags).ok_or(Malformed("the tags of a put"))?;
-        Ok(Self::new(id, header, (!tags.is_empty()).then(|| Aside::of_tags(tags.to_vec()))))
+        let (id, header, tags, tube) = (from.value()?, from.value()?, from.bytes()?, from.bytes()?);
+        if !tags.is_empty() && TagSet::decode_checked(tags).is_none() {
+            return Err(Malformed("the tags of a put"));
+        }
+        let tube = match tube {
+            b"" => None,
+            name => Some(TubeName::check(name).ok_or(Malformed("the tube of a put"))?.into()),
+        };
+        let has_aside = !tags.is_empty() || tube.is_some();
+        Ok(Self::new(id, header, has_aside.then(|| Aside::of_tags(tags.to_vec(), tube))))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::job::{JobId, Priority};
 use crate::protocol::PutHeader;
 use crate::seconds::Seconds;
-use crate::tags::EncodedTags;
+use crate::tags::{EncodedTags, Name, TagSet};
 
 /// A `put` whose line is accepted. Each connection has room for one, so what few have is kept aside.
 #[derive(Debug)]
@@ -23,15 +23,17 @@ pub struct Put {
 pub struct Aside {
     /// The bytes that [`TagSet::encode`](crate::tags::TagSet::encode) has made of the tags; none if there are none.
     tags: Vec<u8>,
+    /// The tube into which the job goes, if it is not the used one.
+    tube: Option<Box<str>>,
     delay_thousandths: u16,
     ttr_thousandths: u16,
 }
 
 impl Aside {
-    /// Tags in their bytes.
+    /// Tags in their bytes, and the tube that they name.
     #[must_use]
-    pub fn of_tags(tags: Vec<u8>) -> Box<Self> {
-        Box::new(Self { tags, ..Self::default() })
+    pub fn of_tags(tags: Vec<u8>, tube: Option<Box<str>>) -> Box<Self> {
+        Box::new(Self { tags, tube, ..Self::default() })
     }
 }
 
@@ -76,12 +78,20 @@ impl Put {
     #[must_use]
     pub fn tags(&self) -> EncodedTags<'_> {
         let Some(aside) = &self.aside else { return EncodedTags::NONE };
-        EncodedTags::read(&aside.tags).expect("the bytes of tags are tags")
+        let tags = EncodedTags::read(&aside.tags).expect("the bytes of tags are tags");
+        EncodedTags::of(tags.bytes(), TagSet { tube: self.tube().map(Name::from), ..*tags.set() })
+    }
+
+    /// The tube into which the job goes, if it is not the used one.
+    #[must_use]
+    pub fn tube(&self) -> Option<&str> {
+        self.aside.as_ref()?.tube.as_deref()
     }
 
     /// What is kept aside, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.aside.as_ref().map_or(0, |aside| size_of::<Aside>() + aside.tags.capacity())
+        let name_bytes = self.tube().map_or(0, str::len);
+        self.aside.as_ref().map_or(0, |aside| size_of::<Aside>() + aside.tags.capacity() + name_bytes)
     }
 }

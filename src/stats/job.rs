@@ -7,7 +7,7 @@ use super::{Figure, Job, Subject, Value};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobState;
 use crate::queue;
-use crate::tags::{Name, TagSet};
+use crate::tags::{Name, TagSet, Trace};
 
 impl Subject for Job {
     type View<'a> = JobView<'a>;
@@ -133,4 +133,5 @@ pub const TAGS: &[Figure<Job>] = &[
         "dead-since",
         Gauge(|view| view.tags().and_then(|tags| tags.dead).map_or(0, |dead| dead.since_s.into())),
     ),
+    Row::plain("trace", Text(|view| view.tags().and_then(|tags| tags.trace).map_or("", Trace::as_str))),
 ];

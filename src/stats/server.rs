@@ -370,8 +370,8 @@ const TAGS_AND_EXTENSIONS: &[Row] = &[
 ];
 
 /// The words of the tags of a `put`, and of what C's commands take here that C does not know.
-const OTHER_WORDS: [&str; 8] =
-    ["idp", "con", "grp", "aft", "exp", "touch-seconds", "release-uncounted", "fractions"];
+const OTHER_WORDS: [&str; 10] =
+    ["idp", "con", "grp", "aft", "exp", "tub", "trc", "touch-seconds", "release-uncounted", "fractions"];
 
 /// What C does not have, by which a client learns what it may use.
 #[must_use]

@@ -44,6 +44,7 @@ const OUR_COMMANDS: &[(&str, &str)] = &[
     ("stats", "stats"),
     ("touch-all", "touch-all"),
     ("undrain", "drain, undrain"),
+    ("wait-job", "wait-job"),
 ];
 
 /// Writes the files.

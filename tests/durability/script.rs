@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Counting, JobId, JobState, Priority};
 use beanstalkd::queue::{NewJob, PoisonLimits, Release, Reserve};
-use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
+use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
 use beanstalkd_model::{DEFAULT, Double, Job, Model, State};
@@ -196,6 +196,7 @@ impl Tube {
             group,
             after: after.map(|group| After { group, is_free: false }),
             expires_after_s: random.once_in(4).then_some(LONG.into()),
+            trace: random.once_in(4).then(|| Trace::check(beanstalkd_testkit::TRACE)).flatten(),
             ..TagSet::default()
         }
     }

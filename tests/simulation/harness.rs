@@ -421,7 +421,7 @@ impl Harness {
         match seen {
             Seen::Command(index) => self.execute(index, true, number),
             Seen::Reply(index, _) => {
-                let waits = self.oracle.model.client(index).wait.is_some();
+                let waits = self.oracle.model.client(index).waits();
                 let is_batch = self.oracle.batches.contains_key(&index);
                 let now = self.now;
                 let client = self.client(index);
@@ -450,7 +450,7 @@ impl Harness {
     /// only its reply.
     fn execute(&mut self, index: u32, logged: bool, number: u64) {
         let now = self.now;
-        let waits = self.oracle.model.client(index).wait.is_some();
+        let waits = self.oracle.model.client(index).waits();
         assert!(!waits, "a request of client {index} is executed, although the client waits");
         let client = self.client(index);
         assert!(!client.has_quit, "a request of client {index} is executed after its quit");
@@ -523,7 +523,7 @@ impl Harness {
     fn see_closed(&mut self, id: ClientId) {
         let place =
             self.clients.iter().position(|client| client.id == id).expect("a closed client was connected");
-        let waits = self.oracle.model.client(id.index).wait.is_some();
+        let waits = self.oracle.model.client(id.index).waits();
         let client = &self.clients[place];
         let (lost, ended, left) = {
             let pipe = client.pipe.borrow();
@@ -582,7 +582,7 @@ impl Harness {
                 "client {index} has ended, but the server has not closed it"
             );
             assert!(client.expected.is_empty(), "client {index} still waits for a reply");
-            let waits = self.oracle.model.client(index).wait.is_some();
+            let waits = self.oracle.model.client(index).waits();
             assert!(
                 waits || pipe.unread_by_server() == 0,
                 "the server has not read all bytes of client {index}"

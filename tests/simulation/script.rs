@@ -5,7 +5,7 @@ use std::sync::Arc;
 use beanstalkd::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd::protocol::{ClientCursor, Command, Cursor, Grace, IdList, ModeWord};
 use beanstalkd::seconds::Seconds;
-use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
+use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet, Trace};
 use beanstalkd_model::PutTags;
 use beanstalkd_testkit::random::Random;
 
@@ -253,6 +253,8 @@ fn tags(random: &mut Random) -> Tags {
                 " exp:0",
                 " grp:g grp:g",
                 " grp:\0",
+                " tub:-",
+                " trc:00",
                 TOO_LONG,
             ]));
         }
@@ -272,6 +274,8 @@ fn tags(random: &mut Random) -> Tags {
         group: some(3).filter(|_| concurrency.is_none()).map(|raw| ["g", "h"][raw % 2].into()),
         after: some(4).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
         expires_after_s: some(4).map(|raw| [HALF, whole(2), whole(10)][raw % 3]),
+        tube: some(4).map(|raw| TUBES[raw % TUBES.len()].into()),
+        trace: some(6).and_then(|_| Trace::check(beanstalkd_testkit::TRACE)),
         ..TagSet::default()
     })
 }
@@ -311,6 +315,8 @@ fn tags_text(random: &mut Random, tags: Tags) -> String {
         tags.group.map(|group| format!("grp:{group}")),
         tags.after.map(|after| format!("aft:{}", after.group)),
         tags.expires_after_s.map(|seconds| format!("exp:{seconds}")),
+        tags.tube.map(|tube| format!("tub:{tube}")),
+        tags.trace.map(|trace| format!("trc:{}", trace.as_str())),
     ]
     .into_iter()
     .flatten()
@@ -329,7 +335,7 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let tube = random.pick(&TUBES);
     let priority = Priority(random.pick(&PRIORITIES));
     let delay_s = random.pick(&DELAYS);
-    let command = match random.below(72) {
+    let command = match random.below(75) {
         69 | 70 => Command::KillClient { number: random.pick(&[known.client, known.client, 0, u64::MAX]) },
         // What there is to list, only the server knows.
         71 => Command::ListClients { limit: 1, after: Some(ClientCursor { place: u32::MAX }) },
@@ -348,6 +354,10 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
             return Request::DeleteBatch(ids.collect());
         }
         63 => Command::TouchAll,
+        72..=74 => Command::WaitJob {
+            id,
+            timeout_s: random.pick(&[None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(3))]),
+        },
         66..=68 => {
             let ms = random.pick(&[0, 1, 500, 1000, 1250, 20_000, 3_600_000]);
             let grace = Grace::from_ms(ms).expect("at most an hour");

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use beanstalkd::job::JobState;
 use beanstalkd::queue::ClientId;
 use beanstalkd::seconds::Seconds;
-use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
+use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::crashes::Lives;
 use crate::durable_model::{Facts, Job, Step};
@@ -158,6 +158,7 @@ impl Lives {
             group,
             after: after.map(|group| After { group, is_free: false }),
             expires_after_s: self.random.once_in(3).then_some(LONG_S.into()),
+            trace: self.random.once_in(4).then(|| Trace::check(beanstalkd_testkit::TRACE)).flatten(),
             ..TagSet::default()
         }
     }

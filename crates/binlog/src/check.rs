@@ -243,6 +243,10 @@ fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &TagSet<'_>)
         }
         words.push(format!("exp:{seconds}"));
     }
+    if let Some(trace) = tags.trace {
+        line.serialize_entry("trace", trace.as_str())?;
+        words.push(format!("trc:{}", trace.as_str()));
+    }
     if let Some(owner) = tags.owner {
         line.serialize_entry("owner", owner.as_str())?;
     }
@@ -277,6 +281,7 @@ mod tests {
     use crate::clock::Timestamp;
     use crate::job::{Counters, JobId, JobState, Priority};
     use crate::seconds::Seconds;
+    use crate::tags::Trace;
 
     const RECORD: JobRecord = JobRecord {
         id: JobId(7),
@@ -313,6 +318,7 @@ mod tests {
             group: Some("g".into()),
             after: Some(After { group: "a".into(), is_free: false }),
             expires_after_s: Some(100.into()),
+            trace: Trace::check(b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             owner: Some("team".into()),
             ..TagSet::default()
         };
@@ -323,7 +329,9 @@ mod tests {
             line.ends_with(
                 "\"kicks\":0,\"idempotency-key\":\"i\",\"idempotency-ttl\":30,\"concurrency-key\":\"c\",\
                  \"concurrency-limit\":2,\"group\":\"g\",\"after-group\":\"a\",\"held\":true,\"expires\":105,\
-                 \"owner\":\"team\",\"tags\":[\"idp:i:30\",\"con:c:2\",\"grp:g\",\"aft:a\",\"exp:100\"],\
+                 \"trace\":\"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\",\"owner\":\"team\",\
+                 \"tags\":[\"idp:i:30\",\"con:c:2\",\"grp:g\",\"aft:a\",\"exp:100\",\
+                 \"trc:00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\"],\
                  \"encoding\":\"utf-8\",\"body\":\"\"}\n"
             ),
             "{line}"

@@ -4,7 +4,7 @@ use beanstalk_client::{Tag, TubeName};
 use std::str::FromStr;
 
 /// The words of the tags.
-const WORDS: [&str; 5] = ["idp", "con", "grp", "aft", "exp"];
+const WORDS: [&str; 6] = ["idp", "con", "grp", "aft", "exp", "trc"];
 
 /// Matches tags of one kind, with any key or group or with a certain one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,8 @@ impl FromStr for TagPattern {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            "expected idp, con, grp or aft, each alone or with a key or a group (grp:rows), or exp".to_owned()
+            "expected idp, con, grp, aft or trc, each alone or with a key, a group (grp:rows) or a trace, or exp"
+                .to_owned()
         };
         let (word, name) = match text.split_once(':') {
             Some((word, name)) => (word, Some(name.parse().map_err(|_| wrong())?)),
@@ -40,6 +41,8 @@ impl TagPattern {
 mod tests {
     use super::*;
 
+    const TRACE: &str = "trc:00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
     #[test]
     fn a_pattern_matches_a_kind_with_any_key_or_with_one() {
         for (pattern, tag, expected) in [
@@ -50,6 +53,9 @@ mod tests {
             ("idp:k", "idp:k:60", true),
             ("con", "con:k:3", true),
             ("exp", "exp:5", true),
+            ("trc", TRACE, true),
+            (TRACE, TRACE, true),
+            (TRACE, "grp:a", false),
         ] {
             let pattern: TagPattern = pattern.parse().unwrap();
             assert_eq!(pattern.matches(&tag.parse().unwrap()), expected, "{pattern:?} and {tag}");

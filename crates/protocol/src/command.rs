@@ -11,7 +11,7 @@ use super::manage::{
 use super::put_tags::{self, MAX_PUT_LINE_BYTES};
 use super::session::{Grace, session};
 use super::workers::{
-    IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, watch,
+    IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, wait_job, watch,
 };
 use crate::described;
 use crate::job::{Counting, JobId, JobState, Position, Priority};
@@ -183,6 +183,7 @@ commands! {
     "list-clients" ListClients { limit: u32, after: Option<ClientCursor> } Ours => list_clients;
     "kill-client" KillClient { number: u64 } Ours
         => |rest| whole_u64(arguments(rest)?).map(|number| Command::KillClient { number });
+    "wait-job" WaitJob { id: JobId, timeout_s: Option<Seconds> } Ours => wait_job;
     // What follows the word is a token, or what should be one.
     "auth " Auth(token: &'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
 }

@@ -6,11 +6,11 @@
 //! must not be executed.
 
 use super::command::{PutHeader, put_numbers};
-use crate::tags::{TagError, TagSet};
+use crate::tags::{Name, TagError, TagSet};
 
 /// The longest line of a `put` with tags, in bytes with its CRLF: all tags with names of 200 bytes and numbers of ten
 /// digits, with some room for leading zeros and spaces.
-pub const MAX_PUT_LINE_BYTES: usize = 1024;
+pub const MAX_PUT_LINE_BYTES: usize = 1280;
 
 /// The numbers of the `put` whose line begins so, if a tag follows its size.
 #[must_use]
@@ -23,6 +23,13 @@ pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
 #[must_use]
 pub(super) fn has_tag(start: &[u8]) -> bool {
     tagged_put(start).is_some()
+}
+
+/// The tube in the text behind a size, if the text has the tag `tub`.
+#[must_use]
+pub fn target_of(text: &[u8]) -> Option<&str> {
+    memchr::memmem::find(text, b" tub:")?;
+    parse_tags(text).ok()?.tube.map(Name::as_str)
 }
 
 /// The tags in the text behind a size, which is not empty.
@@ -52,9 +59,11 @@ fn first_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
     use crate::job::Priority;
-    use crate::tags::{After, Concurrency, Idempotency};
+    use crate::tags::{After, Concurrency, Idempotency, Trace};
     use crate::tube_name::TubeName;
     use crate::{Command, ParseError, parse};
+
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
     fn tags_stand_in_any_order() {
@@ -64,10 +73,14 @@ mod tests {
             group: Some("g".into()),
             after: Some(After { group: "a".into(), is_free: false }),
             expires_after_s: Some(7.into()),
+            tube: Some("t".into()),
+            trace: Trace::check(TRACE.as_bytes()),
             ..TagSet::default()
         };
-        assert_eq!(parse_tags(b" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));
-        assert_eq!(parse_tags(b"  exp:007   aft:a grp:g con:c:3 idp:k:0060  "), Ok(all));
+        let tail = format!(" tub:t trc:{TRACE}");
+        let with = |text: &str| parse_tags(format!("{text}{tail}").leak().as_bytes());
+        assert_eq!(with(" idp:k:60 con:c:3 grp:g aft:a exp:7"), Ok(all));
+        assert_eq!(with("  exp:007   aft:a grp:g con:c:3 idp:k:0060  "), Ok(all));
         let plain = TagSet {
             idempotency: Some(Idempotency { key: "k".into(), cooldown_s: 0.into() }),
             concurrency: Some(Concurrency { key: "k".into(), limit: 1 }),
@@ -102,6 +115,14 @@ mod tests {
             " exp:0",
             " exp:x",
             " exp:4294967296",
+            " tub:",
+            " tub:-t",
+            " tub:a tub:a",
+            " tub:t:1",
+            " trc:",
+            " trc:00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0",
+            " trc:01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            " trc:00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01",
             " idp:- x",
             &long,
         ] {
@@ -133,7 +154,8 @@ mod tests {
     fn every_tag_finds_room_in_a_line() {
         let (most, name) = (u32::MAX, "n".repeat(TubeName::MAX_BYTES));
         let line = format!(
-            "put {most} {most} {most} {most} idp:{name}:{most} con:{name}:{most} grp:{name} aft:{name} exp:{most}\r\n"
+            "put {most} {most} {most} {most} idp:{name}:{most}.999 con:{name}:{most} grp:{name} aft:{name} \
+             exp:{most}.999 tub:{name} trc:{TRACE}\r\n"
         );
         assert!(line.len() < MAX_PUT_LINE_BYTES && has_tag(&line.as_bytes()[..100]), "{}", line.len());
         assert!(!has_tag(b"put 0 0 1 4 x") && !has_tag(b"put 0 0 1") && !has_tag(b"putt 0 0 0 4 idp:a"));

@@ -228,7 +228,7 @@ replies! {
     }
     numbers {
         "INSERTED" Inserted(JobId);
-        /// C's answer to a `put` for which its ready queue has no memory. Our server has none such.
+        /// C's answer to a `put` for which its ready queue has no memory. Our server answers so to `wait-job` alone.
         "BURIED" BuriedPut(JobId);
         "WATCHING" Watching(usize);
         /// The answer to `kick`: how many jobs it moved.
@@ -239,6 +239,8 @@ replies! {
         "TOUCHED_ALL" TouchedAll(u64);
         /// How many jobs the client's session has reserved.
         "SESSION" Session(u64);
+        /// The answer to `wait-job`: the job is deleted.
+        "DELETED" DeletedJob(JobId);
     }
     others(output) {
         /// The answer to a `put` that doubles this job: the job's state, if it is not deleted, and its new priority if

@@ -229,7 +229,7 @@ mod tests {
             "OK 1\r\nabc",
             "RESERVED_BATCH 1001\r\n",
             "RESERVED_BATCH 1\r\nFOUND 1 1\r\na\r\n",
-            "DELETED 1\r\n",
+            "TOUCHED 1\r\n",
             "\u{e4}\r\n",
         ] {
             assert!(Reply::read(text.as_bytes()).is_err(), "{text:?}");

@@ -124,6 +124,7 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
             Command::ListClients { limit: random.u32(1..=MAX_LIMIT), after }
         }
         Verb::KillClient => Command::KillClient { number: number(random) },
+        Verb::WaitJob => Command::WaitJob { id: id(random), timeout_s },
         Verb::Auth => Command::Auth(token),
     }
 }
@@ -214,6 +215,7 @@ fn replies<'a>(body: &'a Body, jobs: &'a [(JobId, BodyRef<'a>)], random: &mut Rn
         Reply::Found(id(random), body.into()),
         Reply::Data(body.as_slice()),
         Reply::ReservedBatch(ReservedJobs::new(jobs)),
+        Reply::DeletedJob(id(random)),
         Reply::DeletedBatch(number(random), number(random)),
     ]
 }

@@ -127,6 +127,12 @@ pub(super) fn touch(rest: &[u8]) -> Option<Command<'_>> {
     Some(Command::Touch { id: JobId(id), for_s })
 }
 
+/// `<id> [<seconds>]`, of a wait
+pub(super) fn wait_job(rest: &[u8]) -> Option<Command<'_>> {
+    let (id, rest) = leading_u64(arguments(rest)?)?;
+    Some(Command::WaitJob { id: JobId(id), timeout_s: optional_timeout(rest)? })
+}
+
 /// `<tube> [<weight>]`
 pub(super) fn watch(rest: &[u8]) -> Option<Command<'_>> {
     let (tube, rest) = word(rest);

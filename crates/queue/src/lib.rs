@@ -15,8 +15,9 @@
 //! |---|---|
 //! | clients come and go | `connect`, `connect_internal`, `disconnect`, `use_tube`, `watch`, `watch_with_weight`, `ignore`; the mode of reserves in `modes.rs` |
 //! | reservations that outlive a connection | `begin_session`, `join_session`; `session_of`, `session_of_job` |
-//! | jobs come | `take_id`, `put`, `put_tagged`, and before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
+//! | jobs come | `take_id`, `put`, `put_tagged`, `use_for_put` and `use_again` around them; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
 //! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
+//! | clients wait for the end of a job | `wait_job`, `awaited_by` |
 //! | clients give them back | `delete`, `release`, `bury`, `touch`, `touch_after` |
 //! | operators | `kick`, `pause_tube`, `move_job`, `set_priority`, `set_delay`, `begin_flush`, `next_to_flush`, `flush_job`, `end_cooldown`; each after its check (`is_kickable`, `is_movable` …) |
 //! | rules for tubes | `set_tube_rules`, `is_full_for`, `is_tube_full_for`, `count_refused`, `count_refused_in` |
@@ -69,7 +70,9 @@ pub use self::operations::pages::{Page, PageOrder, Search};
 pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
 pub use self::operations::session::{BeginSession, Hold, Joining};
+pub use self::operations::watch::UsedBefore;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
+pub use self::rules::awaited::WaitJob;
 pub use self::rules::groups::GroupView;
 pub use self::rules::tube_rule::{Rate, TubeRule};
 pub use self::rules::unique::{CooldownSums, Duplicate};

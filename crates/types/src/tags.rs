@@ -4,74 +4,12 @@
 //! numbers. Never decides what a tag does. A job without tags has no value of this type.
 
 use std::collections::TryReserveError;
-use std::fmt;
 
+pub use crate::name::Name;
 use crate::number::whole_u32;
 use crate::seconds::Seconds;
+pub use crate::trace::Trace;
 use crate::tube_name::TubeName;
-
-/// A key or the name of a group: bytes that follow the rules of tube names.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name<'a>(&'a [u8]);
-
-impl<'a> Name<'a> {
-    /// The name in `bytes`, or `None` if they are not a valid name.
-    #[must_use]
-    pub fn check(bytes: &'a [u8]) -> Option<Self> {
-        TubeName::is_valid(bytes).then_some(Self(bytes))
-    }
-
-    /// The name in bytes that were a name before.
-    #[must_use]
-    pub fn again(bytes: &'a [u8]) -> Self {
-        debug_assert!(TubeName::is_valid(bytes), "{bytes:?} is a name");
-        Self(bytes)
-    }
-
-    /// The name as bytes.
-    #[must_use]
-    pub fn as_bytes(self) -> &'a [u8] {
-        self.0
-    }
-
-    /// How many bytes it has.
-    #[allow(clippy::len_without_is_empty, reason = "no name is empty")]
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.0.len()
-    }
-
-    /// The name as text.
-    #[must_use]
-    pub fn as_str(self) -> &'a str {
-        std::str::from_utf8(self.0).unwrap_or_default()
-    }
-}
-
-impl<'a> From<&'a str> for Name<'a> {
-    /// Of a valid name.
-    fn from(name: &'a str) -> Self {
-        Self::again(name.as_bytes())
-    }
-}
-
-impl PartialEq<&str> for Name<'_> {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == other.as_bytes()
-    }
-}
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for Name<'_> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), out)
-    }
-}
 
 /// The tags of a job, at least one, each at most once. Keys and names follow the rules of tube names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +24,10 @@ pub struct TagSet<'a> {
     pub after: Option<After<'a>>,
     /// `exp:<seconds>`: the job is deleted if nobody has reserved it so long after the put; more than 0.
     pub expires_after_s: Option<Seconds>,
+    /// `tub:<tube>`: the tube into which the job goes, instead of the used one. It is not kept with the job.
+    pub tube: Option<Name<'a>>,
+    /// `trc:<traceparent>`: the trace that the job belongs to.
+    pub trace: Option<Trace<'a>>,
     /// Whose job it is, if the bytes of the owner's jobs are limited. The server sets it; no word of `put` does.
     pub owner: Option<Name<'a>>,
     /// Where a dead job comes from. The queue sets it.
@@ -160,6 +102,7 @@ enum FieldKind {
     IdempotencyWithFraction = 10,
     /// Has no name.
     ExpiryWithFraction = 11,
+    Trace = 12,
     Dead = 20,
     /// Has no name.
     Failures = 21,
@@ -181,6 +124,7 @@ impl FieldKind {
             9 => Self::Owner,
             10 => Self::IdempotencyWithFraction,
             11 => Self::ExpiryWithFraction,
+            12 => Self::Trace,
             20 => Self::Dead,
             21 => Self::Failures,
             22 => Self::Arrival,
@@ -206,6 +150,7 @@ impl FieldKind {
             | Self::Group
             | Self::After
             | Self::AfterFree
+            | Self::Trace
             | Self::Owner => 0,
         }
     }
@@ -224,6 +169,8 @@ impl<'a> TagSet<'a> {
         group: None,
         after: None,
         expires_after_s: None,
+        tube: None,
+        trace: None,
         owner: None,
         dead: None,
         failures: None,
@@ -231,12 +178,16 @@ impl<'a> TagSet<'a> {
     };
 
     /// The most bytes that the tags of a job take.
-    pub const MAX_BYTES: usize = 6 * (2 + TubeName::MAX_BYTES) + (6 + 4 + 4) + 2 * (1 + 6) + (1 + 4);
+    pub const MAX_BYTES: usize =
+        6 * (2 + TubeName::MAX_BYTES) + (6 + 4 + 4) + 2 * (1 + 6) + (2 + Trace::BYTES) + (1 + 4);
 
     /// Whether the word begins as a tag does.
     #[must_use]
     pub fn is_tag(word: &[u8]) -> bool {
-        matches!(word.first_chunk(), Some(b"idp:" | b"con:" | b"grp:" | b"aft:" | b"exp:"))
+        matches!(
+            word.first_chunk(),
+            Some(b"idp:" | b"con:" | b"grp:" | b"aft:" | b"exp:" | b"tub:" | b"trc:")
+        )
     }
 
     /// Adds the tag in a word, such as `idp:order-7:60`.
@@ -253,6 +204,8 @@ impl<'a> TagSet<'a> {
             b"exp:" => {
                 set(&mut self.expires_after_s, Seconds::parse(value).filter(|seconds| !seconds.is_zero()))
             }
+            b"tub:" => set(&mut self.tube, Name::check(value)),
+            b"trc:" => set(&mut self.trace, Trace::check(value)),
             _ => return Err(TagError::UnknownWord),
         };
         is_new.ok_or(TagError::BadTag)
@@ -316,6 +269,9 @@ impl<'a> TagSet<'a> {
             let kind = if is_whole { FieldKind::Expiry } else { FieldKind::ExpiryWithFraction };
             field(kind, Name(b""), seconds);
         }
+        if let Some(trace) = self.trace {
+            field(FieldKind::Trace, trace.name(), NO);
+        }
         if let Some(name) = self.owner {
             field(FieldKind::Owner, name, NO);
         }
@@ -359,7 +315,8 @@ impl<'a> TagSet<'a> {
         let keys = [tags.idempotency.map(|tag| tag.key), tags.concurrency.map(|tag| tag.key)];
         let groups =
             [tags.group, tags.after.map(|tag| tag.group), tags.owner, tags.dead.map(|dead| dead.from)];
-        let are_names = keys.into_iter().chain(groups).flatten().all(|name| Name::check(name.0).is_some());
+        let are_names = keys.into_iter().chain(groups).flatten().all(|name| Name::check(name.0).is_some())
+            && tags.trace.is_none_or(|trace| Trace::check(trace.name().0).is_some());
         // A field that stands twice, or with a number that has a shorter form, would be shorter again.
         (are_names && tags.encoded_len() == bytes.len() && !bytes.is_empty()).then_some(tags)
     }
@@ -391,6 +348,7 @@ impl<'a> TagSet<'a> {
                 FieldKind::Expiry | FieldKind::ExpiryWithFraction => {
                     tags.expires_after_s = Some(number).filter(|seconds| !seconds.is_zero());
                 }
+                FieldKind::Trace => tags.trace = Some(Trace::again(name)),
                 FieldKind::Owner => tags.owner = Some(name),
                 FieldKind::Dead => tags.dead = Some(Dead { from: name, since_s: number.whole() }),
                 FieldKind::Failures => tags.failures = Some(number.whole()),
@@ -495,6 +453,8 @@ fn take<const LEN: usize>(bytes: &mut &[u8]) -> Option<[u8; LEN]> {
 mod tests {
     use super::*;
 
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902B7-01";
+
     fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).unwrap();
@@ -510,6 +470,8 @@ mod tests {
             group: Some(name),
             after: Some(After { group: name, is_free: number.is_multiple_of(2) }),
             expires_after_s: Some(Seconds::new(number, thousandths)),
+            tube: None,
+            trace: Trace::check(TRACE.as_bytes()),
             owner: Some(name),
             dead: Some(Dead { from: name, since_s: number }),
             failures: Some(number),
@@ -555,6 +517,12 @@ mod tests {
         let before = others.clone();
         TagSet::set_free(&mut others);
         assert_eq!(others, before);
+    }
+
+    #[test]
+    fn the_tube_is_not_kept() {
+        let tags = TagSet { tube: Some("t".into()), ..TagSet::NONE };
+        assert!(encoded(&tags).is_empty() && !tags.is_empty());
     }
 
     #[test]

@@ -92,8 +92,8 @@ impl Fields {
 
     /// Tags as `put` takes them, in their bytes.
     fn tags(&mut self) -> Result<Vec<u8>, Problem> {
-        let expected =
-            "a list of tags, each once: idp:KEY[:SECONDS], con:KEY[:N], grp:NAME, aft:NAME, exp:SECONDS";
+        let expected = "a list of tags, each once: idp:KEY[:SECONDS], con:KEY[:N], grp:NAME, aft:NAME, exp:SECONDS, \
+             trc:TRACEPARENT";
         let tags = self.take("tags", expected, |value| {
             let Value::Array(words) = value else { return None };
             let mut tags = TagSet::default();
@@ -102,7 +102,8 @@ impl Fields {
             }
             let mut bytes = Vec::new();
             tags.encode(&mut bytes).ok()?;
-            Some(bytes)
+            // The tube of the job stands in the address.
+            tags.tube.is_none().then_some(bytes)
         })?;
         Ok(tags.unwrap_or_default())
     }

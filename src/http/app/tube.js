@@ -57,7 +57,7 @@ function filters(changed, given) {
   const priority = (title) => make("input", { type: "number", min: 0, max: 4294967295, step: 1, "aria-label": title, placeholder: title.split(" ")[0].toLowerCase(), ...reacts(changed) });
   const least = priority("From priority"), most = priority("To priority");
   const contains = make("input", { type: "search", id: "search", placeholder: "text in the body", maxLength: 256, ...reacts(changed) });
-  const tag = make("input", { placeholder: "grp:name", maxLength: 204, autocomplete: "off", spellcheck: false, title: "idp, con, grp, aft or exp; with a key or a group: grp:name", ...reacts(changed) });
+  const tag = make("input", { placeholder: "grp:name", maxLength: 204, autocomplete: "off", spellcheck: false, title: "idp, con, grp, aft, trc or exp; with a key or a group: grp:name", ...reacts(changed) });
   const set = (values) => {
     older.set(values.get("older_than"));
     younger.set(values.get("younger_than"));

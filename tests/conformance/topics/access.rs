@@ -319,6 +319,19 @@ fn guarded() -> Vec<Case> {
          o: stats-group mine-g => pending: 1",
         ),
         guarded_script(
+            "a_put_needs_the_role_for_the_tube_that_it_names_and_no_other",
+            "e: <everybody>
+         a: <producer>
+         a: put 0 0 60 4 | quit -> FORBIDDEN
+         a: put 0 0 60 1 tub:mine | x -> INSERTED 1
+         a: use mine -> USING mine
+         a: put 0 0 60 4 tub:other | quit -> FORBIDDEN
+         a: put 0 0 60 4 idp:k tub:other | quit -> FORBIDDEN
+         a: put 0 0 60 4 tub:other tub:mine | quit -> BAD_FORMAT
+         a: put 0 0 60 1 grp:mine-g   tub:mine-2 | x -> INSERTED 2
+         e: stats-tube other -> NOT_FOUND",
+        ),
+        guarded_script(
             "a_key_tells_nothing_of_another_tube",
             "e: <everybody>
          e: put 0 0 60 1 idp:k | x -> INSERTED 1

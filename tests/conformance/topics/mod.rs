@@ -30,6 +30,7 @@ mod stats;
 mod tags;
 mod timers;
 mod tubes;
+mod wait_job;
 mod waits;
 mod work;
 
@@ -63,6 +64,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("tags", tags::cases()),
         ("timers", resting_on(mark::PUT, timed(timers::cases()))),
         ("tubes", resting_on(mark::TUBES, tubes::cases())),
+        ("wait_job", timed(wait_job::cases())),
         ("waits", resting_on(mark::RESERVE, timed(waits::cases()))),
         ("work", timed(work::cases())),
     ]

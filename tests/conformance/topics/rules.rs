@@ -42,6 +42,18 @@ fn limits() -> Vec<Case> {
              a: stats => rejected-puts: 0",
         ),
         script(
+            "a_put_that_names_a_full_tube_is_refused_and_counts_there",
+            "a: put 0 0 60 1 tub:few-1 | x -> INSERTED 1
+             a: put 0 0 60 1 tub:few-1 grp:g | x -> INSERTED 2
+             a: put 0 0 60 1 tub:few-1 | x -> TUBE_FULL
+             a: stats-tube few-1 => rejected-full: 1
+             a: use few-1 -> USING few-1
+             a: put 0 0 60 1 tub:default | x -> INSERTED 4
+             a: stats-tube few-1 => rejected-full: 1
+             a: put 0 0 60 11 tub:small | 12345678901 -> TUBE_FULL
+             a: stats-tube small -> NOT_FOUND",
+        ),
+        script(
             "each_tube_that_matches_has_the_limit_for_itself",
             "a: use few-1 -> USING few-1
              a: put 0 0 60 1 | x -> INSERTED 1

@@ -3,7 +3,7 @@
 use crate::case::{Case, Needs, script};
 
 /// Malformed tags: the server skips the body after them.
-const MALFORMED: [&str; 18] = [
+const MALFORMED: [&str; 26] = [
     "idp:",
     "idp:-k",
     "idp:k:",
@@ -22,6 +22,14 @@ const MALFORMED: [&str; 18] = [
     "exp:",
     "exp:0",
     "exp:x",
+    "tub:",
+    "tub:-t",
+    "tub:a:1",
+    "tub:a tub:a",
+    "trc:",
+    "trc:01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "trc:00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0g",
+    "trc:00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-011",
 ];
 
 /// Words that are not tags: BAD_FORMAT as in C, and the body is read as commands.
@@ -54,6 +62,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(["v: release 1 9 0 -> RELEASED", "v: quit -> <closed>", "v: <close>"].map(given_up));
     cases.extend(groups());
     cases.extend(expiry());
+    cases.extend(another_tube());
+    cases.extend(traces());
     cases.extend(with_other_commands());
     cases.into_iter().map(|case| case.needs(Needs::Tags).ours().fresh()).collect()
 }
@@ -373,6 +383,88 @@ fn with_other_commands() -> Vec<Case> {
              a: stats-job 2 => held: true, pri: 3
              a: delete 1 -> DELETED
              a: peek-ready -> FOUND 2 1 | 2",
+        ),
+    ]
+}
+
+fn another_tube() -> Vec<Case> {
+    vec![
+        script(
+            "a_put_can_name_its_tube",
+            "a: put 0 0 60 1 tub:other | x -> INSERTED 1
+             a: list-tube-used -> USING default
+             a: stats-job 1 => tube: other, state: ready
+             a: stats-tube other => total-jobs: 1, current-using: 0
+             a: peek-ready -> NOT_FOUND
+             w: watch other -> WATCHING 2
+             w: reserve -> RESERVED 1 1 | x
+             w: reserve ->
+             waiting 1
+             a: put 0 0 60 1 tub:other | y -> INSERTED 2
+             w: -> RESERVED 2 1 | y",
+        ),
+        script(
+            "the_key_of_a_put_is_that_of_the_tube_that_it_names",
+            "a: put 9 0 60 1 idp:k | x -> INSERTED 1
+             a: put 9 0 60 1 tub:t idp:k:60 | x -> INSERTED 2
+             a: put 9 0 60 1 idp:k tub:t | y -> INSERTED 2 READY
+             a: delete 2 -> DELETED
+             a: put 9 0 60 1 idp:k tub:t | y -> INSERTED 2 DELETED
+             a: put 9 0 60 1 idp:k | y -> INSERTED 1 READY
+             a: stats-tube t => current-cooldowns: 1, total-jobs: 1",
+        ),
+        script(
+            "the_used_tube_stays_as_it_is_while_another_gets_a_job",
+            "a: use mine -> USING mine
+             a: pause-tube mine 100 -> PAUSED
+             a: put 0 600 60 1 tub:other grp:g | x -> INSERTED 1
+             a: list-tube-used -> USING mine
+             a: stats-tube mine => pause: 100, current-using: 1, total-jobs: 0
+             a: delete 1 -> DELETED
+             a: stats-tube other -> NOT_FOUND",
+        ),
+        script(
+            "a_refused_put_makes_no_tube",
+            "a: put 0 0 60 1 tub:other | xyz\\c -> EXPECTED_CRLF
+             a: drain -> DRAINING
+             a: put 0 0 60 1 tub:other | x -> DRAINING
+             a: stats-tube other -> NOT_FOUND
+             a: undrain -> NOT_DRAINING",
+        ),
+    ]
+}
+
+fn traces() -> Vec<Case> {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00F067AA0BA902B7-01";
+    let long = "n".repeat(200);
+    let most = u32::MAX;
+    vec![
+        script(
+            "a_trace_is_shown_as_it_was_put",
+            format!(
+                "a: put 0 0 60 1 trc:{TRACE} | x -> INSERTED 1
+                 a: stats-job 1 => trace: {TRACE}
+                 a: put 0 0 60 1 grp:g | x -> INSERTED 2
+                 a: put 0 0 60 1 trc:00-{:032}-{:016}-00 | x -> INSERTED 3",
+                0, 0
+            ),
+        ),
+        script(
+            "all_tags_at_their_longest_find_room_in_a_line",
+            format!(
+                "a: put {most} {most}.999 {most}.999 1 idp:{long}:{most}.999 con:{long}:{most} grp:{long} aft:{long} \
+                 exp:{most}.999 tub:{long} trc:{TRACE} | x -> INSERTED 1
+                 a: stats-job 1 => tube: {long}, trace: {TRACE}, group: {long}"
+            ),
+        ),
+        script(
+            "a_line_of_1280_bytes_is_read_and_a_longer_one_is_skipped_with_its_body",
+            format!(
+                "a: put 0 0 60 1 tub:t{} | x -> INSERTED 1
+                 a: put 0 0 60 4 tub:t{} | quit -> BAD_FORMAT",
+                "\\s".repeat(1280 - 2 - 18),
+                "\\s".repeat(1280 - 2 - 17),
+            ),
         ),
     ]
 }

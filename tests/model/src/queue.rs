@@ -91,10 +91,19 @@ pub struct Client {
     pub using: TubePlace,
     pub watching: Vec<TubePlace>,
     pub wait: Option<Wait>,
+    /// The job for whose end it waits, and the wait.
+    pub job_wait: Option<(u64, Wait)>,
     pub producer: bool,
     pub worker: bool,
     /// Whether its tubes are chosen by chance.
     pub is_weighted: bool,
+}
+
+impl Client {
+    /// Whether it waits for anything.
+    pub fn waits(&self) -> bool {
+        self.wait.is_some() || self.job_wait.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -312,6 +321,7 @@ impl Model {
             using: DEFAULT,
             watching: vec![DEFAULT],
             wait: None,
+            job_wait: None,
             producer: false,
             worker: false,
             is_weighted: false,
@@ -321,7 +331,7 @@ impl Model {
     /// Releases the client's jobs in slices of `share` jobs. The reservations that end first are in the first slice,
     /// and within a slice the jobs go by priority.
     pub fn disconnect(&mut self, index: u32, share: usize, now: Timestamp) {
-        self.client_mut(index).wait = None;
+        self.stop_waiting(index);
         self.leave_session(index, now);
         loop {
             let held = self.held(index, share);
@@ -405,6 +415,17 @@ impl Model {
         let tube = self.find_or_make(name);
         let before = std::mem::replace(&mut self.client_mut(client).using, tube);
         self.remove_if_idle(before);
+    }
+
+    /// The client uses another tube for one put. Returns the one that it uses otherwise.
+    pub fn use_for_put(&mut self, client: u32, name: &str) -> TubePlace {
+        let tube = self.find_or_make(name);
+        std::mem::replace(&mut self.client_mut(client).using, tube)
+    }
+
+    pub fn use_again(&mut self, client: u32, tube: TubePlace) {
+        let other = std::mem::replace(&mut self.client_mut(client).using, tube);
+        self.remove_if_idle(other);
     }
 
     pub fn watch(&mut self, client: u32, name: &str) -> usize {
@@ -573,7 +594,9 @@ impl Model {
     }
 
     pub fn stop_waiting(&mut self, client: u32) -> bool {
-        self.client_mut(client).wait.take().is_some()
+        let client = self.client_mut(client);
+        let (wait, job_wait) = (client.wait.take(), client.job_wait.take());
+        wait.is_some() || job_wait.is_some()
     }
 
     pub fn release(&mut self, client: u32, id: u64, release: Release, now: Timestamp) -> Option<Released> {
@@ -729,6 +752,7 @@ impl Model {
         clients.sort_unstable();
         due.extend(clients.into_iter().filter_map(|(index, at)| Some((at?, Owner::Client(index)))));
         due.extend(self.first_due_tag().map(|(at, _)| (at, Owner::Tags)));
+        due.extend(self.first_end_of_job_wait().map(|(at, ..)| (at, Owner::Tags)));
         // `min_by_key` returns the first of several equal deadlines.
         due.into_iter().min_by_key(|&(at, _)| at)
     }
@@ -877,6 +901,37 @@ impl Model {
         let number = self.next_burial;
         self.next_burial += 1;
         self.job_mut(id).state = State::Buried { number };
+        self.answer_job_waits(id, WaitOutcome::Buried);
+    }
+
+    /// The command `wait-job`.
+    pub fn wait_job(
+        &mut self,
+        client: u32,
+        id: u64,
+        timeout_s: Option<Seconds>,
+        now: Timestamp,
+    ) -> Option<&'static str> {
+        match self.job(id).map(|job| job.state) {
+            None => return Some("NOT_FOUND"),
+            Some(State::Buried { .. }) => return Some("BURIED"),
+            Some(_) if timeout_s == Some(Seconds::ZERO) => return Some("TIMED_OUT"),
+            Some(_) => {}
+        }
+        let wait = Wait { number: self.next_wait, until: timeout_s.map(|timeout| after_s(now, timeout)) };
+        self.next_wait += 1;
+        self.client_mut(client).job_wait = Some((id, wait));
+        None
+    }
+
+    /// The job is buried or gone: the clients that wait for that are told so.
+    pub(crate) fn answer_job_waits(&mut self, id: u64, outcome: WaitOutcome) {
+        for client in
+            self.clients.iter_mut().filter(|client| client.job_wait.is_some_and(|(job, _)| job == id))
+        {
+            client.job_wait = None;
+            self.deliveries.push((client.index, outcome));
+        }
     }
 
     pub(crate) fn bury_poisoned(&mut self, id: u64) {

@@ -31,6 +31,8 @@ pub struct Server {
     pub connections: u64,
     /// By client: the `reserve-batch` that is not answered, with the jobs that it has got.
     pub batches: BTreeMap<u32, Batch>,
+    /// The job for whose end each client has waited last.
+    pub awaited: BTreeMap<u32, u64>,
     pub(crate) commands: [u64; Verb::COUNT],
     pub(crate) malformed: u64,
     pub(crate) rejected_puts: u64,
@@ -110,10 +112,16 @@ impl Server {
             started_at,
             connections: 0,
             batches: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             commands: [0; Verb::COUNT],
             malformed: 0,
             rejected_puts: 0,
         }
+    }
+
+    /// The job for whose end the client has waited last.
+    fn awaited(&self, client: u32) -> u64 {
+        self.awaited.get(&client).copied().unwrap_or_default()
     }
 
     /// The reply to a reserve.
@@ -135,6 +143,8 @@ impl Server {
             WaitOutcome::Reserved(id) => self.job("RESERVED", id.0),
             WaitOutcome::TimedOut => reply("TIMED_OUT"),
             WaitOutcome::DeadlineSoon => reply("DEADLINE_SOON"),
+            WaitOutcome::Deleted => reply(format!("DELETED {}", self.awaited(client))),
+            WaitOutcome::Buried => reply(format!("BURIED {}", self.awaited(client))),
         };
         let Answer::Reply(bytes) = answer else { unreachable!("a delivery is a reply") };
         Some(bytes)
@@ -201,7 +211,24 @@ impl Server {
             self.rejected_puts += 1;
             return reply("DRAINING");
         }
+        let Some(name) = accepted.tags.tube else { return self.store(client, accepted, id, bytes, now) };
+        let before = self.model.use_for_put(client, name.as_str());
+        let answer = self.store(client, accepted, id, bytes, now);
+        self.model.use_again(client, before);
+        answer
+    }
+
+    /// Stores a job in the tube that the client uses, unless it is a duplicate.
+    fn store(
+        &mut self,
+        client: u32,
+        accepted: Accepted,
+        id: u64,
+        bytes: Arc<[u8]>,
+        now: Timestamp,
+    ) -> Answer {
         let Accepted { priority, delay_s, ttr_s, tags, .. } = accepted;
+        let tags = TagSet { tube: None, ..tags };
         if let Some(double) = self.model.double(client, &tags, priority, now) {
             return match double {
                 Double::OfDeleted(first) => reply(format!("INSERTED {first} DELETED")),
@@ -377,6 +404,14 @@ impl Server {
             // these itself.
             Command::ListClients { .. } => data(Some("---\nnext: \"\"\nclients:\n".to_owned())),
             Command::KillClient { .. } => reply("NOT_FOUND"),
+            Command::WaitJob { id: JobId(id), timeout_s } => {
+                self.awaited.insert(client, id);
+                match model.wait_job(client, id, timeout_s, now) {
+                    None => Answer::None,
+                    Some("BURIED") => reply(format!("BURIED {id}")),
+                    Some(word) => reply(word),
+                }
+            }
             // Only servers with access rules have it.
             Command::Auth(_) => self.refuse("UNKNOWN_COMMAND"),
         }

@@ -38,7 +38,7 @@ impl Model {
         (session.grace_ms, session.ends_at) = (grace_ms, None);
         let number = session.number;
         if let Some(before) = session.client.replace(client).filter(|&before| before != client) {
-            self.client_mut(before).wait = None;
+            self.stop_waiting(before);
             self.taken_over.push(before);
         }
         if has_new_grace {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use beanstalkd_protocol::{Cursor, Verb};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobState, SHARED_FROM_BYTES};
-use beanstalkd_types::tags::{Name, TagSet};
+use beanstalkd_types::tags::{Name, TagSet, Trace};
 
 use crate::queue::{Job, Model, State};
 use crate::server::{ANY_NUMBER, Server};
@@ -104,7 +104,7 @@ impl Server {
         add(
             "extensions",
             &format!(
-                "\"{} idp con grp aft exp touch-seconds release-uncounted fractions{auth}\"",
+                "\"{} idp con grp aft exp tub trc touch-seconds release-uncounted fractions{auth}\"",
                 words.join(" ")
             ),
         );
@@ -281,7 +281,7 @@ impl Server {
 }
 
 /// The keys of `stats-job` about the tags.
-fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 12] {
+fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String); 13] {
     let name = |name: Option<&str>| format!("\"{}\"", name.unwrap_or_default());
     let TagSet { idempotency, concurrency, group, after, .. } = job.tags;
     [
@@ -297,6 +297,7 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
         ("failures", model.failures(job).to_string()),
         ("dead-from", name(job.tags.dead.map(|dead| dead.from.as_str()))),
         ("dead-since", job.tags.dead.map_or(0, |dead| dead.since_s).to_string()),
+        ("trace", name(job.tags.trace.map(Trace::as_str))),
     ]
 }
 
@@ -330,7 +331,7 @@ fn job_bytes(job: &Job) -> usize {
 }
 
 /// The commands that C does not have, in the order of `stats`.
-const EXTENSIONS: [Verb; 17] = [
+const EXTENSIONS: [Verb; 18] = [
     Verb::FlushTube,
     Verb::FlushBuried,
     Verb::ListJobs,
@@ -348,6 +349,7 @@ const EXTENSIONS: [Verb; 17] = [
     Verb::Session,
     Verb::ListClients,
     Verb::KillClient,
+    Verb::WaitJob,
 ];
 
 /// The commands that `stats` counts, in its order.

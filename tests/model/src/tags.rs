@@ -1,6 +1,6 @@
 //! What the tags of jobs do: unique keys, slots, groups, expiry.
 
-use beanstalkd_queue::Change;
+use beanstalkd_queue::{Change, WaitOutcome};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tags::{Concurrency, Idempotency, Name, TagSet};
@@ -120,8 +120,22 @@ impl Model {
         expiries.chain(self.cooldowns.iter().map(|cooldown| (cooldown.until, cooldown.id))).min()
     }
 
+    /// The end of the first wait for a job: the instant, the job and the client.
+    pub(crate) fn first_end_of_job_wait(&self) -> Option<(Timestamp, u64, u32)> {
+        let waits = self.clients.iter().filter_map(|client| Some((client.job_wait?, client.index)));
+        waits.filter_map(|((id, wait), client)| Some((wait.until?, id, client))).min()
+    }
+
     pub(crate) fn tag_is_due(&mut self, now: Timestamp) {
-        let Some((_, id)) = self.first_due_tag() else { return };
+        let tag = self.first_due_tag();
+        if let Some((until, id, client)) = self.first_end_of_job_wait()
+            && tag.is_none_or(|tag| (until, id) < tag)
+        {
+            self.client_mut(client).job_wait = None;
+            self.deliveries.push((client, WaitOutcome::TimedOut));
+            return;
+        }
+        let Some((_, id)) = tag else { return };
         if let Some(job) = self.job(id) {
             let tube = job.tube;
             self.end(id, Ending::Expired, now);
@@ -148,6 +162,7 @@ impl Model {
     pub(crate) fn end_alone(&mut self, id: u64, ending: Ending, now: Timestamp) -> Vec<u64> {
         let Job { tube, tags, .. } = self.job_mut(id).clone();
         self.jobs.retain(|job| job.id != id);
+        self.answer_job_waits(id, WaitOutcome::Deleted);
         let cooldown = tags.idempotency.filter(|tag| ending == Ending::Deleted && tag.cooldown_s > 0);
         self.cooldowns.extend(cooldown.map(|tag| Cooldown {
             id,
@@ -231,5 +246,7 @@ pub fn words_of(tags: &TagSet<'_>) -> String {
     words.extend(tags.group.map(|group| format!(" grp:{group}")));
     words.extend(tags.after.map(|after| format!(" aft:{}", after.group)));
     words.extend(tags.expires_after_s.map(|seconds| format!(" exp:{seconds}")));
+    words.extend(tags.tube.map(|tube| format!(" tub:{tube}")));
+    words.extend(tags.trace.map(|trace| format!(" trc:{}", trace.as_str())));
     words
 }

@@ -283,6 +283,14 @@ macro_rules! with_commands {
                 Reply::Released | Reply::Buried => ()
             }
 
+            /// Waits until this job is deleted or buried, at most for `timeout`; [`Refusal::TimedOut`] if it is not.
+            /// Returns `false` if it is buried.
+            fn wait_job(id: u64, timeout: Option<Seconds>) -> bool {
+                Command::WaitJob { id: JobId(id), timeout_s: timeout };
+                Reply::DeletedJob(_) => true,
+                Reply::BuriedPut(_) => false
+            }
+
             /// Logs in with a token. If no identity has it, the server closes the connection.
             fn auth(token: &str) -> ()
             // What is no token could be a line of its own.

@@ -200,6 +200,7 @@ fn tags(keys: &Dictionary) -> Vec<Tag> {
         tag("grp", "group", "", 0),
         tag("aft", "after-group", "", 0),
         tag("exp", "expires-in", "", 0),
+        tag("trc", "trace", "", 0),
     ];
     tags.into_iter().flatten().collect()
 }

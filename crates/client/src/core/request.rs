@@ -87,11 +87,16 @@ impl Request<'_> {
     /// How long the server may wait before it replies: 0 if it replies at once, `None` if there is no limit.
     pub(crate) fn longest_wait(&self) -> Option<Seconds> {
         match *self {
-            Self::Line(Command::Reserve | Command::ReserveWithAbort { timeout_s: None }) => None,
+            Self::Line(
+                Command::Reserve
+                | Command::ReserveWithAbort { timeout_s: None }
+                | Command::WaitJob { timeout_s: None, .. },
+            ) => None,
             Self::Line(
                 Command::ReserveWithTimeout { timeout_s }
                 | Command::ReserveWithAbort { timeout_s: Some(timeout_s) }
-                | Command::ReserveBatch { timeout_s: Some(timeout_s), .. },
+                | Command::ReserveBatch { timeout_s: Some(timeout_s), .. }
+                | Command::WaitJob { timeout_s: Some(timeout_s), .. },
             ) => Some(timeout_s),
             Self::Line(_) | Self::Put(..) | Self::PageAfter(..) => Some(Seconds::ZERO),
         }
@@ -141,6 +146,7 @@ fn repeat_of(verb: Verb) -> Repeat {
         V::Use | V::Watch | V::Ignore | V::ReserveMode | V::Session | V::Auth => Repeat::Always,
         // A job that was reserved on the lost connection is ready again, or the session has it.
         V::Reserve | V::ReserveWithTimeout | V::ReserveBatch | V::ReserveWithAbort => Repeat::Always,
+        V::WaitJob => Repeat::Always,
         V::Peek | V::PeekReady | V::PeekDelayed | V::PeekBuried | V::PeekReserved => Repeat::Always,
         V::Stats | V::StatsJob | V::StatsTube | V::StatsGroup => Repeat::Always,
         V::ListTubes | V::ListTubeUsed | V::ListTubesWatched | V::ListJobs | V::ListClients => Repeat::Always,

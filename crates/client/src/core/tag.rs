@@ -6,7 +6,8 @@ use std::str::FromStr;
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagSet;
 
-/// A tag of a job: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME` or `exp:SECONDS`.
+/// A tag of a job: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME`, `exp:SECONDS`, `trc:TRACEPARENT`; or
+/// `tub:TUBE`, which names the tube of a put and is not kept with the job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tag(String);
 
@@ -18,7 +19,8 @@ impl fmt::Display for TagError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "\"{}\" is not a tag: expected idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME or exp:SECONDS",
+            "\"{}\" is not a tag: expected idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME, exp:SECONDS, \
+             tub:TUBE or trc:TRACEPARENT",
             self.0
         )
     }
@@ -72,9 +74,11 @@ impl fmt::Display for Tag {
 mod tests {
     use super::*;
 
+    const TRACE: &str = "trc:00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
     #[test]
     fn tags_are_displayed_as_they_are_parsed() {
-        for text in ["idp:a", "idp:a:60", "con:a", "con:a:3", "grp:b", "aft:c/d", "exp:5"] {
+        for text in ["idp:a", "idp:a:60", "con:a", "con:a:3", "grp:b", "aft:c/d", "exp:5", "tub:t", TRACE] {
             assert_eq!(text.parse::<Tag>().map(|tag| tag.to_string()).as_deref(), Ok(text));
         }
         let tag: Tag = "con:a:3".parse().unwrap();

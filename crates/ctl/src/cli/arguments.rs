@@ -57,7 +57,7 @@ pub struct FilterArguments {
     /// Only jobs that were put less than this long ago
     #[arg(long, value_parser = seconds, value_name = "TIME")]
     pub younger_than: Option<u32>,
-    /// Only jobs with this tag: idp, con, grp, aft or exp, alone or with a key or a group such as grp:rows
+    /// Only jobs with this tag: idp, con, grp, aft, trc or exp, alone or with a key or a group such as grp:rows
     #[arg(long, value_name = "TAG")]
     pub tag: Option<TagPattern>,
     /// Only jobs whose body matches this regular expression

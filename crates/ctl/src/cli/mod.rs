@@ -329,7 +329,8 @@ pub struct PutArguments {
     #[arg(
         long = "tag",
         value_name = "TAG",
-        help = "idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME or exp:SECONDS; the server must support it"
+        help = "idp:KEY[:SECONDS], con:KEY[:LIMIT], grp:NAME, aft:NAME, exp:SECONDS or trc:TRACEPARENT; the server \
+                must support it"
     )]
     pub tags: Vec<Tag>,
 }

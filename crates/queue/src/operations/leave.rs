@@ -21,6 +21,7 @@ impl Queue {
     pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
         assert!(self.is_connected(id), "a client leaves once");
         self.end_wait(id.index);
+        self.end_job_wait(id.index);
         self.flushes.end(id);
         self.drop_choice(id.index);
         if self.client(id).has_session {

@@ -23,7 +23,7 @@ pub(crate) mod reserve;
 pub(crate) mod session;
 mod touch;
 pub(crate) mod waiting;
-mod watch;
+pub(crate) mod watch;
 
 use beanstalkd_structures::Timer;
 

@@ -87,6 +87,7 @@ impl Queue {
         let before = session.attached.replace(client.index);
         let taken_from = before.map(|before| {
             self.end_wait(before);
+            self.end_job_wait(before);
             self.sessions.of_client.remove(&before);
             let record = &mut self.clients[before];
             record.has_session = false;

@@ -4,8 +4,6 @@
 //! reserved from now on goes directly to the first waiting client, and a client waits only if there is no such job. A
 //! tube's ready queue has these jobs alone; the others are parked ([`crate::rules`]).
 
-use std::num::NonZeroU64;
-
 use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
@@ -18,17 +16,17 @@ use crate::{ClientId, Delivery, Queue, WaitOutcome};
 pub(crate) const WORK_PER_DELIVERY: u64 = 32;
 
 impl Queue {
-    /// Whether the client waits in a reserve.
+    /// Whether the client waits, in a reserve or for the end of a job.
     #[must_use]
     pub fn is_waiting(&self, client: ClientId) -> bool {
-        self.client(client).wait.is_some()
+        self.client(client).wait.is_some() || self.awaited_by(client).is_some()
     }
 
     /// Ends the client's wait without a delivery; returns whether it waited.
     pub fn stop_waiting(&mut self, client: ClientId) -> bool {
         let waited = self.client(client).wait.is_some();
         self.end_wait(client.index);
-        waited
+        self.end_job_wait(client.index) || waited
     }
 
     /// The client that has waited longest for a job of this tube.
@@ -55,8 +53,7 @@ impl Queue {
     }
 
     pub(crate) fn begin_wait(&mut self, index: u32, until: Timestamp) {
-        let number = NonZeroU64::MIN.saturating_add(self.clients.waits);
-        self.clients.waits += 1;
+        let number = self.clients.next_wait();
         self.begin_wait_as(index, Wait { number, until });
     }
 

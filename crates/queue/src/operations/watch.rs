@@ -9,6 +9,11 @@ use crate::state::keys::TubeKey;
 use crate::state::tubes::{DEFAULT, reserve_in_slab};
 use crate::{ClientId, Queue};
 
+/// The tube that a client uses while it puts into another.
+#[derive(Debug)]
+#[must_use = "the client uses it again"]
+pub struct UsedBefore(TubeKey);
+
 impl Queue {
     /// Makes sure that the registry has room for the next client.
     ///
@@ -94,6 +99,19 @@ impl Queue {
         self.tubes.get_mut(tube).using += counted;
         self.tubes.get_mut(before).using -= counted;
         self.remove_tube_if_idle(before);
+    }
+
+    /// The client uses the tube of this name for one put. It is made if there is none. [`Queue::use_again`] follows,
+    /// before anything else; until then, the tube that was used does not end.
+    pub fn use_for_put(&mut self, id: ClientId, name: &str) -> UsedBefore {
+        let tube = self.tubes.find_or_make(name);
+        UsedBefore(std::mem::replace(&mut self.client_mut(id).using, tube))
+    }
+
+    /// The client uses the tube again that it has used before, and the other one ends if nothing keeps it.
+    pub fn use_again(&mut self, id: ClientId, UsedBefore(tube): UsedBefore) {
+        let other = std::mem::replace(&mut self.client_mut(id).using, tube);
+        self.remove_tube_if_idle(other);
     }
 
     /// The command `watch` without a weight; returns how many tubes the client watches now.

@@ -22,6 +22,8 @@ impl Rules {
             offered: _,
             expiry: _,
             owners: _,
+            // The clients have their waits.
+            awaited: _,
             hasher: _,
             jobs: _,
             index_bytes: _,

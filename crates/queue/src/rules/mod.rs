@@ -7,6 +7,7 @@
 //! | [`Groups`] | `groups.rs` | jobs that wait for a group are held until it has no member left |
 //! | [`Expiry`] | `expiry.rs` | a job that nobody reserves in time is deleted |
 //! | [`Owners`] | `owners.rs` | how many bytes count for each owner |
+//! | [`Awaited`] | `awaited.rs` | which clients are told that the job is deleted or buried |
 //!
 //! A job without tags has no marks, and no rule is asked about it: the operations look at `marks` once. For a job with
 //! marks they call one function of this file for each thing that happens to it, and that function calls the hook of
@@ -19,6 +20,7 @@
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
 pub(crate) mod ages;
+pub(crate) mod awaited;
 mod description;
 pub(crate) mod expiry;
 pub(crate) mod gate;
@@ -43,6 +45,7 @@ use std::hash::RandomState;
 use beanstalkd_structures::{OrderedQueue, Timer};
 
 use self::ages::Ages;
+use self::awaited::Awaited;
 use self::expiry::Expiry;
 use self::groups::Groups;
 use self::limits::Limits;
@@ -117,6 +120,7 @@ macro_rules! each_rule {
         Slots::$hook($($argument),*);
         Groups::$hook($($argument),*);
         Turns::$hook($($argument),*);
+        Awaited::$hook($($argument),*);
     }};
 }
 
@@ -182,6 +186,7 @@ pub(crate) struct Rules {
     offered: OfferedSlots,
     groups: Groups,
     pub(crate) expiry: Expiry,
+    pub(crate) awaited: Awaited,
     owners: Owners,
     pub(crate) tubes: RuledTubes,
     /// Seeds the hashes against chosen names; nothing that can be observed depends on it.
@@ -243,7 +248,7 @@ impl Rules {
     /// The memory of tags and indexes, in bytes. Tags behind bodies count with them.
     pub(crate) fn bytes(&self) -> usize {
         let beside = self.tubes.index_bytes + self.groups.ended_bytes();
-        self.job_bytes() + beside + self.unique.bytes() + self.owners.bytes()
+        self.job_bytes() + beside + self.unique.bytes() + self.owners.bytes() + self.awaited.bytes()
     }
 
     /// The same without what outlives the jobs.
@@ -258,8 +263,11 @@ impl Rules {
 
     /// What is due first, and the hook for it.
     fn due(&self) -> Option<(DueKey, Tick)> {
-        let hooks: [(_, Tick); 2] =
-            [(Expiry::next_due(self), Expiry::tick), (UniqueKeys::next_due(self), UniqueKeys::tick)];
+        let hooks: [(_, Tick); 3] = [
+            (Expiry::next_due(self), Expiry::tick),
+            (UniqueKeys::next_due(self), UniqueKeys::tick),
+            (Awaited::next_due(self), Awaited::tick),
+        ];
         hooks.into_iter().filter_map(|(due, tick)| Some((due?, tick))).min_by_key(|&(due, _)| due)
     }
 }
@@ -407,7 +415,7 @@ impl Queue {
     /// A job with tags was buried.
     #[inline(never)]
     pub(crate) fn buried_tagged(&mut self, id: JobId) {
-        if !self.jobs.expect_mut(id).has(marks::TAGGED) {
+        if !self.jobs.expect_mut(id).has(marks::TAGGED | marks::AWAITED) {
             return;
         }
         self.with_tags(id, |queue, job| each_rule!(buried(queue, job)));

@@ -10,7 +10,7 @@ use super::unique::cooldown_bytes;
 use super::{End, Rule, TaggedJob, index_bytes};
 use crate::state::keys::TubeKey;
 use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
-use crate::tags::TagSet;
+use crate::tags::{Name, TagSet};
 use crate::{ClientId, Queue};
 
 /// What a job counts beside its body and its tags, in bytes: about what the queue keeps of it, so that empty jobs
@@ -206,17 +206,22 @@ impl Queue {
         if tube == DEFAULT { 0 } else { (BYTES_PER_TUBE + self.tubes.get(tube).name.as_bytes().len()) as u64 }
     }
 
-    /// What a put with these tags into the tube that the client uses would count for its owner.
+    /// What a put with these tags, into the tube that they name or that the client uses, would count for its owner.
     #[must_use]
     pub fn put_cost(&self, client: ClientId, body_bytes: usize, tags: &TagSet<'_>) -> u64 {
-        let tube = self.client(client).using;
         let makers = &self.rules.owners.makers;
-        let is_made = makers.contains_key(&Shared::Tube(tube));
+        let tube = match tags.tube {
+            None => Some(self.client(client).using),
+            Some(name) => self.tubes.find(name.as_str()),
+        };
+        let tube_cost = match (tube, tags.tube) {
+            (Some(tube), _) if makers.contains_key(&Shared::Tube(tube)) => 0,
+            (Some(tube), _) => self.tube_cost(tube),
+            (None, name) => (BYTES_PER_TUBE + name.map_or(0, Name::len)) as u64,
+        };
         let group = tags.group.map(|group| group.as_str());
         let group = group.filter(|&group| !makers.contains_key(&Shared::Group(group).to_owned()));
-        job_cost(body_bytes, tags)
-            + if is_made { 0 } else { self.tube_cost(tube) }
-            + group.map_or(0, group_cost)
+        job_cost(body_bytes, tags) + tube_cost + group.map_or(0, group_cost)
     }
 
     /// A job of the owner comes into the tube.

@@ -90,6 +90,13 @@ impl Clients {
         let kept = u64::from(client.era) << u32::BITS | u64::from(client.generation);
         self.last_number - (self.last_number.wrapping_sub(kept) & KEPT)
     }
+
+    /// The number of a wait that begins.
+    pub(crate) fn next_wait(&mut self) -> NonZeroU64 {
+        let number = NonZeroU64::MIN.saturating_add(self.waits);
+        self.waits += 1;
+        number
+    }
 }
 
 impl Index<u32> for Clients {

@@ -18,9 +18,9 @@ use crate::clock::Timestamp;
 use crate::description::{Described, Writer};
 use crate::job::{Counters, JobId, Priority};
 use crate::operations::modes::Choice;
-use crate::rules::TubeRules;
 use crate::rules::gate::Gate;
 use crate::rules::ruled::Ruled;
+use crate::rules::{Rules, TubeRules};
 use crate::seconds::Seconds;
 use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
 use crate::state::jobs::{History, Job, Place, marks};
@@ -88,6 +88,8 @@ struct DescribedClient {
     watching: Vec<u32>,
     /// The number of its wait, and when that ends.
     wait: Option<(u64, Timestamp)>,
+    /// The job for whose end it waits, the number of this wait, and when it ends.
+    job_wait: Option<(JobId, (u64, Timestamp))>,
     choice: Option<DescribedChoice>,
     producer: bool,
     worker: bool,
@@ -107,7 +109,18 @@ struct DescribedSession {
 }
 
 described!(DescribedSession { identity, name, grace_ms, attached, ends_at });
-described!(DescribedClient { index, number, using, watching, wait, choice, producer, worker, session });
+described!(DescribedClient {
+    index,
+    number,
+    using,
+    watching,
+    wait,
+    job_wait,
+    choice,
+    producer,
+    worker,
+    session
+});
 
 /// Its reserve mode.
 #[derive(Debug)]
@@ -162,7 +175,7 @@ impl Queue {
         events.describe(out);
         let positions = |key: TubeKey| tubes.get(key).position;
         describe_tubes(tubes, out);
-        describe_clients(clients, sessions, positions, out);
+        describe_clients((clients, sessions, rules), positions, out);
         self.describe_jobs(positions, out);
         rules.describe(positions, out);
     }
@@ -305,8 +318,7 @@ fn describe_session(session: &Session, numbers: &HashMap<u32, u32>) -> Described
 }
 
 fn describe_clients(
-    clients: &Clients,
-    sessions: &Sessions,
+    (clients, sessions, rules): (&Clients, &Sessions, &Rules),
     number_of: impl Fn(TubeKey) -> u32,
     out: &mut Writer<'_>,
 ) {
@@ -353,6 +365,10 @@ fn describe_clients(
             using: number_of(*using),
             watching: watching.iter().map(|&tube| number_of(tube)).collect(),
             wait: wait.map(|Wait { number, until }| (number.get(), until)),
+            job_wait: rules
+                .awaited
+                .wait_of(index as u32)
+                .map(|(id, Wait { number, until })| (id, (number.get(), until))),
             choice: choice.as_deref().map(describe_choice),
             producer: *producer,
             worker: *worker,

@@ -70,6 +70,8 @@ pub(crate) mod marks {
     pub(crate) const AGES: u16 = 1 << 9;
     /// A ready job that nothing but the turns of its tube keeps back.
     pub(crate) const IN_ROW: u16 = 1 << 10;
+    /// A client waits until the job is deleted or buried.
+    pub(crate) const AWAITED: u16 = 1 << 11;
 }
 
 #[derive(Debug)]

@@ -127,6 +127,10 @@ pub enum WaitOutcome {
     TimedOut,
     /// One of its reservations is in its safety margin.
     DeadlineSoon,
+    /// The job for whose end it has waited is deleted.
+    Deleted,
+    /// It is buried.
+    Buried,
 }
 
 /// Something about a job that a restart must not undo.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
-use crate::job::Body;
+use crate::job::{Body, JobState};
 use crate::operations::modes::Choice;
 use crate::rules::gate::Gate;
 use crate::rules::tag_storage::StoredBody;
@@ -272,7 +272,7 @@ impl Queue {
             self.read_place(described, None, now);
             return Ok(());
         }
-        let set = TagSet::decode(tags).ok_or(Malformed("the tags of a job"))?;
+        let set = TagSet::decode_checked(tags).ok_or(Malformed("the tags of a job"))?;
         let waits_for = set.after.filter(|after| !after.is_free && described.state == 3);
         let packed = StoredBody::new(body, tags, set.after.is_some() && waits_for.is_none())
             .map_err(|_| Malformed("there is no memory for a body"))?;
@@ -330,7 +330,21 @@ impl Queue {
                 self.index_watched(index, self.clients[index].watching[place], place);
             }
         }
-        for DescribedClient { index, wait, .. } in clients {
+        for DescribedClient { index, wait, job_wait, .. } in clients {
+            if let Some((id, (number, until))) = job_wait {
+                let can_wait = |job: &Job| job.place().state() != JobState::Buried;
+                let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
+                match number {
+                    Some(number)
+                        if wait.is_none()
+                            && !self.clients[index].is_session()
+                            && self.jobs.get(id).is_some_and(can_wait) =>
+                    {
+                        self.begin_job_wait_as(index, id, Wait { number, until });
+                    }
+                    Some(_) | None => return Err(Malformed("a wait for a job")),
+                }
+            }
             let Some((number, until)) = wait else { continue };
             if self.clients[index].is_session() {
                 return Err(Malformed("a session waits"));

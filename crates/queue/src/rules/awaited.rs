@@ -1,0 +1,173 @@
+//! Clients that wait until a job is deleted or buried: `wait-job`.
+//!
+//! Owns: who waits for which job, in which order, and until when. A job for which somebody waits has a mark, so that
+//! any other job costs nothing. Such a client waits in no tube, and its own reservations end while it waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+
+use beanstalkd_structures::Timer;
+
+use super::{End, Rule, Rules, TaggedJob};
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::seconds::Seconds;
+use crate::state::clients::Wait;
+use crate::state::jobs::marks;
+use crate::state::keys::DueKey;
+use crate::{ClientId, Queue, WaitOutcome};
+
+/// What a client that waits takes in the three indexes, in bytes.
+const WAIT_BYTES: usize = 128;
+
+/// The immediate result of a `wait-job`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitJob {
+    /// There is no such job.
+    NotFound,
+    /// It is buried.
+    Buried,
+    /// The client asked not to wait.
+    TimedOut,
+    /// The client waits; a [`Delivery`](crate::Delivery) answers it.
+    Waiting,
+}
+
+/// The waits.
+#[derive(Debug, Default)]
+pub(crate) struct Awaited {
+    /// By the index of the client.
+    by_client: BTreeMap<u32, (JobId, Wait)>,
+    /// For each job, the numbers of the waits and their clients: the first has waited longest.
+    by_job: BTreeSet<(JobId, NonZeroU64, u32)>,
+    /// Those that end by themselves.
+    by_end: BTreeSet<(Timestamp, JobId, u32)>,
+}
+
+impl Awaited {
+    pub(crate) fn bytes(&self) -> usize {
+        self.by_client.len() * WAIT_BYTES
+    }
+
+    /// The job for which the client waits, and its wait.
+    pub(crate) fn wait_of(&self, client: u32) -> Option<(JobId, Wait)> {
+        self.by_client.get(&client).copied()
+    }
+
+    /// The client that has waited longest for this job.
+    fn first_of(&self, id: JobId) -> Option<u32> {
+        let first = self.by_job.range((id, NonZeroU64::MIN, 0)..).next()?;
+        (first.0 == id).then_some(first.2)
+    }
+}
+
+impl Rule for Awaited {
+    fn buried(queue: &mut Queue, job: &TaggedJob<'_>) {
+        queue.answer_job_waits(job, WaitOutcome::Buried);
+    }
+
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+        queue.answer_job_waits(job, WaitOutcome::Deleted);
+    }
+
+    fn next_due(rules: &Rules) -> Option<DueKey> {
+        rules.awaited.by_end.first().map(|&(until, id, _)| (until, id))
+    }
+
+    /// Ends the wait that is to end first.
+    fn tick(queue: &mut Queue, _id: JobId, _now: Timestamp) {
+        if let Some(&(_, _, client)) = queue.rules.awaited.by_end.first() {
+            queue.end_job_wait(client);
+            queue.deliver(client, WaitOutcome::TimedOut);
+        }
+    }
+
+    #[inline]
+    fn check(queue: &Queue) {
+        let Self { by_client, by_job, by_end } = &queue.rules.awaited;
+        let jobs: BTreeSet<_> =
+            by_client.iter().map(|(&client, &(id, wait))| (id, wait.number, client)).collect();
+        assert_eq!(jobs, *by_job, "each wait stands with its job");
+        let ends = by_client.iter().map(|(&client, &(id, wait))| (wait.until, id, client));
+        assert!(ends.filter(|end| end.0 != Timestamp::NEVER).collect::<BTreeSet<_>>() == *by_end);
+        for id in queue.jobs.ids() {
+            let is_marked = queue.jobs.get(id).is_some_and(|job| job.has(marks::AWAITED));
+            assert_eq!(is_marked, queue.rules.awaited.first_of(id).is_some(), "{id:?}: who waits is known");
+        }
+        for (&client, &(id, _)) in by_client {
+            let job = queue.jobs.get(id).expect("a job for which somebody waits is there");
+            assert!(job.place().state() != JobState::Buried, "a wait ends with the burial");
+            assert!(queue.clients[client].wait.is_none(), "a client waits for one thing");
+        }
+    }
+}
+
+impl Queue {
+    /// The command `wait-job`. `timeout_s` of `None` waits for ever.
+    pub fn wait_job(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        timeout_s: Option<Seconds>,
+        now: Timestamp,
+    ) -> WaitJob {
+        match self.jobs.get(id).map(|job| job.place().state()) {
+            None => return WaitJob::NotFound,
+            Some(JobState::Buried) => return WaitJob::Buried,
+            Some(JobState::Ready | JobState::Reserved | JobState::Delayed) => {}
+        }
+        if timeout_s == Some(Seconds::ZERO) {
+            return WaitJob::TimedOut;
+        }
+        let number = self.clients.next_wait();
+        let until = timeout_s.map_or(Timestamp::NEVER, |timeout| now.plus_seconds(timeout));
+        self.begin_job_wait_as(client.index, id, Wait { number, until });
+        WaitJob::Waiting
+    }
+
+    /// The client waits for a job that is there, with a number that its wait has got already.
+    pub(crate) fn begin_job_wait_as(&mut self, client: u32, id: JobId, wait: Wait) {
+        let awaited = &mut self.rules.awaited;
+        awaited.by_client.insert(client, (id, wait));
+        awaited.by_job.insert((id, wait.number, client));
+        if wait.until != Timestamp::NEVER {
+            awaited.by_end.insert((wait.until, id, client));
+        }
+        self.jobs.expect_mut(id).marks |= marks::AWAITED;
+        self.schedule(Timer::Rules);
+    }
+
+    /// The job for which the client waits.
+    #[must_use]
+    pub fn awaited_by(&self, client: ClientId) -> Option<JobId> {
+        self.rules.awaited.wait_of(client.index).map(|(id, _)| id)
+    }
+
+    /// Ends the client's wait for a job; returns whether it waited.
+    #[inline]
+    pub(crate) fn end_job_wait(&mut self, client: u32) -> bool {
+        !self.rules.awaited.by_client.is_empty() && self.forget_job_wait(client)
+    }
+
+    fn forget_job_wait(&mut self, client: u32) -> bool {
+        let awaited = &mut self.rules.awaited;
+        let Some((id, wait)) = awaited.by_client.remove(&client) else { return false };
+        awaited.by_job.remove(&(id, wait.number, client));
+        awaited.by_end.remove(&(wait.until, id, client));
+        if awaited.first_of(id).is_none() && self.jobs.get(id).is_some() {
+            self.jobs.expect_mut(id).marks &= !marks::AWAITED;
+        }
+        true
+    }
+
+    /// The wait of each client that waits for this job is over.
+    fn answer_job_waits(&mut self, job: &TaggedJob<'_>, outcome: WaitOutcome) {
+        if job.marks & marks::AWAITED == 0 {
+            return;
+        }
+        while let Some(client) = self.rules.awaited.first_of(job.id) {
+            self.forget_job_wait(client);
+            self.deliver(client, outcome);
+        }
+    }
+}
