@@ -8,6 +8,7 @@ use super::{Rest, Wait, What};
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::Body;
+use crate::protocol::FieldList;
 use crate::session::Put;
 use crate::stats::Identity;
 
@@ -71,7 +72,7 @@ impl Executor {
     pub(crate) fn is_quiet(&self) -> bool {
         let has_orders = self.orders.as_ref().is_some_and(|orders| orders.are_running());
         self.queue.is_quiet()
-            && self.flushed_bodies.is_empty()
+            && self.flushed_jobs.is_empty()
             && self.to_close.is_empty()
             && !has_orders
             && !self.has_failed()
@@ -101,6 +102,7 @@ impl Executor {
             timings,
             timed_commands,
             refused_connections,
+            fields,
             // Described apart, or the next program makes them from its command line and its files.
             guard: _,
             config: _,
@@ -112,7 +114,7 @@ impl Executor {
             buffer_bytes: _,
             detached_bodies: _,
             tube_lists: _,
-            flushed_bodies: _,
+            flushed_jobs: _,
             to_close: _,
             client_pages: _,
             work: _,
@@ -126,6 +128,9 @@ impl Executor {
         rejected_puts.describe(out);
         timings.describe(out);
         queue.describe(out);
+        for client in queue.described_clients() {
+            fields.get(&client.index).map_or(0, |list| list.packed()).describe(out);
+        }
         persistence.describe(out);
     }
 
@@ -149,6 +154,10 @@ impl Executor {
         self.rejected_puts = from.value()?;
         self.timings = from.value()?;
         self.queue.read_description(from, now)?;
+        for client in self.queue.described_clients().collect::<Vec<_>>() {
+            let list = FieldList::unpack(from.value()?).ok_or(Malformed("the fields of a client"))?;
+            self.set_fields(client, list);
+        }
         self.persistence.read_description(from, &self.queue)
     }
 }

@@ -3,12 +3,14 @@
 //! Owns: the queue, the log, the counters of commands, drain mode; that each command is counted, judged, traced and
 //! logged. The table says what a command does. Driven by [`Server`](crate::server::Server).
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use log::{Level, log_enabled};
 
 use super::clients::ClientPage;
 use super::detached_bodies::DetachedBodies;
+use super::flush::FlushedJob;
 use super::guard::Guard;
 use super::list_tubes::TubeLists;
 use super::memory::MemoryShares;
@@ -19,8 +21,7 @@ use super::words::{log_command, log_reply};
 use super::work::Meter;
 use super::{Outcome, Rest, Row, Wait, What, answer, found, run};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId};
-use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
+use crate::protocol::{Command, FieldList, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::seconds::Seconds;
 use crate::session::{Output, Refusal, Request};
@@ -70,12 +71,14 @@ pub struct Executor {
     pub(super) tube_lists: TubeLists,
     /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told
     /// yet.
-    pub(super) flushed_bodies: Vec<(JobId, Body)>,
+    pub(super) flushed_jobs: Vec<FlushedJob>,
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,
     /// Clients whose sessions others have taken over, or that others have killed, until their connections are closed.
     pub(super) to_close: Vec<ClientId>,
     pub(super) client_pages: Vec<ClientPage>,
+    /// What `reserve-fields` has asked for, by the index of the client.
+    pub(super) fields: BTreeMap<u32, FieldList>,
     /// The access rules; `None` if everybody may do everything.
     pub(super) guard: Option<Box<Guard>>,
     /// Whether the allocator has begun to use its reserve.
@@ -107,10 +110,11 @@ impl Executor {
             buffer_bytes: 0,
             detached_bodies: DetachedBodies::default(),
             tube_lists: TubeLists::default(),
-            flushed_bodies: Vec::new(),
+            flushed_jobs: Vec::new(),
             orders: None,
             to_close: Vec::new(),
             client_pages: Vec::new(),
+            fields: BTreeMap::new(),
             guard: None,
             is_memory_exhausted: || false,
             shares: MemoryShares::default(),
@@ -162,6 +166,7 @@ impl Executor {
         if let Some(guard) = &mut self.guard {
             guard.forget(client);
         }
+        self.forget_fields(client);
         if self.has_client_pages() {
             self.client_pages.retain(|page| !page.is_for(client));
         }
@@ -175,8 +180,8 @@ impl Executor {
 
     pub(crate) fn poll_delivery(&mut self) -> Option<Delivery> {
         let delivery = self.queue.poll_delivery();
-        if delivery.is_none() && !self.flushed_bodies.is_empty() {
-            self.flushed_bodies = Vec::new();
+        if delivery.is_none() && !self.flushed_jobs.is_empty() {
+            self.flushed_jobs = Vec::new();
         }
         delivery
     }
@@ -226,9 +231,9 @@ impl Executor {
     ) -> Outcome {
         let start = output.bytes().len();
         let outcome = match rest.0 {
-            What::Wait(Wait::Job) => self.answer_reserve(answer, output),
+            What::Wait(Wait::Job) => self.answer_reserve(client, answer, output, now),
             What::Wait(Wait::EndOf(id)) => self.answer_job_wait(id, answer, output),
-            What::Wait(Wait::Batch(most)) => self.answer_first_of_batch(most, answer, output),
+            What::Wait(Wait::Batch(most)) => self.answer_first_of_batch(client, most, answer, output, now),
             What::GoOn(_) | What::Put(_) => rest.go_on(self, client, output, now),
         };
         trace_reply(client, output, start);

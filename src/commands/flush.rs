@@ -2,6 +2,7 @@
 //!
 //! Owns: how many jobs a flush deletes in a turn, and the bodies of those that a client has reserved and not seen yet.
 
+use super::fields::Values;
 use super::{Executor, Outcome, answer, stall};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
@@ -13,6 +14,14 @@ use crate::session::{Output, Until};
 const LOOKS_PER_TURN: usize = 500;
 /// The cost of a flush in a turn, in simple requests: freeing large bodies takes longer than finding them.
 const WORK_PER_TURN: u64 = 1000;
+
+/// A job that is gone and may have been given to a client that is not told yet.
+#[derive(Debug)]
+pub struct FlushedJob {
+    id: JobId,
+    pub(super) body: Body,
+    pub(super) values: Values,
+}
 
 impl Executor {
     pub(super) fn flush(
@@ -87,14 +96,16 @@ impl Executor {
     /// Keeps the body of a job that is about to be flushed where a client may have to be told that it has reserved it.
     fn keep_for_delivery(&mut self, id: JobId) {
         if self.queue.has_deliveries() && !self.queue.is_unreserved(id) {
-            self.flushed_bodies
-                .extend(self.queue.body(id).and_then(|body| Some((id, body.to_owned().ok()?))));
+            let kept = self.queue.job(id).and_then(|job| {
+                Some(FlushedJob { id, body: job.body.to_owned().ok()?, values: Values::of(&job) })
+            });
+            self.flushed_jobs.extend(kept);
         }
     }
 
-    /// The body of a job that was flushed in this turn, for a client that had reserved it before.
+    /// A job that was flushed in this turn, for a client that had reserved it before.
     #[cold]
-    pub(super) fn flushed_body(&self, id: JobId) -> Option<&Body> {
-        self.flushed_bodies.iter().find(|(flushed, _)| *flushed == id).map(|(_, body)| body)
+    pub(super) fn flushed_job(&self, id: JobId) -> Option<&FlushedJob> {
+        self.flushed_jobs.iter().find(|flushed| flushed.id == id)
     }
 }

@@ -18,6 +18,7 @@ mod delete;
 mod description;
 mod detached_bodies;
 mod executor;
+mod fields;
 mod flush;
 mod guard;
 mod judge;
@@ -268,6 +269,8 @@ table! {
         server.kill_client(client, number, output);
     Command::WaitJob { id, timeout_s } => needs(Roles::ANY, OfJob(id), Margin),
         server.wait_job(client, id, timeout_s, output, now);
+    Command::ReserveFields(fields) => needs(Roles::WORK, AnyTube, Margin),
+        server.reserve_fields(client, fields, output);
     Command::Auth(token) => needs(Roles::ANY, Nothing, Free),
         server.authenticate(client, token, output, now);
     Command::Quit => needs(Roles::ANY, Nothing, Free),

@@ -32,7 +32,7 @@ impl Executor {
             return lacks_room(no_room, output, rest);
         }
         match self.queue.reserve(client, timeout_s, now) {
-            Reserve::Job(id) => self.answer_reserved(id, output),
+            Reserve::Job(id) => self.answer_reserved(client, id, output, now),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
             Reserve::Waiting => wait::<ABORTABLE>(Wait::Job),
@@ -41,9 +41,15 @@ impl Executor {
     }
 
     /// The queue has answered a reserve that has waited.
-    pub(super) fn answer_reserve(&mut self, wait: WaitOutcome, output: &mut Output) -> Outcome {
+    pub(super) fn answer_reserve(
+        &mut self,
+        client: ClientId,
+        wait: WaitOutcome,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
         match reserved(wait, output) {
-            Ok(id) => self.answer_delivered(id, output),
+            Ok(id) => self.answer_delivered(client, id, output, now),
             Err(outcome) => outcome,
         }
     }
@@ -63,12 +69,21 @@ impl Executor {
         if !self.queue.reserve_job(client, id, now) {
             return answer(output, &Reply::NotFound);
         }
-        self.answer_reserved(id, output)
+        self.answer_reserved(client, id, output, now)
     }
 
-    pub(super) fn answer_reserved(&mut self, id: JobId, output: &mut Output) -> Outcome {
+    pub(super) fn answer_reserved(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
         self.note_reserved(id);
-        let body = self.queue.body(id).or_else(|| self.flushed_body(id).map(BodyRef::from));
+        if let Some(fields) = self.fields_of(client) {
+            return self.answer_with_fields(id, fields, output, now);
+        }
+        let body = self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)));
         answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
     }
 

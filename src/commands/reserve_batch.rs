@@ -100,7 +100,7 @@ impl Executor {
             }
             let timeout_s = batch.timeout_s.filter(|_| is_first);
             match self.queue.reserve(client, Some(timeout_s.unwrap_or(Seconds::ZERO)), now) {
-                Reserve::Job(id) => self.add_to(&mut batch, id),
+                Reserve::Job(id) => self.add_to(&mut batch, client, id, now),
                 Reserve::Unfinished => return batch.stall(),
                 // Only a batch without jobs waits.
                 Reserve::Waiting => return wait::<false>(Wait::Batch(batch.most)),
@@ -111,16 +111,18 @@ impl Executor {
             self.persistence.log_changes(&mut self.queue, now);
             self.work += 1;
         }
-        self.answer_batch(client, &batch.ids, output)
+        self.answer_batch(client, &batch.ids, output, now)
     }
 
     /// The queue has answered a batch that has waited for its first job. The others follow in the next turn, which
     /// has time for them.
     pub(super) fn answer_first_of_batch(
         &mut self,
+        client: ClientId,
         most: u32,
         wait: WaitOutcome,
         output: &mut Output,
+        now: Timestamp,
     ) -> Outcome {
         match reserved(wait, output) {
             Ok(id) => {
@@ -128,16 +130,17 @@ impl Executor {
                 if batch.ids.try_reserve(1).is_err() {
                     return Outcome::Abort;
                 }
-                self.add_to(&mut batch, id);
+                self.add_to(&mut batch, client, id, now);
                 batch.stall()
             }
             Err(outcome) => outcome,
         }
     }
 
-    fn add_to(&self, batch: &mut Batch, id: JobId) {
+    fn add_to(&self, batch: &mut Batch, client: ClientId, id: JobId, now: Timestamp) {
         if let Some(body) = self.queue.body(id) {
-            let head = reserved_len(id, body);
+            let values = self.fields_of(client).and_then(|fields| self.values(id, fields, now));
+            let head = reserved_len(id, body) + values.map_or(0, |values| 1 + values.len());
             batch.own_bytes += head + body.copied_len();
             batch.all_bytes += head + body.len();
         }
@@ -146,7 +149,13 @@ impl Executor {
 
     /// The jobs that the client has lost while the others were reserved, to a flush or to their time to run, are left
     /// out.
-    fn answer_batch(&mut self, client: ClientId, ids: &[JobId], output: &mut Output) -> Outcome {
+    fn answer_batch(
+        &mut self,
+        client: ClientId,
+        ids: &[JobId],
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
         let mut jobs: Vec<(JobId, BodyRef<'_>)> = Vec::new();
         if jobs.try_reserve_exact(ids.len()).is_err() {
             return Outcome::Abort;
@@ -154,7 +163,13 @@ impl Executor {
         let reserved =
             |&id: &JobId| self.queue.body(id).filter(|_| self.queue.holds(client, id)).map(|body| (id, body));
         jobs.extend(ids.iter().filter_map(reserved));
-        let outcome = answer(output, &Reply::ReservedBatch(ReservedJobs::new(&jobs)));
+        let values: Vec<String> = match self.fields_of(client) {
+            Some(fields) => {
+                jobs.iter().map(|&(id, _)| self.values(id, fields, now).unwrap_or_default()).collect()
+            }
+            None => Vec::new(),
+        };
+        let outcome = answer(output, &Reply::ReservedBatch(ReservedJobs::with_values(&jobs, &values)));
         self.work += jobs.len() as u64 / REPLIES_PER_WORK;
         outcome
     }

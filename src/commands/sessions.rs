@@ -78,12 +78,18 @@ impl Executor {
     }
 
     /// Answers a client that waited for a job. The reply waits until the log has the reservation, if it is a session's.
-    pub(super) fn answer_delivered(&mut self, id: JobId, output: &mut Output) -> Outcome {
+    pub(super) fn answer_delivered(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
         if !self.persistence.lacks_hold(id) {
-            return self.answer_reserved(id, output);
+            return self.answer_reserved(client, id, output, now);
         }
-        stall(Until::BinlogRoom, move |server, client, output, _| match server.queue.holds(client, id) {
-            true => server.answer_delivered(id, output),
+        stall(Until::BinlogRoom, move |server, client, output, now| match server.queue.holds(client, id) {
+            true => server.answer_delivered(client, id, output, now),
             false => answer(output, &Reply::TimedOut),
         })
     }

@@ -35,6 +35,7 @@ const OUR_COMMANDS: &[(&str, &str)] = &[
     ("peek-reserved", "peek-reserved"),
     ("reprioritize", "reprioritize"),
     ("reserve-batch", "reserve-batch"),
+    ("reserve-fields", "reserve-fields"),
     ("reserve-mode", "reserve-mode, watch with a weight"),
     ("reserve-with-abort", "reserve-with-abort"),
     ("session", "session"),

@@ -402,7 +402,7 @@ impl Harness {
     fn expect_deliveries(&mut self) {
         for (index, outcome) in std::mem::take(&mut self.oracle.model.deliveries) {
             self.client(index).abortable_from = None;
-            if let Some(bytes) = self.oracle.delivery(index, outcome) {
+            if let Some(bytes) = self.oracle.delivery(index, outcome, self.now) {
                 self.client(index).expect(bytes);
             }
         }
@@ -542,6 +542,7 @@ impl Harness {
         self.digest.write_u64(u64::MAX);
         self.clients.remove(place);
         self.oracle.batches.remove(&id.index);
+        self.oracle.fields.remove(&id.index);
         self.oracle.model.disconnect(id.index, usize::MAX, self.now);
     }
 

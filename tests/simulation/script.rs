@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use beanstalkd::job::{Counting, JobId, JobState, Position, Priority};
-use beanstalkd::protocol::{ClientCursor, Command, Cursor, Grace, IdList, ModeWord};
+use beanstalkd::protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord};
 use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet, Trace};
 use beanstalkd_model::PutTags;
@@ -335,7 +335,12 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let tube = random.pick(&TUBES);
     let priority = Priority(random.pick(&PRIORITIES));
     let delay_s = random.pick(&DELAYS);
-    let command = match random.below(75) {
+    let command = match random.below(77) {
+        75 | 76 => {
+            let first = random.below(8) as usize;
+            let fields = Field::ALL.into_iter().cycle().skip(first).take(random.below(9) as usize);
+            Command::ReserveFields(FieldList::new(fields).expect("each is there once"))
+        }
         69 | 70 => Command::KillClient { number: random.pick(&[known.client, known.client, 0, u64::MAX]) },
         // What there is to list, only the server knows.
         71 => Command::ListClients { limit: 1, after: Some(ClientCursor { place: u32::MAX }) },

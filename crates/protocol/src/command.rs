@@ -5,6 +5,7 @@
 
 use super::MAX_LINE_BYTES;
 use super::argument::Argument;
+use super::fields::{FieldList, reserve_fields};
 use super::manage::{
     ClientCursor, MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_clients, list_jobs, move_job,
 };
@@ -184,6 +185,7 @@ commands! {
     "kill-client" KillClient { number: u64 } Ours
         => |rest| whole_u64(arguments(rest)?).map(|number| Command::KillClient { number });
     "wait-job" WaitJob { id: JobId, timeout_s: Option<Seconds> } Ours => wait_job;
+    "reserve-fields" ReserveFields(fields: FieldList) Ours => reserve_fields;
     // What follows the word is a token, or what should be one.
     "auth " Auth(token: &'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
 }

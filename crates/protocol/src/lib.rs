@@ -16,6 +16,7 @@
 
 mod argument;
 mod command;
+mod fields;
 mod list;
 mod manage;
 mod put_tags;
@@ -31,6 +32,7 @@ mod yaml;
 use beanstalkd_types::{described, job, number, seconds, tags, tube_name};
 
 pub use self::command::{Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse};
+pub use self::fields::{Field, FieldList};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
 pub use self::manage::{ClientCursor, MAX_LIMIT};
 pub use self::put_tags::{MAX_PUT_LINE_BYTES, parse_tags, tagged_put, target_of};

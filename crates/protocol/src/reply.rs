@@ -4,11 +4,13 @@ use std::collections::TryReserveError;
 use std::fmt;
 
 use super::CRLF;
+use super::argument::Argument;
+use super::fields::FieldList;
 use super::list::List;
 use super::reserved_jobs::ReservedJobs;
 use crate::job::{Body, BodyRef, JobId, JobState, Priority};
 
-/// The longest reply of words and numbers alone.
+/// The longest reply of words and numbers alone, or of the words of all fields.
 const SHORT_BYTES: usize = 64;
 
 /// What stands before a job that is reserved.
@@ -250,8 +252,19 @@ replies! {
             Ok(())
         };
         Using(tube: &'a str) => using(output, tube);
-        Reserved(id: JobId, body: BodyRef<'a>) => job(output, RESERVED, id, body);
-        Found(id: JobId, body: BodyRef<'a>) => job(output, b"FOUND ", id, body);
+        /// The answer to `reserve-fields`. With one field it is read as [`Reply::Using`].
+        UsingFields(fields: FieldList) => {
+            let bytes = output.bytes();
+            bytes.extend_from_slice(b"USING");
+            fields.write(bytes);
+            bytes.extend_from_slice(CRLF);
+            Ok(())
+        };
+        Reserved(id: JobId, body: BodyRef<'a>) => job(output, RESERVED, id, body, "");
+        /// The same to a client that has asked for fields: their values with a space between them, of which there is at
+        /// least one.
+        ReservedWith(id: JobId, body: BodyRef<'a>, values: &'a str) => job(output, RESERVED, id, body, values);
+        Found(id: JobId, body: BodyRef<'a>) => job(output, b"FOUND ", id, body, "");
         /// Stats or a short list, in YAML.
         Data(data: &'a [u8]) => write_data(output, data);
         /// A long list, in YAML. It is read as [`Reply::Data`].
@@ -308,13 +321,17 @@ fn job(
     word: &[u8],
     id: JobId,
     body: BodyRef<'_>,
+    values: &str,
 ) -> Result<(), TryReserveError> {
-    output.reserve(SHORT_BYTES + body.copied_len())?;
+    output.reserve(SHORT_BYTES + values.len() + body.copied_len())?;
     let bytes = output.bytes();
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(itoa::Buffer::new().format(id.0).as_bytes());
     bytes.push(b' ');
     bytes.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
+    if !values.is_empty() {
+        values.write(bytes);
+    }
     bytes.extend_from_slice(CRLF);
     match body {
         BodyRef::Whole(body) => output.push_body(body)?,
@@ -332,10 +349,13 @@ pub fn reserved_len(id: JobId, body: BodyRef<'_>) -> usize {
 }
 
 fn batch(output: &mut impl ReplyBuffer, jobs: ReservedJobs<'_>) -> Result<(), TryReserveError> {
-    let own: usize = jobs.iter().map(|(id, body)| reserved_len(id, body) + body.copied_len()).sum();
+    let own_len = |(id, body, values): (JobId, BodyRef<'_>, &str)| {
+        reserved_len(id, body) + body.copied_len() + values.len() + 1
+    };
+    let own: usize = jobs.iter_with_values().map(own_len).sum();
     output.reserve(SHORT_BYTES + own)?;
     numbered(output, b"RESERVED_BATCH ", jobs.len() as u64)?;
-    jobs.iter().try_for_each(|(id, body)| job(output, RESERVED, id, body))
+    jobs.iter_with_values().try_for_each(|(id, body, values)| job(output, RESERVED, id, body, values))
 }
 
 fn write_list(output: &mut impl ReplyBuffer, list: &List) -> Result<(), TryReserveError> {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::CRLF;
+use super::fields::FieldList;
 use super::reply::Reply;
 use super::reserved_jobs::ReservedJobs;
 use super::workers::MAX_BATCH;
@@ -67,6 +68,18 @@ impl<'a> Reply<'a> {
                 let id = JobId(number(id).ok_or_else(unknown)?);
                 data(size)?.map(|body| Reply::Reserved(id, BodyRef::Part(body)))
             }
+            [Some("RESERVED"), Some(id), Some(size), Some(_), _] => {
+                let first = "RESERVED ".len() + id.len() + 1 + size.len() + 1;
+                let (id, values) = (JobId(number(id).ok_or_else(unknown)?), &text[first..]);
+                if values.split(' ').any(str::is_empty) {
+                    return Err(unknown());
+                }
+                data(size)?.map(|body| Reply::ReservedWith(id, BodyRef::Part(body), values))
+            }
+            [Some("USING"), Some(_), Some(_), ..] | [Some("USING"), None, ..] => {
+                let fields = FieldList::parse(&line["USING".len()..]).ok_or_else(unknown)?;
+                Received::Whole(Reply::UsingFields(fields), taken)
+            }
             [Some("FOUND"), Some(id), Some(size), None, _] => {
                 let id = JobId(number(id).ok_or_else(unknown)?);
                 data(size)?.map(|body| Reply::Found(id, BodyRef::Part(body)))
@@ -122,9 +135,10 @@ fn data(bytes: &[u8], start: usize, size: u64) -> Result<Received<&[u8]>, ReplyE
     }
 }
 
-/// The size of the body behind the line `RESERVED <id> <size>`.
+/// The size of the body behind the line `RESERVED <id> <size>`, perhaps with values of fields.
 fn size_of_reserved(line: &[u8]) -> Option<u64> {
-    let (id, size) = str::from_utf8(line).ok()?.strip_prefix("RESERVED ")?.split_once(' ')?;
+    let (id, rest) = str::from_utf8(line).ok()?.strip_prefix("RESERVED ")?.split_once(' ')?;
+    let (size, _) = rest.split_once(' ').unwrap_or((rest, ""));
     number(id).and(number(size))
 }
 
@@ -177,6 +191,10 @@ mod tests {
         "INSERTED 7 DELETED\r\n",
         "USING mail\r\n",
         "RESERVED 5 5\r\nhello\r\n",
+        "RESERVED 5 5 mail 1\r\nhello\r\n",
+        "USING tube age\r\n",
+        "USING\r\n",
+        "RESERVED_BATCH 2\r\nRESERVED 1 1 t\r\na\r\nRESERVED 2 0 u\r\n\r\n",
         "FOUND 5 2\r\n\r\n\r\n",
         "OK 4\r\n---\n\r\n",
         "WATCHING 2\r\n",
@@ -224,7 +242,11 @@ mod tests {
             "INSERTED 1 SLEEPING\r\n",
             "INSERTED 99999999999999999999\r\n",
             "RESERVED 1\r\n",
+            "USING tube tube\r\n",
+            "USING a b\r\n",
             "RESERVED 1 -1\r\n",
+            "RESERVED 1 1 \r\nx\r\n",
+            "RESERVED 1 1 a  b\r\nx\r\n",
             "OK 99999999999\r\n",
             "OK 1\r\nabc",
             "RESERVED_BATCH 1001\r\n",

@@ -8,6 +8,8 @@ use crate::job::{BodyRef, JobId};
 #[derive(Clone, Copy, Debug)]
 pub struct ReservedJobs<'a> {
     listed: &'a [(JobId, BodyRef<'a>)],
+    /// The values of their fields; none, or as many as there are jobs.
+    values: &'a [String],
     /// Whole RESERVED replies.
     received: &'a [u8],
     count: usize,
@@ -17,12 +19,18 @@ impl<'a> ReservedJobs<'a> {
     /// These jobs.
     #[must_use]
     pub fn new(listed: &'a [(JobId, BodyRef<'a>)]) -> Self {
-        Self { listed, received: b"", count: listed.len() }
+        Self::with_values(listed, &[])
+    }
+
+    /// These jobs, with the values of the fields that the client has asked for.
+    #[must_use]
+    pub fn with_values(listed: &'a [(JobId, BodyRef<'a>)], values: &'a [String]) -> Self {
+        Self { listed, values, received: b"", count: listed.len() }
     }
 
     /// The jobs of so many RESERVED replies, which were read before.
     pub(super) fn received(count: usize, received: &'a [u8]) -> Self {
-        Self { listed: &[], received, count }
+        Self { listed: &[], values: &[], received, count }
     }
 
     /// How many jobs there are.
@@ -39,21 +47,32 @@ impl<'a> ReservedJobs<'a> {
 
     /// The jobs, in their order.
     pub fn iter(&self) -> impl Iterator<Item = (JobId, BodyRef<'a>)> {
+        self.iter_with_values().map(|(id, body, _)| (id, body))
+    }
+
+    /// The same with the values of their fields; empty if there are none.
+    pub fn iter_with_values(&self) -> impl Iterator<Item = (JobId, BodyRef<'a>, &'a str)> {
         let mut rest = self.received;
         let received = std::iter::from_fn(move || match Reply::read(rest) {
             Ok(Received::Whole(Reply::Reserved(id, body), taken)) => {
                 rest = &rest[taken..];
-                Some((id, body))
+                Some((id, body, ""))
+            }
+            Ok(Received::Whole(Reply::ReservedWith(id, body, values), taken)) => {
+                rest = &rest[taken..];
+                Some((id, body, values))
             }
             _ => None,
         });
-        self.listed.iter().copied().chain(received)
+        let values = self.values.iter().map(String::as_str).chain(std::iter::repeat(""));
+        let listed = self.listed.iter().zip(values).map(|(&(id, body), values)| (id, body, values));
+        listed.chain(received)
     }
 }
 
 impl PartialEq for ReservedJobs<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.iter_with_values().eq(other.iter_with_values())
     }
 }
 

@@ -64,6 +64,12 @@ fn list_jobs<'a>(tube: &'a str, random: &mut Rng) -> Command<'a> {
     Command::ListJobs { tube, state, limit: random.u32(1..=1000), after }
 }
 
+fn fields(random: &mut Rng) -> FieldList {
+    let mut fields = Field::ALL;
+    random.shuffle(&mut fields);
+    FieldList::new(fields.into_iter().take(random.usize(..=8))).expect("each is there once")
+}
+
 fn grace(random: &mut Rng) -> Grace {
     Grace::from_ms(random.u64(..=3_600_000)).expect("at most an hour")
 }
@@ -125,6 +131,7 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
         }
         Verb::KillClient => Command::KillClient { number: number(random) },
         Verb::WaitJob => Command::WaitJob { id: id(random), timeout_s },
+        Verb::ReserveFields => Command::ReserveFields(fields(random)),
         Verb::Auth => Command::Auth(token),
     }
 }
@@ -211,6 +218,8 @@ fn replies<'a>(body: &'a Body, jobs: &'a [(JobId, BodyRef<'a>)], random: &mut Rn
         Reply::Session(number(random)),
         Reply::Duplicate(id(random), state, random.bool().then(|| priority(random))),
         Reply::Using(NAMES[random.usize(..NAMES.len())]),
+        Reply::UsingFields(Some(fields(random)).filter(|it| it.iter().count() != 1).unwrap_or_default()),
+        Reply::ReservedWith(id(random), body.into(), ["mail", "a 1 - 0"][random.usize(..2)]),
         Reply::Reserved(id(random), body.into()),
         Reply::Found(id(random), body.into()),
         Reply::Data(body.as_slice()),

@@ -10,7 +10,7 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/acce
 const TUBE_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
 /// The reply to an anonymous client, for each command with arguments.
-const COMMANDS: [&str; 43] = [
+const COMMANDS: [&str; 44] = [
     "use mine",
     "reserve",
     "reserve-with-timeout 0",
@@ -52,6 +52,7 @@ const COMMANDS: [&str; 43] = [
     "reserve-mode fifo",
     "session s 60",
     "list-clients",
+    "reserve-fields tube",
     "kill-client 1",
     "use default",
 ];

@@ -7,6 +7,7 @@ mod access;
 mod clients;
 mod deadlines;
 mod drain;
+mod fields;
 mod fractions;
 mod half_close;
 mod kick;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
         ("clients", timed(clients::cases())),
         ("deadlines", resting_on(mark::PUT, timed(deadlines::cases()))),
         ("drain", resting_on(mark::DRAINING, drain::cases())),
+        ("fields", timed(fields::cases())),
         ("fractions", timed(fractions::cases())),
         ("half_close", resting_on(Mark::Habit, half_close::cases())),
         ("kick", resting_on(mark::KICK, kick::cases())),

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use beanstalkd_protocol::{Command, ModeWord, Verb, parse_tags};
+use beanstalkd_protocol::{Command, Field, FieldList, ModeWord, Verb, parse_tags};
 use beanstalkd_queue::{NewJob, PoisonLimits, Release, Released, Reserve, WaitOutcome};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::{TagError, TagSet};
+use beanstalkd_types::tags::{TagError, TagSet, Trace};
 
 use crate::queue::Model;
 use crate::tags::Double;
@@ -33,6 +33,8 @@ pub struct Server {
     pub batches: BTreeMap<u32, Batch>,
     /// The job for whose end each client has waited last.
     pub awaited: BTreeMap<u32, u64>,
+    /// What the clients have asked for.
+    pub fields: BTreeMap<u32, FieldList>,
     pub(crate) commands: [u64; Verb::COUNT],
     pub(crate) malformed: u64,
     pub(crate) rejected_puts: u64,
@@ -113,6 +115,7 @@ impl Server {
             connections: 0,
             batches: BTreeMap::new(),
             awaited: BTreeMap::new(),
+            fields: BTreeMap::new(),
             commands: [0; Verb::COUNT],
             malformed: 0,
             rejected_puts: 0,
@@ -132,15 +135,35 @@ impl Server {
         reply(bytes)
     }
 
+    /// The same to this client, which may have asked for fields.
+    fn reserved(&self, client: u32, id: u64, now: Timestamp) -> Answer {
+        let Some(fields) = self.fields.get(&client) else { return self.job("RESERVED", id) };
+        let job = self.model.job(id).expect("the job exists");
+        let mut line = format!("RESERVED {id} {}", job.body.len());
+        for field in fields.iter() {
+            line += &match field {
+                Field::Tube => format!(" {}", self.model.tube(job.tube).name),
+                Field::Attempts => format!(" {}", job.counters.reserves),
+                Field::Timeouts => format!(" {}", job.counters.timeouts),
+                Field::Releases => format!(" {}", job.counters.releases),
+                Field::Age => format!(" {}", now.since_s(job.created_at)),
+                Field::Pri => format!(" {}", job.priority),
+                Field::Ttr => format!(" {}", job.ttr_s.whole()),
+                Field::Trace => format!(" {}", job.tags.trace.map_or("-", Trace::as_str)),
+            };
+        }
+        reply([line.as_bytes(), b"\r\n", &job.body].concat())
+    }
+
     /// The reply to a client that waited; none yet if it has got the first job of a batch.
-    pub fn delivery(&mut self, client: u32, outcome: WaitOutcome) -> Option<Vec<u8>> {
+    pub fn delivery(&mut self, client: u32, outcome: WaitOutcome, now: Timestamp) -> Option<Vec<u8>> {
         if let (Some(batch), WaitOutcome::Reserved(id)) = (self.batches.get_mut(&client), outcome) {
             batch.first = Some(id.0);
             return None;
         }
         self.batches.remove(&client);
         let answer = match outcome {
-            WaitOutcome::Reserved(id) => self.job("RESERVED", id.0),
+            WaitOutcome::Reserved(id) => self.reserved(client, id.0, now),
             WaitOutcome::TimedOut => reply("TIMED_OUT"),
             WaitOutcome::DeadlineSoon => reply("DEADLINE_SOON"),
             WaitOutcome::Deleted => reply(format!("DELETED {}", self.awaited(client))),
@@ -170,7 +193,7 @@ impl Server {
         jobs.retain(|&id| self.model.holds(client, id));
         let mut reply = format!("RESERVED_BATCH {count}\r\n").into_bytes();
         for &id in &jobs {
-            let Answer::Reply(job) = self.job("RESERVED", id) else { unreachable!("a job is a reply") };
+            let Answer::Reply(job) = self.reserved(client, id, now) else { unreachable!("a job is a reply") };
             reply.extend(job);
         }
         let has_room = unread + reply.len() <= MIN_ROOM_BYTES && jobs.len() == wanted;
@@ -331,7 +354,7 @@ impl Server {
             }
             Command::ReserveJob(JobId(id)) => {
                 if model.reserve_job(client, id, now) {
-                    self.job("RESERVED", id)
+                    self.reserved(client, id, now)
                 } else {
                     reply("NOT_FOUND")
                 }
@@ -393,6 +416,14 @@ impl Server {
                 self.draining = false;
                 reply("NOT_DRAINING")
             }
+            Command::ReserveFields(fields) => {
+                self.fields.remove(&client);
+                if !fields.is_empty() {
+                    self.fields.insert(client, fields);
+                }
+                let words = fields.iter().map(|field| format!(" {}", field.as_str()));
+                reply(format!("USING{}", words.collect::<String>()))
+            }
             Command::Quit => Answer::Close,
             Command::Put(header) => self.put(client, header.size, PutTags::Good),
             Command::PutWith(header, text) => self.put(client, header.size, PutTags::of(text)),
@@ -419,7 +450,7 @@ impl Server {
 
     fn reserve(&mut self, client: u32, timeout_s: Option<Seconds>, number: u64, now: Timestamp) -> Answer {
         match self.model.reserve(client, timeout_s, Some(number), now) {
-            Reserve::Job(id) => self.job("RESERVED", id.0),
+            Reserve::Job(id) => self.reserved(client, id.0, now),
             Reserve::DeadlineSoon => reply("DEADLINE_SOON"),
             Reserve::TimedOut => reply("TIMED_OUT"),
             Reserve::Waiting => Answer::None,

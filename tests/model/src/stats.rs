@@ -331,7 +331,7 @@ fn job_bytes(job: &Job) -> usize {
 }
 
 /// The commands that C does not have, in the order of `stats`.
-const EXTENSIONS: [Verb; 18] = [
+const EXTENSIONS: [Verb; 19] = [
     Verb::FlushTube,
     Verb::FlushBuried,
     Verb::ListJobs,
@@ -350,6 +350,7 @@ const EXTENSIONS: [Verb; 18] = [
     Verb::ListClients,
     Verb::KillClient,
     Verb::WaitJob,
+    Verb::ReserveFields,
 ];
 
 /// The commands that `stats` counts, in its order.

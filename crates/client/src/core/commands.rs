@@ -27,19 +27,19 @@ macro_rules! with_commands {
             /// Reserves a job of the watched tubes, and waits for one without a limit.
             fn reserve() -> Job {
                 Command::Reserve;
-                Reply::Reserved(id, body) => Job::from((id, body))
+                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => Job::from((id, body))
             }
 
             /// Reserves a job, and waits at most `seconds` for one; [`Refusal::TimedOut`] if none came.
             fn reserve_with_timeout(seconds: impl Into<Seconds>) -> Job {
                 Command::ReserveWithTimeout { timeout_s: seconds.into() };
-                Reply::Reserved(id, body) => Job::from((id, body))
+                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => Job::from((id, body))
             }
 
             /// Reserves this ready, delayed or buried job.
             fn reserve_job(id: u64) -> Job {
                 Command::ReserveJob(JobId(id));
-                Reply::Reserved(id, body) => Job::from((id, body))
+                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => Job::from((id, body))
             }
 
             /// Deletes a job that is not reserved by another client.
@@ -238,7 +238,7 @@ macro_rules! with_commands {
                 Command::ReserveBatch { most: count, timeout_s: timeout };
                 Reply::ReservedBatch(jobs) => jobs.iter().map(Job::from).collect(),
                 // A job of an earlier reserve whose caller no longer waited.
-                Reply::Reserved(id, body) => vec![Job::from((id, body))]
+                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => vec![Job::from((id, body))]
             }
 
             /// Deletes 1 to 1000 jobs. Returns how many were deleted, and for how many ids there was no job to delete.
@@ -315,7 +315,7 @@ macro_rules! with_commands {
             /// Reserves a job. The next byte on the connection ends the wait with [`Refusal::Aborted`].
             fn reserve_with_abort(seconds: Option<Seconds>) -> Job {
                 Command::ReserveWithAbort { timeout_s: seconds };
-                Reply::Reserved(id, body) => Job::from((id, body))
+                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => Job::from((id, body))
             }
         }
     };

@@ -232,7 +232,9 @@ impl Exchange {
                 }
                 (Received::Whole(reply, taken), Fate::Abandoned | Fate::Unconfirmed) => {
                     match reply {
-                        Reply::Reserved(id, body) => self.strays.push_back((id, body).into()),
+                        Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => {
+                            self.strays.push_back((id, body).into())
+                        }
                         Reply::ReservedBatch(jobs) => self.strays.extend(jobs.iter().map(Job::from)),
                         _ => {}
                     }
@@ -280,7 +282,8 @@ impl Exchange {
         let sent = self.take(taken);
         // It is read a second time because the borrow of the first would last as long as the reply.
         let Received::Whole(reply, _) = Reply::read(&self.input[start..])? else { return Ok(None) };
-        self.has_reserved |= matches!(reply, Reply::Reserved(..) | Reply::ReservedBatch(_));
+        self.has_reserved |=
+            matches!(reply, Reply::Reserved(..) | Reply::ReservedWith(..) | Reply::ReservedBatch(_));
         if let Some(sent) = sent {
             if sent.fate == Fate::Repeated && reply == Reply::NotFound {
                 return Err(Error::Unconfirmed { command: sent.verb.as_str() });

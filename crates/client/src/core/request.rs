@@ -154,5 +154,7 @@ fn repeat_of(verb: Verb) -> Repeat {
         V::Delete | V::Release | V::Bury | V::ReserveJob | V::KillClient => Repeat::MayFindNothing,
         V::Put | V::Kick | V::KickJob | V::Move => Repeat::Never,
         V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => Repeat::Never,
+        // The client has no method for it, and does not say it again on another connection.
+        V::ReserveFields => Repeat::Never,
     }
 }

@@ -83,6 +83,18 @@ impl Queue {
         self.clients.records.capacity()
     }
 
+    /// Whether the server keeps a list of fields for the client.
+    #[inline]
+    #[must_use]
+    pub fn has_fields(&self, id: ClientId) -> bool {
+        self.client(id).has_fields
+    }
+
+    /// Notes whether it does.
+    pub fn note_fields(&mut self, id: ClientId, has_fields: bool) {
+        self.client_mut(id).has_fields = has_fields;
+    }
+
     /// Whether this client still exists.
     #[must_use]
     pub(crate) fn is_connected(&self, id: ClientId) -> bool {

@@ -141,6 +141,9 @@ pub(crate) struct Client {
     pub era: u8,
     /// Whether it is attached to a session, which has its reservations.
     pub has_session: bool,
+    /// Whether the server keeps a list of fields for it. The queue does not know of fields; here is a byte that every
+    /// reserve has loaded.
+    pub has_fields: bool,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -163,6 +166,7 @@ impl Client {
             kind: Kind::Connected,
             era: (number >> u32::BITS) as u8,
             has_session: false,
+            has_fields: false,
         }
     }
 

@@ -358,6 +358,8 @@ fn describe_clients(
             leaving: _,
             kind: _,
             has_session: _,
+            // The server describes the lists.
+            has_fields: _,
         } = client;
         let described = DescribedClient {
             index: index as u32,

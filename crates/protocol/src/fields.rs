@@ -1,0 +1,165 @@
+//! The fields of `reserve-fields`, which C beanstalkd does not have: what a RESERVED line says behind the size.
+
+use super::argument::Argument;
+use super::command::Command;
+
+/// Something that a RESERVED line can say of its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
+pub enum Field {
+    Tube,
+    Attempts,
+    Timeouts,
+    Releases,
+    Age,
+    Pri,
+    Ttr,
+    Trace,
+}
+
+impl Field {
+    /// All of them. A list has each as its place here, from 1.
+    pub const ALL: [Self; 8] = [
+        Self::Tube,
+        Self::Attempts,
+        Self::Timeouts,
+        Self::Releases,
+        Self::Age,
+        Self::Pri,
+        Self::Ttr,
+        Self::Trace,
+    ];
+
+    /// The word of the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tube => "tube",
+            Self::Attempts => "attempts",
+            Self::Timeouts => "timeouts",
+            Self::Releases => "releases",
+            Self::Age => "age",
+            Self::Pri => "pri",
+            Self::Ttr => "ttr",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// Some fields in an order, each at most once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FieldList {
+    /// Four bits for each, the first the lowest; 0 behind the last.
+    packed: u32,
+}
+
+impl FieldList {
+    const BITS: u32 = 4;
+
+    /// These fields; `None` if one of them is there twice.
+    #[must_use]
+    pub fn new(fields: impl IntoIterator<Item = Field>) -> Option<Self> {
+        let mut list = Self::default();
+        for (place, field) in fields.into_iter().enumerate() {
+            if list.iter().any(|before| before == field) {
+                return None;
+            }
+            list.packed |= (field as u32 + 1) << (place as u32 * Self::BITS);
+        }
+        Some(list)
+    }
+
+    /// The list that [`Self::packed`] has made this of; `None` if it is none.
+    #[must_use]
+    pub fn unpack(packed: u32) -> Option<Self> {
+        let list = Self { packed };
+        Self::new(list.iter()).filter(|read| *read == list)
+    }
+
+    /// It as a number.
+    #[must_use]
+    pub fn packed(self) -> u32 {
+        self.packed
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.packed == 0
+    }
+
+    /// The fields in their order.
+    pub fn iter(self) -> impl Iterator<Item = Field> {
+        let mut rest = self.packed;
+        std::iter::from_fn(move || {
+            let place = (rest & ((1 << Self::BITS) - 1)) as usize;
+            rest >>= Self::BITS;
+            Field::ALL.get(place.checked_sub(1)?).copied()
+        })
+    }
+
+    /// The words, each behind a space: none, or the rest of a line.
+    #[must_use]
+    pub fn parse(rest: &[u8]) -> Option<Self> {
+        if rest.is_empty() {
+            return Some(Self::default());
+        }
+        let words = rest.strip_prefix(b" ")?.split(|&byte| byte == b' ');
+        let field = |word: &[u8]| Field::ALL.into_iter().find(|field| field.as_str().as_bytes() == word);
+        let fields: Option<Vec<Field>> = words.map(field).collect();
+        Self::new(fields?)
+    }
+}
+
+impl Argument for FieldList {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.iter().for_each(|field| field.as_str().write(line));
+    }
+}
+
+/// `[ <field> …]`
+pub(super) fn reserve_fields(rest: &[u8]) -> Option<Command<'_>> {
+    FieldList::parse(rest).map(Command::ReserveFields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ParseError, parse};
+
+    #[test]
+    fn each_field_is_there_once_and_in_its_order() {
+        let list = |fields: &[Field]| FieldList::new(fields.iter().copied()).expect("each once");
+        fn parsed(line: &str) -> Result<Command<'_>, ParseError> {
+            parse(line.as_bytes())
+        }
+        assert_eq!(parsed("reserve-fields"), Ok(Command::ReserveFields(FieldList::default())));
+        let two = list(&[Field::Trace, Field::Tube]);
+        assert_eq!(parsed("reserve-fields trace tube"), Ok(Command::ReserveFields(two)));
+        let all = list(&Field::ALL);
+        assert_eq!(
+            parsed("reserve-fields tube attempts timeouts releases age pri ttr trace"),
+            Ok(Command::ReserveFields(all))
+        );
+        assert!(all.iter().eq(Field::ALL) && two.iter().eq([Field::Trace, Field::Tube]));
+        for rest in [
+            " ",
+            " tube ",
+            "  tube",
+            " tube tube",
+            " TUBE",
+            " tube,age",
+            " body",
+            "tube",
+            " tube  age",
+            " \0",
+        ] {
+            assert_eq!(parsed(&format!("reserve-fields{rest}")), Err(ParseError::BadFormat), "{rest:?}");
+        }
+        assert_eq!(parsed("reserve-field tube"), Err(ParseError::BadFormat));
+        for packed in [9, 0x11, 0x101, u32::MAX, 0x10, 1 << 31] {
+            assert_eq!(FieldList::unpack(packed), None, "{packed:x}");
+        }
+        assert_eq!(FieldList::unpack(all.packed()), Some(all));
+    }
+}

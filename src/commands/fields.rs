@@ -1,0 +1,125 @@
+//! The command `reserve-fields`: what the RESERVED lines to a connection say beside id and size.
+//!
+//! Owns: the lists of the clients that have one, and the values. A client without a list costs a reserve one branch.
+
+use std::fmt::Write;
+
+use super::{Executor, Outcome, answer};
+use crate::clock::Timestamp;
+use crate::job::{BodyRef, JobId};
+use crate::protocol::{Field, FieldList, Reply};
+use crate::queue::{ClientId, JobView};
+use crate::session::Output;
+use crate::tube_name::TubeName;
+
+/// What the values of a job are made of.
+#[derive(Clone, Debug)]
+pub struct Values {
+    tube: TubeName,
+    attempts: u32,
+    timeouts: u32,
+    releases: u32,
+    created_at: Timestamp,
+    priority: u32,
+    ttr_s: u32,
+    trace: Option<Box<str>>,
+}
+
+impl Values {
+    /// Those of the job.
+    pub(super) fn of(job: &JobView<'_>) -> Self {
+        let record = &job.record;
+        Self {
+            tube: job.tube.clone(),
+            attempts: record.counters.reserves,
+            timeouts: record.counters.timeouts,
+            releases: record.counters.releases,
+            created_at: record.created_at,
+            priority: record.priority.0,
+            ttr_s: record.ttr_s.whole(),
+            trace: job.tags.and_then(|tags| tags.trace).map(|trace| trace.as_str().into()),
+        }
+    }
+
+    /// The values of these fields, with a space between them.
+    fn text(&self, fields: FieldList, now: Timestamp) -> String {
+        let mut text = String::new();
+        for field in fields.iter() {
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            // Writing to a string does not fail.
+            let _ = match field {
+                Field::Tube => write!(text, "{}", self.tube),
+                Field::Attempts => write!(text, "{}", self.attempts),
+                Field::Timeouts => write!(text, "{}", self.timeouts),
+                Field::Releases => write!(text, "{}", self.releases),
+                Field::Age => write!(text, "{}", now.since_s(self.created_at)),
+                Field::Pri => write!(text, "{}", self.priority),
+                Field::Ttr => write!(text, "{}", self.ttr_s),
+                Field::Trace => text.write_str(self.trace.as_deref().unwrap_or("-")),
+            };
+        }
+        text
+    }
+}
+
+impl Executor {
+    /// From now on, each RESERVED line to the client has these fields.
+    pub(super) fn reserve_fields(
+        &mut self,
+        client: ClientId,
+        fields: FieldList,
+        output: &mut Output,
+    ) -> Outcome {
+        self.set_fields(client, fields);
+        answer(output, &Reply::UsingFields(fields))
+    }
+
+    /// Keeps the list of a client.
+    pub(super) fn set_fields(&mut self, client: ClientId, fields: FieldList) {
+        self.queue.note_fields(client, !fields.is_empty());
+        if fields.is_empty() {
+            self.fields.remove(&client.index);
+        } else {
+            self.fields.insert(client.index, fields);
+        }
+    }
+
+    /// The client is about to leave.
+    #[inline]
+    pub(super) fn forget_fields(&mut self, client: ClientId) {
+        if self.queue.has_fields(client) {
+            self.set_fields(client, FieldList::default());
+        }
+    }
+
+    /// The list of the client; `None` if it has none, as most.
+    #[inline]
+    pub(super) fn fields_of(&self, client: ClientId) -> Option<FieldList> {
+        if self.queue.has_fields(client) { self.fields.get(&client.index).copied() } else { None }
+    }
+
+    /// The values of a job that the client has reserved, or that was flushed since.
+    pub(super) fn values(&self, id: JobId, fields: FieldList, now: Timestamp) -> Option<String> {
+        let job = self.queue.job(id).map(|job| Values::of(&job));
+        let values = job.or_else(|| self.flushed_job(id).map(|flushed| flushed.values.clone()));
+        values.map(|values| values.text(fields, now))
+    }
+
+    /// Answers a reserve of a client that has a list.
+    #[cold]
+    pub(super) fn answer_with_fields(
+        &mut self,
+        id: JobId,
+        fields: FieldList,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let body = self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)));
+        match (body, self.values(id, fields, now)) {
+            (Some(body), Some(values)) => answer(output, &Reply::ReservedWith(id, body, &values)),
+            _ => answer(output, &Reply::InternalError),
+        }
+    }
+}
