@@ -186,7 +186,7 @@ fn a_torn_tail_is_kept_in_a_file_and_reported() {
 
 #[test]
 fn a_second_server_on_the_directory_ends_with_10() {
-    let mut server = start(&["-f", "0"]);
+    let server = start(&["-f", "0"]);
     // Its socket takes connections before it has locked the directory.
     server.connect().unwrap().exchange(b"list-tube-used\r\n", b"USING default\r\n").unwrap();
     let own = tempfile::tempdir().unwrap();

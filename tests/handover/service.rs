@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -124,6 +124,8 @@ impl Service {
     pub fn kill_and_restart(&mut self, flags: &[&str]) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
+        // A child that is about to try the other program has the sockets until it is ended, too.
+        while UnixStream::connect(self.directory().join("socket")).is_ok() {}
         while !self.notifications_are_read() {}
         self.server = spawn(self.directory.path(), flags, "exec \"$@\"");
         self.message_with("READY=1");

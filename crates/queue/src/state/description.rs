@@ -366,11 +366,8 @@ fn describe_clients(
             number: clients.number_of(client),
             using: number_of(*using),
             watching: watching.iter().map(|&tube| number_of(tube)).collect(),
-            wait: wait.map(|Wait { number, until }| (number.get(), until)),
-            job_wait: rules
-                .awaited
-                .wait_of(index as u32)
-                .map(|(id, Wait { number, until })| (id, (number.get(), until))),
+            wait: wait.map(described_wait),
+            job_wait: rules.awaited.wait_of(index as u32).map(|(id, wait)| (id, described_wait(wait))),
             choice: choice.as_deref().map(describe_choice),
             producer: *producer,
             worker: *worker,
@@ -378,6 +375,10 @@ fn describe_clients(
         };
         described.describe(out);
     }
+}
+
+fn described_wait(Wait { number, until }: Wait) -> (u64, Timestamp) {
+    (number.get(), until)
 }
 
 fn describe_choice(choice: &Choice) -> DescribedChoice {
