@@ -28,6 +28,7 @@ const NOW: Timestamp = Timestamp(1_000_000_000);
 
 /// One command. Jobs are named by their keys, which have the same order as their ids.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a script has few steps")]
 pub enum Step {
     Put { key: u64, priority: u32, delay: u32, ttr: u32, tags: TagSet<'static>, body: Vec<u8> },
     Reserve,
