@@ -38,7 +38,7 @@ impl Log {
     fn tagged() -> Self {
         let mut harness = new_harness(5, 4096);
         harness.tag_model = Some(TagModel::default());
-        run_turns(&mut harness, 5, 40);
+        run_turns(&mut harness, 12, 40);
         run_until_idle(&mut harness);
         assert!(harness.log.cooldowns().count() > 0);
         let log = Self::new(harness.disk.files());
@@ -100,9 +100,12 @@ fn run_turns(harness: &mut Harness, seed: u64, turns: u64) {
     harness.help_all().unwrap();
 }
 
+/// Compaction included, which would have the log wake for ever.
 fn run_until_idle(harness: &mut Harness) {
     while let Some(at) = harness.log.next_deadline() {
         harness.now = harness.now.max(at);
+        harness.migrate();
+        harness.log.commit(harness.now).unwrap();
         harness.log.on_deadline(harness.now).unwrap();
         harness.help_all().unwrap();
     }
