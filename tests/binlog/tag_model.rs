@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use beanstalkd::binlog::{Binlog, Cooldown, SequenceNumber, SideEffects, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{JobId, JobRecord};
-use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet};
+use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::harness::{Harness, Job, Restored};
 use beanstalkd_testkit::disk::Random;
@@ -78,6 +78,9 @@ impl Harness {
         }
         if tags.is_empty() || random.once_in(5) {
             tags.expires_after_s = Some((1 + random.below(100) as u32).into());
+        }
+        if random.once_in(4) {
+            tags.trace = Trace::check(beanstalkd_testkit::TRACE);
         }
         encoded(&tags)
     }
