@@ -28,9 +28,6 @@ use super::admin::Admin;
 use super::refusal::{refuse, refuse_binlog, refuse_lock};
 use super::{Limits, executor, host, prepare_store, read_again, read_rules, serves_signal, settings, tubes};
 
-/// A description of so many bytes has jobs enough that asking the system for huge pages is worth their size.
-const MANY_BYTES: usize = 16 << 20;
-
 /// The listeners and files of the other program, by what they are for.
 #[derive(Default)]
 struct Adopted {
@@ -77,9 +74,6 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     // As at any start that has jobs.
     os::memory::give_back_only_when_told();
     os::memory::allow_huge_pages(true);
-    if description.len() >= MANY_BYTES {
-        os::memory::ask_for_huge_pages();
-    }
     let executor = executor(options, limits.max_memory_bytes, rules, clock)?;
     let settings = settings(options, limits.open_files);
     let clients = std::mem::take(&mut adopted.clients);

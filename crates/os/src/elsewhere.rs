@@ -29,9 +29,6 @@ pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// There is no such request.
-pub fn ask_for_huge_pages(_address: *const u8) {}
-
 /// How a file is mapped all of which is about to be read.
 pub const MAP_AT_ONCE: libc::c_int = libc::MAP_PRIVATE;
 

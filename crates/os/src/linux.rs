@@ -72,20 +72,6 @@ pub fn allow_huge_pages(allow: bool) {
     let _ = nix::sys::prctl::set_thp_disable(!allow);
 }
 
-/// Asks for huge pages in the mapping that has this address, for memory of it that is touched from now on.
-pub fn ask_for_huge_pages(address: *const u8) {
-    let hexadecimal = |text: &str| usize::from_str_radix(text, 16).ok();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mappings = maps.lines().filter_map(|line| {
-        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-        Some((hexadecimal(start)?, hexadecimal(end)?))
-    });
-    for (start, end) in mappings.filter(|(start, end)| (*start..*end).contains(&(address as usize))) {
-        // SAFETY: this changes how the kernel finds pages for a mapping of this process, and not what is in it.
-        unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
-    }
-}
-
 /// How many names a file has. Asks for nothing else: since Linux 6.13, a file whose times somebody has read gets exact
 /// times with its next write, and `fdatasync` then has to write the inode, too.
 ///

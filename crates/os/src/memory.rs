@@ -56,14 +56,6 @@ pub fn allow_huge_pages(allow: bool) {
     platform::allow_huge_pages(allow);
 }
 
-/// Asks for huge pages where the system gives them on request alone. Many jobs are about to be made at once, for which
-/// page faults of the usual size would take as long as all else.
-pub fn ask_for_huge_pages() {
-    // The mapping from which the allocator takes what comes next, unless it is full.
-    let block = Box::new([0_u8; 4096]);
-    platform::ask_for_huge_pages(block.as_ptr());
-}
-
 /// Gives freed memory back to the system. The system needs a millisecond for some twenty megabytes, so another thread
 /// waits for it, if there can be one.
 pub fn give_back() {
