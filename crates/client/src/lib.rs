@@ -31,15 +31,15 @@
 //! # When the connection is lost
 //!
 //! With [`Connector::reconnect`], the client connects again, and says again what the connection was told: log-in,
-//! session, used tube, watched tubes with their weights, mode. Then it goes on where it was, in the middle of a
+//! session, used tube, watched tubes with their weights, mode, fields. Then it goes on where it was, in the middle of a
 //! pipeline too. A command of which the server has not got the last byte was not executed, and is sent. Of the others,
 //! nobody knows whether they were:
 //!
 //! | command | is sent again |
 //! |---|---|
-//! | `use`, `watch`, `ignore`, `reserve-mode`, `session`, `auth` | yes |
+//! | `use`, `watch`, `ignore`, `reserve-mode`, `reserve-fields`, `session`, `auth` | yes |
 //! | every `reserve` but `reserve-job` | yes; the job of a lost RESERVED is ready again, or the session has it |
-//! | every `peek`, `stats` and `list` | yes |
+//! | every `peek`, `stats` and `list`, `wait-job` | yes |
 //! | `touch`, `touch-all`, `pause-tube`, `reprioritize`, `drain`, `undrain` | yes: twice is the same as once |
 //! | `delete`, `release`, `bury`, `reserve-job`, `kill-client` | yes; if there is no such job or client, [`Error::Unconfirmed`] |
 //! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once |
@@ -75,14 +75,15 @@ mod work;
 struct Readme;
 
 pub use crate::core::data::{Cursor, Extensions, Job, JobInfo, NoTraceParent, Page, TraceParent};
+pub use crate::core::fields::Fields;
 pub use crate::core::put::{Inserted, PutOptions};
 pub use crate::core::request::{Repeat, Request};
 pub use crate::core::tag::{Tag, TagError};
 pub use crate::core::{Reconnect, Token};
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use beanstalkd_protocol::{
-    Command, Dictionary, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb, YamlError,
-    parse_dictionary, parse_list,
+    Command, Dictionary, Field, FieldList, IdList, ModeWord, Received, Refusal, Reply, ReplyError, Verb,
+    YamlError, parse_dictionary, parse_list,
 };
 pub use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 pub use beanstalkd_types::seconds::Seconds;

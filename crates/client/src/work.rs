@@ -431,6 +431,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Fields;
     use beanstalkd_protocol::parse_dictionary;
 
     fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Delivery {
@@ -439,7 +440,12 @@ mod tests {
             timeouts: {timeouts}\nburies: {buries}\n"
         );
         let info = JobInfo::from_stats(&parse_dictionary(stats.as_bytes()).unwrap()).unwrap();
-        Delivery::new(Job { id: 1, body: Vec::new() }, info, retry, &Stopper::default())
+        Delivery::new(
+            Job { id: 1, body: Vec::new(), fields: Fields::default() },
+            info,
+            retry,
+            &Stopper::default(),
+        )
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use beanstalk_client::{
-    Address, Client, Command, Connector, Error, JobId, JobState, Pool, PutOptions, Reconnect, Refusal, Reply,
-    Request, TubeName,
+    Address, Client, Command, Connector, Error, Field, Fields, JobId, JobState, Pool, PutOptions, Reconnect,
+    Refusal, Reply, Request, TubeName,
 };
 use beanstalk_testing::{Fake, FakeOptions};
 
@@ -120,6 +120,53 @@ fn a_session_keeps_a_job_through_every_loss() {
             Err(error) => panic!("at {at}: {error}"),
         }
         assert!(client.peek(id).unwrap_err().is_not_found(), "at {at}");
+    }
+}
+
+#[test]
+fn fields_are_asked_for_again_after_every_loss() {
+    for (at, is_after) in (1..=8).flat_map(|at| [(at, false), (at, true)]) {
+        let fake = closing(at, is_after);
+        let mut client = connect(&fake);
+        client.reserve_fields(&[Field::Tube, Field::Attempts]).unwrap();
+        // A put whose reply is lost is the caller's to decide on.
+        while client.put_in(&tube("a"), b"x", &PutOptions::new()).is_err() {}
+        client.watch(&tube("a")).unwrap();
+        let Fields { tube, attempts, age, .. } = client.reserve_with_timeout(0).unwrap().fields;
+        assert_eq!((tube.as_deref(), age), (Some("a"), None), "at {at}");
+        assert!(attempts.is_some_and(|attempts| (1..=2).contains(&attempts)), "at {at}: {attempts:?}");
+    }
+}
+
+#[test]
+fn against_every_server_fields_come_with_the_job_or_are_said_not_to() {
+    for server in beanstalk_testing::servers(&[]) {
+        let mut client = connector().connect(&server.address().parse().unwrap()).unwrap();
+        let asked = client.reserve_fields(&Field::ALL);
+        let is_ours = client.extensions().unwrap().has("reserve-fields");
+        match asked {
+            Ok(()) => assert!(is_ours),
+            Err(Error::Unsupported { extension }) => assert!(!is_ours && extension == "reserve-fields"),
+            Err(error) => panic!("{error}"),
+        }
+        let options = PutOptions::new().pri(9).ttr(77);
+        let id = client.put(b"x", &options).unwrap().id;
+        client.reserve_job(id).unwrap();
+        client.release(id, 9, 0).unwrap();
+        let fields = client.reserve().unwrap().fields;
+        if !is_ours {
+            assert_eq!(fields, Fields::default());
+            continue;
+        }
+        let Fields { tube, attempts, timeouts, releases, age, pri, ttr, trace, .. } = fields;
+        assert_eq!((tube.as_deref(), attempts), (Some("default"), Some(2)));
+        assert_eq!((timeouts, releases, pri, ttr, trace), (Some(0), Some(1), Some(9), Some(77), None));
+        assert!(age.is_some());
+        let trace = "trc:00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        client.put(b"y", &options.tag(trace.parse().unwrap())).unwrap();
+        let jobs = client.reserve_batch(5, None).unwrap();
+        let traces: Vec<_> = jobs.iter().map(|job| job.fields.trace.as_ref().unwrap().as_str()).collect();
+        assert_eq!(traces, [&trace[4..]]);
     }
 }
 
@@ -279,6 +326,11 @@ fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
         std::thread::yield_now();
     }
     drop((other, second));
+    assert_eq!(pool.len(), 2);
+    // Other callers could not read its jobs.
+    pool.get().unwrap().reserve_fields(&[Field::Age]).unwrap();
+    assert_eq!(pool.len(), 1);
+    drop((pool.get().unwrap(), pool.get().unwrap()));
     assert_eq!(pool.len(), 2);
     let waiting = (pool.get().unwrap(), pool.get().unwrap());
     let third = std::thread::spawn({

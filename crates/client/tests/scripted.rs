@@ -1,7 +1,8 @@
 //! Every method of the client against prepared replies: the bytes that it sends, and its result.
 
 use beanstalk_client::{
-    Client, Connection, Culprit, Cursor, Error, JobId, JobState, ModeWord, PutOptions, Refusal, TubeName,
+    Client, Connection, Culprit, Cursor, Error, Field, Fields, JobId, JobState, ModeWord, PutOptions,
+    Refusal, TubeName, Verb,
 };
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -94,11 +95,106 @@ fn extensions() {
     check("session mail 1.5", "SESSION 2\r\n", 2, |c| c.session(&tube(), Duration::from_millis(1500)));
     check("touch 7 90", "TOUCHED\r\n", (), |c| c.touch_for(7, 90));
     check("release 7 1 2 uncounted", "RELEASED\r\n", (), |c| c.release_uncounted(7, 1, 2));
+    check("wait-job 7", "DELETED 7\r\n", true, |c| c.wait_job(7, None));
+    check("wait-job 7 1.5", "BURIED 7\r\n", false, |c| {
+        c.wait_job(7, Some(beanstalk_client::Seconds::new(1, 500)))
+    });
+    check("kill-client 9", "KILLED\r\n", (), |c| c.kill_client(9));
+    check("reserve-fields tube attempts", "USING tube attempts\r\n", (), |c| {
+        c.reserve_fields(&[Field::Tube, Field::Attempts])
+    });
+    check("reserve-fields age", "USING age\r\n", (), |c| c.reserve_fields(&[Field::Age]));
+    check("reserve-fields", "USING\r\n", (), |c| c.reserve_fields(&[]));
     check("watch mail 5", "WATCHING 1\r\n", 1, |c| c.watch_weighted(&tube(), 5));
     check("reserve-mode weighted", "USING weighted\r\n", (), |c| c.reserve_mode(ModeWord::Weighted));
     check("reserve-with-abort 3", "RESERVED 7 0\r\n\r\n", 7, |c| {
         Ok(c.reserve_with_abort(Some(3.into()))?.id)
     });
+}
+
+#[test]
+fn fields_are_those_that_the_connection_has_asked_for() {
+    let replies = "USING tube attempts\r\nRESERVED 7 2 mail 3\r\nhi\r\nRESERVED_BATCH 2\r\nRESERVED 8 0 a 1\r\n\r\n\
+        RESERVED 9 0 b 2\r\n\r\nFOUND 7 2\r\nhi\r\nUSING\r\nRESERVED 10 0\r\n\r\n";
+    let (jobs, _) = with(replies, |c| {
+        c.reserve_fields(&[Field::Tube, Field::Attempts]).unwrap();
+        let mut jobs = vec![c.reserve().unwrap()];
+        jobs.extend(c.reserve_batch(5, None).unwrap());
+        assert_eq!(c.peek(7).unwrap().fields, Fields::default());
+        c.reserve_fields(&[]).unwrap();
+        jobs.push(c.reserve_job(10).unwrap());
+        jobs
+    });
+    let seen: Vec<_> =
+        jobs.iter().map(|job| (job.id, job.fields.tube.as_deref(), job.fields.attempts)).collect();
+    let expected =
+        [(7, Some("mail"), Some(3)), (8, Some("a"), Some(1)), (9, Some("b"), Some(2)), (10, None, None)];
+    assert_eq!(seen, expected);
+    let (twice, sent) = with("", |c| c.reserve_fields(&[Field::Age, Field::Age]));
+    assert!(matches!(twice, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty());
+}
+
+/// Calls the method that sends this command. A new command of the server does not compile here.
+fn send(verb: Verb, c: &mut Client) -> Result<(), Error> {
+    let tube = &tube();
+    match verb {
+        Verb::Put => c.put(b"", &PutOptions::new()).map(drop),
+        Verb::Peek => c.peek(7).map(drop),
+        Verb::PeekReady => c.peek_next(JobState::Ready).map(drop),
+        Verb::PeekDelayed => c.peek_next(JobState::Delayed).map(drop),
+        Verb::PeekBuried => c.peek_next(JobState::Buried).map(drop),
+        Verb::PeekReserved => c.peek_next(JobState::Reserved).map(drop),
+        Verb::Reserve => c.reserve().map(drop),
+        Verb::ReserveWithTimeout => c.reserve_with_timeout(1).map(drop),
+        Verb::ReserveJob => c.reserve_job(7).map(drop),
+        Verb::ReserveBatch => c.reserve_batch(2, None).map(drop),
+        Verb::ReserveWithAbort => c.reserve_with_abort(None).map(drop),
+        Verb::ReserveMode => c.reserve_mode(ModeWord::Weighted),
+        Verb::ReserveFields => c.reserve_fields(&[]),
+        Verb::Delete => c.delete(7),
+        Verb::DeleteBatch => c.delete_batch(&[7]).map(drop),
+        Verb::Release => c.release(7, 1, 2).map(drop),
+        Verb::Bury => c.bury(7, 1),
+        Verb::Touch => c.touch(7),
+        Verb::TouchAll => c.touch_all().map(drop),
+        Verb::Kick => c.kick(5).map(drop),
+        Verb::KickJob => c.kick_job(7),
+        Verb::Use => c.use_tube(tube),
+        Verb::Watch => c.watch(tube).map(drop),
+        Verb::Ignore => c.ignore(tube).map(drop),
+        Verb::Stats => c.stats().map(drop),
+        Verb::StatsJob => c.stats_job(7).map(drop),
+        Verb::StatsTube => c.stats_tube(tube).map(drop),
+        Verb::StatsGroup => c.stats_group(tube).map(drop),
+        Verb::ListTubes => c.list_tubes().map(drop),
+        Verb::ListTubeUsed => c.list_tube_used().map(drop),
+        Verb::ListTubesWatched => c.list_tubes_watched().map(drop),
+        Verb::ListJobs => c.list_jobs(tube, JobState::Ready, 1, None).map(drop),
+        Verb::ListClients => c.list_clients(1, None).map(drop),
+        Verb::KillClient => c.kill_client(7),
+        Verb::PauseTube => c.pause_tube(tube, 1),
+        Verb::FlushTube => c.flush_tube(tube).map(drop),
+        Verb::FlushBuried => c.flush_buried(tube).map(drop),
+        Verb::Move => c.move_job(7, tube),
+        Verb::Reprioritize => c.reprioritize(7, 1),
+        Verb::Drain => c.drain(),
+        Verb::Undrain => c.undrain(),
+        Verb::Session => c.session(tube, Duration::from_secs(1)).map(drop),
+        Verb::WaitJob => c.wait_job(7, None).map(drop),
+        Verb::Auth => c.auth("secret"),
+        // It takes the client; see `Client::quit`.
+        Verb::Quit => c.call(beanstalk_client::Command::Quit).map(drop),
+    }
+}
+
+#[test]
+fn every_command_of_the_server_has_a_method() {
+    for verb in Verb::ALL {
+        let (_, sent) = with("INTERNAL_ERROR\r\n", |client| send(verb, client));
+        let line = sent.split("\r\n").next().unwrap();
+        let command = beanstalkd_protocol::parse(line.as_bytes());
+        assert_eq!(command.map(|command| command.verb()), Ok(verb), "{line}");
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use beanstalkd_protocol::{
-    Command, Dictionary, Grace, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary, parse_list,
-    parse_page,
+    Command, Dictionary, Field, FieldList, Grace, IdList, ModeWord, Refusal, Reply, Verb, parse_dictionary,
+    parse_list, parse_page,
 };
 use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
@@ -47,7 +47,7 @@ impl From<Connection> for Client {
 }
 
 macro_rules! methods {
-    ($(
+    (with $fields:ident; $(
         $(#[$doc:meta])*
         fn $name:ident($($argument:ident: $of:ty),*) -> $result:ty
         $(where $before:ident = $value_before:expr,)?
@@ -57,12 +57,13 @@ macro_rules! methods {
             $(
                 $(#[$doc])*
                 #[allow(unreachable_patterns, reason = "a row may have a result for every reply")]
+                #[allow(unused_variables, reason = "few rows use the fields")]
                 pub async fn $name(&mut self $(, $argument: $of)*) -> Result<$result, Error> {
                     $(let $before = $value_before;)?
                     let request = Request::from($request);
-                    let result = match self.connection.call(request).await {
-                        $(Ok($reply) => Ok($value),)+
-                        Ok(other) => Err(Error::of_reply(request.verb(), &other)),
+                    let result = match self.connection.answer_to(request).await {
+                        $(Ok(($reply, $fields)) => Ok($value),)+
+                        Ok((other, _)) => Err(Error::of_reply(request.verb(), &other)),
                         Err(error) => Err(error),
                     };
                     match result {

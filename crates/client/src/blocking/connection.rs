@@ -16,6 +16,7 @@ use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Extensions;
 use crate::core::engine::{Engine, Goal, Step};
+use crate::core::exchange::Answer;
 use crate::core::request::Request;
 use crate::error::{Error, is_closed};
 #[cfg(feature = "tls")]
@@ -254,7 +255,10 @@ impl Connection {
 
     /// Sends a command and waits for its reply. Replies that an earlier caller has not waited for are skipped.
     pub fn call<'a>(&mut self, request: impl Into<Request<'a>>) -> Result<Reply<'_>, Error> {
-        let request = request.into();
+        self.answer_to(request.into()).map(|(reply, _)| reply)
+    }
+
+    pub(crate) fn answer_to(&mut self, request: Request<'_>) -> Result<Answer<'_>, Error> {
         if self.engine.must_ask(&request) {
             self.known_extensions()?;
         }
@@ -264,7 +268,8 @@ impl Connection {
         }
         self.begin()?;
         self.engine.exchange.push(&request);
-        self.receive()
+        self.drive(Goal::Reply)?;
+        self.engine.reply()
     }
 
     fn begin(&mut self) -> Result<(), Error> {
@@ -357,7 +362,7 @@ impl Connection {
     /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again.
     pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
         self.drive(Goal::Reply)?;
-        self.engine.reply()
+        self.engine.reply().map(|(reply, _)| reply)
     }
 
     /// Takes the steps of the engine until what it waits for is there.

@@ -4,10 +4,13 @@
 //! [`Error::Refused`](crate::Error::Refused).
 
 /// Passes the table to the macro `$make`. A row: the method, what it needs before, the request, and the results of the
-/// replies to it. A new command is a row here.
+/// replies to it. A new command is a row here. The first line names what a result can use: the fields that RESERVED
+/// lines have.
 macro_rules! with_commands {
     ($make:ident) => {
         $make! {
+            with fields;
+
             // Producers.
 
             /// Puts a job into the used tube.
@@ -27,19 +30,22 @@ macro_rules! with_commands {
             /// Reserves a job of the watched tubes, and waits for one without a limit.
             fn reserve() -> Job {
                 Command::Reserve;
-                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => Job::from((id, body))
+                Reply::Reserved(id, body) => Job::from((id, body)),
+                Reply::ReservedWith(id, body, values) => Job::with_fields(id, body, values, fields)
             }
 
             /// Reserves a job, and waits at most `seconds` for one; [`Refusal::TimedOut`] if none came.
             fn reserve_with_timeout(seconds: impl Into<Seconds>) -> Job {
                 Command::ReserveWithTimeout { timeout_s: seconds.into() };
-                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => Job::from((id, body))
+                Reply::Reserved(id, body) => Job::from((id, body)),
+                Reply::ReservedWith(id, body, values) => Job::with_fields(id, body, values, fields)
             }
 
             /// Reserves this ready, delayed or buried job.
             fn reserve_job(id: u64) -> Job {
                 Command::ReserveJob(JobId(id));
-                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => Job::from((id, body))
+                Reply::Reserved(id, body) => Job::from((id, body)),
+                Reply::ReservedWith(id, body, values) => Job::with_fields(id, body, values, fields)
             }
 
             /// Deletes a job that is not reserved by another client.
@@ -236,9 +242,13 @@ macro_rules! with_commands {
             /// first one.
             fn reserve_batch(count: u32, timeout: Option<Seconds>) -> Vec<Job> {
                 Command::ReserveBatch { most: count, timeout_s: timeout };
-                Reply::ReservedBatch(jobs) => jobs.iter().map(Job::from).collect(),
+                Reply::ReservedBatch(jobs) => {
+                    let jobs = jobs.iter_with_values();
+                    jobs.map(|(id, body, values)| Job::with_fields(id, body, values, fields)).collect()
+                },
                 // A job of an earlier reserve whose caller no longer waited.
-                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => vec![Job::from((id, body))]
+                Reply::Reserved(id, body) => vec![Job::from((id, body))],
+                Reply::ReservedWith(id, body, values) => vec![Job::with_fields(id, body, values, fields)]
             }
 
             /// Deletes 1 to 1000 jobs. Returns how many were deleted, and for how many ids there was no job to delete.
@@ -291,6 +301,16 @@ macro_rules! with_commands {
                 Reply::BuriedPut(_) => false
             }
 
+            /// From now on, the jobs that this connection reserves come with these [`Fields`], each at most once; with
+            /// none, without. A connection that several callers share gives them to all.
+            fn reserve_fields(list: &[Field]) -> ()
+            where list = FieldList::new(list.iter().copied()),
+            {
+                Command::ReserveFields(list.ok_or(Error::Refused(Refusal::BadFormat))?);
+                // One field reads like the name of a tube.
+                Reply::UsingFields(_) | Reply::Using(_) => ()
+            }
+
             /// Logs in with a token. If no identity has it, the server closes the connection.
             fn auth(token: &str) -> ()
             // What is no token could be a line of its own.
@@ -315,7 +335,8 @@ macro_rules! with_commands {
             /// Reserves a job. The next byte on the connection ends the wait with [`Refusal::Aborted`].
             fn reserve_with_abort(seconds: Option<Seconds>) -> Job {
                 Command::ReserveWithAbort { timeout_s: seconds };
-                Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => Job::from((id, body))
+                Reply::Reserved(id, body) => Job::from((id, body)),
+                Reply::ReservedWith(id, body, values) => Job::with_fields(id, body, values, fields)
             }
         }
     };

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use beanstalkd_protocol::{Dictionary, YamlError, parse_page};
+use beanstalkd_protocol::{Dictionary, FieldList, YamlError, parse_page};
 use beanstalkd_types::job::{BodyRef, JobId, JobState};
 use beanstalkd_types::tube_name::TubeName;
 
+use super::fields::Fields;
 use super::tag::Tag;
 
 /// A job with its body, from a reserve or a peek.
@@ -17,11 +18,20 @@ pub struct Job {
     pub id: u64,
     /// The body.
     pub body: Vec<u8>,
+    /// What the connection has asked for with [`Client::reserve_fields`](crate::Client::reserve_fields).
+    pub fields: Fields,
+}
+
+impl Job {
+    /// The job of a RESERVED line with these values of fields.
+    pub(crate) fn with_fields(id: JobId, body: BodyRef<'_>, values: &str, list: FieldList) -> Self {
+        Self { fields: Fields::read(list, values), ..Self::from((id, body)) }
+    }
 }
 
 impl From<(JobId, BodyRef<'_>)> for Job {
     fn from((id, body): (JobId, BodyRef<'_>)) -> Self {
-        Self { id: id.0, body: body.as_slice().to_vec() }
+        Self { id: id.0, body: body.as_slice().to_vec(), fields: Fields::default() }
     }
 }
 

@@ -10,7 +10,7 @@ use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Attempts;
 use super::data::Extensions;
-use super::exchange::Exchange;
+use super::exchange::{Answer, Exchange};
 use super::request::Request;
 use super::standing::Standing;
 use crate::connector::Connector;
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// The reply for which the driver has waited.
-    pub fn reply(&mut self) -> Result<Reply<'_>, Error> {
+    pub fn reply(&mut self) -> Result<Answer<'_>, Error> {
         (self.attempts, self.is_late) = (Attempts::default(), false);
         self.exchange.next_reply()?.ok_or(Error::Closed)
     }
@@ -174,7 +174,7 @@ impl Engine {
 
     /// The answer to it.
     pub fn learn(&mut self) -> Result<(), Error> {
-        let extensions = match self.reply()? {
+        let extensions = match self.reply()?.0 {
             Reply::Data(data) => Extensions::from_stats(&parse_dictionary(data)?),
             other => return Err(Error::of_reply(Verb::Stats, &other)),
         };

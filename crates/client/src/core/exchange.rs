@@ -7,11 +7,10 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-use beanstalkd_protocol::{Received, Reply, Verb};
+use beanstalkd_protocol::{FieldList, Received, Reply, Verb};
 use beanstalkd_types::job::{BodyRef, JobId};
 use beanstalkd_types::seconds::Seconds;
 
-use super::data::Job;
 use super::request::{Repeat, Request};
 use super::standing::{Change, Standing};
 use crate::error::Error;
@@ -57,6 +56,19 @@ struct Sent {
     fate: Fate,
 }
 
+/// A reply, and the fields that its RESERVED lines have.
+pub(crate) type Answer<'a> = (Reply<'a>, FieldList);
+
+/// A job that the server has assigned to a reserve whose caller no longer waited.
+#[derive(Debug)]
+struct Stray {
+    id: JobId,
+    body: Vec<u8>,
+    values: String,
+    /// The fields that the values are: the connection may have asked for others since.
+    fields: FieldList,
+}
+
 /// One side of a connection: commands go in and bytes come out; bytes go in and replies come out.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
@@ -70,10 +82,9 @@ pub(crate) struct Exchange {
     /// The commands whose replies have not come: those of the bytes behind `answered`.
     outstanding: VecDeque<Sent>,
     standing: Standing,
-    /// Jobs that the server has assigned to a reserve whose caller no longer waited.
-    strays: VecDeque<Job>,
+    strays: VecDeque<Stray>,
     /// The stray that the last reply borrows from.
-    given: Option<Job>,
+    given: Option<Stray>,
     has_reserved: bool,
 }
 
@@ -115,10 +126,15 @@ impl Exchange {
     ///
     /// # Errors
     /// If there is none.
-    pub fn reply_of_stray(&mut self) -> Result<Reply<'_>, Error> {
+    pub fn reply_of_stray(&mut self) -> Result<Answer<'_>, Error> {
         self.given = self.strays.pop_front();
-        let job = self.given.as_ref().ok_or(Error::Closed)?;
-        Ok(Reply::Reserved(JobId(job.id), BodyRef::Part(&job.body)))
+        let Stray { id, body, values, fields } = self.given.as_ref().ok_or(Error::Closed)?;
+        let body = BodyRef::Part(body);
+        let reply = match values.as_str() {
+            "" => Reply::Reserved(*id, body),
+            values => Reply::ReservedWith(*id, body, values),
+        };
+        Ok((reply, *fields))
     }
 
     /// Adds a command.
@@ -225,17 +241,29 @@ impl Exchange {
                 (Received::Whole(..), Fate::Awaited | Fate::Repeated) => return Ok(0),
                 (Received::Whole(reply, taken), Fate::Greeting) => {
                     let verb = self.outstanding[0].verb;
-                    if reply.refusal().is_some() {
-                        return Err(Error::of_reply(verb, &reply));
+                    let error = reply.refusal().map(|_| Error::of_reply(verb, &reply));
+                    // Without this extension, as in a server that was set back, the jobs come without fields.
+                    if let Some(error) = error
+                        && !(verb == Verb::ReserveFields && error.may_be_unsupported())
+                    {
+                        return Err(error);
                     }
                     self.take(taken);
                 }
                 (Received::Whole(reply, taken), Fate::Abandoned | Fate::Unconfirmed) => {
+                    let fields = self.standing.fields();
+                    let stray = |(id, body, values): (JobId, BodyRef<'_>, &str)| Stray {
+                        id,
+                        body: body.as_slice().to_vec(),
+                        values: values.to_owned(),
+                        fields,
+                    };
                     match reply {
-                        Reply::Reserved(id, body) | Reply::ReservedWith(id, body, _) => {
-                            self.strays.push_back((id, body).into())
+                        Reply::Reserved(id, body) => self.strays.push_back(stray((id, body, ""))),
+                        Reply::ReservedWith(id, body, values) => {
+                            self.strays.push_back(stray((id, body, values)));
                         }
-                        Reply::ReservedBatch(jobs) => self.strays.extend(jobs.iter().map(Job::from)),
+                        Reply::ReservedBatch(jobs) => self.strays.extend(jobs.iter_with_values().map(stray)),
                         _ => {}
                     }
                     self.has_reserved |= !self.strays.is_empty();
@@ -268,7 +296,7 @@ impl Exchange {
     ///
     /// # Errors
     /// If the bytes are none of the protocol, or if there will be no reply.
-    pub fn next_reply(&mut self) -> Result<Option<Reply<'_>>, Error> {
+    pub fn next_reply(&mut self) -> Result<Option<Answer<'_>>, Error> {
         if let Some(Sent { fate: Fate::Unconfirmed, verb, .. }) = self.outstanding.front() {
             let command = verb.as_str();
             self.outstanding.pop_front();
@@ -292,7 +320,7 @@ impl Exchange {
                 self.standing.apply(*change);
             }
         }
-        Ok(Some(reply))
+        Ok(Some((reply, self.standing.fields())))
     }
 
     /// The caller waits for no reply any more. Commands of which nothing was sent are not sent.

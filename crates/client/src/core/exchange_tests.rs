@@ -1,7 +1,7 @@
 //! The core without a socket: what is sent, what is sent again, and which reply belongs to which command.
 
 use super::*;
-use beanstalkd_protocol::{Command, parse};
+use beanstalkd_protocol::{Command, Field, parse};
 
 use crate::core::put::PutOptions;
 use crate::core::standing::Token;
@@ -27,7 +27,7 @@ fn results(exchange: &mut Exchange) -> Vec<String> {
     let mut results = Vec::new();
     while !exchange.is_idle() && exchange.missing().unwrap() == 0 {
         results.push(match exchange.next_reply() {
-            Ok(reply) => format!("{:?}", reply.unwrap()),
+            Ok(answer) => format!("{:?}", answer.unwrap().0),
             Err(error) => error.to_string(),
         });
     }
@@ -162,23 +162,25 @@ fn every_cut_of_a_pipeline_executes_each_command_once_or_says_that_it_may_have()
 #[test]
 fn replies_that_nobody_waits_for_are_skipped_and_their_jobs_kept() {
     let mut exchange = Exchange::default();
+    push(&mut exchange, "reserve-fields age");
     push(&mut exchange, "reserve-with-timeout 1");
+    push(&mut exchange, "reserve-fields tube");
     push(&mut exchange, "watch a");
     send(&mut exchange, usize::MAX);
     push(&mut exchange, "delete 5");
     exchange.abandon();
     push(&mut exchange, "peek 1");
     assert_eq!(send(&mut exchange, usize::MAX), "peek 1\r\n", "nothing of the delete was sent");
-    receive(&mut exchange, "RESERVED 7 2\r\nhi\r\nWATCHING 2\r\nNOT_FOUND\r\n");
+    receive(&mut exchange, "USING age\r\nRESERVED 7 2 99\r\nhi\r\nUSING tube\r\nWATCHING 2\r\nNOT_FOUND\r\n");
     assert_eq!(results(&mut exchange), ["NotFound"]);
     assert!(!exchange.has_stray_for(&Command::Peek(JobId(1)).into()));
     assert!(exchange.has_stray_for(&Command::Reserve.into()) && exchange.has_reserved());
-    assert!(
-        matches!(exchange.reply_of_stray(), Ok(Reply::Reserved(JobId(7), body)) if body.as_slice() == b"hi")
-    );
+    let (reply, fields) = exchange.reply_of_stray().unwrap();
+    assert!(matches!(reply, Reply::ReservedWith(JobId(7), body, "99") if body.as_slice() == b"hi"));
+    assert_eq!(FieldList::new([Field::Age]), Some(fields), "those that it was reserved with");
     assert!(!exchange.has_stray_for(&Command::Reserve.into()));
     exchange.begin_again(Duration::ZERO);
-    assert_eq!(send(&mut exchange, usize::MAX), "watch default\r\nwatch a\r\n");
+    assert_eq!(send(&mut exchange, usize::MAX), "watch default\r\nwatch a\r\nreserve-fields tube\r\n");
 }
 
 #[test]
@@ -215,4 +217,25 @@ fn a_server_that_does_not_agree_to_the_greeting_is_an_error() {
     let mut exchange = Exchange::new(Standing::new(Token::parse("t"), None));
     receive(&mut exchange, "UNAUTHORIZED\r\n");
     assert!(matches!(exchange.missing(), Err(Error::Refused(beanstalkd_protocol::Refusal::Unauthorized))));
+}
+
+#[test]
+fn a_server_that_was_set_back_gives_jobs_without_fields() {
+    for reply in ["UNKNOWN_COMMAND", "BAD_FORMAT"] {
+        let mut exchange = Exchange::default();
+        push(&mut exchange, "reserve-fields attempts");
+        send(&mut exchange, usize::MAX);
+        receive(&mut exchange, "USING attempts\r\n");
+        assert_eq!(results(&mut exchange).len(), 1);
+        push(&mut exchange, "reserve");
+        exchange.begin_again(LONG_AGO);
+        assert_eq!(send(&mut exchange, usize::MAX), "reserve-fields attempts\r\nreserve\r\n");
+        receive(&mut exchange, &format!("{reply}\r\nRESERVED 1 0\r\n\r\n"));
+        assert_eq!(results(&mut exchange).len(), 1, "{reply}");
+        // The next server may have them again.
+        exchange.begin_again(LONG_AGO);
+        assert_eq!(send(&mut exchange, usize::MAX), "reserve-fields attempts\r\n");
+        receive(&mut exchange, "FORBIDDEN\r\n");
+        assert!(exchange.missing().is_err());
+    }
 }

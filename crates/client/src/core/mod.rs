@@ -9,6 +9,7 @@ mod commands;
 pub(crate) mod data;
 pub(crate) mod engine;
 pub(crate) mod exchange;
+pub(crate) mod fields;
 pub(crate) mod put;
 pub(crate) mod request;
 mod standing;

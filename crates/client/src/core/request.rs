@@ -143,7 +143,8 @@ impl Request<'_> {
 fn repeat_of(verb: Verb) -> Repeat {
     use Verb as V;
     match verb {
-        V::Use | V::Watch | V::Ignore | V::ReserveMode | V::Session | V::Auth => Repeat::Always,
+        V::Use | V::Watch | V::Ignore | V::Session | V::Auth => Repeat::Always,
+        V::ReserveMode | V::ReserveFields => Repeat::Always,
         // A job that was reserved on the lost connection is ready again, or the session has it.
         V::Reserve | V::ReserveWithTimeout | V::ReserveBatch | V::ReserveWithAbort => Repeat::Always,
         V::WaitJob => Repeat::Always,
@@ -154,7 +155,5 @@ fn repeat_of(verb: Verb) -> Repeat {
         V::Delete | V::Release | V::Bury | V::ReserveJob | V::KillClient => Repeat::MayFindNothing,
         V::Put | V::Kick | V::KickJob | V::Move => Repeat::Never,
         V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => Repeat::Never,
-        // The client has no method for it, and does not say it again on another connection.
-        V::ReserveFields => Repeat::Never,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use beanstalkd_protocol::{Command, Grace, ModeWord};
+use beanstalkd_protocol::{Command, FieldList, Grace, ModeWord};
 use beanstalkd_types::tube_name::TubeName;
 
 /// A token for `auth`. It is not shown by `Debug`.
@@ -29,7 +29,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The log-in, the session, the used tube, the watched tubes and the mode of a connection.
+/// The log-in, the session, the used tube, the watched tubes, the mode and the fields of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     token: Option<Token>,
@@ -39,6 +39,8 @@ pub(crate) struct Standing {
     /// The watched tubes with their weights; `None`: `default`, which every connection watches first.
     watched: Option<Vec<(TubeName, u16)>>,
     mode: Option<ModeWord>,
+    /// What each RESERVED line says of its job.
+    fields: FieldList,
 }
 
 /// A change of the standing, which counts when the server has agreed.
@@ -50,6 +52,7 @@ pub(crate) enum Change {
     Watch(TubeName, u16),
     Ignore(TubeName),
     Mode(ModeWord),
+    Fields(FieldList),
 }
 
 impl Change {
@@ -63,6 +66,7 @@ impl Change {
             Command::Watch { tube: name, weight } => tube(name).map(|name| Self::Watch(name, weight)),
             Command::Ignore(name) => tube(name).map(Self::Ignore),
             Command::ReserveMode(mode) => Some(Self::Mode(mode)),
+            Command::ReserveFields(fields) => Some(Self::Fields(fields)),
             _ => None,
         }
     }
@@ -80,6 +84,7 @@ impl Standing {
             Change::Session(name, grace) => self.session = Some((name, grace)),
             Change::Use(tube) => self.used = Some(tube),
             Change::Mode(mode) => self.mode = Some(mode),
+            Change::Fields(fields) => self.fields = fields,
             Change::Watch(tube, weight) => {
                 let watched = self.watched();
                 match watched.iter_mut().find(|(name, _)| *name == tube) {
@@ -103,10 +108,15 @@ impl Standing {
         }
     }
 
+    /// What each RESERVED line says of its job.
+    pub fn fields(&self) -> FieldList {
+        self.fields
+    }
+
     /// Whether only the used tube differs.
     pub fn is_as_but_for_use(&self, other: &Self) -> bool {
-        (&self.token, &self.session, &self.watched, self.mode)
-            == (&other.token, &other.session, &other.watched, other.mode)
+        (&self.token, &self.session, &self.watched, self.mode, self.fields)
+            == (&other.token, &other.session, &other.watched, other.mode, other.fields)
     }
 
     /// Passes the commands that say it on a new connection to `each`. The log-in is the first, then the session, so
@@ -132,6 +142,9 @@ impl Standing {
         }
         if let Some(mode) = self.mode {
             each(Command::ReserveMode(mode));
+        }
+        if !self.fields.is_empty() {
+            each(Command::ReserveFields(self.fields));
         }
     }
 }
@@ -160,9 +173,18 @@ mod tests {
         assert!(said(&[]).is_empty());
         assert_eq!(said(&["watch a", "watch b 3", "watch a 2", "ignore b"]), ["watch default", "watch a 2"]);
         assert_eq!(
-            said(&["reserve-mode fifo", "watch a", "ignore default", "use b", "session s 5", "auth t"]),
-            ["auth t", "session s 5", "use b", "watch a", "ignore default", "reserve-mode fifo"]
+            said(&[
+                "reserve-fields age tube",
+                "reserve-mode fifo",
+                "watch a",
+                "ignore default",
+                "use b",
+                "auth t"
+            ]),
+            ["auth t", "use b", "watch a", "ignore default", "reserve-mode fifo", "reserve-fields age tube"]
         );
+        assert_eq!(said(&["use b", "session s 5"]), ["session s 5", "use b"]);
+        assert!(said(&["reserve-fields age", "reserve-fields"]).is_empty());
         assert_eq!(said(&["watch a", "ignore a"]), ["watch default"]);
         assert_eq!(said(&["use a", "use b"]), ["use b"]);
     }

@@ -1,0 +1,98 @@
+//! What a RESERVED line says of its job, an extension: values behind the size.
+
+use beanstalkd_protocol::{Field, FieldList};
+
+use super::data::TraceParent;
+
+/// What the server has said of a job with its reservation: what the connection has asked for with
+/// [`Client::reserve_fields`](crate::Client::reserve_fields). Everything else is `None`. Times are in seconds.
+///
+/// ```no_run
+/// use beanstalk_client::{Client, Error, Field};
+///
+/// # fn main() -> Result<(), Error> {
+/// # let address = beanstalk_client::Address::Unix("/run/beanstalkd.sock".into());
+/// let mut client = Client::connect(&address)?;
+/// match client.reserve_fields(&[Field::Tube, Field::Attempts]) {
+///     Ok(()) | Err(Error::Unsupported { .. }) => {} // jobs of an older server come without
+///     Err(error) => return Err(error),
+/// }
+/// let job = client.reserve()?;
+/// println!("{:?}, attempt {:?}", job.fields.tube, job.fields.attempts);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fields {
+    /// Its tube.
+    pub tube: Option<String>,
+    /// How often it was reserved, this time included.
+    pub attempts: Option<u64>,
+    /// How often a reservation of it has run out.
+    pub timeouts: Option<u64>,
+    /// How often it was released.
+    pub releases: Option<u64>,
+    /// The time since its put.
+    pub age: Option<u64>,
+    /// Its priority.
+    pub pri: Option<u32>,
+    /// Its time to run.
+    pub ttr: Option<u64>,
+    /// The span in which it was put; `None` also if it has none.
+    pub trace: Option<TraceParent>,
+}
+
+impl Fields {
+    /// The fields that the values of [`Reply::ReservedWith`](crate::Reply::ReservedWith) are, on a connection that has
+    /// asked for this list. A value that cannot be read is `None`; all are, if there are not as many as were asked for.
+    pub fn read(list: FieldList, values: &str) -> Self {
+        let mut fields = Self::default();
+        if values.split(' ').count() != list.iter().count() {
+            return fields;
+        }
+        for (field, value) in list.iter().zip(values.split(' ')) {
+            let number = || value.parse().ok();
+            match field {
+                Field::Tube => fields.tube = Some(value.to_owned()),
+                Field::Attempts => fields.attempts = number(),
+                Field::Timeouts => fields.timeouts = number(),
+                Field::Releases => fields.releases = number(),
+                Field::Age => fields.age = number(),
+                Field::Pri => fields.pri = value.parse().ok(),
+                Field::Ttr => fields.ttr = number(),
+                Field::Trace => fields.trace = value.parse().ok(),
+            }
+        }
+        fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_the_order_in_which_they_were_asked_for() {
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let all = FieldList::new(Field::ALL).unwrap();
+        let read = Fields::read(all, &format!("mail 4 1 2 99 1024 60 {trace}"));
+        let expected = Fields {
+            tube: Some("mail".to_owned()),
+            attempts: Some(4),
+            timeouts: Some(1),
+            releases: Some(2),
+            age: Some(99),
+            pri: Some(1024),
+            ttr: Some(60),
+            trace: trace.parse().ok(),
+        };
+        assert_eq!(read, expected);
+        let two = FieldList::new([Field::Trace, Field::Attempts]).unwrap();
+        assert_eq!(Fields::read(two, "- 7"), Fields { attempts: Some(7), ..Fields::default() });
+        // Those of another connection, and numbers that are none.
+        for values in ["", "7", "- 7 7", "7 -", "- -1", "- 99999999999999999999"] {
+            assert_eq!(Fields::read(two, values), Fields::default(), "{values:?}");
+        }
+    }
+}
