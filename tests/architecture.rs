@@ -373,6 +373,10 @@ const NAMED_ELSEWHERE: &[(&str, &str)] = &[
     ("PutWith", "src/session/mod.rs"),
     ("Put", "src/commands/judge.rs"),
     ("PutWith", "src/commands/judge.rs"),
+    // Puts follow its line.
+    ("Complete", "src/session/mod.rs"),
+    ("Complete", "src/commands/judge.rs"),
+    ("Put", "src/commands/complete.rs"),
     // A server without access rules has no such command.
     ("Auth", "src/commands/auth.rs"),
     // C does not count them, and the table of figures lists them by themselves.

@@ -31,6 +31,10 @@ impl Described for Rest {
                 put.describe(out);
                 out.bytes(body.as_slice());
             }
+            What::Complete(complete) => {
+                4u8.describe(out);
+                complete.describe(out);
+            }
             What::GoOn(_) => u8::MAX.describe(out),
         }
     }
@@ -45,6 +49,7 @@ impl Described for Rest {
                 What::Put(Box::new((put, body)))
             }
             3 => What::Wait(Wait::EndOf(from.value()?)),
+            4 => What::Complete(from.value()?),
             _ => return Err(Malformed("what is left of a command")),
         }))
     }

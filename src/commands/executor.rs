@@ -234,7 +234,7 @@ impl Executor {
             What::Wait(Wait::Job) => self.answer_reserve(client, answer, output, now),
             What::Wait(Wait::EndOf(id)) => self.answer_job_wait(id, answer, output),
             What::Wait(Wait::Batch(most)) => self.answer_first_of_batch(client, most, answer, output, now),
-            What::GoOn(_) | What::Put(_) => rest.go_on(self, client, output, now),
+            What::GoOn(_) | What::Put(_) | What::Complete(_) => rest.go_on(self, client, output, now),
         };
         trace_reply(client, output, start);
         outcome
@@ -283,6 +283,17 @@ impl Executor {
                 answer(output, &Reply::BadFormat)
             }
             Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
+            Request::PutOfComplete(header, text, held_bytes) => {
+                self.judge_put_of_complete::<GUARDED>(client, (header, text), held_bytes, output, now)
+            }
+            Request::Complete(complete) => self.complete_whole(client, complete, output, now),
+            Request::Lost => {
+                self.malformed += 1;
+                match output.write(&Reply::BadFormat) {
+                    Ok(()) => Outcome::Close,
+                    Err(_) => Outcome::Abort,
+                }
+            }
         };
         self.end_request::<GUARDED>(client, output, start, now);
         outcome

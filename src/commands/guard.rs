@@ -338,13 +338,19 @@ impl Guard {
 
     /// When the put of the client may be done, if not now. The client waits until then.
     pub fn put_waits_until(&mut self, client: ClientId, now: Timestamp) -> Option<Timestamp> {
+        self.puts_wait_until(client, 1, now)
+    }
+
+    /// The same of so many puts that are done together: when the last may be done.
+    pub fn puts_wait_until(&mut self, client: ClientId, count: usize, now: Timestamp) -> Option<Timestamp> {
         let identity = self.client(client)?.identity;
         let per_second = self.rules.identity(identity).limits.puts_per_second?;
-        let at = self.usage[identity.index()].pace.take(per_second, now);
+        let pace = &mut self.usage[identity.index()].pace;
+        let at = (0..count).map(|_| pace.take(per_second, now)).last()?;
         if at <= now {
             return None;
         }
-        self.figures[identity.index()].puts_delayed += 1;
+        self.figures[identity.index()].puts_delayed += count as u64;
         self.waiting_puts.insert((at, client.index));
         self.client_mut(client)?.put_at = Some(at);
         Some(at)

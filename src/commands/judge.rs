@@ -58,6 +58,12 @@ impl Executor {
         self.audit(client, command, &row, verdict, now);
         match (verdict, command) {
             (Verdict::Allowed, _) => None,
+            (Verdict::NotFound, &Command::Complete { id, count }) => {
+                Some(self.begin_complete(client, (id, count), Some(Refusal::NotFound), output, now))
+            }
+            (Verdict::Forbidden, &Command::Complete { id, count }) => {
+                Some(self.begin_complete(client, (id, count), Some(Refusal::Forbidden), output, now))
+            }
             (Verdict::NotFound, _) => Some(answer(output, &Reply::NotFound)),
             (Verdict::Forbidden, Command::Put(header) | Command::PutWith(header, _)) => {
                 Some(Outcome::SkipBody(*header, Refusal::Forbidden))

@@ -14,6 +14,7 @@
 mod audit;
 mod auth;
 mod clients;
+mod complete;
 mod delete;
 mod description;
 mod detached_bodies;
@@ -69,7 +70,7 @@ use crate::http::task::Obstacle;
 use crate::job::{Body, JobId, JobState};
 use crate::protocol::{Command, Reply, parse_tags};
 use crate::queue::{ClientId, Flushed, Release};
-use crate::session::{self, Output, Put, Until};
+use crate::session::{self, Complete, Output, Put, Until};
 
 /// What is left of a command that does not end in its turn. The session of its client, or its order, holds it and knows
 /// nothing of it. It ends with its client.
@@ -83,6 +84,8 @@ enum What {
     Wait(Wait),
     /// To store a job that has come whole.
     Put(Box<(Put, Body)>),
+    /// To do what a `complete` asks for whose puts have come whole.
+    Complete(Box<Complete>),
 }
 
 type GoOn = dyn FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome;
@@ -107,6 +110,7 @@ impl Rest {
         match self.0 {
             What::GoOn(go_on) => go_on(server, client, output, now),
             What::Put(put) => server.go_on_with_put(client, put.0, put.1, output, now),
+            What::Complete(complete) => server.go_on_with_complete(client, complete, output, now),
             What::Wait(_) => Outcome::Abort,
         }
     }
@@ -267,6 +271,8 @@ table! {
         server.list_clients(client, limit, after, output);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
         server.kill_client(client, number, output);
+    Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free),
+        server.begin_complete(client, (id, count), None, output, now);
     Command::WaitJob { id, timeout_s } => needs(Roles::ANY, OfJob(id), Margin),
         server.wait_job(client, id, timeout_s, output, now);
     Command::ReserveFields(fields) => needs(Roles::WORK, AnyTube, Margin),

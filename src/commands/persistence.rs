@@ -3,6 +3,8 @@
 //! Owns: how the queue's changes become records, and up to which record replies can be sent. Without a
 //! binlog everything here does nothing, and every reply can be sent at once.
 
+mod complete;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -67,6 +69,14 @@ fn append_dead(
         binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
     }
     fits
+}
+
+/// Logs that a job has ended, with what its tags make of it, and that it `completes` so many puts directly before it.
+fn append_end(binlog: &mut Binlog, queue: &mut Queue, end: Change, id: JobId, completes: Option<u8>) {
+    let freed_group = if let Change::DeletedWith(_) = end { queue.next_freed_group() } else { None };
+    let cooldown = queue.cooldown(id).map(|(tube, key, until)| Cooldown { tube: tube.as_str(), key, until });
+    let freed_group = freed_group.as_deref();
+    binlog.append_delete_with(id, &SideEffects { cooldown, freed_group, completes });
 }
 
 impl fmt::Debug for Persistence {
@@ -173,6 +183,11 @@ impl Persistence {
             return;
         }
         queue.swap_changes(&mut self.changes);
+        self.append_listed(queue, now);
+    }
+
+    /// Logs the changes in `changes`, and empties it.
+    fn append_listed(&mut self, queue: &mut Queue, now: Timestamp) {
         let mut changes = std::mem::take(&mut self.changes);
         for change in changes.drain(..) {
             if let Change::Held(id) = change {
@@ -184,16 +199,7 @@ impl Persistence {
             match change {
                 Change::Held(_) => {}
                 Change::Deleted(id) => binlog.append_delete(id),
-                Change::DeletedWith(id) => {
-                    let freed_group = queue.next_freed_group();
-                    let cooldown = queue.cooldown(id).map(|(tube, key, until)| Cooldown {
-                        tube: tube.as_str(),
-                        key,
-                        until,
-                    });
-                    let freed_group = freed_group.as_deref();
-                    binlog.append_delete_with(id, &SideEffects { cooldown, freed_group });
-                }
+                Change::DeletedWith(id) => append_end(binlog, queue, change, id, None),
                 Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
                 Change::Put(id) => {
                     if let Some(job) = queue.job(id) {

@@ -213,7 +213,7 @@ impl Executor {
 
     /// Whether a job with such a body and these tags is more than the client's identity may put, whose name comes with
     /// it. `None` if there is no limit.
-    fn exceeds_job_bytes(
+    pub(super) fn exceeds_job_bytes(
         &self,
         client: ClientId,
         body_bytes: usize,
@@ -229,13 +229,16 @@ impl Executor {
     /// Whether a put whose line was allowed still is. Only other rules can have changed that; the roles for the used
     /// tube are forgotten then.
     fn may_still_put(&self, client: ClientId, put: &Put) -> bool {
-        let Some(guard) = &self.guard else { return false };
-        let (Some(known), Some(grants)) = (guard.client(client), guard.grants(client)) else { return false };
-        let target = put.tube();
-        known.used.is_some() && target.is_none() || {
-            let tube = target.unwrap_or_else(|| self.queue.used_tube(client).as_str());
-            grants.judge(Roles::PRODUCE, tube) == Verdict::Allowed && self.may_name(client, put.tags().set())
-        }
+        let known = self.guard.as_ref().and_then(|guard| guard.client(client));
+        let is_known = known.is_some_and(|known| known.used.is_some()) && put.tube().is_none();
+        is_known || self.may_put_into(client, put.tube(), put.tags().set())
+    }
+
+    /// Whether the client may put a job with these tags into this tube, or into the used one.
+    pub(super) fn may_put_into(&self, client: ClientId, tube: Option<&str>, tags: &TagSet<'_>) -> bool {
+        let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else { return false };
+        let tube = tube.unwrap_or_else(|| self.queue.used_tube(client).as_str());
+        grants.judge(Roles::PRODUCE, tube) == Verdict::Allowed && self.may_name(client, tags)
     }
 }
 

@@ -38,7 +38,11 @@ impl<R> Session<R> {
         let is_receiving = match &self.phase {
             Phase::Unfinished { until, .. } if until.is_delivery() => return Activity::Waiting,
             Phase::Unfinished { .. } => return Activity::Stalled,
-            Phase::WantBody { .. } | Phase::SkipBody { .. } | Phase::SkipLine | Phase::SkipPutLine(_) => true,
+            Phase::WantBody { .. }
+            | Phase::SkipBody { .. }
+            | Phase::SkipLine
+            | Phase::SkipPutLine(_)
+            | Phase::Complete(_) => true,
             Phase::WantCommand | Phase::Closing | Phase::Aborted => self.unread.is_some(),
         };
         match is_receiving {

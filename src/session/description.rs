@@ -24,6 +24,7 @@ impl Described for Refusal {
             Self::BadTag => 2,
             Self::Forbidden => 3,
             Self::ExpectedCrlf => 4,
+            Self::NotFound => 5,
         };
         word.describe(out);
     }
@@ -35,6 +36,7 @@ impl Described for Refusal {
             2 => Self::BadTag,
             3 => Self::Forbidden,
             4 => Self::ExpectedCrlf,
+            5 => Self::NotFound,
             _ => return Err(Malformed("the refusal of a body")),
         })
     }
@@ -113,6 +115,10 @@ impl<R: Described> Described for Phase<R> {
                 until.describe(out);
                 held_bytes.describe(out);
             }
+            Self::Complete(complete) => {
+                7u8.describe(out);
+                complete.describe(out);
+            }
             // A session that was aborted is closed before the end of its turn.
             Self::Closing | Self::Aborted => 6u8.describe(out),
         }
@@ -133,6 +139,7 @@ impl<R: Described> Described for Phase<R> {
             4 => Self::SkipPutLine(from.value()?),
             5 => Self::Unfinished { rest: from.value()?, until: from.value()?, held_bytes: from.value()? },
             6 => Self::Closing,
+            7 => Self::Complete(from.value()?),
             _ => return Err(Malformed("the phase of a session")),
         })
     }
@@ -191,6 +198,7 @@ impl<R: Described> Described for Session<R> {
         let fits = match (&phase, unread.as_deref()) {
             (Phase::Closing | Phase::Aborted, unread) => unread.is_none(),
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), _) => true,
+            (Phase::Complete(complete), Some(Unread::Partial(_))) => complete.wants_line(),
             (_, unread) => !matches!(unread, Some(Unread::Partial(_))),
         };
         if !fits {

@@ -8,7 +8,8 @@
 //!                 ┌────────── too long a line ──▶ SkipLine ──┐
 //!                 │                                          ▼
 //!  ──▶ WantCommand ── put accepted ──▶ WantBody ───▶ a request comes out; WantCommand again
-//!       │  ▲   │ └─── put refused ───▶ SkipBody ───────────▲
+//!       │  ▲   │ ├─── put refused ───▶ SkipBody ───────────▲
+//!       │  │   │ └──── complete ─────▶ Complete ───────────▲
 //!       │  │   └──── quit, the end ──▶ Closing ──▶ ends once its replies are sent
 //!       ▼  └ answer, or the command goes on
 //!     Unfinished
@@ -21,10 +22,13 @@
 
 mod activity;
 mod body_room;
+mod complete;
 mod description;
 mod outcome;
 mod output;
 mod put;
+#[cfg(test)]
+mod tests;
 
 use std::collections::TryReserveError;
 use std::fmt::Debug;
@@ -33,15 +37,17 @@ use memchr::memchr;
 use zeroize::Zeroize;
 
 pub use self::activity::Activity;
+pub use self::complete::Complete;
 pub use self::description::MAX_OUTPUT_BYTES;
 pub use self::outcome::{Outcome, Refusal, Until};
 pub use self::output::Output;
 pub use self::put::{Aside, Put};
 
 use self::body_room::{body_with_crlf, make_room};
+use self::complete::Progress;
 use crate::job::Body;
 use crate::protocol::{
-    CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, longest_line, parse, tagged_put,
+    CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, Verb, longest_line, parse, tagged_put,
 };
 
 /// Once this many bytes of a body have arrived and at least as many are missing, it is read directly into its own
@@ -62,6 +68,12 @@ pub enum Request<'a> {
     Put(Put, Body),
     /// A body that is not to be stored has ended: answer this.
     Refused(Refusal),
+    /// The line of a put of a `complete`, with the text behind its size, is to be judged. So much is held already.
+    PutOfComplete(PutHeader, &'a [u8], usize),
+    /// All puts of a `complete` have come.
+    Complete(Box<Complete>),
+    /// A `complete` is malformed, or one of its puts: where the next command begins is not known.
+    Lost,
 }
 
 /// Where in the client's stream the server is.
@@ -82,6 +94,8 @@ enum Phase<R> {
     SkipLine,
     /// The same of a `put` with tags, whose body is to be skipped, too.
     SkipPutLine(PutHeader),
+    /// The puts of a `complete`.
+    Complete(Box<Complete>),
     /// A command is not finished; what follows it stays unparsed.
     Unfinished {
         rest: R,
@@ -177,6 +191,7 @@ impl<R: Debug> Session<R> {
                 *input = &input[skipped as usize..];
                 (left_before == skipped).then(|| self.finish(Request::Refused(refusal)))
             }
+            Phase::Complete(_) => self.next_of_complete(input),
             Phase::SkipLine | Phase::SkipPutLine(_) => match find_crlf(input) {
                 Some(end) => {
                     *input = &input[end + CRLF.len()..];
@@ -213,11 +228,13 @@ impl<R: Debug> Session<R> {
             Some(end) => {
                 *input = &bytes[end + CRLF.len()..];
                 self.count_line();
-                Some(parse(&bytes[..end]).map_or_else(Request::Malformed, Request::Command))
+                let line = &bytes[..end];
+                Some(parse(line).map_or_else(|error| malformed(line, error), Request::Command))
             }
             None if bytes.len() < most => None,
             None => match longest_line(bytes) {
                 longest if longest > most => self.next_line(input, longest),
+                _ if is_complete(bytes) => Some(Request::Lost),
                 _ => {
                     self.phase = match tagged_put(bytes) {
                         Some(header) => Phase::SkipPutLine(header),
@@ -225,6 +242,31 @@ impl<R: Debug> Session<R> {
                     };
                     self.next_request(input)
                 }
+            },
+        }
+    }
+
+    /// Reads on in a `complete`.
+    fn next_of_complete<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
+        let Phase::Complete(complete) = &mut self.phase else { return None };
+        match complete.read(input) {
+            Progress::WantsInput => None,
+            Progress::Line(header, text) => {
+                let held_bytes = complete.held_bytes();
+                self.count_line();
+                Some(Request::PutOfComplete(header, text, held_bytes))
+            }
+            Progress::Lost => Some(self.finish(Request::Lost)),
+            Progress::Whole => match std::mem::replace(&mut self.phase, Phase::WantCommand) {
+                Phase::Complete(complete) => Some(Request::Complete(complete)),
+                Phase::WantCommand
+                | Phase::WantBody { .. }
+                | Phase::SkipBody { .. }
+                | Phase::SkipLine
+                | Phase::SkipPutLine(_)
+                | Phase::Unfinished { .. }
+                | Phase::Closing
+                | Phase::Aborted => None,
             },
         }
     }
@@ -275,7 +317,7 @@ impl<R: Debug> Session<R> {
     #[inline(always)]
     pub fn apply(&mut self, outcome: Outcome<R>) {
         debug_assert!(
-            matches!(self.phase, Phase::WantCommand),
+            matches!(self.phase, Phase::WantCommand | Phase::Complete(_)),
             "what has an outcome was executed: {:?}",
             self.phase
         );
@@ -290,6 +332,13 @@ impl<R: Debug> Session<R> {
                 Phase::SkipBody { left: u64::from(header.size) + CRLF.len() as u64, refusal }
             }
             Outcome::Stall { rest, until, held_bytes } => Phase::Unfinished { rest, until, held_bytes },
+            Outcome::ReadPuts(complete) => Phase::Complete(complete),
+            Outcome::OfComplete(judged) => {
+                if let Phase::Complete(complete) = &mut self.phase {
+                    complete.begin_put(judged);
+                }
+                return;
+            }
             Outcome::Close => Phase::Closing,
             Outcome::Abort => Phase::Aborted,
         };
@@ -325,12 +374,24 @@ impl<R: Debug> Session<R> {
     /// Whether a part of a body is held that is not whole yet.
     #[must_use]
     pub fn has_body_in_progress(&self) -> bool {
-        matches!(&self.phase, Phase::WantBody { body, .. } if body.capacity() > 0)
+        match &self.phase {
+            Phase::WantBody { body, .. } => body.capacity() > 0,
+            Phase::Complete(complete) => complete.has_bodies(),
+            Phase::WantCommand
+            | Phase::SkipBody { .. }
+            | Phase::SkipLine
+            | Phase::SkipPutLine(_)
+            | Phase::Unfinished { .. }
+            | Phase::Closing
+            | Phase::Aborted => false,
+        }
     }
 
     /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
     pub fn give_up_body(&mut self, refusal: Refusal) {
-        if let Phase::WantBody { put, body } = &self.phase {
+        if let Phase::Complete(complete) = &mut self.phase {
+            complete.give_up(refusal);
+        } else if let Phase::WantBody { put, body } = &self.phase {
             let left = (body_with_crlf(put.size) - body.len()) as u64;
             self.phase = Phase::SkipBody { left, refusal };
         }
@@ -345,8 +406,17 @@ impl<R: Debug> Session<R> {
     /// Where the socket may be read straight into a body, and how many bytes are missing there; `None`
     /// where the usual buffer does.
     pub fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
-        let Phase::WantBody { put, body } = &mut self.phase else { return None };
-        let whole = body_with_crlf(put.size);
+        let (body, whole) = match &mut self.phase {
+            Phase::WantBody { put, body } => (body, body_with_crlf(put.size)),
+            Phase::Complete(complete) => complete.body_in_progress()?,
+            Phase::WantCommand
+            | Phase::SkipBody { .. }
+            | Phase::SkipLine
+            | Phase::SkipPutLine(_)
+            | Phase::Unfinished { .. }
+            | Phase::Closing
+            | Phase::Aborted => return None,
+        };
         let missing = whole - body.len();
         // A client that has sent little so far may be slow, and gets no room in advance.
         if missing.min(body.len()) < DIRECT_READ_FROM_BYTES {
@@ -438,6 +508,9 @@ impl<R: Debug> Session<R> {
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), Some(Unread::Partial(bytes))) => {
                 assert!((1..longest_line(bytes)).contains(&bytes.len()), "a longer line is skipped");
             }
+            (Phase::Complete(complete), Some(Unread::Partial(bytes))) => {
+                assert!(complete.wants_line() && (1..longest_line(bytes)).contains(&bytes.len()));
+            }
             (phase, Some(Unread::Partial(_))) => panic!("{phase:?} has the beginning of a line"),
             (_, Some(Unread::Pending(_)) | None) => {}
         }
@@ -453,6 +526,7 @@ impl<R: Debug> Session<R> {
         let input = match &self.phase {
             Phase::WantBody { put, body } => put.held_bytes() + body.capacity(),
             Phase::Unfinished { held_bytes, .. } => *held_bytes,
+            Phase::Complete(complete) => complete.held_bytes(),
             Phase::WantCommand
             | Phase::SkipBody { .. }
             | Phase::SkipLine
@@ -474,6 +548,17 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, TryReserveError> {
     Ok(copy)
 }
 
+/// Whether the line that begins so is a `complete`.
+fn is_complete(start: &[u8]) -> bool {
+    start.starts_with(Verb::Complete.as_str().as_bytes())
+}
+
+/// What comes of a line that is no command. Behind a `complete` there are commands that must not be executed alone.
+#[cold]
+fn malformed<'a>(line: &[u8], error: ParseError) -> Request<'a> {
+    if is_complete(line) { Request::Lost } else { Request::Malformed(error) }
+}
+
 /// Where the first CRLF begins.
 fn find_crlf(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
@@ -483,109 +568,5 @@ fn find_crlf(bytes: &[u8]) -> Option<usize> {
             return Some(newline - 1);
         }
         from = newline + 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::job::JobId;
-
-    fn read_body(header: PutHeader) -> Outcome<()> {
-        Outcome::ReadBody(Put::new(JobId(1), header, None))
-    }
-
-    /// Feeds `stream` in pieces of `step` bytes and writes down what comes out; every `put` of at most
-    /// 1000 bytes is accepted, a reserve is answered at once.
-    fn transcript(stream: &[u8], step: usize) -> Vec<String> {
-        let mut session = Session::<()>::default();
-        let mut out = Vec::new();
-        let mut buffer = vec![0; 1 << 16];
-        for piece in stream.chunks(step) {
-            let kept = session.restore(&mut buffer);
-            buffer[kept..kept + piece.len()].copy_from_slice(piece);
-            let mut input = &buffer[..kept + piece.len()];
-            while let Some(request) = session.next_request(&mut input) {
-                out.push(format!("{request:?}"));
-                if let Request::Command(Command::Put(header)) = request {
-                    if header.size > 1000 {
-                        session.apply(Outcome::SkipBody(header, Refusal::JobTooBig));
-                    } else {
-                        session.apply(read_body(header));
-                    }
-                }
-            }
-            let rest = input.to_vec();
-            session.keep(&rest, Stop::WantsInput);
-        }
-        out
-    }
-
-    #[test]
-    fn what_comes_out_does_not_depend_on_how_the_bytes_arrive() {
-        let mut stream = b"stats\r\nput 0 0 1 5\r\nhello\r\nput 0 0 1 3\r\nabcXYput 0 0 1 2000\r\n".to_vec();
-        stream.extend([b'x'; 2002]);
-        stream.extend(b"delete 1\r\nlone\rcr\r\nlone\nlf\r\n\r\n");
-        stream.extend([b'y'; 300]);
-        stream.extend(b"\r\nput 0 0 1 0\r\n\r\nwatch a\r\n");
-        stream.extend([b'z'; 222]);
-        stream.extend(b"\r\n");
-        stream.extend([b'z'; 223]);
-        stream.extend(b"\r\nlist-jobs ");
-        stream.extend([b't'; 200]);
-        stream.extend(b" ready 1000 ready-0000004294967295-18446744073709551615\r\nlist-jobs ");
-        let longest = "t".repeat(308);
-        stream.extend(format!("{longest}\r\nlist-jobs {longest}t\r\nquit\r\n").bytes());
-        let whole = transcript(&stream, stream.len());
-        assert_eq!(whole.len(), 21, "{whole:#?}");
-        assert!(whole[17].contains("ListJobs"), "{}", whole[17]);
-        for step in 1..300 {
-            assert_eq!(transcript(&stream, step), whole, "in pieces of {step}");
-        }
-    }
-
-    #[test]
-    fn announcing_a_large_body_allocates_for_what_has_come() {
-        let mut session = Session::<()>::default();
-        let mut input = &b"put 0 0 1 1073741824\r\nabc"[..];
-        let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
-            panic!("a put")
-        };
-        session.apply(read_body(header));
-        assert!(session.next_request(&mut input).is_none());
-        assert!(session.held_bytes() <= 4096, "{}", session.held_bytes());
-        assert!(session.body_room().is_none(), "no room in advance for who has sent three bytes");
-        assert!(session.next_request(&mut &[b'x'; DIRECT_READ_FROM_BYTES][..]).is_none());
-        let (body, room) = session.body_room().expect("most of it is missing");
-        assert!(room >= DIRECT_READ_FROM_BYTES && body.capacity() <= 128 * 1024);
-    }
-
-    #[test]
-    fn a_body_is_in_progress_from_its_first_byte_to_its_last() {
-        let mut session = Session::<()>::default();
-        let mut input = &b"put 0 0 1 3\r\n"[..];
-        let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
-            panic!("a put")
-        };
-        session.apply(read_body(header));
-        assert!(session.next_request(&mut input).is_none());
-        assert!(!session.has_body_in_progress(), "nothing of it has come");
-        assert!(session.next_request(&mut &b"ab"[..]).is_none());
-        assert!(session.has_body_in_progress());
-        assert!(matches!(session.next_request(&mut &b"c\r\n"[..]), Some(Request::Put(..))));
-        assert!(!session.has_body_in_progress(), "it is whole");
-    }
-
-    #[test]
-    fn what_follows_a_waiting_reserve_stays_unparsed() {
-        let mut session = Session::<()>::default();
-        let mut input = &b"reserve\r\nstats\r\n"[..];
-        assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
-        session.apply(Outcome::Stall { rest: (), until: Until::Delivery, held_bytes: 0 });
-        assert!(session.is_waiting() && session.next_request(&mut input).is_none());
-        assert_eq!(input, b"stats\r\n");
-        assert!(session.take_rest().is_some());
-        session.apply(Outcome::Done);
-        assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Stats))));
     }
 }

@@ -1,6 +1,6 @@
 //! What executing a request comes to.
 
-use super::Put;
+use super::{Complete, Put};
 use crate::protocol::{PutHeader, Reply};
 
 /// What a request has come to. [`Session::apply`](super::Session::apply) makes a phase of it. `R` is what is left of a
@@ -14,6 +14,10 @@ pub enum Outcome<R> {
     ReadBody(Put),
     /// A `put` is refused: its body comes next, is thrown away, and then answered.
     SkipBody(PutHeader, Refusal),
+    /// The puts of a `complete` come next.
+    ReadPuts(Box<Complete>),
+    /// The line of a put of a `complete` is accepted, or refused: its body comes next, and is thrown away then.
+    OfComplete(Result<Put, (PutHeader, Refusal)>),
     /// The command has passed its checks and is not finished. The client's later commands wait.
     Stall {
         /// What is left to be done.
@@ -29,17 +33,19 @@ pub enum Outcome<R> {
     Abort,
 }
 
-/// Why a body is not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a body is not stored. If there are several reasons in a `complete`, the first in this order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
+    /// There is no such job that the client could complete.
+    NotFound,
+    /// The client may not put it.
+    Forbidden,
     /// It is above the server's limit.
     JobTooBig,
     /// There is no memory for it.
     OutOfMemory,
     /// A tag is wrong.
     BadTag,
-    /// The client may not put it.
-    Forbidden,
     /// What follows it is not CRLF.
     ExpectedCrlf,
 }
@@ -47,6 +53,7 @@ pub enum Refusal {
 impl From<Refusal> for Reply<'_> {
     fn from(refusal: Refusal) -> Self {
         match refusal {
+            Refusal::NotFound => Self::NotFound,
             Refusal::JobTooBig => Self::JobTooBig,
             Refusal::OutOfMemory => Self::OutOfMemory,
             Refusal::BadTag => Self::BadFormat,

@@ -267,7 +267,7 @@ impl History {
             TagSet::decode(&job.tags).is_some_and(|tags| tags.group.is_some_and(|group| group == "g"))
         };
         let freed_group = tags.group.map(Name::as_str).filter(|_| !self.jobs.values().any(is_member));
-        log.append_delete_with(JobId(id), &SideEffects { cooldown, freed_group });
+        log.append_delete_with(JobId(id), &SideEffects { cooldown, freed_group, completes: None });
         if let Some(Cooldown { tube, key, until }) = cooldown {
             self.cooldowns.insert(id, (tube.to_owned(), key.to_owned(), until));
         }

@@ -3,6 +3,7 @@
 mod c_file;
 mod c_server;
 mod clock;
+mod complete;
 mod crash;
 mod damage;
 mod document;

@@ -106,7 +106,7 @@ impl Harness {
             until: self.now.plus_seconds(cooldown_s),
         });
         let freed_group = tags.group.map(Name::as_str).filter(|group| !self.has_member_beside(id, group));
-        self.log.append_delete_with(JobId(id), &SideEffects { cooldown, freed_group });
+        self.log.append_delete_with(JobId(id), &SideEffects { cooldown, freed_group, completes: None });
         self.logged(id, None);
         if let Some(cooldown) = cooldown {
             let state = (cooldown.tube.to_owned(), cooldown.key.to_owned(), cooldown.until);

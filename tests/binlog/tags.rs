@@ -130,8 +130,11 @@ fn each_change_is_there_as_a_whole_or_not_at_all_wherever_its_write_is_torn() {
             Box::new({
                 let key = key.clone();
                 move |log| {
-                    let side_effects =
-                        SideEffects { cooldown: Some(cooldown(&key)), freed_group: Some(&key) };
+                    let side_effects = SideEffects {
+                        cooldown: Some(cooldown(&key)),
+                        freed_group: Some(&key),
+                        completes: None,
+                    };
                     log.fixture.log.append_delete_with(JobId(1), &side_effects);
                 }
             }),
@@ -184,9 +187,9 @@ fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job(
     let first = used(&disk.files()[&1]);
     log.put(&unique("k"));
     log.commit();
-    let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None };
+    let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None, completes: None };
     log.fixture.log.append_delete_with(JobId(4), &side_effects);
-    let side_effects = SideEffects { cooldown: None, freed_group: Some("g") };
+    let side_effects = SideEffects { cooldown: None, freed_group: Some("g"), completes: None };
     log.fixture.log.append_delete_with(JobId(3), &side_effects);
     log.commit();
     log.fixture.log.close(NOW).unwrap();
@@ -236,7 +239,7 @@ fn cooldowns_are_copied_until_they_end_and_the_directory_stays_small() {
     let mut log = Log::open(&disk);
     for _ in 0..COOLDOWNS {
         let id = log.put(&unique("k"));
-        let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None };
+        let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None, completes: None };
         log.fixture.log.append_delete_with(JobId(id), &side_effects);
         log.commit();
     }
@@ -291,7 +294,8 @@ fn a_delete_has_room_for_its_cooldown_and_the_end_of_its_group_on_a_full_disk() 
         }
         assert!(fixture.next_id > 10, "{}", fixture.next_id);
         for id in 1..fixture.next_id {
-            let side_effects = SideEffects { cooldown: Some(cooldown(&long)), freed_group: Some(&long) };
+            let side_effects =
+                SideEffects { cooldown: Some(cooldown(&long)), freed_group: Some(&long), completes: None };
             fixture.log.append_delete_with(JobId(id), &side_effects);
             fixture.commit_alone();
             fixture.help().unwrap();
@@ -326,9 +330,10 @@ fn deletes_without_room_after_a_restart_are_logged_later_with_their_cooldowns_an
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
     for id in 1..=count {
         let freed_group = (id == count).then_some("g");
-        fixture
-            .log
-            .append_delete_with(JobId(id), &SideEffects { cooldown: Some(cooldown("k")), freed_group });
+        fixture.log.append_delete_with(
+            JobId(id),
+            &SideEffects { cooldown: Some(cooldown("k")), freed_group, completes: None },
+        );
     }
     // Of deletes that wait for room: one that frees a group and one that does nothing else; and one that is logged.
     for id in [count, count - 1, 1] {
@@ -377,7 +382,7 @@ fn cooldowns_end_while_no_server_runs() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     let id = log.put(&unique("k"));
-    let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None };
+    let side_effects = SideEffects { cooldown: Some(cooldown("k")), freed_group: None, completes: None };
     log.fixture.log.append_delete_with(JobId(id), &side_effects);
     log.commit();
     for (seconds, expected) in [(59, 1), (60, 0)] {

@@ -24,6 +24,7 @@ const PROTOCOL: &str = include_str!("../../doc/protocol.md");
 /// The commands that this server adds, with the headings of `doc/protocol.md` that describe them.
 const OUR_COMMANDS: &[(&str, &str)] = &[
     ("auth", "auth"),
+    ("complete", "complete"),
     ("delete-batch", "delete-batch"),
     ("drain", "drain, undrain"),
     ("flush-buried", "flush-tube, flush-buried"),

@@ -335,7 +335,7 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     let tube = random.pick(&TUBES);
     let priority = Priority(random.pick(&PRIORITIES));
     let delay_s = random.pick(&DELAYS);
-    let command = match random.below(77) {
+    let command = match random.below(79) {
         75 | 76 => {
             let first = random.below(8) as usize;
             let fields = Field::ALL.into_iter().cycle().skip(first).take(random.below(9) as usize);
@@ -359,6 +359,7 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
             return Request::DeleteBatch(ids.collect());
         }
         63 => Command::TouchAll,
+        77 | 78 => Command::Complete { id, count: 0 },
         72..=74 => Command::WaitJob {
             id,
             timeout_s: random.pick(&[None, None, Some(Seconds::ZERO), Some(HALF), Some(whole(3))]),

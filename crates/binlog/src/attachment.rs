@@ -53,6 +53,9 @@ pub struct SideEffects<'a> {
     pub cooldown: Option<Cooldown<'a>>,
     /// The group of which the job was the last member: the jobs that wait for it are free.
     pub freed_group: Option<&'a str>,
+    /// How many puts before it are one change with it: [`Binlog::append_put_of_complete`](crate::Binlog) has logged
+    /// them, directly before.
+    pub completes: Option<u8>,
 }
 
 /// A reservation that belongs to a session, so that it outlives the server.
@@ -87,6 +90,8 @@ pub(super) enum Kind {
     Forgets = 12,
     /// The session that has reserved the job: it needs no record.
     Session = 13,
+    /// How many full records directly before it are one change with the delete that follows.
+    Completes = 14,
 }
 
 impl Kind {
@@ -99,6 +104,7 @@ impl Kind {
             11 => Self::Frees,
             12 => Self::Forgets,
             13 => Self::Session,
+            14 => Self::Completes,
             _ => return None,
         })
     }
@@ -315,7 +321,7 @@ mod tests {
         assert!(Part::decode(&fixed(Part { total: 44, ..part })).is_none());
         assert!(Part::decode(&fixed(Part { total: MAX_BYTES as u16 + 1, ..part })).is_none());
         let mut unknown: [u8; RECORD_BYTES] = fixed(part);
-        unknown[72] = 14;
+        unknown[72] = 15;
         assert!(Part::decode(&unknown).is_none());
     }
 

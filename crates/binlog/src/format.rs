@@ -58,6 +58,10 @@ const WITH_SIDE_EFFECTS: i32 = -2;
 /// A full record that tags precede has a time to run of thousandths of a second and this remainder, in ns. C runs the
 /// job for a nanosecond longer; its records have no ignored field that could say this instead.
 const TAGGED_NS: i64 = 1;
+/// The same of a full record that counts only with the delete behind it, which ends a `complete`.
+const OF_COMPLETE_NS: i64 = 2;
+/// The length of the body in a delete that ends a `complete`: no delete of C's has it.
+const COMPLETES: i32 = -3;
 
 /// Bytes that a full record takes.
 #[must_use]
@@ -139,6 +143,30 @@ impl DiskRecord {
         self.state == STATE_DELETED && self.body_size == WITH_SIDE_EFFECTS
     }
 
+    /// The short record that deletes job `id` and ends a `complete`: attachments precede it.
+    #[must_use]
+    pub fn completion(id: JobId) -> Self {
+        Self { body_size: COMPLETES, ..Self::deletion(id) }
+    }
+
+    /// Whether it is such a record.
+    #[must_use]
+    pub fn is_completion(&self) -> bool {
+        self.state == STATE_DELETED && self.body_size == COMPLETES
+    }
+
+    /// The same full record, which counts only with the delete that ends its `complete`.
+    #[must_use]
+    pub fn of_complete(self) -> Self {
+        Self { ttr_ns: self.ttr_ns + OF_COMPLETE_NS, ..self }
+    }
+
+    /// Whether the full record counts only with such a delete, if this server wrote it.
+    #[must_use]
+    pub fn is_of_complete(&self) -> bool {
+        self.ttr_ns & OF_COMPLETE_NS != 0
+    }
+
     /// The same full record, behind the tags of its job.
     #[must_use]
     pub fn with_tags(self) -> Self {
@@ -148,7 +176,7 @@ impl DiskRecord {
     /// Whether tags precede the full record, if this server wrote it.
     #[must_use]
     pub fn has_tags(&self) -> bool {
-        // Thousandths of a second are even numbers of nanoseconds.
+        // Thousandths of a second are multiples of four nanoseconds.
         self.ttr_ns & TAGGED_NS != 0
     }
 

@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use beanstalkd_structures::IdMap;
 
 use super::attachment::{Kind, Part, SessionHold, parts, tag_record_bytes};
+use super::completing::{Completing, OfComplete};
 use super::files::{Files, Item};
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
 use super::marker::CLOCK_STEP_NS;
@@ -174,7 +175,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    fn position(self) -> LogPosition {
+    pub(super) fn position(self) -> LogPosition {
         LogPosition { file: self.file, offset: self.offset }
     }
 }
@@ -210,6 +211,8 @@ pub(super) struct Jobs {
     /// The sessions that have reserved jobs, as long as no record says something else of the job.
     sessions: IdMap<Box<[u8]>>,
     pending: Pending,
+    /// The puts of a `complete` whose delete was not read yet, one directly behind the other.
+    pub(super) completing: Completing,
     pub(super) lost: Vec<LostAttachments>,
 }
 
@@ -220,6 +223,11 @@ impl Jobs {
             return Ok(false);
         }
         let id = JobId(layout.record.id);
+        let is_of_complete =
+            if layout.is_full() { layout.record.is_of_complete() } else { layout.record.is_completion() };
+        if !is_of_complete {
+            self.completing.clear();
+        }
         let applied = if layout.is_full() {
             self.apply_full(id, layout, bytes, source)?
         } else {
@@ -268,9 +276,24 @@ impl Jobs {
         source: Source,
     ) -> Result<bool, OpenError> {
         let record = &layout.record;
+        if source.is_ours && record.is_of_complete() {
+            return self.put_aside(id, layout, bytes, source);
+        }
+        let Some(tags) = self.tags_of(id, record, source)? else { return Ok(false) };
+        self.store_full(id, layout, bytes, source, tags)
+    }
+
+    fn store_full(
+        &mut self,
+        id: JobId,
+        layout: &Layout,
+        bytes: &[u8],
+        source: Source,
+        tags: FoundTags,
+    ) -> Result<bool, OpenError> {
+        let record = &layout.record;
         let Some(state) = record.live_state() else { return Ok(false) };
         let Some(tube) = self.tubes.number(layout.name(bytes))? else { return Ok(false) };
-        let Some(tags) = self.tags_of(id, record, source)? else { return Ok(false) };
         let end = layout.total - TRAILER.len();
         let body = Body::copy_of(&bytes[layout.body_at..end])?;
         let deadline_at = match state {
@@ -295,6 +318,28 @@ impl Jobs {
         self.alive.insert(id, job);
         let tags_len = self.tagged.set(id, tags)?;
         self.files.place(Item::Job(id), source.file, layout.total as u64 + tag_record_bytes(tags_len));
+        Ok(true)
+    }
+
+    /// A full record of a `complete` waits for the delete. Its tags must be there; nothing of it is recovered alone.
+    fn put_aside(
+        &mut self,
+        id: JobId,
+        layout: &Layout,
+        bytes: &[u8],
+        source: Source,
+    ) -> Result<bool, OpenError> {
+        if !layout.is_plausible(bytes) {
+            return Ok(false);
+        }
+        let tags = match layout.record.has_tags() {
+            false => FoundTags::None,
+            true => match self.tagged.find(id, self.pending.take(id, source.position())) {
+                FoundTags::Here(tags) => FoundTags::Here(tags),
+                FoundTags::None | FoundTags::Earlier | FoundTags::Lost => return Ok(false),
+            },
+        };
+        self.completing.push(id, layout, bytes, source, tags)?;
         Ok(true)
     }
 
@@ -345,7 +390,7 @@ impl Jobs {
                     self.rescued_cooldowns.insert(job);
                 }
             }
-            Kind::Tags | Kind::DeleteCooldown | Kind::DeleteFrees => {}
+            Kind::Tags | Kind::DeleteCooldown | Kind::DeleteFrees | Kind::Completes => {}
         }
         Ok(())
     }
@@ -441,7 +486,17 @@ impl Jobs {
 
     fn apply_delete(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
         let mut side_effects = FoundSideEffects::default();
-        if source.is_ours && record.has_side_effects() {
+        let mut completed = Vec::new();
+        if source.is_ours && record.is_completion() {
+            let attachments = self.pending.take(id, source.position());
+            let parts = attachments.iter().map(|one| parts(one.bytes.len())).sum::<u64>();
+            let start = LogPosition { offset: source.offset - parts * SHORT_BYTES, ..source.position() };
+            let Some(found) = FoundSideEffects::of(attachments) else { return Ok(false) };
+            let Some(puts) = found.completes.and_then(|count| self.completing.take(count, start)) else {
+                return Ok(false);
+            };
+            (side_effects, completed) = (found, puts);
+        } else if source.is_ours && record.has_side_effects() {
             match FoundSideEffects::of(self.pending.take(id, source.position())) {
                 Some(found) => side_effects = found,
                 None if source.recovers => self.note_lost(id, source, true)?,
@@ -458,6 +513,9 @@ impl Jobs {
         }
         if let Some(group) = side_effects.freed_group {
             self.free_group(&group, source);
+        }
+        for OfComplete { id, layout, bytes, source, tags, .. } in completed {
+            self.store_full(id, &layout, &bytes, source, tags)?;
         }
         Ok(true)
     }

@@ -33,6 +33,7 @@ use beanstalkd_types::{
 mod attachment;
 mod check;
 mod chunked_queue;
+mod completing;
 mod cooldowns;
 pub mod database_url;
 mod decision;
@@ -63,7 +64,7 @@ pub use ownership::{Answer, End, Lease, Owner, Seen, Step, Times, Watch};
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
 pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};
 pub use storage::{Completion, DatabaseFigures, Listing, Storage, Task};
-pub use writer::{Binlog, DescribedLog, Stats};
+pub use writer::{Binlog, CompleteRoom, DescribedLog, Stats};
 
 /// The last index that a file may have: C counts files in an `int`.
 const MAX_INDEX: u32 = i32::MAX as u32 - 1;

@@ -53,8 +53,8 @@ impl Pending {
         if part.number == 0 {
             let is_behind_whole =
                 self.attachments.iter().all(|before| before.last.is_last() && before.last.job == part.job);
-            // No record has more than two.
-            if !is_behind_whole || self.attachments.len() >= 2 {
+            // No record has more than three.
+            if !is_behind_whole || self.attachments.len() >= 3 {
                 self.attachments.clear();
             }
             self.attachments.try_reserve(1)?;
@@ -124,6 +124,8 @@ pub(super) struct Tagged {
 pub(super) struct FoundSideEffects {
     pub(super) cooldown: Option<Box<[u8]>>,
     pub(super) freed_group: Option<Box<[u8]>>,
+    /// How many full records before it are one change with it.
+    pub(super) completes: Option<u8>,
 }
 
 impl FoundSideEffects {
@@ -136,10 +138,12 @@ impl FoundSideEffects {
                     found.cooldown = Some(bytes);
                 }
                 Kind::DeleteFrees if TubeName::check(&bytes).is_some() => found.freed_group = Some(bytes),
+                Kind::Completes if bytes.len() == 1 => found.completes = Some(bytes[0]),
                 _ => return None,
             }
         }
-        (found.cooldown.is_some() || found.freed_group.is_some()).then_some(found)
+        let has_any = found.cooldown.is_some() || found.freed_group.is_some() || found.completes.is_some();
+        has_any.then_some(found)
     }
 }
 

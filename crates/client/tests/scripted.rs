@@ -113,6 +113,17 @@ fn extensions() {
 }
 
 #[test]
+fn a_complete_has_its_puts_behind_it() {
+    let next = PutOptions::new().ttr(120);
+    let puts: [(PutOptions, &[u8]); 2] = [(PutOptions::new(), b"hi"), (next, b"")];
+    let sent = "complete 7 2\r\nput 1024 0 60 2\r\nhi\r\nput 1024 0 120 0\r\n";
+    check(sent, "COMPLETED 8 9\r\n", vec![8, 9], |c| c.complete(7, &puts));
+    check("complete 7 0", "COMPLETED\r\n", vec![], |c| c.complete(7, &[]));
+    let (refused, sent) = with("", |c| c.complete(7, &vec![(PutOptions::new(), &b""[..]); 101]));
+    assert!(matches!(refused, Err(Error::Refused(Refusal::BadFormat))) && sent.is_empty());
+}
+
+#[test]
 fn fields_are_those_that_the_connection_has_asked_for() {
     let replies = "USING tube attempts\r\nRESERVED 7 2 mail 3\r\nhi\r\nRESERVED_BATCH 2\r\nRESERVED 8 0 a 1\r\n\r\n\
         RESERVED 9 0 b 2\r\n\r\nFOUND 7 2\r\nhi\r\nUSING\r\nRESERVED 10 0\r\n\r\n";
@@ -180,6 +191,7 @@ fn send(verb: Verb, c: &mut Client) -> Result<(), Error> {
         Verb::Drain => c.drain(),
         Verb::Undrain => c.undrain(),
         Verb::Session => c.session(tube, Duration::from_secs(1)).map(drop),
+        Verb::Complete => c.complete(7, &[]).map(drop),
         Verb::WaitJob => c.wait_job(7, None).map(drop),
         Verb::Auth => c.auth("secret"),
         // It takes the client; see `Client::quit`.

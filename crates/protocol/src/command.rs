@@ -9,7 +9,7 @@ use super::fields::{FieldList, reserve_fields};
 use super::manage::{
     ClientCursor, MAX_LONG_LINE_BYTES, arguments, id_and_priority, list_clients, list_jobs, move_job,
 };
-use super::put_tags::{self, MAX_PUT_LINE_BYTES};
+use super::put_tags::{self, MAX_PUT_LINE_BYTES, complete};
 use super::session::{Grace, session};
 use super::workers::{
     IdList, MAX_DELETE_BATCH_LINE_BYTES, ModeWord, optional_timeout, reserve_batch, touch, wait_job, watch,
@@ -184,6 +184,7 @@ commands! {
     "list-clients" ListClients { limit: u32, after: Option<ClientCursor> } Ours => list_clients;
     "kill-client" KillClient { number: u64 } Ours
         => |rest| whole_u64(arguments(rest)?).map(|number| Command::KillClient { number });
+    "complete" Complete { id: JobId, count: u32 } Ours => complete;
     "wait-job" WaitJob { id: JobId, timeout_s: Option<Seconds> } Ours => wait_job;
     "reserve-fields" ReserveFields(fields: FieldList) Ours => reserve_fields;
     // What follows the word is a token, or what should be one.

@@ -5,17 +5,36 @@
 //! commands. A tag that is wrong is BAD_FORMAT, too, but its body is skipped: whoever sends tags means them, and a body
 //! must not be executed.
 
-use super::command::{PutHeader, put_numbers};
+use super::command::{Command, PutHeader, put_numbers};
+use super::manage::arguments;
+use crate::job::JobId;
+use crate::number::{leading_u64, whole_u32};
 use crate::tags::{Name, TagError, TagSet};
 
 /// The longest line of a `put` with tags, in bytes with its CRLF: all tags with names of 200 bytes and numbers of ten
 /// digits, with some room for leading zeros and spaces.
 pub const MAX_PUT_LINE_BYTES: usize = 1280;
 
+/// The most puts of a `complete`.
+pub const MAX_COMPLETED_PUTS: u32 = 100;
+
+/// ` <id> <n>`, of a `complete`
+pub(super) fn complete(rest: &[u8]) -> Option<Command<'_>> {
+    let (id, rest) = leading_u64(arguments(rest)?)?;
+    let count = whole_u32(arguments(rest)?).filter(|&count| count <= MAX_COMPLETED_PUTS)?;
+    Some(Command::Complete { id: JobId(id), count })
+}
+
+/// The numbers of the `put` whose line begins so, and the text behind its size.
+#[must_use]
+pub fn put_line(start: &[u8]) -> Option<(PutHeader, &[u8])> {
+    put_numbers(start.strip_prefix(b"put ")?)
+}
+
 /// The numbers of the `put` whose line begins so, if a tag follows its size.
 #[must_use]
 pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
-    let (header, text) = start.strip_prefix(b"put ").and_then(put_numbers)?;
+    let (header, text) = put_line(start)?;
     first_word(text).filter(|(word, _)| TagSet::is_tag(word)).map(|_| header)
 }
 

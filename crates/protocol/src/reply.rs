@@ -8,6 +8,7 @@ use super::argument::Argument;
 use super::fields::FieldList;
 use super::list::List;
 use super::reserved_jobs::ReservedJobs;
+use super::workers::IdList;
 use crate::job::{Body, BodyRef, JobId, JobState, Priority};
 
 /// The longest reply of words and numbers alone, or of the words of all fields.
@@ -15,6 +16,9 @@ const SHORT_BYTES: usize = 64;
 
 /// What stands before a job that is reserved.
 const RESERVED: &[u8] = b"RESERVED ";
+
+/// What stands before the ids of a `complete`.
+pub(super) const COMPLETED: &[u8] = b"COMPLETED";
 
 /// What replies are written into: bytes, with large bodies between them.
 pub trait ReplyBuffer {
@@ -271,6 +275,8 @@ replies! {
         List(list: &'a List) => write_list(output, list);
         /// Each job as in [`Reply::Reserved`], behind their number.
         ReservedBatch(jobs: ReservedJobs<'a>) => batch(output, jobs);
+        /// The ids of the jobs that a `complete` has put, or of those of which they are duplicates.
+        Completed(ids: IdList<'a>) => completed(output, ids);
         /// How many jobs were deleted, and for how many ids there was none.
         DeletedBatch(deleted: u64, missing: u64) => {
             let bytes = output.bytes();
@@ -279,6 +285,16 @@ replies! {
             numbered(output, b" ", missing)
         };
     }
+}
+
+fn completed(output: &mut impl ReplyBuffer, ids: IdList<'_>) -> Result<(), TryReserveError> {
+    const ID_BYTES: usize = " 18446744073709551615".len();
+    output.reserve(SHORT_BYTES + ids.count() * ID_BYTES)?;
+    let bytes = output.bytes();
+    bytes.extend_from_slice(COMPLETED);
+    ids.write(bytes);
+    bytes.extend_from_slice(CRLF);
+    Ok(())
 }
 
 fn using(output: &mut impl ReplyBuffer, tube: &str) -> Result<(), TryReserveError> {

@@ -4,13 +4,14 @@ use std::fmt;
 
 use super::CRLF;
 use super::fields::FieldList;
-use super::reply::Reply;
+use super::reply::{COMPLETED, Reply};
 use super::reserved_jobs::ReservedJobs;
-use super::workers::MAX_BATCH;
+use super::workers::{IdList, MAX_BATCH};
 use crate::job::{BodyRef, JobId, JobState, Priority};
 
-/// The longest reply line that is accepted, in bytes: more than the longest of the protocol, USING with a tube name.
-const MAX_REPLY_LINE_BYTES: usize = 1024;
+/// The longest reply line that is accepted, in bytes: more than the longest of the protocol, COMPLETED with the ids of
+/// [`MAX_COMPLETED_PUTS`](super::MAX_COMPLETED_PUTS) jobs.
+const MAX_REPLY_LINE_BYTES: usize = 4096;
 
 /// The longest body or data that is accepted, in bytes: the greatest limit that a server can have for a job.
 const MAX_DATA_BYTES: u64 = 1 << 30;
@@ -18,7 +19,7 @@ const MAX_DATA_BYTES: u64 = 1 << 30;
 /// Why bytes are not a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyError {
-    /// No line end within 1024 bytes.
+    /// No line end within 4096 bytes.
     LineTooLong,
     /// The line is not a reply of the protocol.
     UnknownLine(String),
@@ -87,6 +88,10 @@ impl<'a> Reply<'a> {
             [Some("RESERVED_BATCH"), Some(count), None, ..] => {
                 let count = number(count).filter(|count| *count <= MAX_BATCH.into()).ok_or_else(unknown)?;
                 batch(count as usize, bytes, taken)?.map(Reply::ReservedBatch)
+            }
+            [Some("COMPLETED"), ..] => {
+                let ids = IdList::parse_reply(&line[COMPLETED.len()..]).ok_or_else(unknown)?;
+                Received::Whole(Reply::Completed(ids), taken)
             }
             words => Received::Whole(short(words).ok_or_else(unknown)?, taken),
         };

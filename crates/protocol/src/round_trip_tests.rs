@@ -74,6 +74,8 @@ fn grace(random: &mut Rng) -> Grace {
     Grace::from_ms(random.u64(..=3_600_000)).expect("at most an hour")
 }
 
+const MODES: [ModeWord; 4] = [ModeWord::Fifo, ModeWord::Default, ModeWord::Weighted, ModeWord::WeightedFair];
+
 /// The command of this verb with random arguments.
 fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) -> Command<'a> {
     let tube = NAMES[random.usize(..NAMES.len())];
@@ -118,10 +120,7 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
         Verb::ReserveBatch => Command::ReserveBatch { most: random.u32(1..=MAX_BATCH), timeout_s },
         Verb::DeleteBatch => Command::DeleteBatch(IdList::new(ids).expect("there are some")),
         Verb::TouchAll => Command::TouchAll,
-        Verb::ReserveMode => {
-            let modes = [ModeWord::Fifo, ModeWord::Default, ModeWord::Weighted, ModeWord::WeightedFair];
-            Command::ReserveMode(modes[random.usize(..4)])
-        }
+        Verb::ReserveMode => Command::ReserveMode(MODES[random.usize(..MODES.len())]),
         Verb::ReserveWithAbort => Command::ReserveWithAbort { timeout_s },
         Verb::StatsGroup => Command::StatsGroup(tube),
         Verb::Session => Command::Session { name: tube, grace: grace(random) },
@@ -130,6 +129,7 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
             Command::ListClients { limit: random.u32(1..=MAX_LIMIT), after }
         }
         Verb::KillClient => Command::KillClient { number: number(random) },
+        Verb::Complete => Command::Complete { id: id(random), count: random.u32(..=MAX_COMPLETED_PUTS) },
         Verb::WaitJob => Command::WaitJob { id: id(random), timeout_s },
         Verb::ReserveFields => Command::ReserveFields(fields(random)),
         Verb::Auth => Command::Auth(token),
@@ -178,7 +178,12 @@ fn written(reply: &Reply<'_>) -> Vec<u8> {
 }
 
 /// A reply of each kind, with random numbers.
-fn replies<'a>(body: &'a Body, jobs: &'a [(JobId, BodyRef<'a>)], random: &mut Rng) -> Vec<Reply<'a>> {
+fn replies<'a>(
+    body: &'a Body,
+    jobs: &'a [(JobId, BodyRef<'a>)],
+    ids: &'a [JobId],
+    random: &mut Rng,
+) -> Vec<Reply<'a>> {
     let state = random.bool().then(|| state(random));
     vec![
         Reply::Deleted,
@@ -225,6 +230,7 @@ fn replies<'a>(body: &'a Body, jobs: &'a [(JobId, BodyRef<'a>)], random: &mut Rn
         Reply::Data(body.as_slice()),
         Reply::ReservedBatch(ReservedJobs::new(jobs)),
         Reply::DeletedJob(id(random)),
+        Reply::Completed(IdList::of_reply(ids)),
         Reply::DeletedBatch(number(random), number(random)),
     ]
 }
@@ -241,7 +247,8 @@ fn every_reply_is_read_as_it_was_written() {
         let (alone, bodies) = (body(&mut random), [(); 3].map(|()| body(&mut random)));
         let jobs: Vec<_> = bodies.iter().map(|body| (id(&mut random), body.into())).collect();
         let mut seen = HashSet::new();
-        for reply in replies(&alone, &jobs[..random.usize(..=3)], &mut random) {
+        let ids: Vec<JobId> = (0..random.u32(..=MAX_COMPLETED_PUTS)).map(|_| id(&mut random)).collect();
+        for reply in replies(&alone, &jobs[..random.usize(..=3)], &ids, &mut random) {
             let bytes = written(&reply);
             let followed = [&bytes[..], b"DELETED\r\n"].concat();
             assert_eq!(Reply::read(&followed), Ok(Received::Whole(reply, bytes.len())));

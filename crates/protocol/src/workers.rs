@@ -38,6 +38,18 @@ impl<'a> IdList<'a> {
         Some(Self { text: b"", ids, count })
     }
 
+    /// These ids of a reply, which may be none, and are at most [`MAX_BATCH`].
+    #[must_use]
+    pub fn of_reply(ids: &'a [JobId]) -> Self {
+        let ids = &ids[..ids.len().min(MAX_BATCH as usize)];
+        Self { text: b"", ids, count: ids.len() as u32 }
+    }
+
+    /// The ids in a reply behind its word.
+    pub(super) fn parse_reply(text: &'a [u8]) -> Option<Self> {
+        if text.is_empty() { Some(Self::of_reply(&[])) } else { Self::parse(text) }
+    }
+
     /// ` <id> …`, behind the word.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         let (mut rest, mut count) = (text, 0);

@@ -18,6 +18,7 @@
 //! | jobs come | `take_id`, `put`, `put_tagged`, `use_for_put` and `use_again` around them; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
 //! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
 //! | clients wait for the end of a job | `wait_job`, `awaited_by` |
+//! | a job ends and others come | `plan_complete`, `pack`, `complete` |
 //! | clients give them back | `delete`, `release`, `bury`, `touch`, `touch_after` |
 //! | operators | `kick`, `pause_tube`, `move_job`, `set_priority`, `set_delay`, `begin_flush`, `next_to_flush`, `flush_job`, `end_cooldown`; each after its check (`is_kickable`, `is_movable` …) |
 //! | rules for tubes | `set_tube_rules`, `is_full_for`, `is_tube_full_for`, `count_refused`, `count_refused_in` |
@@ -64,6 +65,7 @@ mod operations;
 mod rules;
 mod state;
 
+pub use self::operations::complete::{CompletedPut, PackedBody, Planned};
 pub use self::operations::flush::{BeginFlush, FlushStep, Flushed};
 pub use self::operations::modes::ReserveMode;
 pub use self::operations::pages::{Page, PageOrder, Search};

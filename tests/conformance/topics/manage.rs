@@ -46,7 +46,8 @@ pub fn cases() -> Vec<Case> {
             "stats_end_with_the_extensions",
             "a: stats => extensions: flush-tube flush-buried list-jobs peek-reserved move reprioritize drain undrain \
              reserve-batch delete-batch touch-all reserve-mode reserve-with-abort stats-group session list-clients \
-             kill-client wait-job reserve-fields idp con grp aft exp tub trc touch-seconds release-uncounted fractions",
+             kill-client complete wait-job reserve-fields idp con grp aft exp tub trc touch-seconds \
+             release-uncounted fractions",
         ),
         script(
             "drain_and_undrain_are_the_signals",

@@ -5,6 +5,7 @@ use crate::mark::{self, Mark};
 
 mod access;
 mod clients;
+mod complete;
 mod deadlines;
 mod drain;
 mod fields;
@@ -40,6 +41,7 @@ pub fn all() -> Vec<(&'static str, Vec<Case>)> {
     vec![
         ("access", resting_on(mark::UNKNOWN_COMMAND, access::cases())),
         ("clients", timed(clients::cases())),
+        ("complete", timed(complete::cases())),
         ("deadlines", resting_on(mark::PUT, timed(deadlines::cases()))),
         ("drain", resting_on(mark::DRAINING, drain::cases())),
         ("fields", timed(fields::cases())),

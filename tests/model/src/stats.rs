@@ -331,7 +331,7 @@ fn job_bytes(job: &Job) -> usize {
 }
 
 /// The commands that C does not have, in the order of `stats`.
-const EXTENSIONS: [Verb; 19] = [
+const EXTENSIONS: [Verb; 20] = [
     Verb::FlushTube,
     Verb::FlushBuried,
     Verb::ListJobs,
@@ -349,6 +349,7 @@ const EXTENSIONS: [Verb; 19] = [
     Verb::Session,
     Verb::ListClients,
     Verb::KillClient,
+    Verb::Complete,
     Verb::WaitJob,
     Verb::ReserveFields,
 ];

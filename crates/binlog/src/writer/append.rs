@@ -9,9 +9,9 @@ use super::Binlog;
 use super::appender::MIN_BUFFER_BYTES;
 use super::durability::Mark;
 use super::files_ahead::Creation;
-use super::room::{JobRoom, Target};
+use super::room::{JobRoom, Target, file_units};
 use super::side_effects::UnloggedSideEffects;
-use crate::attachment::{Kind, tag_record_bytes};
+use crate::attachment::{Kind, MAX_DELETE_UNITS, tag_record_bytes};
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
 use crate::files::Item;
@@ -31,6 +31,14 @@ pub(super) enum NeededChange {
     FirstReservation(JobId),
     /// The cooldown that the delete of the job has started does not count any more.
     EndOfCooldown(JobId),
+}
+
+/// The room for a `complete`: what its records take, and how many short records they add to those that must still find
+/// room.
+#[derive(Clone, Copy, Debug)]
+pub struct CompleteRoom {
+    bytes: u64,
+    added: u64,
 }
 
 /// What the log lacks because there was no room for it.
@@ -172,6 +180,61 @@ impl Binlog {
     ) {
         self.ids.give(job.id);
         self.append_whole(job, tube, body.into(), tags, 1, now);
+    }
+
+    /// Logs a job that was put by a `complete`. The delete that ends it follows, after the others of its puts: without
+    /// this delete, none of them counts. [`Binlog::begin_complete`] comes before the first.
+    pub fn append_put_of_complete<'a>(
+        &mut self,
+        job: &JobRecord,
+        tube: &TubeName,
+        body: impl Into<BodyRef<'a>>,
+        tags: &EncodedTags<'_>,
+        now: Timestamp,
+    ) {
+        self.ids.give(job.id);
+        self.is_of_complete = true;
+        self.append_whole(job, tube, body.into(), tags, 1, now);
+        self.is_of_complete = false;
+    }
+
+    /// Whether all puts of a `complete` fit into one file with the delete that ends it, and `updates` changes of other
+    /// jobs behind them. The answer holds until the next append.
+    ///
+    /// # Errors
+    /// If they do not fit; nothing has changed.
+    pub fn reserve_complete<'a>(
+        &mut self,
+        puts: impl Iterator<Item = (usize, usize, EncodedTags<'a>)>,
+        updates: u64,
+    ) -> Result<CompleteRoom, NoRoom> {
+        if self.is_store_full() {
+            return Err(NoRoom::Full);
+        }
+        let (mut count, mut added) = (0, 0);
+        let mut bytes = (MAX_DELETE_UNITS + 1 + updates) * SHORT_BYTES;
+        for (tube_len, body_len, tags) in puts {
+            if body_len > MAX_BODY_BYTES {
+                return Err(NoRoom::Full);
+            }
+            count += 1;
+            bytes += tag_record_bytes(tags.bytes().len()) + full_record_bytes(tube_len, body_len);
+            added += 1 + self.contents.room.units_for(JobRoom::of(tube_len, tags.set(), false));
+        }
+        // One put may be as long as any other: the next file is as long as it needs.
+        let does_not_fit = count > 1 && bytes > file_units(self.config.file_bytes) * SHORT_BYTES;
+        if does_not_fit || !self.has_memory_for(bytes) {
+            return Err(NoRoom::Full);
+        }
+        self.reserve(bytes, added).map(|()| CompleteRoom { bytes, added })
+    }
+
+    /// The puts of a `complete` for which there is this room follow, and then its delete: all of them in one file.
+    pub fn begin_complete(&mut self, CompleteRoom { bytes, added }: CompleteRoom) {
+        match self.contents.room.find(bytes, added) {
+            Some(target) => self.enter(target),
+            None => self.fail(BinlogError::NotReserved),
+        }
     }
 
     /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
@@ -350,6 +413,9 @@ impl Binlog {
             let time = self.contents.burials.time(job.id);
             record.deadline_at =
                 time.unwrap_or_else(|| self.contents.burials.bury(job.id, self.clock.wall.to_disk(now)));
+        }
+        if self.is_of_complete {
+            record = record.of_complete();
         }
         if !tags.is_empty() {
             record = record.with_tags();

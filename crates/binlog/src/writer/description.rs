@@ -102,6 +102,8 @@ impl Binlog {
             // Nothing, once the log is settled.
             unlogged: _,
             restored_holds: _,
+            // No record is half appended.
+            is_of_complete: _,
         } = self;
         files.describe(out);
         burials.describe(out);
@@ -156,6 +158,7 @@ impl Binlog {
             ids: Ids::go_on(config.sync, next_id, announced_id),
             appender: Appender::go_on(end, nonce, appended),
             unlogged: super::append::Unlogged::default(),
+            is_of_complete: false,
             restored_holds: Vec::new(),
             ahead: FilesAhead::go_on(&config, next_file),
             compaction: Compaction::go_on(compaction),

@@ -19,12 +19,16 @@ use crate::jobs::RestoredHold;
 pub(super) struct UnloggedSideEffects {
     cooldown: Option<Box<[u8]>>,
     freed_group: Option<Box<str>>,
+    /// How many full records before it are one change with it.
+    completes: Option<u8>,
 }
 
 impl UnloggedSideEffects {
     /// Its short records.
     fn units(&self) -> u64 {
-        self.cooldown_units() + self.freed_group.as_ref().map_or(0, |group| parts(group.len()))
+        self.cooldown_units()
+            + self.freed_group.as_ref().map_or(0, |group| parts(group.len()))
+            + u64::from(self.completes.is_some())
     }
 
     fn cooldown_units(&self) -> u64 {
@@ -98,10 +102,13 @@ impl Binlog {
     /// tags were given when the job was put: for a cooldown if they have an idempotency key with one, for a group if
     /// they have one.
     pub fn append_delete_with(&mut self, id: JobId, side_effects: &SideEffects<'_>) {
-        let SideEffects { cooldown, freed_group } = *side_effects;
-        if (cooldown.is_some() || freed_group.is_some()) && self.contents.files.file_of(id).is_some() {
+        let SideEffects { cooldown, freed_group, completes } = *side_effects;
+        if (cooldown.is_some() || freed_group.is_some() || completes.is_some())
+            && self.contents.files.file_of(id).is_some()
+        {
             let cooldown = cooldown.map(|cooldown| cooldown.encode(self.clock.wall));
-            let side_effects = UnloggedSideEffects { cooldown, freed_group: freed_group.map(Box::from) };
+            let freed_group = freed_group.map(Box::from);
+            let side_effects = UnloggedSideEffects { cooldown, freed_group, completes };
             self.contents.room.need(side_effects.needed_units());
             self.unlogged.side_effects.insert(id, side_effects);
         }
@@ -141,7 +148,14 @@ impl Binlog {
             self.push_attachment(Kind::DeleteFrees, id, group.as_bytes());
         }
         let file = self.appender.file();
-        self.append_record(&DiskRecord::deletion_with_side_effects(id), &[], None, SHORT_BYTES);
+        let record = match side_effects.completes {
+            Some(count) => {
+                self.push_attachment(Kind::Completes, id, &[count]);
+                DiskRecord::completion(id)
+            }
+            None => DiskRecord::deletion_with_side_effects(id),
+        };
+        self.append_record(&record, &[], None, SHORT_BYTES);
         if let Some(bytes) = side_effects.cooldown {
             self.contents.files.place(Item::Cooldown(id), file, parts(bytes.len()) * SHORT_BYTES);
             let is_one = self.contents.cooldowns.insert(id, bytes);

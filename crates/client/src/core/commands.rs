@@ -293,6 +293,16 @@ macro_rules! with_commands {
                 Reply::Released | Reply::Buried => ()
             }
 
+            /// Deletes a job that this connection has reserved and puts these, at most a hundred, all or nothing.
+            /// Returns the id of each.
+            fn complete(id: u64, puts: &[(PutOptions, &[u8])]) -> Vec<u64>
+            // The server could not find the next command behind more.
+            where puts = Some(puts).filter(|puts| puts.len() <= MAX_COMPLETED_PUTS as usize),
+            {
+                Request::Complete(JobId(id), puts.ok_or(Error::Refused(Refusal::BadFormat))?);
+                Reply::Completed(ids) => ids.iter().map(|id| id.0).collect()
+            }
+
             /// Waits until this job is deleted or buried, at most for `timeout`; [`Refusal::TimedOut`] if it is not.
             /// Returns `false` if it is buried.
             fn wait_job(id: u64, timeout: Option<Seconds>) -> bool {

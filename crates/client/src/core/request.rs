@@ -1,7 +1,7 @@
 //! What is sent at once, and what a lost connection means for it.
 
 use beanstalkd_protocol::{CRLF, Command, Origin, Verb};
-use beanstalkd_types::job::Counting;
+use beanstalkd_types::job::{Counting, JobId};
 use beanstalkd_types::seconds::Seconds;
 
 use super::data::Cursor;
@@ -14,6 +14,8 @@ pub enum Request<'a> {
     Line(Command<'a>),
     /// Puts a job with this body into the used tube.
     Put(&'a PutOptions, &'a [u8]),
+    /// Deletes a reserved job and puts these, at most a hundred, all or nothing.
+    Complete(JobId, &'a [(PutOptions, &'a [u8])]),
     /// A command that lists a page, without its cursor, and the cursor, which only the server understands.
     PageAfter(Command<'a>, &'a Cursor),
 }
@@ -54,10 +56,13 @@ impl Request<'_> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Line(command) => command.write(out),
-            Self::Put(options, body) => {
-                options.write(body.len() as u32, out);
-                out.extend_from_slice(CRLF);
-                out.extend_from_slice(body);
+            Self::Put(options, body) => put(options, body, out),
+            Self::Complete(id, puts) => {
+                Command::Complete { id, count: puts.len() as u32 }.write(out);
+                for (options, body) in puts {
+                    out.extend_from_slice(CRLF);
+                    put(options, body, out);
+                }
             }
             Self::PageAfter(command, after) => {
                 command.write(out);
@@ -73,6 +78,7 @@ impl Request<'_> {
         match self {
             Self::Line(command) | Self::PageAfter(command, _) => command.verb(),
             Self::Put(..) => Verb::Put,
+            Self::Complete(..) => Verb::Complete,
         }
     }
 
@@ -80,6 +86,7 @@ impl Request<'_> {
     pub fn repeat(&self) -> Repeat {
         match self {
             Self::Line(command) | Self::PageAfter(command, _) => repeat_of(command.verb()),
+            Self::Complete(..) => repeat_of(Verb::Complete),
             Self::Put(options, _) => options.is_same_job_for().map_or(Repeat::Never, Repeat::Within),
         }
     }
@@ -98,7 +105,7 @@ impl Request<'_> {
                 | Command::ReserveBatch { timeout_s: Some(timeout_s), .. }
                 | Command::WaitJob { timeout_s: Some(timeout_s), .. },
             ) => Some(timeout_s),
-            Self::Line(_) | Self::Put(..) | Self::PageAfter(..) => Some(Seconds::ZERO),
+            Self::Line(_) | Self::Put(..) | Self::Complete(..) | Self::PageAfter(..) => Some(Seconds::ZERO),
         }
     }
 
@@ -107,6 +114,10 @@ impl Request<'_> {
     pub(crate) fn lacks(&self, has: impl Fn(&str) -> bool) -> Option<&str> {
         match self {
             Self::Put(options, _) => options.extensions().find(|word| !has(word)),
+            Self::Complete(_, puts) => {
+                let words = puts.iter().flat_map(|(options, _)| options.extensions());
+                std::iter::once(Verb::Complete.as_str()).chain(words).find(|word| !has(word))
+            }
             Self::Line(Command::ReserveWithTimeout { timeout_s }) if timeout_s.thousandths() > 0 => {
                 Some("fractions").filter(|word| !has(word))
             }
@@ -116,7 +127,12 @@ impl Request<'_> {
 
     /// Whether the size of the body cannot be said: the server would take a part of it for commands.
     pub(crate) fn is_too_big(&self) -> bool {
-        matches!(self, Self::Put(_, body) if u32::try_from(body.len()).is_err())
+        let is_too_big = |body: &[u8]| u32::try_from(body.len()).is_err();
+        match self {
+            Self::Put(_, body) => is_too_big(body),
+            Self::Complete(_, puts) => puts.iter().any(|(_, body)| is_too_big(body)),
+            Self::Line(_) | Self::PageAfter(..) => false,
+        }
     }
 
     /// The extension without which a server answers UNKNOWN_COMMAND or BAD_FORMAT.
@@ -134,9 +150,16 @@ impl Request<'_> {
             Self::Line(Command::PauseTube { delay_s, .. } | Command::Release { delay_s, .. }) => {
                 fraction(delay_s)
             }
-            Self::Line(_) | Self::Put(..) | Self::PageAfter(..) => None,
+            Self::Line(_) | Self::Put(..) | Self::Complete(..) | Self::PageAfter(..) => None,
         }
     }
+}
+
+/// Appends a put with its body, without the last CRLF.
+fn put(options: &PutOptions, body: &[u8], out: &mut Vec<u8>) {
+    options.write(body.len() as u32, out);
+    out.extend_from_slice(CRLF);
+    out.extend_from_slice(body);
 }
 
 /// The table of README.md, "When the connection is lost".
@@ -152,7 +175,9 @@ fn repeat_of(verb: Verb) -> Repeat {
         V::Stats | V::StatsJob | V::StatsTube | V::StatsGroup => Repeat::Always,
         V::ListTubes | V::ListTubeUsed | V::ListTubesWatched | V::ListJobs | V::ListClients => Repeat::Always,
         V::Touch | V::TouchAll | V::PauseTube | V::Reprioritize | V::Drain | V::Undrain => Repeat::Always,
-        V::Delete | V::Release | V::Bury | V::ReserveJob | V::KillClient => Repeat::MayFindNothing,
+        V::Delete | V::Complete | V::Release | V::Bury | V::ReserveJob | V::KillClient => {
+            Repeat::MayFindNothing
+        }
         V::Put | V::Kick | V::KickJob | V::Move => Repeat::Never,
         V::FlushTube | V::FlushBuried | V::DeleteBatch | V::Quit => Repeat::Never,
     }

@@ -10,13 +10,25 @@ impl Queue {
     /// The command `delete`. Returns the job's body if the job exists and no other client has reserved it.
     #[inline(always)]
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> Option<Body> {
+        self.delete_with(client, id, Ending::Deleted, now)
+    }
+
+    /// As `delete`, of a job that ends so.
+    #[inline(always)]
+    pub(crate) fn delete_with(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        ending: Ending,
+        now: Timestamp,
+    ) -> Option<Body> {
         let job = self.jobs.get(id)?;
         let is_reserved = job.place().state() == JobState::Reserved;
         if is_reserved && !self.is_held_by(self.jobs.history(job).holder, client) {
             return None;
         }
         let (tube, link) = (job.tube, job.link());
-        let (since, body) = self.end(id, link, Ending::Deleted, now);
+        let (since, body) = self.end(id, link, ending, now);
         if let Some(since) = since
             && let Some(times) = self.tubes.times(tube, now)
         {

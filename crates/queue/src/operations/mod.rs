@@ -6,6 +6,7 @@
 //! reserves it.
 
 pub(crate) mod advance;
+pub(crate) mod complete;
 mod delete;
 pub(crate) mod flush;
 mod kick;

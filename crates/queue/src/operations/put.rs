@@ -92,11 +92,32 @@ impl Queue {
         tags: &EncodedTags<'_>,
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
-        let tube = self.client(client).using;
         let (bytes, tags) = (tags.bytes(), tags.set());
-        let must_wait = |after: &After<'_>| tags.group == Some(after.group) || self.must_wait(after);
-        let waits_for = tags.after.filter(must_wait);
+        let waits_for = self.awaited_group(tags);
         let packed = StoredBody::new(body, bytes, tags.after.is_some() && waits_for.is_none())?;
+        self.put_packed(client, new, packed, tags, waits_for, now);
+        Ok(())
+    }
+
+    /// The group for which a job waits that is put with these tags.
+    #[inline(always)]
+    pub(crate) fn awaited_group<'a>(&self, tags: &TagSet<'a>) -> Option<After<'a>> {
+        let must_wait = |after: &After<'_>| tags.group == Some(after.group) || self.must_wait(after);
+        tags.after.filter(must_wait)
+    }
+
+    /// Stores a job whose body and tags are ready to be stored, and say whether its group has been without members.
+    #[inline(always)]
+    pub(crate) fn put_packed(
+        &mut self,
+        client: ClientId,
+        new: NewJob,
+        packed: StoredBody,
+        tags: &TagSet<'_>,
+        waits_for: Option<After<'_>>,
+        now: Timestamp,
+    ) {
+        let tube = self.client(client).using;
         let until = if !new.delay_s.is_zero() { self.end_of_delay(new.delay_s, now) } else { now };
         self.sums.events.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
@@ -110,7 +131,6 @@ impl Queue {
         }
         self.settle(Some(client), now);
         debug_assert!(self.is_linked(new.id));
-        Ok(())
     }
 
     /// Restores a job after a restart, with its tags in their bytes. A reservation does not survive a restart, so a

@@ -130,6 +130,16 @@ impl Groups {
         result
     }
 
+    /// The group, which has a member, does not end until [`Groups::keep_no_longer`].
+    pub(crate) fn keep(&mut self, name: &str) {
+        self.get_or_make(name).members += 1;
+    }
+
+    /// The group has got another member meanwhile.
+    pub(crate) fn keep_no_longer(&mut self, name: &str) {
+        self.change(name, |group| group.members -= 1);
+    }
+
     /// A member is gone. If it was the last, the held jobs are free; returns whether there are any.
     pub(crate) fn leave(&mut self, name: &str) -> bool {
         let freed = self.change(name, |group| {

@@ -184,7 +184,7 @@ pub(crate) struct Rules {
     unique: UniqueKeys,
     pub(crate) slots: Slots,
     offered: OfferedSlots,
-    groups: Groups,
+    pub(crate) groups: Groups,
     pub(crate) expiry: Expiry,
     pub(crate) awaited: Awaited,
     owners: Owners,

@@ -52,6 +52,21 @@ impl StoredBody {
     }
 }
 
+impl StoredBody {
+    /// The tags say from now on that the group that the job waits for has no members.
+    pub(crate) fn set_free(&mut self) {
+        match &mut self.aside {
+            Some(tags) => TagSet::set_free(tags),
+            None => {
+                let (body, tags) = split(self.body.as_slice());
+                let range = body.len()..body.len() + tags.len();
+                let bytes = self.body.as_mut_slice().expect("what has tags behind it is not shared");
+                TagSet::set_free(&mut bytes[range]);
+            }
+        }
+    }
+}
+
 /// The body and the tags in the bytes of a job whose tags stand behind its body.
 pub(crate) fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     let (&last, rest) = bytes.split_last().expect("the length of the tags stands at the end");

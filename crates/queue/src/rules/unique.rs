@@ -200,7 +200,7 @@ impl Queue {
     }
 
     /// The job of this tube with this key, or the one whose cooldown runs.
-    fn holder_of_key(&self, tube: TubeKey, key: Name<'_>, now: Timestamp) -> Option<Duplicate> {
+    pub(crate) fn holder_of_key(&self, tube: TubeKey, key: Name<'_>, now: Timestamp) -> Option<Duplicate> {
         let tagged = &self.rules;
         let mut cooling = None;
         for id in with_hash(&tagged.unique.index, UniqueKeys::hash(&tagged.hasher, tube, key)) {

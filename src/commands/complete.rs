@@ -1,0 +1,317 @@
+//! The command `complete`: a job that the client has reserved ends, and up to a hundred others come, all or nothing.
+//!
+//! Owns: which of several reasons refuses it, and that its records are one change of the log. The session reads the
+//! puts; each line is judged here when it comes, and all of them are done here when the last body is there.
+
+use super::memory::MemoryClass;
+use super::put::new_job;
+use super::{Executor, Outcome, Rest, What, answer};
+use crate::access::{Roles, Verdict};
+use crate::binlog::{CompleteRoom, NoRoom};
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::protocol::{IdList, PutHeader, Reply, Verb, parse_tags};
+use crate::queue::{ClientId, CompletedPut, Planned, Queue};
+use crate::session::{Aside, Complete, Output, Put, Refusal, Until};
+use crate::tags::{Name, TagSet};
+
+/// What is to be done, if nothing stands against it.
+struct Plan {
+    puts: Vec<Planned>,
+    room: Option<CompleteRoom>,
+}
+
+/// Why it is not done now.
+enum Obstacle {
+    Refused(Refusal),
+    Draining,
+    TubeFull,
+    /// The log has no room yet.
+    Later,
+}
+
+impl From<Refusal> for Obstacle {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Executor {
+    /// The line of a `complete`, which the access rules may have refused.
+    pub(super) fn begin_complete(
+        &mut self,
+        client: ClientId,
+        (id, count): (JobId, u32),
+        refusal: Option<Refusal>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let complete = Box::new(Complete::new(id, count, refusal));
+        match complete.is_whole() {
+            true => self.complete(client, complete, output, now),
+            false => Outcome::ReadPuts(complete),
+        }
+    }
+
+    /// The line of a put of a `complete`, with `text` behind its size. The `complete` holds so many bytes already.
+    pub(super) fn judge_put_of_complete<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        (header, text): (PutHeader, &[u8]),
+        held_bytes: usize,
+        output: &Output,
+        now: Timestamp,
+    ) -> Outcome {
+        self.commands.add(Verb::Put);
+        let judged = self.put_of_complete::<GUARDED>(client, header, text, held_bytes + output.held_bytes());
+        if judged.as_ref().is_err_and(|refusal| *refusal == Refusal::Forbidden) {
+            self.note_refused_put(client, now);
+        }
+        Outcome::OfComplete(judged.map_err(|refusal| (header, refusal)))
+    }
+
+    fn put_of_complete<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        header: PutHeader,
+        text: &[u8],
+        held_bytes: usize,
+    ) -> Result<Put, Refusal> {
+        let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
+        let mut owner = None;
+        if GUARDED && let Ok(tags) = &tags {
+            if !self.may_put_into(client, tags.tube.map(Name::as_str), tags) {
+                return Err(Refusal::Forbidden);
+            }
+            owner = self.exceeds_job_bytes(client, header.size as usize, tags);
+        }
+        if u64::from(header.size) > self.config.max_job_bytes {
+            return Err(Refusal::JobTooBig);
+        }
+        if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds)
+            || self.lacks_memory_for(header.size as usize + held_bytes)
+        {
+            return Err(Refusal::OutOfMemory);
+        }
+        let tags = tags.map_err(|_| Refusal::BadTag)?;
+        let aside = match (text.is_empty(), owner) {
+            (true, None) => None,
+            (_, owner) => Some(self.aside_of(tags, owner.as_ref().map(|(name, _)| &**name))?),
+        };
+        self.queue.mark_producer(client);
+        Ok(Put::new(self.queue.take_id(), header, aside))
+    }
+
+    /// All puts of a `complete` have come. It may have to wait for the pace of its identity.
+    pub(super) fn complete_whole(
+        &mut self,
+        client: ClientId,
+        complete: Box<Complete>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let count = complete.puts.len();
+        if complete.refusal.is_none()
+            && let Some(guard) = &mut self.guard
+            && guard.puts_wait_until(client, count, now).is_some()
+        {
+            return match guard.gives_up_put(client) {
+                false => complete_later(Until::Permitted, complete),
+                true => self.reject_put(&Reply::OutOfMemory, output),
+            };
+        }
+        self.complete(client, complete, output, now)
+    }
+
+    /// Goes on with a `complete` that was put off.
+    pub(super) fn go_on_with_complete(
+        &mut self,
+        client: ClientId,
+        complete: Box<Complete>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        if let Some(guard) = &mut self.guard {
+            if guard.gives_up_put(client) {
+                return self.reject_put(&Reply::OutOfMemory, output);
+            }
+            if guard.has_waiting_put(client) {
+                return complete_later(Until::Permitted, complete);
+            }
+        }
+        self.complete(client, complete, output, now)
+    }
+
+    /// Does it, or says why not.
+    fn complete(
+        &mut self,
+        client: ClientId,
+        complete: Box<Complete>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        self.persistence.log_changes(&mut self.queue, now);
+        match self.plan_complete(client, &complete, output, now) {
+            Ok(plan) => self.carry_out_complete(client, *complete, plan, output, now),
+            Err(Obstacle::Later) => complete_later(Until::BinlogRoom, complete),
+            Err(Obstacle::TubeFull) => answer(output, &Reply::TubeFull),
+            Err(Obstacle::Draining) => self.reject_put(&Reply::Draining, output),
+            Err(Obstacle::Refused(refusal @ (Refusal::JobTooBig | Refusal::OutOfMemory))) => {
+                self.reject_put(&refusal.into(), output)
+            }
+            Err(Obstacle::Refused(Refusal::BadTag)) => {
+                self.malformed += 1;
+                answer(output, &Reply::BadFormat)
+            }
+            Err(Obstacle::Refused(
+                refusal @ (Refusal::NotFound | Refusal::Forbidden | Refusal::ExpectedCrlf),
+            )) => answer(output, &refusal.into()),
+        }
+    }
+
+    /// What would be done, or the first of the reasons against it. Nothing has changed.
+    fn plan_complete(
+        &mut self,
+        client: ClientId,
+        complete: &Complete,
+        output: &Output,
+        now: Timestamp,
+    ) -> Result<Plan, Obstacle> {
+        let Complete { id, puts, refusal, .. } = complete;
+        // Of those before the reading, one that stands before this in the list counts.
+        let found_before = |least: Refusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
+        if !self.queue.holds(client, *id) || !self.may_complete(client, *id) {
+            return Err(Refusal::NotFound.into());
+        }
+        found_before(Refusal::NotFound)?;
+        if !puts.iter().all(|(put, _)| self.may_still_put_of_complete(client, put)) {
+            return Err(Refusal::Forbidden.into());
+        }
+        found_before(Refusal::OutOfMemory)?;
+        if self.lacks_room_for_puts(client, complete, output) {
+            return Err(Refusal::OutOfMemory.into());
+        }
+        let puts: Vec<CompletedPut<'_>> = puts
+            .iter()
+            .map(|(put, _)| CompletedPut {
+                new: new_job(put),
+                tags: put.tags(),
+                body_bytes: put.size as usize,
+            })
+            .collect();
+        let plan = self.queue.plan_complete(client, *id, &puts, now);
+        let room = match self.persistence.room_for_complete(&self.queue, client, &puts, &plan) {
+            Err(NoRoom::Full) => return Err(Refusal::OutOfMemory.into()),
+            room => room,
+        };
+        if self.draining && !puts.is_empty() {
+            return Err(Obstacle::Draining);
+        }
+        if let Some(at) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
+            match puts[at].tags.set().tube {
+                Some(tube) => self.queue.count_refused_in(tube.as_str()),
+                None => self.queue.count_refused(client),
+            }
+            return Err(Obstacle::TubeFull);
+        }
+        found_before(Refusal::ExpectedCrlf)?;
+        let room = room.map_err(|_| Obstacle::Later)?;
+        Ok(Plan { puts: plan, room })
+    }
+
+    /// Whether memory is short for the jobs of a `complete`, their tubes and their cooldowns, or its identity may put
+    /// no more.
+    fn lacks_room_for_puts(&mut self, client: ClientId, complete: &Complete, output: &Output) -> bool {
+        let held_bytes = complete.body_bytes() + output.held_bytes();
+        let (mut owned, mut cooling) = (0, 0);
+        for (put, _) in &complete.puts {
+            let tags = put.tags();
+            let tags = tags.set();
+            let lacks_tube = tags.tube.is_some_and(|tube| {
+                self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), client, held_bytes)
+            });
+            owned += self.queue.put_cost(client, put.size as usize, tags);
+            let asks = self.queue.cooldown_bytes_with(tags) - self.queue.cooldown_bytes_with(&TagSet::NONE);
+            cooling += asks;
+            let most = self.shares.cooldown_bytes.filter(|_| asks > 0);
+            let is_cool =
+                most.is_none_or(|most| self.queue.cooldown_bytes_with(&TagSet::NONE) + cooling <= most);
+            if lacks_tube || !is_cool {
+                return true;
+            }
+        }
+        let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
+        let exceeds = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?)));
+        let exceeds =
+            exceeds.is_some_and(|(name, most)| self.queue.owned_bytes(&name).saturating_add(owned) > most);
+        !complete.puts.is_empty()
+            && (exceeds || self.lacks_memory_for(held_bytes) || self.queue.reserve_put().is_err())
+    }
+
+    fn carry_out_complete(
+        &mut self,
+        client: ClientId,
+        complete: Complete,
+        plan: Plan,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let Complete { id, puts, .. } = complete;
+        let (lines, bodies): (Vec<Put>, Vec<_>) = puts.into_iter().unzip();
+        let mut packed = Vec::with_capacity(lines.len());
+        for (put, body) in lines.iter().zip(bodies) {
+            let tags = put.tags();
+            let Ok(body) = Queue::pack(body, &tags) else {
+                return self.reject_put(&Reply::OutOfMemory, output);
+            };
+            packed.push((CompletedPut { new: new_job(put), tags, body_bytes: put.size as usize }, body));
+        }
+        let ids: Vec<JobId> = lines
+            .iter()
+            .zip(&plan.puts)
+            .map(|(put, planned)| match planned {
+                Planned::Duplicate { first, .. } => *first,
+                Planned::New | Planned::TubeFull => put.id,
+            })
+            .collect();
+        if let Some(body) = self.queue.complete(client, id, packed, &plan.puts, now)
+            && let Some(watch) = body.watch()
+        {
+            self.detach_body(watch, body);
+        }
+        self.persistence.log_complete(&mut self.queue, id, plan.room, now);
+        self.work += ids.len() as u64;
+        answer(output, &Reply::Completed(IdList::of_reply(&ids)))
+    }
+
+    /// Whether the client may end this job, as far as the access rules say.
+    fn may_complete(&self, client: ClientId, id: JobId) -> bool {
+        let Some(guard) = &self.guard else { return true };
+        let tube = self.queue.job(id).map(|job| job.tube.as_str());
+        guard.grants(client).is_some_and(|grants| grants.judge_job(Roles::END_JOBS, tube) == Verdict::Allowed)
+    }
+
+    /// Whether a put whose line was allowed still is.
+    fn may_still_put_of_complete(&self, client: ClientId, put: &Put) -> bool {
+        self.guard.is_none() || self.may_put_into(client, put.tube(), put.tags().set())
+    }
+
+    /// What a put with these tags has aside, if its job has this owner.
+    fn aside_of(&self, mut tags: TagSet<'_>, owner: Option<&str>) -> Result<Box<Aside>, Refusal> {
+        let longest_s = self.shares.longest_cooldown_s;
+        if let Some(tag) = tags.idempotency.as_mut().filter(|_| longest_s > 0) {
+            tag.cooldown_s = tag.cooldown_s.min(longest_s.into());
+        }
+        let mut bytes = Vec::new();
+        let encoded = (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes);
+        encoded.map_err(|_| Refusal::OutOfMemory)?;
+        Ok(Aside::of_tags(bytes, tags.tube.map(|name| name.as_str().into())))
+    }
+}
+
+/// It goes on when `until` has come.
+#[cold]
+fn complete_later(until: Until, complete: Box<Complete>) -> Outcome {
+    let held_bytes = complete.held_bytes();
+    Outcome::Stall { rest: Rest(What::Complete(complete)), until, held_bytes }
+}

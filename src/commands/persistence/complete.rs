@@ -1,0 +1,60 @@
+//! The log's side of a `complete`: its puts and the end of its job are one change.
+
+use super::{Persistence, append_end, tags_of};
+use crate::binlog::{CompleteRoom, NoRoom};
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::queue::{Change, ClientId, CompletedPut, Planned, Queue};
+use crate::tags::Name;
+
+impl Persistence {
+    /// Whether all that a `complete` does fits, with the later deletes of its jobs. Nothing has changed either way.
+    pub fn room_for_complete(
+        &mut self,
+        queue: &Queue,
+        client: ClientId,
+        puts: &[CompletedPut<'_>],
+        plan: &[Planned],
+    ) -> Result<Option<CompleteRoom>, NoRoom> {
+        let Some(binlog) = self.binlog.as_mut().filter(|_| !puts.is_empty()) else { return Ok(None) };
+        let news =
+            || puts.iter().zip(plan).filter(|(_, planned)| **planned == Planned::New).map(|(put, _)| put);
+        for put in news() {
+            binlog.reserve_id(put.new.id)?;
+        }
+        let puts = news().map(|put| {
+            let tube = put.tags.set().tube.map_or_else(|| queue.used_tube(client).as_bytes(), Name::as_bytes);
+            (tube.len(), put.body_bytes, put.tags)
+        });
+        let is_upgrade = |planned: &&Planned| matches!(planned, Planned::Duplicate { more_urgent: true, .. });
+        let updates = plan.iter().filter(is_upgrade).count() as u64;
+        binlog.reserve_complete(puts, updates).map(Some)
+    }
+
+    /// Logs what a `complete` of this job has changed: its puts and the delete as one change, for which there is `room`
+    /// if there are puts. All that was changed before is logged.
+    pub fn log_complete(&mut self, queue: &mut Queue, id: JobId, room: Option<CompleteRoom>, now: Timestamp) {
+        let (Some(binlog), Some(room)) = (&mut self.binlog, room) else {
+            return self.log_changes(queue, now);
+        };
+        queue.swap_changes(&mut self.changes);
+        let puts = self.changes.iter().filter(|change| matches!(change, Change::Put(_))).count();
+        let is_end =
+            |change: &Change| matches!(*change, Change::Deleted(of) | Change::DeletedWith(of) if of == id);
+        let end = self.changes.iter().copied().find(is_end);
+        if let Some(end) = end.filter(|_| puts > 0 && binlog.file_of(id) != 0) {
+            binlog.begin_complete(room);
+            for change in &self.changes {
+                if let Change::Put(id) = *change
+                    && let Some(job) = queue.job(id)
+                {
+                    let tags = tags_of(queue, &job, &mut self.tags);
+                    binlog.append_put_of_complete(&job.record, job.tube, job.body, &tags, now);
+                }
+            }
+            append_end(binlog, queue, end, id, u8::try_from(puts).ok());
+            self.changes.retain(|change| !matches!(change, Change::Put(_)) && !is_end(change));
+        }
+        self.append_listed(queue, now);
+    }
+}

@@ -1,0 +1,102 @@
+//! What comes out of a session does not depend on how the bytes arrive.
+
+use super::*;
+use crate::job::JobId;
+
+fn read_body(header: PutHeader) -> Outcome<()> {
+    Outcome::ReadBody(Put::new(JobId(1), header, None))
+}
+
+/// Feeds `stream` in pieces of `step` bytes and writes down what comes out; every `put` of at most
+/// 1000 bytes is accepted, a reserve is answered at once.
+fn transcript(stream: &[u8], step: usize) -> Vec<String> {
+    let mut session = Session::<()>::default();
+    let mut out = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    for piece in stream.chunks(step) {
+        let kept = session.restore(&mut buffer);
+        buffer[kept..kept + piece.len()].copy_from_slice(piece);
+        let mut input = &buffer[..kept + piece.len()];
+        while let Some(request) = session.next_request(&mut input) {
+            out.push(format!("{request:?}"));
+            if let Request::Command(Command::Put(header)) = request {
+                if header.size > 1000 {
+                    session.apply(Outcome::SkipBody(header, Refusal::JobTooBig));
+                } else {
+                    session.apply(read_body(header));
+                }
+            }
+        }
+        let rest = input.to_vec();
+        session.keep(&rest, Stop::WantsInput);
+    }
+    out
+}
+
+#[test]
+fn what_comes_out_does_not_depend_on_how_the_bytes_arrive() {
+    let mut stream = b"stats\r\nput 0 0 1 5\r\nhello\r\nput 0 0 1 3\r\nabcXYput 0 0 1 2000\r\n".to_vec();
+    stream.extend([b'x'; 2002]);
+    stream.extend(b"delete 1\r\nlone\rcr\r\nlone\nlf\r\n\r\n");
+    stream.extend([b'y'; 300]);
+    stream.extend(b"\r\nput 0 0 1 0\r\n\r\nwatch a\r\n");
+    stream.extend([b'z'; 222]);
+    stream.extend(b"\r\n");
+    stream.extend([b'z'; 223]);
+    stream.extend(b"\r\nlist-jobs ");
+    stream.extend([b't'; 200]);
+    stream.extend(b" ready 1000 ready-0000004294967295-18446744073709551615\r\nlist-jobs ");
+    let longest = "t".repeat(308);
+    stream.extend(format!("{longest}\r\nlist-jobs {longest}t\r\nquit\r\n").bytes());
+    let whole = transcript(&stream, stream.len());
+    assert_eq!(whole.len(), 21, "{whole:#?}");
+    assert!(whole[17].contains("ListJobs"), "{}", whole[17]);
+    for step in 1..300 {
+        assert_eq!(transcript(&stream, step), whole, "in pieces of {step}");
+    }
+}
+
+#[test]
+fn announcing_a_large_body_allocates_for_what_has_come() {
+    let mut session = Session::<()>::default();
+    let mut input = &b"put 0 0 1 1073741824\r\nabc"[..];
+    let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
+        panic!("a put")
+    };
+    session.apply(read_body(header));
+    assert!(session.next_request(&mut input).is_none());
+    assert!(session.held_bytes() <= 4096, "{}", session.held_bytes());
+    assert!(session.body_room().is_none(), "no room in advance for who has sent three bytes");
+    assert!(session.next_request(&mut &[b'x'; DIRECT_READ_FROM_BYTES][..]).is_none());
+    let (body, room) = session.body_room().expect("most of it is missing");
+    assert!(room >= DIRECT_READ_FROM_BYTES && body.capacity() <= 128 * 1024);
+}
+
+#[test]
+fn a_body_is_in_progress_from_its_first_byte_to_its_last() {
+    let mut session = Session::<()>::default();
+    let mut input = &b"put 0 0 1 3\r\n"[..];
+    let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
+        panic!("a put")
+    };
+    session.apply(read_body(header));
+    assert!(session.next_request(&mut input).is_none());
+    assert!(!session.has_body_in_progress(), "nothing of it has come");
+    assert!(session.next_request(&mut &b"ab"[..]).is_none());
+    assert!(session.has_body_in_progress());
+    assert!(matches!(session.next_request(&mut &b"c\r\n"[..]), Some(Request::Put(..))));
+    assert!(!session.has_body_in_progress(), "it is whole");
+}
+
+#[test]
+fn what_follows_a_waiting_reserve_stays_unparsed() {
+    let mut session = Session::<()>::default();
+    let mut input = &b"reserve\r\nstats\r\n"[..];
+    assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
+    session.apply(Outcome::Stall { rest: (), until: Until::Delivery, held_bytes: 0 });
+    assert!(session.is_waiting() && session.next_request(&mut input).is_none());
+    assert_eq!(input, b"stats\r\n");
+    assert!(session.take_rest().is_some());
+    session.apply(Outcome::Done);
+    assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Stats))));
+}

@@ -1,0 +1,165 @@
+//! A `complete` in the log: its puts and its delete are there as a whole or not at all, wherever the log ends.
+
+use std::collections::BTreeMap;
+
+use beanstalkd::binlog::{Config, Cooldown, NoRoom, SideEffects, SyncPolicy};
+use beanstalkd::clock::Timestamp;
+use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::tags::{EncodedTags, TagSet};
+use beanstalkd::tube_name::TubeName;
+
+use crate::harness::{config, open};
+use crate::room::Fixture;
+use crate::tag_model::encoded;
+use beanstalkd_testkit::disk::SimDisk;
+
+const NOW: Timestamp = Timestamp(3_000_000_000_000);
+const FILE_BYTES: u64 = 16 * 1024;
+
+fn job(id: u64) -> JobRecord {
+    JobRecord {
+        id: JobId(id),
+        priority: Priority(0),
+        delay_s: 0.into(),
+        ttr_s: 60.into(),
+        created_at: NOW,
+        deadline_at: Timestamp(0),
+        counters: Counters::default(),
+        state: JobState::Ready,
+    }
+}
+
+/// The tags of the puts of a `complete`.
+const TAGS: [Option<&str>; 3] = [None, Some("a"), None];
+
+/// Puts the jobs of a `complete` of job `id`, whose bodies have this length.
+fn complete(fixture: &mut Fixture, id: u64, body_len: usize) -> Result<(), NoRoom> {
+    let bytes: Vec<Vec<u8>> = TAGS
+        .iter()
+        .map(|group| {
+            group.map_or(Vec::new(), |group| encoded(&TagSet { group: Some(group.into()), ..TagSet::NONE }))
+        })
+        .collect();
+    let tags: Vec<EncodedTags<'_>> = bytes.iter().map(|bytes| EncodedTags::read(bytes).unwrap()).collect();
+    let room = loop {
+        let puts = tags.iter().map(|tags| (7, body_len, *tags));
+        match fixture.log.reserve_complete(puts, 0) {
+            Ok(room) => break room,
+            Err(NoRoom::Full) => return Err(NoRoom::Full),
+            Err(NoRoom::Pending) => fixture.help().unwrap(),
+        }
+    };
+    fixture.log.begin_complete(room);
+    for tags in &tags {
+        let body = Body::copy_of(&vec![b'x'; body_len]).unwrap();
+        let record = job(fixture.next_id);
+        fixture.log.append_put_of_complete(&record, &TubeName::default_tube(), &body, tags, NOW);
+        fixture.next_id += 1;
+    }
+    let cooldown = Some(Cooldown { tube: "default", key: "k", until: NOW.plus_seconds(60) });
+    let side_effects = SideEffects { cooldown, freed_group: None, completes: Some(TAGS.len() as u8) };
+    fixture.log.append_delete_with(JobId(id), &side_effects);
+    fixture.log.check_invariants();
+    Ok(())
+}
+
+/// The ids of the jobs that a start finds, and those whose cooldowns run.
+fn found(files: &BTreeMap<u32, Vec<u8>>, sync: SyncPolicy) -> (Vec<u64>, Vec<u64>, SimDisk) {
+    let disk = SimDisk::with_files(files);
+    let settings = Config { recover: false, ..config(sync, FILE_BYTES, 9) };
+    let (log, _, restored) = open(&disk, settings, NOW).unwrap();
+    let mut ids: Vec<u64> = restored.iter().map(|(record, ..)| record.id.0).collect();
+    ids.sort_unstable();
+    let cooling = log.cooldowns().map(|(id, _)| id.0).collect();
+    drop(log);
+    (ids, cooling, disk)
+}
+
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
+}
+
+/// A job with a key, and its `complete`: the files before and after it.
+fn files(body_len: usize) -> [BTreeMap<u32, Vec<u8>>; 2] {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
+    let tags = TagSet {
+        idempotency: Some(beanstalkd::tags::Idempotency { key: "k".into(), cooldown_s: 60.into() }),
+        ..TagSet::NONE
+    };
+    let bytes = encoded(&tags);
+    let tags = EncodedTags::of(&bytes, tags);
+    fixture.log.reserve_put(7, 1, &tags).unwrap();
+    let body = Body::copy_of(b"x").unwrap();
+    fixture.log.append_put(&job(1), &TubeName::default_tube(), &body, &tags, NOW);
+    fixture.next_id = 2;
+    fixture.log.commit(NOW).unwrap();
+    let before = disk.files();
+    complete(&mut fixture, 1, body_len).unwrap();
+    fixture.log.commit(NOW).unwrap();
+    [before, disk.files()]
+}
+
+#[test]
+fn a_complete_that_is_cut_off_anywhere_has_changed_nothing() {
+    for body_len in [0, 1, 700] {
+        let [before, after] = files(body_len);
+        assert_eq!(found(&after, SyncPolicy::EachCommit).0, [2, 3, 4]);
+        let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
+        let (start, end) = (used(&before[&index]), used(bytes));
+        for cut in start..end {
+            let mut files = after.clone();
+            files.get_mut(&index).unwrap()[cut..].fill(0);
+            for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
+                let (ids, cooling, disk) = found(&files, sync);
+                assert_eq!((ids, cooling), (vec![1], vec![]), "{sync:?}: cut at {cut} of {start} to {end}");
+                // What the start has left is the same for the next one, and for C.
+                let left = disk.files();
+                let kept = left.get(&index).map_or(0, |bytes| used(bytes));
+                assert!(kept <= start, "{sync:?}: cut at {cut}: {kept} bytes stay of {start}");
+                assert_eq!(found(&left, sync).0, [1]);
+            }
+        }
+    }
+}
+
+/// A loss of power can take any sector of what was not synced, and keep those behind it.
+#[test]
+fn a_complete_that_lacks_any_byte_has_changed_nothing() {
+    let [before, after] = files(700);
+    let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
+    let (start, end) = (used(&before[&index]), used(bytes));
+    for hole in (start..end).filter(|&at| bytes[at] != 0) {
+        let mut files = after.clone();
+        let until = (hole + 512).min(end);
+        files.get_mut(&index).unwrap()[hole..until].fill(0);
+        for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
+            let (ids, cooling, _) = found(&files, sync);
+            assert_eq!((ids, cooling), (vec![1], vec![]), "{sync:?}: a hole at {hole} of {start} to {end}");
+        }
+    }
+}
+
+#[test]
+fn a_complete_stands_in_one_file_and_one_that_fits_into_none_is_refused() {
+    let disk = SimDisk::default();
+    let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
+    fixture.put().unwrap();
+    assert_eq!(complete(&mut fixture, 1, FILE_BYTES as usize / 3), Err(NoRoom::Full));
+    // Each fits into a file that begins with it, and few into what the one before has left.
+    for _ in 0..20 {
+        fixture.put().unwrap();
+        fixture.commit();
+        let id = fixture.next_id - 1;
+        complete(&mut fixture, id, 4000).unwrap();
+        fixture.log.commit(NOW).unwrap();
+        fixture.log.check_invariants();
+        let (ids, ..) = found(&disk.files(), SyncPolicy::EachCommit);
+        assert!(!ids.contains(&id) && ids.ends_with(&[id + 1, id + 2, id + 3]), "{id}: {ids:?}");
+        for done in id + 1..=id + 3 {
+            fixture.log.append_delete(JobId(done));
+        }
+        fixture.commit();
+    }
+    assert_eq!(found(&disk.files(), SyncPolicy::EachCommit).0, [1]);
+}
