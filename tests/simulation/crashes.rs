@@ -339,8 +339,10 @@ impl Lives {
         }
         // The test must know the state of a shared job, because other clients use it.
         let is_shared = |&(job, _): &Step| self.durable_model.jobs[job].tube == SHARED_TUBE;
-        let concerns_others =
-            |asked: &Expected| matches!(asked, Expected::Reply(_, steps) if steps.iter().any(is_shared));
+        let concerns_others = |asked: &Expected| match asked {
+            Expected::Reply(_, steps) | Expected::Completed(_, steps) => steps.iter().any(is_shared),
+            Expected::Inserted(_) | Expected::SharedJob => false,
+        };
         let breaks = self.random.once_in(2) && !self.clients[client].expected.iter().any(concerns_others);
         self.say(|| format!("{client} leaves, breaks: {breaks}"));
         let client = &mut self.clients[client];
@@ -430,7 +432,7 @@ impl Lives {
             && client.under_way.is_empty()
             && pipe.unread_by_server() == 0
             && self.server.next_turn_at().is_none_or(|next| next > self.now)
-            && matches!(client.expected.front(), Some(Expected::Reply(..) | Expected::Inserted(_)));
+            && matches!(client.expected.front(), Some(expected) if !matches!(expected, Expected::SharedJob));
         self.stalls += u64::from(waits_for_room && !client.is_closed);
     }
 
@@ -461,6 +463,13 @@ impl Lives {
                 assert_eq!(word, Some("INSERTED"), "client {at}");
                 self.durable_model.learn_id(step.0, number.expect("an id"));
                 self.durable_model.acknowledge(&[step]);
+            }
+            Expected::Completed(news, steps) => {
+                assert_eq!(word, Some("COMPLETED"), "client {at}");
+                let ids: Vec<u64> = line.split(' ').skip(1).map(|id| id.parse().expect("an id")).collect();
+                assert_eq!(ids.len(), news.len(), "client {at}: {line}");
+                news.iter().zip(ids).for_each(|(step, id)| self.durable_model.learn_id(step.0, id));
+                self.durable_model.acknowledge(&[news, steps].concat());
             }
             Expected::SharedJob if word == Some("TIMED_OUT") => {
                 assert!(self.clients[at].pipe.borrow().end_is_known, "client {at} still waits");

@@ -93,6 +93,8 @@ pub struct DurableModel {
     burials: u64,
     /// The first id that this server may give.
     first_id: u64,
+    /// What was sent to this server as a `complete`: the job, and those that were put.
+    completes: Vec<(usize, Vec<usize>)>,
 }
 
 impl DurableModel {
@@ -139,6 +141,38 @@ impl DurableModel {
             }
         }
         steps
+    }
+
+    /// Notes a `complete` of this job with these puts: all of it has happened, or nothing of it.
+    pub fn complete(&mut self, job: usize, puts: &[Step]) {
+        self.completes.push((job, puts.iter().map(|&(put, _)| put).collect()));
+    }
+
+    /// Compares what is found of each `complete`. A job is gone for another reason if its own put was not promised; a
+    /// job that was put can be deleted since.
+    fn check_completes(&self, found: &[Option<&Restored>], promised: Option<u64>) {
+        for (job, puts) in &self.completes {
+            let there = |at: &usize| found[*at].is_some();
+            let ids = || puts.iter().map(|&put| self.jobs[put].id).collect::<Vec<_>>();
+            if there(job) {
+                let doubled = puts.iter().any(there);
+                assert!(!doubled, "job {:?} is there, and jobs of {:?}, too", self.jobs[*job].id, ids());
+                continue;
+            }
+            let is_promised = |version: &Version| {
+                let before = version.acknowledged.zip(promised);
+                version.facts.is_some() && before.is_some_and(|(before, promised)| before < promised)
+            };
+            let is_kept = |put: &usize| {
+                there(put) || self.jobs[*put].versions.iter().any(|version| version.facts.is_none())
+            };
+            assert!(
+                puts.iter().all(is_kept) || !self.jobs[*job].versions.iter().any(is_promised),
+                "job {:?} is gone, and some of {:?} are not there",
+                self.jobs[*job].id,
+                ids()
+            );
+        }
     }
 
     /// Notes a command that gives a job these facts.
@@ -204,6 +238,8 @@ impl DurableModel {
             let before = found[token(body.as_slice())].replace(job);
             assert!(before.is_none(), "{record:?} is restored twice");
         }
+        self.check_completes(&found, promised);
+        self.completes.clear();
         let members: BTreeSet<&str> = restored
             .iter()
             .filter_map(|(.., tags)| TagSet::decode(tags)?.group)

@@ -33,6 +33,8 @@ pub enum Expected {
     /// These bytes, which acknowledge these steps.
     Reply(Vec<u8>, Vec<Step>),
     Inserted(Step),
+    /// The ids of these jobs, which were put by a `complete` that has done the other steps.
+    Completed(Vec<Step>, Vec<Step>),
     /// Any job of the shared tube.
     SharedJob,
 }
@@ -110,6 +112,26 @@ impl Lives {
                 Key::Used(first) => return self.put_again(client, first, priority, &tags),
             }
         }
+        let tube = if is_shared { SHARED_TUBE } else { &own };
+        if is_shared {
+            self.use_tube(client, SHARED_TUBE);
+        }
+        let (step, bytes) = self.new_job(tube, (priority, delay_s), tags, filler, "");
+        self.ask_bytes(client, &bytes, Expected::Inserted(step));
+        if is_shared {
+            self.use_tube(client, &own);
+        }
+    }
+
+    /// A job that nothing refuses, and the bytes of its put, with further words behind its tags.
+    fn new_job(
+        &mut self,
+        tube: &str,
+        (priority, delay_s): (u32, u32),
+        tags: TagSet<'static>,
+        filler: usize,
+        further: &str,
+    ) -> (Step, Vec<u8>) {
         let is_held = tags.after.is_some_and(|after| {
             self.durable_model.has_members(after.group) || tags.group == Some(after.group)
         });
@@ -125,20 +147,67 @@ impl Lives {
             is_held,
             was_reserved,
         };
-        let tube = if is_shared { SHARED_TUBE } else { &own };
-        if is_shared {
-            self.use_tube(client, SHARED_TUBE);
-        }
         let step = self.durable_model.put(tube.to_owned(), facts, tags, filler);
         let body = self.durable_model.jobs[step.0].body.clone();
         let words = words_of(&tags);
-        let mut bytes = format!("put {priority} {delay_s} {LONG_S} {}{words}\r\n", body.len()).into_bytes();
+        let mut bytes =
+            format!("put {priority} {delay_s} {LONG_S} {}{words}{further}\r\n", body.len()).into_bytes();
         bytes.extend(body);
         bytes.extend(b"\r\n");
-        self.ask_bytes(client, &bytes, Expected::Inserted(step));
-        if is_shared {
-            self.use_tube(client, &own);
+        (step, bytes)
+    }
+
+    /// Completes a job that the client has reserved, with puts into its own tube and the shared one.
+    fn complete(&mut self, client: usize, job: usize, id: u64) {
+        let own = self.own_tube(client);
+        let count = self.random.pick(&[0, 1, 1, 2, 3, 5]);
+        let ended = &self.durable_model.jobs[job];
+        let is_own = ended.tube == own;
+        let (key, group) = (ended.tags.idempotency.filter(|_| is_own).map(|tag| tag.key), ended.tags.group);
+        let mut puts: Vec<(bool, TagSet<'static>)> = Vec::new();
+        for _ in 0..count {
+            let is_shared = self.random.once_in(3);
+            let mut tags = if is_shared { TagSet::default() } else { self.tags(client) };
+            let has_key = |other: &TagSet<'_>| {
+                tags.idempotency.map(|tag| tag.key) == other.idempotency.map(|tag| tag.key)
+            };
+            let is_taken = puts.iter().any(|(_, other)| has_key(other))
+                || tags.idempotency.is_some_and(|tag| match self.first_with_key(&own, tag.key) {
+                    Key::Free => false,
+                    Key::Used(first) => first != job,
+                    Key::Unclear => true,
+                });
+            if is_taken {
+                tags.idempotency = None;
+            }
+            puts.push((is_shared, tags));
         }
+        // The job ends first, but its group does not end if a put joins it, and its key does not cool if a put has it.
+        let is_joined = group.is_some() && puts.iter().any(|(_, tags)| tags.group == group);
+        let takes_key =
+            key.is_some() && puts.iter().any(|(_, tags)| tags.idempotency.map(|tag| tag.key) == key);
+        let mut steps = if is_joined { vec![] } else { self.durable_model.end(job, takes_key) };
+        let (mut news, mut bytes) = (Vec::new(), format!("complete {id} {count}\r\n").into_bytes());
+        for (is_shared, tags) in puts {
+            let (tube, further) = if is_shared { (SHARED_TUBE, " tub:shared") } else { (&*own, "") };
+            let delay_s = if !is_shared && self.random.once_in(4) { LONG_S } else { 0 };
+            // Several fit into the smallest file of the log.
+            let filler = match count {
+                1 if self.random.once_in(8) => self.random.below(12_000),
+                ..=2 => self.random.below(400),
+                _ => self.random.below(100),
+            };
+            let priority = self.random.below(3) as u32;
+            let (step, put) = self.new_job(tube, (priority, delay_s), tags, filler as usize, further);
+            news.push(step);
+            bytes.extend(put);
+        }
+        if is_joined {
+            steps = self.durable_model.end(job, takes_key);
+        }
+        self.durable_model.complete(job, &news);
+        self.durable_model.jobs[job].holder = None;
+        self.ask_bytes(client, &bytes, Expected::Completed(news, steps));
     }
 
     /// The tags of a put into the client's own tube: none, or some with names that no other client has.
@@ -228,7 +297,8 @@ impl Lives {
         let asked = self.random.below(3) as u32;
         let known = &self.durable_model.jobs[job];
         let priority = if known.is_upgraded { asked.min(facts.priority) } else { asked };
-        let (command, reply, next) = match self.random.below(7) {
+        let (command, reply, next) = match self.random.below(8) {
+            4 | 5 if holds => return self.complete(client, job, id),
             0 => (format!("delete {id}\r\n"), "DELETED\r\n", None),
             1 => (format!("delete-batch {id} 0\r\n"), "DELETED_BATCH 1 1\r\n", None),
             6 if !holds => {
