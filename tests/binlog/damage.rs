@@ -6,59 +6,70 @@ use beanstalkd::binlog::{OpenError, ReplaySummary, SyncPolicy};
 use beanstalkd::clock::Timestamp;
 
 use crate::harness::{Harness, Restored, config, open};
-use crate::tag_model::{TagModel, cooldowns_of};
+use crate::recover::{assert_only_damaged_is_lost, recovered, start};
+use crate::tag_model::TagModel;
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
-type Files = BTreeMap<u32, Vec<u8>>;
+pub type Files = BTreeMap<u32, Vec<u8>>;
 
 const NOW: Timestamp = Timestamp(2_000_000_000_000);
 
 /// A log and the jobs in it.
-struct Log {
-    files: Files,
-    jobs: Restored,
+pub struct Log {
+    pub files: Files,
+    pub jobs: Restored,
 }
 
 impl Log {
-    fn new(files: Files) -> Self {
+    pub fn new(files: Files) -> Self {
+        Self::with_jobs(files).expect("more jobs are needed for this test")
+    }
+
+    /// None if there are too few jobs.
+    fn with_jobs(files: Files) -> Option<Self> {
         let (_, summary, jobs) = reopen(&files).unwrap();
         assert!(!is_reported(&summary), "{summary:?}");
-        assert!(jobs.len() > 3, "{} jobs are too few for this test", jobs.len());
-        Self { files, jobs }
+        (jobs.len() > 3).then_some(Self { files, jobs })
     }
 
     /// A log of one file, after a clean exit.
-    fn closed() -> Self {
-        let mut harness = harness_after(3, 8192, 8);
-        harness.log.close(harness.now).unwrap();
-        Self::new(harness.disk.files())
+    pub fn closed(seed: u64) -> Self {
+        let closed_by = |seed| {
+            let mut harness = harness_after(seed, 8192, 8);
+            harness.log.close(harness.now).unwrap();
+            Self::with_jobs(harness.disk.files())
+        };
+        (seed..).find_map(closed_by).expect("a workload that leaves jobs")
     }
 
     /// A log of several files with tags and cooldowns, all of it durable.
-    fn tagged() -> Self {
-        let mut harness = new_harness(5, 4096);
-        harness.tag_model = Some(TagModel::default());
-        run_turns(&mut harness, 12, 40);
-        run_until_idle(&mut harness);
-        assert!(harness.log.cooldowns().count() > 0);
-        let log = Self::new(harness.disk.files());
-        assert!(log.jobs.iter().filter(|(_, _, _, tags)| !tags.is_empty()).count() > 3);
-        log
+    pub fn tagged(seed: u64) -> Self {
+        let has_tags = |log: &Self| log.jobs.iter().filter(|(_, _, _, tags)| !tags.is_empty()).count() > 3;
+        let tagged_by = |seed| {
+            let mut harness = new_harness(5, 4096);
+            harness.tag_model = Some(TagModel::default());
+            run_turns(&mut harness, seed, 40);
+            run_until_idle(&mut harness);
+            let has_cooldowns = harness.log.cooldowns().count() > 0;
+            Self::with_jobs(harness.disk.files()).filter(|log| has_cooldowns && has_tags(log))
+        };
+        (seed..).find_map(tagged_by).expect("a workload that leaves jobs with tags, and cooldowns")
     }
 
     /// A log of several files, all of it durable, of a server that was killed while it was idle.
-    fn killed() -> Self {
-        let mut harness = harness_after(5, 4096, 17);
-        run_until_idle(&mut harness);
-        let log = Self::new(harness.disk.files());
-        assert!(log.files.len() >= 3);
-        log
+    pub fn killed(seed: u64) -> Self {
+        let killed_by = |seed| {
+            let mut harness = harness_after(seed, 4096, 17);
+            run_until_idle(&mut harness);
+            Self::with_jobs(harness.disk.files()).filter(|log| log.files.len() >= 3)
+        };
+        (seed..).find_map(killed_by).expect("a workload that fills files")
     }
 
     /// The log of two servers: the first lost power during a write, and the second has cut off the torn tail.
-    fn restarted() -> Self {
-        let mut random = Random::new(7);
-        let mut first = harness_after(7, 4096, 12);
+    pub fn restarted(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let mut first = harness_after(seed, 4096, 12);
         (0..8).for_each(|_| first.put(&mut random).unwrap());
         first.log.commit(first.now).unwrap();
         let torn = (0..100)
@@ -174,22 +185,22 @@ fn every_bit(log: &Log) {
 
 #[test]
 fn every_flipped_bit_of_a_closed_log_is_refused_or_harmless() {
-    every_bit(&Log::closed());
+    every_bit(&Log::closed(3));
 }
 
 #[test]
 fn every_flipped_bit_of_a_killed_log_is_refused_or_harmless() {
-    every_bit(&Log::killed());
+    every_bit(&Log::killed(5));
 }
 
 #[test]
 fn every_flipped_bit_of_a_log_with_a_cut_tail_is_refused_or_harmless() {
-    every_bit(&Log::restarted());
+    every_bit(&Log::restarted(7));
 }
 
 #[test]
 fn truncation_at_every_byte_is_refused_or_reported() {
-    for log in [Log::closed(), Log::killed(), Log::restarted()] {
+    for log in [Log::closed(3), Log::killed(5), Log::restarted(7)] {
         for (&index, bytes) in &log.files {
             for length in 0..bytes.len() {
                 let damaged = changed(&log, index, |bytes| bytes.truncate(length));
@@ -202,7 +213,7 @@ fn truncation_at_every_byte_is_refused_or_reported() {
 
 #[test]
 fn zeroed_blocks_are_refused_or_reported() {
-    for log in [Log::closed(), Log::killed(), Log::restarted()] {
+    for log in [Log::closed(3), Log::killed(5), Log::restarted(7)] {
         for (&index, bytes) in &log.files {
             for block in [512, 4096] {
                 for start in (0..bytes.len()).step_by(block) {
@@ -217,7 +228,7 @@ fn zeroed_blocks_are_refused_or_reported() {
 
 #[test]
 fn files_swapped_duplicated_and_removed_are_refused() {
-    let log = Log::killed();
+    let log = Log::killed(5);
     let indexes: Vec<u32> = log.files.keys().copied().collect();
     // The last file was made ahead and never used, so its removal loses nothing.
     let spare = *indexes.last().unwrap();
@@ -243,29 +254,32 @@ fn files_swapped_duplicated_and_removed_are_refused() {
 
 #[test]
 fn random_bytes_in_any_number_of_places_never_panic() {
-    let logs = [Log::closed(), Log::killed(), Log::restarted(), Log::tagged()];
-    let mut random = Random::new(11);
-    for _ in 0..2000 {
-        let log = &logs[random.below(4) as usize];
-        let mut damaged = log.files.clone();
-        for bytes in damaged.values_mut() {
-            for _ in 0..random.below(4) {
-                let at = random.below(bytes.len() as u64) as usize;
-                let length = random.below(200).min((bytes.len() - at) as u64) as usize;
-                bytes[at..at + length].fill_with(|| random.next() as u8);
-            }
+    let first: u64 = std::env::var("BINLOG_DAMAGE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    for seed in first..first + 16 {
+        let mut random = Random::new(seed);
+        let make = [Log::closed, Log::killed, Log::restarted, Log::tagged];
+        let mut logs: Vec<Log> = make.into_iter().map(|make| make(random.below(1 << 32))).collect();
+        if seed == 1 {
+            // It has found that a file without a version was left behind.
+            logs.push(Log::tagged(7));
         }
-        let disk = SimDisk::with_files(&damaged);
-        let settings = config(SyncPolicy::EachCommit, 4096, 1);
-        let plain = open(&disk.fork(), settings, NOW);
-        assert!(plain.is_ok() || matches!(plain, Err(OpenError::Refused(_))));
-        // A start with `--recover` always succeeds, and the next start finds the same jobs.
-        let recover = beanstalkd::binlog::Config { recover: true, ..settings };
-        let (log, first, jobs) = open(&disk, recover, NOW).unwrap();
-        let cooldowns = cooldowns_of(&log);
-        let (log, second, again) =
-            open(&disk, settings, NOW).unwrap_or_else(|error| panic!("{error} after {first:?}"));
-        assert_eq!(jobs, again, "{second:?} after {first:?}");
-        assert_eq!(cooldowns, cooldowns_of(&log), "{second:?} after {first:?}");
+        for round in 0..125 {
+            let log = &logs[random.below(logs.len() as u64) as usize];
+            let mut damaged = log.files.clone();
+            for bytes in damaged.values_mut() {
+                for _ in 0..random.below(4) {
+                    let at = random.below(bytes.len() as u64) as usize;
+                    let length = random.below(200).min((bytes.len() - at) as u64) as usize;
+                    bytes[at..at + length].fill_with(|| random.next() as u8);
+                }
+            }
+            let what = format!("seed {seed} (BINLOG_DAMAGE_SEED), round {round}");
+            let disk = SimDisk::with_files(&damaged);
+            let plain = start(&disk.fork(), false);
+            assert!(plain.is_ok() || matches!(plain, Err(OpenError::Refused(_))), "{what}: {plain:?}");
+            // A start with `--recover` always succeeds, and the next start finds the same jobs.
+            let found = recovered(&disk, &what);
+            assert_only_damaged_is_lost(log, &damaged, &found, &what);
+        }
     }
 }

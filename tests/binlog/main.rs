@@ -10,6 +10,7 @@ mod document;
 mod harness;
 mod idle;
 mod interchange;
+mod recover;
 mod room;
 mod tag_model;
 mod tags;

@@ -154,10 +154,20 @@ fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
     let mut refused = password.launch(&url, &["--allow-async"], "refused");
     assert_eq!(refused.wait().code(), Some(65));
     assert!(refused.log().contains("the binlog is damaged"), "{}", refused.log());
-    let server = password.serve(&url, &["--allow-async", "--recover"]);
+    let mut server = password.serve(&url, &["--allow-async", "--recover"]);
     let mut client = server.connect().unwrap();
     assert!(has(&mut client, ids[0], "first") && !has(&mut client, ids[1], "sec"));
     assert_ne!(cluster.query("SELECT count(*) FROM beanstalkd.lost").unwrap(), "0");
+    // A file of which nothing can be read.
+    server.stop(Signal::TERM).unwrap();
+    let damage = "UPDATE beanstalkd.log SET bytes = decode(repeat('a5', length(bytes)), 'hex')
+        WHERE file = (SELECT min(file) FROM beanstalkd.log)";
+    cluster.query(damage).unwrap();
+    for arguments in [&["--allow-async", "--recover"][..], &["--allow-async"]] {
+        let mut server = password.serve(&url, arguments);
+        assert!(!has(&mut server.connect().unwrap(), ids[0], "first"));
+        server.stop(Signal::TERM).unwrap();
+    }
 }
 
 #[test]

@@ -313,6 +313,18 @@ pub struct Seal {
 }
 
 impl Seal {
+    /// The seal of the file in which this whole record was written at `offset`; `None` if there is none. The tag has
+    /// all of the nonce but eight bits.
+    #[must_use]
+    pub fn of(record: &[u8], fixed_at: usize, offset: u64) -> Option<Self> {
+        let fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
+        let tag = u64::from(u32::from_le_bytes(take(&fixed, TAG_LOW)));
+        let high = take::<3>(&fixed, TAG_HIGH);
+        let tag = tag | u64::from(u32::from_le_bytes([high[0], high[1], high[2], 0])) << 32;
+        let seals = (0..=0xFF).map(|low| Self { nonce: unmix(tag << 8 | low) ^ spread(offset) });
+        { seals }.find(|seal| seal.holds(record, fixed_at, offset))
+    }
+
     /// Seals a whole record, from the name's length to the end of the body: fills the padding of the
     /// fixed part, which stands at `fixed_at` and whose padding is zero.
     pub fn apply(self, record: &mut [u8], fixed_at: usize, offset: u64) {
@@ -366,8 +378,13 @@ impl Seal {
 
     /// 56 bits that differ from offset to offset and from file to file.
     fn tag(self, offset: u64) -> u64 {
-        mix(self.nonce ^ offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 8
+        mix(self.nonce ^ spread(offset)) >> 8
     }
+}
+
+/// Numbers that differ in all bits for offsets that differ in few.
+fn spread(offset: u64) -> u64 {
+    offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// Spreads every bit of `value` over all bits of the result (the finisher of SplitMix64).
@@ -377,6 +394,14 @@ pub fn mix(value: u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ (mixed >> 31)
+}
+
+/// The value that [`mix`] has made `mixed` of: the factors are the inverse ones.
+fn unmix(mixed: u64) -> u64 {
+    let mut value = (mixed ^ (mixed >> 31) ^ (mixed >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
+    value = (value ^ (value >> 27) ^ (value >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
+    value = value ^ (value >> 30) ^ (value >> 60);
+    value.wrapping_sub(0x9E37_79B9_7F4A_7C15)
 }
 
 #[cfg(test)]
@@ -446,6 +471,22 @@ mod tests {
             record[bit / 8] ^= 1 << (bit % 8);
             assert!(!seal.holds(&record, 9, 4096), "bit {bit}");
             record[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn a_whole_record_shows_the_seal_of_its_file() {
+        for nonce in [1, 0xFEED, u64::MAX, 0x0123_4567_89AB_CDEF] {
+            assert_eq!(unmix(mix(nonce)), nonce);
+            let mut record = Vec::from(5_i32.to_le_bytes());
+            record.extend_from_slice(b"tubes");
+            record.extend_from_slice(&sample().encode());
+            record.extend_from_slice(b"body\r\n");
+            Seal { nonce }.apply(&mut record, 9, 4096);
+            assert_eq!(Seal::of(&record, 9, 4096), Some(Seal { nonce }));
+            assert_eq!(Seal::of(&record, 9, 4097), None);
+            record[91] ^= 1;
+            assert_eq!(Seal::of(&record, 9, 4096), None);
         }
     }
 

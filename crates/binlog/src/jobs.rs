@@ -247,10 +247,15 @@ impl Jobs {
 
     /// The job has this record. Its session has it no more, unless the record is one of the same reservation.
     fn end_session_unless_reserved(&mut self, id: JobId, record: &DiskRecord) {
-        let hold = self.sessions.get(id).and_then(|bytes| SessionHold::decode(bytes, WallOffset(0)));
+        let hold = self.session_of(id, WallOffset(0));
         if hold.is_some_and(|hold| !record.is_reservation(hold.reserves)) {
             self.sessions.remove(id);
         }
+    }
+
+    /// The session that has reserved job `id`.
+    pub(super) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<SessionHold<'_>> {
+        self.sessions.get(id).and_then(|bytes| SessionHold::decode(bytes, wall))
     }
 
     /// The reservations that sessions have.
@@ -381,6 +386,9 @@ impl Jobs {
             Kind::Session => {
                 if SessionHold::decode(&bytes, WallOffset(0)).is_some() {
                     self.sessions.insert(job, bytes);
+                    if source.beyond {
+                        self.rescued.insert(job);
+                    }
                 }
             }
             Kind::Forgets => {

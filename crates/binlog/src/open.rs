@@ -13,7 +13,7 @@ use super::storage::{Storage, Task};
 use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId, JobRecord};
+use crate::job::{Body, JobId, JobRecord, JobState};
 use crate::tags::{EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
@@ -49,7 +49,6 @@ impl Binlog {
         }
         // 1. What is to be cut off is copied.
         let tails = keep_tails(&mut *storage, &replay, &verdict)?;
-        keep_given_up(&mut *storage, &replay, &verdict)?;
         // 2. A new file says where the old ones end, and repeats what depends on records that are about to be cut.
         let next_index = replay.files.last().map_or(1, |last| last.index + 1);
         if next_index > MAX_INDEX {
@@ -74,10 +73,13 @@ impl Binlog {
         // 3. All of that is on the medium, and all that was read, before anything is cut.
         // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
         // when it was made, may wait for its first record.
-        let syncs =
-            !verdict.cuts.is_empty() || (config.sync != SyncPolicy::Never && !replay.files.is_empty());
+        let syncs = !verdict.cuts.is_empty()
+            || !verdict.given_up.is_empty()
+            || (config.sync != SyncPolicy::Never && !replay.files.is_empty());
         log.flush(syncs, now).map_err(OpenError::Failed)?;
+        // 4. Before that, a start without `--recover` finds the same damage.
         log.cut_tails(&replay, &verdict, now)?;
+        keep_given_up(&mut *log.storage, &replay, &verdict)?;
         log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&verdict, tails);
@@ -101,8 +103,10 @@ impl Binlog {
             let cut = replay.facts.cuts.get(&file.index);
             let known = cut.or(replay.facts.ends.get(&file.index));
             let end = LogPosition { file: file.index, offset: file.end };
-            let is_known_anyway =
-                file.index == newest && cut.is_none() && file.end >= replay.durable_bytes(file);
+            let is_known_anyway = file.index == newest
+                && cut.is_none()
+                && file.end > 0
+                && file.end >= replay.durable_bytes(file);
             if known != Some(&end.offset) && !is_known_anyway {
                 self.with_room(|log| log.append_cut(end))?;
             }
@@ -124,8 +128,15 @@ impl Binlog {
             let tube = replay.jobs.tubes.name(found.tube);
             let tags = EncodedTags::read(replay.jobs.tagged.of(id)).unwrap_or(EncodedTags::NONE);
             self.with_room(|log| log.reserve_put(tube.as_bytes().len(), found.body.len(), &tags))?;
-            let record = found.to_record(id, &replay.jobs.histories, times);
+            let mut record = found.to_record(id, &replay.jobs.histories, times);
+            let hold = replay.jobs.session_of(id, times.wall);
+            if let Some(hold) = &hold {
+                (record.state, record.deadline_at) = (JobState::Reserved, hold.until);
+            }
             self.append_put(&record, tube, &found.body, &tags, times.now);
+            if let Some(hold) = &hold {
+                self.with_room(|log| log.append_hold(id, hold))?;
+            }
         }
         for &id in &replay.jobs.rescued_cooldowns {
             if self.contents.cooldowns.get(id).is_some() {

@@ -43,6 +43,11 @@ impl<'s> Reader<'s> {
         Ok(self.size)
     }
 
+    /// Length of the file, in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// Reads no more of the file.
     pub(super) fn close(&mut self) {
         self.storage.release(self.file);

@@ -9,13 +9,14 @@ use super::attachment::Part;
 use super::decision::{FileEnd, Writer};
 use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
 use super::jobs::{Jobs, Source};
-use super::marker::{CLOCK_STEP_NS, FIXED_AT, HEAD_BYTES, Marker, MarkerKind};
+use super::marker::{CLOCK_STEP_NS, FIXED_AT, HEAD_BYTES, MAGIC, Marker, MarkerKind};
 use super::reader::Reader;
 use super::record::{Layout, MAX_HEAD_BYTES, Version};
 use super::storage::Storage;
 use super::{LogPosition, MAX_INDEX, OpenError, SyncPolicy};
 
 mod findings;
+mod identify;
 
 pub(super) use findings::Verdict;
 pub use findings::{DamagedFile, Refusal, ReplaySummary, Warning};
@@ -43,6 +44,17 @@ pub(super) enum Kind {
     UnknownVersion(i32),
 }
 
+impl Kind {
+    /// The layout of its records, if it has any that can be read.
+    fn version(self) -> Option<Version> {
+        match self {
+            Self::Ours { .. } => Some(Version::Seven),
+            Self::C(version) => Some(version),
+            Self::Blank | Self::BrokenHeader | Self::Misplaced(_) | Self::UnknownVersion(_) => None,
+        }
+    }
+}
+
 /// What was found in a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileState {
@@ -51,7 +63,7 @@ pub(super) struct FileState {
     pub(super) bytes: u64,
     /// The length it was made with, if it is ours.
     pub(super) made_bytes: u64,
-    /// Where the unbroken sequence of records ends.
+    /// Where the unbroken sequence of records ends; 0 if even the version is damaged.
     pub(super) end: u64,
     pub(super) file_end: FileEnd,
     /// Records in the unbroken sequence, markers not counted.
@@ -67,15 +79,6 @@ pub(super) struct FileState {
 impl FileState {
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.kind, Kind::Ours { .. })
-    }
-
-    /// The layout of its records, if it has any that can be read.
-    fn version(&self) -> Option<Version> {
-        match self.kind {
-            Kind::Ours { .. } => Some(Version::Seven),
-            Kind::C(version) => Some(version),
-            Kind::Blank | Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => None,
-        }
     }
 
     /// The program that wrote it, as in the table of decisions.
@@ -160,7 +163,7 @@ impl Replay {
         self.bytes += bytes;
         let mut file = FileState {
             index,
-            kind: identify(reader, index, self.recover)?,
+            kind: identify::identify(reader, index, self.recover)?,
             bytes,
             made_bytes: 0,
             end: 0,
@@ -170,20 +173,23 @@ impl Replay {
             continued: None,
             opened: None,
         };
-        if file.version().is_some() || file.kind == Kind::Blank {
+        if file.kind.version().is_some() || file.kind == Kind::Blank {
             self.jobs.files.push(index, bytes);
         }
-        if let Some(version) = file.version() {
-            let mut offset = VERSION_BYTES;
-            while let Some(bytes) = self.read_one(reader, &mut file, version, offset, false)? {
-                offset += bytes;
+        if let Some(version) = file.kind.version() {
+            // If the version is damaged, it is cut off with all that follows it.
+            if identify::stated_version(reader)? == Some(version) {
+                let mut offset = VERSION_BYTES;
+                while let Some(bytes) = self.read_one(reader, &mut file, version, offset, false)? {
+                    offset += bytes;
+                }
+                if let Some((start, count)) = self.jobs.completing.end_file(index) {
+                    // A `complete` whose end was not written: nothing of it counts, for C neither.
+                    offset = start;
+                    file.records -= count;
+                }
+                file.end = offset;
             }
-            if let Some((start, count)) = self.jobs.completing.end_file(index) {
-                // A `complete` whose end was not written: nothing of it counts, for C neither.
-                offset = start;
-                file.records -= count;
-            }
-            file.end = offset;
             self.read_tail(reader, &mut file, version)?;
             self.jobs.completing.end_file(index);
         }
@@ -272,15 +278,20 @@ impl Replay {
         if reader.first_nonzero(file.end)?.is_none() {
             return Ok(());
         }
-        let bytes = reader.at(file.end, MAX_HEAD_BYTES)?;
-        let torn_bytes = torn_bytes(version, bytes, file.bytes - file.end);
+        let torn_bytes = match file.end {
+            0 => VERSION_BYTES,
+            end => torn_bytes(version, reader.at(end, MAX_HEAD_BYTES)?, file.bytes - end),
+        };
         file.file_end = FileEnd::DataBeyond;
         if let Kind::Ours { seal, .. } = file.kind {
             self.scan_ours(reader, file, seal)?;
-        } else if reader.first_nonzero(file.end + torn_bytes)?.is_none() {
-            file.file_end = FileEnd::Torn;
-        } else if self.recover {
-            self.scan_c(reader, file, version, torn_bytes)?;
+        } else {
+            if reader.first_nonzero(file.end + torn_bytes)?.is_none() {
+                file.file_end = FileEnd::Torn;
+            }
+            if self.recover {
+                self.scan_c(reader, file, version, torn_bytes)?;
+            }
         }
         Ok(())
     }
@@ -312,8 +323,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Looks for whole records of C's beyond the broken one: first where the broken one ends, then
-    /// wherever a full record can be.
+    /// Looks for whole records of C's beyond the broken one: first where the broken one ends by its lengths. These may
+    /// be what is damaged: if no record is there, wherever a full record can be.
     fn scan_c(
         &mut self,
         reader: &mut Reader<'_>,
@@ -321,8 +332,11 @@ impl Replay {
         version: Version,
         torn_bytes: u64,
     ) -> Result<(), OpenError> {
-        let mut offset = file.end + torn_bytes.max(1);
+        let mut offset = file.end + torn_bytes;
         let mut in_sequence = torn_bytes > 0;
+        if !in_sequence || !identify::is_record(reader, version, offset)? {
+            (offset, in_sequence) = (file.end + 1, false);
+        }
         while offset < file.bytes {
             let bytes = reader.at(offset, MAX_HEAD_BYTES)?;
             let layout = Layout::read(version, bytes, file.bytes - offset);
@@ -330,6 +344,9 @@ impl Replay {
             let read = if may_begin { self.read_one(reader, file, version, offset, true)? } else { None };
             in_sequence = read.is_some();
             offset += read.unwrap_or(1);
+            if in_sequence {
+                file.file_end = FileEnd::DataBeyond;
+            }
         }
         Ok(())
     }
@@ -386,56 +403,5 @@ fn torn_bytes(version: Version, bytes: &[u8], rest: u64) -> u64 {
         Some(layout) if layout.record.id != 0 => layout.total as u64,
         Some(layout) if layout.is_full() => layout.fixed_at as u64,
         Some(_) | None => 0,
-    }
-}
-
-/// What the file is, by its first bytes.
-fn identify(reader: &mut Reader<'_>, index: u32, recover: bool) -> Result<Kind, OpenError> {
-    let head = reader.at(0, HEAD_BYTES as usize)?;
-    let head = head[..head.len().min(HEAD_BYTES as usize)].to_vec();
-    let version = head.get(..4).map_or(0, |version| i32::from_le_bytes(take(version, 0)));
-    if head.len() == HEAD_BYTES as usize {
-        let fixed = take(&head, VERSION_BYTES as usize + FIXED_AT);
-        let seal = Seal { nonce: Marker::nonce(&fixed) };
-        let sealed = seal.nonce != 0 && seal.holds(&head[VERSION_BYTES as usize..], FIXED_AT, VERSION_BYTES);
-        if let Some(header) =
-            Marker::decode(&fixed).filter(|header| sealed && matches!(header.kind, MarkerKind::Header(_)))
-        {
-            return Ok(match Version::of(version) {
-                _ if header.file != index => Kind::Misplaced(header.file),
-                Some(Version::Seven) => Kind::Ours { seal, sync: header.sync },
-                Some(Version::Five) | None => Kind::UnknownVersion(version),
-            });
-        }
-    }
-    if Marker::resembles_header(&head) {
-        // Every marker has the nonce, so that one whole marker is enough to read the file.
-        let found = if recover { find_marker(reader, index)? } else { None };
-        return Ok(found.unwrap_or(Kind::BrokenHeader));
-    }
-    Ok(match Version::of(version) {
-        // A version without room for a record: what is left of a file of C's or of this server's.
-        Some(_) if head.len() < HEAD_BYTES as usize => Kind::Blank,
-        Some(version) => Kind::C(version),
-        None if version == 0 && reader.first_nonzero(0)?.is_none() => Kind::Blank,
-        None => Kind::UnknownVersion(version),
-    })
-}
-
-/// A file of ours whose header is damaged, from any marker that is whole.
-fn find_marker(reader: &mut Reader<'_>, index: u32) -> Result<Option<Kind>, OpenError> {
-    let mut offset = VERSION_BYTES;
-    loop {
-        let bytes = reader.at(offset, SHORT_BYTES as usize)?;
-        let Some(bytes) = bytes.get(..SHORT_BYTES as usize) else { return Ok(None) };
-        let fixed = take(bytes, FIXED_AT);
-        let seal = Seal { nonce: Marker::nonce(&fixed) };
-        if fixed[..8] == MARKER_ID.to_le_bytes()
-            && seal.holds(bytes, FIXED_AT, offset)
-            && let Some(marker) = Marker::decode(&fixed).filter(|marker| marker.file == index)
-        {
-            return Ok(Some(Kind::Ours { seal, sync: marker.sync }));
-        }
-        offset += 1;
     }
 }

@@ -305,11 +305,13 @@ impl Replay {
             if after.index == before.index + 1 {
                 continue;
             }
-            let file = before.index + 1;
             if before.is_ours() && after.is_ours() {
-                self.refuse(Some(Refusal::Missing { file }), verdict);
+                // The operator may have agreed to miss some of them.
+                let mut missing = before.index + 1..after.index;
+                let missing = missing.find(|file| self.facts.cuts.get(file) != Some(&0));
+                self.refuse(missing.map(|file| Refusal::Missing { file }), verdict);
             } else {
-                verdict.warnings.push(Warning::Gap { file });
+                verdict.warnings.push(Warning::Gap { file: before.index + 1 });
             }
         }
         for file in &self.files {

@@ -1,0 +1,161 @@
+//! What a file of the log is: by its first bytes and, with `--recover`, by its records if these bytes are damaged.
+//!
+//! Owns: the order in which the signs are looked for. It reads a file and changes nothing. Driven by the replay.
+
+use super::*;
+
+/// Where the magic number of the header marker stands.
+const MAGIC_AT: u64 = VERSION_BYTES + FIXED_AT as u64 + 8;
+/// From how many full records the seal of a file is sought: a record of C's can look sealed with a chance of 2^-24.
+const MAX_RECORDS_FOR_SEAL: u32 = 64;
+
+/// What the file is. With `recover`, a file whose head is damaged is what its records say.
+pub(super) fn identify(reader: &mut Reader<'_>, index: u32, recover: bool) -> Result<Kind, OpenError> {
+    let kind = by_head(reader, index)?;
+    match kind {
+        Kind::BrokenHeader | Kind::C(_) | Kind::UnknownVersion(_) if recover => {
+            by_records(reader, index, kind)
+        }
+        Kind::Ours { .. }
+        | Kind::C(_)
+        | Kind::Blank
+        | Kind::BrokenHeader
+        | Kind::Misplaced(_)
+        | Kind::UnknownVersion(_) => Ok(kind),
+    }
+}
+
+/// The version that the file's first bytes state; `None` if it is none that can be read.
+pub(super) fn stated_version(reader: &mut Reader<'_>) -> Result<Option<Version>, OpenError> {
+    let head = reader.at(0, VERSION_BYTES as usize)?;
+    Ok(head.first_chunk().and_then(|&version| Version::of(i32::from_le_bytes(version))))
+}
+
+/// What the file is, by its first bytes.
+fn by_head(reader: &mut Reader<'_>, index: u32) -> Result<Kind, OpenError> {
+    let head = reader.at(0, HEAD_BYTES as usize)?;
+    let head = head[..head.len().min(HEAD_BYTES as usize)].to_vec();
+    let version = head.first_chunk().map_or(0, |&version| i32::from_le_bytes(version));
+    if head.len() == HEAD_BYTES as usize {
+        let header = marker_in(&head[VERSION_BYTES as usize..], VERSION_BYTES);
+        if let Some((seal, header)) =
+            header.filter(|(_, marker)| matches!(marker.kind, MarkerKind::Header(_)))
+        {
+            return Ok(match Version::of(version) {
+                _ if header.file != index => Kind::Misplaced(header.file),
+                Some(Version::Seven) => Kind::Ours { seal, sync: header.sync },
+                Some(Version::Five) | None => Kind::UnknownVersion(version),
+            });
+        }
+    }
+    if Marker::resembles_header(&head) {
+        return Ok(Kind::BrokenHeader);
+    }
+    Ok(match Version::of(version) {
+        // A version without room for a record: what is left of a file of C's or of this server's.
+        Some(_) if head.len() < HEAD_BYTES as usize => Kind::Blank,
+        Some(version) => Kind::C(version),
+        None if version == 0 && reader.first_nonzero(0)?.is_none() => Kind::Blank,
+        None => Kind::UnknownVersion(version),
+    })
+}
+
+/// What a file is that looks like `kind` and whose head may be damaged.
+fn by_records(reader: &mut Reader<'_>, index: u32, kind: Kind) -> Result<Kind, OpenError> {
+    let stated = kind.version();
+    if let Some(version) = stated
+        && is_record(reader, version, VERSION_BYTES)?
+    {
+        return Ok(kind);
+    }
+    // Every marker has the nonce, so that one whole marker is enough to read a file of this server.
+    if let Some(ours) = find_marker(reader, index)? {
+        return Ok(ours);
+    }
+    if let Some(seal) = find_seal(reader)? {
+        // How it was synced is lost; with `--recover` all whole records count anyway.
+        return Ok(Kind::Ours { seal, sync: SyncPolicy::Never });
+    }
+    let has_magic = reader.at(MAGIC_AT, 4)?.starts_with(&MAGIC.to_le_bytes());
+    if kind == Kind::BrokenHeader && has_magic {
+        return Ok(kind);
+    }
+    for version in stated.into_iter().chain([Version::Seven, Version::Five]) {
+        if next_full(reader, version, VERSION_BYTES)?.is_some() || is_record(reader, version, VERSION_BYTES)?
+        {
+            return Ok(Kind::C(version));
+        }
+    }
+    Ok(kind)
+}
+
+/// The whole marker of this server that `bytes` begin with, and the seal of its file.
+fn marker_in(bytes: &[u8], offset: u64) -> Option<(Seal, Marker)> {
+    let bytes = bytes.get(..SHORT_BYTES as usize)?;
+    let fixed = take(bytes, FIXED_AT);
+    let seal = Seal { nonce: Marker::nonce(&fixed) };
+    let is_whole =
+        fixed[..8] == MARKER_ID.to_le_bytes() && seal.nonce != 0 && seal.holds(bytes, FIXED_AT, offset);
+    Marker::decode(&fixed).filter(|_| is_whole).map(|marker| (seal, marker))
+}
+
+/// A file of ours whose header is damaged, from any marker that is whole.
+fn find_marker(reader: &mut Reader<'_>, index: u32) -> Result<Option<Kind>, OpenError> {
+    let mut offset = VERSION_BYTES;
+    while let Some(start) = reader.first_nonzero(offset)? {
+        // A marker begins with the length of a name, which is 0.
+        offset = start.saturating_sub(FIXED_AT as u64).max(offset);
+        let marker = marker_in(reader.at(offset, SHORT_BYTES as usize)?, offset);
+        if let Some((seal, marker)) = marker.filter(|(_, marker)| marker.file == index) {
+            return Ok(Some(Kind::Ours { seal, sync: marker.sync }));
+        }
+        offset += 1;
+    }
+    Ok(None)
+}
+
+/// The seal of a file of ours without a whole marker, from a whole record.
+fn find_seal(reader: &mut Reader<'_>) -> Result<Option<Seal>, OpenError> {
+    let mut offset = VERSION_BYTES;
+    for _ in 0..MAX_RECORDS_FOR_SEAL {
+        let Some((start, layout)) = next_full(reader, Version::Seven, offset)? else { break };
+        let bytes = reader.at(start, layout.total)?;
+        let seal = bytes.get(..layout.total).and_then(|record| Seal::of(record, layout.fixed_at, start));
+        if seal.is_some() {
+            return Ok(seal);
+        }
+        offset = start + 1;
+    }
+    Ok(None)
+}
+
+/// Whether a record that a server can have written stands at `offset`.
+pub(super) fn is_record(reader: &mut Reader<'_>, version: Version, offset: u64) -> Result<bool, OpenError> {
+    Ok(plausible(reader, version, offset)?.is_some_and(|layout| layout.record.id <= MAX_JOB_ID))
+}
+
+/// The next full record that a server can have written, from `offset` on, and where it begins.
+fn next_full(
+    reader: &mut Reader<'_>,
+    version: Version,
+    mut offset: u64,
+) -> Result<Option<(u64, Layout)>, OpenError> {
+    // The first byte is the lowest of the name's length.
+    while let Some(start) = reader.first_nonzero(offset)? {
+        if let Some(layout) = plausible(reader, version, start)?.filter(Layout::is_full) {
+            return Ok(Some((start, layout)));
+        }
+        offset = start + 1;
+    }
+    Ok(None)
+}
+
+/// The layout of the record at `offset`, if a server can have written it.
+fn plausible(reader: &mut Reader<'_>, version: Version, offset: u64) -> Result<Option<Layout>, OpenError> {
+    let rest = reader.size().saturating_sub(offset);
+    let Some(layout) = Layout::read(version, reader.at(offset, MAX_HEAD_BYTES)?, rest) else {
+        return Ok(None);
+    };
+    let bytes = reader.at(offset, layout.total)?.get(..layout.total);
+    Ok(bytes.is_some_and(|bytes| layout.is_plausible(bytes)).then_some(layout))
+}
