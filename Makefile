@@ -183,9 +183,10 @@ kill-loop:
 	KILLS=$(or $(KILLS),500) $(SEED:%=SEED=%) $(PEER:%=PEER=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
 		$(if $(PEER),another_server,nothing_acknowledged)
 
-# Kills the server under workers with sessions. ROUNDS=number, WORKERS=number, SEED=n.
+# Kills, stops, hands over and takes over servers under workers with sessions, and cuts their links. ROUNDS=number,
+# WORKERS=number, SEED=n.
 sessions:
-	SESSION_ROUNDS=$(or $(ROUNDS),200) SESSION_WORKERS=$(or $(WORKERS),1000) $(SEED:%=SEED=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
+	SESSION_ROUNDS=$(or $(ROUNDS),200) SESSION_WORKERS=$(or $(WORKERS),1000) SESSION_LIMIT_MS=1000 $(SEED:%=SEED=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
 		no_job_of_a_session
 
 # Two servers for one queue in PostgreSQL: load, faults at random moments, pauses, and a checker. ROUNDS=number, SEED=the first.
@@ -194,11 +195,12 @@ failover:
 		$(CARGO) test $(WHOLE) --test failover -- --nocapture --test-threads 1 \
 		nothing_that_was_acknowledged_is_lost_on_a_database a_pause_of_less_than_the_takeover
 
-# Hands a server over again and again under load, with 10,000 connections and a million jobs, and prints the longest pause.
-# ROUNDS=number.
+# Hands a server over again and again under load, with 10,000 connections and a million jobs, and prints the longest pause;
+# and kills it, stops it and so on at its system calls. ROUNDS=number, STEPS=number of calls with each kind of log, SEED=n.
 handover:
 	HANDOVER_ROUNDS=$(or $(ROUNDS),100) HANDOVER_CONNECTIONS=10000 HANDOVER_JOBS=1000000 HANDOVER_KILLS=200 \
-		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test handover -- --nocapture --test-threads 1 load
+		HANDOVER_STEPS=$(or $(STEPS),50) $(SEED:%=SEED=%) \
+		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test handover -- --nocapture --test-threads 1 load steps
 
 # Checks the manifests of packaging/kubernetes against the schema of Kubernetes.
 kubernetes: server

@@ -400,7 +400,8 @@ impl Sockets {
     /// What the next program needs to know of this server.
     fn heritage(&self, program: Option<Program>, lock: Option<i32>, options: &Options) -> Heritage {
         let (files, inherited) = (hand_over::described(&self.files), self.inherited);
-        Heritage { program, lock, files, inherited, obstacle: hand_over::obstacle(options) }
+        let settings = hand_over::files_of_settings(options);
+        Heritage { program, lock, files, settings, inherited, obstacle: hand_over::obstacle(options) }
     }
 
     /// The addresses of the listeners, for the log.

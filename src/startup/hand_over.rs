@@ -93,6 +93,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
         program,
         lock: surroundings.lock,
         files: surroundings.files,
+        settings: files_of_settings(options),
         inherited: surroundings.inherited,
         obstacle: obstacle(options),
     };
@@ -107,6 +108,13 @@ pub fn obstacle(options: &Options) -> Option<&'static str> {
         Some(BinlogPlace::Database(_)) => Some("a server whose log is in a database is restarted"),
         Some(BinlogPlace::Directory(_)) | None => None,
     }
+}
+
+/// The files that a program with these options reads at its start.
+pub fn files_of_settings(options: &Options) -> Vec<PathBuf> {
+    let tls = &options.tls;
+    let files = [&tls.certificate, &tls.key, &tls.client_ca, &tls.crl, &options.access, &options.tubes];
+    files.into_iter().chain([&options.admin_token_file]).flatten().cloned().collect()
 }
 
 /// The files of unix sockets as a description has them.

@@ -1,12 +1,12 @@
 //! Deadlines that the C server loses, moves or computes wrongly.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use beanstalkd_testkit::has_tool;
 use beanstalkd_testkit::panicking::Server;
+use beanstalkd_testkit::stepping_clock;
 
 #[test]
 fn expiries_are_never_lost_on_an_idle_connection() {
@@ -80,50 +80,17 @@ fn delays_and_times_to_run_up_to_the_largest_number_hold() {
     assert_eq!(waiter.line(), format!("RESERVED {soon} 1"));
 }
 
-/// A library that moves the wall clock by a day, forwards or backwards, when a file exists. It does not change any
-/// other clock.
-const STEPPING_CLOCK: &str = r#"
-#define _GNU_SOURCE
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-static long step(void) {
-    if (access(getenv("STEP_FORTH"), F_OK) == 0) return 86400;
-    if (access(getenv("STEP_BACK"), F_OK) == 0) return -86400;
-    return 0;
-}
-int clock_gettime(clockid_t clock, struct timespec *time) {
-    int result = syscall(SYS_clock_gettime, clock, time);
-    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) time->tv_sec += step();
-    return result;
-}
-int gettimeofday(struct timeval *time, void *zone) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    time->tv_sec = now.tv_sec;
-    time->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
-"#;
-
 #[test]
 fn clock_steps_of_a_day_move_no_deadline() {
     if !has_tool("cc") || !has_tool("env") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let (source, library) = (path("clock.c"), path("clock.so"));
-    std::fs::write(&source, STEPPING_CLOCK).unwrap();
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status().unwrap();
-    assert!(built.success());
-    for direction in ["STEP_FORTH", "STEP_BACK"] {
-        let preload = format!("LD_PRELOAD={library}");
-        let forth = format!("STEP_FORTH={}", path("STEP_FORTH"));
-        let back = format!("STEP_BACK={}", path("STEP_BACK"));
-        let server = Server::start_in(&["env", &preload, &forth, &back], &[]);
+    let path = |name: &str| directory.path().join(name);
+    let variables = stepping_clock::variables(directory.path());
+    for direction in [stepping_clock::FORTH, stepping_clock::BACK] {
+        let wrapper: Vec<&str> = ["env"].into_iter().chain(variables.iter().map(String::as_str)).collect();
+        let server = Server::start_in(&wrapper, &[]);
         let mut client = server.connect();
         let held = client.put(0, 60, b"h");
         client.reserve("reserve");

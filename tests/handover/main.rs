@@ -5,10 +5,16 @@
 
 mod attacks;
 mod format;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod known;
 mod load;
 mod refused;
 mod service;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod steps;
 mod surroundings;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod tracer;
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

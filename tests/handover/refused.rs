@@ -123,3 +123,20 @@ fn settings_that_the_next_program_cannot_read_keep_the_old_one() {
     fs::write(service.directory().join("rules"), rules).unwrap();
     service.hand_over();
 }
+
+/// The file is broken after the next program has read it, and before it runs.
+#[test]
+fn settings_that_break_after_the_trial_keep_the_old_program() {
+    let rules = "[[tube]]\nname = \"a\"\nmax-jobs = 3\n";
+    let service = Service::prepared(&["--tubes", "{dir}/rules"], |directory| {
+        fs::write(directory.join("rules"), rules).unwrap();
+    });
+    copy_program(&service.directory().join("real"));
+    expect_refusal(&service, "rules", |service| {
+        service.replace_with_script(
+            "#!/bin/sh\n./real \"$@\"\nstatus=$?\n[ -e broken ] || echo max >>rules && : >broken\nexit $status\n",
+        );
+    });
+    fs::write(service.directory().join("rules"), rules).unwrap();
+    service.hand_over();
+}

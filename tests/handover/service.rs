@@ -106,9 +106,23 @@ impl Service {
         }
     }
 
+    /// The next message to the service manager, if one is there.
+    pub fn next_message(&self) -> Option<String> {
+        let mut message = [0; 4096];
+        self.notifications.set_nonblocking(true).unwrap();
+        let length = self.notifications.recv(&mut message);
+        self.notifications.set_nonblocking(false).unwrap();
+        Some(String::from_utf8_lossy(&message[..length.ok()?]).into_owned())
+    }
+
     /// Asks the server to end, and returns how it has ended.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits until the server has ended, and returns how.
+    pub fn wait(&mut self) -> ExitStatus {
         beanstalkd_testkit::panicking::wait_for(&mut self.server)
     }
 
@@ -126,16 +140,9 @@ impl Service {
         self.server.wait().unwrap();
         // A child that is about to try the other program has the sockets until it is ended, too.
         while UnixStream::connect(self.directory().join("socket")).is_ok() {}
-        while !self.notifications_are_read() {}
+        while self.next_message().is_some() {}
         self.server = spawn(self.directory.path(), flags, "exec \"$@\"");
         self.message_with("READY=1");
-    }
-
-    fn notifications_are_read(&self) -> bool {
-        self.notifications.set_nonblocking(true).unwrap();
-        let is_empty = self.notifications.recv(&mut [0; 4096]).is_err();
-        self.notifications.set_nonblocking(false).unwrap();
-        is_empty
     }
 }
 

@@ -3,12 +3,12 @@
 //!
 //! Owns: how the next program learns which descriptor the description has. Decides nothing.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -38,10 +38,17 @@ pub struct Program {
 /// What tells one file from another.
 pub type Mark = (u64, u64, u64, i64, i64);
 
-fn mark(path: &Path) -> io::Result<Mark> {
+/// The file that has this path now.
+///
+/// # Errors
+/// If there is none, or the system does not show it.
+pub fn mark(path: &Path) -> io::Result<Mark> {
     let metadata = fs::metadata(path)?;
     Ok((metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
+
+/// What Linux adds to the path of a program whose file has been replaced.
+const REPLACED: &[u8] = b" (deleted)";
 
 impl Program {
     /// This program. To be called at the start, while its file is still the one that runs.
@@ -50,7 +57,13 @@ impl Program {
     /// If the system does not say where the file is.
     pub fn this() -> io::Result<Self> {
         let path = std::env::current_exe()?;
-        Ok(Self { running: mark(&path).ok(), path })
+        let running = mark(&path).ok();
+        // A second package may have come between the start of this program and now: then the mark is that of its file.
+        let now = std::env::current_exe()?;
+        Ok(match now.as_os_str().as_bytes().strip_suffix(REPLACED) {
+            Some(path) if mark(&now).is_err() => Self { path: OsStr::from_bytes(path).into(), running: None },
+            _ => Self { path, running },
+        })
     }
 
     /// The path of its file.

@@ -13,6 +13,7 @@
 //! service. Clients notice the hand-over as a pause. `doc/handover.md` has the rest. Driven by the loop, once a turn.
 
 use std::io::{self, ErrorKind, Read};
+use std::path::PathBuf;
 use std::process::Child;
 
 use log::{error, info};
@@ -48,6 +49,8 @@ pub struct Heritage {
     pub lock: Option<i32>,
     /// The files of unix sockets.
     pub files: Vec<DescribedFile>,
+    /// The files of settings that a program reads at its start.
+    pub settings: Vec<PathBuf>,
     /// How many listeners a service manager has opened.
     pub inherited: usize,
     /// Why this server cannot be handed over, if it cannot.
@@ -69,9 +72,11 @@ enum Stage {
     /// SIGHUP has come. The instant is that of the end of this stage, as in the next ones.
     Wanted(Timestamp),
     Tried(Timestamp, Box<Trial>),
-    /// The file is the one that was tried.
-    Held(Timestamp, Mark),
+    Held(Timestamp, Tried),
 }
+
+/// The files with which a program was tried: its own, and those of settings that are there.
+type Tried = Vec<Option<Mark>>;
 
 /// A child that reads a description.
 struct Trial {
@@ -80,8 +85,7 @@ struct Trial {
     said: Vec<u8>,
     /// Whether it says no more, and only its end is missing.
     is_silent: bool,
-    /// Its file.
-    mark: Mark,
+    files: Tried,
 }
 
 impl Drop for Trial {
@@ -89,6 +93,22 @@ impl Drop for Trial {
         // One that has ended is not killed; it is waited for in any case.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Why a program that was tried does not run.
+enum NotDone {
+    /// It, or a file of settings, is another one by now.
+    Replaced,
+    Failed(String),
+}
+
+impl Heritage {
+    /// The files as they are now; `None` if the program is the one that runs.
+    fn to_try(&self) -> Option<Tried> {
+        let program = self.program.as_ref()?.replaced_by()?;
+        let settings = self.settings.iter().map(|path| handover::mark(path).ok());
+        Some([Some(program)].into_iter().chain(settings).collect())
     }
 }
 
@@ -122,11 +142,13 @@ impl HandOver {
 }
 
 impl Trial {
-    fn start(program: &Program, description: &DescriptionFile, registry: &Registry) -> io::Result<Self> {
-        let mark = program.replaced_by().ok_or(ErrorKind::NotFound)?;
+    fn start(heritage: &Heritage, description: &DescriptionFile, registry: &Registry) -> io::Result<Self> {
+        let (Some(program), Some(files)) = (&heritage.program, heritage.to_try()) else {
+            return Err(ErrorKind::NotFound.into());
+        };
         let (child, output) = handover::try_out(program.path(), TRIAL_FLAG, description)?;
         let mut trial =
-            Self { child, answer: Receiver::from(output), said: Vec::new(), is_silent: false, mark };
+            Self { child, answer: Receiver::from(output), said: Vec::new(), is_silent: false, files };
         trial.answer.set_nonblocking(true)?;
         registry.register(&mut trial.answer, PollToken::HandOver.into(), Interest::READABLE)?;
         Ok(trial)
@@ -213,7 +235,8 @@ impl EventLoop {
             Stage::Tried(end, mut trial) => match trial.outcome() {
                 Some(Ok(())) => {
                     self.server.hold(true);
-                    self.hand_over.stage = Stage::Held(now + HELD_NS, trial.mark);
+                    let files = std::mem::take(&mut trial.files);
+                    self.hand_over.stage = Stage::Held(now + HELD_NS, files);
                 }
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
                 None if now >= end => {
@@ -221,26 +244,21 @@ impl EventLoop {
                 }
                 None => self.hand_over.stage = Stage::Tried(end, trial),
             },
-            Stage::Held(end, mark) => {
-                self.hand_over.stage = Stage::Held(end, mark);
-                self.go_on_held(end, mark, now);
-            }
+            Stage::Held(end, tried) => self.go_on_held(end, tried, now),
         }
     }
 
     fn begin_trial(&mut self, now: Timestamp) -> io::Result<Trial> {
         let (file, _) = self.describe(now)?;
-        match &self.hand_over.heritage.program {
-            Some(program) => Trial::start(program, &file, &self.registry),
-            None => Err(ErrorKind::NotFound.into()),
-        }
+        Trial::start(&self.hand_over.heritage, &file, &self.registry)
     }
 
     /// Waits until all that is under way has ended, and then hands over.
-    fn go_on_held(&mut self, end: Timestamp, tried: Mark, now: Timestamp) {
+    fn go_on_held(&mut self, end: Timestamp, tried: Tried, now: Timestamp) {
         let is_late = now >= end;
         if self.server.end_those_that_cannot_be_described() > 0 {
             if !is_late {
+                self.hand_over.stage = Stage::Held(end, tried);
                 return;
             }
             self.server.close_those_that_cannot_be_described(now);
@@ -249,27 +267,51 @@ impl EventLoop {
         if !self.server.is_quiet() || !is_http_idle && !is_late {
             if now >= end + HELD_NS {
                 self.give_up_hand_over("commands were under way for 2 s");
+            } else {
+                self.hand_over.stage = Stage::Held(end, tried);
             }
             return;
         }
-        if self.hand_over.heritage.program.as_ref().and_then(Program::replaced_by) != Some(tried) {
-            info!("the program has been replaced once more: trying that one");
-            self.server.hold(false);
-            self.hand_over.stage = Stage::Wanted(now + WANTED_NS);
-            return;
-        }
-        match self.hand_over_now() {
-            // The change of programs has not taken place.
-            Ok(error) => self.give_up_hand_over(&format!("cannot run it: {error}")),
-            Err(error) => self.give_up_hand_over(&format!("cannot describe this server: {error}")),
+        match self.hand_over_now(&tried) {
+            NotDone::Failed(reason) => self.give_up_hand_over(&reason),
+            NotDone::Replaced => {
+                info!("the program or its settings have been replaced once more: trying those");
+                self.server.hold(false);
+                self.hand_over.stage = Stage::Wanted(now + WANTED_NS);
+            }
         }
     }
 
-    /// Returns only if that has failed.
-    fn hand_over_now(&mut self) -> io::Result<io::Error> {
+    /// Returns only if that is not done.
+    fn hand_over_now(&mut self, tried: &Tried) -> NotDone {
+        let is_tried = |heritage: &Heritage| heritage.to_try().as_ref() == Some(tried);
+        if !is_tried(&self.hand_over.heritage) {
+            return NotDone::Replaced;
+        }
         // From now on they wait for the next program, with those that came and that nobody has obeyed yet.
-        let held = handover::hold_signals()?;
+        let held = match handover::hold_signals() {
+            Ok(held) => held,
+            Err(error) => return NotDone::Failed(format!("cannot hold signals back: {error}")),
+        };
         self.signals.pass_on(&held);
+        let (file, surroundings) = match self.describe_at_rest() {
+            Ok(described) => described,
+            Err(error) => return NotDone::Failed(format!("cannot describe this server: {error}")),
+        };
+        let clients = self.server.handles().map(|handle| handle.descriptor);
+        let descriptors: Vec<i32> = surroundings.descriptors().chain(clients).collect();
+        // To describe a large server takes long enough for another package.
+        let heritage = &self.hand_over.heritage;
+        let Some(program) = heritage.program.as_ref().filter(|_| is_tried(heritage)) else {
+            return NotDone::Replaced;
+        };
+        info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
+        let error = handover::change_program(program.path(), &file, &descriptors, &held);
+        NotDone::Failed(format!("cannot run it: {error}"))
+    }
+
+    /// The description of the server whose log has everything.
+    fn describe_at_rest(&mut self) -> io::Result<(DescriptionFile, Surroundings)> {
         let now = self.clock.now();
         self.server.executor_mut().settle_binlog(now);
         if self.server.executor().has_failed() {
@@ -278,12 +320,7 @@ impl EventLoop {
         if self.server.executor().has_unlogged_changes() {
             return Err(io::Error::other("the binlog has no room for all changes"));
         }
-        let (file, surroundings) = self.describe(now)?;
-        let clients = self.server.handles().map(|handle| handle.descriptor);
-        let descriptors: Vec<i32> = surroundings.descriptors().chain(clients).collect();
-        let Some(program) = &self.hand_over.heritage.program else { return Err(ErrorKind::NotFound.into()) };
-        info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
-        Ok(handover::change_program(program.path(), &file, &descriptors, &held))
+        self.describe(now)
     }
 
     /// The description of the server as it is now, in a file that nobody can change.

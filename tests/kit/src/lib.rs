@@ -17,6 +17,7 @@ pub mod postgres;
 pub mod random;
 pub mod server;
 pub mod sockets;
+pub mod stepping_clock;
 pub mod subject;
 pub mod system;
 pub mod tasks;

@@ -1,0 +1,295 @@
+//! Something at each step of a hand-over: a kill, a stop, another signal, other settings, another time. A step is a
+//! system call (see `tracer`), while clients put, reserve with sessions and delete.
+//!
+//! `HANDOVER_STEPS` is how many of all steps a test tries with each kind of log, `SEED` which ones.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::panicking::{scale, wait_until};
+use beanstalkd_testkit::stepping_clock;
+use rustix::process::Signal;
+
+use super::LOGS;
+use super::known::{Known, produce, work};
+use super::service::Service;
+use super::tracer::{Step, Tracer, Whose};
+
+/// Steps with each kind of log, unless `HANDOVER_STEPS` is set.
+const STEPS: usize = 5;
+
+/// A server, and what its clients know.
+struct World {
+    service: Service,
+    flags: Vec<&'static str>,
+    known: Arc<Known>,
+    clients: Vec<JoinHandle<()>>,
+    /// How many calls of each a hand-over makes.
+    calls: [u64; 2],
+    rounds: Cell<u64>,
+}
+
+impl World {
+    fn new(log: &[&'static str], more: &[&'static str], prepare: impl Fn(&Path)) -> Self {
+        Self::started(log, more, prepare, "exec \"$@\"")
+    }
+
+    fn started(log: &[&'static str], more: &[&'static str], prepare: impl Fn(&Path), script: &str) -> Self {
+        let flags = [log, &["-s", "65536"], more].concat();
+        let service = Service::started(&flags, prepare, script);
+        let known = Arc::new(Known::new(!log.is_empty()));
+        let mut world =
+            Self { service, flags, known, clients: Vec::new(), calls: [0; 2], rounds: Cell::new(0) };
+        world.begin();
+        // No process makes so many.
+        let tracer = world.hand_over(Step { whose: Whose::Server, number: u64::MAX, script: "" });
+        world.calls = [Whose::Server, Whose::Tried].map(|whose| tracer.count(whose));
+        world
+    }
+
+    /// Clients come.
+    fn begin(&mut self) {
+        self.known.begin();
+        let known = || Arc::clone(&self.known);
+        let (producer, of_producer) = (self.service.connect(), known());
+        self.clients.push(thread::spawn(move || produce(producer, &of_producer)));
+        for name in ["a", "b"] {
+            let (worker, of_worker) = (self.service.connect(), known());
+            self.clients.push(thread::spawn(move || work(worker, name, &of_worker)));
+        }
+    }
+
+    /// They go, if the server has not closed their connections.
+    fn end(&mut self) {
+        self.known.end();
+        self.clients.drain(..).for_each(|client| client.join().expect("no client has been disturbed"));
+    }
+
+    /// One of the steps, spread over all of them by the rounds.
+    fn step(&self, whose: Whose, script: &'static str) -> Step<'static> {
+        let count = self.calls[usize::from(whose == Whose::Tried)];
+        let rounds = scale("HANDOVER_STEPS", STEPS) as u64;
+        let round = self.rounds.replace(self.rounds.get() + 1) % rounds;
+        let shift = scale("SEED", 1) as u64 * 7919 % count.div_ceil(rounds);
+        Step { whose, number: 1 + (round * count / rounds + shift) % count, script }
+    }
+
+    /// Asks for a hand-over to a new file; returns when it or the step is done.
+    fn hand_over(&self, step: Step<'_>) -> Tracer {
+        while self.service.next_message().is_some() {}
+        self.service.replace();
+        let mut tracer = Tracer::start(self.service.pid(), self.service.directory(), step);
+        let start = Instant::now();
+        while !tracer.has_ended() && !self.is_handed_over() {
+            assert!(start.elapsed() < PATIENCE, "{step:?}: {}", self.service.log());
+            thread::sleep(Duration::from_millis(1));
+        }
+        tracer
+    }
+
+    fn is_handed_over(&self) -> bool {
+        std::iter::from_fn(|| self.service.next_message()).any(|message| message.contains("READY=1"))
+    }
+
+    /// Whether the server has the program that is on the disk.
+    fn has_program(&self) -> bool {
+        let running = fs::read_link(format!("/proc/{}/exe", self.service.pid()));
+        running.is_ok_and(|path| path == self.service.program())
+    }
+
+    /// The server has the program that is on the disk, or it is asked once more: it has said why.
+    fn await_program(&self, step: Step<'_>) {
+        let start = Instant::now();
+        while !self.has_program() {
+            assert!(start.elapsed() < PATIENCE, "{step:?}: {}", self.service.log());
+            self.service.signal(Signal::HUP);
+            while self.service.next_message().is_some() {}
+            thread::sleep(Duration::from_millis(20));
+        }
+        // It serves, so that it has said that it is ready.
+        self.service.connect().ask("list-tube-used");
+        let is_undisturbed = self.clients.iter().all(|client| !client.is_finished());
+        assert!(is_undisturbed, "{step:?}: a client has lost its connection");
+    }
+
+    /// The server is ended, started again on its log, and has what it has acknowledged.
+    fn restart_and_check(&mut self, context: &str) {
+        let flags = self.flags.clone();
+        self.service.kill_and_restart(&flags);
+        self.end();
+        self.known.check(self.service.connect(), context);
+        self.begin();
+    }
+}
+
+fn for_each_log(more: &[&'static str], prepare: impl Fn(&Path), round: impl Fn(&mut World)) {
+    for log in LOGS {
+        let mut world = World::new(log, more, &prepare);
+        for _ in 0..scale("HANDOVER_STEPS", STEPS) {
+            round(&mut world);
+        }
+        world.restart_and_check("at the end");
+        world.end();
+    }
+}
+
+#[test]
+fn a_kill_at_any_step_of_the_server_loses_and_doubles_nothing() {
+    for_each_log(
+        &[],
+        |_| (),
+        |world| {
+            let step = world.step(Whose::Server, "kill -9 $server");
+            let came = world.hand_over(step).end();
+            eprintln!(
+                "{came} {} {step:?} of {:?}: {:?}",
+                world.flags.join(" "),
+                world.calls,
+                world.service.log().lines().last()
+            );
+            world.restart_and_check(&format!("{step:?}"));
+        },
+    );
+}
+
+#[test]
+fn a_kill_at_any_step_of_the_tried_program_disturbs_nobody() {
+    for_each_log(
+        &[],
+        |_| (),
+        |world| {
+            let step = world.step(Whose::Tried, "kill -9 $tried");
+            drop(world.hand_over(step));
+            world.await_program(step);
+        },
+    );
+}
+
+#[test]
+fn a_kill_of_the_server_at_any_step_of_the_tried_program_loses_and_doubles_nothing() {
+    for_each_log(
+        &[],
+        |_| (),
+        |world| {
+            let step = world.step(Whose::Tried, "kill -9 $server");
+            let came = world.hand_over(step).end();
+            eprintln!(
+                "{came} {} {step:?} of {:?}: {:?}",
+                world.flags.join(" "),
+                world.calls,
+                world.service.log().lines().last()
+            );
+            world.restart_and_check(&format!("{step:?}"));
+        },
+    );
+}
+
+#[test]
+fn a_stop_at_any_step_ends_the_server_in_order() {
+    for_each_log(
+        &[],
+        |_| (),
+        |world| {
+            let step = world.step(Whose::Server, "kill -TERM $server");
+            // Perhaps the hand-over is over before that. A second signal would end the server at once.
+            let status =
+                if world.hand_over(step).end() { world.service.wait() } else { world.service.stop() };
+            assert!(status.success(), "{step:?}: {status}, {}", world.service.log());
+            assert!(!world.service.directory().join("socket").exists(), "{step:?}: its socket is gone");
+            world.restart_and_check(&format!("{step:?}"));
+        },
+    );
+}
+
+#[test]
+fn a_drain_at_any_step_is_not_lost() {
+    for_each_log(
+        &[],
+        |_| (),
+        |world| {
+            let step = world.step(Whose::Server, "kill -USR1 $server");
+            if !world.hand_over(step).end() {
+                world.service.signal(Signal::USR1);
+            }
+            let mut client = world.service.connect();
+            let mut expect = |draining: &str| {
+                wait_until(&format!("draining is {draining}, {step:?}"), || {
+                    client.data("stats")["draining"] == draining
+                });
+            };
+            expect("true");
+            world.await_program(step);
+            expect("true");
+            world.service.signal(Signal::USR2);
+            expect("false");
+        },
+    );
+}
+
+/// Two packages, one right after the other, and the second one has other rules for tubes.
+#[test]
+fn another_program_and_other_rules_at_any_step_are_in_force_at_the_end() {
+    const SCRIPT: &str = "cp program again; mv again program; mv other-rules rules; kill -HUP $server";
+    let rules_for = |pattern: &str| format!("[[tube]]\nname = \"{pattern}\"\nmax-jobs = 100000\n");
+    let prepare = |directory: &Path| fs::write(directory.join("rules"), rules_for("default")).unwrap();
+    for_each_log(&["--tubes", "{dir}/rules"], prepare, |world| {
+        let step = world.step(Whose::Server, SCRIPT);
+        let pattern = format!("{}*", &"default"[..1 + step.number as usize % 7]);
+        let path = |name: &str| world.service.directory().join(name);
+        fs::write(path("other-rules"), rules_for(&pattern)).unwrap();
+        let tracer = world.hand_over(step);
+        if tracer.end() {
+            // Nobody asks once more.
+            wait_until(&format!("the last program runs, {step:?}"), || {
+                while world.service.next_message().is_some() {}
+                world.has_program()
+            });
+        } else {
+            fs::rename(path("other-rules"), path("rules")).unwrap();
+            world.service.signal(Signal::HUP);
+        }
+        world.await_program(step);
+        let mut client = world.service.connect();
+        wait_until(&format!("the rules are in force, {step:?}"), || {
+            client.data("stats-tube default")["rule"] == format!("\"{pattern}\"")
+        });
+    });
+}
+
+#[test]
+fn a_wall_clock_that_is_set_at_any_step_moves_no_deadline() {
+    for (direction, script) in
+        [(stepping_clock::FORTH, ": >STEP_FORTH"), (stepping_clock::BACK, ": >STEP_BACK")]
+    {
+        for log in LOGS {
+            let prepare = |directory: &Path| {
+                let variables = stepping_clock::variables(directory);
+                fs::write(directory.join("clock"), variables.map(|line| format!("export {line}\n")).concat())
+                    .unwrap();
+            };
+            let mut world = World::started(log, &[], prepare, ". ./clock; exec \"$@\"");
+            let mut client = world.service.connect();
+            client.ask("use other");
+            let delayed = client.put(5_000, 5_000, b"x");
+            let held = client.put(0, 5_000, b"x");
+            assert!(client.ask(&format!("reserve-job {held}")).starts_with("RESERVED"));
+            client.body(1);
+            for _ in 0..scale("HANDOVER_STEPS", STEPS) / 2 {
+                let step = world.step(Whose::Server, script);
+                drop(world.hand_over(step));
+                world.await_program(step);
+                for id in [delayed, held] {
+                    let left: u64 = client.data(&format!("stats-job {id}"))["time-left"].parse().unwrap();
+                    assert!((4_000..=5_000).contains(&left), "{left} with {step:?}");
+                }
+                fs::remove_file(world.service.directory().join(direction)).ok();
+            }
+            world.end();
+        }
+    }
+}
