@@ -1,22 +1,50 @@
-//! Workers with sessions, whose server is killed again and again: a job that a worker has reserved and that it knows of
-//! is still its own when it comes back within the grace, and nobody else has got it; a worker that does not come back
-//! loses its jobs when the grace is over.
+//! Workers with sessions, whose server is killed, stopped, handed over and taken over again and again, and whose links
+//! are cut: a job that a worker has reserved and that it knows of is still its own when it comes back within the grace,
+//! and nobody else has got it; a worker that does not come back loses its jobs when the grace is over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::client::{Client, Failure};
 use beanstalkd_testkit::random::{Random, number_from_environment};
-use beanstalkd_testkit::server::Server;
+use beanstalkd_testkit::server::{POLL_INTERVAL, Server};
 use rustix::process::Signal;
 
-use crate::jobs::start;
+use crate::jobs::{ours, start_program};
 
 /// Rounds, unless `SESSION_ROUNDS` is set.
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 8;
 /// Workers, unless `SESSION_WORKERS` is set.
 const WORKERS: u64 = 12;
-/// Commands of all workers in a round.
-const STEPS: u64 = 120;
+/// Commands of all workers in a round, if they are few.
+const MIN_STEPS: u64 = 120;
+/// The grace of those that do not come back.
+const SHORT_GRACE: Duration = Duration::from_secs(1);
+
+/// What a worker has asked for.
+#[derive(Clone, Copy)]
+enum Asked {
+    Touch(u64),
+    Delete(u64),
+    Release(u64),
+    Put,
+    Reserve,
+}
+
+/// What happens at the end of a round.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Kill,
+    Stop,
+    /// To the same program in another file.
+    HandOver,
+    /// By another server, which waits for the lock, after a kill.
+    TakeOver,
+}
 
 struct Worker {
     name: String,
@@ -35,27 +63,39 @@ fn number(reply: &[u8], word: &str) -> Option<u64> {
 
 /// The jobs that sessions have, by the name of the session.
 fn held_by_session(client: &mut Client) -> Result<BTreeMap<String, BTreeSet<u64>>, Failure> {
-    let list = client.ask(b"list-jobs default reserved 1000\r\n")?;
     let mut held: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
-    for line in String::from_utf8_lossy(&list).lines() {
-        let Some((id, rest)) = line.strip_prefix("- {id: ").and_then(|rest| rest.split_once(',')) else {
-            continue;
-        };
-        let name = rest.split_once("session: \"").and_then(|(_, name)| name.split_once('"'));
-        if let (Ok(id), Some((name, _))) = (id.parse(), name) {
-            held.entry(name.to_owned()).or_default().insert(id);
+    let mut cursor = String::new();
+    loop {
+        let list = client.ask(format!("list-jobs default reserved 1000{cursor}\r\n").as_bytes())?;
+        let list = String::from_utf8_lossy(&list).into_owned();
+        for line in list.lines() {
+            let Some((id, rest)) = line.strip_prefix("- {id: ").and_then(|rest| rest.split_once(',')) else {
+                continue;
+            };
+            let name = rest.split_once("session: \"").and_then(|(_, name)| name.split_once('"'));
+            if let (Ok(id), Some((name, _))) = (id.parse(), name) {
+                held.entry(name.to_owned()).or_default().insert(id);
+            }
+        }
+        let next = list.lines().find_map(|line| line.strip_prefix("next: \"")?.strip_suffix('"'));
+        match next.filter(|next| !next.is_empty()) {
+            None => return Ok(held),
+            Some(next) => cursor = format!(" {next}"),
         }
     }
-    Ok(held)
 }
 
 impl Worker {
+    fn new(name: String, client: Client) -> Self {
+        Self { name, client, held: BTreeSet::new(), unsure: BTreeSet::new() }
+    }
+
     /// A worker comes, or comes back. What it has must be there, and nothing that it has not asked for.
     fn come(&mut self, server: &Server, held: &BTreeMap<String, BTreeSet<u64>>) -> Result<(), Failure> {
         let found = held.get(&self.name).cloned().unwrap_or_default();
         let sure: BTreeSet<u64> = self.held.difference(&self.unsure).copied().collect();
         assert!(found.is_superset(&sure), "{} had {sure:?}, and has {found:?}", self.name);
-        self.client = server.connect().map_err(|error| Failure::new(error.to_string()))?;
+        self.client = connect(server)?;
         let reply = self.client.ask(format!("session {} 60\r\n", self.name).as_bytes())?;
         assert_eq!(number(&reply, "SESSION "), Some(found.len() as u64), "{}", self.name);
         (self.held, self.unsure) = (found, BTreeSet::new());
@@ -64,25 +104,41 @@ impl Worker {
 
     fn step(&mut self, random: &mut Random, taken: &mut BTreeMap<u64, String>) -> Result<(), Failure> {
         let own = self.held.iter().copied().nth(random.below(8) as usize);
-        match (random.below(8), own) {
-            (0, Some(id)) => {
-                self.client.exchange(format!("touch {id}\r\n").as_bytes(), b"TOUCHED\r\n")?;
-            }
-            (1, Some(id)) => {
-                self.client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n")?;
+        let asked = match (random.below(8), own) {
+            (0, Some(id)) => Asked::Touch(id),
+            (1, Some(id)) => Asked::Delete(id),
+            (2, Some(id)) => Asked::Release(id),
+            (3 | 4, _) => Asked::Put,
+            (_, _) => Asked::Reserve,
+        };
+        self.ask(asked)?;
+        self.read(asked, taken)
+    }
+
+    fn ask(&mut self, asked: Asked) -> Result<(), Failure> {
+        let line = match asked {
+            Asked::Touch(id) => format!("touch {id}\r\n"),
+            Asked::Delete(id) => format!("delete {id}\r\n"),
+            Asked::Release(id) => format!("release {id} 0 0\r\n"),
+            Asked::Put => "put 0 0 600 1\r\nx\r\n".to_owned(),
+            Asked::Reserve => "reserve-with-timeout 0\r\n".to_owned(),
+        };
+        self.client.send(line.as_bytes())
+    }
+
+    /// Reads the reply.
+    fn read(&mut self, asked: Asked, taken: &mut BTreeMap<u64, String>) -> Result<(), Failure> {
+        match asked {
+            Asked::Touch(_) => self.client.expect(b"TOUCHED\r\n")?,
+            Asked::Delete(id) | Asked::Release(id) => {
+                let is_deleted = matches!(asked, Asked::Delete(_));
+                self.client.expect(if is_deleted { b"DELETED\r\n" } else { b"RELEASED\r\n" })?;
                 self.held.remove(&id);
                 taken.remove(&id);
             }
-            (2, Some(id)) => {
-                self.client.exchange(format!("release {id} 0 0\r\n").as_bytes(), b"RELEASED\r\n")?;
-                self.held.remove(&id);
-                taken.remove(&id);
-            }
-            (3 | 4, _) => {
-                self.client.ask(b"put 0 0 600 1\r\nx\r\n")?;
-            }
-            _ => {
-                let reply = self.client.ask(b"reserve-with-timeout 0\r\n")?;
+            Asked::Put => drop(self.client.read_reply()?),
+            Asked::Reserve => {
+                let reply = self.client.read_reply()?;
                 if let Some(id) = number(&reply, "RESERVED ") {
                     let before = taken.insert(id, self.name.clone());
                     assert_eq!(before, None, "job {id} goes to {} although another one has it", self.name);
@@ -93,91 +149,192 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends a command whose reply it will not read.
-    fn leave_in_the_middle(&mut self, random: &mut Random) {
+    /// Sends a command whose reply it may never read.
+    fn leave_in_the_middle(&mut self, random: &mut Random) -> Result<Asked, Failure> {
         let own = self.held.first().copied().filter(|_| random.once_in(2));
-        let line = match own {
-            Some(id) => format!("delete {id}\r\n"),
-            None => "reserve-with-timeout 0\r\n".to_owned(),
-        };
         self.unsure.extend(own);
-        // The server may be gone.
-        let _ = self.client.send(line.as_bytes());
+        let asked = own.map_or(Asked::Reserve, Asked::Delete);
+        self.ask(asked)?;
+        Ok(asked)
     }
 }
 
-#[test]
-fn no_job_of_a_session_is_lost_or_given_to_another_worker() -> Result<(), Failure> {
-    let rounds = number_from_environment("SESSION_ROUNDS").unwrap_or(ROUNDS);
-    let count = number_from_environment("SESSION_WORKERS").unwrap_or(WORKERS);
-    let mut random = Random::new(number_from_environment("SEED").unwrap_or(1));
-    let mut server = start(&["-f", "0", "-s", "65536"]);
-    let mut workers = Vec::new();
-    for at in 0..count {
-        let client = server.connect().map_err(|error| Failure::new(error.to_string()))?;
-        let (held, unsure) = (BTreeSet::new(), BTreeSet::new());
-        let mut worker = Worker { name: format!("w{at}"), client, held, unsure };
-        worker.come(&server, &BTreeMap::new())?;
-        workers.push(worker);
+/// The servers on one log, one after the other, and their workers.
+struct World {
+    /// Has the log, the program and the rules.
+    home: tempfile::TempDir,
+    server: Server,
+    workers: Vec<Worker>,
+    random: Random,
+    /// How long after its grace the job of a worker that did not come back went to another one, at most.
+    longest: Duration,
+}
+
+impl World {
+    fn new(workers: u64, seed: u64) -> Result<Self, Failure> {
+        let home = tempfile::tempdir().expect("there is room");
+        // With rules, SIGHUP does not end the server.
+        fs::write(home.path().join("rules"), "[[tube]]\nname = \"other\"\nmax-jobs = 1\n")
+            .expect("there is room");
+        replace_program(home.path());
+        let server = start_in(home.path());
+        let (random, longest) = (Random::new(seed), Duration::ZERO);
+        let mut world = Self { home, server, workers: Vec::new(), random, longest };
+        for at in 0..workers {
+            let mut worker = Worker::new(format!("w{at}"), connect(&world.server)?);
+            worker.come(&world.server, &BTreeMap::new())?;
+            world.workers.push(worker);
+        }
+        Ok(world)
     }
-    for round in 0..rounds {
+
+    fn round(&mut self, round: u64) -> Result<(), Failure> {
         let mut taken: BTreeMap<u64, String> = BTreeMap::new();
-        for worker in &workers {
+        for worker in &self.workers {
             for &id in &worker.held {
                 let before = taken.insert(id, worker.name.clone());
                 assert_eq!(before, None, "job {id} is of two sessions, one is {}", worker.name);
             }
         }
-        for _ in 0..STEPS {
-            let at = random.below(count) as usize;
-            if random.once_in(20) {
+        let count = self.workers.len() as u64;
+        for _ in 0..count.max(MIN_STEPS) {
+            let at = self.random.below(count) as usize;
+            if self.random.once_in(20) {
                 // The link is cut. The old connection may still be there when the worker comes back.
-                let held = held_by_session(&mut observer(&server)?)?;
-                workers[at].come(&server, &held)?;
+                let held = held_by_session(&mut connect(&self.server)?)?;
+                self.workers[at].come(&self.server, &held)?;
             } else {
-                workers[at].step(&mut random, &mut taken)?;
+                self.workers[at].step(&mut self.random, &mut taken)?;
             }
         }
-        for worker in &mut workers {
-            if random.once_in(2) {
-                worker.leave_in_the_middle(&mut random);
+        let event = self.random.pick(&[Event::Kill, Event::Stop, Event::HandOver, Event::TakeOver]);
+        let (id, gone) = self.one_goes(round)?;
+        // A hand-over does not disturb the one that waits for its job.
+        let waiting = matches!(event, Event::HandOver).then(|| wait_for_it(&self.server, round, id));
+        let mut asked = Vec::new();
+        for (at, worker) in self.workers.iter_mut().enumerate() {
+            if self.random.once_in(2) {
+                asked.push((at, worker.leave_in_the_middle(&mut self.random)?));
             }
         }
-        let signal = random.pick(&[Signal::KILL, Signal::KILL, Signal::TERM]);
-        server.restart(signal).map_err(|error| Failure::new(format!("round {round}: {error}")))?;
-        let held = held_by_session(&mut observer(&server)?)?;
-        let nobody = observer(&server)?.ask(b"stats\r\n")?;
-        assert!(String::from_utf8_lossy(&nobody).contains("current-workers: 0"), "nobody has come back");
-        for worker in &mut workers {
-            worker.come(&server, &held)?;
+        let since = self.carry_out(event).unwrap_or(gone);
+        let waiting = waiting.unwrap_or_else(|| wait_for_it(&self.server, round, id));
+        if matches!(event, Event::HandOver) {
+            // Nobody has noticed anything.
+            for (at, asked) in asked {
+                self.workers[at].read(asked, &mut taken)?;
+                self.workers[at].unsure.clear();
+            }
+        } else {
+            let mut observer = connect(&self.server)?;
+            let stats = observer.ask(b"stats\r\n")?;
+            assert!(String::from_utf8_lossy(&stats).contains("current-workers: 0"), "nobody has come back");
+            let held = held_by_session(&mut observer)?;
+            for worker in &mut self.workers {
+                worker.come(&self.server, &held)?;
+            }
         }
+        let free = waiting.join().expect("it says why")?;
+        self.longest = self.longest.max(free.saturating_duration_since(since + SHORT_GRACE));
+        Ok(())
     }
-    let alone = workers.remove(0);
-    one_does_not_come_back(&server, alone)
+
+    /// Returns since when the server serves again, if it has not all the time.
+    fn carry_out(&mut self, event: Event) -> Option<Instant> {
+        match event {
+            Event::Kill => self.server.restart(Signal::KILL).expect("it starts on its log"),
+            Event::Stop => self.server.restart(Signal::TERM).expect("it starts on its log"),
+            Event::HandOver => {
+                let hand_overs = |server: &Server| server.stderr().matches("went on where").count();
+                let before = hand_overs(&self.server);
+                replace_program(self.home.path());
+                self.server.signal(Signal::HUP).expect("it runs");
+                while hand_overs(&self.server) == before {
+                    let log = self.server.stderr();
+                    assert!(!log.contains("this program goes on"), "{log}");
+                    thread::sleep(POLL_INTERVAL);
+                }
+                return None;
+            }
+            Event::TakeOver => {
+                let home = self.home.path().to_owned();
+                let standby = thread::spawn(move || start_in(&home));
+                self.server.stop(Signal::KILL).expect("it runs");
+                self.server = standby.join().expect("it gets the lock");
+            }
+        }
+        Some(Instant::now())
+    }
+
+    /// A worker comes, reserves the job of this round, and is gone. Returns the job and the instant.
+    fn one_goes(&mut self, round: u64) -> Result<(u64, Instant), Failure> {
+        let mut client = connect(&self.server)?;
+        client.ask(format!("session gone-{round} {}\r\n", SHORT_GRACE.as_secs()).as_bytes())?;
+        let id = put_and_reserve(&mut client, round)?;
+        drop(client);
+        Ok((id, Instant::now()))
+    }
 }
 
-/// The job of a worker that does not come back is another one's when the grace is over.
-fn one_does_not_come_back(server: &Server, mut worker: Worker) -> Result<(), Failure> {
-    worker.client.ask(b"use alone\r\n")?;
-    worker.client.ask(b"put 0 0 600 4\r\nlast\r\n")?;
-    worker.client.ask(b"watch alone\r\n")?;
-    worker.client.ask(b"ignore default\r\n")?;
-    let reply = worker.client.ask(b"reserve-with-timeout 0\r\n")?;
-    let id = number(&reply, "RESERVED ").ok_or_else(|| worker.client.failure("it has reserved nothing"))?;
-    let held = worker.held.len() + 1;
-    worker.client.exchange(
-        format!("session {} 1\r\n", worker.name).as_bytes(),
-        format!("SESSION {held}\r\n").as_bytes(),
-    )?;
-    drop(worker.client);
-    let mut other = observer(server)?;
-    other.ask(b"watch alone\r\n")?;
-    other.ask(b"ignore default\r\n")?;
-    let reply = other.ask(b"reserve-with-timeout 30\r\n")?;
-    assert_eq!(number(&reply, "RESERVED "), Some(id), "{}", reply.escape_ascii());
-    Ok(())
+/// Waits for the job of the worker that has gone. Returns when it came.
+fn wait_for_it(server: &Server, round: u64, id: u64) -> JoinHandle<Result<Instant, Failure>> {
+    let address = server.address();
+    thread::spawn(move || {
+        let mut other = address.connect().map_err(|error| Failure::new(error.to_string()))?;
+        other.ask(format!("watch alone-{round}\r\n").as_bytes())?;
+        other.ask(b"ignore default\r\n")?;
+        let reply = other.ask(b"reserve-with-timeout 30\r\n")?;
+        let free = Instant::now();
+        assert_eq!(number(&reply, "RESERVED "), Some(id), "{}", reply.escape_ascii());
+        other.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n")?;
+        Ok(free)
+    })
 }
 
-fn observer(server: &Server) -> Result<Client, Failure> {
+/// Puts and reserves a job in the tube of this round.
+fn put_and_reserve(client: &mut Client, round: u64) -> Result<u64, Failure> {
+    for line in [format!("use alone-{round}"), format!("watch alone-{round}"), "ignore default".to_owned()] {
+        client.ask(format!("{line}\r\n").as_bytes())?;
+    }
+    client.ask(b"put 0 0 600 1\r\nx\r\n")?;
+    let reply = client.ask(b"reserve-with-timeout 0\r\n")?;
+    number(&reply, "RESERVED ").ok_or_else(|| client.failure("it has reserved nothing"))
+}
+
+/// A server on the log at home, as soon as it has the lock.
+fn start_in(home: &Path) -> Server {
+    let rules = home.join("rules");
+    let flags = ["-f", "0", "-s", "65536", "--wait-for-lock", "--tubes", rules.to_str().expect("it is text")];
+    start_program(&home.join("program"), home.to_str().expect("it is text"), &flags)
+}
+
+/// Another file with the same program. Another process copies it: a program that is open for writing cannot run.
+fn replace_program(home: &Path) {
+    assert!(
+        Command::new("cp").arg(ours()).arg(home.join("next")).status().is_ok_and(|status| status.success())
+    );
+    fs::rename(home.join("next"), home.join("program")).expect("both are ours");
+}
+
+fn connect(server: &Server) -> Result<Client, Failure> {
     server.connect().map_err(|error| Failure::new(error.to_string()))
+}
+
+/// `SESSION_LIMIT_MS` is how long after its grace a job may stay with a worker that does not come back.
+#[test]
+fn no_job_of_a_session_is_lost_or_given_to_another_worker() -> Result<(), Failure> {
+    let rounds = number_from_environment("SESSION_ROUNDS").unwrap_or(ROUNDS);
+    let count = number_from_environment("SESSION_WORKERS").unwrap_or(WORKERS);
+    let mut world = World::new(count, number_from_environment("SEED").unwrap_or(1))?;
+    for round in 0..rounds {
+        world.round(round)?;
+    }
+    println!(
+        "{rounds} rounds, {count} workers: a job stayed {:?} longer than its grace at most",
+        world.longest
+    );
+    if let Some(limit) = number_from_environment("SESSION_LIMIT_MS") {
+        assert!(world.longest <= Duration::from_millis(limit), "{:?}", world.longest);
+    }
+    Ok(())
 }
