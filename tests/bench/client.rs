@@ -128,6 +128,12 @@ impl<S: Read + Write> Client<S> {
         self.expect("WATCHING 1")
     }
 
+    /// Holds the session `name`, which has no jobs.
+    pub fn enter_session(&mut self, name: &str) -> Result<(), Failure> {
+        self.send(format!("session {name} 60\r\n").as_bytes())?;
+        self.expect("SESSION 0")
+    }
+
     /// The connection itself. Bytes that were read ahead are lost.
     pub fn into_stream(self) -> S {
         self.stream.into_inner()

@@ -60,6 +60,8 @@ pub struct Load {
     pub puts: Puts,
     /// Where the connections work.
     pub tubes: Tubes,
+    /// Whether each connection holds a session.
+    pub has_sessions: bool,
 }
 
 impl Load {
@@ -68,7 +70,14 @@ impl Load {
 
     /// A load of equal jobs, in a tube for each connection.
     pub const fn new(connections: usize, depth: usize) -> Self {
-        Self { connections, depth, body_bytes: Self::BODY_BYTES, puts: Puts::Same, tubes: Tubes::OneEach }
+        Self {
+            connections,
+            depth,
+            body_bytes: Self::BODY_BYTES,
+            puts: Puts::Same,
+            tubes: Tubes::OneEach,
+            has_sessions: false,
+        }
     }
 }
 
@@ -153,6 +162,9 @@ impl Generator {
             let mut client = Client::connect_to(endpoint)?;
             if let Tubes::OneEach = load.tubes {
                 client.enter_tube(&format!("load-{index}"))?;
+            }
+            if load.has_sessions {
+                client.enter_session(&format!("load-{index}"))?;
             }
             let mut stream = client.into_stream();
             stream.socket().set_nonblocking(true)?;

@@ -56,6 +56,30 @@ pub fn cost(bench: &Bench) -> Vec<Row> {
     vec![Row::new("binlog, -f 50, 32 x 32: CPU per command", "µs", Target::AtMost(1.0), column(&figures, 0))]
 }
 
+/// The cost of a cycle whose reservations belong to sessions, and so are logged, as a multiple of the cost without
+/// sessions, on two servers of ours.
+pub fn sessions(bench: &Bench) -> Vec<Row> {
+    let figures = bench.in_turns(
+        |contender| {
+            if contender.role != Role::Ours {
+                return Err(Failure::Meaningless);
+            }
+            let load = Load::new(32, 32);
+            let without = open(bench, contender, USUAL_SYNC_MS, load)?;
+            Ok((open(bench, contender, USUAL_SYNC_MS, Load { has_sessions: true, ..load })?, without))
+        },
+        |((with, _), (without, _))| {
+            let with_us = with.cycles(bench.round())?.0;
+            Ok([with_us, without.cycles(bench.round())?.0])
+        },
+    );
+    let name = "binlog, -f 50, 32 x 32 with sessions: CPU per command";
+    vec![
+        Row::new(format!("{name} beside without"), "x", Target::AtMost(1.1), ratios(&figures)),
+        Row::new(name, "µs", Target::None, column(&figures, 0)),
+    ]
+}
+
 /// The slowest replies with a binlog, which show whether replies wait for the disk.
 pub fn tail_latency(bench: &Bench) -> Vec<Row> {
     let load = Load::new(32, 1);

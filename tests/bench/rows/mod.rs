@@ -73,6 +73,7 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "delivery", measure: connections::delivery },
     Section { name: "tubes", measure: tubes::many },
     Section { name: "binlog 32x32", measure: binlog::cost },
+    Section { name: "binlog sessions", measure: binlog::sessions },
     Section { name: "binlog 32x1 p99.9", measure: binlog::tail_latency },
     Section {
         name: "binlog -f0 64x1",
