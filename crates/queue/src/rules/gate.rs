@@ -126,6 +126,11 @@ impl Tube {
         self.ruled.as_ref().is_some_and(|ruled| ruled.gate.is_closed)
     }
 
+    /// Whether its rule is gone and its gate not yet open.
+    pub(crate) fn opens_for_ever(&self) -> bool {
+        self.ruled.as_ref().is_some_and(|ruled| ruled.rule.is_none() && ruled.gate.is_closed)
+    }
+
     /// Which of `max-reserved` and `rate` let no job be reserved now.
     pub(crate) fn throttled_by(&self, now: Timestamp) -> [bool; 2] {
         let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.is_closed);

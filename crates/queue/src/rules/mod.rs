@@ -36,6 +36,8 @@ pub(crate) mod tag_storage;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tube_rule;
+#[cfg(test)]
+mod tube_rule_tests;
 mod turns;
 pub(crate) mod unique;
 

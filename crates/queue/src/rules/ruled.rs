@@ -127,15 +127,10 @@ impl Queue {
             }
             Walk::Ends(place) => {
                 let (tubes, is_end) = self.tubes.slots_from(place, STEP);
-                for tube in tubes {
-                    let ruled = &mut self.tubes.get_mut(tube).ruled;
-                    *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
-                    if let Some(ruled) = ruled {
-                        ruled.turns = ruled.turns.take().filter(|turns| !turns.is_ending);
-                    }
-                    self.remove_tube_if_idle(tube);
-                }
-                (!is_end).then_some(Walk::Ends(place + STEP))
+                let is_opening = tubes.iter().any(|&tube| self.tubes.get(tube).opens_for_ever());
+                tubes.into_iter().for_each(|tube| self.end_rule(tube));
+                let next = if is_opening { Some(place) } else { (!is_end).then_some(place + STEP) };
+                next.map(Walk::Ends)
             }
         };
     }
@@ -160,6 +155,21 @@ impl Queue {
         self.close_gate(tube);
         self.note_gate(tube);
         self.schedule(Timer::Tube(tube));
+    }
+
+    /// The tube keeps nothing of a rule that is gone. While clients that wait still get its jobs, in slices, its gate
+    /// stays, because a tube without one would have both.
+    fn end_rule(&mut self, tube: TubeKey) {
+        let record = self.tubes.get_mut(tube);
+        if record.opens_for_ever() {
+            return;
+        }
+        let ruled = &mut record.ruled;
+        *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
+        if let Some(ruled) = ruled {
+            ruled.turns = ruled.turns.take().filter(|turns| !turns.is_ending);
+        }
+        self.remove_tube_if_idle(tube);
     }
 
     /// The rule of the job's tube learns of the job, or forgets it if there is none any more.

@@ -1,0 +1,388 @@
+//! Attacks on the rules for tubes, where several of them, a reload or a pause meet.
+
+use super::*;
+use crate::clock::NS_PER_S;
+use crate::job::{Counting, Priority};
+use crate::tags::{Concurrency, EncodedTags};
+use crate::{Delivery, NewJob, Rate, Release, Released, Reserve, TubeRule, WaitOutcome};
+
+const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+/// A queue with rules, and the time.
+struct Rig {
+    queue: Queue,
+    now: Timestamp,
+}
+
+fn rate(tokens: u32, period_s: u64, burst: u32) -> Option<Rate> {
+    Some(Rate { tokens, period_ns: period_s * NS_PER_S, burst })
+}
+
+fn release(delay_s: impl Into<crate::seconds::Seconds>) -> Release {
+    Release { priority: Priority(0), delay_s: delay_s.into(), counting: Counting::Counted }
+}
+
+impl Rig {
+    fn new(rules: Vec<TubeRule>) -> Self {
+        let mut rig = Self { queue: Queue::default(), now: START };
+        rig.set_rules(rules);
+        rig
+    }
+
+    fn set_rules(&mut self, rules: Vec<TubeRule>) {
+        self.queue.set_tube_rules(rules, self.now);
+        self.settle();
+    }
+
+    /// Does all that is due now.
+    fn settle(&mut self) {
+        while self.queue.next_deadline().is_some_and(|at| at <= self.now) {
+            self.queue.advance(self.now);
+            self.queue.check_invariants();
+        }
+    }
+
+    fn wait(&mut self, ns: u64) {
+        self.now = self.now + ns;
+        self.settle();
+    }
+
+    /// A client that uses and watches this tube alone.
+    fn client(&mut self, tube: &str) -> ClientId {
+        let client = self.queue.connect();
+        self.queue.use_tube(client, tube);
+        self.queue.watch(client, tube);
+        self.queue.ignore(client, "default");
+        client
+    }
+
+    fn put(&mut self, client: ClientId, key: Option<(&str, u32)>) -> JobId {
+        let id = self.queue.take_id();
+        let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 100.into() };
+        let body = Body::copy_of(b"x").unwrap();
+        match key {
+            None => self.queue.put(client, new, body, self.now),
+            Some((key, limit)) => {
+                let concurrency = Some(Concurrency { key: key.into(), limit });
+                let (mut bytes, tags) = (Vec::new(), TagSet { concurrency, ..TagSet::default() });
+                tags.encode(&mut bytes).unwrap();
+                self.queue.put_tagged(client, new, body, &EncodedTags::of(&bytes, tags), self.now).unwrap();
+            }
+        }
+        id
+    }
+
+    fn reserve(&mut self, client: ClientId) -> Option<JobId> {
+        match self.queue.reserve(client, Some(0.into()), self.now) {
+            Reserve::Job(id) => Some(id),
+            Reserve::TimedOut => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn begin_wait(&mut self, client: ClientId) {
+        assert_eq!(self.queue.reserve(client, None, self.now), Reserve::Waiting);
+    }
+
+    fn delivered(&mut self) -> Vec<(ClientId, JobId)> {
+        std::iter::from_fn(|| self.queue.poll_delivery())
+            .map(|Delivery { client, outcome }| match outcome {
+                WaitOutcome::Reserved(id) => (client, id),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn tube_of(&self, id: JobId) -> &str {
+        self.queue.job(id).unwrap().tube.as_str()
+    }
+}
+
+#[test]
+fn a_reload_that_takes_a_rule_away_wakes_all_that_wait_however_many() {
+    let blocking = [
+        TubeRule { rate: rate(1, 3600, 1), ..TubeRule::new("t") },
+        TubeRule { max_reserved: Some(1), ..TubeRule::new("t") },
+    ];
+    let other = TubeRule { max_jobs: Some(1), ..TubeRule::new("t") };
+    for (rule, after) in [(0, vec![]), (1, vec![]), (0, vec![other.clone()]), (1, vec![other])] {
+        let mut rig = Rig::new(vec![blocking[rule].clone()]);
+        let clients: Vec<ClientId> = (0..600).map(|_| rig.client("t")).collect();
+        let jobs: Vec<JobId> = (0..600).map(|_| rig.put(clients[0], None)).collect();
+        let first = rig.reserve(clients[0]);
+        assert_eq!(first, Some(jobs[0]));
+        clients[1..].iter().for_each(|&client| rig.begin_wait(client));
+        rig.set_rules(after);
+        let expected: Vec<_> = clients.iter().copied().zip(jobs).skip(1).collect();
+        assert_eq!(rig.delivered(), expected, "each gets one, in the order in which they came");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_with_all_that_a_tube_may_have_reserved_wakes_as_many_others() {
+    let mut rig = Rig::new(vec![TubeRule { max_reserved: Some(300), ..TubeRule::new("t") }]);
+    let holder = rig.client("t");
+    (0..700).for_each(|_| _ = rig.put(holder, None));
+    assert_eq!((0..400).filter_map(|_| rig.reserve(holder)).count(), 300);
+    let clients: Vec<ClientId> = (0..400).map(|_| rig.client("t")).collect();
+    clients.iter().for_each(|&client| rig.begin_wait(client));
+    rig.queue.disconnect(holder, rig.now);
+    rig.settle();
+    let served: Vec<ClientId> = rig.delivered().into_iter().map(|(client, _)| client).collect();
+    assert_eq!(served, clients[..300]);
+}
+
+#[test]
+fn a_pause_and_a_token_that_end_together_or_one_after_the_other_wake_who_waits() {
+    for (pause_ms, by_command) in [(999, false), (1_000, false), (1_001, false), (9_000, true)] {
+        for watched in [1, 40] {
+            let mut rig = Rig::new(vec![TubeRule { rate: rate(1, 1, 1), ..TubeRule::new("t") }]);
+            let client = rig.client("t");
+            (1..watched).for_each(|number| _ = rig.queue.watch(client, &format!("other-{number}")));
+            let [first, second] = [(); 2].map(|()| rig.put(client, None));
+            assert_eq!(rig.reserve(client), Some(first));
+            rig.queue.pause_tube(
+                "t",
+                crate::seconds::Seconds::new(pause_ms / 1000, pause_ms as u16 % 1000),
+                rig.now,
+            );
+            while rig.queue.reserve(client, None, rig.now) != Reserve::Waiting {}
+            rig.wait(999_000_000);
+            assert_eq!(rig.delivered(), []);
+            rig.wait(1_000_000);
+            if by_command {
+                assert_eq!(rig.delivered(), []);
+                rig.queue.pause_tube("t", 0.into(), rig.now);
+                rig.settle();
+            }
+            rig.wait(1_000_000);
+            assert_eq!(rig.delivered(), [(client, second)], "{pause_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_keeps_jobs_back_is_no_reason_for_a_wait_to_go_on_past_the_margin_of_a_reservation() {
+    let mut rig = Rig::new(vec![TubeRule { max_reserved: Some(1), ..TubeRule::new("t") }]);
+    let client = rig.client("t");
+    let [first, _] = [(); 2].map(|()| rig.put(client, None));
+    assert_eq!(rig.reserve(client), Some(first));
+    rig.begin_wait(client);
+    rig.wait(99 * NS_PER_S);
+    let outcome = rig.queue.poll_delivery().map(|delivery| delivery.outcome);
+    assert_eq!(outcome, Some(WaitOutcome::DeadlineSoon));
+    assert_eq!(rig.queue.reserve(client, None, rig.now), Reserve::DeadlineSoon);
+}
+
+#[test]
+fn the_failures_of_a_job_go_with_it_and_a_delay_of_its_own_however_short_is_kept() {
+    let backoff = |name: &str| TubeRule { backoff_s: Some(10), ..TubeRule::new(name) };
+    let mut rig = Rig::new(vec![backoff("a"), TubeRule { backoff_s: Some(3), ..backoff("b") }]);
+    let client = rig.client("a");
+    let id = rig.put(client, None);
+    let own = crate::seconds::Seconds::new(0, 1);
+    let steps = [
+        ("a", 10_000, None),
+        ("a", 1, Some(own)),
+        ("b", 12_000, None),
+        ("plain", 0, None),
+        ("a", 160_000, None),
+    ];
+    for (tube, expected_ms, delay) in steps {
+        rig.queue.move_job(id, tube, rig.now);
+        assert!(rig.queue.reserve_job(client, id, rig.now));
+        assert_eq!(
+            rig.queue.release(client, id, release(delay.unwrap_or_default()), rig.now),
+            Released::Queued
+        );
+        let record = rig.queue.job(id).unwrap().record;
+        let delayed_ns =
+            if record.state == JobState::Delayed { record.deadline_at.since_ns(rig.now) } else { 0 };
+        // Of several delays that begin in the same instant, each is a nanosecond longer.
+        assert_eq!(delayed_ns / 1_000_000, expected_ms, "in {tube}");
+    }
+}
+
+#[test]
+fn backoffs_at_the_bounds_of_32_bits_neither_overflow_nor_end_at_once() {
+    for (backoff_s, max_backoff_s) in
+        [(u32::MAX, None), (1 << 31, Some(u32::MAX)), (1, Some(u32::MAX)), (u32::MAX, Some(1))]
+    {
+        let rule = TubeRule {
+            backoff_s: Some(backoff_s),
+            max_backoff_s,
+            max_attempts: Some(u32::MAX),
+            ..TubeRule::new("*")
+        };
+        let mut rig = Rig::new(vec![rule]);
+        let client = rig.client("t");
+        let id = rig.put(client, None);
+        for failures in 1..70u32 {
+            assert!(rig.queue.reserve_job(client, id, rig.now));
+            assert_eq!(rig.queue.release(client, id, release(0), rig.now), Released::Queued);
+            let expected = u128::from(backoff_s) << (failures - 1).min(90);
+            let expected = expected.min(max_backoff_s.unwrap_or(u32::MAX).into()) as u64;
+            let until = rig.queue.job(id).unwrap().record.deadline_at;
+            assert_eq!(until.since_ns(rig.now) / NS_PER_S, expected, "{failures} failures");
+        }
+    }
+}
+
+#[test]
+fn a_dead_job_waits_behind_the_rules_of_its_dead_tube_and_wakes_who_waits_there() {
+    let dying = TubeRule { max_attempts: Some(1), dead_tube: Some("dead".into()), ..TubeRule::new("t") };
+    for rule in [
+        TubeRule { rate: rate(1, 1, 1), ..TubeRule::new("dead") },
+        TubeRule { max_reserved: Some(1), ..TubeRule::new("dead") },
+        TubeRule { is_fair: true, max_age_s: Some(1), ..TubeRule::new("dead") },
+        TubeRule {
+            max_attempts: Some(1),
+            dead_tube: Some("t".into()),
+            max_age_s: Some(1),
+            ..TubeRule::new("dead")
+        },
+    ] {
+        let mut rig = Rig::new(vec![dying.clone(), rule.clone()]);
+        let (client, other) = (rig.client("t"), rig.client("dead"));
+        let ids = [(); 3].map(|()| rig.put(client, Some(("k", 9))));
+        for id in ids {
+            assert!(rig.queue.reserve_job(client, id, rig.now));
+            assert_eq!(rig.queue.release(client, id, release(7), rig.now), Released::Queued);
+            rig.settle();
+            assert_eq!(rig.tube_of(id), "dead");
+        }
+        let mut seen = Vec::new();
+        for _ in ids {
+            let id = rig.reserve(other).unwrap_or_else(|| {
+                rig.begin_wait(other);
+                if let Some(&held) = seen.last().filter(|_| rule.max_reserved.is_some()) {
+                    // The holder waits, so another client gives the job back.
+                    assert!(rig.queue.delete(other, held, rig.now).is_some());
+                    seen.pop();
+                }
+                rig.wait(NS_PER_S);
+                rig.delivered()[0].1
+            });
+            seen.push(id);
+        }
+        // Whatever befalls a dead job in its dead tube, it stays there, and none ages.
+        for &id in &seen {
+            assert_eq!(rig.queue.release(other, id, release(0), rig.now), Released::Queued);
+        }
+        rig.wait(1_000 * NS_PER_S);
+        for id in seen {
+            assert_eq!((rig.tube_of(id), rig.queue.job(id).unwrap().failures()), ("dead", 1));
+        }
+    }
+}
+
+#[test]
+fn three_tubes_in_a_circle_of_ages_and_attempts_hold_a_dead_job_once() {
+    let names = ["a", "b", "c"];
+    let rules = (0..3).map(|at| TubeRule {
+        max_attempts: Some(1),
+        max_age_s: Some(10),
+        dead_tube: Some(names[(at + 1) % 3].into()),
+        ..TubeRule::new(names[at])
+    });
+    let mut rig = Rig::new(rules.collect());
+    let client = rig.client("a");
+    let id = rig.put(client, None);
+    rig.wait(10 * NS_PER_S);
+    assert_eq!(rig.tube_of(id), "b");
+    for _ in 0..5 {
+        rig.wait(100 * NS_PER_S);
+        assert!(rig.queue.reserve_job(client, id, rig.now));
+        rig.queue.release(client, id, release(0), rig.now);
+        assert_eq!(rig.tube_of(id), "b");
+        rig.queue.move_job(id, "c", rig.now);
+        rig.wait(100 * NS_PER_S);
+        assert_eq!(rig.tube_of(id), "c", "dead in whatever tube");
+        rig.queue.move_job(id, "b", rig.now);
+    }
+    rig.queue.move_job(id, "a", rig.now);
+    assert_eq!(
+        (rig.queue.job(id).unwrap().failures(), rig.queue.next_deadline()),
+        (0, Some(rig.now + 10 * NS_PER_S))
+    );
+}
+
+#[test]
+fn a_reload_that_lowers_limits_takes_nothing_away_and_one_that_only_orders_its_entries_anew_counts() {
+    let few = TubeRule { max_jobs: Some(2), max_attempts: Some(2), ..TubeRule::new("t*") };
+    let many = TubeRule { max_jobs: Some(9), ..TubeRule::new("*") };
+    let mut rig = Rig::new(vec![many.clone(), few.clone()]);
+    let client = rig.client("t");
+    let ids = [(); 4].map(|()| rig.put(client, None));
+    rig.queue.count_refused(client);
+    assert!(!rig.queue.is_full_for(client, 1));
+    rig.set_rules(vec![few.clone(), many.clone()]);
+    assert_eq!(
+        rig.queue.tube("t", rig.now).unwrap().rule.map(|rule| rule.pattern.to_string()),
+        Some("t*".to_owned())
+    );
+    for left in [3, 2] {
+        assert!(rig.queue.is_full_for(client, 0));
+        assert!(rig.queue.delete(client, ids[left], rig.now).is_some());
+    }
+    assert!(rig.queue.is_full_for(client, 0), "two are as many as it takes");
+    rig.queue.move_job(ids[1], "elsewhere", rig.now);
+    assert!(!rig.queue.is_full_for(client, 0));
+    // A job that has failed more often than a younger rule allows is dead with its next failure, not before.
+    rig.set_rules(vec![]);
+    for _ in 0..5 {
+        assert!(rig.queue.reserve_job(client, ids[0], rig.now));
+        rig.queue.release(client, ids[0], release(0), rig.now);
+    }
+    rig.set_rules(vec![few]);
+    assert_eq!(rig.queue.job(ids[0]).unwrap().record.state, JobState::Ready);
+    assert!(rig.queue.reserve_job(client, ids[0], rig.now));
+    assert_eq!(rig.queue.release(client, ids[0], release(0), rig.now), Released::Buried);
+}
+
+#[test]
+fn all_rules_that_keep_jobs_back_must_allow_a_reservation() {
+    let rule = TubeRule { rate: rate(1, 1, 3), max_reserved: Some(2), is_fair: true, ..TubeRule::new("t") };
+    let mut rig = Rig::new(vec![rule]);
+    let client = rig.client("t");
+    let [a1, a2, b1, b2] = [("a", 1), ("a", 1), ("b", 2), ("b", 2)].map(|key| rig.put(client, Some(key)));
+    assert_eq!([(); 3].map(|()| rig.reserve(client)), [Some(a1), Some(b1), None], "max-reserved");
+    assert!(!rig.queue.reserve_job(client, b2, rig.now), "by its id, neither");
+    assert!(rig.queue.delete(client, b1, rig.now).is_some());
+    assert!(!rig.queue.reserve_job(client, a2, rig.now), "the key is used up");
+    assert_eq!(rig.reserve(client), Some(b2), "the last token");
+    assert!(rig.queue.delete(client, b2, rig.now).is_some());
+    assert!(rig.queue.delete(client, a1, rig.now).is_some());
+    assert_eq!(rig.reserve(client), None, "no token");
+    rig.begin_wait(client);
+    rig.queue.pause_tube("t", 2.into(), rig.now);
+    rig.wait(NS_PER_S);
+    assert_eq!(rig.delivered(), [], "paused");
+    rig.wait(NS_PER_S);
+    assert_eq!(rig.delivered(), [(client, a2)]);
+}
+
+#[test]
+fn clients_that_come_and_go_while_a_gate_is_closed_leave_no_token_behind() {
+    let mut rig = Rig::new(vec![TubeRule { rate: rate(1, 1, 1), ..TubeRule::new("t") }]);
+    let [first, second, third] = [(); 3].map(|()| rig.client("t"));
+    let ids = [(); 3].map(|()| rig.put(first, None));
+    assert_eq!(rig.reserve(first), Some(ids[0]));
+    [second, third].into_iter().for_each(|client| rig.begin_wait(client));
+    rig.queue.stop_waiting(second);
+    rig.queue.disconnect(second, rig.now);
+    rig.queue.ignore(first, "t");
+    rig.wait(NS_PER_S);
+    assert_eq!(rig.delivered(), [(third, ids[1])]);
+    rig.begin_wait(third);
+    rig.queue.watch(first, "t");
+    rig.begin_wait(first);
+    // A job that comes while nobody may have one goes to nobody, though clients wait.
+    let urgent = rig.put(third, None);
+    rig.wait(NS_PER_S - 1);
+    assert_eq!(rig.delivered(), []);
+    rig.wait(1);
+    assert_eq!(rig.delivered(), [(third, ids[2])]);
+    rig.wait(NS_PER_S);
+    assert_eq!(rig.delivered(), [(first, urgent)]);
+}
