@@ -36,6 +36,8 @@ pub enum Puts {
     RandomDelay,
     /// Each with this tag, and a different key.
     Tagged(&'static str),
+    /// Each with the tag `con` and one of so many keys.
+    Keyed(u32),
 }
 
 /// The tubes in which the connections of a load put and reserve.
@@ -344,6 +346,7 @@ impl Requests {
                 Puts::Same => self.append_put(1024, 0, None, batch),
                 Puts::RandomPriority => self.append_put(random, 0, None, batch),
                 Puts::Tagged(tag) => self.append_put(1024, 0, Some((tag, random)), batch),
+                Puts::Keyed(keys) => self.append_put(1024, 0, Some(("con", random % keys)), batch),
                 Puts::RandomDelay => {
                     let delay_s = DELAY_S.start + random % (DELAY_S.end - DELAY_S.start);
                     self.append_put(1024, delay_s, None, batch);

@@ -97,6 +97,8 @@ pub struct Setup<'a> {
     pub has_tls: bool,
     /// The access rules of our server.
     pub access: Option<&'static str>,
+    /// The rules for tubes of our server.
+    pub tubes: Option<&'static str>,
 }
 
 impl Setup<'_> {
@@ -110,6 +112,7 @@ impl Setup<'_> {
         store: None,
         has_tls: false,
         access: None,
+        tubes: None,
     };
 }
 
@@ -167,6 +170,10 @@ impl Server {
         let rules = setup.access.map(file_of).transpose()?;
         if let Some(rules) = &rules {
             command.arg("--access").arg(rules.path());
+        }
+        let tubes = setup.tubes.map(file_of).transpose()?;
+        if let Some(tubes) = &tubes {
+            command.arg("--tubes").arg(tubes.path());
         }
         let http = if setup.has_http {
             let http = HttpAddresses { metrics: free_address()?, admin: free_address()? };

@@ -13,6 +13,7 @@ mod hostile_cost;
 mod hostile_http;
 mod hostile_memory;
 mod hostile_strangers;
+mod rules;
 mod scale;
 mod spin;
 mod start;
@@ -63,6 +64,8 @@ pub const SECTIONS: &[Section] = &[
         },
     },
     Section { name: "32x32 tags", measure: cycles::tagged },
+    Section { name: "rules", measure: rules::cost },
+    Section { name: "rules crowd", measure: rules::crowd },
     Section { name: "redis", measure: cycles::beside_redis },
     Section { name: "batches", measure: batches::cost },
     Section { name: "backlog", measure: backlog::ready },
