@@ -32,10 +32,14 @@ mod owners;
 pub(crate) mod retries;
 pub(crate) mod ruled;
 mod slots;
+#[cfg(test)]
+mod steps;
 pub(crate) mod tag_storage;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tube_rule;
+#[cfg(test)]
+mod tube_rule_crowd_tests;
 #[cfg(test)]
 mod tube_rule_tests;
 mod turns;

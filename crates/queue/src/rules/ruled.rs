@@ -26,6 +26,10 @@ use crate::tags::TagSet;
 /// Tubes and jobs that one step of a reload comes to: some 50 microseconds.
 const STEP: usize = 256;
 
+/// With more entries than this in the file, a step comes to fewer tubes, because each name is held against all entries
+/// until one matches.
+const ENTRIES: usize = 16;
+
 /// What a tube with a rule has.
 #[derive(Debug)]
 pub(crate) struct Ruled {
@@ -111,9 +115,10 @@ impl Queue {
         self.work += STEP as u64 / 16;
         self.rules.tubes.walk = match walk {
             Walk::Tubes(place) => {
-                let (tubes, is_end) = self.tubes.slots_from(place, STEP);
+                let step = (STEP * ENTRIES / self.tubes.rules.len().max(ENTRIES)).max(1);
+                let (tubes, is_end) = self.tubes.slots_from(place, step);
                 tubes.into_iter().for_each(|tube| self.attach(tube, now));
-                Some(if is_end { Walk::Jobs(JobId(0)) } else { Walk::Tubes(place + STEP) })
+                Some(if is_end { Walk::Jobs(JobId(0)) } else { Walk::Tubes(place + step) })
             }
             Walk::Jobs(from) => {
                 let mut next = Some(from);

@@ -30,12 +30,6 @@ use crate::tags::{Concurrency, Name};
 /// What a key of which jobs are reserved takes, in bytes.
 const KEY_BYTES: usize = 40;
 
-#[cfg(test)]
-thread_local! {
-    /// Jobs of which a line was probed.
-    pub static PROBES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-}
-
 /// The slots of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
@@ -254,7 +248,7 @@ impl Queue {
 
     fn is_of_line(&self, id: JobId, line: Line<'_>) -> bool {
         #[cfg(test)]
-        PROBES.set(PROBES.get() + 1);
+        super::steps::note_probe();
         let job = self.jobs.get(id).expect("what an index has is there");
         job.tube == line.tube && self.expect_tags(id).concurrency == Some(line.tag)
     }

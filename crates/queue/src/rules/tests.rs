@@ -54,13 +54,13 @@ fn the_jobs_of_a_key_in_one_tube_cost_nothing_in_another_one() {
     (0..JOBS).for_each(|_| _ = put(&mut queue, producer, 5, con("k", 100_000)));
     queue.use_tube(producer, &names[1]);
     queue.watch(worker, &names[1]);
-    let before = slots::PROBES.get();
+    let before = steps::probes();
     let ids: Vec<JobId> = (0..200).map(|_| put(&mut queue, producer, 9, con("k", 100_000))).collect();
     for &id in &ids[..100] {
         assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(id));
         assert!(queue.delete(worker, id, NOW).is_some());
     }
-    let probes = slots::PROBES.get() - before;
+    let probes = steps::probes() - before;
     assert!(probes < 3 * 200, "{probes} probes at jobs for 400 commands");
     queue.check_invariants();
 }

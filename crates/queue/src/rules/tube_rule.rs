@@ -93,9 +93,18 @@ impl RuleBook {
         self.0.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The first entry that matches the name of a tube.
     #[inline]
     pub(crate) fn find(&self, tube: &str) -> Option<&Rc<TubeRule>> {
-        self.0.iter().find(|(pattern, _)| pattern.matches(tube)).map(|(_, rule)| rule)
+        let is_meant = |(pattern, _): &&(WildMatch, Rc<TubeRule>)| {
+            #[cfg(test)]
+            super::steps::note();
+            pattern.matches(tube)
+        };
+        self.0.iter().find(is_meant).map(|(_, rule)| rule)
     }
 }

@@ -1,0 +1,144 @@
+//! Rules for tubes at full size: a million jobs, 100,000 keys, 200,000 tubes. What is counted is work, never time.
+
+use super::*;
+use crate::clock::NS_PER_S;
+use crate::job::Priority;
+use crate::tags::{Concurrency, EncodedTags};
+use crate::{NewJob, Rate, Reserve, TubeRule};
+
+const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+
+/// A fair tube that has a rate, too, and so many jobs of each of so many keys, of which each may have one reserved.
+struct Crowd {
+    queue: Queue,
+    client: ClientId,
+}
+
+impl Crowd {
+    fn new(keys: u32, jobs_of_each: u32, limit: u32) -> Self {
+        let rate = Some(Rate { tokens: u32::MAX, period_ns: NS_PER_S, burst: u32::MAX });
+        let mut queue = Queue::default();
+        queue.set_tube_rules(vec![TubeRule { is_fair: true, rate, ..TubeRule::new("*") }], NOW);
+        while queue.next_deadline() == Some(Timestamp::default()) {
+            queue.advance(NOW);
+        }
+        let client = queue.connect();
+        let mut crowd = Self { queue, client };
+        for _ in 0..jobs_of_each {
+            (0..keys).for_each(|key| _ = crowd.put(&format!("key-{key}"), limit));
+        }
+        crowd
+    }
+
+    fn put(&mut self, key: &str, limit: u32) -> JobId {
+        let id = self.queue.take_id();
+        let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 100.into() };
+        let concurrency = Some(Concurrency { key: key.into(), limit });
+        let (mut bytes, tags) = (Vec::new(), TagSet { concurrency, ..TagSet::default() });
+        tags.encode(&mut bytes).unwrap();
+        let body = Body::copy_of(b"x").unwrap();
+        self.queue.put_tagged(self.client, new, body, &EncodedTags::of(&bytes, tags), NOW).unwrap();
+        id
+    }
+
+    /// Reserves a job; returns it, and how many steps that took, and deleting it if that is wanted.
+    fn serve(&mut self, deletes: bool) -> (JobId, u64) {
+        let before = steps::all() + self.queue.work();
+        let Reserve::Job(id) = self.queue.reserve(self.client, Some(0.into()), NOW) else {
+            panic!("a job is free")
+        };
+        if deletes {
+            self.queue.delete(self.client, id, NOW).expect("it is there");
+            while self.queue.next_deadline() == Some(Timestamp::default()) {
+                self.queue.advance(NOW);
+            }
+        }
+        (id, steps::all() + self.queue.work() - before)
+    }
+
+    /// The most steps that any of so many jobs took.
+    fn most(&mut self, jobs: u32, deletes: bool) -> u64 {
+        (0..jobs).map(|_| self.serve(deletes).1).max().expect("some jobs")
+    }
+}
+
+#[test]
+fn a_quiet_key_waits_for_a_round_beside_a_flood_of_a_million_and_nobody_looks_at_the_flood() {
+    let few = Crowd::new(1, 1_000, u32::MAX).most(500, true);
+    let mut crowd = Crowd::new(1, 1_000_000, u32::MAX);
+    for number in 0..50 {
+        let quiet = crowd.put("quiet", 1);
+        let rounds = (1..).find(|_| crowd.serve(number % 2 == 0).0 == quiet).unwrap();
+        assert!(rounds <= 2, "{rounds} rounds");
+        crowd.queue.delete(crowd.client, quiet, NOW);
+    }
+    let many = crowd.most(5_000, true);
+    assert!(many <= 4 * few, "{many} steps beside a million jobs, {few} beside a thousand");
+}
+
+#[test]
+fn a_million_jobs_of_100_000_keys_cost_as_their_logarithm_and_blocked_ones_nothing() {
+    const KEYS: u32 = 100_000;
+    let few = Crowd::new(100, 10, 1).most(100, true);
+    let mut crowd = Crowd::new(KEYS, 10, 1);
+    // Nine of ten jobs are blocked from the start, and more with each that is reserved.
+    let held = crowd.most(50_000, false);
+    let quiet = crowd.put("quiet", 1);
+    let served = crowd.most(10_000, true);
+    assert!(held.max(served) <= 4 * few, "{held} and {served} steps, {few} for a thousand jobs of 100 keys");
+    let rounds = (1..).find(|_| crowd.serve(false).0 == quiet).unwrap();
+    assert!(rounds <= KEYS, "{rounds} reserves: a round is one of each key");
+    assert_eq!(crowd.queue.figures().jobs.total(), 1_000_000 + 1 - 10_000);
+    let before = steps::all();
+    while crowd.queue.reserve(crowd.client, Some(0.into()), NOW) != Reserve::TimedOut {}
+    let work = crowd.queue.work();
+    let blocked = steps::all();
+    (0..10)
+        .for_each(|_| assert_eq!(crowd.queue.reserve(crowd.client, Some(0.into()), NOW), Reserve::TimedOut));
+    assert_eq!(
+        (steps::all() - blocked, crowd.queue.work() - work),
+        (0, 0),
+        "all are blocked: nothing is looked at"
+    );
+    assert!(blocked - before <= u64::from(KEYS) * few);
+}
+
+#[test]
+fn a_reload_with_200_000_tubes_and_many_entries_goes_on_in_steps_of_the_same_size() {
+    const TUBES: u32 = 200_000;
+    const MOST: u64 = 4_500;
+    let mut queue = Queue::default();
+    let producer = queue.connect();
+    for tube in 0..TUBES {
+        queue.use_tube(producer, &format!("tube-{tube}"));
+        let new = NewJob { id: queue.take_id(), priority: Priority(5), delay_s: 0.into(), ttr_s: 9.into() };
+        queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
+    }
+    let entry =
+        |number: u32| TubeRule { max_reserved: Some(1), ..TubeRule::new(&format!("*-{number}-none")) };
+    let last = TubeRule { max_jobs: Some(1), is_fair: true, ..TubeRule::new("tube-*") };
+    for entries in [0, 1, 40] {
+        let rules: Vec<TubeRule> =
+            (1..entries).map(entry).chain((entries > 0).then(|| last.clone())).collect();
+        let (before, mut slices) = (steps::all(), 0);
+        queue.set_tube_rules(rules, NOW);
+        assert!(steps::all() - before <= MOST, "{} steps at once", steps::all() - before);
+        while queue.next_deadline() == Some(Timestamp::default()) {
+            let before = steps::all() + queue.work();
+            queue.advance(NOW);
+            let step = steps::all() + queue.work() - before;
+            assert!(step <= MOST, "{step} steps in one slice, {entries} entries");
+            slices += 1;
+            if slices == 100 {
+                let worker = queue.connect();
+                queue.watch(worker, "tube-7");
+                let found = queue.reserve(worker, Some(0.into()), NOW);
+                assert!(matches!(found, Reserve::Job(_)), "others go on");
+                queue.disconnect(worker, NOW);
+            }
+        }
+        let rule = queue.tube("tube-199999", NOW).unwrap().rule;
+        assert_eq!(rule.is_some(), entries > 0);
+        assert_eq!(queue.is_tube_full_for("tube-0", 1), entries > 0);
+    }
+}
