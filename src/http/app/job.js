@@ -9,7 +9,8 @@ const HEX_ROW = 16;
 /* What a job waits for, by the words of `stats-job`. */
 const WAITS = {
   client: "the client that has reserved it", kick: "a kick", delay: "the end of its delay", group: "the end of its group", pause: "the end of the pause of its tube",
-  key: "a slot of its con key", "max-reserved": "a slot of its tube (max-reserved)", rate: "the rate of its tube", worker: "a worker",
+  key: "a slot of its con key", "max-reserved": "a slot of its tube (max-reserved)", rate: "the rate of its tube",
+  turn: "its turn (fair)", worker: "a worker",
 };
 
 /** The bytes in rows of an offset, the bytes in hexadecimal, and the printable characters. */

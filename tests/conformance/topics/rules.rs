@@ -278,6 +278,31 @@ fn what_a_job_waits_for() -> Vec<Case> {
              a: stats-job 2 => waits-for: worker",
         ),
         script(
+            "a_job_of_a_fair_tube_waits_for_its_turn",
+            "a: use tenants -> USING tenants
+             a: watch tenants -> WATCHING 2
+             a: put 5 0 60 1 con:big:100 | a -> INSERTED 1
+             a: put 5 0 60 1 con:big:100 | b -> INSERTED 2
+             a: put 5 0 60 1 con:small | c -> INSERTED 3
+             a: put 5 0 60 1 con:small | d -> INSERTED 4
+             a: put 5 0 60 1 | e -> INSERTED 5
+             a: stats-job 1 => waits-for: worker
+             a: stats-job 2 => waits-for: turn
+             a: stats-job 3 => waits-for: turn
+             a: stats-job 5 => waits-for: turn
+             a: reserve -> RESERVED 1 1 | a
+             a: stats-job 3 => waits-for: worker
+             a: stats-job 2 => waits-for: turn
+             a: reserve -> RESERVED 3 1 | c
+             a: stats-job 4 => waits-for: key
+             a: stats-job 5 => waits-for: worker
+             a: pause-tube tenants 600 -> PAUSED
+             a: stats-job 5 => waits-for: pause
+             a: stats-job 2 => waits-for: pause turn
+             a: delete 5 -> DELETED
+             a: stats-job 2 => waits-for: pause",
+        ),
+        script(
             "a_job_waits_for_the_next_token",
             "a: use slow -> USING slow
              a: watch slow -> WATCHING 2

@@ -86,7 +86,8 @@ impl Model {
             })
     }
 
-    /// What a job waits for, in the words of `stats-job`.
+    /// What a job waits for, in the words of `stats-job`. The word `turn` may follow if `may_wait_for_turn` is true of
+    /// the job.
     pub fn waits_for(&self, job: &Job, now: Timestamp) -> Vec<&'static str> {
         let mut words = Vec::new();
         let mut add = |word, is_so: bool| words.extend(is_so.then_some(word));
@@ -104,6 +105,8 @@ impl Model {
                 add("pause", tube.pause.is_some());
                 add("key", !self.may_be_reserved(job));
                 add("max-reserved", most.is_some_and(|most| self.counts(Some(job.tube)).reserved >= most));
+                let is_first = |&(_, id): &(u32, u64)| id == job.id;
+                let is_behind = self.is_fair(job.tube) && !self.heads(job.tube).iter().any(is_first);
                 add(
                     "rate",
                     rule.and_then(|rule| rule.rate).is_some_and(|rate| {
@@ -112,6 +115,7 @@ impl Model {
                         full(rate) - lack.saturating_sub(gained).min(full(rate)) < u128::from(rate.period_ns)
                     }),
                 );
+                add("turn", is_behind && self.may_be_reserved(job));
             }
         }
         if words.is_empty() { vec!["worker"] } else { words }

@@ -60,6 +60,13 @@ impl Model {
         heads.map(|(priority, id, _)| (priority, id)).take(count).collect()
     }
 
+    /// Whether the job is ready and the first of its key, and so is a job of another key: whose turn it is, the model
+    /// does not say.
+    pub fn may_wait_for_turn(&self, job: &Job) -> bool {
+        let heads = self.heads(job.tube);
+        heads.len() > 1 && heads.iter().any(|&(_, id)| id == job.id)
+    }
+
     /// A job of the tube goes to a client because it is its turn.
     pub(crate) fn take_turn(&mut self, id: u64) {
         let job = self.job(id).expect("it is there");

@@ -111,6 +111,10 @@ fn sentence(word: &str, job: &Dictionary, tube: Option<&Tube>, group: Option<&Di
             format!("{reserved} of its tube reserved, and max-reserved of the rule {rule} allows no more")
         }
         "rate" => format!("the rate of the rule {rule} lets no job through before the next token"),
+        "turn" => {
+            let ready = counted(of_tube("current-jobs-ready"), "job");
+            format!("its turn: {ready} of its tube ready, and the keys of con take turns by the rule {rule}")
+        }
         "worker" => {
             let (ready, watching) = (of_tube("current-jobs-ready"), of_tube("current-watching"));
             format!(

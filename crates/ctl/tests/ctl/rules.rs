@@ -84,6 +84,7 @@ fn dead_jobs_go_back_to_where_each_came_from_without_failures() {
 fn why_says_what_a_job_waits_for_of_all_there_is() {
     let rules = "[[tube]]\nname = \"one\"\nmax-reserved = 1\n\
         [[tube]]\nname = \"slow\"\nrate = \"1/h\"\nburst = 1\n\
+        [[tube]]\nname = \"turns\"\nfair = true\n\
         [[tube]]\nname = \"mail\"\nmax-attempts = 2\nbackoff = \"1h\"\ndead-tube = \"dead\"\n";
     let Ruled { address, .. } = &start(rules);
     let mut client = client(address);
@@ -96,6 +97,7 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
     let grouped = put_with("t", &["aft:g"]);
     let (first, second) = (put_with("one", &[]), put_with("one", &[]));
     let (token, none) = (put_with("slow", &[]), put_with("slow", &[]));
+    let (_, turn) = (put_with("turns", &["con:a"]), put_with("turns", &["con:b"]));
     let (failed, dead) = (put_with("mail", &[]), put_with("mail", &[]));
     let delayed = put(&mut client, "t", b"x", 3600);
     let plain = put(&mut client, "quiet", b"x", 0);
@@ -114,6 +116,7 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
         (grouped, "its group g has 1 job left, 0 of them buried"),
         (second, "1 job of its tube reserved, and max-reserved of the rule one allows no more"),
         (none, "the rate of the rule slow lets no job through"),
+        (turn, "its turn: 2 jobs of its tube ready, and the keys of con take turns by the rule turns"),
         (failed, "it has failed 1 time"),
         (dead, "it is dead: it came from mail, and `redrive dead` sends it back"),
         (delayed, "its delay ends in 59m"),

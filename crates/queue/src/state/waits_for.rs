@@ -11,17 +11,18 @@ impl Queue {
     /// The words, separated by spaces; empty if there is no such job. A reserved job waits for its `client`, a buried
     /// one for a `kick`, a delayed one for the end of its `group` or of its `delay`. A ready one waits for all that
     /// keeps it back: the end of a `pause`, a slot of its `key`, or of its tube (`max-reserved`), the next token of its
-    /// `rate`. If there is none of these, it waits for a `worker`: any reserve of its tube may take it.
+    /// `rate`, its `turn` in a fair tube in which another job goes first. If there is none of these, it waits for a
+    /// `worker`: any reserve of its tube may take it.
     #[must_use]
     pub fn waits_for(&self, id: JobId, now: Timestamp) -> String {
         let Some(job) = self.jobs.get(id) else { return String::new() };
-        let words: [Option<&str>; 4] = match job.place() {
-            Place::Reserved(_) => [Some("client"), None, None, None],
-            Place::Buried(_) => [Some("kick"), None, None, None],
+        let words: [Option<&str>; 5] = match job.place() {
+            Place::Reserved(_) => [Some("client"), None, None, None, None],
+            Place::Buried(_) => [Some("kick"), None, None, None, None],
             Place::Delayed(until) => {
                 let is_held = self.is_held(id);
                 let is_delayed = !is_held || Timestamp(until.into()) > now;
-                [is_held.then_some("group"), is_delayed.then_some("delay"), None, None]
+                [is_held.then_some("group"), is_delayed.then_some("delay"), None, None, None]
             }
             Place::Ready(_) => {
                 let tube = self.tubes.get(job.tube);
@@ -33,6 +34,7 @@ impl Queue {
                     is_used_up.then_some("key"),
                     is_full.then_some("max-reserved"),
                     has_no_token.then_some("rate"),
+                    (!is_used_up && self.is_passed_over(id, job.tube)).then_some("turn"),
                 ]
             }
         };
