@@ -275,17 +275,21 @@ impl<S: Stream> Connection<S> {
         now: Timestamp,
     ) -> Stop {
         let end_of_budget = executor.spent() + self.budget.limits().work;
-        let mut has_budget = true;
-        while has_budget
-            && self.may_execute(executor, id, !input.is_empty())
-            && let Some(request) = self.session.next_request(input)
-        {
+        loop {
+            if !self.may_execute(executor, id, !input.is_empty()) {
+                return Stop::CutShort;
+            }
+            // Most inputs end with a request: it need not be looked for whether a further one is whole.
+            if input.is_empty() {
+                return Stop::WantsInput;
+            }
+            let Some(request) = self.session.next_request(input) else { return Stop::WantsInput };
             let outcome = executor.execute::<GUARDED>(id, request, &mut self.session.output, now);
             self.session.apply(outcome);
-            has_budget = executor.spent() < end_of_budget;
+            if executor.spent() >= end_of_budget {
+                return Stop::CutShort;
+            }
         }
-        let may_execute = self.may_execute(executor, id, !input.is_empty());
-        if !may_execute || !has_budget { Stop::CutShort } else { Stop::WantsInput }
     }
 
     /// Whether the next request may be executed, of which there may be bytes already (`has_input`).
