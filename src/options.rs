@@ -348,7 +348,8 @@ impl Options {
     }
 }
 
-/// What was read of a command line so far, and what can be decided only at its end.
+/// What was read of a command line so far, and what can be decided only at its end. It has more fields than other types
+/// because each is a flag, or a pair of them.
 #[derive(Default)]
 struct Draft {
     line: CommandLine,

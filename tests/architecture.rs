@@ -1,6 +1,6 @@
 //! Checks the source against doc/architecture.md: which part of the server may import which, which parts are pure,
-//! where the system is called, and how long a file and a function may be. Checks the manifests: which crate may use
-//! which. Checks the length of lines, in documents too.
+//! where the system is called, how long a file and a function may be, and how many fields a type may have. Checks the
+//! manifests: which crate may use which. Checks the length of lines, in documents too.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
 
@@ -16,6 +16,9 @@ use toml::de::DeTable;
 const MAX_FILE_LINES: usize = 600;
 /// A longer function does not fit on a screen.
 const MAX_FUNCTION_LINES: usize = 60;
+/// A type with more fields usually has two subjects. Where it has one, its documentation says so.
+const MAX_FIELDS: usize = 12;
+const SAYS_WHY: &str = "more fields than other types because";
 /// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
 const MAX_LINE_CHARS: usize = 120;
 
@@ -360,6 +363,48 @@ fn every_function_fits_on_a_screen() {
             let lines = end.unwrap_or(0).saturating_sub(start) + 1;
             if lines > MAX_FUNCTION_LINES {
                 failures.push(source.fail(start, &format!("{name} has {lines} lines")));
+            }
+        });
+    }
+    report(failures);
+}
+
+/// The lines of documentation and attributes that end before the line `number`, in one.
+fn documentation(text: &str, number: usize) -> String {
+    let before: Vec<_> = text.lines().take(number - 1).map(str::trim_start).collect();
+    let belongs = |line: &&&str| line.starts_with("///") || line.starts_with('#');
+    let lines: Vec<_> =
+        before.iter().rev().take_while(belongs).map(|line| line.trim_start_matches("/// ")).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" ")
+}
+
+/// How many fields stand between the braces of a struct: each has one colon of its own.
+fn count_fields(fields: TokenStream) -> usize {
+    let trees: Vec<_> = fields.into_iter().collect();
+    let is_colon = |tree: &TokenTree| is_punct(tree, ':');
+    let alone =
+        |window: &&[TokenTree]| !is_colon(&window[0]) && is_colon(&window[1]) && !is_colon(&window[2]);
+    trees.windows(3).filter(alone).count()
+}
+
+#[test]
+fn a_type_has_few_fields_or_says_why() {
+    let mut failures = Vec::new();
+    for source in sources() {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&source.path)).unwrap();
+        walk(&source.tokens, 0, &mut |trees, _| {
+            let [keyword, TokenTree::Ident(name), rest @ ..] = trees else { return };
+            if !is_ident(keyword, "struct") {
+                return;
+            }
+            let body = rest.iter().take_while(|tree| !is_punct(tree, ';')).find_map(|tree| match tree {
+                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group.stream()),
+                _ => None,
+            });
+            let (fields, line) = (body.map_or(0, count_fields), keyword.span().start().line);
+            if fields > MAX_FIELDS && !documentation(&text, line).contains(SAYS_WHY) {
+                failures
+                    .push(source.fail(line, &format!("{name} has {fields} fields, and does not say why")));
             }
         });
     }

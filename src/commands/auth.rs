@@ -20,8 +20,8 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let Some(guard) = &mut self.guard else {
-            self.commands.uncount(Verb::Auth);
-            self.malformed += 1;
+            self.counters.commands.uncount(Verb::Auth);
+            self.counters.malformed += 1;
             return answer(output, &Reply::UnknownCommand);
         };
         let log_in = guard.log_in(client, token, now);

@@ -62,7 +62,7 @@ impl Executor {
         output: &Output,
         now: Timestamp,
     ) -> Outcome {
-        self.commands.add(Verb::Put);
+        self.counters.commands.add(Verb::Put);
         let judged = self.put_of_complete::<GUARDED>(client, header, text, held_bytes + output.held_bytes());
         if judged.as_ref().is_err_and(|refusal| *refusal == Refusal::Forbidden) {
             self.note_refused_put(client, now);
@@ -160,7 +160,7 @@ impl Executor {
                 self.reject_put(&refusal.into(), output)
             }
             Err(Obstacle::Refused(Refusal::BadTag)) => {
-                self.malformed += 1;
+                self.counters.malformed += 1;
                 answer(output, &Reply::BadFormat)
             }
             Err(Obstacle::Refused(

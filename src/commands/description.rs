@@ -3,7 +3,7 @@
 //! Owns: what of it is described. The access rules and the certificates are not: the next program reads them itself,
 //! from the same command line. Driven by `server/description.rs`.
 
-use super::executor::Executor;
+use super::executor::{Counters, Executor};
 use super::{Rest, Wait, What};
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -99,14 +99,17 @@ impl Executor {
                     platform: _,
                     cpu_time: _,
                 },
-            commands,
+            counters:
+                Counters {
+                    commands,
+                    connections,
+                    refused_connections,
+                    malformed,
+                    rejected_puts,
+                    timings,
+                    timed_commands,
+                },
             draining,
-            connections,
-            malformed,
-            rejected_puts,
-            timings,
-            timed_commands,
-            refused_connections,
             fields,
             // Described apart, or the next program makes them from its command line and its files.
             guard: _,
@@ -150,14 +153,18 @@ impl Executor {
     ) -> Result<(), Malformed> {
         self.identity.instance = from.value()?;
         self.identity.started_at = from.value()?;
-        self.commands = from.value()?;
+        let commands: CommandCounts = from.value()?;
         self.draining = from.value()?;
         let [connections, malformed, timed_commands, refused_connections] = from.value()?;
-        (self.connections, self.malformed) = (connections, malformed);
-        self.timed_commands = timed_commands.min(self.commands.total());
-        self.refused_connections = refused_connections;
-        self.rejected_puts = from.value()?;
-        self.timings = from.value()?;
+        self.counters = Counters {
+            connections,
+            refused_connections,
+            malformed,
+            rejected_puts: from.value()?,
+            timings: from.value()?,
+            timed_commands: timed_commands.min(commands.total()),
+            commands,
+        };
         self.queue.read_description(from, now)?;
         for client in self.queue.described_clients().collect::<Vec<_>>() {
             let list = FieldList::unpack(from.value()?).ok_or(Malformed("the fields of a client"))?;

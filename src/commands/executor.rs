@@ -41,27 +41,33 @@ pub struct Config {
     pub poison: PoisonLimits,
 }
 
-/// Executes commands.
+/// What the server counts since its start, beside the queue's own counters.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) commands: CommandCounts,
+    pub(super) connections: u64,
+    /// Connections that were closed at once.
+    pub(super) refused_connections: u64,
+    /// Lines that were no command.
+    pub(super) malformed: u64,
+    /// Puts that were complete and not stored, because memory or disk was short or the server drains.
+    pub(super) rejected_puts: RefusedPuts,
+    /// Histograms of turns, commands and syncs; recorded only while metrics are served.
+    pub(super) timings: Timings,
+    /// Commands whose time is in `timings`.
+    pub(super) timed_commands: u64,
+}
+
+/// Executes commands. It has more fields than other types because each family of commands keeps here what it needs
+/// between two turns.
 #[derive(Debug)]
 pub struct Executor {
     pub(super) queue: Queue,
     pub(super) persistence: Persistence,
     pub(super) config: Config,
     pub(super) identity: Identity,
-    pub(super) commands: CommandCounts,
+    pub(super) counters: Counters,
     pub(super) draining: bool,
-    /// Connections since the start.
-    pub(super) connections: u64,
-    /// Lines that were no command.
-    pub(super) malformed: u64,
-    /// Puts that were complete and not stored, because memory or disk was short or the server drains.
-    pub(super) rejected_puts: RefusedPuts,
-    /// Histograms of turns, commands and syncs; recorded only while metrics are served.
-    pub(crate) timings: Timings,
-    /// Commands whose time is in `timings`.
-    pub(super) timed_commands: u64,
-    /// Connections that were closed at once since the start.
-    pub(super) refused_connections: u64,
     /// What connections with TLS begin with, for its figures.
     pub(super) tls: Option<Rc<Acceptor>>,
     /// Bytes that connections hold: bodies that are not complete, input that is not executed, replies that are not
@@ -98,14 +104,8 @@ impl Executor {
             persistence: Persistence::default(),
             config,
             identity,
-            commands: CommandCounts::default(),
+            counters: Counters::default(),
             draining: false,
-            connections: 0,
-            malformed: 0,
-            rejected_puts: Default::default(),
-            timings: Timings::default(),
-            timed_commands: 0,
-            refused_connections: 0,
             tls: None,
             buffer_bytes: 0,
             detached_bodies: DetachedBodies::default(),
@@ -146,19 +146,19 @@ impl Executor {
 
     /// Records that a turn, and so each of its commands, has taken `ns` nanoseconds.
     pub(crate) fn observe_turn(&mut self, ns: u64) {
-        let commands = self.commands.total();
-        self.timings.turns.observe(ns, 1);
-        self.timings.commands.observe(ns, commands - self.timed_commands);
-        self.timed_commands = commands;
+        let Counters { commands, timings, timed_commands, .. } = &mut self.counters;
+        timings.turns.observe(ns, 1);
+        timings.commands.observe(ns, commands.total() - *timed_commands);
+        *timed_commands = commands.total();
     }
 
     /// Counts a connection that was closed at once.
     pub fn count_refused_connection(&mut self) {
-        self.refused_connections += 1;
+        self.counters.refused_connections += 1;
     }
 
     pub(crate) fn connect(&mut self) -> ClientId {
-        self.connections += 1;
+        self.counters.connections += 1;
         self.queue.connect()
     }
 
@@ -254,7 +254,7 @@ impl Executor {
         let start = output.bytes().len();
         let outcome = match request {
             Request::Command(command) => {
-                self.commands.add(command.verb());
+                self.counters.commands.add(command.verb());
                 if log_enabled!(Level::Trace) {
                     log_command(client, &command, self.queue.used_tube(client).as_str());
                 }
@@ -267,7 +267,7 @@ impl Executor {
             Request::Put(put, body) if GUARDED => self.put_guarded(client, put, body, output, now),
             Request::Put(put, body) => self.put(client, put, body, output, now),
             Request::Malformed(error) => {
-                self.malformed += 1;
+                self.counters.malformed += 1;
                 answer(
                     output,
                     &match error {
@@ -279,7 +279,7 @@ impl Executor {
             Request::Refused(Refusal::ExpectedCrlf) => answer(output, &Reply::ExpectedCrlf),
             Request::Refused(Refusal::Forbidden) => answer(output, &Reply::Forbidden),
             Request::Refused(Refusal::BadTag) => {
-                self.malformed += 1;
+                self.counters.malformed += 1;
                 answer(output, &Reply::BadFormat)
             }
             Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
@@ -288,7 +288,7 @@ impl Executor {
             }
             Request::Complete(complete) => self.complete_whole(client, complete, output, now),
             Request::Lost => {
-                self.malformed += 1;
+                self.counters.malformed += 1;
                 match output.write(&Reply::BadFormat) {
                     Ok(()) => Outcome::Close,
                     Err(_) => Outcome::Abort,

@@ -367,7 +367,7 @@ impl Executor {
 
     /// The put of an order fails, and counts as one of a client.
     fn fail_put(&mut self, obstacle: Obstacle) -> Outcome {
-        self.rejected_puts.count(&obstacle.into());
+        self.counters.rejected_puts.count(&obstacle.into());
         self.fail_order(obstacle)
     }
 

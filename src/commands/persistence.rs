@@ -429,7 +429,7 @@ impl Executor {
     pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = &mut self.persistence.binlog else { return };
         if matches!(completion.task, Task::Sync(_)) && completion.result.is_ok() {
-            self.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
+            self.counters.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
         }
         if let Err(error) = binlog.on_completion(completion, now) {
             self.persistence.fail(error);

@@ -138,7 +138,7 @@ impl Executor {
     /// Refuses a `put` whose body is complete, because memory or disk is short or the server drains.
     #[cold]
     pub(super) fn reject_put(&mut self, reply: &Reply<'_>, output: &mut Output) -> Outcome {
-        self.rejected_puts.count(reply);
+        self.counters.rejected_puts.count(reply);
         answer(output, reply)
     }
 

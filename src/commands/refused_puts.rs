@@ -103,7 +103,7 @@ impl Executor {
     /// Logs a line about refused puts if one is due.
     #[inline]
     pub fn tell_of_refused_puts(&mut self, now: Timestamp) {
-        if self.rejected_puts.untold() > 0 {
+        if self.counters.rejected_puts.untold() > 0 {
             self.log_refused_puts(now);
         }
     }
@@ -111,19 +111,19 @@ impl Executor {
     #[cold]
     fn log_refused_puts(&mut self, now: Timestamp) {
         let is_full = self.persistence.is_kept() && self.persistence.stats().state == "full";
-        if let Some(refused) = self.rejected_puts.take_due(self.draining, is_full, now) {
+        if let Some(refused) = self.counters.rejected_puts.take_due(self.draining, is_full, now) {
             warn!("{refused}");
         }
     }
 
     /// When [`Executor::tell_of_refused_puts`] has something to do.
     pub fn next_line_of_refused_puts_at(&self) -> Option<Timestamp> {
-        self.rejected_puts.due_at()
+        self.counters.rejected_puts.due_at()
     }
 
     /// Which puts were refused in the last minute, in words.
     pub(crate) fn refused_puts(&self, now: Timestamp) -> Option<Refused> {
-        self.rejected_puts.recent(now)
+        self.counters.rejected_puts.recent(now)
     }
 }
 

@@ -32,7 +32,7 @@ impl Executor {
                 self.join_session(client, joining, output)
             }
             Ok(BeginSession::HasAnother) => {
-                self.malformed += 1;
+                self.counters.malformed += 1;
                 answer(output, &Reply::BadFormat)
             }
             Err(_) => answer(output, &Reply::OutOfMemory),

@@ -2,6 +2,8 @@
 //!
 //! A list contains ids. Each connection knows which lists contain it, so no list has to be searched.
 
+use std::collections::VecDeque;
+
 use bitflags::bitflags;
 
 use crate::queue::ClientId;
@@ -35,6 +37,22 @@ impl Lists {
             Until::NextTurn | Until::Permitted | Until::Delivery | Until::DeliveryOrInput => None,
         }
     }
+}
+
+/// The lists of a server.
+#[derive(Debug, Default)]
+pub struct ClientLists {
+    /// Connections that can go on without an event: their input has been read already, or their command is not
+    /// finished.
+    pub going_on: VecDeque<ClientId>,
+    /// Connections that had an event in a turn that had no time left for it.
+    pub postponed: VecDeque<ClientId>,
+    /// Connections whose handshake goes on, with an event in this turn or an earlier one.
+    pub handshaking: VecDeque<ClientId>,
+    pub unsent: Vec<ClientId>,
+    pub with_held_replies: Vec<ClientId>,
+    pub awaiting_binlog_room: Vec<ClientId>,
+    pub awaiting_tube_list: Vec<ClientId>,
 }
 
 /// Appends the client to the `clients` of `list`, unless they contain it.

@@ -41,7 +41,7 @@ impl<S: Stream> Server<S> {
         for (index, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection.as_deref_mut().filter(|it| it.is_runnable()) else { continue };
             let id = connection.id_at(index);
-            enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
+            enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
         }
     }
 
@@ -65,7 +65,7 @@ impl<S: Stream> Server<S> {
             count += 1;
             let id = connection.id_at(index);
             connection.session.close();
-            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
         }
         count
     }
@@ -94,13 +94,7 @@ impl<S: Stream> Server<S> {
             // Memory without content, and lists of those that have something to do: they are made again.
             buffer: _,
             buffers: _,
-            going_on: _,
-            postponed: _,
-            handshaking: _,
-            unsent: _,
-            with_held_replies: _,
-            awaiting_binlog_room: _,
-            awaiting_tube_list: _,
+            lists: _,
             idle_timeouts: _,
             // The next program has its own log, database and certificates.
             gate: _,
@@ -189,12 +183,12 @@ impl<S: Stream> Server<S> {
         connection.count_bytes(&mut self.executor.buffer_bytes);
         let (session, listed) = (&connection.session, &mut connection.listed);
         if !session.output.is_empty() || session.is_closing() {
-            enlist(&mut self.unsent, Lists::UNSENT, id, listed);
+            enlist(&mut self.lists.unsent, Lists::UNSENT, id, listed);
         }
         // A command that waits for room in the log looks whether there is some now.
         let is_put_off = session.unfinished_until() == Some(Until::BinlogRoom);
         if is_put_off || session.has_pending() && !session.is_blocked() {
-            enlist(&mut self.going_on, Lists::TURN, id, listed);
+            enlist(&mut self.lists.going_on, Lists::TURN, id, listed);
         }
         self.connections[index] = Some(connection);
         if described.awaits_log_in

@@ -62,7 +62,7 @@ impl<S: Stream> Server<S> {
     /// Counts what connections hold whose replies stay here; otherwise `send` does.
     #[cold]
     pub(super) fn count_unsent(&mut self) {
-        for &id in &self.unsent {
+        for &id in &self.lists.unsent {
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.count_bytes(&mut self.executor.buffer_bytes);
             }

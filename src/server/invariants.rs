@@ -74,11 +74,14 @@ impl<S: Stream> Server<S> {
 
     /// Each list has a client once, and exactly those that say that they stand in it.
     fn check_lists(&self) {
-        self.check_list(Lists::TURN, self.going_on.iter().chain(&self.postponed).chain(&self.handshaking));
-        self.check_list(Lists::UNSENT, self.unsent.iter());
-        self.check_list(Lists::HELD_REPLIES, self.with_held_replies.iter());
-        self.check_list(Lists::BINLOG_ROOM, self.awaiting_binlog_room.iter());
-        self.check_list(Lists::ALL_TUBES, self.awaiting_tube_list.iter());
+        self.check_list(
+            Lists::TURN,
+            self.lists.going_on.iter().chain(&self.lists.postponed).chain(&self.lists.handshaking),
+        );
+        self.check_list(Lists::UNSENT, self.lists.unsent.iter());
+        self.check_list(Lists::HELD_REPLIES, self.lists.with_held_replies.iter());
+        self.check_list(Lists::BINLOG_ROOM, self.lists.awaiting_binlog_room.iter());
+        self.check_list(Lists::ALL_TUBES, self.lists.awaiting_tube_list.iter());
     }
 
     fn check_list<'a>(&self, list: Lists, clients: impl Iterator<Item = &'a ClientId>) {

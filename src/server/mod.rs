@@ -22,7 +22,6 @@ mod reload;
 #[cfg(test)]
 mod turn_tests;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use log::{debug, warn};
@@ -36,7 +35,7 @@ use self::budget::{
     TURN_SENT_BYTES, TURN_WORK,
 };
 use self::buffers::BufferPool;
-use self::client_lists::{Lists, enlist};
+use self::client_lists::{ClientLists, Lists, enlist};
 use self::connection::Connection;
 use self::gate::Gate;
 use self::idle::IdleTimeouts;
@@ -49,7 +48,8 @@ use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::session::{Refusal, Until};
 
-/// All connections, and the executor that serves their commands.
+/// All connections, and the executor that serves their commands. It has more fields than other types because each rule
+/// of a turn (its budget, its lists, its gate, its time-outs) keeps a state of its own.
 #[derive(Debug)]
 pub struct Server<S> {
     executor: Executor,
@@ -57,17 +57,7 @@ pub struct Server<S> {
     connections: Vec<Option<Box<Connection<S>>>>,
     buffer: Box<[u8]>,
     buffers: BufferPool,
-    /// Connections that can go on without an event: their input has been read already, or their command is not
-    /// finished.
-    going_on: VecDeque<ClientId>,
-    /// Connections that had an event in a turn that had no time left for it.
-    postponed: VecDeque<ClientId>,
-    /// Connections whose handshake goes on, with an event in this turn or an earlier one.
-    handshaking: VecDeque<ClientId>,
-    unsent: Vec<ClientId>,
-    with_held_replies: Vec<ClientId>,
-    awaiting_binlog_room: Vec<ClientId>,
-    awaiting_tube_list: Vec<ClientId>,
+    lists: ClientLists,
     /// Whether replies may leave.
     gate: Gate,
     shortages: RateLimitedLog,
@@ -91,13 +81,7 @@ impl<S: Stream> Server<S> {
             connections: Vec::new(),
             buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
             buffers: BufferPool::default(),
-            going_on: VecDeque::new(),
-            postponed: VecDeque::new(),
-            handshaking: VecDeque::new(),
-            unsent: Vec::new(),
-            with_held_replies: Vec::new(),
-            awaiting_binlog_room: Vec::new(),
-            awaiting_tube_list: Vec::new(),
+            lists: ClientLists::default(),
             gate: Gate::OPEN,
             shortages: RateLimitedLog::default(),
             idle_timeouts: IdleTimeouts::default(),
@@ -178,7 +162,7 @@ impl<S: Stream> Server<S> {
                 continue;
             };
             let id = connection.id_at(index as usize);
-            enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
+            enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
         }
     }
 
@@ -188,18 +172,18 @@ impl<S: Stream> Server<S> {
         self.executor.begin_turn(now);
         let end_of_turn = self.executor.work() + TURN_WORK;
         self.do_what_is_due(now);
-        if !self.going_on.is_empty() {
+        if !self.lists.going_on.is_empty() {
             self.serve_those_going_on(now);
         }
         let before_events = self.executor.spent();
         // However long all that has lasted, clients with new input are served.
         let end_of_turn = end_of_turn.max(before_events + TURN_WORK / 4);
-        if !self.postponed.is_empty() {
+        if !self.lists.postponed.is_empty() {
             self.serve_postponed(end_of_turn, now);
         }
         self.serve_events(events, end_of_turn, now);
         self.work_of_events = self.executor.work() - before_events;
-        if !self.handshaking.is_empty() {
+        if !self.lists.handshaking.is_empty() {
             self.serve_handshakes(now);
         }
         loop {
@@ -263,10 +247,10 @@ impl<S: Stream> Server<S> {
     /// When the next turn is due if no event comes before.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Timestamp> {
-        let is_due = !self.going_on.is_empty()
-            || !self.postponed.is_empty()
-            || !self.handshaking.is_empty()
-            || !self.unsent.is_empty() && self.gate != Gate::Closed
+        let is_due = !self.lists.going_on.is_empty()
+            || !self.lists.postponed.is_empty()
+            || !self.lists.handshaking.is_empty()
+            || !self.lists.unsent.is_empty() && self.gate != Gate::Closed
             || self.next_check.is_some()
             || self.executor.has_work_on_lists()
             || self.executor.has_orders();
@@ -290,11 +274,11 @@ impl<S: Stream> Server<S> {
     /// Serves the connections that can go on without an event, for their part of the turn: a third, or what is little.
     fn serve_those_going_on(&mut self, now: Timestamp) {
         let end = self.executor.spent() + GOING_ON_WORK.max(self.work_of_events / 2);
-        for _ in 0..self.going_on.len() {
+        for _ in 0..self.lists.going_on.len() {
             if self.executor.spent() >= end {
                 break;
             }
-            let Some(id) = self.going_on.pop_front() else { break };
+            let Some(id) = self.lists.going_on.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::TURN);
                 self.serve(id, now);
@@ -306,7 +290,7 @@ impl<S: Stream> Server<S> {
     /// that go on without an event get a part of the turn, so the postponed ones wait only for each other.
     fn serve_postponed(&mut self, end_of_turn: u64, now: Timestamp) {
         while self.executor.spent() < end_of_turn {
-            let Some(id) = self.postponed.pop_front() else { break };
+            let Some(id) = self.lists.postponed.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::TURN);
                 self.serve(id, now);
@@ -324,17 +308,17 @@ impl<S: Stream> Server<S> {
         for (id, readiness) in events {
             let Some((id, connection)) = find_by_token(&mut self.connections, id) else { continue };
             if connection.notice(id, readiness) {
-                enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+                enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
             if connection.listed.contains(Lists::TURN) {
                 continue;
             }
             if connection.is_handshaking() {
-                enlist(&mut self.handshaking, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.handshaking, Lists::TURN, id, &mut connection.listed);
             } else if self.executor.spent() < end_of_turn {
                 self.serve(id, now);
             } else {
-                enlist(&mut self.postponed, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.postponed, Lists::TURN, id, &mut connection.listed);
             }
         }
     }
@@ -344,7 +328,7 @@ impl<S: Stream> Server<S> {
     /// are.
     fn serve_handshakes(&mut self, now: Timestamp) {
         for _ in 0..HANDSHAKES_PER_TURN {
-            let Some(id) = self.handshaking.pop_front() else { break };
+            let Some(id) = self.lists.handshaking.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::TURN);
                 self.serve(id, now);
@@ -386,10 +370,10 @@ impl<S: Stream> Server<S> {
         }
         match session.unfinished_until() {
             Some(Until::BinlogRoom) => {
-                enlist(&mut self.awaiting_binlog_room, Lists::BINLOG_ROOM, id, &mut connection.listed);
+                enlist(&mut self.lists.awaiting_binlog_room, Lists::BINLOG_ROOM, id, &mut connection.listed);
             }
             Some(Until::TubeList) => {
-                enlist(&mut self.awaiting_tube_list, Lists::ALL_TUBES, id, &mut connection.listed);
+                enlist(&mut self.lists.awaiting_tube_list, Lists::ALL_TUBES, id, &mut connection.listed);
             }
             // The guard and the queue know when the client goes on.
             Some(Until::Permitted | Until::Delivery | Until::DeliveryOrInput) => {}
@@ -399,19 +383,23 @@ impl<S: Stream> Server<S> {
         if connection.session.output.is_empty() && !connection.session.is_closing() {
             self.buffers.reclaim(&mut connection.session.output);
         } else {
-            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
         }
         connection.count_bytes(&mut self.executor.buffer_bytes);
         if connection.is_runnable() {
             connection.exhaust_budget();
-            let queue = if connection.is_handshaking() { &mut self.handshaking } else { &mut self.going_on };
+            let queue = if connection.is_handshaking() {
+                &mut self.lists.handshaking
+            } else {
+                &mut self.lists.going_on
+            };
             enlist(queue, Lists::TURN, id, &mut connection.listed);
         }
     }
 
     /// Answers clients that waited in a reserve; returns how many.
     fn deliver(&mut self, now: Timestamp) -> usize {
-        let unsent_before = self.unsent.len();
+        let unsent_before = self.lists.unsent.len();
         while let Some(delivery) = self.executor.poll_delivery() {
             let id = delivery.client;
             let Some(connection) = find(&mut self.connections, id) else { continue };
@@ -422,18 +410,18 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             connection.hold_replies(&mut self.executor);
-            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             if connection.is_runnable() {
-                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
-        self.unsent.len() - unsent_before
+        self.lists.unsent.len() - unsent_before
     }
 
     /// Writes the replies of this turn to the sockets, first those of the last `delivered` connections in the list.
     fn send(&mut self, delivered: usize, now: Timestamp) {
         let settled = self.executor.settled();
-        let mut unsent = std::mem::take(&mut self.unsent);
+        let mut unsent = std::mem::take(&mut self.lists.unsent);
         // A worker that waited gets its job before the producer gets the reply to its put.
         unsent.rotate_right(delivered);
         let mut sent_bytes = 0;
@@ -457,23 +445,23 @@ impl<S: Stream> Server<S> {
                 self.buffers.reclaim(&mut connection.session.output);
             }
             if connection.has_held_replies() {
-                enlist(&mut self.with_held_replies, Lists::HELD_REPLIES, id, &mut connection.listed);
+                enlist(&mut self.lists.with_held_replies, Lists::HELD_REPLIES, id, &mut connection.listed);
             }
             connection.count_bytes(&mut self.executor.buffer_bytes);
             if connection.can_send(settled) {
                 connection.exhaust_budget();
-                enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+                enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
             if connection.is_runnable() && !connection.listed.contains(Lists::TURN) {
                 // Its unsent replies were the only reason why it could not go on.
                 connection.exhaust_budget();
-                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
         // Connections that sent a part of their replies come after those that sent nothing.
         unsent.append(&mut postponed);
-        unsent.append(&mut self.unsent);
-        self.unsent = unsent;
+        unsent.append(&mut self.lists.unsent);
+        self.lists.unsent = unsent;
     }
 
     /// Takes note of all that the store of the binlog has done beside the loop.
@@ -493,26 +481,26 @@ impl<S: Stream> Server<S> {
     /// the next turn, and commands that waited for room are tried again.
     pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         self.executor.binlog_completed(completion, now);
-        for id in self.with_held_replies.drain(..) {
+        for id in self.lists.with_held_replies.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::HELD_REPLIES);
-                enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+                enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
         }
-        for id in self.awaiting_binlog_room.drain(..) {
+        for id in self.lists.awaiting_binlog_room.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::BINLOG_ROOM);
-                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
     }
 
     /// A list of all tubes is complete, or was given up: the clients that wait for one are served again.
     fn wake_those_awaiting_tube_list(&mut self) {
-        for id in self.awaiting_tube_list.drain(..) {
+        for id in self.lists.awaiting_tube_list.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::ALL_TUBES);
-                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
     }
@@ -523,7 +511,7 @@ impl<S: Stream> Server<S> {
             if let Some(connection) = connection {
                 connection.refuse_unsettled();
                 let id = connection.id_at(index);
-                enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+                enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
         }
     }

@@ -28,9 +28,9 @@ impl<S: Stream> Server<S> {
             }
             connection.end_wait(&mut self.executor, id);
             connection.hold_replies(&mut self.executor);
-            enlist(&mut self.unsent, Lists::UNSENT, id, &mut connection.listed);
+            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             if connection.is_runnable() {
-                enlist(&mut self.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }
     }

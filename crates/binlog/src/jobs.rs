@@ -189,7 +189,7 @@ pub(super) struct LostAttachments {
     pub(super) is_delete: bool,
 }
 
-/// All jobs so far.
+/// All jobs so far. It has more fields than other types because each kind of record adds to one.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     pub(super) alive: IdMap<ReplayedJob>,

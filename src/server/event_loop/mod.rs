@@ -126,7 +126,7 @@ pub struct Settings {
     pub idle_timeout: Option<Duration>,
 }
 
-/// The server with its sockets.
+/// The server with its sockets. It has more fields than other types because each is a source of events or of deadlines.
 pub struct EventLoop {
     poll: Poll,
     registry: Rc<Registry>,

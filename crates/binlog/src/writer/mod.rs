@@ -79,7 +79,7 @@ pub struct Stats {
     pub database: Option<DatabaseFigures>,
 }
 
-/// The open log.
+/// The open log. It has more fields than other types because each part is a type of its own.
 pub struct Binlog {
     pub(super) storage: Box<dyn Storage>,
     config: Config,

@@ -129,7 +129,8 @@ impl Cursor {
     }
 }
 
-/// The counters of a job. Times are in seconds.
+/// The counters of a job. Times are in seconds. It has more fields than other types because each is a key of
+/// `stats-job`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the keys of stats-job")]
 pub struct JobInfo {

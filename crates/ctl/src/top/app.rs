@@ -58,7 +58,7 @@ pub enum Reaction {
     Send(Request),
 }
 
-/// The state of the screen.
+/// The state of the screen. It has more fields than other types because each is something that a key can change.
 pub struct App {
     /// The servers.
     pub servers: Vec<Server>,

@@ -183,7 +183,7 @@ pub(crate) struct End {
     freed_group: Option<Box<str>>,
 }
 
-/// The state of all rules.
+/// The state of all rules. It has more fields than other types because each rule has one.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     tags: TagStorage,

@@ -114,6 +114,7 @@ impl IndexMut<u32> for Clients {
     }
 }
 
+/// A connected client. It has more fields than other types because all of it lies in one block of memory.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The low half of its number.

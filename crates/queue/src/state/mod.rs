@@ -53,7 +53,7 @@ impl JobCounts {
     }
 }
 
-/// The whole state of the work queue.
+/// The whole state of the work queue. It has more fields than other types because each part is a type of its own.
 #[derive(Debug, Default)]
 pub struct Queue {
     pub(crate) jobs: Jobs,

@@ -78,6 +78,7 @@ impl Pause {
     }
 }
 
+/// A tube. It has more fields than other types because all that every tube needs lies in one block of memory.
 #[derive(Debug)]
 pub(crate) struct Tube {
     pub name: TubeName,

@@ -60,7 +60,7 @@ pub struct Figures {
     pub reserved_cooldown_bytes: u64,
 }
 
-/// A tube as it is now.
+/// A tube as it is now. It has more fields than other types because each is a figure of `stats-tube`.
 #[derive(Clone, Debug)]
 pub struct TubeView {
     /// Its name.
