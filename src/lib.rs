@@ -15,7 +15,8 @@
 //! - [`commands`]: the table of commands, and a file for each command or family. No other part uses both the queue and
 //!   the binlog.
 //! - [`access`]: who a client is, and what it may do. Pure.
-//! - [`http`]: metrics, health checks and the page, over HTTP.
+//! - [`http`]: metrics, health checks, the page and the API, over HTTP.
+//! - [`orders`]: what the API asks the server to do, which jobs it means, and how far it has come. Pure.
 //! - [`stream`]: the sockets of both kinds of connections, plain or with TLS.
 //! - [`tls`]: certificates from files, and the encrypted half of a connection.
 //! - [`stats`]: one table of figures each for the server, a tube and a job. Pure.
@@ -43,6 +44,7 @@ pub mod commands;
 pub mod http;
 pub mod log_setup;
 pub mod options;
+pub mod orders;
 pub mod poll_token;
 pub mod server;
 pub mod session;

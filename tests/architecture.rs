@@ -52,8 +52,9 @@ const PARTS: &[(&str, &[&str])] = &[
     ("tube_rules", &["toml_text"]),
     ("stats", &["tls"]),
     ("stream", &["access", "poll_token", "tls"]),
-    ("http", &["token", "poll_token", "stats", "stream", "tls"]),
-    ("commands", &["access", "session", "log_setup", "stats", "tls", "http"]),
+    ("orders", &["stats"]),
+    ("http", &["token", "poll_token", "stats", "stream", "tls", "orders"]),
+    ("commands", &["access", "session", "log_setup", "stats", "tls", "orders"]),
     (
         "server",
         // Only its tests use `stats`.
@@ -67,6 +68,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "stats",
             "stream",
             "tls",
+            "orders",
             "http",
         ],
     ),
@@ -106,6 +108,7 @@ const PURE: &[&str] = &[
     "toml_text",
     "tube_rules",
     "stats",
+    "orders",
     "http",
 ];
 

@@ -9,7 +9,7 @@ use std::vec;
 
 use super::{Executor, Outcome, answer, stall, stall_holding};
 use crate::clock::Timestamp;
-use crate::http::task::Obstacle;
+use crate::orders::Obstacle;
 use crate::protocol::{ClientCursor, ListWriter, Reply};
 use crate::queue::ClientId;
 use crate::session::{Output, Until};

@@ -10,7 +10,7 @@ use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::Body;
 use crate::protocol::FieldList;
 use crate::session::Put;
-use crate::stats::Identity;
+use crate::stats::{CommandCounts, Identity};
 
 impl Described for Rest {
     /// A command that goes on by itself is not described: a server that is quiet has none.

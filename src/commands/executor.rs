@@ -43,7 +43,7 @@ pub struct Config {
 
 /// What the server counts since its start, beside the queue's own counters.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     pub(super) commands: CommandCounts,
     pub(super) connections: u64,
     /// Connections that were closed at once.
@@ -53,7 +53,7 @@ pub(super) struct Counters {
     /// Puts that were complete and not stored, because memory or disk was short or the server drains.
     pub(super) rejected_puts: RefusedPuts,
     /// Histograms of turns, commands and syncs; recorded only while metrics are served.
-    pub(super) timings: Timings,
+    pub(crate) timings: Timings,
     /// Commands whose time is in `timings`.
     pub(super) timed_commands: u64,
 }
@@ -66,7 +66,7 @@ pub struct Executor {
     pub(super) persistence: Persistence,
     pub(super) config: Config,
     pub(super) identity: Identity,
-    pub(super) counters: Counters,
+    pub(crate) counters: Counters,
     pub(super) draining: bool,
     /// What connections with TLS begin with, for its figures.
     pub(super) tls: Option<Rc<Acceptor>>,

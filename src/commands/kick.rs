@@ -5,8 +5,8 @@
 use super::{Executor, Outcome, Refused, answer, changed, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
-use crate::http::task::Obstacle;
 use crate::job::{JobId, JobState};
+use crate::orders::Obstacle;
 use crate::protocol::Reply;
 use crate::queue::ClientId;
 use crate::session::{Output, Until};

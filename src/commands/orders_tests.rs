@@ -2,10 +2,10 @@
 
 use super::{Config, Executor};
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::http::selection::{AsOf, Filter, Walk};
-use crate::http::task::{Change, Control, Obstacle, Order, Progress, Selection, Task, TaskId};
 use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
+use crate::orders::selection::{AsOf, Filter, Walk};
+use crate::orders::{Change, Control, Obstacle, Order, Progress, Selection, Task, TaskId};
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, Flushed, NewJob, PoisonLimits, Release, Reserve, TubeRule};
 use crate::stats::Identity;
@@ -317,10 +317,10 @@ fn a_flush_has_a_client_until_it_ends_or_is_stopped() {
     }
 }
 
-fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate::http::task::NewJob {
+fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate::orders::NewJob {
     let mut encoded = Vec::new();
     tags.encode(&mut encoded).unwrap();
-    crate::http::task::NewJob {
+    crate::orders::NewJob {
         tube: tube.clone(),
         body: Body::from(vec![0; bytes]),
         priority: Priority(priority),

@@ -2,8 +2,8 @@
 
 use super::{Executor, Outcome, Refused, changed};
 use crate::clock::Timestamp;
-use crate::http::task::Obstacle;
 use crate::job::{JobId, Priority};
+use crate::orders::Obstacle;
 use crate::protocol::Reply;
 use crate::queue::ClientId;
 use crate::seconds::Seconds;

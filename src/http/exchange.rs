@@ -14,9 +14,9 @@ use super::page;
 use super::prometheus::{self, TextFormat};
 use super::rendering::Rendering;
 use super::request::{Arrival, BodyLength, Method, Request};
-use super::task::{Order, Progress, TaskId, Tasks};
 use super::{Phase, SLICE_BYTES, Site, Sources, put};
 use crate::clock::Timestamp;
+use crate::orders::{Order, Progress, TaskId, Tasks};
 use crate::{job, json};
 
 /// The longest request line with headers, in bytes; browsers behind proxies send two or three thousand.

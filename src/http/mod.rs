@@ -3,12 +3,12 @@
 //!
 //! Owns: everything that speaks HTTP, at two sites: `--metrics` and `--admin`. `exchange` has the requests and
 //! responses of one connection over bytes, `request` the head of a request, `prometheus` the metrics, and `page` the
-//! page beside them. At the other site, `access` says who may ask, `api` has the paths, `tube_query` and `selection`
-//! the tubes and jobs that a request means, `task` the words for orders, and `app` the page. `page` reads from `api` as
-//! well. `rendering` is for metrics and lists of tubes, and `history` has the samples for the plots. These parts are
-//! pure. `server` has the connections, which the event loop drives. `startup_health` has a thread that answers before
-//! the loop runs. HTTP never changes the queue: it reads the same views as the stats commands of the protocol, and
-//! hands orders to the server, which carries them out in its turns with the calls that it makes for a client.
+//! page beside them. At the other site, `access` says who may ask, `api` has the paths, `tube_query` the tubes that a
+//! request means, and `app` the page. `page` reads from `api` as well. `rendering` is for metrics and lists of tubes,
+//! and `history` has the samples for the plots. These parts are pure. `server` has the connections, which the event
+//! loop drives. `startup_health` has a thread that answers before the loop runs. HTTP never changes the queue: it reads
+//! the same views as the stats commands of the protocol, and hands orders to the server, which carries them out in its
+//! turns with the calls that it makes for a client.
 //!
 //! # How a scrape is bounded
 //!
@@ -34,12 +34,9 @@ mod page;
 mod prometheus;
 mod rendering;
 mod request;
-pub mod selection;
 mod server;
 pub mod snapshot;
 mod startup_health;
-mod tag_filter;
-pub mod task;
 mod tube_query;
 
 use std::fmt::{self, Write};
@@ -51,7 +48,7 @@ pub use self::startup_health::StartupHealth;
 
 use self::access::{Access, Denied};
 use self::request::Request;
-use self::task::Tasks;
+use crate::orders::Tasks;
 use crate::os::Usage;
 use crate::stats::{Clients, ServerView};
 

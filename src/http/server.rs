@@ -14,9 +14,9 @@ use zeroize::Zeroize;
 
 use super::access::Access;
 use super::exchange::Command;
-use super::task::{Control, Order, TaskId};
 use super::{Address, ClientSource, Exchange, History, Phase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::orders::{Control, Order, TaskId};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::poll_token::PollToken;

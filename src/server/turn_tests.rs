@@ -14,7 +14,7 @@ use crate::access::{Peer, Rules};
 use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, SyncPolicy, Task};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::WATCHED_NAMES;
-use crate::http::task::{Control, Order};
+use crate::orders::{Control, Order};
 use crate::os::process::cpu_time;
 use crate::poll_token::PollToken;
 use crate::queue::{ClientId, Flushed, PoisonLimits};
@@ -233,7 +233,7 @@ fn the_time_of_a_turn_counts_for_each_of_its_commands() {
         server.turn([event].into_iter(), START);
         server.executor.observe_turn(ns);
     }
-    let timings = &server.executor.timings;
+    let timings = &server.executor.counters.timings;
     assert_eq!((timings.turns.count(), timings.turns.sum_ns()), (2, 6_000));
     assert_eq!((timings.commands.count(), timings.commands.sum_ns()), (5, 13_000));
 }

@@ -2,9 +2,9 @@
 //! builds each turn ends with a sweep over all invariants of server, queue and log.
 
 use beanstalkd::binlog::SyncPolicy;
-use beanstalkd::http::selection::{AsOf, Filter, Walk};
-use beanstalkd::http::task::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId};
 use beanstalkd::job::{Body, JobId, JobState, Priority};
+use beanstalkd::orders::selection::{AsOf, Filter, Walk};
+use beanstalkd::orders::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId};
 use beanstalkd::queue::Flushed;
 use beanstalkd::tube_name::TubeName;
 

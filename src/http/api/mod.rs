@@ -26,9 +26,9 @@ use super::Sources;
 use super::access::Access;
 use super::rendering::Rendering;
 use super::request::{Method, Request};
-use super::task::{Order, TaskId, Tasks};
 use crate::job::{self, JobId};
 use crate::json::{self, Object};
+use crate::orders::{Order, TaskId, Tasks};
 use crate::stats::{SERVER, TUBE};
 use crate::{percent, queue};
 

@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use super::jobs::{self, AS_OF};
 use super::problem::Problem;
 use crate::clock::Timestamp;
-use crate::http::selection::{AsOf, Filter, Walk};
-use crate::http::task::{Change, FLUSHES, NewJob, Order, Selection, flush_action};
 use crate::job::{Body, JobId, Priority};
+use crate::orders::selection::{AsOf, Filter, Walk};
+use crate::orders::{Change, FLUSHES, NewJob, Order, Selection, flush_action};
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 

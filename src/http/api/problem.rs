@@ -3,8 +3,8 @@
 //! Owns: the status, the word and the sentence of each.
 
 use crate::http::access::Denied;
-use crate::http::task::Obstacle;
 use crate::json::{self, Object};
+use crate::orders::Obstacle;
 
 /// Why a request is not fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use super::problem::sentence;
 use crate::clock::Timestamp;
 use crate::http::SLICE_BYTES;
 use crate::http::snapshot::Snapshot;
-use crate::http::task::{Progress, Task};
 use crate::job::BodyRef;
 use crate::json::{self, Object};
+use crate::orders::{Progress, Task};
 use crate::stats::{Figure, JOB, JobView, Subject, TAGS, TUBE, Value, WAITS_FOR};
 
 /// How much of a body stands in the JSON of its job, in bytes: more than people read, and little enough to be written

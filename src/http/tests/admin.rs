@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http::exchange::Command;
-use crate::http::task::Order;
+use crate::orders::Order;
 use crate::token::TokenHash;
 
 const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n";

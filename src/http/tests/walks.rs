@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::clock::NS_PER_S;
-use crate::http::selection::{AsOf, Filter, Share, Step, Walk};
-use crate::http::tag_filter::TagFilter;
 use crate::job::{Body, JobId, JobState, Priority};
+use crate::orders::selection::{AsOf, Filter, Share, Step, Walk};
+use crate::orders::tag_filter::TagFilter;
 use crate::queue::{ClientId, NewJob, Reserve};
 use crate::tags::{EncodedTags, TagSet};
 use crate::tube_name::TubeName;

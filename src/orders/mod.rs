@@ -1,13 +1,16 @@
-//! Orders: what the API asks the server to do. Tasks: how far each order has come.
+//! Orders: what the API asks the server to do, and which jobs it means. Tasks: how far each order has come.
 //!
 //! Owns: the words for orders and their outcomes, and the table of tasks. Never carries out an order: the server does,
 //! in slices, with the calls that it makes for a client. Driven by an exchange, which reads the table, and by the
 //! server, which writes it.
 
+pub mod selection;
+pub mod tag_filter;
+
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use super::selection::Walk;
+use self::selection::Walk;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::queue::{ClientId, Flushed};
