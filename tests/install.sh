@@ -70,18 +70,23 @@ grep -q 'PREFIX=$HOME/.local' "$root/said" || fail "no advice for a user who may
 [ "$(make --silent --no-print-directory help | grep -cx 'install\|check\|check-32bit\|fuzz')" = 4 ] || fail "make help lacks targets"
 
 # The health check of the image: open, guarded, a standby, one that hangs, none.
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-started() { # OPTIONS...: starts a server, and waits for a line of its log
-    RUST_LOG=info "${BINARY:-target/debug/beanstalkd}" -l 127.0.0.1 -p "$port" "$@" 2>"$root/log" &
+port=
+started() { # OPTIONS...: starts a server on a port that nobody has, and waits for a line of its log
+    rm -f "$root/log"
+    RUST_LOG=info "${BINARY:-target/debug/beanstalkd}" -l 127.0.0.1 -p 0 "$@" 2>"$root/log" &
     server=$!
+    says 'listening on\|standby: waiting' || fail "the server does not come up: $(cat "$root/log")"
+}
+says() { # PATTERN: waits until the log has it, and notes the port if the log has that too
     tries=500
-    until grep -q 'listening on\|standby: waiting' "$root/log"; do
+    until grep -q "$1" "$root/log" 2>/dev/null; do
         tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "the server does not come up: $(cat "$root/log")"
+        [ $tries -gt 0 ] || return 1
         sleep 0.01
     done
+    port=$(sed -n 's/.*listening on 127\.0\.0\.1:\([0-9]*\)$/\1/p' "$root/log")
 }
-healthy() { sh packaging/health-check "$port" "$server"; }
+healthy() { sh packaging/health-check "${port:-1}" "$server"; }
 unhealthy() { ! sh packaging/health-check "$port" "$server"; }
 ended() { kill -KILL "$1"; wait "$1" 2>/dev/null || true; }
 mkdir "$root/queue"
@@ -101,8 +106,7 @@ until [ -S "$root/active" ]; do sleep 0.01; done
 started -b "$root/queue" --wait-for-lock
 healthy || fail "a standby is not healthy"
 ended "$active"
-tries=500
-until grep -q 'listening on' "$root/log"; do tries=$((tries - 1)); [ $tries -gt 0 ] || fail "no takeover"; sleep 0.01; done
+says 'listening on' || fail "no takeover"
 healthy || fail "a standby that has taken over is not healthy"
 kill -STOP "$server"
 unhealthy || fail "a standby that has taken over and hangs is healthy"

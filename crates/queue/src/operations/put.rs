@@ -64,11 +64,8 @@ impl Queue {
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, body);
         self.jobs.insert(new.id, job);
         self.sums.events.puts += 1;
-        let record = self.tubes.get_mut(tube);
-        record.puts += 1;
-        if record.ruled.is_some() {
-            self.came_to_ruled(new.id);
-        }
+        self.tubes.get_mut(tube).puts += 1;
+        self.came_plain(new.id, tube);
         self.note(Change::Put(new.id));
         if new.delay_s.is_zero() {
             self.enqueue(new.id, tube, new.priority, now);
@@ -152,9 +149,10 @@ impl Queue {
             Some(set) => self.restore_tagged(record, tube, body, &EncodedTags::of(tags, set), now)?,
             None => {
                 let job = self.restored(record, tube, body, now);
+                let tube = job.tube;
                 self.jobs.insert(record.id, job);
                 self.jobs.set_counters(record.id, record.counters);
-                self.came_to_ruled(record.id);
+                self.came_plain(record.id, tube);
                 self.restore_place(record, now);
             }
         }

@@ -195,10 +195,18 @@ impl Queue {
         self.turn_by_rule(id);
     }
 
-    /// A job without tags has come to a tube that may have a rule.
+    /// A job without tags has come to its tube, which may have a rule.
+    #[inline]
+    pub(crate) fn came_plain(&mut self, id: JobId, tube: TubeKey) {
+        if self.tubes.get(tube).ruled.is_some() {
+            self.came_to_ruled(id);
+        }
+    }
+
+    /// A job without tags has come to a tube that has a rule, or had one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn came_to_ruled(&mut self, id: JobId) {
+    fn came_to_ruled(&mut self, id: JobId) {
         let job = self.jobs.get(id).expect("it has come");
         let job = TaggedJob::new(id, job, &TagSet::NONE);
         Limits::came(self, &job);

@@ -188,18 +188,25 @@ impl Queue {
         }
         out.count(self.jobs.len());
         let mut room = Vec::new();
-        let mut each = |is_reserved: bool| {
-            for id in self.jobs.ids() {
-                let Some(job) = self.jobs.get(id) else { continue };
-                if matches!(job.place(), Place::Reserved(_)) == is_reserved {
-                    self.describe_job(id, job, &numbers, number_of(job.tube), out);
-                    out.bytes(self.tags_for_log(id, &mut room));
-                    out.bytes(job.body().as_slice());
-                }
-            }
+        let mut describe = |id, job: &Job| {
+            self.describe_job(id, job, &numbers, number_of(job.tube), out);
+            out.bytes(if job.has(marks::TAGGED) { self.tags_for_log(id, &mut room) } else { &[] });
+            out.bytes(job.body().as_slice());
         };
-        each(true);
-        each(false);
+        let clients = self.clients.records.iter();
+        let reservations = clients.flat_map(|(_, client)| client.reserved.iter());
+        let mut reserved: Vec<JobId> = reservations.map(|reservation| reservation.id).collect();
+        reserved.sort_unstable();
+        for id in reserved {
+            if let Some(job) = self.jobs.get(id) {
+                describe(id, job);
+            }
+        }
+        for (id, job) in self.jobs.iter() {
+            if !matches!(job.place(), Place::Reserved(_)) {
+                describe(id, job);
+            }
+        }
     }
 
     fn describe_job(&self, id: JobId, job: &Job, clients: &[u32], tube: u32, out: &mut Writer<'_>) {

@@ -262,6 +262,11 @@ impl Jobs {
         self.index.iter().map(|(id, _)| id)
     }
 
+    /// All jobs, by ascending id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        self.index.iter().map(|(id, &address)| (id, self.records.get(address)))
+    }
+
     /// Makes sure that there is room for the next `insert`, and that a job's history, which is made when
     /// a command can no longer be refused, needs at most one new chunk.
     pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {

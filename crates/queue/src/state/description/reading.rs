@@ -268,7 +268,7 @@ impl Queue {
         if tags.is_empty() {
             self.jobs.insert(id, job(body));
             self.jobs.set_counters(id, counters);
-            self.came_to_ruled(id);
+            self.came_plain(id, tube);
             self.read_place(described, None, now);
             return Ok(());
         }
