@@ -65,6 +65,7 @@ mod connector;
 mod core;
 mod error;
 mod servers;
+mod span;
 #[cfg(feature = "tls")]
 mod tls;
 mod work;

@@ -16,7 +16,9 @@ use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::Reconnect;
 use crate::core::data::{Job, JobInfo, TraceParent};
+use crate::core::fields::Fields;
 use crate::error::Error;
+use crate::span::Span;
 
 /// The longest wait of one reserve. A worker looks after each whether it is to stop.
 pub(crate) const TURN: Seconds = Seconds::ONE;
@@ -32,28 +34,57 @@ pub struct Delivery {
     pub id: u64,
     /// The body.
     pub body: Vec<u8>,
-    /// The counters of the job, its tube, its tags.
-    pub info: JobInfo,
+    /// The priority.
+    pub pri: u32,
+    /// The time to run, in seconds.
+    pub ttr: u64,
+    /// Seconds since its put.
+    pub age: u64,
+    /// How often it was reserved, this time included. A lost connection counts here, and is no failure.
+    pub reserves: u64,
     /// Which attempt this is, from 1 on: one more than the failures that the counters of the job show.
     pub attempt: u64,
+    /// All counters of the job, and its tags. Only [`Worker::with_info`] asks for them for each job.
+    pub info: Option<JobInfo>,
+    tube: String,
+    trace: Option<TraceParent>,
     is_stopping: Arc<AtomicBool>,
 }
 
 impl Delivery {
-    pub(crate) fn new(job: Job, info: JobInfo, retry: &Retry, stopper: &Stopper) -> Self {
-        let attempt = retry.failures(&info) + 1;
-        Self { id: job.id, body: job.body, info, attempt, is_stopping: Arc::clone(&stopper.0) }
+    /// A job with its counters. Without them, its fields are all there: see [`Worker::needs_info`].
+    pub(crate) fn new(job: Job, info: Option<JobInfo>, retry: &Retry, stopper: &Stopper) -> Self {
+        let Job { id, body, fields } = job;
+        let (fields, buries) = match &info {
+            Some(info) => (Fields::of_info(info), info.buries),
+            None => (fields, 0),
+        };
+        let attempt = retry.failures(&fields, buries) + 1;
+        let Fields { tube, attempts, age, pri, ttr, trace, .. } = fields;
+        Self {
+            id,
+            body,
+            pri: pri.unwrap_or_default(),
+            ttr: ttr.unwrap_or_default(),
+            age: age.unwrap_or_default(),
+            reserves: attempts.unwrap_or_default(),
+            attempt,
+            info,
+            tube: tube.unwrap_or_default(),
+            trace,
+            is_stopping: Arc::clone(&stopper.0),
+        }
     }
 
     /// The name of its tube.
     pub fn tube(&self) -> &str {
-        &self.info.tube
+        &self.tube
     }
 
     /// The span in which the job was put, from the tag `trc:`. A tracing library takes it as the parent of the job's
     /// own span.
     pub fn trace(&self) -> Option<&TraceParent> {
-        self.info.trace.as_ref()
+        self.trace.as_ref()
     }
 
     /// Whether the worker is to stop. It waits for the handler; one that takes long may end earlier with
@@ -64,7 +95,7 @@ impl Delivery {
 
     /// How often the worker touches the job: three times in a TTR, in time for the shortest TTR of a second.
     pub(crate) fn touch_every(&self) -> Duration {
-        Duration::from_millis((self.info.ttr.saturating_mul(1000) / 3).clamp(300, 60_000))
+        Duration::from_millis((self.ttr.saturating_mul(1000) / 3).clamp(300, 60_000))
     }
 }
 
@@ -144,9 +175,14 @@ impl Retry {
 
     /// The failures since the job was last kicked. A bury was the end of a series: all of it but the last failure were
     /// releases and time-outs.
-    fn failures(&self, info: &JobInfo) -> u64 {
-        let before = info.buries.saturating_mul(self.max_attempts - 1);
-        info.releases.saturating_add(info.timeouts).saturating_sub(before)
+    fn failures(&self, fields: &Fields, buries: u64) -> u64 {
+        let before = if self.counts_buries() { buries.saturating_mul(self.max_attempts - 1) } else { 0 };
+        given_back(fields).saturating_sub(before)
+    }
+
+    /// Whether the burials of a job say how many of its failures are of an earlier series.
+    fn counts_buries(&self) -> bool {
+        self.max_attempts > 1 && self.max_attempts < u64::MAX
     }
 
     /// The delay after so many failures.
@@ -154,6 +190,11 @@ impl Retry {
         let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(31).min(31);
         self.first_delay.saturating_mul(1 << doublings).min(self.max_delay)
     }
+}
+
+/// How often a job was released, or its TTR has ended.
+fn given_back(fields: &Fields) -> u64 {
+    fields.releases.unwrap_or_default().saturating_add(fields.timeouts.unwrap_or_default())
 }
 
 /// What is done with a job at the end of an attempt.
@@ -284,6 +325,7 @@ impl Stopper {
 }
 
 type Hook = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+type SpanOf = Arc<dyn Fn(&Delivery) -> Span + Send + Sync>;
 
 /// Takes jobs from the watched tubes and gives them to a handler: as many at a time as it has slots, each with a
 /// connection. It reserves a job only when a slot is free, touches it while the handler runs, and then deletes,
@@ -327,6 +369,9 @@ pub struct Worker {
     /// How long a server may be away.
     patience: Duration,
     hook: Option<Hook>,
+    span_of: Option<SpanOf>,
+    /// Whether the handler needs all counters of each job.
+    with_info: bool,
 }
 
 impl fmt::Debug for Worker {
@@ -355,6 +400,8 @@ impl Worker {
             counters: Arc::default(),
             patience: reconnect.give_up_after,
             hook: None,
+            span_of: None,
+            with_info: false,
         }
     }
 
@@ -396,6 +443,40 @@ impl Worker {
         Self { hook: Some(Arc::new(hook)), ..self }
     }
 
+    /// Asks for all counters of each job, and its tags: [`Delivery::info`]. This is one more command for each job.
+    #[must_use]
+    pub fn with_info(self) -> Self {
+        Self { with_info: true, ..self }
+    }
+
+    /// Makes a span for each job. Its handler runs in it, and so do the events about the job.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let address = "127.0.0.1:11300".parse()?;
+    /// let worker = beanstalk_client::Worker::new(beanstalk_client::Connector::new(), address).in_span(|job| {
+    ///     let trace = job.trace().map(|trace| trace.as_str());
+    ///     tracing::info_span!("job", id = job.id, tube = job.tube(), attempt = job.attempt, trace)
+    /// });
+    /// worker.run(|job| tracing::info!(bytes = job.body.len(), "in the span of its job"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tracing")]
+    #[must_use]
+    pub fn in_span(self, span_of: impl Fn(&Delivery) -> tracing::Span + Send + Sync + 'static) -> Self {
+        Self { span_of: Some(Arc::new(move |delivery| Span(span_of(delivery)))), ..self }
+    }
+
+    pub(crate) fn span(&self, delivery: &Delivery) -> Span {
+        self.span_of.as_ref().map_or_else(Span::none, |span_of| span_of(delivery))
+    }
+
+    /// Whether the fields of a job do not say all that a delivery has.
+    pub(crate) fn needs_info(&self, fields: &Fields) -> bool {
+        self.with_info || !fields.are_all() || self.retry.counts_buries() && given_back(fields) > 0
+    }
+
     /// What stops it.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
@@ -431,8 +512,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Fields;
-    use beanstalkd_protocol::parse_dictionary;
+    use beanstalkd_protocol::{Field, FieldList, parse_dictionary};
 
     fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Delivery {
         let stats = format!(
@@ -442,7 +522,7 @@ mod tests {
         let info = JobInfo::from_stats(&parse_dictionary(stats.as_bytes()).unwrap()).unwrap();
         Delivery::new(
             Job { id: 1, body: Vec::new(), fields: Fields::default() },
-            info,
+            Some(info),
             retry,
             &Stopper::default(),
         )
@@ -472,6 +552,31 @@ mod tests {
         assert_eq!(delivery.touch_every(), Duration::from_millis(333));
         let hopeless = Outcome::Hopeless("x".to_owned());
         assert_eq!(Settled::plan(&hopeless, &delivery, &server), Settled::Buried);
+    }
+
+    #[test]
+    fn counters_are_asked_for_only_where_the_fields_do_not_say_enough() {
+        let worker = |retry| Worker::new(Connector::new(), "127.0.0.1:1".parse().unwrap()).retry(retry);
+        let fields = |releases, timeouts| {
+            let list = FieldList::new(Field::ALL).unwrap();
+            Fields::read(list, &format!("t 9 {timeouts} {releases} 1 2 3 -"))
+        };
+        let (usual, server, once) = (Retry::new(), Retry::by_server(), Retry::new().max_attempts(1));
+        for (retry, releases, timeouts, is_asked) in [
+            (usual, 0, 0, false),
+            (usual, 1, 0, true),
+            (usual, 0, 1, true),
+            (server, 5, 5, false),
+            (once, 5, 5, false),
+        ] {
+            assert_eq!(worker(retry).needs_info(&fields(releases, timeouts)), is_asked, "{retry:?}");
+        }
+        assert!(worker(server).with_info().needs_info(&fields(0, 0)));
+        assert!(worker(server).needs_info(&Fields::default()), "a server without fields");
+        let job = Job { id: 1, body: Vec::new(), fields: fields(2, 1) };
+        let delivery = Delivery::new(job, None, &server, &Stopper::default());
+        assert_eq!((delivery.tube(), delivery.attempt, delivery.reserves), ("t", 4, 9));
+        assert_eq!((delivery.age, delivery.pri, delivery.ttr, delivery.trace()), (1, 2, 3, None));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use beanstalkd_protocol::Refusal;
+use beanstalkd_protocol::{Field, Refusal};
 use beanstalkd_types::tube_name::TubeName;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -59,6 +59,11 @@ impl Worker {
         if !self.tubes.is_empty() && !self.tubes.contains(&TubeName::default_tube()) {
             client.ignore(&TubeName::default_tube()).await?;
         }
+        // A server without them, or one that does not allow it, is asked for each job.
+        match client.reserve_fields(&Field::ALL).await {
+            Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
         let mut last_seen = Instant::now();
         while !self.stopper.is_stopped() {
             let done = match client.reserve_with_timeout(self.turn()).await {
@@ -86,25 +91,29 @@ impl Worker {
         H: Fn(Arc<Delivery>) -> F + Send + Sync,
         F: Future<Output: Into<Outcome>> + Send + 'static,
     {
-        let info = match client.stats_job(job.id).await {
-            // Its TTR has ended, and another worker has deleted it since.
-            Err(error) if error.is_not_found() => return Ok(()),
-            info => info?,
+        let info = match self.needs_info(&job.fields) {
+            true => match client.stats_job(job.id).await {
+                // Its TTR has ended, and another worker has deleted it since.
+                Err(error) if error.is_not_found() => return Ok(()),
+                info => Some(info?),
+            },
+            false => None,
         };
         let delivery = Arc::new(Delivery::new(job, info, &self.retry, &self.stopper));
-        self.tell(&Event::Began(&delivery));
+        let span = self.span(&delivery);
+        span.run(|| self.tell(&Event::Began(&delivery)));
         let began = Instant::now();
-        let run = handler(Arc::clone(&delivery));
+        let run = span.run(|| handler(Arc::clone(&delivery)));
         // A set ends its tasks when it is dropped.
         let mut running = JoinSet::new();
-        running.spawn(async move { run.await.into() });
+        running.spawn(span.clone().around(async move { run.await.into() }));
         let outcome = loop {
             match timeout(delivery.touch_every(), running.join_next()).await {
                 Ok(Some(Ok(outcome))) => break outcome,
                 Ok(Some(Err(_)) | None) => break Outcome::Failed("the handler has panicked".to_owned()),
                 Err(_) => {
                     if let Err(error) = client.touch(delivery.id).await {
-                        self.tell(&Event::NotTouched(&delivery, &error));
+                        span.run(|| self.tell(&Event::NotTouched(&delivery, &error)));
                     }
                 }
             }
@@ -112,14 +121,14 @@ impl Worker {
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
         let settled = plan.after(settle(client, plan, &delivery).await)?;
-        self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took });
+        span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
         Ok(())
     }
 }
 
 /// Does what is planned. `false`: the server has buried the job instead.
 async fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Result<bool, Error> {
-    let (id, pri) = (delivery.id, delivery.info.pri);
+    let (id, pri) = (delivery.id, delivery.pri);
     match plan {
         Settled::Deleted => client.delete(id).await.map(|()| true),
         Settled::Buried => client.bury(id, pri).await.map(|()| true),

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanstalkd_protocol::Refusal;
+use beanstalkd_protocol::{Field, Refusal};
 use beanstalkd_types::tube_name::TubeName;
 
 use super::client::Client;
@@ -13,6 +13,7 @@ use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Job;
 use crate::error::Error;
+use crate::span::Span;
 use crate::work::{Delivery, Event, Outcome, Report, Settled, Worker, seconds};
 
 impl Worker {
@@ -50,6 +51,11 @@ impl Worker {
         if !self.tubes.is_empty() && !self.tubes.contains(&TubeName::default_tube()) {
             client.ignore(&TubeName::default_tube())?;
         }
+        // A server without them, or one that does not allow it, is asked for each job.
+        match client.reserve_fields(&Field::ALL) {
+            Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
         let mut last_seen = Instant::now();
         while !self.stopper.is_stopped() {
             let done = match client.reserve_with_timeout(self.turn()) {
@@ -73,28 +79,38 @@ impl Worker {
     }
 
     fn work_on(&self, client: &mut Client, job: Job, handler: &Handler<'_>) -> Result<(), Error> {
-        let info = match client.stats_job(job.id) {
-            // Its TTR has ended, and another worker has deleted it since.
-            Err(error) if error.is_not_found() => return Ok(()),
-            info => info?,
+        let info = match self.needs_info(&job.fields) {
+            true => match client.stats_job(job.id) {
+                // Its TTR has ended, and another worker has deleted it since.
+                Err(error) if error.is_not_found() => return Ok(()),
+                info => Some(info?),
+            },
+            false => None,
         };
         let delivery = Delivery::new(job, info, &self.retry, &self.stopper);
-        self.tell(&Event::Began(&delivery));
+        let span = self.span(&delivery);
+        span.run(|| self.tell(&Event::Began(&delivery)));
         let began = Instant::now();
-        let outcome = self.run_handler(client, &delivery, handler);
+        let outcome = self.run_handler(client, &delivery, &span, handler);
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
         let settled = plan.after(settle(client, plan, &delivery))?;
-        self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took });
+        span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
         Ok(())
     }
 
     /// Runs the handler on a thread of its own, and touches the job meanwhile.
-    fn run_handler(&self, client: &mut Client, delivery: &Delivery, handler: &Handler<'_>) -> Outcome {
+    fn run_handler(
+        &self,
+        client: &mut Client,
+        delivery: &Delivery,
+        span: &Span,
+        handler: &Handler<'_>,
+    ) -> Outcome {
         let (ended, end) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(move || {
-                let outcome = catch_unwind(AssertUnwindSafe(|| handler(delivery)));
+                let outcome = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(delivery))));
                 // The receiver waits for it.
                 let _ = ended
                     .send(outcome.unwrap_or_else(|_| Outcome::Failed("the handler has panicked".to_owned())));
@@ -104,7 +120,7 @@ impl Worker {
                     Ok(outcome) => return outcome,
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         if let Err(error) = client.touch(delivery.id) {
-                            self.tell(&Event::NotTouched(delivery, &error));
+                            span.run(|| self.tell(&Event::NotTouched(delivery, &error)));
                         }
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => {
@@ -120,7 +136,7 @@ type Handler<'a> = dyn Fn(&Delivery) -> Outcome + Sync + 'a;
 
 /// Does what is planned. `false`: the server has buried the job instead.
 fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Result<bool, Error> {
-    let (id, pri) = (delivery.id, delivery.info.pri);
+    let (id, pri) = (delivery.id, delivery.pri);
     match plan {
         Settled::Deleted => client.delete(id).map(|()| true),
         Settled::Buried => client.bury(id, pri).map(|()| true),

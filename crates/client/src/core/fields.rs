@@ -2,7 +2,7 @@
 
 use beanstalkd_protocol::{Field, FieldList};
 
-use super::data::TraceParent;
+use super::data::{JobInfo, TraceParent};
 
 /// What the server has said of a job with its reservation: what the connection has asked for with
 /// [`Client::reserve_fields`](crate::Client::reserve_fields). Everything else is `None`. Times are in seconds.
@@ -65,6 +65,27 @@ impl Fields {
             }
         }
         fields
+    }
+
+    /// What the counters of a job say.
+    pub(crate) fn of_info(info: &JobInfo) -> Self {
+        Self {
+            tube: Some(info.tube.clone()),
+            attempts: Some(info.reserves),
+            timeouts: Some(info.timeouts),
+            releases: Some(info.releases),
+            age: Some(info.age),
+            pri: Some(info.pri),
+            ttr: Some(info.ttr),
+            trace: info.trace.clone(),
+        }
+    }
+
+    /// Whether everything is there but a trace, which not every job has.
+    pub(crate) fn are_all(&self) -> bool {
+        let Self { tube, attempts, timeouts, releases, age, pri, ttr, trace: _ } = self;
+        let numbers = [attempts, timeouts, releases, age, ttr];
+        tube.is_some() && pri.is_some() && numbers.iter().all(|number| number.is_some())
     }
 }
 

@@ -45,7 +45,8 @@ const ENVIRONMENT: [&str; 4] = [
     "SSL_CERT_FILE, SSL_CERT_DIR: the certificates that --tls trusts without --ca, instead of those of the system.",
     "NO_COLOR: if set, the help has no colours.",
     "work sets these variables for its commands: BEANSTALK_JOB_ID, BEANSTALK_TUBE, BEANSTALK_TAGS (separated by \
-     spaces), BEANSTALK_PRIORITY and BEANSTALK_ATTEMPT (counted from 1).",
+     spaces), BEANSTALK_PRIORITY, BEANSTALK_ATTEMPT (counted from 1), BEANSTALK_RESERVES (how often the job was \
+     reserved), BEANSTALK_AGE (seconds since its put) and BEANSTALK_TRACE (empty if it has none).",
 ];
 
 /// The directory into which the files are to be written, if that is what this process was started for.

@@ -182,6 +182,9 @@ impl<'a> Worker<'a> {
             ("BEANSTALK_TAGS", tags.join(" ")),
             ("BEANSTALK_PRIORITY", info.pri.to_string()),
             ("BEANSTALK_ATTEMPT", attempt.to_string()),
+            ("BEANSTALK_RESERVES", info.reserves.to_string()),
+            ("BEANSTALK_AGE", info.age.to_string()),
+            ("BEANSTALK_TRACE", info.trace.as_ref().map(ToString::to_string).unwrap_or_default()),
         ];
         // Three times in a TTR. The least is 300 ms, in time for the shortest TTR of a second.
         let every = Duration::from_millis((info.ttr * 1000 / 3).clamp(300, 60_000));

@@ -26,6 +26,28 @@ fn a_command_gets_the_body_and_the_variables_of_the_job() {
 }
 
 #[test]
+fn a_command_knows_how_often_its_job_was_reserved_and_where_it_was_traced() {
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for server in everywhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("seen");
+        let mut client = server.client();
+        let has_traces = client.extensions().unwrap().has("trc");
+        let options = PutOptions::new();
+        let options = if has_traces { options.tag(format!("trc:{trace}").parse().unwrap()) } else { options };
+        let id = client.put_in(&"t".parse().unwrap(), b"", &options).unwrap().id;
+        client.reserve_job(id).unwrap();
+        client.quit().unwrap();
+        let script =
+            "echo $BEANSTALK_RESERVES $BEANSTALK_ATTEMPT $((BEANSTALK_AGE >= 0)) $BEANSTALK_TRACE >\"$0\"";
+        ctl(&server.address(), &["work", "t", "--until-empty", "--", "sh", "-c", script, text(&file)])
+            .ends_with(0);
+        let seen = fs::read_to_string(&file).unwrap();
+        assert_eq!(seen.trim(), format!("2 1 1 {}", if has_traces { trace } else { "" }).trim());
+    }
+}
+
+#[test]
 fn a_job_that_fails_is_delayed_and_buried_after_the_last_attempt() {
     for server in everywhere() {
         let address = server.address();

@@ -1,0 +1,33 @@
+//! The span of a job, with the feature `tracing`. Without it there is none, and nothing is done.
+
+#[cfg(feature = "tracing")]
+use tracing::Instrument;
+
+/// The span in which a handler runs.
+#[derive(Clone)]
+pub(crate) struct Span(#[cfg(feature = "tracing")] pub tracing::Span);
+
+impl Span {
+    /// A span that does nothing.
+    pub fn none() -> Self {
+        Self(
+            #[cfg(feature = "tracing")]
+            tracing::Span::none(),
+        )
+    }
+
+    /// What `act` returns; it runs in the span.
+    pub fn run<T>(&self, act: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "tracing")]
+        let _entered = self.0.enter();
+        act()
+    }
+
+    /// The future, which is polled in the span.
+    #[cfg(feature = "tokio")]
+    pub fn around<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        #[cfg(feature = "tracing")]
+        let future = future.instrument(self.0);
+        future
+    }
+}

@@ -1,0 +1,235 @@
+//! Workers whose servers die, lie, or know no extension: what becomes of the jobs, and how the run ends.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use beanstalk_client::{
+    Address, Client, Connector, Delivery, Error, JobState, Outcome, PutOptions, Reconnect, Report, Retry,
+    TubeName, Worker,
+};
+use beanstalk_testing::{Fake, FakeOptions};
+
+fn tube() -> TubeName {
+    "work".parse().unwrap()
+}
+
+fn connector() -> Connector {
+    let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(5));
+    Connector::new().reconnect(pauses.give_up_after(Duration::from_secs(5)))
+}
+
+fn worker(connector: Connector, address: &str) -> Worker {
+    Worker::new(connector, address.parse().unwrap()).watch(tube()).until_empty()
+}
+
+/// Runs it with threads, or with tasks.
+fn run(
+    worker: &Worker,
+    is_async: bool,
+    handler: impl Fn(&Delivery) -> Outcome + Send + Sync + 'static,
+) -> Result<Report, Error> {
+    if !is_async {
+        return worker.run(handler);
+    }
+    let handler = Arc::new(handler);
+    let handler = move |delivery: Arc<Delivery>| {
+        let handler = Arc::clone(&handler);
+        async move { tokio::task::spawn_blocking(move || handler(&delivery)).await.unwrap() }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(worker.run_async(handler))
+}
+
+fn put(fake: &Fake, count: usize) -> Client {
+    let mut client = Client::connect(&fake.address().parse().unwrap()).unwrap();
+    for number in 0..count {
+        client.put_in(&tube(), number.to_string().as_bytes(), &PutOptions::new()).unwrap();
+    }
+    client
+}
+
+#[test]
+fn at_every_command_a_lost_connection_loses_no_job() {
+    for (at, is_after, is_async) in
+        (1..=14).flat_map(|at| [(at, false, false), (at, true, false), (at, false, true), (at, true, true)])
+    {
+        // The puts are the first commands.
+        let at = at + 4;
+        let (close_before, close_after) = if is_after { (0, at) } else { (at, 0) };
+        let fake = Fake::start_with(FakeOptions { close_before, close_after, ..FakeOptions::default() });
+        let mut client = put(&fake, 3);
+        let runs = Arc::new(Mutex::new(BTreeMap::<Vec<u8>, u32>::new()));
+        let counted = Arc::clone(&runs);
+        let report = run(&worker(connector(), &fake.address()), is_async, move |delivery| {
+            *counted.lock().unwrap().entry(delivery.body.clone()).or_default() += 1;
+            Outcome::Done
+        })
+        .unwrap();
+        fake.disarm();
+        let runs = runs.lock().unwrap();
+        assert_eq!(runs.len(), 3, "at {at}: every job has run: {runs:?}");
+        assert!(runs.values().sum::<u32>() <= 4, "at {at}: one of them again at most: {runs:?}");
+        assert_eq!(report.deleted + report.unconfirmed + report.lost, u64::from(runs.values().sum::<u32>()));
+        assert!(client.peek_next(JobState::Ready).is_err() && client.peek_next(JobState::Reserved).is_err());
+    }
+}
+
+#[test]
+fn attempts_are_known_without_a_question_where_the_server_has_fields() {
+    let extensions: Vec<&str> = beanstalk_client::Verb::ALL
+        .iter()
+        .map(|verb| verb.as_str())
+        .filter(|word| word.contains('-'))
+        .collect();
+    let of_c = ["reserve-with-timeout", "reserve-job", "stats-job", "peek-ready", "list-tube-used"];
+    let none = extensions.into_iter().filter(|word| !of_c.contains(word)).collect::<Vec<_>>();
+    for (without, is_asked) in [(vec![], false), (vec!["reserve-fields"], true), (none, true)] {
+        for is_async in [false, true] {
+            let fake = Fake::start_with(FakeOptions { without: without.clone(), ..FakeOptions::default() });
+            let _client = put(&fake, 3);
+            fake.take_log();
+            let attempts = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&attempts);
+            let retry = Retry::new().delays(Duration::ZERO, Duration::ZERO);
+            let worker = worker(connector(), &fake.address()).retry(retry);
+            let report = run(&worker, is_async, move |delivery| {
+                assert_eq!(
+                    (delivery.tube(), delivery.ttr, delivery.reserves),
+                    ("work", 60, delivery.attempt)
+                );
+                counted.fetch_add(delivery.attempt as usize, Ordering::SeqCst);
+                match delivery.body.as_slice() {
+                    b"1" if delivery.attempt == 1 => Outcome::Failed("once".to_owned()),
+                    _ => Outcome::Done,
+                }
+            });
+            let report = report.unwrap();
+            assert_eq!((report.deleted, report.released), (3, 1), "{without:?}");
+            assert_eq!(attempts.load(Ordering::SeqCst), 1 + 1 + 2 + 1);
+            let log = fake.take_log();
+            let asked = log.iter().filter(|line| line.starts_with("stats-job")).count();
+            // The counters of a job that has failed say whether it was buried before.
+            assert_eq!(asked, if is_asked { 4 } else { 1 }, "{log:?}");
+        }
+    }
+}
+
+/// A server that answers each line on a connection with the next of its texts, and closes it after the last.
+fn scripted(scripts: Vec<Vec<Vec<u8>>>) -> (String, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for (script, stream) in scripts.into_iter().zip(listener.incoming()) {
+            let mut stream = stream.unwrap();
+            for text in script {
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(&text);
+            }
+        }
+    });
+    (format!("unix:{}", path.display()), directory)
+}
+
+/// What a server says until the worker has reserved a job.
+fn reserved(job: &[u8]) -> Vec<Vec<u8>> {
+    let fields = b"USING tube attempts timeouts releases age pri ttr trace\r\n";
+    vec![b"WATCHING 2\r\n".to_vec(), b"WATCHING 1\r\n".to_vec(), fields.to_vec(), job.to_vec()]
+}
+
+#[test]
+fn half_a_reply_is_a_lost_connection_and_what_is_no_reply_an_error() {
+    let whole = b"RESERVED 7 2 work 1 0 0 0 0 60 -\r\n\xff\xfe\r\n".as_slice();
+    for is_async in [false, true] {
+        for cut in 1..whole.len() {
+            let again = [reserved(whole), vec![b"DELETED\r\n".to_vec(), b"TIMED_OUT\r\n".to_vec()]].concat();
+            // On the second connection all of the greeting comes at once.
+            let greeting = again[..3].concat();
+            let second = [vec![[greeting, again[3].clone()].concat()], again[4..].to_vec()].concat();
+            let (address, _directory) = scripted(vec![reserved(&whole[..cut]), second]);
+            let ran = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&ran);
+            let report = run(&worker(connector(), &address), is_async, move |delivery| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(delivery.body, b"\xff\xfe", "a body may be anything");
+                Outcome::Done
+            });
+            assert_eq!(report.unwrap().deleted, 1, "cut at {cut}");
+            assert_eq!(ran.load(Ordering::SeqCst), 1, "cut at {cut}");
+        }
+        for no_reply in
+            [&b"RESERVED 7 \xff\r\n"[..], b"HTTP/1.1 502 Bad Gateway\r\n", b"RESERVED 7 2\r\nhello\r\n"]
+        {
+            let (address, _directory) = scripted(vec![reserved(no_reply)]);
+            let error =
+                run(&worker(connector(), &address), is_async, |_| unreachable!("no job")).unwrap_err();
+            assert!(matches!(error, Error::Malformed(_)), "{error}");
+        }
+        // A server that says nothing of the fields that it has agreed to is asked, as one that has none.
+        let stats = b"---\nid: 7\ntube: work\nstate: reserved\npri: 0\nage: 0\nttr: 60\nreleases: 1\n";
+        let data = [format!("OK {}\r\n", stats.len()).as_bytes(), stats, b"\r\n"].concat();
+        let rest = vec![data, b"DELETED\r\n".to_vec(), b"TIMED_OUT\r\n".to_vec()];
+        let (address, _directory) = scripted(vec![[reserved(b"RESERVED 7 1\r\nx\r\n"), rest].concat()]);
+        let report = run(&worker(connector(), &address), is_async, |delivery| {
+            assert_eq!(delivery.attempt, 2);
+            Outcome::Done
+        });
+        assert_eq!(report.unwrap().deleted, 1);
+    }
+}
+
+#[test]
+fn a_server_that_dies_while_a_job_runs_is_no_panic_and_a_stop_ends_the_worker() {
+    for is_async in [false, true] {
+        let Some(server) = beanstalk_testing::ours(&[]) else { return };
+        let address: Address = server.address().parse().unwrap();
+        let mut client = Client::connect(&address).unwrap();
+        client.put_in(&tube(), b"x", &PutOptions::new()).unwrap();
+        let worker = Worker::new(Connector::new(), address).watch(tube());
+        let (server, stopper) = (Mutex::new(Some(server)), worker.stopper());
+        let report = run(&worker, is_async, move |_| {
+            drop(server.lock().unwrap().take());
+            stopper.stop();
+            Outcome::Done
+        });
+        let report = report.unwrap();
+        assert_eq!((report.unconfirmed, report.deleted), (1, 0), "{report:?}");
+    }
+}
+
+#[test]
+fn two_workers_with_one_session_take_it_from_each_other_and_no_job_runs_twice() {
+    const JOBS: usize = 20;
+    for is_async in [false, true] {
+        let Some(server) = beanstalk_testing::ours(&[]) else { return };
+        let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
+        for number in 0..JOBS {
+            client.put_in(&tube(), number.to_string().as_bytes(), &PutOptions::new()).unwrap();
+        }
+        let runs = Arc::new(Mutex::new(BTreeMap::<Vec<u8>, u32>::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (runs, address) = (Arc::clone(&runs), server.address());
+                scope.spawn(move || {
+                    let connector = connector().session("w".parse().unwrap(), Duration::from_secs(60));
+                    let ended = run(&worker(connector, &address), is_async, move |delivery| {
+                        *runs.lock().unwrap().entry(delivery.body.clone()).or_default() += 1;
+                        Outcome::Done
+                    });
+                    ended.unwrap();
+                });
+            }
+        });
+        let runs = runs.lock().unwrap();
+        assert!(runs.values().all(|count| *count == 1), "{runs:?}");
+        // A job whose RESERVED was lost stays with the session: until its TTR ends, nobody has it.
+        let left = client.stats_tube(&tube()).unwrap();
+        let left = left.number("current-jobs-reserved").unwrap() + left.number("current-jobs-ready").unwrap();
+        assert!(runs.len() + left as usize >= JOBS, "{left} left, {} have run", runs.len());
+        assert_eq!(left as usize, JOBS - runs.len());
+    }
+}
