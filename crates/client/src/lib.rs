@@ -41,7 +41,7 @@
 //! | every `reserve` but `reserve-job` | yes; the job of a lost RESERVED is ready again, or the session has it |
 //! | every `peek`, `stats` and `list`, `wait-job` | yes |
 //! | `touch`, `touch-all`, `pause-tube`, `reprioritize`, `drain`, `undrain` | yes: twice is the same as once |
-//! | `delete`, `release`, `bury`, `reserve-job`, `kill-client` | yes; if there is no such job or client, [`Error::Unconfirmed`] |
+//! | `delete`, `complete`, `release`, `bury`, `reserve-job`, `kill-client` | yes; if there is no such job or client, [`Error::Unconfirmed`] |
 //! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once |
 //! | every other `put`, `kick`, `kick-job`, `move` | no: [`Error::Unconfirmed`] |
 //! | `flush-tube`, `flush-buried`, `delete-batch` | no: [`Error::Unconfirmed`] |

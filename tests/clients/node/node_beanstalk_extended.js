@@ -46,6 +46,7 @@ class ExtendedClient extends Client {
     super(options);
     if (secure) this._conn.open = openTls.bind(this._conn, secure);
     this.token = token;
+    this.fields = [];
   }
 
   async connect() {
@@ -72,42 +73,73 @@ class ExtendedClient extends Client {
     return { id: Number(id), state: state?.toLowerCase() ?? initial, existed: state !== undefined };
   }
 
+  // From now on, jobs that are reserved have `fields`: tube, attempts, timeouts, releases, age, pri, ttr, trace; text.
+  async reserveFields(...fields) {
+    await this.say(['reserve-fields', ...fields.map(word)].join(' '), 'USING');
+    this.fields = fields;
+  }
+
+  reserve() { return this.fields.length ? this.reserveOne('reserve') : super.reserve(); }
+  reserveJob(id) { return this.fields.length ? this.reserveOne(`reserve-job ${Number(id)}`) : super.reserveJob(id); }
+  reserveWithTimeout(seconds) {
+    const line = `reserve-with-timeout ${Number(seconds)}`;
+    return this.fields.length ? this.reserveOne(line) : super.reserveWithTimeout(seconds);
+  }
+
+  reserveOne(line) {
+    return this.raw(line, async (words, take) => {
+      const [status, ...values] = await words();
+      if (status === 'TIMED_OUT' || status === 'NOT_FOUND') return null;
+      expect({ status }, 'RESERVED', line);
+      return this.job(values, take);
+    });
+  }
+
   // Up to n jobs. With seconds, waits that long for the first; without, and after the seconds, the list is empty.
-  async reserveBatch(n, seconds) {
+  reserveBatch(n, seconds) {
     const line = `reserve-batch ${n}${seconds === undefined ? '' : ` ${seconds}`}`;
+    return this.raw(line, async (words, take) => {
+      const [status, count] = await words();
+      if (status === 'TIMED_OUT') return [];
+      expect({ status }, 'RESERVED_BATCH', line);
+      const jobs = [];
+      while (jobs.length < Number(count)) jobs.push(await this.job((await words()).slice(1), take));
+      return jobs;
+    });
+  }
+
+  async job([id, size, ...values], take) {
+    const body = await take(() => Number(size) + CRLF.length);
+    const payload = this._opt.serializer ? this._opt.serializer.deserialize(body) : body;
+    return { id: Number(id), payload, fields: Object.fromEntries(this.fields.map((name, at) => [name, values[at]])) };
+  }
+
+  // Sends a line, and lets `read` read the reply, which node-beanstalk cannot: the words of lines, and bytes.
+  async raw(line, read) {
     const [turn, done] = this.waitQueue();
     await turn;
-    let read = Buffer.alloc(0);
+    let got = Buffer.alloc(0);
     let wake;
     let closed = false;
-    const onData = (data) => { read = Buffer.concat([read, data]); wake?.(); };
+    const onData = (data) => { got = Buffer.concat([got, data]); wake?.(); };
     const onClose = () => { closed = true; wake?.(); };
     const take = async (length) => {
-      while (length() > read.length) {
+      while (length() > got.length) {
         if (closed) throw new BeanstalkError('the connection is closed', 'CLOSED');
         await new Promise((resolve) => { wake = resolve; });
       }
-      const taken = read.subarray(0, length() - CRLF.length);
-      read = read.subarray(length());
+      const taken = got.subarray(0, length() - CRLF.length);
+      got = got.subarray(length());
       return taken;
     };
     const words = async () => {
-      const taken = await take(() => (read.includes(CRLF) ? read.indexOf(CRLF) + CRLF.length : Infinity));
+      const taken = await take(() => (got.includes(CRLF) ? got.indexOf(CRLF) + CRLF.length : Infinity));
       return taken.toString().split(' ');
     };
     this._conn.on('data', onData).on('close', onClose);
     try {
       await this._conn.write(line + CRLF);
-      const [status, count] = await words();
-      if (status === 'TIMED_OUT') return [];
-      expect({ status }, 'RESERVED_BATCH', line);
-      const jobs = [];
-      while (jobs.length < Number(count)) {
-        const [, id, size] = await words();
-        const body = await take(() => Number(size) + CRLF.length);
-        jobs.push({ id: Number(id), payload: this._opt.serializer ? this._opt.serializer.deserialize(body) : body });
-      }
-      return jobs;
+      return await read(words, take);
     } finally {
       this._conn.off('data', onData).off('close', onClose);
       done();

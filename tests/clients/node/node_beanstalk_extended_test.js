@@ -44,6 +44,23 @@ async function batches(client) {
   await assert.rejects(client.reserveBatch(0), { code: 'BAD_FORMAT' });
 }
 
+async function fields(client) {
+  await client.reserveFields('tube', 'attempts', 'ttr');
+  const ids = [];
+  for (const payload of ['one 9', 'two']) ids.push((await client.put(payload, 77)).id);
+  const job = await client.reserveWithTimeout(5);
+  assert.deepEqual(job, { id: ids[0], payload: 'one 9', fields: { tube: 'work', attempts: '1', ttr: '77' } });
+  await client.release(job.id);
+  const jobs = await client.reserveBatch(2);
+  assert.deepEqual(jobs.map(({ fields: { attempts } }) => attempts), ['2', '1']);
+  assert.equal(await client.reserveWithTimeout(0), null);
+  assert.equal(await client.reserveJob(10 ** 9), null);
+  await client.release(ids[1]);
+  assert.equal((await client.reserve()).fields.attempts, '2');
+  await client.deleteBatch(jobs);
+  await client.reserveFields();
+}
+
 async function tubes(client) {
   assert.equal(await client.watch('other', 5), 2);
   await client.reserveMode('weighted');
@@ -73,6 +90,7 @@ async function allOf(options) {
   await client.ignore('default');
   await tags(client);
   await batches(client);
+  await fields(client);
   await tubes(client);
   await client.disconnect();
 }

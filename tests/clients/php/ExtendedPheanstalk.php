@@ -16,6 +16,10 @@ use Pheanstalk\Values\{Job, JobId, TubeName};
 /** A socket for every release of pheanstalk. Version 4 connects again after a SocketException; later ones have none. */
 final class ExtendedSocket implements SocketInterface
 {
+    /** What the server has said of the jobs that were reserved last, by their ids: the values of the fields. */
+    public array $values = [];
+    private bool $inBatch = false;
+
     public function __construct(private $stream)
     {
         stream_set_timeout($stream, 1 << 30); // a reserve waits as long as it likes
@@ -37,7 +41,13 @@ final class ExtendedSocket implements SocketInterface
 
     public function getLine($timeout = null): string
     {
-        return rtrim(fgets($this->stream) ?: throw self::lost());
+        $words = explode(' ', rtrim(fgets($this->stream) ?: throw self::lost()));
+        if ($words[0] === 'RESERVED') { // pheanstalk takes the last word for the size
+            $this->inBatch || $this->values = [];
+            $this->values[$words[1]] = array_splice($words, 3);
+        }
+        $this->inBatch = str_starts_with($words[0], 'RESERVED');
+        return implode(' ', $words);
     }
 
     public function disconnect(): void
@@ -59,13 +69,17 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
     public readonly Pheanstalk $pheanstalk;
     private ?SocketInterface $socket = null;
 
-    /** @param ?array $tls options of PHP's `ssl` context: cafile; for a client's certificate local_cert, local_pk */
+    /**
+     * @param ?array $tls options of PHP's `ssl` context: cafile; for a client's certificate local_cert, local_pk
+     * @param string[] $fields what fields() is to say of reserved jobs: tube, attempts, age, trace and others
+     */
     public function __construct(
         private string $host,
         private int $port = 11300,
         private ?array $tls = null,
         private ?string $token = null,
         private int $connectTimeout = 10,
+        private array $fields = [],
     ) {
         $this->pheanstalk = Pheanstalk::createWithFactory($this);
     }
@@ -84,6 +98,9 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
         $this->socket = new ExtendedSocket($stream);
         if ($this->token !== null) {
             $this->exchange("auth {$this->token}", 'AUTHENTICATED');
+        }
+        if ($this->fields) { // a server without them says BAD_FORMAT: its jobs come without
+            $this->exchange('reserve-fields ' . implode(' ', $this->fields), 'USING', 'BAD_FORMAT');
         }
         return $this->socket;
     }
@@ -123,6 +140,13 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
             $jobs[] = self::job($id, substr($this->socket->read((int) $size + 2), 0, -2));
         }
         return $jobs;
+    }
+
+    /** @return string[] what was asked for of a job that was reserved last, by name; empty where the server has none */
+    public function fields(JobIdInterface $job): array
+    {
+        $values = $this->socket->values[$job->getId()] ?? [];
+        return $values ? array_combine($this->fields, $values) : [];
     }
 
     /** @return int[] how many were deleted, and how many were not found */

@@ -1,6 +1,6 @@
 <?php
 // Laravel's queue on this server, beyond its driver `beanstalkd`: TLS and log-in, unique jobs and other tags,
-// queue:clear, and attempts that are asked for once. Needs ExtendedPheanstalk.php. In a service provider:
+// queue:clear, and attempts that come with the job. Needs ExtendedPheanstalk.php. In a service provider:
 //
 //     Queue::extend('beanstalkd-extended', fn () => new ExtendedBeanstalkdConnector());
 //
@@ -32,6 +32,7 @@ final class ExtendedBeanstalkdConnector implements ConnectorInterface
             $config['tls'] ?? null,
             $config['token'] ?? null,
             $config['timeout'] ?? 10,
+            ['attempts'],
         );
         $queue = new ExtendedBeanstalkdQueue(
             $extended->pheanstalk,
@@ -74,10 +75,11 @@ class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
     public function pop($queue = null, $index = 0)
     {
         $job = parent::pop($queue, $index)?->getPheanstalkJob();
-        $queue = $this->getQueue($queue);
-        return $job === null
-            ? null
-            : new ExtendedBeanstalkdJob($this->container, $this->pheanstalk, $job, $this->connectionName, $queue);
+        if ($job === null) {
+            return null;
+        }
+        $arguments = [$this->container, $this->pheanstalk, $job, $this->connectionName, $this->getQueue($queue)];
+        return new ExtendedBeanstalkdJob($this->extended->fields($job), ...$arguments);
     }
 
     /** For `artisan queue:clear`: one command, however many jobs there are. Reserved jobs are deleted, too. */
@@ -91,10 +93,11 @@ class ExtendedBeanstalkdJob extends BeanstalkdJob
 {
     private int $attempts;
 
-    public function __construct(...$arguments)
+    public function __construct(array $fields, ...$arguments)
     {
         parent::__construct(...$arguments);
-        $this->attempts = parent::attempts(); // now it is there; Laravel asks again when it may be gone
+        // It came with the job, so Laravel knows it also when the job is gone. A server without fields is asked now.
+        $this->attempts = $fields['attempts'] ?? parent::attempts();
     }
 
     public function attempts()

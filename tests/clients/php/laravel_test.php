@@ -115,6 +115,14 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
     equal(1, count(work($manager)));
     equal([9, 1], end(Order::$handled));
 
+    // The attempts came with the job: nobody was asked for them.
+    $queue->push(new Order(11), '', 'orders');
+    $asked = fn () => $queue->getPheanstalk()->stats()['cmd-stats-job'];
+    $before = $asked();
+    equal([1, 1], [($job = $queue->pop('orders'))->attempts(), $job->attempts()]);
+    equal($before, $asked());
+    $job->delete();
+
     // A job with a delay, and raw payloads.
     $delayed = $queue->later(3600, new Order(10), '', 'orders');
     equal($delayed->getId(), $queue->push(new Order(10), '', 'orders')->getId());

@@ -38,6 +38,23 @@ function batches(ExtendedPheanstalk $queue): void
     equal([], $queue->reserveBatch(3, 0));
 }
 
+/** Each connection has the fields, and the client reads the jobs as before. */
+function fields(ExtendedPheanstalk $queue): void
+{
+    $queue->work('work');
+    [$first] = $queue->put('one');
+    [$second] = $queue->put('two 2 3', ttr: 77);
+    $job = $queue->pheanstalk->reserveWithTimeout(5);
+    equal([$first->getId(), 'one'], [$job->getId(), $job->getData()]);
+    equal(['tube' => 'work', 'attempts' => '1', 'ttr' => '60'], $queue->fields($job));
+    $queue->pheanstalk->release($job, 1, 0);
+    $jobs = $queue->reserveBatch(2);
+    equal(['one', 'two 2 3'], array_map(fn ($job) => $job->getData(), $jobs));
+    equal(['2', '77'], [$queue->fields($jobs[0])['attempts'], $queue->fields($jobs[1])['ttr']]);
+    equal([2, 0], $queue->deleteBatch($jobs));
+    equal([], $queue->fields($second) ? [] : ['the last batch is known']);
+}
+
 function tubes(ExtendedPheanstalk $queue): void
 {
     $queue->pheanstalk->watch(ExtendedPheanstalk::tube('other'));
@@ -76,6 +93,7 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
     batches($queue);
     tubes($queue);
     reconnect($queue);
+    fields(new ExtendedPheanstalk('127.0.0.1', $port, $tls, $token, fields: ['tube', 'attempts', 'ttr']));
 }
 $files = ['cafile' => 'CA', 'local_cert' => 'CERTIFICATE', 'local_pk' => 'KEY'];
 $files = array_map(fn ($name) => getenv("BEANSTALKD_$name"), $files);

@@ -37,6 +37,8 @@ def word(value):
 
 
 class ExtendedClient(aiostalk.Client):
+    fields = ()
+
     def __init__(self, *args, tls=None, token=None, **options):
         """`tls` is an ssl.SSLContext, with a certificate of the client if the server asks for one. `token` logs in."""
         super().__init__(*args, **options)
@@ -46,6 +48,8 @@ class ExtendedClient(aiostalk.Client):
         self._reader, self._writer = await asyncio.open_connection(*self.address, ssl=self.tls)
         if self.token is not None:
             await self._send_cmd(b"auth %b" % self.token.encode("ascii"), b"AUTHENTICATED")
+        if self.fields:
+            await self.reserve_fields(*self.fields)
         await self.use(self.used_tube)
         tubes = [self.watched_tubes] if isinstance(self.watched_tubes, str) else list(self.watched_tubes)
         for tube in tubes:
@@ -64,10 +68,23 @@ class ExtendedClient(aiostalk.Client):
         job_id.state = values[1].decode("ascii") if len(values) > 1 else None
         return job_id
 
+    async def reserve_fields(self, *fields):
+        """From now on, jobs that are reserved have `fields`, a dict: tube, attempts, timeouts, releases, age, pri, ttr,
+        trace. The values are text."""
+        await self._send_cmd(b" ".join([b"reserve-fields", *map(word, fields)]), b"USING")
+        self.fields = fields
+
+    async def _job_cmd(self, cmd, expected):
+        return await self._job(await self._send_cmd(cmd, expected))
+
     async def _next_job(self):
-        values = aiostalk._parse_response(await self._reader.readline(), b"RESERVED")
+        return await self._job(aiostalk._parse_response(await self._reader.readline(), b"RESERVED"))
+
+    async def _job(self, values):
         body = await self._read_chunk(int(values[1]))
-        return aiostalk.Job(int(values[0]), body if self.encoding is None else body.decode(self.encoding))
+        job = aiostalk.Job(int(values[0]), body if self.encoding is None else body.decode(self.encoding))
+        job.fields = dict(zip(self.fields, (value.decode("ascii") for value in values[2:])))
+        return job
 
     async def reserve_batch(self, n, timeout=None):
         """Up to n jobs. With a timeout, waits so many seconds for the first; without one, the list can be empty."""

@@ -53,6 +53,19 @@ async def batches(client):
     await refused(aiostalk.TimedOutError, client.reserve_batch(3, timeout=0))
 
 
+async def fields(client):
+    await client.reserve_fields("tube", "attempts")
+    first, second = await client.put("one"), await client.put("two")
+    job = await client.reserve(timeout=5)
+    assert (job.id, job.body, job.fields) == (first, "one", {"tube": "work", "attempts": "1"})
+    await client.release(job)
+    await client.close()
+    await client.connect()  # says again what was asked for
+    assert [job.fields["attempts"] for job in await client.reserve_batch(2)] == ["2", "1"]
+    assert await client.delete_batch([first, second]) == (2, 0)
+    await client.reserve_fields()
+
+
 async def waits(client, place, options):
     """The producer blocks the event loop: whatever it waits for happens before the client reads its reply."""
     producer = greenstalk_extended.ExtendedClient(address(place), use="work", **options)
@@ -99,6 +112,7 @@ async def all_of(place, **options):
     async with ExtendedClient(address(place), use="work", watch=["work"], **options) as client:
         await tags(client)
         await batches(client)
+        await fields(client)
         await waits(client, place, options)
         await tubes(client)
 

@@ -47,6 +47,8 @@ def word(value):
 
 
 class ExtendedClient(greenstalk.Client):
+    fields = ()
+
     def __init__(self, address, *args, tls=None, token=None, **options):
         """`tls` is an ssl.SSLContext, with a certificate of the client if the server asks for one. `token` logs in."""
         if isinstance(address, tuple):
@@ -80,10 +82,23 @@ class ExtendedClient(greenstalk.Client):
         count = self._int_cmd(b"reserve-batch %d%b" % (n, seconds), b"RESERVED_BATCH")
         return [self._next_job() for _ in range(count)]
 
+    def reserve_fields(self, *fields):
+        """From now on, jobs that are reserved have `fields`, a dict: tube, attempts, timeouts, releases, age, pri, ttr,
+        trace. The values are text."""
+        self._send_cmd(b" ".join([b"reserve-fields", *map(word, fields)]), b"USING")
+        self.fields = fields
+
+    def _job_cmd(self, cmd, expected):
+        return self._job(self._send_cmd(cmd, expected))
+
     def _next_job(self):
-        job_id, size = map(int, greenstalk._parse_response(self._reader.readline(), b"RESERVED"))
-        body = self._read_chunk(size)
-        return greenstalk.Job(job_id, body if self.encoding is None else body.decode(self.encoding))
+        return self._job(greenstalk._parse_response(self._reader.readline(), b"RESERVED"))
+
+    def _job(self, values):
+        body = self._read_chunk(int(values[1]))
+        job = greenstalk.Job(int(values[0]), body if self.encoding is None else body.decode(self.encoding))
+        job.fields = dict(zip(self.fields, (value.decode("ascii") for value in values[2:])))
+        return job
 
     def delete_batch(self, jobs):
         """How many were deleted, and how many were not found."""

@@ -51,6 +51,20 @@ def batches(client):
     refused(greenstalk.TimedOutError, client.reserve_batch, 3, timeout=0)
 
 
+def fields(client):
+    client.reserve_fields("tube", "attempts", "trace")
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    first, second = client.put("one", trc=trace), client.put("two")
+    job = client.reserve(timeout=5)
+    assert (job.id, job.body, job.fields) == (first, "one", {"tube": "work", "attempts": "1", "trace": trace})
+    client.release(job)
+    assert [job.fields["attempts"] for job in client.reserve_batch(2)] == ["2", "1"]
+    assert client.peek(second).fields == {}
+    client.reserve_fields()
+    client.release(job)
+    assert client.reserve_job(first).fields == {} and client.delete_batch([first, second]) == (2, 0)
+
+
 def tubes(client):
     assert client.watch("other", weight=5) == 2
     client.reserve_mode("weighted")
@@ -75,6 +89,7 @@ def all_of(client):
     assert {"idp", "reserve-batch", "flush-tube"} <= client.extensions()
     tags(client)
     batches(client)
+    fields(client)
     tubes(client)
     client.close()
 

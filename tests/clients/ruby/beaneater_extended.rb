@@ -33,9 +33,10 @@ class Beaneater
 
   module ExtendedConnection
     attr_reader :repeated # lines that are sent again after a reconnect
+    attr_accessor :fields # what RESERVED lines say of their jobs
 
     def initialize(address, tls: nil, token: nil)
-      @tls, @token, @repeated = tls, token, []
+      @tls, @token, @repeated, @fields = tls, token, [], []
       super(address)
     end
 
@@ -50,12 +51,14 @@ class Beaneater
       parse_response('auth', @connection.readline)
     end
 
-    # All words of the reply, and the jobs of a batch, are in the response.
+    # All words of the reply, the fields of a job, and the jobs of a batch are in the response.
     def parse_response(command, line)
-      response = super
-      response[:words] = line.split
+      words = line.split
+      values = words[0] == 'RESERVED' ? words.slice!(3..) : []
+      response = super(command, values.empty? ? line : words.join(' ')) # beaneater takes the last word for the size
+      response.update(words: words, fields: fields.zip(values).to_h)
       if response[:status] == 'RESERVED_BATCH'
-        response[:jobs] = Array.new(Integer(response[:id])) { super(command, @connection.readline) }
+        response[:jobs] = Array.new(Integer(response[:id])) { parse_response(command, @connection.readline) }
       end
       response
     end
@@ -110,6 +113,12 @@ class Beaneater
     # How this client chooses among its tubes: fifo, weighted or weighted-fair.
     def reserve_mode(mode) = repeat("reserve-mode #{Beaneater.word(mode)}")
 
+    # From now on, jobs that are reserved have `fields`: tube, attempts, timeouts, releases, age, pri, ttr, trace.
+    def reserve_fields(*names)
+      repeat(['reserve-fields', *names.map { |name| Beaneater.word(name) }].join(' '))
+      client.connection.fields = names
+    end
+
     def repeat(line)
       transmit(line)
       client.connection.repeated.push(line)
@@ -131,6 +140,13 @@ class Beaneater
   end
 
   module ExtendedJob
+    attr_reader :fields # what `reserve_fields` has asked for; text
+
+    def initialize(client, response)
+      super
+      @fields = response[:fields]
+    end
+
     def move(tube) = transmit("move #{id} #{Beaneater.word(tube)}")
     def reprioritize(pri) = transmit("reprioritize #{id} #{pri}")
   end

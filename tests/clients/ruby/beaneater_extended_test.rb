@@ -47,6 +47,20 @@ def batches(queue, work)
   refused(Beaneater::TimedOutError) { queue.tubes.reserve_batch(3, 0) }
 end
 
+def fields(queue, work)
+  queue.tubes.reserve_fields('tube', 'attempts')
+  ids = Array.new(2) { |n| work.put("job #{n} 9")[:id] }
+  job = queue.tubes.reserve(5)
+  equal([ids[0], 'job 0 9', { 'tube' => 'work', 'attempts' => '1' }], [job.id, job.body, job.fields])
+  job.release
+  # After a reconnect, too.
+  queue.connection.connection.to_io.shutdown
+  jobs = queue.tubes.reserve_batch(2)
+  equal([%w[2 1], ['job 0 9', 'job 1 9']], [jobs.map { |one| one.fields['attempts'] }, jobs.map(&:body)])
+  equal([2, 0], queue.jobs.delete_batch(jobs))
+  queue.tubes.reserve_fields
+end
+
 def tubes(queue, work)
   queue.tubes.watch_weighted('other', 5)
   queue.tubes.reserve_mode('weighted')
@@ -70,6 +84,7 @@ def all_of(queue)
   queue.tubes.watch!('work')
   tags(queue, work)
   batches(queue, work)
+  fields(queue, work)
   tubes(queue, work)
   queue.close
 end
