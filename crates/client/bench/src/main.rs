@@ -1,8 +1,10 @@
-//! beanstalk-client beside the other clients on the registry: jobs a second, and allocations a command.
+//! beanstalk-client beside the other clients on the registry: jobs a second, and for each command the allocations and
+//! the time of the processor, in the program and in the kernel.
 //!
 //! `cargo run --release` in this directory; `BEANSTALKD` names the server to start, by default that of the workspace's
 //! release build. Each row is the median of `ROUNDS` rounds of `JOBS` jobs of 100 bytes over TCP, in turns, and is
-//! given as a ratio to the first row too: the machine's own speed is not the point.
+//! given as a ratio to the first row too: the machine's own speed is not the point. Only the thread that measures is
+//! counted, so not the server.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -47,6 +49,13 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// The time for which the processor has worked for this thread, in the program and in the kernel. Linux alone has it.
+fn processor_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(ns.unwrap_or_default())
+}
 
 struct Server(Child, u16);
 
@@ -157,27 +166,33 @@ const ROWS: &[Row] = &[
 fn main() {
     let server = Server::start();
     let mut times = vec![Vec::new(); ROWS.len()];
+    let mut worked = times.clone();
     let mut allocations = vec![0; ROWS.len()];
     for _ in 0..ROUNDS {
         for (index, (_, run)) in ROWS.iter().enumerate() {
             let before = ALLOCATIONS.with(Cell::get);
-            let began = Instant::now();
+            let (began, worked_before) = (Instant::now(), processor_time());
             run(server.1);
             times[index].push(began.elapsed());
+            worked[index].push(processor_time() - worked_before);
             allocations[index] = ALLOCATIONS.with(Cell::get) - before;
         }
     }
-    println!("| client | jobs/s | ratio | allocations a command |\n|---|---|---|---|");
+    println!("| client | jobs/s | ratio | processor a command | ratio | allocations a command |");
+    println!("|---|---|---|---|---|---|");
     let median = |times: &mut Vec<Duration>| {
         times.sort();
         times[times.len() / 2]
     };
-    let first = median(&mut times[0]);
+    let (first, first_worked) = (median(&mut times[0]), median(&mut worked[0]));
     for (index, (name, _)) in ROWS.iter().enumerate() {
         let time = median(&mut times[index]);
         let rate = JOBS as f64 / time.as_secs_f64();
         let ratio = first.as_secs_f64() / time.as_secs_f64();
         let each = allocations[index] as f64 / (3 * JOBS) as f64;
-        println!("| {name} | {rate:.0} | {ratio:.2} | {each:.2} |");
+        let work = median(&mut worked[index]);
+        let of_work = work.as_secs_f64() / first_worked.as_secs_f64();
+        let us = work.as_secs_f64() * 1e6 / (3 * JOBS) as f64;
+        println!("| {name} | {rate:.0} | {ratio:.2} | {us:.2} µs | {of_work:.2} | {each:.2} |");
     }
 }
