@@ -23,6 +23,9 @@ All commands of the documents are in such blocks: a block without a language fai
 The program also checks that links lead to files, that the named tests exist, that doc/protocol.md lists the keys of the
 stats in their order, and that the alerts and the dashboard of packaging/monitoring use series that exist.
 
+The blocks of NEWCOMERS run twice more, in their order, beside servers that have a job of somebody else: a reader may
+try them on a server that is used already, and try them again.
+
 It replaces ports and paths of the text by those of the test. It skips a program with a message if its interpreter or
 client is missing. With CI=true, programs that use TLS must run, except Go's, whose client only a module proxy has.
 """
@@ -92,6 +95,7 @@ STAGED_COMMANDS = {
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT)), "doc/corpus/README.md"]
 if "DOCUMENT" in os.environ:
     DOCUMENTS = [os.environ["DOCUMENT"]]  # that one alone
+NEWCOMERS = ("README.md", "doc/clients.md")  # read from the first line to the last, beside one server
 PORT = r"\b1130[0-9]\b"  # in the documents; each means a server of its own
 TLS_PORT = "11311"  # means a server that listens there with TLS, too, with cert.pem and key.pem of the blocks before
 OTHER_PORT = "11391"  # something else listens there
@@ -466,6 +470,29 @@ def rules_refused():
             yield f"{where}: {judged.stderr}"
 
 
+def of_used_servers(files):
+    """What is wrong with the blocks of NEWCOMERS if they are run twice, in their order, beside servers with jobs."""
+    for path in (path for path in NEWCOMERS if path in DOCUMENTS):
+        servers = Servers()
+        shown = [block for block in blocks(path) if block.mark in ("run", "then") and block.rules is None]
+        for turn, block in itertools.product(("first", "second"), shown):
+            block.mark = "then"
+            with tempfile.TemporaryDirectory() as directory:
+                for name, content in files.items():
+                    with open(os.path.join(directory, name), "wb") as file:
+                        file.write(content)
+                before = set(servers.of_port)
+                servers.prepare(block, directory)
+                for port in set(servers.of_port) - before - {TLS_PORT}:
+                    with socket.create_connection(("127.0.0.1", servers.of_port[port][1])) as client:
+                        client.sendall(b"put 1024 0 60 3\r\nold\r\n")  # as urgent as most jobs are
+                        client.recv(100)
+                wrong = run(block, directory, servers.of_port)
+            if wrong and not wrong.startswith("skipped"):
+                yield f"{block.where}: on a server that is used already, the {turn} time: {wrong}"
+        servers.stop()
+
+
 def sources(path):
     return [path] if os.path.isfile(path) else glob.glob(os.path.join(path, "**/*.rs"), recursive=True)
 
@@ -521,7 +548,7 @@ def main():
             else:
                 failed += 1
                 print(f"docs: {block.where}: {wrong}", file=sys.stderr)
-    for wrong in rules_refused():
+    for wrong in (*rules_refused(), *of_used_servers(files)):
         failed += 1
         print(f"docs: {wrong}", file=sys.stderr)
     if wrong := servers.stop():
