@@ -239,3 +239,26 @@ fn a_server_that_was_set_back_gives_jobs_without_fields() {
         assert!(exchange.missing().is_err());
     }
 }
+
+#[test]
+fn a_complete_is_sent_again_as_a_whole_and_a_job_that_is_gone_then_says_that_nobody_knows() {
+    let options = PutOptions::default();
+    let puts = [(options.clone(), &b"next"[..]), (options, b"after")];
+    let bytes = "complete 7 2\r\nput 1024 0 60 4\r\nnext\r\nput 1024 0 60 5\r\nafter\r\n";
+    for (sent_bytes, reply, result) in [
+        (bytes.len(), "NOT_FOUND", unconfirmed("complete 7 0")),
+        (bytes.len(), "COMPLETED 8 9", "COMPLETED".to_owned()),
+        // The server cannot have executed it without its last byte.
+        (bytes.len() - 1, "NOT_FOUND", "NotFound".to_owned()),
+    ] {
+        let mut exchange = Exchange::default();
+        exchange.push(&Request::Complete(JobId(7), &puts));
+        assert_eq!(send(&mut exchange, sent_bytes), bytes[..sent_bytes]);
+        exchange.begin_again(LONG_AGO);
+        assert_eq!(send(&mut exchange, usize::MAX), bytes);
+        receive(&mut exchange, &format!("{reply}\r\n"));
+        let results = results(&mut exchange);
+        let is_completed = results.len() == 1 && results[0].starts_with("Completed");
+        assert!(results == [result.clone()] || is_completed && result == "COMPLETED", "{results:?}");
+    }
+}

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::TagSet;
 
+use super::data::TraceParent;
+
 /// A tag of a job: `idp:KEY[:SECONDS]`, `con:KEY[:LIMIT]`, `grp:NAME`, `aft:NAME`, `exp:SECONDS`, `trc:TRACEPARENT`; or
 /// `tub:TUBE`, which names the tube of a put and is not kept with the job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,6 +66,13 @@ impl FromStr for Tag {
     }
 }
 
+/// The tag `trc:` of a job that is put in this span.
+impl From<&TraceParent> for Tag {
+    fn from(trace: &TraceParent) -> Self {
+        Self(format!("trc:{trace}"))
+    }
+}
+
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -83,6 +92,8 @@ mod tests {
         }
         let tag: Tag = "con:a:3".parse().unwrap();
         assert_eq!((tag.word(), tag.name()), ("con", "a"));
+        let trace: TraceParent = TRACE[4..].parse().unwrap();
+        assert_eq!(Tag::from(&trace), TRACE.parse().unwrap());
         let cooldown = |text: &str| text.parse::<Tag>().unwrap().cooldown();
         assert_eq!(
             ["idp:a:60", "idp:a", "idp:a:0", "con:a:3"].map(cooldown),
