@@ -1,6 +1,6 @@
 //! The span of a job, with the feature `tracing`. Without it there is none, and nothing is done.
 
-#[cfg(feature = "tracing")]
+#[cfg(all(feature = "tokio", feature = "tracing"))]
 use tracing::Instrument;
 
 /// The span in which a handler runs.
