@@ -92,6 +92,8 @@ pub enum Kind {
     Reserve,
     /// `delete`, for the jobs that the previous batch reserved.
     Delete,
+    /// `complete` of the jobs that the last batch of reserves got, each with one put.
+    Complete,
     /// One `reserve-batch` for as many jobs.
     ReserveBatch,
     /// One `delete-batch` of the jobs that the batch before it reserved.
@@ -110,6 +112,13 @@ pub const FILL: &[Kind] = &[Kind::Put];
 pub const DRAIN: &[Kind] = &[Kind::Reserve, Kind::Delete];
 /// The same with a command for all jobs of a batch.
 pub const DRAIN_IN_BATCHES: &[Kind] = &[Kind::ReserveBatch, Kind::DeleteBatch];
+
+/// Reserve alone.
+pub const TAKE: &[Kind] = &[Kind::Reserve];
+/// Put and then delete what was reserved, so that each job is followed by another one.
+pub const HAND_ON: &[Kind] = &[Kind::Put, Kind::Delete];
+/// The same in one command.
+pub const COMPLETE: &[Kind] = &[Kind::Complete];
 
 /// The nearest equivalent of a cycle in Redis.
 pub const REDIS_CYCLE: &[Kind] = &[Kind::Push, Kind::Pop];
@@ -384,6 +393,8 @@ struct Connection {
     /// A batch that other connections cannot share: puts that differ, or deletes, each of which is appended when its
     /// reserve is answered.
     own: Vec<u8>,
+    /// The jobs that the last batch of reserves got.
+    reserved: Vec<u64>,
     /// The beginning of a reply's line, until its end arrives.
     line: Vec<u8>,
     /// Bytes of a reserved body and its trailer still to come.
@@ -400,6 +411,7 @@ impl Connection {
             sent_at: Instant::now(),
             sent: usize::MAX,
             own: Vec::new(),
+            reserved: Vec::new(),
             line: Vec::new(),
             body_left: 0,
         }
@@ -418,7 +430,17 @@ impl Connection {
                 self.own.extend_from_slice(b"delete-batch");
             }
             (Kind::Put, _) => requests.build_puts(&mut self.own),
-            (Kind::Reserve, _) => self.own.clear(),
+            (Kind::Reserve, _) => {
+                self.own.clear();
+                self.reserved.clear();
+            }
+            (Kind::Complete, _) => {
+                self.own.clear();
+                for id in &self.reserved {
+                    self.own.extend_from_slice(format!("complete {id} 1\r\n").as_bytes());
+                    requests.append_put(1024, 0, None, &mut self.own);
+                }
+            }
         }
     }
 
@@ -426,7 +448,7 @@ impl Connection {
     fn send(&mut self, requests: &Requests) -> Result<(), Failure> {
         let batch = match (self.kind, requests.load.puts) {
             (Kind::Put, Puts::Same) => &requests.puts,
-            (Kind::Put | Kind::Delete | Kind::DeleteBatch, _) => &self.own,
+            (Kind::Put | Kind::Delete | Kind::Complete | Kind::DeleteBatch, _) => &self.own,
             (Kind::ReserveBatch, _) => &requests.reserve_batch,
             (Kind::Reserve, _) => &requests.reserves,
             (Kind::Push, _) => &requests.pushes,
@@ -473,6 +495,7 @@ impl Connection {
         let fits = match self.kind {
             Kind::Put => line.starts_with(b"INSERTED "),
             Kind::Delete => line == b"DELETED\r\n",
+            Kind::Complete => line.starts_with(b"COMPLETED "),
             Kind::Push => line.starts_with(b":"),
             Kind::ReserveBatch if line.starts_with(b"RESERVED_BATCH ") => {
                 return if number_in(line, 1) == Some(self.replies_left) {
@@ -498,6 +521,7 @@ impl Connection {
             }
             Kind::Reserve => match parse_reserved(line) {
                 Some((id, body_bytes)) => {
+                    self.reserved.push(id);
                     self.own.extend_from_slice(b"delete ");
                     self.own.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
                     self.own.extend_from_slice(b"\r\n");

@@ -7,6 +7,7 @@ mod batches;
 mod binlog;
 mod connections;
 mod cycles;
+mod handing_on;
 mod handover;
 mod hostile;
 mod hostile_cost;
@@ -68,6 +69,7 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "rules crowd", measure: rules::crowd },
     Section { name: "redis", measure: cycles::beside_redis },
     Section { name: "batches", measure: batches::cost },
+    Section { name: "complete", measure: handing_on::by_complete },
     Section { name: "backlog", measure: backlog::ready },
     Section { name: "backlog random", measure: backlog::random_priorities },
     Section { name: "backlog delayed", measure: backlog::delayed },

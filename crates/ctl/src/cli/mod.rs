@@ -142,6 +142,15 @@ pub enum Command {
         #[arg(required = true, value_name = "ID", value_parser = id)]
         ids: Vec<Id>,
     },
+    /// Wait until jobs are deleted, and fail if one is buried
+    Wait {
+        /// The job's id; - reads ids from standard input
+        #[arg(required = true, value_name = "ID", value_parser = id)]
+        ids: Vec<Id>,
+        /// Longest time to wait for all of them. Without it, wait until they are done
+        #[arg(long = "for", value_parser = seconds, value_name = "TIME")]
+        time: Option<u32>,
+    },
     /// Show which rules tubes follow, and what the rules have done
     Rules(RulesArguments),
     /// Print the body of a job

@@ -14,6 +14,7 @@ pub mod rules;
 pub mod stats;
 pub mod tube_actions;
 pub mod tubes;
+pub mod wait;
 pub mod watch;
 pub mod why;
 
@@ -161,6 +162,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Jobs(arguments) => jobs::list(&mut servers.one()?, &arguments, out),
         Command::Job { ids } => jobs::show(&mut servers.one()?, &input::ids(&ids)?, out),
         Command::Why { ids } => why::run(&mut servers.one()?, &input::ids(&ids)?, out),
+        Command::Wait { ids, time } => wait::run(&mut servers.one()?, &input::ids(&ids)?, time, out),
         Command::Rules(arguments) => rules::run(&mut servers.one()?, &arguments, out),
         Command::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
         Command::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),

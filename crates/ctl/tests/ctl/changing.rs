@@ -2,7 +2,7 @@
 //! resume, flush, drain.
 
 use super::support::{
-    client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
+    Any, client, command, counts, ctl, ctl_with, everywhere, interrupt, name, put, put_buried, wait_until,
 };
 use super::terminal::Terminal;
 use beanstalk_client::{JobState, PutOptions};
@@ -200,6 +200,49 @@ fn clients_are_listed_and_killed_where_the_server_knows_them() {
     ctl(&address, &["kill-client", &id, "--yes"]).ends_with(0);
     assert!(worker.list_tubes().is_err(), "its connection is closed");
     ctl(&address, &["kill-client", &id, "--yes"]).ends_with(1);
+}
+
+#[test]
+fn the_end_of_jobs_is_waited_for() {
+    for server in everywhere().into_iter().filter(Any::lets_time_pass) {
+        let address = server.address();
+        let mut worker = server.client();
+        let mut ready = || put(&mut worker, "t", b"x", 0);
+        let ids = [ready(), put_buried(&mut server.client(), "u", b"x"), ready()];
+        let [done, buried, open] = ids.map(|id| id.to_string());
+        let none = ctl(&address, &["wait", "4000000000"]).ends_with(1);
+        assert!(none.err.contains("there is no job 4000000000"), "{none:?}");
+        let late = ctl(&address, &["wait", &open, "--for", "1s"]).ends_with(1);
+        assert!(late.err.contains(&format!("job {open} is not done in time")), "{late:?}");
+        let both = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| ctl(&address, &["wait", &done, &buried, &open, "--json"]));
+            worker.delete(ids[0]).unwrap();
+            worker.delete(ids[2]).unwrap();
+            waits.join().unwrap()
+        });
+        // Jobs that were gone before the program looked are not there.
+        let both = both.ends_with(1);
+        assert!(both.err.contains(&format!("buried: {buried}")), "{both:?}");
+        assert!(both.json().iter().any(|line| line["id"] == ids[1] && line["end"] == "buried"), "{both:?}");
+    }
+    let Some(server) = beanstalk_testing::ours(&[]) else { return };
+    let (address, mut worker) = (server.address(), client(&server.address()));
+    let ids: Vec<u64> = (0..2).map(|_| put(&mut worker, "t", b"x", 0)).collect();
+    let [first, second] = [0, 1].map(|at: usize| ids[at].to_string());
+    let waiting = |worker: &mut beanstalk_client::Client| {
+        let stats = worker.dictionary(beanstalk_client::Command::Stats).unwrap();
+        stats.number_or_zero("cmd-wait-job") > 0
+    };
+    let done = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| ctl(&address, &["wait", &first, &second]));
+        while !waiting(&mut worker) {
+            std::thread::yield_now();
+        }
+        // The second one is gone before its turn comes.
+        worker.delete_batch(&[ids[1], ids[0]]).unwrap();
+        waits.join().unwrap()
+    });
+    assert_eq!(done.ends_with(0).out, format!("{first} deleted\n{second} deleted\n"));
 }
 
 /// The extensions that the fake only imitates, on this repository's server.

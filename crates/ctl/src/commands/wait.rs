@@ -1,0 +1,94 @@
+//! `wait`: until jobs are done.
+//!
+//! The server answers when a job is deleted or buried. A server without `wait-job` is asked again and again.
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::Output;
+use crate::session::Session;
+use beanstalk_client::{Error, JobState, Refusal};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// The longest wait for a job at a time, in seconds. The program checks for an interrupt after each.
+const TURN_SECONDS: u32 = 1;
+
+/// What has become of a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Deleted,
+    Buried,
+}
+
+/// Waits for each job, at most so many seconds for all of them, and prints what has become of it.
+pub fn run(
+    session: &mut Session,
+    ids: &[u64],
+    seconds: Option<u32>,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let give_up_at = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    // A job that is found here and not there later was deleted in between.
+    let found = session.job_infos(ids.iter().copied())?;
+    let (mut missing, mut buried) = (Vec::new(), Vec::new());
+    for (&id, info) in ids.iter().zip(found) {
+        if info.is_none() {
+            missing.push(id.to_string());
+            continue;
+        }
+        let end = wait_for(session, id, give_up_at)?;
+        let word = match end {
+            End::Deleted => "deleted",
+            End::Buried => "buried",
+        };
+        if end == End::Buried {
+            buried.push(id.to_string());
+        }
+        out.value_or_line(&json!({ "id": id, "end": word }), &format!("{id} {word}"))?;
+        out.flush()?;
+    }
+    let mut wrong = Vec::new();
+    if !missing.is_empty() {
+        wrong.push(format!("there is no job {}", missing.join(", ")));
+    }
+    if !buried.is_empty() {
+        wrong.push(format!("buried: {}", buried.join(", ")));
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::NothingMatched(wrong.join("; "))) }
+}
+
+fn wait_for(session: &mut Session, id: u64, give_up_at: Option<Instant>) -> Result<End, Failure> {
+    loop {
+        let left = give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let turn = left.map_or(TURN_SECONDS, |left| TURN_SECONDS.min(left.as_secs_f32().ceil() as u32));
+        if let Some(end) = ask(session, id, turn)? {
+            return Ok(end);
+        }
+        if interrupt::requested() {
+            return Err(Failure::Interrupted(format!("stopped while waiting for job {id}")));
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(Failure::NothingMatched(format!("job {id} is not done in time")));
+        }
+    }
+}
+
+/// What has become of the job within so many seconds.
+fn ask(session: &mut Session, id: u64, turn: u32) -> Result<Option<End>, Failure> {
+    if session.has("wait-job") {
+        return match session.client.wait_job(id, Some(turn.into())) {
+            Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(End::Deleted)),
+            Ok(false) => Ok(Some(End::Buried)),
+            Err(Error::Refused(Refusal::TimedOut)) => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+    }
+    match session.job_infos([id])?.first() {
+        None | Some(None) => Ok(Some(End::Deleted)),
+        Some(Some(info)) if info.state == JobState::Buried => Ok(Some(End::Buried)),
+        Some(Some(_)) => {
+            interrupt::wait(Duration::from_secs(turn.into()));
+            Ok(None)
+        }
+    }
+}
