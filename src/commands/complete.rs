@@ -3,6 +3,8 @@
 //! Owns: which of several reasons refuses it, and that its records are one change of the log. The session reads the
 //! puts; each line is judged here when it comes, and all of them are done here when the last body is there.
 
+use std::rc::Rc;
+
 use super::memory::MemoryClass;
 use super::put::new_job;
 use super::{Executor, Outcome, Rest, What, answer};
@@ -83,7 +85,7 @@ impl Executor {
             if !self.may_put_into(client, tags.tube.map(Name::as_str), tags) {
                 return Err(Refusal::Forbidden);
             }
-            owner = self.exceeds_job_bytes(client, header.size as usize, tags);
+            owner = self.owner_of_put(client, header.size as usize, tags);
         }
         if u64::from(header.size) > self.config.max_job_bytes {
             return Err(Refusal::JobTooBig);
@@ -242,8 +244,10 @@ impl Executor {
         }
         let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
         let exceeds = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?)));
-        let exceeds =
-            exceeds.is_some_and(|(name, most)| self.queue.owned_bytes(&name).saturating_add(owned) > most);
+        let exceeds = exceeds.is_some_and(|(name, most)| {
+            let left = self.queue.owned_bytes(&name) - self.queue.bytes_left_by(complete.id, &name);
+            left.saturating_add(owned) > most
+        });
         !complete.puts.is_empty()
             && (exceeds || self.lacks_memory_for(held_bytes) || self.queue.reserve_put().is_err())
     }
@@ -282,6 +286,19 @@ impl Executor {
         self.persistence.log_complete(&mut self.queue, id, plan.room, now);
         self.work += ids.len() as u64;
         answer(output, &Reply::Completed(IdList::of_reply(&ids)))
+    }
+
+    /// Whose job a put makes if the bytes of its jobs are limited, and whether the job fits nowhere: whether it fits
+    /// beside the others is known when all have come.
+    fn owner_of_put(
+        &self,
+        client: ClientId,
+        body_bytes: usize,
+        tags: &TagSet<'_>,
+    ) -> Option<(Rc<str>, bool)> {
+        let (name, limits) = self.guard.as_ref()?.limits(client)?;
+        let most = limits.max_job_bytes?;
+        Some((name, self.queue.put_cost(client, body_bytes, tags) > most))
     }
 
     /// Whether the client may end this job, as far as the access rules say.

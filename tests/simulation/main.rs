@@ -4,6 +4,7 @@
 
 mod access;
 mod batches;
+mod completes;
 mod crashes;
 mod directed;
 mod durable_model;

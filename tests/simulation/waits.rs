@@ -54,6 +54,12 @@ impl Harness {
         Self { server: Server::new(executor), disk, now: START }
     }
 
+    /// A server without a log.
+    pub fn open() -> Self {
+        let server = Server::new(executor(PoisonLimits::default(), 100));
+        Self { server, disk: SimDisk::default(), now: START }
+    }
+
     pub fn connect(&mut self) -> Client {
         let pipe = Pipe::new(1 << 20, Random::new(0));
         let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
@@ -85,7 +91,7 @@ impl Harness {
     }
 
     /// Like `say`, if the reply may have to wait until the binlog tries again to make or remove a file.
-    fn ask(&mut self, client: &Client, command: &str) -> String {
+    pub fn ask(&mut self, client: &Client, command: &str) -> String {
         let mut answer = self.say(client, command);
         for _ in 0..20 {
             if !answer.is_empty() {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::groups::GROUP_BYTES;
 use super::unique::cooldown_bytes;
 use super::{End, Rule, TaggedJob, index_bytes};
+use crate::job::JobId;
 use crate::state::keys::TubeKey;
 use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
 use crate::tags::{Name, TagSet};
@@ -222,6 +223,13 @@ impl Queue {
         let group = tags.group.map(|group| group.as_str());
         let group = group.filter(|&group| !makers.contains_key(&Shared::Group(group).to_owned()));
         job_cost(body_bytes, tags) + tube_cost + group.map_or(0, group_cost)
+    }
+
+    /// What the end of this job leaves to its owner at least, if it has this one: its tube and its group may go, too.
+    #[must_use]
+    pub fn bytes_left_by(&self, id: JobId, owner: &str) -> u64 {
+        let tags = self.tags(id).filter(|tags| tags.owner == Some(owner.into()));
+        tags.zip(self.jobs.get(id)).map_or(0, |(tags, job)| job_cost(job.body().len(), &tags))
     }
 
     /// A job of the owner comes into the tube.

@@ -1,0 +1,235 @@
+//! `complete`: single cases about the time between its line and its last body, and about what stands against it.
+
+use beanstalkd::binlog::SyncPolicy;
+use beanstalkd::queue::PoisonLimits;
+use beanstalkd::server::Server;
+use beanstalkd_testkit::disk::SimDisk;
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sockets::FakeStream;
+use beanstalkd_testkit::subject::{START, executor};
+
+use beanstalkd::description::Reader;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::access::{ANNA, Guarded, OPERATOR};
+use crate::harness::described;
+use crate::waits::{Client, Harness};
+
+/// A job, reserved, and its `complete` with two puts.
+const RESERVE: &str = "put 0 0 60 1\r\nx\r\nreserve\r\n";
+const RESERVED: &str = "INSERTED 1\r\nRESERVED 1 1\r\nx\r\n";
+const COMPLETE: &str = "complete 1 2\r\nput 0 0 60 4 grp:g tub:t\r\nquit\r\nput 7 0 60 0\r\n\r\n";
+
+/// Another program goes on with the server and this client.
+fn hand_over(server: &Server<FakeStream>, client: &Client) -> Server<FakeStream> {
+    let description = described(server);
+    let mut next = Server::new(executor(PoisonLimits::default(), 100));
+    let from = &mut Reader::new(&description);
+    let read = next.read_description(from, START, false, |id, _| {
+        assert_eq!(id, client.id);
+        client.pipe.borrow_mut().watch_anew();
+        Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
+    });
+    read.expect("a server reads what another one has described");
+    assert!(described(&next) == description, "what was read is what was described");
+    next
+}
+
+#[test]
+fn a_hand_over_after_any_byte_of_a_complete_changes_nothing_of_it() {
+    for (stream, expected) in [
+        (COMPLETE.to_owned() + "peek 2\r\n", "COMPLETED 2 3\r\nFOUND 2 4\r\nquit\r\n"),
+        (COMPLETE.replace("\r\n\r\n", "\r\nX\n") + "peek 1\r\n", "EXPECTED_CRLF\r\nFOUND 1 1\r\nx\r\n"),
+        (COMPLETE.replace("0 4 grp", "0 4 what grp") + "peek 1\r\n", "BAD_FORMAT\r\nFOUND 1 1\r\nx\r\n"),
+        (COMPLETE.replace(" 1 2", " 9 2") + "peek 1\r\n", "NOT_FOUND\r\nFOUND 1 1\r\nx\r\n"),
+        (COMPLETE.replace("0 4 grp", &format!("0 4 grp:{} grp", "h".repeat(1300))), "BAD_FORMAT\r\n"),
+        (COMPLETE.replace("put 7", "pat 7"), "BAD_FORMAT\r\n"),
+    ] {
+        for cut in 0..=stream.len() {
+            let mut harness = Harness::open();
+            let client = harness.connect();
+            assert_eq!(harness.say(&client, RESERVE), RESERVED);
+            let mut replies = harness.say(&client, &stream[..cut]);
+            if harness.server.client_count() == 1 {
+                harness.server = hand_over(&harness.server, &client);
+                harness.server.check_invariants();
+                replies += &harness.say(&client, &stream[cut..]);
+            }
+            assert_eq!(replies, expected, "cut at {cut} of {stream}");
+            harness.server.executor().queue().check_invariants();
+        }
+    }
+}
+
+/// Whatever takes the job away while the puts come, they are read, and nothing has changed.
+#[test]
+fn a_complete_whose_job_is_lost_while_its_puts_come_changes_nothing() {
+    for how in ["kill", "session", "flush", "leave"] {
+        for cut in [COMPLETE.find("quit").unwrap() + 2, COMPLETE.len() - 1] {
+            let mut harness = Harness::open();
+            let [worker, other] = [(); 2].map(|()| harness.connect());
+            harness.say(&worker, "session s 60\r\n");
+            assert_eq!(harness.say(&worker, RESERVE), RESERVED);
+            assert_eq!(harness.say(&worker, &COMPLETE[..cut]), "");
+            let number = harness.server.executor().queue().client_number(worker.id);
+            match how {
+                "kill" => assert_eq!(harness.say(&other, &format!("kill-client {number}\r\n")), "KILLED\r\n"),
+                "session" => assert_eq!(harness.say(&other, "session s 60\r\n"), "SESSION 1\r\n"),
+                "flush" => assert_eq!(harness.say(&other, "flush-tube default\r\n"), "FLUSHED 1\r\n"),
+                _ => {
+                    worker.pipe.borrow_mut().end(true);
+                    harness.say(&worker, "");
+                }
+            }
+            let rest = harness.say(&worker, &COMPLETE[cut..]);
+            assert_eq!(rest, if how == "flush" { "NOT_FOUND\r\n" } else { "" }, "{how}");
+            let jobs = harness.server.executor().queue().figures().jobs;
+            assert_eq!(jobs.total(), usize::from(how != "flush"), "{how}");
+            assert_eq!(harness.say(&other, "peek 2\r\nstats-group g\r\n"), "NOT_FOUND\r\nNOT_FOUND\r\n");
+            harness.server.check_invariants();
+        }
+    }
+}
+
+/// A server with one identity with these lines in its table, and a worker that has reserved a job of 1 byte.
+fn guarded(lines: &str) -> (Guarded, crate::access::Client) {
+    let all = "produce = [\"*\"]\nwork = [\"*\"]\nmanage = [\"*\"]\n";
+    let mut server = Guarded::with(&format!(
+        "[identities.team]\nunix-users = [1]\n{all}{lines}\n[identities.operator]\nunix-users = [0]\n{all}"
+    ));
+    let client = server.connect(Some(ANNA));
+    assert_eq!(server.reply(&client, RESERVE), RESERVED);
+    (server, client)
+}
+
+#[test]
+fn the_puts_of_a_complete_count_for_the_rate_of_its_identity_and_commands_behind_it_wait() {
+    let (mut server, client) = guarded("puts-per-second = 2");
+    let other = server.connect(Some(ANNA));
+    // One of the two of the first second is used.
+    assert_eq!(server.reply(&client, &format!("{COMPLETE}list-tube-used\r\n")), "");
+    let operator = server.connect(Some(OPERATOR));
+    assert_eq!(server.reply(&operator, "peek 1\r\npeek 2\r\n"), "FOUND 1 1\r\nx\r\nNOT_FOUND\r\n");
+    assert_eq!(server.reply(&other, "put 0 0 60 1\r\ny\r\n"), "", "it waits behind the complete");
+    server.pass(500_000_000);
+    assert_eq!(server.received(&client), "COMPLETED 2 3\r\nUSING default\r\n");
+    assert_eq!(server.received(&other), "");
+    server.pass(500_000_000);
+    assert_eq!(server.received(&other), "INSERTED 4\r\n");
+    // What is refused in any case, and a complete without puts, wait for nothing.
+    assert_eq!(server.reply(&client, "reserve-job 4\r\n"), "RESERVED 4 1\r\ny\r\n");
+    let refused = "complete 4 1\r\nput 0 0 60 1 what\r\nx\r\n";
+    assert_eq!(server.reply(&client, refused), "BAD_FORMAT\r\n");
+    assert_eq!(server.reply(&client, "complete 4 0\r\n"), "COMPLETED\r\n");
+}
+
+#[test]
+fn a_complete_that_waits_for_its_rate_and_loses_its_job_or_its_client_changes_nothing() {
+    for lost in ["job", "client"] {
+        let (mut server, client) = guarded("puts-per-second = 1");
+        assert_eq!(server.reply(&client, COMPLETE), "");
+        let operator = server.connect(Some(OPERATOR));
+        if lost == "job" {
+            assert_eq!(server.reply(&operator, "flush-tube default\r\n"), "FLUSHED 1\r\n");
+        } else {
+            client.pipe.borrow_mut().break_off();
+            server.ask(&client, "");
+        }
+        server.pass(5_000_000_000);
+        assert_eq!(server.received(&client), if lost == "job" { "NOT_FOUND\r\n" } else { "" });
+        let jobs = server.0.executor().queue().figures().jobs;
+        assert_eq!(jobs.total(), usize::from(lost == "client"), "{lost}");
+        server.0.executor().queue().check_invariants();
+    }
+}
+
+/// Each job counts its body and 128 bytes. The job that ends makes room for the puts.
+#[test]
+fn the_jobs_of_an_identity_have_an_exact_bound_in_a_complete() {
+    let puts = |sizes: &[usize]| -> String {
+        let each = |size: &usize| format!("put 0 0 60 {size}\r\n{}\r\n", "y".repeat(*size));
+        format!("complete 1 {}\r\n{}", sizes.len(), sizes.iter().map(each).collect::<String>())
+    };
+    let owned = |server: &mut Guarded, client: &crate::access::Client| -> usize {
+        let stats = server.reply(client, "stats\r\n");
+        let line = stats.lines().find_map(|line| line.strip_prefix("identity-job-bytes: "));
+        line.expect("the key is there").parse().expect("a number")
+    };
+    for (sizes, fits) in [(&[71, 1][..], true), (&[71, 2], false), (&[200], true), (&[201], false)] {
+        let (mut server, client) = guarded("max-job-bytes = 328");
+        let before = owned(&mut server, &client);
+        assert_eq!(before, 129);
+        let reply = server.reply(&client, &puts(sizes));
+        let after = owned(&mut server, &client);
+        if fits {
+            assert!(reply.starts_with("COMPLETED "), "{sizes:?}: {reply}");
+            assert_eq!(after, sizes.iter().map(|size| size + 128).sum::<usize>());
+        } else {
+            assert_eq!((reply.as_str(), after), ("OUT_OF_MEMORY\r\n", before), "{sizes:?}");
+        }
+        server.0.executor().queue().check_invariants();
+    }
+}
+
+thread_local! {
+    static IS_EXHAUSTED: Cell<bool> = const { Cell::new(false) };
+}
+
+#[test]
+fn while_memory_is_short_a_complete_with_puts_is_refused_and_its_bodies_are_given_up() {
+    let mut harness = Harness::open();
+    harness.server.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
+    let client = harness.connect();
+    assert_eq!(harness.say(&client, RESERVE), RESERVED);
+    IS_EXHAUSTED.set(true);
+    assert_eq!(harness.say(&client, COMPLETE), "OUT_OF_MEMORY\r\n");
+    IS_EXHAUSTED.set(false);
+    // It becomes short while the puts come.
+    let cut = COMPLETE.len() - 1;
+    assert_eq!(harness.say(&client, &COMPLETE[..cut]), "");
+    IS_EXHAUSTED.set(true);
+    assert_eq!(harness.say(&client, &COMPLETE[cut..]), "OUT_OF_MEMORY\r\n");
+    assert_eq!(harness.say(&client, "complete 1 0\r\n"), "COMPLETED\r\n");
+    IS_EXHAUSTED.set(false);
+    assert_eq!(harness.server.executor().queue().figures().jobs.total(), 0);
+    harness.server.check_invariants();
+}
+
+/// On a full disk a complete with puts is refused, and changes nothing; one without puts makes room.
+#[test]
+fn a_full_disk_refuses_a_complete_and_keeps_its_job() {
+    for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
+        let mut harness = Harness::start(SimDisk::default(), sync, 4096);
+        let client = harness.connect();
+        assert_eq!(harness.say(&client, &RESERVE.replace(" 60 ", " 100000 ")), RESERVED);
+        harness.disk.set_room(Some(harness.disk.used()));
+        let mut puts = 0;
+        while harness.ask(&client, "put 5 0 100 0\r\n\r\n").starts_with("INSERTED") {
+            puts += 1;
+            assert!(puts < 10_000, "the disk becomes full");
+        }
+        let complete = "complete 1 1\r\nput 0 0 60 1\r\ny\r\n";
+        assert_eq!(harness.ask(&client, complete), "OUT_OF_MEMORY\r\n");
+        let job = harness.say(&client, "stats-job 1\r\n");
+        assert!(job.contains("state: reserved\n"), "{job}");
+        let image = harness.disk.crashed_image(&mut Random::new(1));
+        image.set_room(None);
+        let mut next = Harness::start(image, sync, 4096);
+        let worker = next.connect();
+        assert_eq!(next.say(&worker, "peek 1\r\n"), "FOUND 1 1\r\nx\r\n");
+        // There is always room for a delete.
+        assert_eq!(harness.ask(&client, "complete 1 0\r\n"), "COMPLETED\r\n");
+        harness.disk.set_room(None);
+        assert_eq!(harness.ask(&client, "reserve-job 3\r\n"), "RESERVED 3 0\r\n\r\n");
+        // The log makes a file when it tries again.
+        let completes = (0..20).any(|_| {
+            harness.now = harness.now.plus_seconds(1);
+            harness.turn(&[]);
+            while harness.help() {}
+            harness.ask(&client, "complete 3 1\r\nput 0 0 60 1\r\ny\r\n").starts_with("COMPLETED ")
+        });
+        assert!(completes, "it is done when there is room again");
+        harness.server.check_invariants();
+    }
+}
