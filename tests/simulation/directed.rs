@@ -462,3 +462,90 @@ fn a_long_list_goes_to_many_clients_in_slices() {
         answered += replies.iter().filter(|reply| reply.starts_with("OK ")).count();
     }
 }
+
+/// Clients that wait for the same job cost no more memory than clients that wait for any, and no other client waits
+/// until all of them have their reply.
+#[test]
+fn the_end_of_a_job_is_said_to_ten_thousand_clients_in_slices() {
+    const WAITING: usize = 10_000;
+    let waiting = |command: &str| {
+        let mut server = Server::new(executor(PoisonLimits::default(), 10));
+        let producer = connect(&mut server);
+        producer.pipe.borrow_mut().arrive(b"use t\r\nput 0 0 100 0\r\n\r\n");
+        turn(&mut server, &[&producer]);
+        received(&producer);
+        let clients: Vec<Client> = (0..WAITING).map(|_| connect_with_room(&mut server, 100)).collect();
+        let before = server.executor().memory_bytes();
+        for client in &clients {
+            client.pipe.borrow_mut().arrive(command.as_bytes());
+            let event = client.pipe.borrow_mut().take_event();
+            server.turn([(client.id, event)].into_iter(), START);
+        }
+        let bytes = (server.executor().memory_bytes() - before) / WAITING;
+        (server, producer, clients, bytes)
+    };
+    let (.., for_any) = waiting("reserve-with-timeout 1000\r\n");
+    let (mut server, modest, clients, for_one) = waiting("wait-job 1 1000\r\n");
+    assert!(for_one <= for_any.max(128), "{for_one} bytes for each client, {for_any} for a reserve");
+    modest.pipe.borrow_mut().arrive(b"delete 1\r\n");
+    let (mut served, mut unanswered) = (0, 0);
+    while served < WAITING {
+        let event = modest.pipe.borrow_mut().take_event();
+        server.turn([(modest.id, event)].into_iter(), START);
+        let replies = received(&modest);
+        unanswered = if replies.is_empty() { unanswered + 1 } else { 0 };
+        assert!(unanswered < 3, "a client waits for {unanswered} turns");
+        let more = clients[served..].iter().take_while(|client| received(client) == "DELETED 1\r\n").count();
+        assert!((1..=64).contains(&more), "{more} replies in a turn");
+        served += more;
+        assert_eq!(server.is_quiet(), served == WAITING, "a hand-over waits for the rest");
+        if unanswered == 0 {
+            modest.pipe.borrow_mut().arrive(b"peek-buried\r\n");
+        }
+    }
+    server.check_invariants();
+}
+
+#[test]
+fn a_wait_for_a_job_is_answered_by_what_has_ended_it_whatever_follows() {
+    const WAITING: usize = 100;
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let [worker, newcomer] = [(); 2].map(|()| connect(&mut server));
+    worker.pipe.borrow_mut().arrive(b"put 0 0 100 0\r\n\r\nreserve\r\n");
+    turn(&mut server, &[&worker]);
+    received(&worker);
+    let clients: Vec<Client> = (0..WAITING).map(|_| connect(&mut server)).collect();
+    for client in &clients {
+        client.pipe.borrow_mut().arrive(b"wait-job 1 1\r\n");
+        turn(&mut server, &[client]);
+    }
+    // The job is buried and there again before most of them are answered, and somebody waits for it anew.
+    worker.pipe.borrow_mut().arrive(b"bury 1 0\r\nkick-job 1\r\n");
+    let mut replies = String::new();
+    while !replies.ends_with("KICKED\r\n") {
+        let event = worker.pipe.borrow_mut().take_event();
+        server.turn([(worker.id, event)].into_iter(), START);
+        replies += &received(&worker);
+        server.check_invariants();
+    }
+    newcomer.pipe.borrow_mut().arrive(b"wait-job 1\r\n");
+    let event = newcomer.pipe.borrow_mut().take_event();
+    server.turn([(newcomer.id, event)].into_iter(), START);
+    let answered = clients.iter().take_while(|client| client.pipe.borrow().has_outbound()).count();
+    assert!(answered < WAITING - 1, "{answered} are answered");
+    // One of them leaves, and the time of the others is over.
+    clients[WAITING - 1].pipe.borrow_mut().break_off();
+    let event = clients[WAITING - 1].pipe.borrow_mut().take_event();
+    let later = START.plus_seconds(2);
+    server.turn([(clients[WAITING - 1].id, event)].into_iter(), later);
+    while !server.is_quiet() {
+        server.turn(std::iter::empty(), later);
+        server.check_invariants();
+    }
+    assert!(clients[..WAITING - 1].iter().all(|client| received(client) == "BURIED 1\r\n"));
+    assert_eq!(received(&newcomer), "");
+    worker.pipe.borrow_mut().arrive(b"delete 1\r\n");
+    turn(&mut server, &[&worker]);
+    assert_eq!(received(&newcomer), "DELETED 1\r\n");
+    server.check_invariants();
+}

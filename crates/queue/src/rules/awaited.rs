@@ -3,7 +3,7 @@
 //! Owns: who waits for which job, in which order, and until when. A job for which somebody waits has a mark, so that
 //! any other job costs nothing. Such a client waits in no tube, and its own reservations end while it waits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 
 use beanstalkd_structures::Timer;
@@ -19,6 +19,9 @@ use crate::{ClientId, Queue, WaitOutcome};
 
 /// What a client that waits takes in the three indexes, in bytes.
 const WAIT_BYTES: usize = 128;
+
+/// How many clients are answered at once when their job ends; the others are answered in later turns, a share in each.
+const ANSWERS_AT_ONCE: usize = 32;
 
 /// The immediate result of a `wait-job`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +45,29 @@ pub(crate) struct Awaited {
     by_job: BTreeSet<(JobId, NonZeroU64, u32)>,
     /// Those that end by themselves.
     by_end: BTreeSet<(Timestamp, JobId, u32)>,
+    /// The jobs that were deleted or buried, each with the number of its last wait by then: not all of their clients
+    /// are answered yet.
+    ended: VecDeque<(JobId, NonZeroU64, WaitOutcome)>,
 }
 
 impl Awaited {
+    /// Whether clients are still to be answered whose job has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// The client that has waited longest for a job that has ended, and the reply to it.
+    fn next_answer(&mut self) -> Option<(u32, WaitOutcome)> {
+        loop {
+            let &(id, last, outcome) = self.ended.front()?;
+            let first = self.by_job.range((id, NonZeroU64::MIN, 0)..=(id, last, u32::MAX)).next();
+            if let Some(&(_, _, client)) = first {
+                return Some((client, outcome));
+            }
+            self.ended.pop_front();
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.by_client.len() * WAIT_BYTES
     }
@@ -71,12 +94,17 @@ impl Rule for Awaited {
     }
 
     fn next_due(rules: &Rules) -> Option<DueKey> {
+        if let Some(&(id, ..)) = rules.awaited.ended.front() {
+            return Some((Timestamp(0), id));
+        }
         rules.awaited.by_end.first().map(|&(until, id, _)| (until, id))
     }
 
     /// Ends the wait that is to end first.
     fn tick(queue: &mut Queue, _id: JobId, _now: Timestamp) {
-        if let Some(&(_, _, client)) = queue.rules.awaited.by_end.first() {
+        if queue.rules.awaited.has_ended() {
+            queue.answer_ended(1);
+        } else if let Some(&(_, _, client)) = queue.rules.awaited.by_end.first() {
             queue.end_job_wait(client);
             queue.deliver(client, WaitOutcome::TimedOut);
         }
@@ -84,7 +112,7 @@ impl Rule for Awaited {
 
     #[inline]
     fn check(queue: &Queue) {
-        let Self { by_client, by_job, by_end } = &queue.rules.awaited;
+        let Self { by_client, by_job, by_end, ended } = &queue.rules.awaited;
         let jobs: BTreeSet<_> =
             by_client.iter().map(|(&client, &(id, wait))| (id, wait.number, client)).collect();
         assert_eq!(jobs, *by_job, "each wait stands with its job");
@@ -94,10 +122,13 @@ impl Rule for Awaited {
             let is_marked = queue.jobs.get(id).is_some_and(|job| job.has(marks::AWAITED));
             assert_eq!(is_marked, queue.rules.awaited.first_of(id).is_some(), "{id:?}: who waits is known");
         }
-        for (&client, &(id, _)) in by_client {
+        for (&client, &(id, wait)) in by_client {
+            assert!(queue.clients[client].wait.is_none(), "a client waits for one thing");
+            if ended.iter().any(|&(of, last, _)| of == id && wait.number <= last) {
+                continue;
+            }
             let job = queue.jobs.get(id).expect("a job for which somebody waits is there");
             assert!(job.place().state() != JobState::Buried, "a wait ends with the burial");
-            assert!(queue.clients[client].wait.is_none(), "a client waits for one thing");
         }
     }
 }
@@ -165,9 +196,24 @@ impl Queue {
         if job.marks & marks::AWAITED == 0 {
             return;
         }
-        while let Some(client) = self.rules.awaited.first_of(job.id) {
+        let awaited = &mut self.rules.awaited;
+        let all = (job.id, NonZeroU64::MIN, 0)..=(job.id, NonZeroU64::MAX, u32::MAX);
+        let Some(&(_, last, _)) = awaited.by_job.range(all).next_back() else { return };
+        awaited.ended.push_back((job.id, last, outcome));
+        self.answer_ended(ANSWERS_AT_ONCE);
+        if self.rules.awaited.has_ended() {
+            self.schedule(Timer::Rules);
+        }
+    }
+
+    /// Answers so many of the clients whose job has ended.
+    fn answer_ended(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some((client, outcome)) = self.rules.awaited.next_answer() else { return };
             self.forget_job_wait(client);
             self.deliver(client, outcome);
         }
+        // Whether these were all.
+        self.rules.awaited.next_answer();
     }
 }

@@ -141,6 +141,7 @@ impl Queue {
         self.clients.leaving.is_empty()
             && !self.has_more_to_do()
             && !self.changes_rules()
+            && !self.rules.awaited.has_ended()
             && self.flushes.is_empty()
             && self.outbox.deliveries.is_empty()
             && self.outbox.changes.is_empty()
