@@ -8,6 +8,7 @@ use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd::tags::{EncodedTags, TagSet};
 use beanstalkd::tube_name::TubeName;
 
+use crate::c_server::{CServer, peer};
 use crate::harness::{config, open};
 use crate::room::Fixture;
 use crate::tag_model::encoded;
@@ -162,4 +163,28 @@ fn a_complete_stands_in_one_file_and_one_that_fits_into_none_is_refused() {
         fixture.commit();
     }
     assert_eq!(found(&disk.files(), SyncPolicy::EachCommit).0, [1]);
+}
+
+/// The delete comes last: C loses no job, wherever the log ends.
+#[test]
+fn c_reads_a_complete_as_its_puts_and_a_delete() {
+    let Some(program) = peer() else { return };
+    let [before, after] = files(700);
+    let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
+    let (start, end) = (used(&before[&index]), used(bytes));
+    for cut in [start, start + 200, end - 100, end] {
+        let directory = tempfile::tempdir().unwrap();
+        for (number, bytes) in &after {
+            let mut bytes = bytes.clone();
+            if *number == index {
+                bytes[cut..].fill(0);
+            }
+            std::fs::write(directory.path().join(format!("binlog.{number}")), bytes).unwrap();
+        }
+        let mut server = CServer::start(&program, directory.path(), 1 << 20);
+        let there: Vec<u64> = (1..=5).filter(|&id| server.stats_job(id).is_some()).collect();
+        let is_whole = there == [2, 3, 4];
+        assert!(is_whole || there.contains(&1), "cut at {cut} of {start} to {end}: {there:?}");
+        assert_eq!(is_whole, cut == end, "cut at {cut} of {start} to {end}: {there:?}");
+    }
 }
