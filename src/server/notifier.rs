@@ -25,6 +25,8 @@ pub struct Notifier {
     interval_ns: u64,
     /// Signs of life are awaited, not the status alone.
     watchdog: bool,
+    /// Whether the service manager has got the message that the server is up.
+    is_ready_told: bool,
     /// Whether the status said that the server drains, and that it answers, when it was last told: a change is told at
     /// once.
     said: (bool, bool),
@@ -45,6 +47,7 @@ impl Notifier {
         Some(Self {
             interval_ns: interval.as_nanos() as u64,
             watchdog: half.is_some(),
+            is_ready_told: false,
             said: (false, true),
             failed_hand_over: None,
             next_at: Timestamp(0),
@@ -57,6 +60,7 @@ impl Notifier {
         let told = service_manager::notify_ready(
             &Status(executor, now, self.failed_hand_over.as_deref()).to_string(),
         );
+        self.is_ready_told = told.is_ok();
         self.conclude(told, now);
     }
 
@@ -72,6 +76,9 @@ impl Notifier {
             return;
         }
         self.said = said;
+        if !self.is_ready_told {
+            return self.ready(executor, now);
+        }
         let status = Status(executor, now, self.failed_hand_over.as_deref()).to_string();
         let told = if self.watchdog {
             service_manager::notify_watchdog(&status)

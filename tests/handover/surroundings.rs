@@ -8,7 +8,7 @@ use std::process::Command;
 
 use beanstalkd::server::hand_over::FORMAT;
 use beanstalkd_testkit::built_server;
-use beanstalkd_testkit::panicking::Client;
+use beanstalkd_testkit::panicking::{Client, wait_until};
 use rustix::process::Signal;
 
 use super::LOGS;
@@ -49,6 +49,21 @@ fn the_watchdog_is_fed_by_the_next_program() {
             service.message_with("WATCHDOG=1");
         }
     }
+}
+
+/// Its queue is full after some messages: the server goes on without it, and says that it is ready once it can.
+#[test]
+fn a_service_manager_that_hangs_stops_nobody() {
+    let service = Service::start(&[]);
+    let mut client = service.connect();
+    for round in 0..20 {
+        service.replace();
+        service.signal(Signal::HUP);
+        wait_until("the next program serves", || service.log().matches("went on where").count() > round);
+        assert_eq!(client.ask("use a"), "USING a");
+    }
+    while service.next_message().is_some() {}
+    service.hand_over();
 }
 
 #[test]

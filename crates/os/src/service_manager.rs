@@ -5,6 +5,7 @@
 //! do nothing.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -121,7 +122,7 @@ pub fn hides(path: &Path) -> bool {
 /// # Errors
 /// If the service manager's socket does not accept the message.
 pub fn notify_ready(status: &str) -> io::Result<()> {
-    ready(status, watchdog_timeout())
+    notify(&ready(status, watchdog_timeout()))
 }
 
 /// Reports to the service manager that the server has started as far as it can: it is a standby. Jobs for which the
@@ -130,16 +131,31 @@ pub fn notify_ready(status: &str) -> io::Result<()> {
 /// # Errors
 /// As `notify_ready`.
 pub fn notify_standby(status: &str) -> io::Result<()> {
-    ready(status, watchdog_timeout().map(|_| Duration::ZERO))
+    let text = ready(status, watchdog_timeout().map(|_| Duration::ZERO));
+    // A standby has nothing else to do, and says so once.
+    sd_notify::notify(&[NotifyState::Custom(text.trim_end())])
 }
 
 /// `watchdog` is how long the service manager waits for a keep-alive, zero for ever; `None` leaves it as
 /// it is.
-fn ready(status: &str, watchdog: Option<Duration>) -> io::Result<()> {
+fn ready(status: &str, watchdog: Option<Duration>) -> String {
     let watchdog = watchdog.map(|timeout| format!("WATCHDOG_USEC={}", timeout.as_micros()));
     let watchdog = watchdog.as_deref().map(NotifyState::Custom);
-    let states = [NotifyState::Ready, NotifyState::Status(status)];
-    sd_notify::notify(&states.into_iter().chain(watchdog).collect::<Vec<_>>())
+    lines([NotifyState::Ready, NotifyState::Status(status)].into_iter().chain(watchdog))
+}
+
+fn lines<'a>(states: impl IntoIterator<Item = NotifyState<'a>>) -> String {
+    states.into_iter().map(|state| format!("{state}\n")).collect()
+}
+
+/// Not by the library, which waits for a service manager that hangs, once so many messages wait for it.
+fn notify(text: &str) -> io::Result<()> {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.connect(path)?;
+    // A message arrives whole or not at all.
+    socket.send(text.as_bytes()).map(drop)
 }
 
 /// Reports to the service manager in one line what the server does.
@@ -147,7 +163,7 @@ fn ready(status: &str, watchdog: Option<Duration>) -> io::Result<()> {
 /// # Errors
 /// As `notify_ready`.
 pub fn notify_status(status: &str) -> io::Result<()> {
-    sd_notify::notify(&[NotifyState::Status(status)])
+    notify(&lines([NotifyState::Status(status)]))
 }
 
 /// Reports to the service manager that the server is about to end.
@@ -155,7 +171,7 @@ pub fn notify_status(status: &str) -> io::Result<()> {
 /// # Errors
 /// As `notify_ready`.
 pub fn notify_stopping() -> io::Result<()> {
-    sd_notify::notify(&[NotifyState::Stopping])
+    notify(&lines([NotifyState::Stopping]))
 }
 
 /// Reports to the service manager that the server is alive, and what it does.
@@ -163,7 +179,7 @@ pub fn notify_stopping() -> io::Result<()> {
 /// # Errors
 /// As `notify_ready`.
 pub fn notify_watchdog(status: &str) -> io::Result<()> {
-    sd_notify::notify(&[NotifyState::Watchdog, NotifyState::Status(status)])
+    notify(&lines([NotifyState::Watchdog, NotifyState::Status(status)]))
 }
 
 /// After how long without a keep-alive the service manager kills the server; `None` if it does not.
