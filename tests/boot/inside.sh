@@ -102,6 +102,8 @@ hidden_paths() {
     setting BEANSTALKD_LISTEN_ADDR 127.0.0.1
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
     check "once more, with settings that need no exception" install_package ours
+    check "the server was handed over, with the command line that it has" ours "-U /tmp/queue.socket"
+    systemctl restart beanstalkd
     check "it serves" within 10 ours
     check "and the exceptions are gone" [ ! -e /etc/systemd/system/beanstalkd.service.d ]
 }
