@@ -38,6 +38,30 @@ fn sighup_puts_other_rules_for_tubes_in_force_and_bad_ones_change_nothing() {
 }
 
 #[test]
+fn a_reload_wakes_clients_that_a_rule_has_kept_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tubes.toml");
+    let path = path.to_str().unwrap();
+    let kept = ["rate = \"1/h\"\nburst = 1", "max-reserved = 1"];
+    for (keys, after) in kept.into_iter().flat_map(|keys| [(keys, ""), (keys, "max-reserved = 2\n")]) {
+        let rule = |keys: &str| format!("[[tube]]\nname = \"d*\"\n{keys}\n");
+        fs::write(path, rule(keys)).unwrap();
+        let server = Server::start(&["--tubes", path]);
+        let mut clients = [(); 2].map(|()| server.connect());
+        assert_eq!(
+            (clients[0].ask(PUT), clients[0].ask(PUT)),
+            ("INSERTED 1".to_owned(), "INSERTED 2".to_owned())
+        );
+        assert_eq!(clients[0].ask("reserve"), "RESERVED 1 1");
+        clients[1].send("reserve\r\n");
+        wait_until("it waits", || server.connect().data("stats-tube default")["current-waiting"] == "1");
+        let after = if after.is_empty() { String::new() } else { rule(after) };
+        reload(&server, path, &after, "read again; they count from now on");
+        assert_eq!(clients[1].line(), "RESERVED 2 1", "{keys}");
+    }
+}
+
+#[test]
 fn limits_are_exact_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tubes.toml");
