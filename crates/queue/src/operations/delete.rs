@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
 use crate::rules::Ending;
-use crate::state::jobs::Link;
+use crate::state::jobs::{Link, marks};
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -52,11 +52,15 @@ impl Queue {
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
         debug_assert!(self.is_linked(id));
-        if link.marks != 0 {
+        if link.marks & !marks::RULED != 0 {
             return self.end_tagged(id, link, ending, now);
         }
         let since = self.unlink_plain(id, link);
         let job = self.jobs.remove(id).expect("what a queue held is there");
+        if link.marks != 0 {
+            // Of a job without tags, a rule for its tube knows this alone.
+            self.uncount(link.tube, job.body().len());
+        }
         self.count(link.tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
         (since, job.body)

@@ -64,7 +64,7 @@ impl Rule for Limits {
 
 impl Queue {
     /// A body that counted in this tube is gone from it.
-    fn uncount(&mut self, tube: TubeKey, body_bytes: usize) {
+    pub(crate) fn uncount(&mut self, tube: TubeKey, body_bytes: usize) {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube that counts a job has a rule");
         ruled.bytes -= body_bytes as u64;
     }
