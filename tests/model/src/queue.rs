@@ -75,6 +75,8 @@ pub struct Tube {
     pub dead: u64,
     /// Whether its rule lets no job be reserved.
     pub is_closed: bool,
+    /// How many of its jobs were reserved when its gate was closed, or was last found to stay closed.
+    pub reserved_when_closed: u64,
     /// What its bucket lacks of being full, in parts of a token, and when that was so.
     pub(crate) lack: (u128, Timestamp),
     /// Keys whose turn has not come yet, each with a key that has had one since.
@@ -381,6 +383,7 @@ impl Model {
             rejected: 0,
             dead: 0,
             is_closed: false,
+            reserved_when_closed: 0,
             lack: (0, Timestamp(0)),
             passed: BTreeSet::new(),
             waits,

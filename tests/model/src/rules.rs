@@ -6,7 +6,7 @@ use beanstalkd_types::job::JobId;
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::Dead;
 
-use crate::queue::{Job, Model, State, TubePlace, after_s};
+use crate::queue::{Job, Model, State, Tube, TubePlace, after_s};
 use crate::tags::Ending;
 
 /// Whether the name matches the pattern: `*` stands for any bytes, `?` for one.
@@ -47,6 +47,8 @@ impl Model {
             };
             self.tube_mut(place).lack = (lack, at.max(now));
             self.close_if_needed(place);
+            // Another rule may open it as the end of a reservation does.
+            self.tube_mut(place).reserved_when_closed = u64::MAX;
             if self.rule_of(place).is_none() {
                 (self.tube_mut(place).rejected, self.tube_mut(place).dead) = (0, 0);
             }
@@ -123,7 +125,9 @@ impl Model {
 
     pub(crate) fn close_if_needed(&mut self, place: TubePlace) {
         if self.must_close(place) {
-            self.tube_mut(place).is_closed = true;
+            let reserved = self.counts(Some(place)).reserved;
+            let tube = self.tube_mut(place);
+            (tube.is_closed, tube.reserved_when_closed) = (true, reserved);
         }
     }
 
@@ -137,15 +141,19 @@ impl Model {
         self.close_if_needed(place);
     }
 
-    /// Opens the closed gates that may be open; returns whether there were any.
+    /// Opens the closed gates that may be open because a reservation has ended; returns whether there were any. The
+    /// next token opens a gate in its turn: a wait that ends before it is over, however late both are noticed.
     pub(crate) fn open_gates(&mut self, now: Timestamp) -> bool {
         let mut any = false;
         for place in 0..self.tubes.len() {
-            if self.tubes[place].as_ref().is_some_and(|tube| tube.is_closed) {
+            let reserved = self.counts(Some(place)).reserved;
+            let is_due = |tube: &Tube| tube.is_closed && reserved < tube.reserved_when_closed;
+            if self.tubes[place].as_ref().is_some_and(is_due) {
                 let lack = self.tube(place).lack;
                 self.refill(place, now);
                 if self.must_close(place) {
-                    self.tube_mut(place).lack = lack;
+                    let tube = self.tube_mut(place);
+                    (tube.lack, tube.reserved_when_closed) = (lack, reserved);
                 } else {
                     self.tube_mut(place).is_closed = false;
                     any = true;
@@ -381,10 +389,10 @@ impl Model {
             return;
         }
         let asks = self.rule_of(job.tube).is_some_and(|rule| rule.max_age_s.is_some());
-        let ms = now.since_ns(job.created_at).div_ceil(1_000_000);
+        let ns = now.since_ns(job.created_at).div_ceil(1_000_000).saturating_mul(1_000_000);
         let job = self.job_mut(id);
         job.is_left = false;
-        job.tags.arrived_after_s = asks.then(|| Seconds::new((ms / 1000) as u32, (ms % 1000) as u16));
+        job.tags.arrived_after_s = asks.then(|| Seconds::of_ns(i64::try_from(ns).unwrap_or(i64::MAX)));
     }
 
     /// A job that is moved to the tube of this name lives again if it comes from there.
