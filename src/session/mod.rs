@@ -522,7 +522,14 @@ impl<R: Debug> Session<R> {
 
     /// Memory held for bytes that are not a job yet, or not sent yet.
     #[must_use]
+    #[inline]
     pub fn held_bytes(&self) -> usize {
+        let has_input = self.unread.is_some() || !matches!(self.phase, Phase::WantCommand);
+        self.output.held_bytes() + if has_input { self.held_input_bytes() } else { 0 }
+    }
+
+    /// The same for input alone.
+    fn held_input_bytes(&self) -> usize {
         let input = match &self.phase {
             Phase::WantBody { put, body } => put.held_bytes() + body.capacity(),
             Phase::Unfinished { held_bytes, .. } => *held_bytes,
@@ -537,7 +544,7 @@ impl<R: Debug> Session<R> {
         let unread = self.unread.as_deref().map_or(0, |unread| match unread {
             Unread::Partial(bytes) | Unread::Pending(Pending { bytes, .. }) => bytes.capacity(),
         });
-        input + unread + self.output.held_bytes()
+        input + unread
     }
 }
 
