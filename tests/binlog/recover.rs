@@ -232,6 +232,7 @@ fn damages(log: &Log) -> Vec<Files> {
         change(&[(0, 0..4), (1, 8..20)]),
         change(&[(1, 0..200), (2, 2..3)]),
         change(&[(0, 30..40), (1, 0..usize::MAX), (3, 0..4)]),
+        change(&[(2, 0..usize::MAX), (3, 0..usize::MAX)]),
     ]
 }
 
@@ -252,6 +253,8 @@ fn a_loss_of_power_or_a_kill_within_recovery_is_recovered_from() {
                     // A start without the option either refuses, or misses nothing.
                     if let Ok(found) = start(&disk.fork(), false) {
                         whole.assert_same(&found, &what);
+                        let newest = log.files.keys().last();
+                        assert!(disk.files().keys().last() > newest, "{what}: nothing says what is missing");
                     }
                     whole.assert_same(&recovered(&disk, &what), &what);
                 }
