@@ -311,8 +311,8 @@ macro_rules! with_commands {
                 Reply::BuriedPut(_) => false
             }
 
-            /// From now on, the jobs that this connection reserves come with these [`Fields`], each at most once; with
-            /// none, without. A connection that several callers share gives them to all.
+            /// From now on, the jobs that this connection reserves come with these [`Fields`](crate::Fields), each at
+            /// most once; with none, without. A connection that several callers share gives them to all.
             fn reserve_fields(list: &[Field]) -> ()
             where list = FieldList::new(list.iter().copied()),
             {
