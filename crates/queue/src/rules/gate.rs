@@ -5,6 +5,9 @@
 //! was the last that may be; a job that is given back, or the deadline of the next token, opens it, and clients that
 //! wait get the jobs that may be reserved then.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use beanstalkd_structures::Timer;
 
 use super::tube_rule::{Rate, TubeRule};
@@ -200,15 +203,22 @@ impl Queue {
         tubes.retain(|&tube| self.tubes.contains(tube) && self.tubes.get(tube).is_throttled());
         tubes.iter().for_each(|&tube| self.tubes.get_mut(tube).refill(now));
         let mut looks = self.slices.probed_tubes;
-        for _ in 0..self.slices.delivered {
-            let heads =
-                tubes.iter().filter_map(|&tube| Some((self.head_behind_gate(tube, &mut looks)?, tube)));
-            let Some((_, tube)) = heads.min() else { break };
-            let (Some((_, client)), Some(id)) = (self.first_waiting(tube), self.take_first_ready(tube))
-            else {
-                break;
-            };
-            self.deliver_job(id, client, now);
+        let heads =
+            tubes.iter().filter_map(|&tube| Some(Reverse((self.head_behind_gate(tube, &mut looks)?, tube))));
+        let mut heads: BinaryHeap<_> = heads.collect();
+        let mut deliveries = self.slices.delivered;
+        while deliveries > 0
+            && let Some(Reverse((key, tube))) = heads.pop()
+        {
+            // The client that waited for it may have got the job of another tube. No head becomes more urgent here.
+            let Some(head) = self.head_behind_gate(tube, &mut looks) else { continue };
+            if head == key {
+                let (client, id) = (self.first_waiting(tube), self.take_first_ready(tube));
+                let (Some((_, client)), Some(id)) = (client, id) else { break };
+                self.deliver_job(id, client, now);
+                deliveries -= 1;
+            }
+            heads.extend(self.head_behind_gate(tube, &mut looks).map(|head| Reverse((head, tube))));
         }
         tubes.into_iter().for_each(|tube| self.end_opening(tube));
     }
