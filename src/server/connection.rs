@@ -275,8 +275,10 @@ impl<S: Stream> Connection<S> {
         now: Timestamp,
     ) -> Stop {
         let end_of_budget = executor.spent() + self.budget.limits().work;
+        let mut has_budget = true;
         loop {
-            if !self.may_execute(executor, id, !input.is_empty()) {
+            // Asked after the last request, too: the wait that it began may be over already.
+            if !self.may_execute(executor, id, !input.is_empty()) || !has_budget {
                 return Stop::CutShort;
             }
             // Most inputs end with a request: it need not be looked for whether a further one is whole.
@@ -286,9 +288,7 @@ impl<S: Stream> Connection<S> {
             let Some(request) = self.session.next_request(input) else { return Stop::WantsInput };
             let outcome = executor.execute::<GUARDED>(id, request, &mut self.session.output, now);
             self.session.apply(outcome);
-            if executor.spent() >= end_of_budget {
-                return Stop::CutShort;
-            }
+            has_budget = executor.spent() < end_of_budget;
         }
     }
 

@@ -372,14 +372,17 @@ impl Model {
         let mut ids: Vec<_> =
             ids.into_iter().map(|id| (self.job(id).expect("it is there").priority, id)).collect();
         ids.sort_unstable();
+        let mut may_be_idle = Vec::new();
         for (_, id) in ids {
+            let tube = self.job(id).expect("it is there").tube;
             match self.judge_age(id, now) {
                 None => self.give_back(id, now),
                 // The log knows nothing of a reservation, but of a burial.
                 Some(Released::Buried) => self.note(Change::Updated(JobId(id))),
-                Some(Released::Queued) => {}
+                Some(Released::Queued) => may_be_idle.push(tube),
             }
         }
+        may_be_idle.into_iter().for_each(|tube| self.remove_if_idle(tube));
     }
 
     /// The job has come into its tube by a move.

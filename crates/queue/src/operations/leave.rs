@@ -122,22 +122,27 @@ impl Queue {
         }
         // Waiting clients get the most urgent job first.
         jobs.sort_unstable();
+        let mut may_be_idle = Vec::new();
         for key in jobs {
             let id = key.job();
-            let judged = match self.jobs.expect_mut(id).has(marks::RULED) {
-                true => self.judge_age(id, now),
-                false => Judged::Young,
-            };
+            let job = self.jobs.expect_mut(id);
+            let tube = job.tube;
+            let judged = if job.has(marks::RULED) { self.judge_age(id, now) } else { Judged::Young };
             match judged {
                 Judged::Young => {
                     self.offer_before(key, now);
                     self.make_ready(id, now);
                 }
-                Judged::Gone => {}
+                Judged::Gone => may_be_idle.push(tube),
                 Judged::Stays => {
                     self.note(Change::Updated(id));
                     self.bury_poisoned(id);
                 }
+            }
+        }
+        for tube in may_be_idle {
+            if self.tubes.contains(tube) {
+                self.remove_tube_if_idle(tube);
             }
         }
         self.settle(None, now);

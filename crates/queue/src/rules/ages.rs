@@ -290,6 +290,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tube_goes_with_its_last_job_if_that_is_too_old_when_its_client_leaves() {
+        let mut queue = Queue::default();
+        set_rules(&mut queue, vec![aging("*", None)], START);
+        let [producer, holder] = [(); 2].map(|()| queue.connect());
+        queue.use_tube(producer, "work");
+        let ids = [(); 2].map(|()| put(&mut queue, producer, 0, START));
+        queue.use_tube(producer, "default");
+        assert!(ids.into_iter().all(|id| queue.reserve_job(holder, id, START)));
+        let later = START + 11 * NS_PER_S;
+        queue.disconnect(holder, later);
+        queue.check_invariants();
+        assert_eq!(queue.figures().events.expirations, 2);
+        assert!(queue.tube("work", later).is_none(), "nothing is left of it");
+    }
+
+    #[test]
     fn nothing_is_lost_or_tried_again_and_again_if_the_dead_tube_is_full() {
         let mut queue = Queue::default();
         let full = TubeRule { max_jobs: Some(1), ..TubeRule::new("dead") };
