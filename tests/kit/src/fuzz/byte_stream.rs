@@ -47,8 +47,18 @@ pub fn check_with(
         (!piece.is_empty()).then_some(piece)
     });
     let split = ask(&mut pieces);
-    assert_eq!(whole.escape_ascii().to_string(), split.escape_ascii().to_string());
+    assert_eq!(but_for_held_bytes(&whole), but_for_held_bytes(&split));
     whole
+}
+
+/// The replies as text, but for the figure of `list-clients` that says how much of a command has come yet.
+fn but_for_held_bytes(replies: &[u8]) -> String {
+    let text = replies.escape_ascii().to_string();
+    let mut parts = text.split("bytes-held: ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        text + "bytes-held: _" + part.trim_start_matches(|digit: char| digit.is_ascii_digit())
+    })
 }
 
 /// All bytes that the server sends to a client that sends these pieces and then closes its sending half.
