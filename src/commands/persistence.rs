@@ -55,7 +55,7 @@ fn tags_of<'a>(queue: &'a Queue, job: &JobView<'a>, room: &'a mut Vec<u8>) -> En
     }
 }
 
-/// Logs that a job is in a dead tube; returns whether there was room.
+/// Logs that a job has failed and is in a dead tube; returns whether there was room.
 fn append_dead(
     binlog: &mut Binlog,
     queue: &Queue,
@@ -69,6 +69,14 @@ fn append_dead(
         binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
     }
     fits
+}
+
+/// Logs a job's new state, or has it logged later.
+fn append_update(binlog: &mut Binlog, job: &JobView<'_>, now: Timestamp) {
+    match binlog.reserve_update() {
+        Ok(()) => binlog.append_update(&job.record, job.body.len(), now),
+        Err(no_room) => binlog.postpone_update(&job.record, job.body.len(), no_room, now),
+    }
 }
 
 /// Logs that a job has ended, with what its tags make of it, and that it `completes` so many puts directly before it.
@@ -214,17 +222,16 @@ impl Persistence {
                         binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
                     }
                 }
-                Change::Died(id) => match queue.job(id) {
-                    Some(job) if !append_dead(binlog, queue, &job, &mut self.tags, now) => {
-                        self.unlogged_moves.insert(id);
-                    }
-                    Some(_) | None => {}
-                },
-                Change::Updated(id) => {
+                Change::Died(id) => {
                     let Some(job) = queue.job(id) else { continue };
-                    match binlog.reserve_update() {
-                        Ok(()) => binlog.append_update(&job.record, job.body.len(), now),
-                        Err(no_room) => binlog.postpone_update(&job.record, job.body.len(), no_room, now),
+                    if !append_dead(binlog, queue, &job, &mut self.tags, now) {
+                        self.unlogged_moves.insert(id);
+                        append_update(binlog, &job, now);
+                    }
+                }
+                Change::Updated(id) => {
+                    if let Some(job) = queue.job(id) {
+                        append_update(binlog, &job, now);
                     }
                 }
             }

@@ -302,6 +302,8 @@ impl Model {
             Some(Dead { from: from.into(), since_s: u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX) });
         let dead = self.job_mut(id);
         (dead.tube, dead.held, dead.is_left) = (target, false, false);
+        // One record says all of it.
+        self.changes.pop_if(|last| *last == Change::Updated(JobId(id)));
         self.changes.push(Change::Died(JobId(id)));
         self.give_back(id, now);
         true

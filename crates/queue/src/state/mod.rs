@@ -312,6 +312,13 @@ impl Queue {
         {
             return;
         }
+        // The failure and the death are one record: between two, a crash would leave a job that has failed too often
+        // in its old tube.
+        if let (Change::Died(id), Some(&Change::Updated(last))) = (change, self.outbox.changes.last())
+            && last == id
+        {
+            self.outbox.changes.pop();
+        }
         self.outbox.changes.push(change);
     }
 }
