@@ -151,9 +151,14 @@ impl Compaction {
 
     /// A record of `bytes` was copied.
     fn note_copied(&mut self, bytes: u64) {
+        self.pay(bytes);
+        self.copied_records += 1;
+    }
+
+    /// What was copied takes so many bytes.
+    pub(super) fn pay(&mut self, bytes: u64) {
         self.turn_bytes = self.turn_bytes.saturating_sub(bytes);
         self.credit = self.credit.saturating_sub(bytes);
-        self.copied_records += 1;
     }
 
     /// Asserts what is true between two calls.

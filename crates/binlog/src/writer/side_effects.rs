@@ -213,7 +213,7 @@ impl Binlog {
     /// If there is no room; nothing has changed.
     pub fn append_hold(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
         self.reserve(parts(SessionHold::bytes(hold.identity.len(), hold.name.len())) * SHORT_BYTES, 0)?;
-        self.append_hold_copy(id, hold)
+        self.append_hold_of(id, hold).map(drop)
     }
 
     /// Logs once more that a session has reserved a job that was just copied, for which [`Binlog::next_migration`] has
@@ -222,15 +222,25 @@ impl Binlog {
     /// # Errors
     /// If there is no room; nothing has changed.
     pub fn append_hold_copy(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
+        let bytes = self.append_hold_of(id, hold)?;
+        // As for the job: copies that count as news would pay for further copies, without an end.
+        self.appender.uncount(bytes);
+        self.compaction.pay(bytes);
+        Ok(())
+    }
+
+    /// Returns the bytes that were appended.
+    fn append_hold_of(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<u64, NoRoom> {
         let payload = hold.encode(self.clock.wall);
-        let target = self.contents.room.find(parts(payload.len()) * SHORT_BYTES, 0).ok_or(NoRoom::Full)?;
+        let bytes = parts(payload.len()) * SHORT_BYTES;
+        let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
         if !self.open_up_to(target) {
             return Err(NoRoom::Pending);
         }
         self.compaction.note_hold();
         self.enter(target);
         self.append_alone(Kind::Session, id, &payload);
-        Ok(())
+        Ok(bytes)
     }
 
     // ---- cooldowns ----
