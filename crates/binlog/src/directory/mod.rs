@@ -167,7 +167,13 @@ impl<D: Disk, T: Tasks<D>> OnDisk<D, T> {
 impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
     fn list(&mut self) -> io::Result<Listing> {
         let mut listing = Listing::default();
-        for name in self.disk.list()? {
+        let names = self.disk.list()?;
+        // The process that gave the newest of these names may have been killed before its sync. A loss of power must
+        // not take that name and leave the one of a file that is made from now on: the log would lack a file.
+        if !names.is_empty() {
+            self.disk.sync_directory()?;
+        }
+        for name in names {
             // As C writes them: decimal, no sign, no leading zeros.
             match name.parse::<u64>() {
                 Ok(index) if index.to_string() == name => listing.indexes.push(index),
