@@ -5,6 +5,7 @@
 mod access;
 mod batches;
 mod completes;
+mod crash_steps;
 mod crashes;
 mod directed;
 mod durable_model;
@@ -29,6 +30,8 @@ use beanstalkd_testkit::random::number_from_environment;
 const SEEDS: u64 = 10_000;
 /// The simulation with crashes runs one in this many seeds, because each runs several servers.
 const CRASH_SHARE: u64 = 4;
+/// The simulation with a crash in each life runs one in this many seeds, because it compares all jobs after each step.
+const STEP_SHARE: u64 = 10;
 /// One in this many seeds is run twice.
 const REPEATED: u64 = 16;
 
@@ -71,6 +74,14 @@ fn what_was_acknowledged_survives_every_end_of_the_server() {
     let outcomes = run_seeds(CRASH_SHARE, crashes::run);
     let stalls: u64 = outcomes.iter().map(|outcome| outcome.stalls).sum();
     assert!(stalls > 0 || outcomes.len() < 100, "no command has waited for room in the binlog");
+}
+
+#[test]
+fn sessions_and_dead_jobs_are_as_before_or_after_the_step_in_which_the_disk_crashes() {
+    let outcomes = run_seeds(STEP_SHARE, crash_steps::run);
+    let sum = |of: fn(&crash_steps::Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let seen = [sum(|seen| seen.held), sum(|seen| seen.dead), sum(|seen| seen.kept), sum(|seen| seen.lost)];
+    assert!(seen.iter().all(|&count| count > 0) || outcomes.len() < 100, "held, dead, kept, lost: {seen:?}");
 }
 
 #[test]

@@ -106,6 +106,77 @@ impl Model {
         self.end_idle_sessions();
     }
 
+    /// The server ends, however, and starts again with its log: its clients are gone. Sessions keep what they have
+    /// reserved for their grace from now on, or the rest of the time to run; other reservations are forgotten.
+    pub fn restart_with_log(&mut self, now: Timestamp) {
+        self.clients.clear();
+        for session in &mut self.sessions {
+            session.client = None;
+            session.ends_at = Some(Timestamp(now.0 + u64::from(session.grace_ms) * NS_PER_MS));
+        }
+        for job in &mut self.jobs {
+            let is_over = match job.state {
+                State::Reserved { until, by } => {
+                    until <= now || !self.sessions.iter().any(|session| session.number == by)
+                }
+                State::Delayed { until } => until <= now && !job.held,
+                State::Ready | State::Buried { .. } => false,
+            };
+            if is_over {
+                (job.state, job.upgraded) = (State::Ready, false);
+            }
+        }
+        self.finish_restart();
+    }
+
+    /// The job is as it is in `other`, which has started again as this one has: of the last changes of several jobs, a
+    /// crash can keep some.
+    pub fn take_job_of(&mut self, other: &Self, id: u64) {
+        self.jobs.retain(|job| job.id != id);
+        let Some(job) = other.job(id) else { return };
+        let tube = self.find_or_make(&other.tube(job.tube).name);
+        let mut job = Job { tube, ..job.clone() };
+        if let State::Reserved { until, by } = job.state {
+            let session = other.sessions.iter().find(|session| session.number == by).expect("it has the job");
+            let own = self.sessions.iter_mut().find(|own| own.name == session.name);
+            let by = match own {
+                Some(own) => {
+                    (own.grace_ms, own.ends_at) = (session.grace_ms, session.ends_at);
+                    own.number
+                }
+                None => {
+                    let number = 1 + self.sessions.iter().map(|session| session.number).max().unwrap_or(0);
+                    self.sessions.push(Session { number, ..session.clone() });
+                    number
+                }
+            };
+            job.state = State::Reserved { until, by };
+        }
+        self.jobs.push(job);
+        self.jobs.sort_by_key(|job| job.id);
+    }
+
+    /// Sessions and tubes without jobs are gone, and the sessions have the first numbers, in the order of their jobs.
+    pub fn finish_restart(&mut self) {
+        let mut numbers: Vec<u32> = Vec::new();
+        for job in &mut self.jobs {
+            if let State::Reserved { until, by } = job.state {
+                let number = numbers.iter().position(|&number| number == by).unwrap_or_else(|| {
+                    numbers.push(by);
+                    numbers.len() - 1
+                });
+                job.state = State::Reserved { until, by: number as u32 };
+            }
+        }
+        self.sessions.retain(|session| numbers.contains(&session.number));
+        for session in &mut self.sessions {
+            let number = numbers.iter().position(|&number| number == session.number);
+            session.number = number.expect("it has a job") as u32;
+        }
+        (self.free_numbers, self.next_number) = (Vec::new(), numbers.len() as u32);
+        (0..self.tubes.len()).for_each(|place| self.remove_if_idle(place));
+    }
+
     /// Another program goes on: of the numbers that are free, it takes the largest first.
     pub fn hand_over(&mut self) {
         let sessions = self.sessions.iter().map(|session| session.number);

@@ -1,0 +1,648 @@
+//! Sessions and dead jobs, one step at a time, while the disk ends between any two of its operations.
+//!
+//! Owns: a server with a binlog, workers of two sessions, a tube whose jobs die, and the model of all that. A step is a
+//! command, a lost connection, or some time that passes. After it, the server must have what the model has. After a
+//! crash, each job is as it was before the last step, or as this step has made it; once the command was answered, only
+//! the latter. `crashes` has several commands at a time, and neither sessions nor rules.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use beanstalkd::binlog::{Binlog, Completion, Config, OpenError, SyncPolicy};
+use beanstalkd::clock::Timestamp;
+use beanstalkd::job::JobId;
+use beanstalkd::protocol::{Command, parse};
+use beanstalkd::queue::{ClientId, PoisonLimits, TubeRule};
+use beanstalkd::server::{Readiness, Server};
+use beanstalkd::tags::TagSet;
+use beanstalkd::tube_name::TubeName;
+
+use beanstalkd_model::{Accepted, Answer, Job, Model, PutTags, Server as Oracle, State};
+use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
+use beanstalkd_testkit::observer::{self, Seen};
+use beanstalkd_testkit::random::Random;
+use beanstalkd_testkit::sockets::{FakeStream, Pipe};
+use beanstalkd_testkit::subject::{START, executor};
+
+/// The number of servers that run on the same disk, one after another.
+const LIVES: u64 = 5;
+/// The most steps of a server.
+const STEPS: u64 = 40;
+/// So many losses of power are looked at for each crash, besides the one after which the next server goes on.
+const IMAGES: u64 = 12;
+/// The number of turns in which a server without new input must become idle.
+const TURNS_TO_REST: usize = 2000;
+/// The longest body.
+const MAX_JOB_BYTES: u32 = 65_535;
+/// So small that the log is compacted all the time.
+const FILE_BYTES: u64 = 4096;
+/// More operations than any run does.
+const NEVER: u64 = 1 << 60;
+/// Within this time, everything is on the medium that no reply waits for.
+const REST_NS: u64 = 60_000_000;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What was seen, so that a test knows that it has tested something.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Jobs that a session had after a crash.
+    pub held: u64,
+    /// Jobs that were dead after a crash.
+    pub dead: u64,
+    /// Jobs of which a crash has kept what was not answered.
+    pub kept: u64,
+    /// Jobs of which it has not.
+    pub lost: u64,
+}
+
+/// What a crash must not change of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Facts {
+    state: &'static str,
+    tube: String,
+    priority: u32,
+    /// Time-outs, releases, buries and kicks.
+    counters: [u32; 4],
+    failures: u32,
+    dead_from: String,
+    /// When the delay or the reservation ends.
+    until: Timestamp,
+    /// The session that has reserved it, and its grace.
+    session: Option<(String, u32)>,
+}
+
+/// The jobs that at least one of the models has.
+fn ids_of<'a>(models: impl Iterator<Item = &'a Model>) -> BTreeSet<u64> {
+    models.flat_map(|model| model.jobs.iter().map(|job| job.id)).collect()
+}
+
+fn facts_of_model(model: &Model, id: u64) -> Option<Facts> {
+    let job = model.job(id)?;
+    let session = model.sessions.iter().find(|session| {
+        let name = model.session_of_job(job);
+        name == Some(session.name.as_str())
+    });
+    Some(Facts {
+        state: job.state.as_str(),
+        tube: model.tube(job.tube).name.clone(),
+        priority: job.priority,
+        counters: [job.counters.timeouts, job.counters.releases, job.counters.buries, job.counters.kicks],
+        failures: model.failures(job),
+        dead_from: job.tags.dead.map_or(String::new(), |dead| dead.from.as_str().to_owned()),
+        until: match job.state {
+            State::Reserved { until, .. } | State::Delayed { until } => until,
+            State::Ready | State::Buried { .. } => Timestamp::default(),
+        },
+        session: session.map(|session| (session.name.clone(), session.grace_ms)),
+    })
+}
+
+fn facts_of_server(server: &Server<FakeStream>, id: u64) -> Option<Facts> {
+    let queue = server.executor().queue();
+    let job = queue.job(JobId(id))?;
+    let counters = job.record.counters;
+    let hold = queue.session_hold(JobId(id));
+    Some(Facts {
+        state: job.record.state.as_str(),
+        tube: job.tube.as_str().to_owned(),
+        priority: job.record.priority.0,
+        counters: [counters.timeouts, counters.releases, counters.buries, counters.kicks],
+        failures: job.failures(),
+        dead_from: job.dead_from().to_owned(),
+        until: job.record.deadline_at,
+        session: hold.map(|hold| (hold.key.name.to_string(), hold.grace_ms)),
+    })
+}
+
+struct Client {
+    id: ClientId,
+    pipe: Rc<RefCell<Pipe>>,
+    /// Whether it is about to be closed, because it is gone or its session was taken over.
+    is_ending: bool,
+    is_closed: bool,
+}
+
+/// A command whose reply has not come.
+struct Asked {
+    client: ClientId,
+    expected: Vec<u8>,
+    received: Vec<u8>,
+    /// The jobs that it changes.
+    changed: BTreeSet<u64>,
+    /// The state of the model since it.
+    stage: usize,
+}
+
+/// What may be on the medium.
+#[derive(Default)]
+struct Doubt {
+    /// The model since the last moment at which all was on the medium, as each event has left it.
+    stages: Vec<Model>,
+    /// By job: the first of these that has what was answered.
+    answered: BTreeMap<u64, usize>,
+    asked: Option<Asked>,
+}
+
+struct Settings {
+    sync: SyncPolicy,
+    rules: Vec<TubeRule>,
+}
+
+struct Steps {
+    random: Random,
+    disk_random: sim_disk::Random,
+    settings: Settings,
+    disk: SimDisk,
+    server: Server<FakeStream>,
+    oracle: Oracle,
+    clients: Vec<Client>,
+    doubt: Doubt,
+    now: Timestamp,
+    outcome: Outcome,
+    trace: bool,
+}
+
+/// Runs some servers on one disk, each until it crashes.
+///
+/// # Panics
+/// If a server does anything else than the model, or a crash changes what it must not.
+pub fn run(seed: u64, trace: bool) -> Outcome {
+    observer::take();
+    let mut steps = Steps::new(seed, trace);
+    for _ in 0..LIVES {
+        steps.start();
+        steps.live();
+        steps.crash();
+    }
+    steps.start();
+    steps.outcome
+}
+
+impl Settings {
+    fn new(random: &mut Random) -> Self {
+        let mut rules = vec![TubeRule {
+            max_attempts: Some(random.pick(&[1, 2, 2, 2, 3])),
+            backoff_s: random.pick(&[None, Some(2), Some(2)]),
+            dead_tube: (!random.once_in(4)).then(|| "dead".into()),
+            ..TubeRule::new("mail")
+        }];
+        if random.once_in(4) {
+            rules.push(TubeRule { max_jobs: Some(2), ..TubeRule::new("dead") });
+        }
+        let sync = random.pick(&[SyncPolicy::EachCommit, SyncPolicy::EachCommit, SyncPolicy::Every(50)]);
+        Self { sync, rules }
+    }
+}
+
+impl Steps {
+    fn new(seed: u64, trace: bool) -> Self {
+        let mut random = Random::new(seed);
+        let settings = Settings::new(&mut random);
+        let mut oracle = Oracle::new(PoisonLimits::default(), MAX_JOB_BYTES, START);
+        oracle.model.set_rules(settings.rules.clone(), START);
+        Self {
+            disk_random: sim_disk::Random::new(random.next()),
+            doubt: Doubt { stages: vec![oracle.model.clone()], ..Doubt::default() },
+            random,
+            settings,
+            disk: SimDisk::default(),
+            server: Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES)),
+            oracle,
+            clients: Vec::new(),
+            now: START,
+            outcome: Outcome::default(),
+            trace,
+        }
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            eprintln!("{:>16} {}", self.now.since_ns(START), what());
+        }
+    }
+
+    // Starts and ends.
+
+    fn open(&mut self, disk: &SimDisk) -> Result<(Server<FakeStream>, u64), OpenError> {
+        let Settings { sync, rules } = &self.settings;
+        let config =
+            Config { file_bytes: FILE_BYTES, sync: *sync, recover: false, nonce_seed: self.random.next() };
+        let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
+        executor.set_tube_rules(rules.clone(), self.now);
+        let mut restored = Vec::new();
+        let mut restore = |record, tube: &TubeName, body, tags: &[u8]| {
+            restored.push((record, tube.clone(), body, tags.to_vec()));
+        };
+        let (binlog, summary) = Binlog::open(disk.storage(), config, self.now, 0, &mut restore)?;
+        for (record, tube, body, tags) in restored {
+            executor.restore(&record, &tube, body, &tags, self.now);
+        }
+        executor.keep_binlog(binlog, *sync, summary.next_job_id, self.now);
+        executor.begin_graces(self.now);
+        Ok((Server::new(executor), summary.next_job_id))
+    }
+
+    fn start(&mut self) {
+        self.now = self.now + self.random.pick(&[0, 0, 300, 2000, 20_000]) * NS_PER_MS;
+        let disk = self.disk.clone();
+        let (server, next_id) = self.open(&disk).expect("the server starts");
+        self.server = server;
+        self.clients.clear();
+        // The sockets of the previous server were dropped with it.
+        observer::take();
+        self.say(|| format!("starts with {:?}", self.server.executor().queue().figures().jobs));
+        let stages = self.stages_after_restart();
+        let chosen = self.judge(&self.server, &stages);
+        self.note_outcome(&stages, &chosen);
+        let mut model = stages[stages.len() - 1].clone();
+        for (id, stage) in chosen {
+            model.take_job_of(&stages[stage], id);
+        }
+        model.finish_restart();
+        model.next_id = next_id;
+        self.oracle.model = model;
+        self.settled();
+        self.compare();
+    }
+
+    fn stages_after_restart(&self) -> Vec<Model> {
+        let mut stages = self.doubt.stages.clone();
+        stages.iter_mut().for_each(|stage| stage.restart_with_log(self.now));
+        stages
+    }
+
+    /// Each job of the server must be as one of the stages has it that are possible: returns which, by id.
+    fn judge(&self, server: &Server<FakeStream>, stages: &[Model]) -> Vec<(u64, usize)> {
+        let stage_of = |id| {
+            let found = facts_of_server(server, id);
+            let first = self.doubt.answered.get(&id).copied().unwrap_or(0);
+            let is_it = |&at: &usize| facts_of_model(&stages[at], id) == found;
+            (first..stages.len()).rev().find(is_it).unwrap_or_else(|| {
+                let allowed: Vec<_> = stages[first..].iter().map(|stage| facts_of_model(stage, id)).collect();
+                panic!("job {id} comes back as {found:#?}, not as one of {allowed:#?}");
+            })
+        };
+        let ids = ids_of(stages.iter());
+        let found = ids.iter().filter(|&&id| facts_of_server(server, id).is_some()).count();
+        let total = server.executor().queue().figures().jobs.total();
+        assert_eq!(total, found, "only jobs come back that were there");
+        ids.into_iter().map(|id| (id, stage_of(id))).collect()
+    }
+
+    fn note_outcome(&mut self, stages: &[Model], chosen: &[(u64, usize)]) {
+        let last = stages.len() - 1;
+        for &(id, stage) in chosen {
+            let found = facts_of_model(&stages[stage], id);
+            self.outcome.held += u64::from(found.as_ref().is_some_and(|facts| facts.session.is_some()));
+            self.outcome.dead += u64::from(found.is_some_and(|facts| !facts.dead_from.is_empty()));
+            let first = self.doubt.answered.get(&id).copied().unwrap_or(0);
+            if facts_of_model(&stages[first], id) != facts_of_model(&stages[last], id) {
+                self.outcome.kept += u64::from(stage == last);
+                self.outcome.lost += u64::from(stage != last);
+            }
+        }
+    }
+
+    fn live(&mut self) {
+        if self.random.once_in(4) {
+            self.disk.crash_after(1 + self.random.below(12));
+        }
+        // What a start has found is logged again.
+        self.advance_model();
+        self.settle();
+        for _ in 0..self.random.below(STEPS) {
+            if self.disk.has_crashed() {
+                return;
+            }
+            if self.random.once_in(STEPS / 2) {
+                self.disk.crash_after(1 + self.random.below(10));
+            }
+            self.step();
+        }
+    }
+
+    /// A kill or a loss of power, perhaps some more while the next servers start.
+    fn crash(&mut self) {
+        if self.settings.sync == SyncPolicy::EachCommit {
+            let stages = self.stages_after_restart();
+            for _ in 0..IMAGES {
+                let image = self.disk.crashed_image(&mut self.disk_random);
+                let (server, _) = self.open(&image).expect("the server starts");
+                self.judge(&server, &stages);
+            }
+        }
+        self.leave_disk();
+        for _ in 0..self.random.below(3) {
+            self.disk.crash_after(1 + self.random.below(40));
+            let disk = self.disk.clone();
+            match self.open(&disk) {
+                Err(OpenError::Refused(refusals)) => panic!("refused: {refusals:?}"),
+                Err(error) => assert!(disk.has_crashed(), "{error}"),
+                Ok(_) => {}
+            }
+            self.leave_disk();
+        }
+    }
+
+    /// The disk is as a kill leaves it, or, if replies have waited for it, a loss of power.
+    fn leave_disk(&mut self) {
+        let is_kill = self.settings.sync != SyncPolicy::EachCommit || self.random.once_in(2);
+        self.say(|| format!("crashes, by a kill: {is_kill}"));
+        self.disk = if is_kill { self.disk.fork() } else { self.disk.crashed_image(&mut self.disk_random) };
+        self.disk.crash_after(NEVER);
+    }
+
+    // Steps.
+
+    fn step(&mut self) {
+        let client = self.random.below(1 + self.clients.len() as u64) as usize;
+        if client == self.clients.len() {
+            return if client < 4 && self.random.once_in(2) { self.connect() } else { self.pass_time() };
+        }
+        match self.random.below(24) {
+            0 => self.leave(client),
+            1 | 2 => self.pass_time(),
+            3 => self.churn(client),
+            _ => self.command(client),
+        }
+    }
+
+    fn connect(&mut self) {
+        let pipe = Pipe::new(1 << 20, Random::new(self.random.next()));
+        let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
+        let Ok(id) = self.server.accept(open, self.now);
+        self.oracle.model.connect(id.index);
+        self.clients.push(Client { id, pipe, is_ending: false, is_closed: false });
+        let client = self.clients.len() - 1;
+        self.say(|| format!("{} connects", id.index));
+        for line in ["use mail", "watch mail", "watch dead"] {
+            self.ask(client, line, None);
+        }
+        if self.random.once_in(2) {
+            self.begin_session(client);
+        }
+    }
+
+    fn begin_session(&mut self, client: usize) {
+        let (name, grace) = (self.random.pick(&["a", "b"]), self.random.pick(&["0", "0.5", "3", "60"]));
+        self.ask(client, &format!("session {name} {grace}"), None);
+    }
+
+    fn leave(&mut self, client: usize) {
+        self.advance_clock();
+        let client = &mut self.clients[client];
+        client.is_ending = true;
+        client.pipe.borrow_mut().break_off();
+        let index = client.id.index;
+        self.say(|| format!("{index} is gone"));
+        self.oracle.model.disconnect(index, usize::MAX, self.now);
+        self.note_stage();
+        self.settle();
+    }
+
+    fn pass_time(&mut self) {
+        let deadline = self.oracle.model.next_deadline().unwrap_or(self.now);
+        let to = match self.random.below(6) {
+            0 => Timestamp(deadline.0 - 1),
+            1 => self.now + 500 * NS_PER_MS,
+            2 => self.now + 5000 * NS_PER_MS,
+            _ => deadline,
+        };
+        self.now = self.now.max(to);
+        self.say(|| "is the time now".to_owned());
+        self.advance_model();
+        self.settle();
+    }
+
+    /// Fills files of the log, so that older ones are compacted.
+    fn churn(&mut self, client: usize) {
+        for _ in 0..1 + self.random.below(4) {
+            let id = self.oracle.model.next_id;
+            let body = vec![b'c'; 1500];
+            self.ask(client, "put 9 0 60 1500", Some(&body));
+            self.ask(client, &format!("delete {id}"), None);
+        }
+    }
+
+    fn command(&mut self, client: usize) {
+        let (index, model) = (self.clients[client].id.index, &self.oracle.model);
+        let ids: Vec<u64> = model.jobs.iter().map(|job| job.id).collect();
+        let held: Vec<u64> = ids.iter().copied().filter(|&id| model.holds(index, id)).collect();
+        let has_session = model.sessions.iter().any(|session| session.client == Some(index));
+        let any = if ids.is_empty() { 1 } else { self.random.pick(&ids) };
+        let own = if held.is_empty() { any } else { self.random.pick(&held) };
+        let line = match self.random.below(20) {
+            0..=2 => return self.put(client),
+            3 => return self.begin_session(client),
+            4..=7 => "reserve-with-timeout 0".to_owned(),
+            8 => format!("reserve-job {any}"),
+            9 if !has_session => format!("reserve-batch {}", self.random.pick(&[2, 50])),
+            10 => format!("touch {own}{}", self.random.pick(&["", " 1", " 30"])),
+            11 => "touch-all".to_owned(),
+            12 => format!("bury {own} 3"),
+            13 => format!("kick-job {any}"),
+            14 => format!("delete {own}"),
+            15 => format!("move {any} {}", self.random.pick(&["mail", "dead", "other"])),
+            16 => format!("release {own} 1 0 uncounted"),
+            17 => format!("release {own} 2 3"),
+            _ => format!("release {own} 4 0"),
+        };
+        self.ask(client, &line, None);
+    }
+
+    /// Puts a job, or so many that their reservations do not fit into one file.
+    fn put(&mut self, client: usize) {
+        let count = if self.random.once_in(12) { 30 } else { 1 };
+        for _ in 0..count {
+            let body = vec![b'x'; self.random.pick(&[0, 20, 200])];
+            let (priority, delay) = (self.random.below(3), self.random.pick(&[0, 0, 0, 2]));
+            let ttr = self.random.pick(&[1, 3, 60, 600]);
+            self.ask(client, &format!("put {priority} {delay} {ttr} {}", body.len()), Some(&body));
+        }
+    }
+
+    // What a step does to the server and to the model.
+
+    fn advance_clock(&mut self) {
+        self.now = self.now + 1000 + self.random.below(NS_PER_MS);
+        self.advance_model();
+    }
+
+    fn advance_model(&mut self) {
+        if self.oracle.model.next_deadline().is_some_and(|at| at <= self.now) {
+            self.oracle.model.advance(self.now);
+            self.note_stage();
+        }
+    }
+
+    fn note_stage(&mut self) {
+        self.oracle.model.forget_the_past();
+        self.doubt.stages.push(self.oracle.model.clone());
+    }
+
+    /// The log says of a job that it is reserved before it says by which session: in between, a restart makes it ready.
+    fn note_reservations(&mut self) {
+        let mut stage = self.oracle.model.clone();
+        let before = self.doubt.stages.last().expect("there is one");
+        let is_new = |job: &&mut Job| {
+            self.oracle.model.session_of_job(job).is_some()
+                && !before.job(job.id).is_some_and(|before| matches!(before.state, State::Reserved { .. }))
+        };
+        stage.jobs.iter_mut().filter(is_new).for_each(|job| job.state = State::Ready);
+        self.doubt.stages.push(stage);
+    }
+
+    /// Sends a command, whose reply must be the model's, unless the disk crashes.
+    fn ask(&mut self, client: usize, line: &str, body: Option<&[u8]>) {
+        if self.disk.has_crashed() {
+            return;
+        }
+        self.advance_clock();
+        let before = self.oracle.model.clone();
+        let id = self.clients[client].id;
+        let expected = self.execute(id.index, line, body);
+        self.say(|| {
+            format!("{} sends {line}: {}", id.index, expected[..expected.len().min(60)].escape_ascii())
+        });
+        self.note_reservations();
+        self.note_stage();
+        let after = &self.oracle.model;
+        let mut changed = ids_of([&before, after].into_iter());
+        // No reply waits for the record of a reservation without a session.
+        let is_forgotten = |facts: &Facts| facts.state == "reserved" && facts.session.is_none();
+        changed.retain(|&id| {
+            let facts = facts_of_model(after, id);
+            facts_of_model(&before, id) != facts && !facts.is_some_and(|facts| is_forgotten(&facts))
+        });
+        let stage = self.doubt.stages.len() - 1;
+        self.doubt.asked = Some(Asked { client: id, expected, received: Vec::new(), changed, stage });
+        let mut bytes = format!("{line}\r\n").into_bytes();
+        if let Some(body) = body {
+            bytes.extend([body, b"\r\n"].concat());
+        }
+        self.clients[client].pipe.borrow_mut().arrive(&bytes);
+        self.settle();
+    }
+
+    /// Executes a command in the model; returns its reply.
+    fn execute(&mut self, index: u32, line: &str, body: Option<&[u8]>) -> Vec<u8> {
+        let answer = match parse(line.as_bytes()).expect("a command") {
+            Command::Put(header) => {
+                let Answer::Body(id) = self.oracle.put(index, header.size, PutTags::Good) else {
+                    unreachable!("a body follows")
+                };
+                let accepted = Accepted {
+                    id,
+                    tags: TagSet::default(),
+                    priority: header.priority.0,
+                    delay_s: header.delay_s,
+                    ttr_s: header.ttr_s,
+                };
+                self.oracle.body(index, accepted, body.expect("a put has a body").into(), true, self.now)
+            }
+            command => self.oracle.command(index, command, self.now),
+        };
+        for before in std::mem::take(&mut self.oracle.model.taken_over) {
+            self.oracle.model.disconnect(before, usize::MAX, self.now);
+            let victim = self.clients.iter_mut().find(|client| client.id.index == before);
+            victim.expect("it was connected").is_ending = true;
+        }
+        let Answer::Reply(reply) = answer else { panic!("{line} is answered at once") };
+        reply
+    }
+
+    /// Lets the server do all that it has to do, until all of it is on the medium or the disk has crashed. Then it must
+    /// have what the model has.
+    fn settle(&mut self) {
+        let until = self.now + REST_NS;
+        for _ in 0..TURNS_TO_REST {
+            self.turn();
+            self.receive();
+            if self.disk.has_crashed() {
+                return;
+            }
+            if let Some(task) = self.disk.next_task() {
+                let completion = Completion { elapsed_us: 1, ..task.run(&mut self.disk) };
+                if self.disk.has_crashed() {
+                    return;
+                }
+                self.server.binlog_completed(completion, self.now);
+            } else if !self.clients.iter().any(|client| client.pipe.borrow().has_event() && !client.is_closed)
+            {
+                match self.server.next_turn_at() {
+                    Some(at) if at <= until => {
+                        self.now = self.now.max(at);
+                        self.advance_model();
+                    }
+                    Some(_) | None => {
+                        assert!(self.doubt.asked.is_none(), "{} is not answered", self.asked());
+                        self.settled();
+                        return self.compare();
+                    }
+                }
+            }
+        }
+        panic!("the server has not become idle after {TURNS_TO_REST} turns; {}", self.asked());
+    }
+
+    fn asked(&self) -> String {
+        let expected = self.doubt.asked.as_ref().map(|asked| asked.expected.escape_ascii().to_string());
+        expected.unwrap_or_default()
+    }
+
+    fn turn(&mut self) {
+        let open = self.clients.iter().filter(|client| !client.is_closed);
+        let events: Vec<(ClientId, Readiness)> = open
+            .filter(|client| client.pipe.borrow().has_event())
+            .map(|client| (client.id, client.pipe.borrow_mut().take_event()))
+            .collect();
+        self.server.turn(events.into_iter(), self.now);
+        for seen in observer::take() {
+            if let Seen::Closed(id) = seen {
+                let closed = self.clients.iter_mut().filter(|client| client.id == id);
+                closed.for_each(|client| client.is_closed = true);
+            }
+        }
+    }
+
+    fn receive(&mut self) {
+        let Doubt { answered, asked, .. } = &mut self.doubt;
+        let Some(Asked { client, expected, received, changed, stage }) = asked else { return };
+        let client = self.clients.iter().find(|known| known.id == *client).expect("it is connected");
+        received.extend(client.pipe.borrow_mut().take_outbound(usize::MAX));
+        let is_right = expected.starts_with(received) || self.server.executor().has_failed();
+        assert!(is_right, "{} instead of {}", received.escape_ascii(), expected.escape_ascii());
+        if received == expected {
+            answered.extend(changed.iter().map(|&id| (id, *stage)));
+            *asked = None;
+        }
+    }
+
+    /// All that the model has is on the medium.
+    fn settled(&mut self) {
+        self.oracle.model.forget_the_past();
+        self.doubt = Doubt { stages: vec![self.oracle.model.clone()], ..Doubt::default() };
+    }
+
+    /// The server must have what the model has.
+    fn compare(&mut self) {
+        for client in &self.clients {
+            assert_eq!(client.is_closed, client.is_ending, "client {}", client.id.index);
+        }
+        self.clients.retain(|client| !client.is_closed);
+        let model = &self.oracle.model;
+        for job in &model.jobs {
+            assert_eq!(
+                facts_of_server(&self.server, job.id),
+                facts_of_model(model, job.id),
+                "job {}",
+                job.id
+            );
+        }
+        let figures = self.server.executor().queue().figures();
+        assert_eq!((figures.jobs.total(), figures.sessions), (model.jobs.len(), model.sessions.len()));
+        self.server.executor().queue().check_invariants();
+    }
+}
