@@ -138,13 +138,13 @@ fn for_each_log(more: &[&'static str], prepare: impl Fn(&Path), round: impl Fn(&
     }
 }
 
-#[test]
-fn a_kill_at_any_step_of_the_server_loses_and_doubles_nothing() {
+/// Kills the server at steps of one of the two programs; the next start has all that was acknowledged.
+fn kill_the_server_at_steps(whose: Whose) {
     for_each_log(
         &[],
         |_| (),
         |world| {
-            let step = world.step(Whose::Server, "kill -9 $server");
+            let step = world.step(whose, "kill -9 $server");
             let came = world.hand_over(step).end();
             eprintln!(
                 "{came} {} {step:?} of {:?}: {:?}",
@@ -155,6 +155,11 @@ fn a_kill_at_any_step_of_the_server_loses_and_doubles_nothing() {
             world.restart_and_check(&format!("{step:?}"));
         },
     );
+}
+
+#[test]
+fn a_kill_at_any_step_of_the_server_loses_and_doubles_nothing() {
+    kill_the_server_at_steps(Whose::Server);
 }
 
 #[test]
@@ -172,21 +177,7 @@ fn a_kill_at_any_step_of_the_tried_program_disturbs_nobody() {
 
 #[test]
 fn a_kill_of_the_server_at_any_step_of_the_tried_program_loses_and_doubles_nothing() {
-    for_each_log(
-        &[],
-        |_| (),
-        |world| {
-            let step = world.step(Whose::Tried, "kill -9 $server");
-            let came = world.hand_over(step).end();
-            eprintln!(
-                "{came} {} {step:?} of {:?}: {:?}",
-                world.flags.join(" "),
-                world.calls,
-                world.service.log().lines().last()
-            );
-            world.restart_and_check(&format!("{step:?}"));
-        },
-    );
+    kill_the_server_at_steps(Whose::Tried);
 }
 
 #[test]
