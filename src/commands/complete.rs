@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{IdList, PutHeader, Reply, Verb, parse_tags};
 use crate::queue::{ClientId, CompletedPut, Planned, Queue};
-use crate::session::{Aside, Complete, Output, Put, Refusal, Until};
+use crate::session::{Complete, Output, Put, Refusal, Until};
 use crate::tags::{Name, TagSet};
 
 /// What is to be done, if nothing stands against it.
@@ -311,18 +311,6 @@ impl Executor {
     /// Whether a put whose line was allowed still is.
     fn may_still_put_of_complete(&self, client: ClientId, put: &Put) -> bool {
         self.guard.is_none() || self.may_put_into(client, put.tube(), put.tags().set())
-    }
-
-    /// What a put with these tags has aside, if its job has this owner.
-    fn aside_of(&self, mut tags: TagSet<'_>, owner: Option<&str>) -> Result<Box<Aside>, Refusal> {
-        let longest_s = self.shares.longest_cooldown_s;
-        if let Some(tag) = tags.idempotency.as_mut().filter(|_| longest_s > 0) {
-            tag.cooldown_s = tag.cooldown_s.min(longest_s.into());
-        }
-        let mut bytes = Vec::new();
-        let encoded = (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes);
-        encoded.map_err(|_| Refusal::OutOfMemory)?;
-        Ok(Aside::of_tags(bytes, tags.tube.map(|name| name.as_str().into())))
     }
 }
 

@@ -26,21 +26,28 @@ impl Executor {
         if u64::from(header.size) > self.config.max_job_bytes {
             return Outcome::SkipBody(header, Refusal::JobTooBig);
         }
-        let mut tags = match tags {
+        let tags = match tags {
             Ok(tags) => tags,
             Err(TagError::UnknownWord) => return answer(output, &Reply::BadFormat),
             Err(TagError::BadTag) => return Outcome::SkipBody(header, Refusal::BadTag),
         };
+        match self.aside_of(tags, owner) {
+            Ok(aside) => self.begin_put(client, header, Some(aside), output),
+            Err(refusal) => Outcome::SkipBody(header, refusal),
+        }
+    }
+
+    /// What a put with these tags has aside, if its job has this owner.
+    #[inline]
+    pub(super) fn aside_of(&self, mut tags: TagSet<'_>, owner: Option<&str>) -> Result<Box<Aside>, Refusal> {
         let longest_s = self.shares.longest_cooldown_s;
         if let Some(tag) = tags.idempotency.as_mut().filter(|_| longest_s > 0) {
             tag.cooldown_s = tag.cooldown_s.min(longest_s.into());
         }
         let mut bytes = Vec::new();
-        if (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes).is_err() {
-            return Outcome::SkipBody(header, Refusal::OutOfMemory);
-        }
-        let tube = tags.tube.map(|name| name.as_str().into());
-        self.begin_put(client, header, Some(Aside::of_tags(bytes, tube)), output)
+        let encoded = (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes);
+        encoded.map_err(|_| Refusal::OutOfMemory)?;
+        Ok(Aside::of_tags(bytes, tags.tube.map(|name| name.as_str().into())))
     }
 
     /// Stores the job of a `put` that has something aside, in the tube that its tags name or in the used one.
