@@ -1,7 +1,9 @@
 // What the status page and the administration page share: formats, elements and plots. Strings only become text nodes,
 // never markup.
 export const STATES = ["ready", "reserved", "delayed", "buried"];
-export const RATES = [["total-jobs", "put"], ["job-reserves", "reserved"], ["job-deletes", "deleted"], ["job-timeouts", "timed out"]];
+export const RATES = [
+  ["total-jobs", "put"], ["job-reserves", "reserved"], ["job-deletes", "deleted"], ["job-timeouts", "timed out"],
+];
 const WINDOW_MS = 600000, MINUTE_MS = 60000;
 
 export const at = (id) => document.getElementById(id);
@@ -59,18 +61,22 @@ export function line(points, width) {
   const path = points.map(([x, value], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y(value)}`).join("");
   const parts = [drawn("line", { class: "base", x1: 0, x2: width, y1: 99, y2: 99 })];
   if (points.length > 1) {
-    parts.push(drawn("path", { class: "area", d: `${path}V98H${points[0][0].toFixed(1)}Z` }), drawn("path", { class: "line", d: path }));
+    parts.push(
+      drawn("path", { class: "area", d: `${path}V98H${points[0][0].toFixed(1)}Z` }),
+      drawn("path", { class: "line", d: path }));
   }
   return parts;
 }
 
 /**
- * A card with a number and a plot of the last ten minutes. The pointer marks a point. `show` takes the number, the points
- * [age in ms, value] from the oldest to the newest, and the format of values.
+ * A card with a number and a plot of the last ten minutes. The pointer marks a point. `show` takes the number, the
+ * points [age in ms, value] from the oldest to the newest, and the format of values.
  */
 export function card(title, className, unit) {
   const value = make("span", { class: "value" }, "–"), left = make("span"), right = make("span");
-  const plot = drawn("svg", { class: "plot", viewBox: `0 0 ${WINDOW_MS} 100`, preserveAspectRatio: "none", role: "img" });
+  const plot = drawn("svg", {
+    class: "plot", viewBox: `0 0 ${WINDOW_MS} 100`, preserveAspectRatio: "none", role: "img",
+  });
   const box = make("article", { class: `card ${className}` }, make("h3", {}, title),
     make("div", {}, value, make("span", { class: "unit" }, unit)), plot, make("div", { class: "scale" }, left, right));
   let points = [], format = String, pointer = null;
@@ -114,7 +120,8 @@ export function cards() {
       const samples = series(key);
       /* The events since the last sample count if the time is long enough for a rate. */
       if (samples.length && samples.at(-1)[0] > 1500) samples.push([0, stats[key]]);
-      const points = samples.slice(1).map(([age, value], k) => [age, Math.max(0, (value - samples[k][1]) * 1000 / (samples[k][0] - age))]);
+      const points = samples.slice(1).map(([age, value], k) =>
+        [age, Math.max(0, (value - samples[k][1]) * 1000 / (samples[k][0] - age))]);
       rates[i].show(points.at(-1)?.[1] ?? 0, points, rate);
     });
   }

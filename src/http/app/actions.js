@@ -1,5 +1,5 @@
 // The actions on jobs, tubes and the server: each asks for confirmation, sends a request and shows the result.
-import { at, count, make } from "./figures.js";
+import { STATES, at, count, make } from "./figures.js";
 import { bytesOf, jobs, tagsOf, tubePath } from "./widgets.js";
 import { blob, get, notice, post, watch } from "./api.js";
 
@@ -7,9 +7,14 @@ import { blob, get, notice, post, watch } from "./api.js";
 function ask({ title, text, fields = [], label, danger = false }) {
   const box = at("dialog");
   return new Promise((resume) => {
-    const inputs = fields.map(({ name, title: caption, kind = "text", value = "", required = true, hint, small, min = 0 }) => {
+    const inputs = fields.map(({
+      name, title: caption, kind = "text", value = "", required = true, hint, small, min = 0,
+    }) => {
       const input = make(kind === "area" ? "textarea" : "input", {
-        name, value, required, placeholder: hint ?? "", ...(kind === "area" ? {} : { type: kind }), ...(kind === "number" ? { min, max: 4294967295, step: 1 } : {}), autocomplete: "off", spellcheck: false,
+        name, value, required, placeholder: hint ?? "",
+        ...(kind === "area" ? {} : { type: kind }),
+        ...(kind === "number" ? { min, max: 4294967295, step: 1 } : {}),
+        autocomplete: "off", spellcheck: false,
       });
       return { name, kind, input, small, field: make("label", { class: "field" }, caption, input) };
     });
@@ -17,14 +22,16 @@ function ask({ title, text, fields = [], label, danger = false }) {
     const form = make("form", {
       onsubmit: (event) => {
         event.preventDefault();
-        result = Object.fromEntries(inputs.map(({ name, kind, input }) => [name, kind !== "number" ? input.value : input.value === "" ? undefined : Number(input.value)]));
+        result = Object.fromEntries(inputs.map(({ name, kind, input }) =>
+          [name, kind !== "number" ? input.value : input.value === "" ? undefined : Number(input.value)]));
         box.close();
       },
     },
     make("h2", { id: "dialog-title" }, title),
     text ? make("p", { class: "faint" }, text) : null,
     inputs.filter(({ small }) => !small).map(({ field }) => field),
-    inputs.some(({ small }) => small) ? make("div", { class: "inline" }, inputs.filter(({ small }) => small).map(({ field }) => field)) : null,
+    inputs.some(({ small }) => small)
+      ? make("div", { class: "inline" }, inputs.filter(({ small }) => small).map(({ field }) => field)) : null,
     make("div", { class: "row" },
       make("button", { type: "button", onclick: () => box.close() }, "Cancel"),
       make("button", { type: "submit", class: danger ? "main danger" : "main", autofocus: !fields.length }, label)));
@@ -52,26 +59,53 @@ async function send(path, body, refresh, message) {
 
 const CHANGES = {
   kick: { name: "Kick", verb: "Kick", text: "The jobs become ready." },
-  delete: { name: "Delete", verb: "Delete", danger: true, text: "This cannot be undone. Clients lose the jobs that they have reserved." },
-  move: { name: "Move…", verb: "Move", fields: [{ name: "to", title: "To the tube" }], text: "The jobs keep their state." },
-  priority: { name: "Priority…", verb: "Change the priority of", fields: [{ name: "priority", title: "Priority (0 is the most urgent)", kind: "number", value: 0 }] },
-  delay: { name: "Delay…", verb: "Change the delay of", fields: [{ name: "delay", title: "Seconds from now (0: ready at once)", kind: "number", value: 0 }] },
+  delete: {
+    name: "Delete", verb: "Delete", danger: true,
+    text: "This cannot be undone. Clients lose the jobs that they have reserved.",
+  },
+  move: {
+    name: "Move…", verb: "Move", fields: [{ name: "to", title: "To the tube" }], text: "The jobs keep their state.",
+  },
+  priority: {
+    name: "Priority…", verb: "Change the priority of",
+    fields: [{ name: "priority", title: "Priority (0 is the most urgent)", kind: "number", value: 0 }],
+  },
+  delay: {
+    name: "Delay…", verb: "Change the delay of",
+    fields: [{ name: "delay", title: "Seconds from now (0: ready at once)", kind: "number", value: 0 }],
+  },
   redrive: {
-    name: "Send back…", verb: "Send back", text: "The jobs go to the tubes that they came from, and have no failures any more.",
-    fields: [{ name: "rate", title: "At most so many a second", kind: "number", min: 1, required: false, hint: "as fast as possible" }],
+    name: "Send back…", verb: "Send back",
+    text: "The jobs go to the tubes that they came from, and have no failures any more.",
+    fields: [{
+      name: "rate", title: "At most so many a second", kind: "number", min: 1, required: false,
+      hint: "as fast as possible",
+    }],
   },
 };
 /** The states in which a change is possible; null: in all. */
-const STATES_OF = { kick: ["delayed", "buried"], delete: null, move: ["ready", "delayed", "buried"], priority: ["ready", "delayed", "buried"], delay: ["ready", "delayed"], redrive: ["ready", "delayed", "buried"] };
+const STATES_OF = {
+  kick: ["delayed", "buried"],
+  delete: null,
+  move: ["ready", "delayed", "buried"],
+  priority: ["ready", "delayed", "buried"],
+  delay: ["ready", "delayed"],
+  redrive: ["ready", "delayed", "buried"],
+};
 
 /** The buttons of the changes that are possible for jobs in this state, of which some are dead or not. */
 export const changeButtons = (state, areDead, act, disabled = false) => Object.entries(CHANGES)
   .filter(([action]) => (!STATES_OF[action] || STATES_OF[action].includes(state)) && (action !== "redrive" || areDead))
-  .map(([action, { name, danger }]) => make("button", { class: danger ? "danger" : "", disabled, "data-key": `change-${action}`, onclick: () => act(action) }, name));
+  .map(([action, { name, danger }]) => make("button", {
+    class: danger ? "danger" : "", disabled, "data-key": `change-${action}`, onclick: () => act(action),
+  }, name));
 
 async function question(action, what, detail) {
   const { verb, text, fields, danger } = CHANGES[action];
-  return ask({ title: `${verb} ${what}?`, text: [detail, text].filter(Boolean).join(" "), fields, label: `${verb.split(" ")[0]} ${what}`.slice(0, 60), danger });
+  return ask({
+    title: `${verb} ${what}?`, text: [detail, text].filter(Boolean).join(" "), fields,
+    label: `${verb.split(" ")[0]} ${what}`.slice(0, 60), danger,
+  });
 }
 
 /** Changes one job. */
@@ -89,7 +123,10 @@ export async function changeSelected(action, ids, refresh) {
   return values && send("jobs/actions", { action, jobs: ids, ...values }, refresh);
 }
 
-/** Changes exactly the jobs that the filter matches: counts them, shows the number in the question, and sends the count with the request. */
+/**
+ * Changes exactly the jobs that the filter matches: counts them, shows the number in the question, and sends the count
+ * with the request.
+ */
 export async function changeMatching(action, tube, given, told, refresh) {
   const filter = action === "redrive" ? { ...given, dead: true } : given;
   let counted;
@@ -106,18 +143,25 @@ export async function changeMatching(action, tube, given, told, refresh) {
     notice("No job matches.");
     return null;
   }
-  const values = await question(action, `${count(counted.count)} ${filter.dead ? "dead " : ""}${filter.state} ${counted.count === 1 ? "job" : "jobs"}`, `This changes the jobs in the tube “${tube}”${told}.`);
-  const numbers = Object.fromEntries(Object.entries(filter).map(([key, value]) => [key, ["state", "tag", "contains", "dead"].includes(key) ? value : Number(value)]));
-  return values && send(`${tubePath(tube)}/actions`, { action, ...numbers, ...values, expected: counted.count, as_of: counted.as_of }, refresh);
+  const kind = `${filter.dead ? "dead " : ""}${filter.state} ${counted.count === 1 ? "job" : "jobs"}`;
+  const values = await question(
+    action, `${count(counted.count)} ${kind}`, `This changes the jobs in the tube “${tube}”${told}.`);
+  const numbers = Object.fromEntries(Object.entries(filter).map(([key, value]) =>
+    [key, ["state", "tag", "contains", "dead"].includes(key) ? value : Number(value)]));
+  return values && send(`${tubePath(tube)}/actions`, {
+    action, ...numbers, ...values, expected: counted.count, as_of: counted.as_of,
+  }, refresh);
 }
 
-export const put = (tube, refresh) => putLike({ title: "Put a job", tube: tube ?? "default", body: "", priority: 0, ttr: 60, tags: "" }, refresh);
+export const put = (tube, refresh) =>
+  putLike({ title: "Put a job", tube: tube ?? "default", body: "", priority: 0, ttr: 60, tags: "" }, refresh);
 
 /** Puts a job like this one, after a person has edited it. Bytes that are no text are put as they are. */
 export async function putCopy(job, body, refresh) {
   let data = null, encoding = "text";
   try {
-    const whole = new Uint8Array(await (body.truncated ? (await blob(`jobs/${job.id}/body`)).arrayBuffer() : bytesOf(body)));
+    const whole = new Uint8Array(
+      await (body.truncated ? (await blob(`jobs/${job.id}/body`)).arrayBuffer() : bytesOf(body)));
     try {
       data = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(whole);
       /* A text field changes these. */
@@ -132,15 +176,22 @@ export async function putCopy(job, body, refresh) {
   }
   /* A second job with the key would not be put, and the copy is not a part of what the job waits for. */
   const tags = tagsOf(job).filter((tag) => !tag.startsWith("idp:") && !tag.startsWith("aft:")).join(" ");
-  await putLike({ title: `Put a copy of job ${job.id}`, tube: job.tube, body: data, encoding, priority: job.pri, ttr: job.ttr, tags }, refresh);
+  await putLike({
+    title: `Put a copy of job ${job.id}`, tube: job.tube, body: data, encoding,
+    priority: job.pri, ttr: job.ttr, tags,
+  }, refresh);
 }
 
 async function putLike({ title, tube, body, encoding = "text", priority, ttr, tags: given }, refresh) {
   const values = await ask({
-    title, label: "Put", text: encoding === "base64" ? "The body is not a text of lines, so it is shown in base64." : "",
+    title, label: "Put",
+    text: encoding === "base64" ? "The body is not a text of lines, so it is shown in base64." : "",
     fields: [
       { name: "tube", title: "Tube", value: tube },
-      { name: "body", title: encoding === "base64" ? "Body in base64" : "Body", kind: "area", required: false, value: body },
+      {
+        name: "body", title: encoding === "base64" ? "Body in base64" : "Body", kind: "area", required: false,
+        value: body,
+      },
       { name: "priority", title: "Priority", kind: "number", value: priority, small: true },
       { name: "delay", title: "Delay (s)", kind: "number", value: 0, small: true },
       { name: "ttr", title: "Time to run (s)", kind: "number", value: ttr, small: true },
@@ -151,7 +202,9 @@ async function putLike({ title, tube, body, encoding = "text", priority, ttr, ta
   const { tube: into, tags, ...job } = values;
   try {
     const task = await post(`${tubePath(into)}/jobs`, { ...job, encoding, tags: tags.split(/\s+/).filter(Boolean) });
-    notice(task.done ? `Job ${task.job} put into “${into}”.` : `Nothing was put: job ${task.job} has the same idp key.`);
+    notice(task.done
+      ? `Job ${task.job} put into “${into}”.`
+      : `Nothing was put: job ${task.job} has the same idp key.`);
   } catch (error) {
     notice(error.message, "bad");
   }
@@ -166,13 +219,15 @@ export async function pause(tube, refresh) {
   return values && send(`${tubePath(tube)}/actions`, { action: "pause", ...values }, refresh, `“${tube}” is paused.`);
 }
 
-export const resume = (tube, refresh) => send(`${tubePath(tube)}/actions`, { action: "resume" }, refresh, `The pause of “${tube}” has ended.`);
+export const resume = (tube, refresh) =>
+  send(`${tubePath(tube)}/actions`, { action: "resume" }, refresh, `The pause of “${tube}” has ended.`);
 
 export async function flush(tube, figures, refresh) {
-  const number = ["ready", "reserved", "delayed", "buried"].reduce((sum, state) => sum + figures[`current-jobs-${state}`], 0);
+  const number = STATES.reduce((sum, state) => sum + figures[`current-jobs-${state}`], 0);
   const values = await ask({
     title: `Delete all ${jobs(number)} of “${tube}”?`, danger: true, label: `Delete ${jobs(number)}`,
-    text: "This deletes all ready, reserved, delayed and buried jobs that are in the tube when the server begins. It cannot be undone.",
+    text: "This deletes all ready, reserved, delayed and buried jobs that are in the tube when the server begins. "
+      + "It cannot be undone.",
   });
   return values && send(`${tubePath(tube)}/actions`, { action: "flush" }, refresh);
 }
@@ -180,14 +235,21 @@ export async function flush(tube, figures, refresh) {
 export async function drain(isDraining, refresh) {
   const values = await ask(isDraining
     ? { title: "End drain mode?", text: "The server will accept new jobs again.", label: "End drain mode" }
-    : { title: "Drain the server?", text: "The server will refuse every put. All other commands still work.", label: "Drain", danger: true });
-  return values && send("server/actions", { action: isDraining ? "undrain" : "drain" }, refresh, isDraining ? "The server accepts new jobs again." : "The server is draining.");
+    : {
+      title: "Drain the server?", text: "The server will refuse every put. All other commands still work.",
+      label: "Drain", danger: true,
+    });
+  const done = isDraining ? "The server accepts new jobs again." : "The server is draining.";
+  return values && send("server/actions", { action: isDraining ? "undrain" : "drain" }, refresh, done);
 }
 
 export async function killClient(client, refresh) {
+  const who = `${client.address}${client.identity && `, ${client.identity}`}`;
   const values = await ask({
     title: `End the connection of client ${client.id}?`, danger: true, label: "End the connection",
-    text: `${client.address}${client.identity && `, ${client.identity}`}: what it has reserved (${jobs(client.reserved)}) becomes ready, or stays with its session for the grace. A program that connects again goes on.`,
+    text: `${who}: what it has reserved (${jobs(client.reserved)}) becomes ready, or stays with its session for the `
+      + "grace. A program that connects again goes on.",
   });
-  return values && send(`clients/${client.id}/actions`, { action: "kill" }, refresh, `The connection of client ${client.id} was closed.`);
+  const done = `The connection of client ${client.id} was closed.`;
+  return values && send(`clients/${client.id}/actions`, { action: "kill" }, refresh, done);
 }

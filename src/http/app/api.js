@@ -22,7 +22,9 @@ function headers(more) {
 function askForToken(isRefused) {
   asking ??= new Promise((resume) => {
     const box = make("dialog", { "aria-labelledby": "token-title" });
-    const field = make("input", { type: "password", autocomplete: "off", required: true, minLength: 32, "aria-label": "Token" });
+    const field = make("input", {
+      type: "password", autocomplete: "off", required: true, minLength: 32, "aria-label": "Token",
+    });
     const form = make("form", {
       onsubmit: (event) => {
         event.preventDefault();
@@ -33,7 +35,8 @@ function askForToken(isRefused) {
         resume();
       },
     }, make("h2", { id: "token-title" }, "Token"),
-    make("p", { class: "faint" }, "This server requires the token in the file of --admin-token-file. The page keeps it until this tab is closed."),
+    make("p", { class: "faint" },
+      "This server requires the token in the file of --admin-token-file. The page keeps it until this tab is closed."),
     isRefused ? make("p", { class: "wrong", role: "alert" }, "The server does not accept this token.") : null,
     make("div", { class: "field" }, field),
     make("div", { class: "row" }, make("button", { class: "main", type: "submit" }, "Open")));
@@ -48,7 +51,10 @@ function askForToken(isRefused) {
 async function request(path, options) {
   for (;;) {
     const token = sessionStorage.getItem(KEY);
-    const response = await fetch(`/api/v1/${path}`, { ...options, headers: headers(options.headers), signal: AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), ...(options.signal ? [options.signal] : [])]) });
+    const response = await fetch(`/api/v1/${path}`, {
+      ...options, headers: headers(options.headers),
+      signal: AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), ...(options.signal ? [options.signal] : [])]),
+    });
     if (response.ok) return response;
     const problem = await response.json().catch(() => ({ error: "failed", message: response.statusText }));
     if (response.status !== 401) throw new Refused(response.status, problem.error, problem.message);
@@ -77,14 +83,18 @@ export async function post(path, body) {
 }
 
 export function notice(text, kind = "") {
-  const box = make("div", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, make("div", { class: "row" }, make("span", {}, text)));
+  const box = make("div", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null },
+    make("div", { class: "row" }, make("span", {}, text)));
   at("notices").append(box);
   if (kind !== "running") setTimeout(() => box.remove(), kind === "bad" ? 12000 : 6000);
   return box;
 }
 
 const number = new Intl.NumberFormat("en");
-const DONE = { kick: "kicked", delete: "deleted", move: "moved", priority: "given another priority", delay: "given another delay", redrive: "sent back", flush: "deleted", "flush-buried": "deleted", "flush-cooldowns": "forgotten", put: "put" };
+const DONE = {
+  kick: "kicked", delete: "deleted", move: "moved", priority: "given another priority", delay: "given another delay",
+  redrive: "sent back", flush: "deleted", "flush-buried": "deleted", "flush-cooldowns": "forgotten", put: "put",
+};
 
 function result(task) {
   const did = DONE[task.action];
@@ -116,11 +126,17 @@ export async function watch(task, refresh, mayStop = true) {
       text = box.querySelector("span");
       bar = make("progress", { "aria-label": "Progress" });
       if (task.expected) bar.max = task.expected;
-      const stop = make("button", { onclick: () => { stop.disabled = true; post(`tasks/${task.id}/stop`).catch((error) => notice(error.message, "bad")); } }, "Stop");
+      const stop = make("button", {
+        onclick: () => {
+          stop.disabled = true;
+          post(`tasks/${task.id}/stop`).catch((error) => notice(error.message, "bad"));
+        },
+      }, "Stop");
       if (mayStop) box.firstChild.append(stop);
       box.append(bar);
     }
-    text.textContent = `${number.format(task.done)} ${task.expected ? `of ${number.format(task.expected)} ` : ""}jobs ${DONE[task.action] ?? "done"}${task.tube ? ` (${task.tube})` : ""}…`;
+    const all = task.expected ? `of ${number.format(task.expected)} ` : "", where = task.tube ? ` (${task.tube})` : "";
+    text.textContent = `${number.format(task.done)} ${all}jobs ${DONE[task.action] ?? "done"}${where}…`;
     if (task.expected) bar.value = task.done + task.skipped;
     await new Promise((resume) => setTimeout(resume, POLL_MS));
     task = await get(`tasks/${task.id}`);

@@ -11,7 +11,8 @@ const COLUMNS = [
   ["Identity", "left wide", (client) => client.identity || "–"],
   ["Session", "left", (client) => client.session || "–"],
   ["State", "left", (client) => client.state === "waiting" ? `waiting for ${duration(client.waiting)}` : client.state],
-  ["Uses", "left wide", (client) => make("a", { href: tubeLink(client.using), "data-key": `uses-${client.id}` }, client.using)],
+  ["Uses", "left wide",
+    (client) => make("a", { href: tubeLink(client.using), "data-key": `uses-${client.id}` }, client.using)],
   ["Age", "", (client) => duration(client.age)],
   ["Idle", "", (client) => duration(client.idle)],
   ["Watches", "wide", (client) => whole.format(client.watching)],
@@ -26,9 +27,14 @@ export function clients(main, changed) {
   const before = make("button", { onclick: () => { cursors.pop(); changed(); } }, "Back");
   const after = make("button", { onclick: () => { cursors.push(next); changed(); } }, "Next");
   const empty = make("div", { class: "empty", hidden: true }, "Nobody is connected.");
+  const titles = COLUMNS.map(([text, where]) => make("th", { scope: "col", class: where }, text));
+  const end = (client) => make("button", {
+    class: "plain", "data-key": `kill-${client.id}`, onclick: () => killClient(client, changed),
+  }, "End…");
   replace(main, make("div", { class: "row space" }, title, make("span", { class: "row end" }, before, after)),
     make("div", { class: "card scroll" }, make("table", { "aria-label": "Clients" },
-      make("thead", {}, make("tr", {}, [...COLUMNS.map(([text, where]) => make("th", { scope: "col", class: where }, text)), make("th", { scope: "col", "aria-label": "Actions" }, "")])), body), empty));
+      make("thead", {}, make("tr", {}, titles, make("th", { scope: "col", "aria-label": "Actions" }, ""))),
+      body), empty));
 
   async function refresh(server) {
     const number = ++asked;
@@ -43,7 +49,7 @@ export function clients(main, changed) {
     empty.hidden = answer.clients.length > 0;
     replace(body, answer.clients.map((client) => make("tr", {},
       COLUMNS.map(([, where, cell]) => make("td", { class: where }, cell(client))),
-      make("td", {}, server.read_only ? "" : make("button", { class: "plain", "data-key": `kill-${client.id}`, onclick: () => killClient(client, changed) }, "End…")))));
+      make("td", {}, server.read_only ? "" : end(client)))));
   }
   return { refresh, title: "Clients" };
 }

@@ -8,7 +8,8 @@ const HEX_ROW = 16;
 
 /* What a job waits for, by the words of `stats-job`. */
 const WAITS = {
-  client: "the client that has reserved it", kick: "a kick", delay: "the end of its delay", group: "the end of its group", pause: "the end of the pause of its tube",
+  client: "the client that has reserved it", kick: "a kick", delay: "the end of its delay",
+  group: "the end of its group", pause: "the end of the pause of its tube",
   key: "a slot of its con key", "max-reserved": "a slot of its tube (max-reserved)", rate: "the rate of its tube",
   turn: "its turn (fair)", worker: "a worker",
 };
@@ -75,7 +76,8 @@ async function save(id) {
 export function job(main, changed, given) {
   const id = given;
   let form = null, body = null, drawnBody = null;
-  const head = make("div", { class: "row" }), history = make("section", { "aria-label": "History" }), content = make("section", { "aria-label": "Body" });
+  const head = make("div", { class: "row" });
+  const history = make("section", { "aria-label": "History" }), content = make("section", { "aria-label": "Body" });
   replace(main, head, make("h2", {}, "Body"), content, make("h2", {}, "History"), history);
 
   function showBody() {
@@ -84,10 +86,12 @@ export function job(main, changed, given) {
     const [, kind, text] = all.find(([, each]) => each === form);
     replace(content,
       make("div", { class: "tabs", role: "tablist", "aria-label": "Form" }, all.map(([title, each]) => make("button", {
-        role: "tab", "aria-selected": String(each === form), "data-key": `form-${each}`, onclick: () => { form = each; showBody(); },
+        role: "tab", "aria-selected": String(each === form), "data-key": `form-${each}`,
+        onclick: () => { form = each; showBody(); },
       }, title)), make("button", { class: "plain", "data-key": "save", onclick: () => save(id) }, "Download")),
       make("pre", { class: `card ${kind}`, tabIndex: 0, "aria-label": "Body" }, text || "(empty)"),
-      body.truncated ? make("p", { class: "faint" }, "Only the beginning is shown; the download has the whole body.") : null);
+      body.truncated
+        ? make("p", { class: "faint" }, "Only the beginning is shown; the download has the whole body.") : null);
   }
 
   async function refresh(server) {
@@ -96,26 +100,39 @@ export function job(main, changed, given) {
       answer = await get(`jobs/${encodeURIComponent(id)}`);
     } catch (error) {
       if (error.status !== 404 && error.status !== 400) throw error;
-      replace(main, make("h1", {}, `Job ${id}`), make("p", { class: "empty" }, "There is no such job: it was deleted, or never put."));
+      replace(main, make("h1", {}, `Job ${id}`),
+        make("p", { class: "empty" }, "There is no such job: it was deleted, or never put."));
       return;
     }
     const { job: figures } = answer;
-    replace(head, make("h1", {}, `Job ${figures.id}`), make("span", { class: `pill ${figures.state}` }, figures.held ? "held" : figures.state),
-      make("span", {}, "in ", make("a", { href: tubeLink(figures.tube, figures.state), "data-key": "tube" }, figures.tube)),
-      server.read_only ? null : make("span", { class: "row end" }, make("button", { "data-key": "copy", onclick: () => putCopy(figures, answer.body, changed) }, "Put a copy…"),
-        changeButtons(figures.state, Boolean(figures["dead-from"]), (action) => changeJob(action, id, changed))));
+    const dead = figures["dead-from"];
+    replace(head, make("h1", {}, `Job ${figures.id}`),
+      make("span", { class: `pill ${figures.state}` }, figures.held ? "held" : figures.state),
+      make("span", {}, "in ",
+        make("a", { href: tubeLink(figures.tube, figures.state), "data-key": "tube" }, figures.tube)),
+      server.read_only ? null : make("span", { class: "row end" },
+        make("button", { "data-key": "copy", onclick: () => putCopy(figures, answer.body, changed) }, "Put a copy…"),
+        changeButtons(figures.state, Boolean(dead), (action) => changeJob(action, id, changed))));
     const tags = tagsOf(figures);
     const waits = figures["waits-for"].split(" ").map((word) => WAITS[word] ?? word);
-    const session = figures.session && (figures.kept_for_grace ? `${figures.session}: held for the grace` : figures.session);
+    const session = figures.session
+      && (figures.kept_for_grace ? `${figures.session}: held for the grace` : figures.session);
     const left = { delayed: "ready in", reserved: "reservation ends in" }[figures.state];
     replace(history, definitions([
-      ["priority", whole.format(figures.pri)], ["age", duration(figures.age)], ...(left ? [[left, duration(figures["time-left"])]] : []),
+      ["priority", whole.format(figures.pri)], ["age", duration(figures.age)],
+      ...(left ? [[left, duration(figures["time-left"])]] : []),
       ["delay", duration(figures.delay)], ["time to run", duration(figures.ttr)], ["body", bytes(figures.bytes)],
-      ["waits for", waits.join(", ")], ...(session ? [["session", session]] : []), ...(tags.length ? [["tags", tags.join(" ")]] : []), ...(figures["expires-in"] ? [["expires in", duration(figures["expires-in"])]] : []),
-      ["reserved", whole.format(figures.reserves)], ["timed out", whole.format(figures.timeouts)], ["released", whole.format(figures.releases)],
+      ["waits for", waits.join(", ")], ...(session ? [["session", session]] : []),
+      ...(tags.length ? [["tags", tags.join(" ")]] : []),
+      ...(figures["expires-in"] ? [["expires in", duration(figures["expires-in"])]] : []),
+      ["reserved", whole.format(figures.reserves)], ["timed out", whole.format(figures.timeouts)],
+      ["released", whole.format(figures.releases)],
       ["buried", whole.format(figures.buries)], ["kicked", whole.format(figures.kicks)],
       ...(figures.failures ? [["failures", whole.format(figures.failures)]] : []),
-      ...(figures["dead-from"] ? [["dead, from", make("a", { href: tubeLink(figures["dead-from"]), "data-key": "dead-from" }, figures["dead-from"])], ["dead since", new Date(figures["dead-since"] * 1000).toLocaleString()]] : [])]));
+      ...(dead ? [
+        ["dead, from", make("a", { href: tubeLink(dead), "data-key": "dead-from" }, dead)],
+        ["dead since", new Date(figures["dead-since"] * 1000).toLocaleString()],
+      ] : [])]));
     /* A body never changes, so it is drawn once. */
     if (drawnBody !== figures.id) {
       drawnBody = figures.id;

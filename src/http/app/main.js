@@ -35,18 +35,26 @@ function open() {
 
 function showHead(server) {
   const { stats } = server;
-  const trouble = [stats.draining && "draining", ["full", "failed"].includes(stats["binlog-state"]) && `binlog ${stats["binlog-state"]}`, server.read_only && "read-only"].filter(Boolean).join(", ");
+  const trouble = [
+    stats.draining && "draining",
+    ["full", "failed"].includes(stats["binlog-state"]) && `binlog ${stats["binlog-state"]}`,
+    server.read_only && "read-only",
+  ].filter(Boolean).join(", ");
   at("state").textContent = trouble || "serving";
   at("state").className = trouble ? "bad" : "";
   at("host").textContent = stats.hostname;
   replace(at("nav"), goTo, server.read_only ? [] : [
     view.hasPut ? null : make("button", { "data-key": "server-put", onclick: () => put(null, changed) }, "Put a job…"),
-    make("button", { "data-key": "drain", onclick: () => drain(stats.draining, changed) }, stats.draining ? "End drain mode" : "Drain…")]);
+    make("button", { "data-key": "drain", onclick: () => drain(stats.draining, changed) },
+      stats.draining ? "End drain mode" : "Drain…")]);
   document.title = `${view.title} – beanstalkd on ${stats.hostname}`;
 }
 
 /* Goes to the job with a number. */
-const number = make("input", { type: "search", inputMode: "numeric", pattern: "[0-9]+", required: true, placeholder: "Go to job", "aria-label": "Go to job", "data-key": "go-to" });
+const number = make("input", {
+  type: "search", inputMode: "numeric", pattern: "[0-9]+", required: true,
+  placeholder: "Go to job", "aria-label": "Go to job", "data-key": "go-to",
+});
 const goTo = make("form", {
   class: "go-to",
   onsubmit: (event) => {

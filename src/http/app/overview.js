@@ -5,12 +5,13 @@ import { get } from "./api.js";
 
 const PAGE = 100, SPARKS = 60;
 const COLUMNS = [
-  ["name", "Tube", "left"], ["current-jobs-ready", "Ready"], ["current-jobs-reserved", "Reserved", "wide"], ["current-jobs-delayed", "Delayed", "wide"],
-  ["current-jobs-buried", "Buried"], ["total-jobs", "Put/s", "wide"], ["cmd-delete", "Deleted/s", "wide"], ["oldest-ready-age", "Oldest ready"],
-  ["current-waiting", "Waiting", "wide"], ["pause-time-left", "Pause", "wide"], [null, "Ready, recent", "wide"],
+  ["name", "Tube", "left"], ["current-jobs-ready", "Ready"], ["current-jobs-reserved", "Reserved", "wide"],
+  ["current-jobs-delayed", "Delayed", "wide"], ["current-jobs-buried", "Buried"], ["total-jobs", "Put/s", "wide"],
+  ["cmd-delete", "Deleted/s", "wide"], ["oldest-ready-age", "Oldest ready"], ["current-waiting", "Waiting", "wide"],
+  ["pause-time-left", "Pause", "wide"], [null, "Ready, recent", "wide"],
 ];
 
-/* The last samples of tubes, for rates and small plots. Tubes that were not shown for a minute are removed if there are many. */
+/* The last samples of tubes, for rates and small plots. If there are many, those not shown for a minute are removed. */
 const seen = new Map();
 
 function note(tubes) {
@@ -41,7 +42,8 @@ function cell(tube, key) {
 function row(tube) {
   return make("tr", {}, COLUMNS.map(([key, , where = ""]) => {
     if (key === "name") {
-      return make("td", { class: "name left" }, make("a", { href: tubeLink(tube.name), title: tube.name, "data-key": `tube-${tube.name}` }, tube.name));
+      return make("td", { class: "name left" },
+        make("a", { href: tubeLink(tube.name), title: tube.name, "data-key": `tube-${tube.name}` }, tube.name));
     }
     const [content, isNothing] = cell(tube, key);
     const alarm = key === "current-jobs-buried" && !isNothing ? "alarm" : "";
@@ -60,13 +62,18 @@ export function overview(main, changed) {
   const found = make("span", { class: "faint" });
   /* Escape empties the field with the event "search" alone. */
   const changedSearch = () => { search = field.value.trim(); cursors = [null]; list(); };
-  const field = make("input", { type: "search", id: "search", placeholder: "Search tubes: text or mail-*", "aria-label": "Search tubes", oninput: changedSearch, onsearch: changedSearch });
+  const field = make("input", {
+    type: "search", id: "search", placeholder: "Search tubes: text or mail-*", "aria-label": "Search tubes",
+    oninput: changedSearch, onsearch: changedSearch,
+  });
   const head = make("tr"), body = make("tbody");
   const before = make("button", { onclick: () => { cursors.pop(); list(); } }, "Back");
   const after = make("button", { onclick: () => { cursors.push(next); list(); } }, "Next");
   const empty = make("div", { class: "empty", hidden: true }, "No tube matches.");
-  replace(main, states, make("div", { class: "row space" }, title, field, found, make("span", { class: "row end" }, before, after)),
-    make("div", { class: "card scroll" }, make("table", { "aria-label": "Tubes" }, make("thead", {}, head), body), empty),
+  replace(main, states,
+    make("div", { class: "row space" }, title, field, found, make("span", { class: "row end" }, before, after)),
+    make("div", { class: "card scroll" },
+      make("table", { "aria-label": "Tubes" }, make("thead", {}, head), body), empty),
     make("h2", {}, "Rates of the last ten minutes"), rates, make("h2", {}, "Server"), about);
 
   function showHead() {
@@ -86,15 +93,20 @@ export function overview(main, changed) {
 
   async function list() {
     const number = ++asked;
-    const answer = await get("tubes", { sort: sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: PAGE, cursor: cursors.at(-1) });
+    const answer = await get("tubes", {
+      sort: sorting.key, order: sorting.up ? "ascending" : "descending", search, limit: PAGE, cursor: cursors.at(-1),
+    });
     /* A newer request has made this answer obsolete. */
     if (number !== asked) return;
     note(answer.tubes);
     next = answer.next;
     title.textContent = `Tubes (${whole.format(answer.total)})`;
     const first = (cursors.length - 1) * PAGE;
-    found.textContent = [search && `${whole.format(answer.matched)} found`,
-      answer.matched > PAGE && answer.tubes.length && `${whole.format(first + 1)} to ${whole.format(first + answer.tubes.length)}`].filter(Boolean).join(", ");
+    found.textContent = [
+      search && `${whole.format(answer.matched)} found`,
+      answer.matched > PAGE && answer.tubes.length
+        && `${whole.format(first + 1)} to ${whole.format(first + answer.tubes.length)}`,
+    ].filter(Boolean).join(", ");
     before.disabled = cursors.length === 1;
     after.disabled = next === null;
     before.parentNode.hidden = before.disabled && after.disabled;
@@ -105,10 +117,13 @@ export function overview(main, changed) {
   async function refresh(server) {
     plots.show(server);
     const { stats } = server;
+    const connections = whole.format(stats["current-connections"]);
+    const binlog = stats["binlog-state"] === "off" ? "none: jobs are in memory only" : stats["binlog-state"];
     replace(about, definitions([
-      ["version", stats.version], ["up for", duration(stats.uptime)], ["connected", make("a", { href: "#/clients", "data-key": "clients" }, whole.format(stats["current-connections"]))],
+      ["version", stats.version], ["up for", duration(stats.uptime)],
+      ["connected", make("a", { href: "#/clients", "data-key": "clients" }, connections)],
       ["producers", whole.format(stats["current-producers"])], ["workers", whole.format(stats["current-workers"])],
-      ["waiting in a reserve", whole.format(stats["current-waiting"])], ["binlog", stats["binlog-state"] === "off" ? "none: jobs are in memory only" : stats["binlog-state"]],
+      ["waiting in a reserve", whole.format(stats["current-waiting"])], ["binlog", binlog],
       ["largest job", `${whole.format(stats["max-job-size"])} bytes`]]));
     await list();
   }

@@ -10,10 +10,11 @@ const CHEAP_LIST = 5000;
 const UNITS = [["1", "seconds"], ["60", "minutes"], ["3600", "hours"], ["86400", "days"]];
 
 const COLUMNS = [
-  ["Job", "left", (job) => make("a", { href: `#/job/${job.id}`, "data-key": `job-${job.id}` }, String(job.id)), (job) => job.id],
+  ["Job", "left",
+    (job) => make("a", { href: `#/job/${job.id}`, "data-key": `job-${job.id}` }, String(job.id)), (job) => job.id],
   ["Priority", "", (job) => whole.format(job.pri), (job) => job.pri],
   ["Age", "", (job) => duration(job.age), (job) => job.age],
-  ["Time left", "", (job) => job.state === "delayed" || job.state === "reserved" ? `${duration(job["time-left"])}${job.kept_for_grace ? ", held for the grace" : ""}` : "–", (job) => job["time-left"]],
+  ["Time left", "", timeLeft, (job) => job["time-left"]],
   ["TTR", "wide", (job) => duration(job.ttr), (job) => job.ttr],
   ["Reserved", "wide", (job) => whole.format(job.reserves), (job) => job.reserves],
   ["Timed out", "wide", (job) => whole.format(job.timeouts), (job) => job.timeouts],
@@ -25,15 +26,28 @@ const COLUMNS = [
   ["Body", "left preview wide", (job) => preview(job.body), (job) => preview(job.body)],
 ];
 
+/** The time until a delayed job is ready, or until a reserved one is taken from its worker. */
+function timeLeft(job) {
+  if (job.state !== "delayed" && job.state !== "reserved") return "–";
+  return `${duration(job["time-left"])}${job.kept_for_grace ? ", held for the grace" : ""}`;
+}
+
 /** The beginning of a body in one line. */
 function preview({ encoding, data, truncated }) {
-  const text = encoding === "text" ? data.replace(/[\s\u0000-\u001f\u007f-\u009f]+/g, " ") : `${[...atob(data)].slice(0, 16).map((byte) => byte.charCodeAt(0).toString(16).padStart(2, "0")).join(" ")}${data.length > 24 ? " …" : ""}`;
-  return `${text}${truncated && encoding === "text" ? "…" : ""}` || "(empty)";
+  if (encoding === "text") {
+    const text = data.replace(/[\s\u0000-\u001f\u007f-\u009f]+/g, " ");
+    return `${text}${truncated ? "…" : ""}` || "(empty)";
+  }
+  const digits = [...atob(data)].slice(0, 16).map((byte) => byte.charCodeAt(0).toString(16).padStart(2, "0"));
+  return `${digits.join(" ")}${data.length > 24 ? " …" : ""}` || "(empty)";
 }
 
 function ageField(title, changed) {
-  const number = make("input", { type: "number", min: 0, max: 4294967295, step: 1, "aria-label": `${title}: number`, ...reacts(changed) });
-  const unit = make("select", { "aria-label": `${title}: unit`, onchange: changed }, UNITS.map(([value, text]) => make("option", { value }, text)));
+  const number = make("input", {
+    type: "number", min: 0, max: 4294967295, step: 1, "aria-label": `${title}: number`, ...reacts(changed),
+  });
+  const unit = make("select", { "aria-label": `${title}: unit`, onchange: changed },
+    UNITS.map(([value, text]) => make("option", { value }, text)));
   unit.value = "60";
   return {
     field: make("label", {}, title, make("span", { class: "pair" }, number, unit)),
@@ -54,22 +68,37 @@ const reacts = (changed) => ({ oninput: changed, onchange: changed, onsearch: ch
 /** The fields of the filter. `given` are parameters of the address. */
 function filters(changed, given) {
   const older = ageField("Older than", changed), younger = ageField("Younger than", changed);
-  const priority = (title) => make("input", { type: "number", min: 0, max: 4294967295, step: 1, "aria-label": title, placeholder: title.split(" ")[0].toLowerCase(), ...reacts(changed) });
+  const priority = (title) => make("input", {
+    type: "number", min: 0, max: 4294967295, step: 1, "aria-label": title,
+    placeholder: title.split(" ")[0].toLowerCase(), ...reacts(changed),
+  });
   const least = priority("From priority"), most = priority("To priority");
-  const contains = make("input", { type: "search", id: "search", placeholder: "text in the body", maxLength: 256, ...reacts(changed) });
-  const tag = make("input", { placeholder: "grp:name", maxLength: 204, autocomplete: "off", spellcheck: false, title: "idp, con, grp, aft, trc or exp; with a key or a group: grp:name", ...reacts(changed) });
+  const contains = make("input", {
+    type: "search", id: "search", placeholder: "text in the body", maxLength: 256, ...reacts(changed),
+  });
+  const tag = make("input", {
+    placeholder: "grp:name", maxLength: 204, autocomplete: "off", spellcheck: false,
+    title: "idp, con, grp, aft, trc or exp; with a key or a group: grp:name", ...reacts(changed),
+  });
   const set = (values) => {
     older.set(values.get("older_than"));
     younger.set(values.get("younger_than"));
-    for (const [field, key] of [[least, "min_priority"], [most, "max_priority"], [tag, "tag"], [contains, "contains"]]) field.value = values.get(key) ?? "";
+    const others = [[least, "min_priority"], [most, "max_priority"], [tag, "tag"], [contains, "contains"]];
+    for (const [field, key] of others) field.value = values.get(key) ?? "";
   };
-  const clear = make("button", { type: "button", class: "plain", onclick: () => { set(new Map()); changed(); } }, "Clear");
+  const clear = make("button", {
+    type: "button", class: "plain", onclick: () => { set(new Map()); changed(); },
+  }, "Clear");
   set(given);
   const isRoomy = matchMedia("(min-width: 44rem)").matches;
-  const box = make("details", { open: isRoomy || [...given.keys()].length > 0 }, make("summary", {}, "Filter"), make("div", { class: "filters" }, make("label", { class: "grow" }, "Body contains", contains), older.field, younger.field,
-    make("label", {}, "Priority", make("span", { class: "pair" }, least, "–", most)), make("label", {}, "Tag", tag), clear));
+  const box = make("details", { open: isRoomy || [...given.keys()].length > 0 }, make("summary", {}, "Filter"),
+    make("div", { class: "filters" },
+      make("label", { class: "grow" }, "Body contains", contains), older.field, younger.field,
+      make("label", {}, "Priority", make("span", { class: "pair" }, least, "–", most)),
+      make("label", {}, "Tag", tag), clear));
   const get = () => Object.fromEntries(Object.entries({
-    older_than: older.get(), younger_than: younger.get(), min_priority: least.value, max_priority: most.value, tag: tag.value.trim(), contains: contains.value,
+    older_than: older.get(), younger_than: younger.get(), min_priority: least.value, max_priority: most.value,
+    tag: tag.value.trim(), contains: contains.value,
   }).filter(([, value]) => value !== undefined && value !== ""));
   /* A field with what is no number has no value, but it is not empty. */
   const fault = () => {
@@ -90,9 +119,10 @@ function filters(changed, given) {
 }
 
 export function tube(main, changed, name, given, parameters) {
-  let state = STATES.includes(given) ? given : null, cursors = [null], next = null, asked = 0, isCheap = true, readOnly = true;
+  let state = STATES.includes(given) ? given : null, cursors = [null], next = null, asked = 0;
+  let isCheap = true, readOnly = true;
   let figures = null, shown = [], scope = "selected", timer = null, sorting = null;
-  /* What the list shows: the key of its filter, the filter, and its words. Null while the list does not show what the fields say. */
+  /* What the list shows: the key of its filter, the filter, and its words. Null while the fields say something else. */
   let listed = null, wanted = null;
   const selected = new Set();
   const path = tubePath(name);
@@ -112,7 +142,13 @@ export function tube(main, changed, name, given, parameters) {
   const isListed = () => listed !== null && listed.key === key();
   const title = make("h1", {}, name), pills = make("span", { class: "row" }), acts = make("span", { class: "row end" });
   const tabs = make("nav", { class: "tabs", "aria-label": "States" });
-  const all = make("input", { type: "checkbox", "aria-label": "Select all jobs of this page", onchange: () => { for (const { id } of shown) if (all.checked) selected.add(id); else selected.delete(id); showJobs(); } });
+  const all = make("input", {
+    type: "checkbox", "aria-label": "Select all jobs of this page",
+    onchange: () => {
+      for (const { id } of shown) if (all.checked) selected.add(id); else selected.delete(id);
+      showJobs();
+    },
+  });
   const body = make("tbody");
   const columns = make("tr");
   const empty = make("div", { class: "empty" });
@@ -129,44 +165,59 @@ export function tube(main, changed, name, given, parameters) {
 
   function showHead() {
     const paused = figures.pause > 0;
-    replace(pills, paused ? make("span", { class: "pill buried" }, `paused for ${duration(figures["pause-time-left"])}`) : null,
-      make("span", { class: "faint" }, `${whole.format(figures["current-watching"])} watching, ${whole.format(figures["current-waiting"])} waiting`));
+    replace(pills,
+      paused ? make("span", { class: "pill buried" }, `paused for ${duration(figures["pause-time-left"])}`) : null,
+      make("span", { class: "faint" },
+        `${whole.format(figures["current-watching"])} watching, ${whole.format(figures["current-waiting"])} waiting`));
     replace(acts, readOnly ? [] : [
       make("button", { "data-key": "put", onclick: () => put(name, again) }, "Put…"),
-      paused ? make("button", { "data-key": "pause", onclick: () => resume(name, again) }, "Resume") : make("button", { "data-key": "pause", onclick: () => pause(name, again) }, "Pause…"),
+      paused
+        ? make("button", { "data-key": "pause", onclick: () => resume(name, again) }, "Resume")
+        : make("button", { "data-key": "pause", onclick: () => pause(name, again) }, "Pause…"),
       make("button", { class: "danger", "data-key": "flush", onclick: () => flush(name, figures, again) }, "Flush…")]);
-    replace(tabs, STATES.map((each) => make("a", { href: tubeLink(name, each, filter.fault() ? {} : filter.get()), class: each, "aria-current": each === state ? "page" : null, "data-key": each },
-      each, make("b", {}, count(figures[`current-jobs-${each}`])))));
+    replace(tabs, STATES.map((each) => make("a", {
+      href: tubeLink(name, each, filter.fault() ? {} : filter.get()), class: each,
+      "aria-current": each === state ? "page" : null, "data-key": each,
+    }, each, make("b", {}, count(figures[`current-jobs-${each}`])))));
   }
 
   /* The server lists jobs in the order in which they would be served; the page sorts the jobs that it shows. */
   function showColumns() {
-    replace(columns, make("th", { class: "check", scope: "col" }, all), COLUMNS.map(([text, where], column) => make("th", {
-      scope: "col", class: where, "aria-sort": sorting?.column === column ? (sorting.up ? "ascending" : "descending") : null,
-    }, make("button", {
-      "data-key": `sort-${column}`, title: "Sorts the jobs of this page; the third time, in the order of the server",
-      onclick: () => {
-        sorting = sorting?.column !== column ? { column, up: true } : sorting.up ? { column, up: false } : null;
-        showColumns();
-        showJobs();
-      },
-    }, text))));
+    replace(columns, make("th", { class: "check", scope: "col" }, all),
+      COLUMNS.map(([text, where], column) => make("th", {
+        scope: "col", class: where,
+        "aria-sort": sorting?.column === column ? (sorting.up ? "ascending" : "descending") : null,
+      }, make("button", {
+        "data-key": `sort-${column}`, title: "Sorts the jobs of this page; the third time, in the order of the server",
+        onclick: () => {
+          sorting = sorting?.column !== column ? { column, up: true } : sorting.up ? { column, up: false } : null;
+          showColumns();
+          showJobs();
+        },
+      }, text))));
   }
 
   function sorted() {
     if (!sorting) return shown;
     const value = COLUMNS[sorting.column][3], sign = sorting.up ? 1 : -1;
-    return shown.toSorted((a, b) => { const [x, y] = [value(a), value(b)]; return sign * (x < y ? -1 : x > y ? 1 : 0); });
+    return shown.toSorted((a, b) => {
+      const [x, y] = [value(a), value(b)];
+      return sign * (x < y ? -1 : x > y ? 1 : 0);
+    });
   }
 
   function showJobs() {
     replace(body, sorted().map((job) => {
       const box = make("input", {
-        type: "checkbox", checked: selected.has(job.id), "aria-label": `Select job ${job.id}`, "data-key": `select-${job.id}`,
+        type: "checkbox", checked: selected.has(job.id), "aria-label": `Select job ${job.id}`,
+        "data-key": `select-${job.id}`,
         onchange: () => { if (box.checked) selected.add(job.id); else selected.delete(job.id); showJobs(); },
       });
       return make("tr", { class: selected.has(job.id) ? "selected" : "" }, make("td", { class: "check" }, box),
-        COLUMNS.map(([, where, content]) => { const value = content(job); return make("td", { class: `${where} ${value === "0" || value === "–" ? "zero" : ""}` }, value); }));
+        COLUMNS.map(([, where, content]) => {
+          const value = content(job);
+          return make("td", { class: `${where} ${value === "0" || value === "–" ? "zero" : ""}` }, value);
+        }));
     }));
     all.checked = shown.length > 0 && shown.every(({ id }) => selected.has(id));
     all.disabled = shown.length === 0;
@@ -182,9 +233,14 @@ export function tube(main, changed, name, given, parameters) {
       if (!isListed()) return restart();
       return changeMatching(action, name, listed.filter, listed.told, again);
     };
-    const choice = (value, text) => make("button", { "aria-pressed": String(scope === value), "data-key": value, onclick: () => { scope = value; showBar(); } }, text);
-    replace(bar, make("span", { class: "segments", role: "group", "aria-label": "On which jobs" }, choice("selected", `${whole.format(number)} selected`), choice("matching", "All that match")),
-      changeButtons(state, shown.some((job) => job["dead-from"]), act, scope === "selected" ? number === 0 : !isListed()));
+    const choice = (value, text) => make("button", {
+      "aria-pressed": String(scope === value), "data-key": value, onclick: () => { scope = value; showBar(); },
+    }, text);
+    replace(bar,
+      make("span", { class: "segments", role: "group", "aria-label": "On which jobs" },
+        choice("selected", `${whole.format(number)} selected`), choice("matching", "All that match")),
+      changeButtons(state, shown.some((job) => job["dead-from"]), act,
+        scope === "selected" ? number === 0 : !isListed()));
   }
 
   /* The list for another filter begins at its first page, with nothing selected; the address has the filter. */
@@ -218,12 +274,16 @@ export function tube(main, changed, name, given, parameters) {
     } catch (error) {
       if (error.status !== 404) throw error;
       figures = null;
-      replace(main, make("h1", {}, name), make("p", { class: "empty" }, "There is no such tube. A tube exists while it has jobs, or while a client uses or watches it."));
+      replace(main, make("h1", {}, name), make("p", { class: "empty" },
+        "There is no such tube. A tube exists while it has jobs, or while a client uses or watches it."));
       return;
     }
     /* Buried jobs come first, because they need an operator. */
     state ??= ["buried", "ready", "delayed", "reserved"].find((each) => figures[`current-jobs-${each}`] > 0) ?? "ready";
-    if (!main.contains(tabs)) replace(main, make("p", { class: "empty" }, make("a", { href: tubeLink(name), onclick: () => location.reload() }, "The tube exists again.")));
+    if (!main.contains(tabs)) {
+      replace(main, make("p", { class: "empty" },
+        make("a", { href: tubeLink(name), onclick: () => location.reload() }, "The tube exists again.")));
+    }
     showHead();
     const now = key();
     if (wanted !== now) {
@@ -265,5 +325,8 @@ export function tube(main, changed, name, given, parameters) {
     told.textContent = isFiltered && examined > shown.length ? `Examined ${whole.format(examined)} jobs.` : "";
     showJobs();
   }
-  return { refresh, hasPut: true, title: name, search: filter.contains, beforeSearch: () => { filter.box.open = true; } };
+  return {
+    refresh, hasPut: true, title: name, search: filter.contains,
+    beforeSearch: () => { filter.box.open = true; },
+  };
 }

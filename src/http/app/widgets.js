@@ -13,13 +13,17 @@ export function tubeLink(name, state, filter = {}) {
 export function spark(values, className) {
   const step = 100 / Math.max(values.length - 1, 1);
   const parts = line(values.map((value, i) => [i * step, value]), 100);
-  return drawn("svg", { class: `spark ${className}`, viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }, ...parts);
+  return drawn("svg", {
+    class: `spark ${className}`, viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true",
+  }, ...parts);
 }
 
 /** The tags of a job, as `put` takes them. */
 export const tagsOf = (job) => [
-  job["idempotency-key"] && `idp:${job["idempotency-key"]}${job["idempotency-ttl"] ? `:${job["idempotency-ttl"]}` : ""}`,
-  job["concurrency-key"] && `con:${job["concurrency-key"]}${job["concurrency-limit"] > 1 ? `:${job["concurrency-limit"]}` : ""}`,
+  job["idempotency-key"]
+    && `idp:${job["idempotency-key"]}${job["idempotency-ttl"] ? `:${job["idempotency-ttl"]}` : ""}`,
+  job["concurrency-key"]
+    && `con:${job["concurrency-key"]}${job["concurrency-limit"] > 1 ? `:${job["concurrency-limit"]}` : ""}`,
   job.group && `grp:${job.group}`,
   job["after-group"] && `aft:${job["after-group"]}`,
 ].filter(Boolean);
@@ -32,7 +36,9 @@ export function replace(parent, ...children) {
   const key = document.activeElement?.dataset?.key;
   const inside = key && parent.contains(document.activeElement);
   parent.replaceChildren(...children.flat().filter(Boolean));
-  if (inside) [...parent.querySelectorAll("[data-key]")].find((found) => found.dataset.key === key)?.focus({ preventScroll: true });
+  if (!inside) return;
+  const keyed = [...parent.querySelectorAll("[data-key]")];
+  keyed.find((found) => found.dataset.key === key)?.focus({ preventScroll: true });
 }
 
 /** The bytes of a body. */

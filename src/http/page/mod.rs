@@ -10,8 +10,8 @@ pub const FIGURES: [&str; 2] = ["/api/v1/server", "/api/v1/tubes"];
 /// the page by their hashes.
 pub const HEADERS: &str = concat!(
     "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-JqhqHpU7ZLHMEk4SJyJvChlYamgjth/EKV5Y/BE69eU='; ",
-    "script-src 'self' 'sha256-mFtXn8N80n5rVw7dq5ZwG1zayLyKg1LSUISaYT+SHXA='; ",
+    "style-src 'sha256-XcS++pDXXisUn2OPuPRy96LNIH8AW9hpfstxEiBNkE4='; ",
+    "script-src 'self' 'sha256-D24P4kkXnf93YbiJ0KcrfIF1ONNSSouxSskifJ4vUQk='; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
     "Referrer-Policy: no-referrer\r\n",
 );
