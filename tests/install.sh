@@ -11,7 +11,8 @@ fi
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 fail() { echo "install: $1" >&2; exit 1; }
-quietly() { make --silent --no-print-directory "$@" DESTDIR="$root" PREFIX=/usr BINARY="${BINARY:-target/debug/beanstalkd}"; }
+program=${BINARY:-target/debug/beanstalkd}
+quietly() { make --silent --no-print-directory "$@" DESTDIR="$root" PREFIX=/usr BINARY="$program"; }
 
 quietly install
 for file in usr/bin/beanstalkd usr/share/man/man1/beanstalkd.1 etc/default/beanstalkd \
@@ -55,7 +56,7 @@ quietly uninstall
 [ "$(cd "$root" && find . -type f)" = ./etc/default/beanstalkd ] || fail "uninstall left or took too much"
 
 # A user without root's rights: programs and manual pages, and nothing elsewhere.
-as_user() { make --silent --no-print-directory "$@" FOR_SYSTEM= UNITDIR="$root/units" BINARY="${BINARY:-target/debug/beanstalkd}"; }
+as_user() { make --silent --no-print-directory "$@" FOR_SYSTEM= UNITDIR="$root/units" BINARY="$program"; }
 home=$root/home/.local
 as_user install PREFIX="$home" >"$root/said"
 [ -x "$home/bin/beanstalkd" ] && [ -s "$home/share/man/man1/beanstalkd.1" ] || fail "a user has not got the program"
@@ -67,7 +68,8 @@ touch "$root/file"
 as_user install PREFIX="$root/file/local" 2>"$root/said" && fail "installed into a file"
 grep -q 'PREFIX=$HOME/.local' "$root/said" || fail "no advice for a user who may not write there: $(cat "$root/said")"
 
-[ "$(make --silent --no-print-directory help | grep -cx 'install\|check\|check-32bit\|fuzz')" = 4 ] || fail "make help lacks targets"
+[ "$(make --silent --no-print-directory help | grep -cx 'install\|check\|check-32bit\|fuzz')" = 4 ] ||
+    fail "make help lacks targets"
 
 # The health check of the image: open, guarded, a standby, one that hangs, none.
 port=

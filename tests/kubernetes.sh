@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks packaging/kubernetes against the schema of Kubernetes, the names in it against each other, and the flags in it against
-# the server. The schema is in the package kubernetes-validate of PyPI.
+# Checks packaging/kubernetes against the schema of Kubernetes, the names in it against each other, and the flags in it
+# against the server. The schema is in the package kubernetes-validate of PyPI.
 set -eu
 cd "$(dirname "$0")/.."
 venv=target/kubernetes
@@ -37,7 +37,8 @@ for deployment in kinds["Deployment"].values():
     pod = spec["template"]["spec"]
     labels = spec["template"]["metadata"]["labels"]
     require(spec["replicas"] == 2, "one server owns the queue and one waits")
-    require(spec["strategy"]["rollingUpdate"]["maxUnavailable"] >= spec["replicas"], "a rollout waits for a standby to be ready")
+    unavailable = spec["strategy"]["rollingUpdate"]["maxUnavailable"]
+    require(unavailable >= spec["replicas"], "a rollout waits for a standby to be ready")
     require(spec["selector"]["matchLabels"].items() <= labels.items(), "the Deployment does not select its pods")
     for container in pod["containers"]:
         ports = {port["name"] for port in container["ports"]}

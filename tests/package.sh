@@ -1,8 +1,8 @@
 #!/bin/bash
 # Tests the package in a fresh Debian as doc/operations.md says: installs it, starts it with the command line and the
-# settings of its unit as its user, puts a job, scrapes the metrics, stops, starts, reserves the job, does so once with TLS
-# and access rules, and removes the package. This runs in a separate network namespace, so that ports are free. Needs root, debootstrap and Debian's
-# archive. Run `make deb` first.
+# settings of its unit as its user, puts a job, scrapes the metrics, stops, starts, reserves the job, does so once with
+# TLS and access rules, and removes the package. This runs in a separate network namespace, so that ports are free.
+# Needs root, debootstrap and Debian's archive. Run `make deb` first.
 #
 # ROOT names a bare Debian to reuse, SUITE the one to fetch, by default bookworm.
 set -euo pipefail
@@ -33,7 +33,9 @@ get update
 
 # C's package, with a link in place of its directory; then ours, twice; then none; then ours.
 link=$root/var/lib/beanstalkd
-is_linked() { [ "$(readlink "$link")" = /srv/queue ] && [ -e "$root/srv/queue/binlog.1" ] || fail "the link is gone $1"; }
+is_linked() {
+    [ "$(readlink "$link")" = /srv/queue ] && [ -e "$root/srv/queue/binlog.1" ] || fail "the link is gone $1"
+}
 get install -y beanstalkd
 [ -n "$(find "$root"/etc/rc?.d -name '*beanstalkd')" ] || fail "C's script for sysvinit is not linked"
 rm -rf "$link" && install -d "$root/srv/queue" && ln -s /srv/queue "$link"
@@ -144,8 +146,9 @@ printf '[identities.team]\ntokens = ["%s"]\nproduce = ["mail"]\nobserve = ["mail
 chown -R "root:$(chroot "$root" id -g "$user")" "$root$files"
 chmod 640 "$root$files"/*
 show chroot "$root" beanstalkd --check-access "$files/access.toml" team
-echo "BEANSTALKD_EXTRA=\"--metrics 127.0.0.1:11400 --access $files/access.toml \
-    --listen tls://127.0.0.1:11301 --tls-cert $files/cert.pem --tls-key $files/key.pem\"" >>"$root/etc/default/beanstalkd"
+listener="--listen tls://127.0.0.1:11301 --tls-cert $files/cert.pem --tls-key $files/key.pem"
+echo "BEANSTALKD_EXTRA=\"--metrics 127.0.0.1:11400 --access $files/access.toml $listener\"" \
+    >>"$root/etc/default/beanstalkd"
 ctl() {
     nsenter --net="/proc/$namespace/ns/net" chroot "$root" \
         beanstalkctl --server 127.0.0.1:11301 --tls --ca "$files/cert.pem" "$@"

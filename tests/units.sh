@@ -29,7 +29,8 @@ allows 'BEANSTALKD_LISTEN_ADDR=127.0.0.1\n#BEANSTALKD_EXTRA="-b /srv/jobs"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/a -u b --listen 10.0.0.1 --listen unix:/run/beanstalkd/s"\n' ''
 allows 'BEANSTALKD_EXTRA="-b /var/lib/beanstalkd/../x"\n' 'ReadWritePaths=-/var/lib/x '
 allows 'BEANSTALKD_EXTRA="--binlog-dir /srv/x"\n' 'ReadWritePaths=-/srv/x '
-allows "BEANSTALKD_EXTRA=\"-b '/srv/my jobs' -l unix:/srv/s/1\"\\n" 'ReadWritePaths="-/srv/my jobs" ReadWritePaths=-/srv/s '
+allows "BEANSTALKD_EXTRA=\"-b '/srv/my jobs' -l unix:/srv/s/1\"\\n" \
+    'ReadWritePaths="-/srv/my jobs" ReadWritePaths=-/srv/s '
 allows "BEANSTALKD_EXTRA='-b \"/srv/my jobs\"'\\n" 'ReadWritePaths="-/srv/my jobs" '
 rm "$root/settings"
 sh packaging/allow-paths "$root/settings" "$root/drop-in.d/paths.conf"
@@ -51,7 +52,10 @@ expected='./beanstalkd.service.d/50-paths.conf:ReadWritePaths=-/srv/jobs'
 expected="$expected ./beanstalkd@11301.service.d/50-paths.conf:ReadWritePaths=-/srv/1"
 expected="$expected ./beanstalkd@11303.service.d/50-paths.conf:ReadWritePaths=-/var/lib/beanstalkd/jobs "
 given=$(exceptions)
-[ "$given" = "$expected" ] || { echo "units: the instances are allowed \"$given\", that should be \"$expected\"" >&2; exit 1; }
+[ "$given" = "$expected" ] || {
+    echo "units: the instances are allowed \"$given\", that should be \"$expected\"" >&2
+    exit 1
+}
 rm "$etc/default/beanstalkd-11301" "$etc/default/beanstalkd-11303"
 given=$(exceptions)
 [ "$given" = "${expected%% *} " ] || { echo "units: exceptions of instances without settings: $given" >&2; exit 1; }
@@ -73,7 +77,8 @@ sed -i "s|/usr/bin/beanstalkd|/bin/true|" "$root"/beanstalkd*
 cp "$root/beanstalkd@.service" "$root/beanstalkd@11301.service"
 for unit in beanstalkd.service beanstalkd@11301.service beanstalkd.socket; do
     # It accepts what it does not know, but objects to it.
-    objections=$(systemd-analyze verify --man=no --recursive-errors=no "$root/$unit" 2>&1) || objections="$objections refused"
+    objections=$(systemd-analyze verify --man=no --recursive-errors=no "$root/$unit" 2>&1) ||
+        objections="$objections refused"
     if [ -n "$objections" ]; then
         echo "$objections" >&2
         exit 1

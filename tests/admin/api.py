@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Holds doc/openapi.yaml against a server: each path, method and status in it is asked for, and each answer has the form
-that it describes. That each path of the server is in it is a test of `src/http/api/mod.rs`."""
+"""Holds doc/openapi.yaml against a server: each path, method and status in it is asked for, and each answer has the
+form that it describes. That each path of the server is in it is a test of `src/http/api/mod.rs`."""
 
 import json
 import os
@@ -110,7 +110,9 @@ def reads(checked, server):
         page = ask(f"tubes?limit=1&sort=current-jobs-ready&cursor={page['next'].replace(';', '%3B')}")
         names += [tube["name"] for tube in page["tubes"]]
     assert names == ["mail", "default"], names
-    for query in ("limit=0", "limit=501", "sort=host", "order=up", "cursor=x", "nonsense=1", "limit=1&limit=2", "search=%zz"):
+    for query in (
+        "limit=0", "limit=501", "sort=host", "order=up", "cursor=x", "nonsense=1", "limit=1&limit=2", "search=%zz",
+    ):
         ask(f"tubes?{query}", 400)
     assert ask("tubes/a%2Fb%3Bc")["current-jobs-ready"] == 3
     ask("tubes/nothing", 404)
@@ -125,7 +127,9 @@ def reads(checked, server):
         assert ask(f"tubes/mail/jobs/count?state=ready&{query}")["count"] == found, query
     tagged = client.put("tagged", "x", tags="grp:rows con:host:2")
     client.put("tagged", "x")
-    for tag, found in (("grp", [tagged]), ("grp:rows", [tagged]), ("con:host", [tagged]), ("grp:host", []), ("exp", [])):
+    for tag, found in (
+        ("grp", [tagged]), ("grp:rows", [tagged]), ("con:host", [tagged]), ("grp:host", []), ("exp", []),
+    ):
         assert [job["id"] for job in ask(f"tubes/tagged/jobs?state=ready&tag={tag}")["jobs"]] == found, tag
         assert ask(f"tubes/tagged/jobs/count?state=ready&tag={tag}")["count"] == len(found), tag
     assert ask(f"jobs/{tagged}")["job"]["group"] == "rows"
@@ -134,7 +138,9 @@ def reads(checked, server):
     page = ask("tubes/a%2Fb%3Bc/jobs?state=ready&limit=2")
     rest = ask(f"tubes/a%2Fb%3Bc/jobs?state=ready&limit=2&cursor={page['next']}")
     assert len(page["jobs"]) == 2 and len(rest["jobs"]) == 1 and rest["next"] is None
-    for query in ("", "state=x", "state=ready&cursor=1", "state=ready&older_than=-1", "state=ready&contains=" + "x" * 257):
+    for query in (
+        "", "state=x", "state=ready&cursor=1", "state=ready&older_than=-1", "state=ready&contains=" + "x" * 257,
+    ):
         ask(f"tubes/mail/jobs?{query}", 400)
     ask("tubes/mail/jobs/count", 400)
     ask("tubes/nothing/jobs?state=ready", 404)
@@ -157,7 +163,8 @@ def reads(checked, server):
     assert found["clients"][1]["session"] == "s" and found["clients"][1]["reserved"] == 1, found
     page = ask("clients?limit=1")
     assert len(page["clients"]) == 1 and page["clients"][0]["id"] == found["clients"][0]["id"], page
-    assert [client["id"] for client in ask(f"clients?limit=1&cursor={page['next']}")["clients"]] == [found["clients"][1]["id"]]
+    others = ask(f"clients?limit=1&cursor={page['next']}")["clients"]
+    assert [client["id"] for client in others] == [found["clients"][1]["id"]]
     for query in ("limit=0", "limit=1001", "cursor=x", "nonsense=1"):
         ask(f"clients?{query}", 400)
     kill = lambda id, body, status: checked.ask(server, "POST", f"clients/{id}/actions", status, body)
@@ -192,7 +199,9 @@ def puts_with_tags(client, post):
     held = post("tubes/tags/jobs", {"body": "z", "tags": ["aft:rows"]}, 201)["job"]
     assert client.stats(held)["held"] == "true"
     post("tubes/tags/jobs", {"body": "", "tags": []}, 201)
-    for tags in ("idp:a", [1], ["x"], [""], ["idp:"], ["exp:0"], ["idp:a", "idp:b"], ["idp:a grp:b"], ["grp:" + "g" * 201]):
+    for tags in (
+        "idp:a", [1], ["x"], [""], ["idp:"], ["exp:0"], ["idp:a", "idp:b"], ["idp:a grp:b"], ["grp:" + "g" * 201],
+    ):
         post("tubes/tags/jobs", {"body": "", "tags": tags}, 400)
 
 
@@ -203,8 +212,10 @@ def changes(checked, server):
         job = post("tubes/new/jobs", body, 201)["job"]
         assert checked.ask(server, "GET", f"jobs/{job}", 200)["body"]["data"] == "hello"
     assert client.stats(job)["pri"] == "5" and client.stats(job)["ttr"] == "9"
-    for body in ({}, {"body": 1}, {"body": "?", "encoding": "base64"}, {"body": "", "encoding": "x"}, {"body": "", "x": 1},
-                 {"body": "", "priority": -1}, {"body": "", "priority": 1 << 32}, b"[]", b"{", b"[" * 100_000):
+    for body in (
+        {}, {"body": 1}, {"body": "?", "encoding": "base64"}, {"body": "", "encoding": "x"}, {"body": "", "x": 1},
+        {"body": "", "priority": -1}, {"body": "", "priority": 1 << 32}, b"[]", b"{", b"[" * 100_000,
+    ):
         post("tubes/new/jobs", body, 400)
     post("tubes/new/jobs", {"body": "x" * 70_000}, 413)
     puts_with_tags(client, post)
@@ -216,7 +227,9 @@ def changes(checked, server):
     post(action, {"action": "priority", "priority": 77}, 200)
     post(action, {"action": "move", "to": "other"}, 200)
     assert (client.stats(job)["pri"], client.stats(job)["tube"]) == ("77", "other")
-    for body in ({"action": "explode"}, {"action": "move"}, {"action": "move", "to": "-"}, {"action": "kick", "jobs": [1]}):
+    for body in (
+        {"action": "explode"}, {"action": "move"}, {"action": "move", "to": "-"}, {"action": "kick", "jobs": [1]},
+    ):
         post(action, body, 400)
     assert client.reserve("other") == job
     post(action, {"action": "priority", "priority": 1}, 409)
@@ -264,15 +277,16 @@ def crowd(checked, server):
     """More tasks than may be under way, each with much to do."""
     client = server.client()
     client.put_many("crowd", MANY_JOBS)
-    chosen = {"state": "ready", "contains": "nothing", "expected": 5, "as_of": server.get("tubes/crowd/jobs/count?state=ready")["as_of"]}
+    counted = server.get("tubes/crowd/jobs/count?state=ready")
+    chosen = {"state": "ready", "contains": "nothing", "expected": 5, "as_of": counted["as_of"]}
     tasks = []
     for _ in range(17):
         status, task = server.post("tubes/crowd/actions", {"action": "kick", **chosen})
         tasks += [task] if status == 202 else []
     for path, body in (
-        ("tubes/crowd/actions", {"action": "kick", **chosen}), ("server/actions", {"action": "undrain"}), ("tubes/crowd/jobs", {"body": ""}),
-        ("jobs/actions", {"action": "kick", "jobs": [1, 2]}), ("jobs/1/actions", {"action": "kick"}),
-        ("clients/1/actions", {"action": "kill"}),
+        ("tubes/crowd/actions", {"action": "kick", **chosen}), ("server/actions", {"action": "undrain"}),
+        ("tubes/crowd/jobs", {"body": ""}), ("jobs/actions", {"action": "kick", "jobs": [1, 2]}),
+        ("jobs/1/actions", {"action": "kick"}), ("clients/1/actions", {"action": "kill"}),
     ):
         checked.ask(server, "POST", path, 429, body)
     for task in tasks:
@@ -296,7 +310,8 @@ def operations():
 def what_every_operation_refuses(checked, server):
     json_post = {"X-Beanstalkd-Admin": "1", "Content-Type": JSON}
     for method, path in operations():
-        ask = lambda status, body=None, headers=None, path=path: checked.ask(server, method, path, status, body, headers)
+        ask = lambda status, body=None, headers=None, path=path: (
+            checked.ask(server, method, path, status, body, headers))
         checked.ask(server, "DELETE", path, 405)
         ask(403, headers={**json_post, "Sec-Fetch-Site": "cross-site"})
         ask(421, headers={**json_post, "Host": "evil.example"})
@@ -318,13 +333,16 @@ def what_an_action_does_not_take(checked, server):
     counted = server.get("tubes/keys/jobs/count?state=ready")
     chosen = {"state": "ready", "expected": counted["count"], "as_of": counted["as_of"]}
     for path, more in ((f"jobs/{job}/actions", {}), ("jobs/actions", {"jobs": [job]}), ("tubes/keys/actions", chosen)):
-        schema = DESCRIPTION["paths"][operation_of("POST", f"/api/v1/{path}")[0]]["post"]["requestBody"]["content"][JSON]["schema"]
+        operation = DESCRIPTION["paths"][operation_of("POST", f"/api/v1/{path}")[0]]["post"]
+        schema = operation["requestBody"]["content"][JSON]["schema"]
         for wrong in (
-            {"action": "move"}, {"action": "priority"}, {"action": "delay"}, {"action": "kick", "to": "other"}, {"action": "delete", "priority": 1},
-            {"action": "move", "to": "-"}, {"action": "delay", "delay": -1}, {"action": "kick", "nonsense": 1}, {"action": "redrive", "rate": 0}, {},
+            {"action": "move"}, {"action": "priority"}, {"action": "delay"}, {"action": "kick", "to": "other"},
+            {"action": "delete", "priority": 1}, {"action": "move", "to": "-"}, {"action": "delay", "delay": -1},
+            {"action": "kick", "nonsense": 1}, {"action": "redrive", "rate": 0}, {},
         ):
             checked.ask(server, "POST", path, 400, {**wrong, **more})
-            valid = jsonschema.Draft202012Validator({**schema, "components": DESCRIPTION["components"]}).is_valid({**wrong, **more})
+            validator = jsonschema.Draft202012Validator({**schema, "components": DESCRIPTION["components"]})
+            valid = validator.is_valid({**wrong, **more})
             assert not valid, f"the description permits {wrong} for {path}"
     checked.ask(server, "POST", f"jobs/{job}/actions", 400, {"action": "kick", "state": "ready"})
 
@@ -334,14 +352,20 @@ def the_beginning_of_bodies(checked, server):
     client.put("begun", "x" * 300)
     client.put("begun", b"\xff")
     client.put("begun", "é")
-    bodies = lambda number: [job["body"] for job in checked.ask(server, "GET", f"tubes/begun/jobs?state=ready&body_bytes={number}", 200)["jobs"]]
-    assert bodies(1) == [{"encoding": "text", "data": "x", "truncated": True}, {"encoding": "base64", "data": "/w==", "truncated": False},
-                         {"encoding": "text", "data": "", "truncated": True}]
+    def bodies(number):
+        page = checked.ask(server, "GET", f"tubes/begun/jobs?state=ready&body_bytes={number}", 200)
+        return [job["body"] for job in page["jobs"]]
+    assert bodies(1) == [
+        {"encoding": "text", "data": "x", "truncated": True},
+        {"encoding": "base64", "data": "/w==", "truncated": False},
+        {"encoding": "text", "data": "", "truncated": True},
+    ]
     assert [len(body["data"]) for body in bodies(256)] == [256, 4, 1]
     assert "body" not in server.get("tubes/begun/jobs?state=ready")["jobs"][0]
     checked.ask(server, "GET", "tubes/begun/jobs?state=ready&body_bytes=257", 400)
     status, headers, data = server.ask("GET", "/openapi.yaml")
-    assert status == 200 and yaml.safe_load(data) == DESCRIPTION and headers["Content-Type"].startswith("application/yaml")
+    assert status == 200 and yaml.safe_load(data) == DESCRIPTION
+    assert headers["Content-Type"].startswith("application/yaml")
 
 
 def refusals(checked, server):
@@ -350,12 +374,16 @@ def refusals(checked, server):
     own = f"127.0.0.1:{server.admin}"
     drain = {"action": "drain"}
     checked.ask(server, "POST", "server/actions", 403, drain, plain)
-    for header in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
+    for header in (
+        {"Origin": "http://evil.example"}, {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
+    ):
         checked.ask(server, "POST", "server/actions", 403, drain, {**marked, **header})
         checked.ask(server, "GET", "server", 403, headers=header)
     checked.ask(server, "GET", "server", 421, headers={"Host": "evil.example"})
     assert server.get("server")["stats"]["draining"] is False
-    checked.ask(server, "POST", "server/actions", 200, {"action": "undrain"}, {**marked, "Origin": f"http://{own}", "Sec-Fetch-Site": "same-origin"})
+    own_page = {**marked, "Origin": f"http://{own}", "Sec-Fetch-Site": "same-origin"}
+    checked.ask(server, "POST", "server/actions", 200, {"action": "undrain"}, own_page)
     for path in ("/api/v1/", "/api/v1/nothing", "/api/", "/api/v1/tubes/x/y", "/api/v1/%zz"):
         assert server.ask("GET", path)[0] in (400, 404), path
     assert server.ask("GET", "/metrics")[0] == 404
@@ -366,7 +394,10 @@ def with_token(checked):
     path, token = kit.token_file()
     with kit.server("--admin-token-file", path) as server:
         bearer = {"Authorization": f"Bearer {token}", "Content-Type": JSON}
-        for wrong in ({}, {"Authorization": f"Bearer {token[:-1]}"}, {"Authorization": f"Basic {token}"}, {"X-Beanstalkd-Admin": "1"}):
+        for wrong in (
+            {}, {"Authorization": f"Bearer {token[:-1]}"}, {"Authorization": f"Basic {token}"},
+            {"X-Beanstalkd-Admin": "1"},
+        ):
             checked.ask(server, "GET", "server", 401, headers=wrong)
             checked.ask(server, "POST", "server/actions", 401, {"action": "drain"}, {"Content-Type": JSON, **wrong})
         for method, described in operations():
@@ -395,7 +426,8 @@ def dead_jobs_are_sent_back(checked):
         checked.ask(server, "POST", f"jobs/{alive}/actions", 409, {"action": "redrive"})
         checked.ask(server, "POST", f"jobs/{dead[0]}/actions", 200, {"action": "redrive"})
         assert (client.stats(dead[0])["tube"], client.stats(dead[0])["failures"]) == ("mail", "0")
-        task = server.finish(checked.ask(server, "POST", "jobs/actions", 202, {"action": "redrive", "jobs": [*dead[1:3], alive]}))
+        some = {"action": "redrive", "jobs": [*dead[1:3], alive]}
+        task = server.finish(checked.ask(server, "POST", "jobs/actions", 202, some))
         assert (task["done"], task["skipped"]) == (2, 1), task
         # Slowly, until it is stopped.
         counted = count("&dead=true")
@@ -406,13 +438,15 @@ def dead_jobs_are_sent_back(checked):
         assert task["state"] == "stopped" and task["done"] < 17, task
         counted = count("&dead=true")
         chosen = {**chosen, "expected": counted["count"], "as_of": counted["as_of"]}
-        task = server.finish(checked.ask(server, "POST", "tubes/dead/actions", 202, {"action": "redrive", "rate": 1000, **chosen}))
+        fast = {"action": "redrive", "rate": 1000, **chosen}
+        task = server.finish(checked.ask(server, "POST", "tubes/dead/actions", 202, fast))
         assert (task["done"], task["skipped"]) == (counted["count"], 0), task
         assert {client.stats(job)["tube"] for job in dead} == {"mail"} and client.stats(alive)["tube"] == "dead"
         # A tube that is full by then.
         for job in client.kill("full"):
             client.put("full", "another")
-            assert checked.ask(server, "POST", f"jobs/{job}/actions", 409, {"action": "redrive"})["error"] == "tube-full"
+            refused = checked.ask(server, "POST", f"jobs/{job}/actions", 409, {"action": "redrive"})
+            assert refused["error"] == "tube-full"
             assert client.stats(job)["dead-from"] == "full"
 
 
@@ -472,9 +506,12 @@ def it_starts_only_where_it_is_safe():
             (["--admin-read-only"], "--admin ADDR"),
         ):
             command = [kit.SERVER, "-l", "127.0.0.1", "-p", "0", *options]
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=kit.PATIENCE_S, env={"RUST_LOG": "error"})
+            ended = subprocess.run(
+                command, capture_output=True, text=True, timeout=kit.PATIENCE_S, env={"RUST_LOG": "error"})
             assert ended.returncode == 5 and said in ended.stderr, (options, ended.returncode, ended.stderr)
-    for options in (["--admin", "0.0.0.0:0", "--admin-token-file", path], ["--admin", "[::1]:0"], ["--admin", "localhost:0"]):
+    for options in (
+        ["--admin", "0.0.0.0:0", "--admin-token-file", path], ["--admin", "[::1]:0"], ["--admin", "localhost:0"],
+    ):
         pid, _ = kit.with_server.start(kit.SERVER, options)
         assert kit.with_server.stop(pid), options
     os.unlink(path)

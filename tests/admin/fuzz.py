@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Sends requests to a server that schemathesis makes from doc/openapi.yaml: right ones, and ones that are wrong in one place. Each
-answer has a status and a form that is described, what the description forbids is refused, and the server goes on."""
+"""Sends requests to a server that schemathesis makes from doc/openapi.yaml: right ones, and ones that are wrong in one
+place. Each answer has a status and a form that is described, what the description forbids is refused, and the server
+goes on."""
 
 import os
 import subprocess
@@ -9,7 +10,10 @@ import sys
 import kit
 
 EXAMPLES = os.environ.get("ADMIN_EXAMPLES", "20")
-CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,negative_data_rejection"
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "negative_data_rejection"
+)
 
 
 def main():
@@ -19,12 +23,14 @@ def main():
             client.put("mail", f"body {number}", tags="" if number % 3 else "grp:rows")
         client.bury("mail", 5)
         command = [
-            os.path.join(os.path.dirname(sys.executable), "schemathesis"), "run", os.path.join(kit.ROOT, "doc/openapi.yaml"),
+            os.path.join(os.path.dirname(sys.executable), "schemathesis"),
+            "run", os.path.join(kit.ROOT, "doc/openapi.yaml"),
             "--url", f"http://127.0.0.1:{server.admin}", "-H", "X-Beanstalkd-Admin: 1", "--phases", "coverage,fuzzing",
             "--max-examples", EXAMPLES, "--generation-deterministic", "--checks", CHECKS,
             "--continue-on-failure", "--warnings", "off", "--no-color",
         ]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=os.path.join(kit.ROOT, "target"))
+        ended = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=os.path.join(kit.ROOT, "target"))
         if ended.returncode:
             print(ended.stdout, ended.stderr, file=sys.stderr)
             return 1

@@ -1,4 +1,4 @@
-"""A server with a page and an API, for the tests beside this file: a client of its protocol, and a client of its API."""
+"""A server with a page and an API for the tests beside this file, a client of its protocol, and a client of its API."""
 
 import contextlib
 import http.client

@@ -31,7 +31,8 @@ class Page:
         options.binary_location = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         for argument in (
             "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--force-prefers-reduced-motion",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--force-prefers-reduced-motion",
             "--window-size={},{}".format(*size),
         ):
             options.add_argument(argument)
@@ -45,7 +46,8 @@ class Page:
         self.server = server
 
     def close(self):
-        complaints = [entry["message"] for entry in self.driver.get_log("browser") if "status of 4" not in entry["message"]]
+        said = [entry["message"] for entry in self.driver.get_log("browser")]
+        complaints = [message for message in said if "status of 4" not in message]
         title = self.driver.title
         self.driver.quit()
         assert not complaints, f"the browser complains: {complaints}"
@@ -86,7 +88,8 @@ class Page:
         self.wait(f"click {selector} {text}", clicked)
 
     def fill(self, selector, text):
-        field = self.wait(f"field {selector}", lambda: next((each for each in self.all(selector) if each.is_displayed()), None))
+        shown = lambda: next((each for each in self.all(selector) if each.is_displayed()), None)
+        field = self.wait(f"field {selector}", shown)
         field.send_keys(Keys.CONTROL, "a")
         field.send_keys(text or Keys.DELETE)
 
@@ -219,16 +222,22 @@ def the_list_the_question_and_the_change_have_one_filter(server, browser):
     browser.wait("two", lambda: len(browser.rows()) == 2)
     # Escape empties the field. Then the list has all jobs, and so has the question.
     browser.all("#search")[0].send_keys(Keys.ESCAPE)
-    browser.wait("the list is as empty of filters as the field", lambda: len(browser.rows()) == 9 and not browser.all("#search")[0].get_attribute("value"))
+    browser.wait(
+        "the list is as empty of filters as the field",
+        lambda: len(browser.rows()) == 9 and not browser.all("#search")[0].get_attribute("value"))
     # Nothing tells the page of this change of the field.
-    browser.driver.execute_script("document.querySelector('#search').value = 'needle'; document.querySelector('[data-key=change-delete]').click()")
+    browser.driver.execute_script(
+        "document.querySelector('#search').value = 'needle';"
+        " document.querySelector('[data-key=change-delete]').click()")
     browser.wait("the list follows", lambda: len(browser.rows()) == 2)
     assert not browser.all("dialog[open]"), "a question about jobs that the list does not show"
     browser.click(".acting button", "Delete")
     browser.shows("dialog[open] h2", "Delete 2 ready jobs?")
     browser.press(Keys.ESCAPE)
     browser.fill("#search", "")
-    for label, text in (("Older than: number", "-5"), ("From priority", "1e"), ("To priority", "4294967296"), ("To priority", "1.5")):
+    for label, text in (
+        ("Older than: number", "-5"), ("From priority", "1e"), ("To priority", "4294967296"), ("To priority", "1.5"),
+    ):
         field = f"input[aria-label='{label}']"
         browser.fill(field, text)
         browser.shows(".empty", f"{label}: expected a whole number")
@@ -243,7 +252,8 @@ def the_list_the_question_and_the_change_have_one_filter(server, browser):
     browser.fill("#search", "needle")
     browser.fill("input[aria-label='From priority']", "1")
     browser.wait("one", lambda: browser.rows() == ["2"])
-    assert browser.driver.current_url.endswith("#/tube/many/ready?min_priority=1&contains=needle"), browser.driver.current_url
+    address = browser.driver.current_url
+    assert address.endswith("#/tube/many/ready?min_priority=1&contains=needle"), address
     browser.driver.refresh()
     browser.wait("the same after a reload", lambda: browser.rows() == ["2"])
     browser.click(".tabs a", "delayed")
@@ -259,7 +269,8 @@ def jobs_are_found_sorted_and_copied(server, browser):
     binary = client.put("work", b"\x00\xff\r\n", priority=9)
     browser.open("#/tube/work/ready")
     browser.wait("in the order of the server", lambda: browser.rows() == [str(second), str(first), str(binary)])
-    browser.wait("the bodies begin", lambda: browser.texts("td.preview") == ["line next", '{"to": "ann"}', "00 ff 0d 0a"])
+    begins = ["line next", '{"to": "ann"}', "00 ff 0d 0a"]
+    browser.wait("the bodies begin", lambda: browser.texts("td.preview") == begins)
     browser.click("th button", "Job")
     browser.wait("by number", lambda: browser.rows() == [str(first), str(second), str(binary)])
     browser.click("th button", "Job")
@@ -283,12 +294,14 @@ def a_task_is_found_again_after_a_reload(server, browser):
     client = server.client()
     client.put_many("long", 200_000)
     # A change that finds nothing goes on for a while.
-    chosen = {"state": "ready", "contains": "nothing", "expected": 5, "as_of": server.get("tubes/long/jobs/count?state=ready")["as_of"]}
+    counted = server.get("tubes/long/jobs/count?state=ready")
+    chosen = {"state": "ready", "contains": "nothing", "expected": 5, "as_of": counted["as_of"]}
     tasks = [server.post("tubes/long/actions", {"action": "kick", **chosen})[1] for _ in range(16)]
     browser.open()
     browser.shows(".notice.running", "jobs kicked (long)")
     last = max(task["id"] for task in tasks if server.get(f"tasks/{task['id']}")["state"] == "running")
-    browser.driver.execute_script("for (const stop of document.querySelectorAll('.notice.running button')) stop.click()")
+    browser.driver.execute_script(
+        "for (const stop of document.querySelectorAll('.notice.running button')) stop.click()")
     assert server.finish(server.get(f"tasks/{last}"))["state"] in ("stopped", "done")
     browser.wait("they are over", lambda: not browser.all(".notice.running"))
     states = {server.get(f"tasks/{task['id']}")["state"] for task in tasks}
@@ -441,7 +454,8 @@ def everything_goes_by_keyboard(server, browser):
     job = client.put("keys", "typed")
     browser.open("#/tube/keys/ready")
     browser.wait("the job", lambda: browser.rows() == [str(job)])
-    focused = lambda: browser.driver.execute_script("return document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || ''")
+    focused = lambda: browser.driver.execute_script(
+        "return document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || ''")
     def tab_to(text):
         for _ in range(60):
             browser.press(Keys.TAB)
@@ -522,13 +536,17 @@ def the_status_page_shows_the_figures(page_of):
         browser.wait("the buried job is found by sorting", lambda: first() == ["tube-599"])
         browser.shows("#omitted", "the first 500 of 60")
         browser.fill("#filter", "tube-598")
-        browser.wait("a tube is found by its name", lambda: first() == ["tube-598"] and len(browser.all("#tubes tr")) == 1)
-        table, rates = (browser.driver.execute_script(f"return document.getElementById('{part}').getBoundingClientRect().top") for part in ("tubes", "rates"))
-        assert table < rates, "tubes come before the rates"
+        browser.wait(
+            "a tube is found by its name", lambda: first() == ["tube-598"] and len(browser.all("#tubes tr")) == 1)
+        top_of = lambda part: browser.driver.execute_script(
+            f"return document.getElementById('{part}').getBoundingClientRect().top")
+        assert top_of("tubes") < top_of("rates"), "tubes come before the rates"
         assert "ready" in browser.driver.title, browser.driver.title
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            browser.wait("the title says that the server does not answer", lambda: browser.driver.title.startswith("not reachable"))
+            browser.wait(
+                "the title says that the server does not answer",
+                lambda: browser.driver.title.startswith("not reachable"))
             assert browser.all("body.stale"), "the numbers are dimmed"
             browser.shows("#state", "not reachable")
         finally:
@@ -557,7 +575,8 @@ def a_token_is_asked_for(browser_of):
         browser.open("#/tube/mail/ready")
         browser.shows("#state", "read-only")
         browser.wait("the job", lambda: len(browser.rows()) == 1)
-        assert not any(button.is_displayed() for button in browser.all("nav button, .acting button, main .end button")), "nothing to press"
+        buttons = browser.all("nav button, .acting button, main .end button")
+        assert not any(button.is_displayed() for button in buttons), "nothing to press"
 
 
 def pictures():
@@ -572,11 +591,14 @@ def pictures():
             for scheme in ("light", "dark"):
                 with page(server, size=size, scheme=scheme) as browser:
                     name = f"{'wide' if size == WIDE else 'phone'}-{scheme}"
-                    for view, path, shown in (("overview", "", "mail"), ("tube", "#/tube/mail/ready", "7"), ("job", "#/job/8", "Job 8")):
+                    for view, path, shown in (
+                        ("overview", "", "mail"), ("tube", "#/tube/mail/ready", "7"), ("job", "#/job/8", "Job 8"),
+                    ):
                         browser.open(path)
                         browser.shows("main", shown)
                         browser.wait("it is drawn", lambda: browser.all("td, pre"))
-                        width = browser.driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
+                        width = browser.driver.execute_script(
+                            "return document.documentElement.scrollWidth - innerWidth")
                         assert width <= 0, f"{name} {view} is {width} pixels wider than the screen"
                         browser.picture(f"{name}-{view}")
 
@@ -584,7 +606,9 @@ def pictures():
 def main():
     steps = (
         tubes_are_listed_and_found, jobs_are_put_filtered_and_read, tags_are_shown_and_filtered,
-        the_list_the_question_and_the_change_have_one_filter, jobs_are_found_sorted_and_copied, a_task_is_found_again_after_a_reload, one_job_is_changed, clients_are_listed_and_ended, selections_and_matches_are_changed,
+        the_list_the_question_and_the_change_have_one_filter, jobs_are_found_sorted_and_copied,
+        a_task_is_found_again_after_a_reload, one_job_is_changed, clients_are_listed_and_ended,
+        selections_and_matches_are_changed,
         tubes_and_the_server_are_changed, everything_goes_by_keyboard, many_tubes_and_many_jobs,
     )
     chosen = sys.argv[1:]
@@ -596,9 +620,13 @@ def main():
                 step(server, browser)
             except BaseException:
                 browser.picture("failed")
-                print(f"admin: {step.__name__} failed; the page has:\n{browser.texts('body')[0][:2000]}", file=sys.stderr)
+                text = browser.texts("body")[0][:2000]
+                print(f"admin: {step.__name__} failed; the page has:\n{text}", file=sys.stderr)
                 raise
-    for step, argument in ((a_token_is_asked_for, (page,)), (the_status_page_shows_the_figures, (page,)), (dead_jobs_are_sent_back, ()), (pictures, ())):
+    for step, argument in (
+        (a_token_is_asked_for, (page,)), (the_status_page_shows_the_figures, (page,)), (dead_jobs_are_sent_back, ()),
+        (pictures, ()),
+    ):
         if not chosen or step.__name__ in chosen:
             step(*argument)
     print(f"admin: {len(chosen or steps)} things were done on the page in a browser")

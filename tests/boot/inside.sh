@@ -168,7 +168,7 @@ directories() {
     systemctl start beanstalkd
 }
 
-# From systemd 254 on the pauses between restarts grow: six take two minutes, and the next one comes within half a minute.
+# From systemd 254 on the pauses between restarts grow: six take two minutes, the next one comes within half a minute.
 hold_lock() { # by another server, the process $holder
     setpriv --reuid=beanstalkd --regid=beanstalkd --clear-groups \
         beanstalkd -l 127.0.0.1 -p 11399 -b /var/lib/beanstalkd 2>/dev/null &
@@ -196,7 +196,9 @@ healing() {
 
     systemctl stop beanstalkd
     cp -a /srv/jobs.before /var/lib/beanstalkd/damaged
-    printf '\377\377\377\377' | dd of="$(ls /var/lib/beanstalkd/damaged/binlog.* | head -n 1)" bs=1 seek=100 conv=notrunc status=none
+    local damaged
+    damaged=$(ls /var/lib/beanstalkd/damaged/binlog.* | head -n 1)
+    printf '\377\377\377\377' | dd of="$damaged" bs=1 seek=100 conv=notrunc status=none
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd/damaged"'
     again start beanstalkd 2>/dev/null
     same "damage stops it at once" "failed 65 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
@@ -205,7 +207,8 @@ healing() {
     same "so does a wrong command line" "failed 5 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
     setting BEANSTALKD_EXTRA '-u nobody'
     again start beanstalkd 2>/dev/null
-    same "so does a user that it cannot become" "failed 34 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
+    same "so does a user that it cannot become" "failed 34 0" \
+        "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
     setting BEANSTALKD_EXTRA '-u no-such-user'
     again start beanstalkd 2>/dev/null
     same "and one that is not there" "failed 33 0" "$(show ActiveState) $(show ExecMainStatus) $(show NRestarts)"
@@ -222,7 +225,8 @@ standby() {
     drop_in watchdog '[Service]\nWatchdogSec=2s\n'
     check "it starts" timeout 20 systemctl start beanstalkd
     check "and says what it is" grep -q '^standby: waiting for the lock' <(show StatusText)
-    check "it is not ready for clients" grep -q ' 503 ' <(printf 'GET /readyz HTTP/1.0\r\n\r\n' | nc -w5 127.0.0.1 11400)
+    check "it is not ready for clients" \
+        grep -q ' 503 ' <(printf 'GET /readyz HTTP/1.0\r\n\r\n' | nc -w5 127.0.0.1 11400)
     systemctl enable --quiet --now beanstalkd@11301
     local process instance
     instance=$(show MainPID beanstalkd@11301.service)
@@ -270,7 +274,8 @@ socket() {
     same "before the service" inactive "$(show ActiveState)"
     check "a client starts the service" ours
     same "nothing to be warned of" "" "$(journalctl -q -o cat -p warning "_SYSTEMD_INVOCATION_ID=$(show InvocationID)")"
-    check "and yet there is a log" grep -q listening <(journalctl -q -o cat "_SYSTEMD_INVOCATION_ID=$(show InvocationID)")
+    check "and yet there is a log" \
+        grep -q listening <(journalctl -q -o cat "_SYSTEMD_INVOCATION_ID=$(show InvocationID)")
     systemctl restart beanstalkd &
     local missed=0
     for _ in $(seq 20); do answers || missed=$((missed + 1)); done
@@ -292,7 +297,8 @@ socket_owner() {
     groupadd --system web
     useradd --system --groups web worker
     useradd --system stranger
-    setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd --listen unix:/run/beanstalkd/socket --socket-mode 660 --socket-owner beanstalkd:web"'
+    local listener='--listen unix:/run/beanstalkd/socket --socket-mode 660 --socket-owner beanstalkd:web'
+    setting BEANSTALKD_EXTRA "\"-b /var/lib/beanstalkd $listener\""
     drop_in group '[Service]\nSupplementaryGroups=web\n'
     again restart beanstalkd
     as() { printf 'stats\r\n' | setpriv --reuid="$1" --regid="$1" --init-groups nc -q1 -U "$2" 2>&1 | head -n 1; }
@@ -364,7 +370,8 @@ removal() {
     check "so has beanstalkd@11301" not answers "127.0.0.1 11301"
     check "the settings stay" [ -e /etc/default/beanstalkd ]
     check "the package is purged" eval 'dpkg -P beanstalkd >$report/dpkg 2>&1'
-    same "what is left" "" "$(find /etc/default/beanstalkd /etc/systemd /var/lib/systemd -name '*beanstalkd*' 2>/dev/null)"
+    same "what is left" "" \
+        "$(find /etc/default/beanstalkd /etc/systemd /var/lib/systemd -name '*beanstalkd*' 2>/dev/null)"
     check "but the jobs are" [ -e /var/lib/beanstalkd/lock ]
     check "a fresh installation" install_package ours
     check "serves" within 10 ours
@@ -375,8 +382,10 @@ if [ ! -e /opt/booted ]; then
     touch /opt/booted
     echo "# systemd $(systemctl --version | sed -n '1s/systemd \([^ ]*\).*/\1/p') has booted"
     # The network never comes online: whatever waits for it hangs.
-    printf '[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\nExecStart=sleep infinity\n[Install]\nWantedBy=network-online.target\n' \
-        >/etc/systemd/system/wait-online.service
+    {
+        printf '[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\nExecStart=sleep infinity\n'
+        printf '[Install]\nWantedBy=network-online.target\n'
+    } >/etc/systemd/system/wait-online.service
     systemctl enable --quiet wait-online
     upgrade_with_data
     order_at_boot "after the upgrade"
@@ -396,6 +405,7 @@ else
     order_at_boot "after a boot"
     check "and beanstalkd@11301 is" within 30 ours "127.0.0.1 11301"
     removal
-    same "what systemd does not understand of the units" "" "$(journalctl -q -o cat _PID=1 | grep '^/.*/beanstalkd.*:[0-9]*:')"
+    same "what systemd does not understand of the units" "" \
+        "$(journalctl -q -o cat _PID=1 | grep '^/.*/beanstalkd.*:[0-9]*:')"
     if [ -e $failed ]; then echo "failed: $(wc -l <$failed)" >$report/result; else echo good >$report/result; fi
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the clients from the registries against the server: every method of some, and what the recipes beside them add to
-# each. A client that cannot be installed is skipped with a message. With CI=true that fails, except for Go, whose client
-# only a module proxy has.
+# each. A client that cannot be installed is skipped with a message. With CI=true that fails, except for Go, whose
+# client only a module proxy has.
 set -eu
 cd "$(dirname "$0")/../.."
 here=tests/clients

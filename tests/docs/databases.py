@@ -70,9 +70,10 @@ class Databases:
         self.run("initdb", "-N", "-A", "trust", "-U", "postgres", "-E", "UTF8", "-D", f"{first}/data")
         # The other one gets a copy.
         key, certificate = f"{first}/data/server.key", f"{first}/data/server.crt"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                        "-subj", "/CN=db1", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out",
-                        certificate], check=True, capture_output=True, **as_user())
+        subprocess.run([
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-subj", "/CN=db1", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", certificate,
+        ], check=True, capture_output=True, **as_user())
         os.chmod(key, 0o600)
         self.launch(first, self.ports[0])
         source = f"host=127.0.0.1 port={self.ports[0]} user=postgres"

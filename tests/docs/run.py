@@ -465,7 +465,8 @@ def rules_refused():
         with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
             file.flush()
-            judged = subprocess.run([SERVER, "--check-tubes", file.name], capture_output=True, text=True, timeout=TIMEOUT_S)
+            judged = subprocess.run(
+                [SERVER, "--check-tubes", file.name], capture_output=True, text=True, timeout=TIMEOUT_S)
         if judged.returncode:
             yield f"{where}: {judged.stderr}"
 

@@ -149,7 +149,7 @@ $laravel = function (int $tries, int $backoff) use ($manager, $container) {
 };
 Order::$work = fn () => throw new RuntimeException('it fails');
 
-// Without a delay of its own, the rule's counts; with one, Laravel's does. Both are failures, and the third is the last.
+// Without a delay of its own, the rule's counts; with one, Laravel's does. Both are failures; the third is the last.
 $manager->getConnection()->push(new Order(), '', 'retried');
 $laravel(0, 0);
 equal(['delayed', 3600, 1], $state());
@@ -213,7 +213,7 @@ $kick();
 $symfony(); // Its last try: it is deleted, and not dead.
 equal([null, null], [$only('retried'), $only('dead')]);
 
-// Yii: reserve, stats-job, and a delete if it went well. If it did not, Yii lets the time to run end, which is a failure.
+// Yii: reserve, stats-job, and a delete if it went well. If not, Yii lets the time to run end, which is a failure.
 $fails = function (int $id) use ($client) {
     $client->watchOnly('retried');
     $job = $client->reserveWithTimeout(0);
