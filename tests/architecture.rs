@@ -1,6 +1,6 @@
 //! Checks the source against doc/architecture.md: which part of the server may import which, which parts are pure,
 //! where the system is called, how long a file and a function may be, and how many fields a type may have. Checks the
-//! manifests: which crate may use which. Checks the length of lines, in documents too.
+//! manifests: which crate may use which. Checks the length of lines, in whatever people write here.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
 
@@ -21,6 +21,17 @@ const MAX_FIELDS: usize = 12;
 const SAYS_WHY: &str = "more fields than other types because";
 /// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
 const MAX_LINE_CHARS: usize = 120;
+/// The directories in which people write, beside the project's own.
+const WRITTEN: &[&str] = &[".ci", "src", "crates", "tests", "fuzz", "doc", "packaging"];
+/// How the names of such files end. Scripts, the Makefile and the like have names without an end; other ends are those
+/// of recorded or generated data, of pictures, and of manual pages, whose tables have one line for each row.
+const ENDS: &[&str] = &[
+    "rs", "md", "toml", "js", "css", "html", "py", "sh", "php", "rb", "go", "yaml", "yml", "service",
+    "socket", "conf", "cfg", "txt",
+];
+/// Where files are recorded, built or fetched.
+const NOT_WRITTEN: &[&str] =
+    &["fuzz/corpus", "tests/handover/formats", "target", "artifacts", "coverage", "node_modules"];
 
 /// The program around the library: it may import everything.
 const PROGRAM: &[&str] = &["main", "startup"];
@@ -465,18 +476,21 @@ fn only_the_tables_name_a_command() {
     report(failures);
 }
 
-/// The Rust files and documents of the project.
+/// The files that people write.
 fn texts() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut texts = vec![root.join("README.md"), root.join("CHANGELOG.md")];
-    let mut directories: Vec<_> =
-        ["src", "crates", "tests", "fuzz", "doc"].iter().map(|name| root.join(name)).collect();
+    let is_text = |path: &Path| path.extension().is_none_or(|found| ENDS.iter().any(|end| found == *end));
+    let files = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let mut texts: Vec<_> = files.filter(|path| path.is_file() && is_text(path)).collect();
+    let mut directories: Vec<_> = WRITTEN.iter().map(|name| root.join(name)).collect();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("target") {
-                directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
+            if path.is_dir() {
+                if !NOT_WRITTEN.iter().any(|other| path.ends_with(other)) {
+                    directories.push(path);
+                }
+            } else if is_text(&path) {
                 texts.push(path);
             }
         }
@@ -489,13 +503,14 @@ fn no_line_is_longer_than_the_limit() {
     let mut failures = Vec::new();
     for path in texts() {
         let text = fs::read_to_string(&path).unwrap();
-        let is_document = path.extension().is_some_and(|extension| extension == "md");
+        let is_document = path.extension().is_some_and(|end| end == "md");
+        let has_tables = is_document || path.extension().is_some_and(|end| end == "rs");
         let mut is_code = false;
         for (index, line) in text.lines().enumerate() {
             let is_fence = is_document && line.trim_start().starts_with("```");
             is_code ^= is_fence;
             let text = line.trim_start_matches(['/', '!', ' ']);
-            let may_be_long = text.starts_with('|') || is_document && (is_code || is_fence);
+            let may_be_long = has_tables && text.starts_with('|') || is_document && (is_code || is_fence);
             if !may_be_long && line.chars().count() > MAX_LINE_CHARS {
                 failures.push(format!("{}:{}: the line is too long", path.display(), index + 1));
             }
