@@ -28,9 +28,10 @@ func TestAdditions(t *testing.T) {
 			conn, err := Dial(address(way.port), way.secure, way.token)
 			must(t, err)
 			defer conn.Close()
-			q := &queue{t, conn, beanstalk.NewTube(conn.Conn, "work"), beanstalk.NewTubeSet(conn.Conn, "work")}
+			q := &queue{t, conn, beanstalk.NewTubeSet(conn.Conn, "work")}
 			q.tags()
 			q.batches()
+			q.fields()
 			q.tubes()
 		})
 	}
@@ -43,15 +44,14 @@ func TestCertificateOfTheClient(t *testing.T) {
 	secure.Certificates = []tls.Certificate{pair}
 	conn, err := Dial(address("MUTUAL_PORT"), secure, "")
 	must(t, err)
-	_, err = conn.Put(&conn.Tube, []byte("x"), 0, 0, time.Minute, nil)
+	_, err = conn.Put("default", []byte("x"), 0, 0, time.Minute)
 	must(t, err)
 }
 
 func TestRefusals(t *testing.T) {
 	stranger, err := Dial(address("GUARDED_PORT"), nil, "")
 	must(t, err)
-	_, err = stranger.FlushTube("work")
-	equal(t, ReplyError("FORBIDDEN"), err)
+	equal(t, ReplyError("FORBIDDEN"), stranger.Say("FLUSHED 0", "flush-tube work"))
 	_, err = Dial(address("GUARDED_PORT"), nil, fmt.Sprintf("%040d", 0))
 	equal(t, ReplyError("UNAUTHORIZED"), err)
 	var unknown x509.UnknownAuthorityError
@@ -63,12 +63,11 @@ func TestRefusals(t *testing.T) {
 type queue struct {
 	*testing.T
 	conn *Conn
-	work *beanstalk.Tube
 	from *beanstalk.TubeSet
 }
 
-func (q *queue) put(body string, tags Tags) Job {
-	job, err := q.conn.Put(q.work, []byte(body), 1024, 0, time.Minute, tags)
+func (q *queue) put(body string, tags ...string) Job {
+	job, err := q.conn.Put("work", []byte(body), 1024, 0, time.Minute, tags...)
 	must(q, err)
 	return job
 }
@@ -87,26 +86,23 @@ func (q *queue) deletes(deleted, missing int, jobs ...Job) {
 }
 
 func (q *queue) tags() {
-	first := q.put("a", Tags{"idp": "order-7", "exp": "3600"})
-	again := q.put("a", Tags{"idp": "order-7"})
+	first := q.put("a", "idp:order-7", "exp:3600")
+	again := q.put("a", "idp:order-7")
 	equal(q, "", first.State)
 	equal(q, "READY", again.State)
 	equal(q, first.ID, again.ID)
-	if _, err := q.conn.Put(q.work, nil, 0, 0, 0, Tags{"idp": "a key\r\nwith spaces"}); err == nil {
+	if _, err := q.conn.Put("work", nil, 0, 0, 0, "idp:a key\r\nwith spaces"); err == nil {
 		q.Fatal("a line end in a tag was sent")
 	}
-	equal(q, "", q.put("put 1 2 3 4\r\n", nil).State) // and no tag is left for it
-	q.put("one at a time", Tags{"con": "customer-9"})
-	q.put("one at a time", Tags{"con": "customer-9"})
+	equal(q, "", q.put("put 1 2 3 4\r\n").State)
+	q.put("one at a time", "con:customer-9")
+	q.put("one at a time", "con:customer-9")
 	equal(q, 3, len(q.batch(10))) // of four
-	touched, err := q.conn.TouchAll()
-	must(q, err)
-	equal(q, 3, touched)
-	flushed, err := q.conn.FlushTube("work")
-	must(q, err)
-	equal(q, 4, flushed)
-	member := q.put("member", Tags{"grp": "import"})
-	after := q.put("after", Tags{"aft": "import"})
+	must(q, q.conn.Say("TOUCHED_ALL 3", "touch-all"))
+	must(q, q.conn.Say("SESSION 3", "session night 0"))
+	must(q, q.conn.Say("FLUSHED 4", "flush-tube work"))
+	member := q.put("member", "grp:import")
+	after := q.put("after", "aft:import")
 	equal(q, member.ID, q.batch(10)[0].ID)
 	q.deletes(1, 0, member)
 	equal(q, after.ID, q.batch(1)[0].ID)
@@ -117,7 +113,7 @@ func (q *queue) batches() {
 	large := string(bytes.Repeat([]byte("x"), 60000)) // more than comes at once
 	var put []Job
 	for n := 0; n < 5; n++ {
-		put = append(put, q.put(fmt.Sprint(n, large), Tags{"exp": "3600"}))
+		put = append(put, q.put(fmt.Sprint(n, large), "exp:3600"))
 	}
 	jobs := q.batch(3)
 	for n, job := range jobs {
@@ -132,11 +128,31 @@ func (q *queue) batches() {
 	}
 }
 
+func (q *queue) fields() {
+	must(q, q.conn.Say("USING", "reserve-fields tube attempts"))
+	first, second := q.put("one 9"), q.put("two")
+	jobs := q.batch(2)
+	for n, job := range []Job{first, second} {
+		equal(q, string(job.Body), string(jobs[n].Body))
+		equal(q, "[work 1]", fmt.Sprint(jobs[n].Fields))
+	}
+	// go-beanstalk reads such a reply, too.
+	must(q, q.conn.Release(first.ID, 1024, 0))
+	_, body, err := q.from.Reserve(0)
+	must(q, err)
+	equal(q, "one 9", string(body))
+	stats, err := q.conn.StatsJob(second.ID)
+	must(q, err)
+	equal(q, "reserved", stats["state"])
+	q.deletes(2, 0, jobs...)
+	must(q, q.conn.Say("USING", "reserve-fields"))
+}
+
 func (q *queue) tubes() {
 	q.from.Name["other"] = true
-	twin := q.put("a", Tags{"idp": "twin"})
+	twin := q.put("a", "idp:twin")
 	must(q, q.conn.Say("MOVED", fmt.Sprintf("move %d other", twin.ID)))
-	second := q.put("a", Tags{"idp": "twin"})
+	second := q.put("a", "idp:twin")
 	equal(q, ReplyError(fmt.Sprint("EXISTS ", twin.ID)), q.conn.Say("MOVED", fmt.Sprintf("move %d other", second.ID)))
 	equal(q, 2, len(q.batch(2)))
 	must(q, q.conn.Say("WATCHING 2", "watch other 5"))

@@ -1,4 +1,4 @@
-// node-beanstalk with what this server adds to the protocol: TLS, log-in, tags of `put`, batches, weights, whole tubes.
+// node-beanstalk with what this server adds to the protocol: TLS, log-in, tags of `put`, fields, batches, sessions.
 //
 // Copy this file beside your program. It needs node-beanstalk 1.6 from the registry, and nothing else:
 //
@@ -8,36 +8,46 @@
 //   await client.deleteBatch(await client.reserveBatch(100, 5));
 'use strict';
 
+const { on, once } = require('node:events');
 const tls = require('node:tls');
 const { BeanstalkError, Client } = require('node-beanstalk');
 
-const WORD = /^[-+/;.$_()A-Za-z0-9:]+$/;
 const CRLF = '\r\n';
 
 // The value as part of a command line. A space or a line end in it would change the command.
 function word(value) {
-  if (!WORD.test(String(value))) throw new TypeError(`not a name for the server: ${JSON.stringify(value)}`);
-  return String(value);
-}
-
-function expect(response, status, line) {
-  if (response.status === status) return response.headers;
-  throw new BeanstalkError(`${response.status} in reply to ${line.split(' ', 1)[0]}`, response.status);
+  if (/^[-+/;.$_()A-Za-z0-9:]+$/.test(String(value))) return String(value);
+  throw new TypeError(`not a name for the server: ${JSON.stringify(value)}`);
 }
 
 // In place of the connection's own open, which knows TCP alone.
-function openTls(options, port, host = 'localhost') {
+async function openTls(options, port, host = 'localhost') {
   this._state = 'opening';
-  return new Promise((resolve, reject) => {
-    const fail = (error) => { this._state = 'closed'; reject(error); };
-    this._socket = tls.connect({ ...options, port, host }, () => {
-      this._socket.off('error', fail).on('error', (error) => this.emit('error', error));
-      this._state = 'open';
-      resolve();
-    });
-    this._socket.setNoDelay(true).setKeepAlive(true).on('error', fail);
-    this._socket.on('close', () => this.emit('close')).on('data', (data) => this.emit('data', data));
-  });
+  this._socket = tls.connect({ ...options, port, host }).setNoDelay(true).setKeepAlive(true);
+  this._socket.on('close', () => this.emit('close')).on('data', (data) => this.emit('data', data));
+  await once(this._socket, 'secureConnect').catch((error) => { this._state = 'closed'; throw error; });
+  this._socket.on('error', (error) => this.emit('error', error));
+  this._state = 'open';
+}
+
+// The reply with which the bytes begin, or null if more bytes belong to it. A RESERVED can have values of fields behind
+// its size, and a RESERVED_BATCH has jobs behind its line: node-beanstalk reads neither.
+function parse(bytes) {
+  let end = bytes.indexOf(CRLF) + CRLF.length;
+  if (end < CRLF.length) return null;
+  const [status, ...headers] = bytes.toString('utf8', 0, end - CRLF.length).split(' ');
+  const hasBody = ['OK', 'FOUND', 'RESERVED'].includes(status);
+  const [size, ...values] = hasBody ? headers.splice(status === 'OK' ? 0 : 1) : [];
+  const data = hasBody ? bytes.subarray(end, end + Number(size) + CRLF.length) : undefined;
+  end += hasBody ? Number(size) + CRLF.length : 0;
+  const jobs = [];
+  while (status === 'RESERVED_BATCH' && jobs.length < Number(headers[0])) {
+    const job = parse(bytes.subarray(end));
+    if (!job) return null;
+    jobs.push(job);
+    end += job.end;
+  }
+  return end <= bytes.length ? { status, headers, values, data, jobs, end } : null;
 }
 
 class ExtendedClient extends Client {
@@ -45,22 +55,32 @@ class ExtendedClient extends Client {
   constructor({ tls: secure, token, ...options } = {}) {
     super(options);
     if (secure) this._conn.open = openTls.bind(this._conn, secure);
-    this.token = token;
-    this.fields = [];
+    Object.assign(this, { token, fields: [] });
   }
 
   async connect() {
     await super.connect();
-    if (this.token !== undefined) await this.say(`auth ${this.token}`, 'AUTHENTICATED');
+    if (this.token !== undefined) await this.send(`auth ${this.token}`, ['AUTHENTICATED']);
   }
 
-  // Sends a line, and the payload of a job with it, and returns the words behind the status of the reply.
-  say(line, status, payload) {
-    return this.dispatchCommand({
-      buildCommandBuffer: (_, body) =>
-        Buffer.concat([line, CRLF, ...(body ? [body, CRLF] : [])].map((part) => Buffer.from(part))),
-      handleResponse: (response) => expect(response, status, line),
-    }, [], payload);
+  async readCommandResponse() {
+    let got = Buffer.alloc(0);
+    for await (const [data] of on(this._conn, 'data', { close: ['close'] })) {
+      got = Buffer.concat([got, data]);
+      const reply = parse(got);
+      if (reply) return reply;
+    }
+    throw new BeanstalkError('the connection is closed', 'CLOSED');
+  }
+
+  // Sends a line, with the payload of a job behind it, and returns the reply, if it is one of these.
+  send(line, statuses, payload) {
+    const bytes = (_, body) => Buffer.concat([Buffer.from(line + CRLF), ...(body ? [body, Buffer.from(CRLF)] : [])]);
+    const handleResponse = (reply) => {
+      if (statuses.includes(reply.status)) return reply;
+      throw new BeanstalkError(`${reply.status} in reply to ${line.split(' ', 1)[0]}`, reply.status);
+    };
+    return this.dispatchCommand({ buildCommandBuffer: bytes, handleResponse }, [], payload);
   }
 
   // Tags are an object: { idp: 'order-7' } or 'order-7:60', con: 'customer-9:2', grp: 'g', aft: 'g', exp: 3600.
@@ -68,103 +88,51 @@ class ExtendedClient extends Client {
   async put(payload, ttr = 30, priority = 1024, delay = 0, tags = {}) {
     const words = Object.entries(tags).map(([tag, value]) => ` ${word(tag)}:${word(value)}`).join('');
     const line = `put ${priority} ${delay} ${ttr} ${this.payloadToBuffer(payload).length}${words}`;
-    const [id, state] = await this.say(line, 'INSERTED', payload);
+    const { headers: [id, state] } = await this.send(line, ['INSERTED'], payload);
     const initial = delay ? 'delayed' : 'ready';
     return { id: Number(id), state: state?.toLowerCase() ?? initial, existed: state !== undefined };
   }
 
-  // From now on, jobs that are reserved have `fields`: tube, attempts, timeouts, releases, age, pri, ttr, trace; text.
+  // From now on, jobs that are reserved have `fields`, an object of text: tube, attempts, age, trace and others.
   async reserveFields(...fields) {
-    await this.say(['reserve-fields', ...fields.map(word)].join(' '), 'USING');
+    await this.say('USING', 'reserve-fields', ...fields);
     this.fields = fields;
   }
 
-  reserve() { return this.fields.length ? this.reserveOne('reserve') : super.reserve(); }
-  reserveJob(id) { return this.fields.length ? this.reserveOne(`reserve-job ${Number(id)}`) : super.reserveJob(id); }
-  reserveWithTimeout(seconds) {
-    const line = `reserve-with-timeout ${Number(seconds)}`;
-    return this.fields.length ? this.reserveOne(line) : super.reserveWithTimeout(seconds);
-  }
-
-  reserveOne(line) {
-    return this.raw(line, async (words, take) => {
-      const [status, ...values] = await words();
-      if (status === 'TIMED_OUT' || status === 'NOT_FOUND') return null;
-      expect({ status }, 'RESERVED', line);
-      return this.job(values, take);
-    });
+  reserveWithTimeout(seconds) { return this.reserve(`reserve-with-timeout ${word(seconds)}`); }
+  reserveJob(id) { return this.reserve(`reserve-job ${word(id)}`); }
+  async reserve(line = 'reserve') {
+    const reply = await this.send(line, ['RESERVED', 'TIMED_OUT', 'NOT_FOUND']);
+    return reply.status === 'RESERVED' ? this.job(reply) : null;
   }
 
   // Up to n jobs. With seconds, waits that long for the first; without, and after the seconds, the list is empty.
-  reserveBatch(n, seconds) {
-    const line = `reserve-batch ${n}${seconds === undefined ? '' : ` ${seconds}`}`;
-    return this.raw(line, async (words, take) => {
-      const [status, count] = await words();
-      if (status === 'TIMED_OUT') return [];
-      expect({ status }, 'RESERVED_BATCH', line);
-      const jobs = [];
-      while (jobs.length < Number(count)) jobs.push(await this.job((await words()).slice(1), take));
-      return jobs;
-    });
+  async reserveBatch(n, ...seconds) {
+    const line = ['reserve-batch', n, ...seconds].map(word).join(' ');
+    return (await this.send(line, ['RESERVED_BATCH', 'TIMED_OUT'])).jobs.map((reply) => this.job(reply));
   }
 
-  async job([id, size, ...values], take) {
-    const body = await take(() => Number(size) + CRLF.length);
+  job({ headers: [id], data, values }) {
+    const body = data.subarray(0, -CRLF.length);
     const payload = this._opt.serializer ? this._opt.serializer.deserialize(body) : body;
     return { id: Number(id), payload, fields: Object.fromEntries(this.fields.map((name, at) => [name, values[at]])) };
   }
 
-  // Sends a line, and lets `read` read the reply, which node-beanstalk cannot: the words of lines, and bytes.
-  async raw(line, read) {
-    const [turn, done] = this.waitQueue();
-    await turn;
-    let got = Buffer.alloc(0);
-    let wake;
-    let closed = false;
-    const onData = (data) => { got = Buffer.concat([got, data]); wake?.(); };
-    const onClose = () => { closed = true; wake?.(); };
-    const take = async (length) => {
-      while (length() > got.length) {
-        if (closed) throw new BeanstalkError('the connection is closed', 'CLOSED');
-        await new Promise((resolve) => { wake = resolve; });
-      }
-      const taken = got.subarray(0, length() - CRLF.length);
-      got = got.subarray(length());
-      return taken;
-    };
-    const words = async () => {
-      const taken = await take(() => (got.includes(CRLF) ? got.indexOf(CRLF) + CRLF.length : Infinity));
-      return taken.toString().split(' ');
-    };
-    this._conn.on('data', onData).on('close', onClose);
-    try {
-      await this._conn.write(line + CRLF);
-      return await read(words, take);
-    } finally {
-      this._conn.off('data', onData).off('close', onClose);
-      done();
-    }
-  }
-
   async deleteBatch(jobs) {
-    const ids = jobs.map((job) => Number(job.id ?? job)).join(' ');
-    const [deleted, missing] = await this.say(`delete-batch ${ids}`, 'DELETED_BATCH');
-    return { deleted: Number(deleted), missing: Number(missing) };
+    const counts = await this.say('DELETED_BATCH', 'delete-batch', ...jobs.map((job) => job.id ?? job));
+    return { deleted: Number(counts[0]), missing: Number(counts[1]) };
   }
 
-  // Those with a number for an answer: how many jobs, or tubes.
-  async number(line, status) { return Number((await this.say(line, status))[0]); }
-  touchAll() { return this.number('touch-all', 'TOUCHED_ALL'); }
-  // Keeps this client's jobs for so many seconds if the connection is lost; how many it has. Say it after each connect.
-  session(name, grace) { return this.number(`session ${word(name)} ${Number(grace)}`, 'SESSION'); }
-  flushTube(tube) { return this.number(`flush-tube ${word(tube)}`, 'FLUSHED'); }
-  flushBuried(tube) { return this.number(`flush-buried ${word(tube)}`, 'FLUSHED'); }
-  watch(tube, weight = 1) { return this.number(`watch ${word(tube)}${weight === 1 ? '' : ` ${weight}`}`, 'WATCHING'); }
+  // Sends any other command whose reply is a line: the words behind the status, or the first of them as a number.
+  // client.say('MOVED', 'move', 7, 'orders'), client.say('USING', 'reserve-mode', 'weighted')
+  async say(status, ...words) { return (await this.send(words.map(word).join(' '), [status])).headers; }
+  async number(status, ...words) { return Number((await this.say(status, ...words))[0]); }
 
-  // How this client chooses among its tubes: fifo, weighted or weighted-fair.
-  async reserveMode(mode) { await this.say(`reserve-mode ${word(mode)}`, 'USING'); }
-  async move(id, tube) { await this.say(`move ${Number(id)} ${word(tube)}`, 'MOVED'); }
-  async reprioritize(id, pri) { await this.say(`reprioritize ${Number(id)} ${Number(pri)}`, 'REPRIORITIZED'); }
+  touchAll() { return this.number('TOUCHED_ALL', 'touch-all'); }
+  // Keeps this client's jobs for so many seconds if the connection is lost; how many it has. Say it after each connect.
+  session(name, grace) { return this.number('SESSION', 'session', name, grace); }
+  flushTube(tube) { return this.number('FLUSHED', 'flush-tube', tube); }
+  watch(tube, ...weight) { return this.number('WATCHING', 'watch', tube, ...weight); }
 }
 
 module.exports = { ExtendedClient };

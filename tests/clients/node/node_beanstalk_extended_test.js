@@ -63,18 +63,18 @@ async function fields(client) {
 
 async function tubes(client) {
   assert.equal(await client.watch('other', 5), 2);
-  await client.reserveMode('weighted');
-  await client.reserveMode('fifo');
+  await client.say('USING', 'reserve-mode', 'weighted');
+  await client.say('USING', 'reserve-mode', 'fifo');
   const twin = await client.put('a', 60, 1024, 0, { idp: 'twin' });
-  await client.reprioritize(twin.id, 7);
-  await client.move(twin.id, 'other');
+  await client.say('REPRIORITIZED', 'reprioritize', twin.id, 7);
+  await client.say('MOVED', 'move', twin.id, 'other');
   const stats = await client.statsJob(twin.id);
   assert.deepEqual([stats.pri, stats.tube], [7, 'other']);
   const second = await client.put('a', 60, 1024, 0, { idp: 'twin' });
-  await assert.rejects(client.move(second.id, 'other'), { code: 'EXISTS' });
+  await assert.rejects(client.say('MOVED', 'move', second.id, 'other'), { code: 'EXISTS' });
   const reserved = await client.reserveJob(second.id);
   await client.bury(reserved.id);
-  assert.deepEqual([await client.flushBuried('work'), await client.flushTube('other')], [1, 1]);
+  assert.deepEqual([await client.number('FLUSHED', 'flush-buried', 'work'), await client.flushTube('other')], [1, 1]);
 }
 
 async function connected(options) {

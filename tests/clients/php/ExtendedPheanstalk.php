@@ -1,5 +1,5 @@
 <?php
-// pheanstalk with what this server adds to the protocol: TLS, log-in, tags of `put`, batches, weights, whole tubes.
+// pheanstalk with what this server adds to the protocol: TLS, log-in, tags of `put`, fields, batches, sessions.
 //
 // Copy this file into your project. It needs pheanstalk 4 or later from the registry, and nothing else:
 //
@@ -7,67 +7,19 @@
 //     $queue->work('orders');
 //     [$job, $state] = $queue->put('order 7', tags: ['idp' => 'order-7', 'exp' => 3600]);
 //     $queue->deleteBatch($queue->reserveBatch(100, 5));
+//     [$flushed] = $queue->say('flush-tube orders', 'FLUSHED'); // and every other command with a line for an answer
 
 use Pheanstalk\Contract\{JobIdInterface, SocketFactoryInterface, SocketInterface};
 use Pheanstalk\Exception\{ConnectionException, ServerException, SocketException};
 use Pheanstalk\Pheanstalk;
 use Pheanstalk\Values\{Job, JobId, TubeName};
 
-/** A socket for every release of pheanstalk. Version 4 connects again after a SocketException; later ones have none. */
-final class ExtendedSocket implements SocketInterface
-{
-    /** What the server has said of the jobs that were reserved last, by their ids: the values of the fields. */
-    public array $values = [];
-    private bool $inBatch = false;
-
-    public function __construct(private $stream)
-    {
-        stream_set_timeout($stream, 1 << 30); // a reserve waits as long as it likes
-    }
-
-    public function write(string $data): void
-    {
-        while ($data !== '') {
-            $written = @fwrite($this->stream, $data);
-            $data = $written ? substr($data, $written) : throw self::lost();
-        }
-    }
-
-    public function read(int $length): string
-    {
-        $data = stream_get_contents($this->stream, $length);
-        return strlen($data) === $length ? $data : throw self::lost();
-    }
-
-    public function getLine($timeout = null): string
-    {
-        $words = explode(' ', rtrim(fgets($this->stream) ?: throw self::lost()));
-        if ($words[0] === 'RESERVED') { // pheanstalk takes the last word for the size
-            $this->inBatch || $this->values = [];
-            $this->values[$words[1]] = array_splice($words, 3);
-        }
-        $this->inBatch = str_starts_with($words[0], 'RESERVED');
-        return implode(' ', $words);
-    }
-
-    public function disconnect(): void
-    {
-        fclose($this->stream);
-    }
-
-    private static function lost(): \Exception
-    {
-        return class_exists(SocketException::class)
-            ? new SocketException('the connection is lost')
-            : new ConnectionException(0, 'the connection is lost');
-    }
-}
-
-/** Makes the sockets of a Pheanstalk, so that each is encrypted and logged in, and sends further commands on them. */
-final class ExtendedPheanstalk implements SocketFactoryInterface
+/** The socket of a Pheanstalk: encrypted and logged in. Each connection of the Pheanstalk is made here. */
+final class ExtendedPheanstalk implements SocketFactoryInterface, SocketInterface
 {
     public readonly Pheanstalk $pheanstalk;
-    private ?SocketInterface $socket = null;
+    private $stream = null;
+    private array $values = []; // of the fields of the last jobs, by their ids
 
     /**
      * @param ?array $tls options of PHP's `ssl` context: cafile; for a client's certificate local_cert, local_pk
@@ -95,14 +47,13 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
             $reason = $reason ?: error_get_last()['message'] ?? 'TLS: its certificate is not trusted';
             throw new ConnectionException($code, $reason);
         }
-        $this->socket = new ExtendedSocket($stream);
-        if ($this->token !== null) {
-            $this->exchange("auth {$this->token}", 'AUTHENTICATED');
-        }
+        stream_set_timeout($stream, 1 << 30); // a reserve waits as long as it likes
+        $this->stream = $stream;
+        $this->token === null || $this->exchange("auth {$this->token}", 'AUTHENTICATED');
         if ($this->fields) { // a server without them says BAD_FORMAT: its jobs come without
             $this->exchange('reserve-fields ' . implode(' ', $this->fields), 'USING', 'BAD_FORMAT');
         }
-        return $this->socket;
+        return $this;
     }
 
     /** Uses and watches one tube. */
@@ -122,8 +73,10 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
     public function put(string $data, int $priority = 1024, int $delay = 0, int $ttr = 60, array $tags = []): array
     {
         $line = "put $priority $delay $ttr " . strlen($data);
-        foreach ($tags as $tag => $value) {
-            $line .= ' ' . self::word($tag) . ':' . self::word($value);
+        foreach ($tags as $tag => $value) { // a space or a line end would change the command
+            preg_match('~^[-+/;.$_()A-Za-z0-9:]+$~D', "$tag:$value")
+                || throw new \InvalidArgumentException("not a name for the server: $tag:$value");
+            $line .= " $tag:$value";
         }
         $words = $this->say("$line\r\n$data", 'INSERTED');
         return [self::job($words[0], $data), $words[1] ?? null];
@@ -132,21 +85,13 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
     /** @return array up to $n jobs; with seconds, waits so long for the first */
     public function reserveBatch(int $n, ?int $seconds = null): array
     {
-        $line = "reserve-batch $n" . ($seconds === null ? '' : " $seconds");
-        [$count] = $this->say($line, 'RESERVED_BATCH', 'TIMED_OUT') ?: [0];
+        [$count] = $this->say(rtrim("reserve-batch $n $seconds"), 'RESERVED_BATCH', 'TIMED_OUT') ?: [0];
         $jobs = [];
         while (count($jobs) < (int) $count) {
-            [, $id, $size] = explode(' ', $this->socket->getLine());
-            $jobs[] = self::job($id, substr($this->socket->read((int) $size + 2), 0, -2));
+            [, $id, $size] = explode(' ', $this->getLine());
+            $jobs[] = self::job($id, substr($this->read((int) $size + 2), 0, -2));
         }
         return $jobs;
-    }
-
-    /** @return string[] what was asked for of a job that was reserved last, by name; empty where the server has none */
-    public function fields(JobIdInterface $job): array
-    {
-        $values = $this->socket->values[$job->getId()] ?? [];
-        return $values ? array_combine($this->fields, $values) : [];
     }
 
     /** @return int[] how many were deleted, and how many were not found */
@@ -156,31 +101,69 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
         return array_map('intval', $this->say('delete-batch ' . implode(' ', $ids), 'DELETED_BATCH'));
     }
 
-    /** Touches all jobs that this client has reserved; how many. */
-    public function touchAll(): int
+    /** @return string[] what was asked for of one of the last reserved jobs, by name; none where the server has none */
+    public function fields(JobIdInterface|string $job): array
     {
-        return (int) $this->say('touch-all', 'TOUCHED_ALL')[0];
+        $values = $this->values[is_object($job) ? $job->getId() : $job] ?? [];
+        return $values ? array_combine($this->fields, $values) : [];
     }
 
-    /** Deletes all jobs of the tube, those that are reserved included; how many. */
-    public function flushTube(string $tube): int
-    {
-        return (int) $this->say('flush-tube ' . self::word($tube), 'FLUSHED')[0];
-    }
-
-    /**
-     * Sends any other command that has a line for an answer, and returns the words behind its status; none for $other:
-     * say('move 7 orders', 'MOVED'), say('flush-buried orders', 'FLUSHED'), say('watch orders 5', 'WATCHING').
-     */
+    /** Sends a line, and returns the words of the answer behind its status; none for $other. */
     public function say(string $line, string $status, ?string $other = null): array
     {
-        $this->socket ?? $this->pheanstalk->stats(); // connects
+        $this->stream ?? $this->pheanstalk->stats(); // connects
         try {
             return $this->exchange($line, $status, $other);
         } catch (SocketException) { // version 4 connects again, and says again what it uses and watches
             $this->pheanstalk->stats();
             return $this->exchange($line, $status, $other);
         }
+    }
+
+    private function exchange(string $line, string $status, ?string $other = null): array
+    {
+        $this->write("$line\r\n");
+        $words = explode(' ', $this->getLine());
+        return match ($got = array_shift($words)) {
+            $status => $words,
+            $other => [],
+            default => throw new ServerException("$got in reply to " . strtok($line, ' ')),
+        };
+    }
+
+    public function write(string $data): void
+    {
+        while ($data !== '') {
+            $written = @fwrite($this->stream, $data);
+            $data = $written ? substr($data, $written) : throw self::lost();
+        }
+    }
+
+    public function read(int $length): string
+    {
+        $data = stream_get_contents($this->stream, $length);
+        return strlen($data) === $length ? $data : throw self::lost();
+    }
+
+    public function getLine($timeout = null): string
+    {
+        $words = explode(' ', rtrim(fgets($this->stream) ?: throw self::lost()));
+        if ($words[0] === 'RESERVED') { // pheanstalk takes the last word for the size
+            $this->values = array_slice([$words[1] => array_splice($words, 3)] + $this->values, 0, 1000, true);
+        }
+        return implode(' ', $words);
+    }
+
+    public function disconnect(): void
+    {
+        fclose($this->stream);
+    }
+
+    private static function lost(): \Exception
+    {
+        return class_exists(SocketException::class)
+            ? new SocketException('the connection is lost')
+            : new ConnectionException(0, 'the connection is lost');
     }
 
     /** The name as this release of pheanstalk takes it. */
@@ -192,25 +175,5 @@ final class ExtendedPheanstalk implements SocketFactoryInterface
     private static function job(string $id, string $data): JobIdInterface
     {
         return class_exists(Job::class) ? new Job(new JobId($id), $data) : new \Pheanstalk\Job((int) $id, $data);
-    }
-
-    /** The value as part of a command line. A space or a line end in it would change the command. */
-    private static function word(string|int $value): string
-    {
-        return preg_match('~^[-+/;.$_()A-Za-z0-9:]+$~D', $value)
-            ? $value
-            : throw new \InvalidArgumentException("not a name for the server: $value");
-    }
-
-    private function exchange(string $line, string $status, ?string $other = null): array
-    {
-        $this->socket->write("$line\r\n");
-        $words = explode(' ', $this->socket->getLine());
-        $got = array_shift($words);
-        return match ($got) {
-            $status => $words,
-            $other => [],
-            default => throw new ServerException("$got in reply to " . strtok($line, ' ')),
-        };
     }
 }

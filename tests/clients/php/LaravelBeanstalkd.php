@@ -85,7 +85,7 @@ class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
     /** For `artisan queue:clear`: one command, however many jobs there are. Reserved jobs are deleted, too. */
     public function clear($queue)
     {
-        return $this->extended->flushTube($this->getQueue($queue));
+        return (int) $this->extended->say('flush-tube ' . $this->getQueue($queue), 'FLUSHED')[0];
     }
 }
 

@@ -1,6 +1,7 @@
 <?php
-// Symfony's Messenger on this server, beyond its transport beanstalkd://: TLS, log-in, and tags of messages, which make
-// them unique, expire, or run one at a time. Needs ExtendedPheanstalk.php. In config/services.yaml and messenger.yaml:
+// Symfony's Messenger on this server, beyond its transport beanstalkd://: TLS, log-in, attempts, and tags of messages,
+// which make them unique, expire, or run one at a time. Needs ExtendedPheanstalk.php. In config/services.yaml and
+// messenger.yaml:
 //
 //     ExtendedBeanstalkdTransportFactory: { tags: [messenger.transport_factory] }
 //
@@ -10,8 +11,12 @@
 // `beanstalkd+auth://` logs in without TLS. A message is tagged where it is dispatched:
 //
 //     $bus->dispatch($message, [new TagsStamp(['idp' => "order-$id", 'exp' => 3600])]);
+//
+// A message that a worker receives has a FieldsStamp. Its `attempts` go up as well when a worker dies of the message,
+// which Messenger's own count of retries does not know.
 
 use Pheanstalk\Exception as PheanstalkException;
+use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\BeanstalkdReceivedStamp;
 use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\BeanstalkdTransport;
 use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\Connection;
 use Symfony\Component\Messenger\Envelope;
@@ -39,6 +44,14 @@ final class ExistingMessageStamp implements NonSendableStampInterface
     }
 }
 
+/** What the server says of a received message: attempts (this one included), age, trace. Older servers: nothing. */
+final class FieldsStamp implements NonSendableStampInterface
+{
+    public function __construct(public readonly array $fields)
+    {
+    }
+}
+
 final class ExtendedBeanstalkdTransportFactory implements TransportFactoryInterface
 {
     public function createTransport(string $dsn, array $options, SerializerInterface $serializer): TransportInterface
@@ -50,7 +63,8 @@ final class ExtendedBeanstalkdTransportFactory implements TransportFactoryInterf
         $files = array_intersect_key($options, ['cafile' => 0, 'local_cert' => 0, 'local_pk' => 0]);
         $tls = $parts['scheme'] === 'beanstalkds' ? $files : null;
         $token = isset($parts['user']) ? rawurldecode($parts['user']) : null;
-        $extended = new ExtendedPheanstalk($parts['host'], $parts['port'] ?? 11300, $tls, $token);
+        $fields = ['attempts', 'age', 'trace'];
+        $extended = new ExtendedPheanstalk($parts['host'], $parts['port'] ?? 11300, $tls, $token, fields: $fields);
         return new ExtendedBeanstalkdTransport($extended, $options, $serializer);
     }
 
@@ -88,9 +102,17 @@ final class ExtendedBeanstalkdTransport extends BeanstalkdTransport
         return $state === null ? $envelope : $envelope->with(new ExistingMessageStamp($state));
     }
 
+    public function get(): iterable
+    {
+        foreach (parent::get() as $envelope) {
+            $id = $envelope->last(BeanstalkdReceivedStamp::class)->getId();
+            yield $envelope->with(new FieldsStamp($this->extended->fields($id)));
+        }
+    }
+
     /** Deletes all messages; how many. */
     public function clear(): int
     {
-        return $this->extended->flushTube($this->options['tube_name']);
+        return (int) $this->extended->say('flush-tube ' . $this->options['tube_name'], 'FLUSHED')[0];
     }
 }

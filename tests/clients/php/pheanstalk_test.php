@@ -16,9 +16,9 @@ function tags(ExtendedPheanstalk $queue): void
     $put('one at a time', ['con' => 'customer-9']);
     $put('one at a time', ['con' => 'customer-9']);
     equal(2, count($queue->reserveBatch(10))); // of three
-    equal(2, $queue->touchAll());
+    equal(['2'], $queue->say('touch-all', 'TOUCHED_ALL'));
     equal([2], $queue->say('session night 0', 'SESSION'));
-    equal(3, $queue->flushTube('work'));
+    equal(['3'], $queue->say('flush-tube work', 'FLUSHED'));
     [$member] = $put('member', ['grp' => 'import']);
     [$after] = $put('after', ['aft' => 'import']);
     equal([$member], $queue->reserveBatch(10));
@@ -52,7 +52,9 @@ function fields(ExtendedPheanstalk $queue): void
     equal(['one', 'two 2 3'], array_map(fn ($job) => $job->getData(), $jobs));
     equal(['2', '77'], [$queue->fields($jobs[0])['attempts'], $queue->fields($jobs[1])['ttr']]);
     equal([2, 0], $queue->deleteBatch($jobs));
-    equal([], $queue->fields($second) ? [] : ['the last batch is known']);
+    equal('1', $queue->fields($second)['attempts']);
+    equal([], $queue->fields($queue->put('three')[0]));
+    $queue->say('flush-tube work', 'FLUSHED');
 }
 
 function tubes(ExtendedPheanstalk $queue): void
@@ -69,16 +71,16 @@ function tubes(ExtendedPheanstalk $queue): void
     $queue->work('work');
     $queue->pheanstalk->bury($queue->pheanstalk->reserveWithTimeout(5));
     equal(['1'], $queue->say('flush-buried work', 'FLUSHED'));
-    equal(1, $queue->flushTube('other'));
+    equal(['1'], $queue->say('flush-tube other', 'FLUSHED'));
 }
 
 /** A command notices that the connection is lost, and goes on with another one. */
 function reconnect(ExtendedPheanstalk $queue): void
 {
-    $socket = (fn () => $this->socket)->call($queue);
-    stream_socket_shutdown((fn () => $this->stream)->call($socket), STREAM_SHUT_RDWR);
+    stream_socket_shutdown((fn () => $this->stream)->call($queue), STREAM_SHUT_RDWR);
     if (!class_exists(Pheanstalk\Exception\SocketException::class)) {
-        refused('lost', fn () => $queue->touchAll()); // later releases say so, and leave it to the program
+        // Later releases say so, and leave it to the program.
+        refused('lost', fn () => $queue->say('touch-all', 'TOUCHED_ALL'));
         return;
     }
     [$job] = $queue->put('after the reconnect');
@@ -98,9 +100,10 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
 $files = ['cafile' => 'CA', 'local_cert' => 'CERTIFICATE', 'local_pk' => 'KEY'];
 $files = array_map(fn ($name) => getenv("BEANSTALKD_$name"), $files);
 (new ExtendedPheanstalk('127.0.0.1', port('MUTUAL_PORT'), $files))->put('x');
-refused('FORBIDDEN', fn () => (new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT')))->flushTube('work'));
+$stranger = new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT'));
+refused('FORBIDDEN', fn () => $stranger->say('flush-tube work', 'FLUSHED'));
 $wrong = new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT'), token: str_repeat('x', 40));
-refused('UNAUTHORIZED', fn () => $wrong->touchAll());
+refused('UNAUTHORIZED', fn () => $wrong->say('touch-all', 'TOUCHED_ALL'));
 $suspicious = new ExtendedPheanstalk('127.0.0.1', port('TLS_PORT'), [], getenv('BEANSTALKD_TOKEN'));
-refused('certificate is not trusted', fn () => $suspicious->touchAll());
+refused('certificate is not trusted', fn () => $suspicious->say('touch-all', 'TOUCHED_ALL'));
 echo "clients: pheanstalk with the additions: good\n";

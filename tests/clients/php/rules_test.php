@@ -114,7 +114,7 @@ final class OnFailure implements Symfony\Contracts\EventDispatcher\EventDispatch
 
 $extended = new ExtendedPheanstalk('127.0.0.1', port('PORT'));
 $client = $extended->pheanstalk;
-$extended->flushTube('retried');
+$extended->say('flush-tube retried', 'FLUSHED');
 /** The stats of the only job of a tube; null if it has none. */
 $only = function (string $tube) use ($client) {
     $client->useTube($tube);
@@ -185,7 +185,7 @@ $kick();
 Order::$work = fn ($job) => $job->bury();
 $laravel(0, 0);
 equal(['buried', 5, 1], $state());
-$extended->flushTube('retried');
+$extended->say('flush-tube retried', 'FLUSHED');
 
 // Symfony. A message that fails is put again, with Symfony's delay, and the first one is deleted: the rule sees a new
 // job each time.
@@ -235,5 +235,5 @@ foreach ([2, 3] as $attempt) {
 equal(['"retried"', 3], [$only('dead')['dead-from'], $state('dead')[2]]);
 $redrive();
 equal(['ready', 0], [$state()[0], $state()[2]]);
-$extended->flushTube('retried');
+$extended->say('flush-tube retried', 'FLUSHED');
 echo "clients: rules for tubes below Laravel, Symfony and Yii: good\n";

@@ -69,6 +69,20 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
     equal(null, $send(7, $unique)->last(ExistingMessageStamp::class));
     equal(1, $transport->clear());
 
+    // A message whose worker has died comes again, and says so.
+    $send(10, new TagsStamp([]));
+    $fields = fn ($transport) => [...$transport->get()][0]->last(FieldsStamp::class)->fields;
+    $dies = transport($dsn);
+    equal(['attempts' => '1', 'age' => '0', 'trace' => '-'], ['age' => '0'] + $fields($dies));
+    unset($dies);
+    gc_collect_cycles();
+    do {
+        $again = [...$transport->get()];
+    } while (!$again);
+    equal('2', $again[0]->last(FieldsStamp::class)->fields['attempts']);
+    equal(10, $again[0]->getMessage()->id);
+    $transport->ack($again[0]);
+
     $send(9, new DelayStamp(3600000));
     equal([0, 1], [$transport->getMessageCount(), $transport->clear()]);
 }

@@ -1,6 +1,7 @@
-"""aiostalk with what this server adds: TLS, log-in, tags of `put`, batches, waits that can be cancelled.
+"""aiostalk with what this server adds: TLS, log-in, tags of `put`, fields, batches, sessions, waits to be cancelled.
 
-Copy this file beside your program. It needs aiostalk 1.3 from the registry, and nothing else:
+Copy this file and greenstalk_extended.py beside your program. They need aiostalk 1.3 from the registry, which brings
+greenstalk, and nothing else:
 
     async with ExtendedClient(("queue.example.org", 11301), tls=ssl.create_default_context(), token=TOKEN) as client:
         job_id = await client.put("order 7", idp="order-7", exp=3600)
@@ -8,32 +9,13 @@ Copy this file beside your program. It needs aiostalk 1.3 from the registry, and
 """
 
 import asyncio
-import re
+from functools import partialmethod
 
 import aiostalk
+from greenstalk_extended import ExistsError, ForbiddenError, Inserted, UnauthorizedError, word  # noqa: F401
 
-WORD = re.compile(r"[-+/;.$_()A-Za-z0-9:]+")
-# What the server says beyond C's replies, as exceptions like those of the client.
-REPLIES = ("FORBIDDEN", "UNAUTHORIZED", "EXISTS", "ABORTED")
-ForbiddenError, UnauthorizedError, ExistsError, AbortedError = (
-    type(f"{reply.title()}Error", (aiostalk.BeanstalkdError,), {}) for reply in REPLIES
-)
-ERRORS = (ForbiddenError, UnauthorizedError, ExistsError, AbortedError)
-aiostalk.ERROR_RESPONSES.update({reply.encode("ascii"): error for reply, error in zip(REPLIES, ERRORS)})
-
-
-class Inserted(int):
-    """The id of a job. `state` is None if the job is new, else the state of the job that was there: READY, RESERVED,
-    DELAYED, BURIED or DELETED."""
-
-    state = None
-
-
-def word(value):
-    """The value as part of a command line. A space or a line end in it would change the command."""
-    if not WORD.fullmatch(str(value)):
-        raise ValueError(f"not a name for the server: {value!r}")
-    return str(value).encode("ascii")
+AbortedError = type("AbortedError", (aiostalk.BeanstalkdError,), {})
+aiostalk.ERROR_RESPONSES[b"ABORTED"] = AbortedError
 
 
 class ExtendedClient(aiostalk.Client):
@@ -69,28 +51,25 @@ class ExtendedClient(aiostalk.Client):
         return job_id
 
     async def reserve_fields(self, *fields):
-        """From now on, jobs that are reserved have `fields`, a dict: tube, attempts, timeouts, releases, age, pri, ttr,
-        trace. The values are text."""
-        await self._send_cmd(b" ".join([b"reserve-fields", *map(word, fields)]), b"USING")
+        """From now on, jobs that are reserved have `fields`, a dict of text: tube, attempts, age, trace and others."""
+        await self._say("reserve-fields", b"USING", *fields)
         self.fields = fields
-
-    async def _job_cmd(self, cmd, expected):
-        return await self._job(await self._send_cmd(cmd, expected))
-
-    async def _next_job(self):
-        return await self._job(aiostalk._parse_response(await self._reader.readline(), b"RESERVED"))
-
-    async def _job(self, values):
-        body = await self._read_chunk(int(values[1]))
-        job = aiostalk.Job(int(values[0]), body if self.encoding is None else body.decode(self.encoding))
-        job.fields = dict(zip(self.fields, (value.decode("ascii") for value in values[2:])))
-        return job
 
     async def reserve_batch(self, n, timeout=None):
         """Up to n jobs. With a timeout, waits so many seconds for the first; without one, the list can be empty."""
-        seconds = b"" if timeout is None else b" %d" % timeout
-        count = await self._int_cmd(b"reserve-batch %d%b" % (n, seconds), b"RESERVED_BATCH")
+        count = await self._number("reserve-batch", b"RESERVED_BATCH", n, *([] if timeout is None else [timeout]))
         return [await self._next_job() for _ in range(count)]
+
+    async def _job_cmd(self, cmd, expected):
+        self._writer.write(cmd + b"\r\n")
+        return await self._next_job(expected)
+
+    async def _next_job(self, expected=b"RESERVED"):
+        job_id, size, *values = aiostalk._parse_response(await self._reader.readline(), expected)
+        body = await self._read_chunk(int(size))
+        job = aiostalk.Job(int(job_id), body if self.encoding is None else body.decode(self.encoding))
+        job.fields = dict(zip(self.fields, (value.decode("ascii") for value in values)))
+        return job
 
     async def reserve_with_abort(self, timeout=None):
         """As reserve, in a task that may be cancelled: a job that came meanwhile is released."""
@@ -108,39 +87,24 @@ class ExtendedClient(aiostalk.Client):
 
     async def delete_batch(self, jobs):
         """How many were deleted, and how many were not found."""
-        ids = b"".join(b" %d" % aiostalk._to_id(job) for job in jobs)
-        deleted, missing = await self._send_cmd(b"delete-batch" + ids, b"DELETED_BATCH")
-        return int(deleted), int(missing)
-
-    async def touch_all(self):
-        """Touches all jobs that this client has reserved; how many."""
-        return await self._int_cmd(b"touch-all", b"TOUCHED_ALL")
-
-    async def session(self, name, grace):
-        """Keeps this client's jobs for `grace` seconds if the connection is lost; how many it has, with those that an
-        earlier connection of this name has left. Say it again on each new connection."""
-        return await self._int_cmd(b"session %b %d" % (word(name), grace), b"SESSION")
-
-    async def watch(self, tube, weight=1):
-        return await self._int_cmd(b"watch %b" % word(tube) + (b" %d" % weight if weight != 1 else b""), b"WATCHING")
-
-    async def reserve_mode(self, mode):
-        """How this client chooses among its tubes: fifo, weighted or weighted-fair."""
-        await self._send_cmd(b"reserve-mode %b" % word(mode), b"USING")
-
-    async def flush_tube(self, tube):
-        """Deletes all jobs of the tube, those that are reserved included; how many."""
-        return await self._int_cmd(b"flush-tube %b" % word(tube), b"FLUSHED")
-
-    async def flush_buried(self, tube):
-        return await self._int_cmd(b"flush-buried %b" % word(tube), b"FLUSHED")
-
-    async def kick_job(self, job):
-        """aiostalk 1.3.1 does not send it."""
-        await self._send_cmd(b"kick-job %d" % aiostalk._to_id(job), b"KICKED")
-
-    async def move(self, job, tube):
-        await self._send_cmd(b"move %d %b" % (aiostalk._to_id(job), word(tube)), b"MOVED")
+        return tuple(map(int, await self._say("delete-batch", b"DELETED_BATCH", *jobs)))
 
     async def stats_group(self, name):
-        return await self._stats_cmd(b"stats-group %b" % word(name))
+        return await self._stats_cmd(b"stats-group " + word(name))
+
+    async def _say(self, command, expected, *words):
+        return await self._send_cmd(b" ".join(map(word, [command, *words])), expected)
+
+    async def _number(self, *command):
+        return int((await self._say(*command))[0])
+
+    touch_all = partialmethod(_number, "touch-all", b"TOUCHED_ALL")  # how many
+    # name, seconds: the jobs stay so long if the connection is lost; how many there are. Say it on each connection.
+    session = partialmethod(_number, "session", b"SESSION")
+    watch = partialmethod(_number, "watch", b"WATCHING")  # tube, weight
+    reserve_mode = partialmethod(_say, "reserve-mode", b"USING")  # fifo, weighted or weighted-fair
+    flush_tube = partialmethod(_number, "flush-tube", b"FLUSHED")  # also the reserved jobs; how many
+    flush_buried = partialmethod(_number, "flush-buried", b"FLUSHED")
+    move = partialmethod(_say, "move", b"MOVED")  # job, tube
+    reprioritize = partialmethod(_say, "reprioritize", b"REPRIORITIZED")  # job, priority
+    kick_job = partialmethod(_say, "kick-job", b"KICKED")  # aiostalk 1.3.1 does not send it

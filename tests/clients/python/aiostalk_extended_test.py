@@ -97,7 +97,7 @@ async def waits(client, place, options):
 
 
 async def tubes(client):
-    assert await client.watch("other", weight=5) == 2
+    assert await client.watch("other", 5) == 2
     await client.reserve_mode("weighted")
     await client.reserve_mode("fifo")
     job = await client.put("a", idp="twin")

@@ -1,4 +1,4 @@
-"""greenstalk with what this server adds to the protocol: TLS, log-in, tags of `put`, batches, weights, whole tubes.
+"""greenstalk with what this server adds to the protocol: TLS, log-in, tags of `put`, fields, batches, sessions.
 
 Copy this file beside your program. It needs greenstalk 2.1 from the registry, and nothing else:
 
@@ -9,41 +9,30 @@ Copy this file beside your program. It needs greenstalk 2.1 from the registry, a
 
 import re
 import socket
+from functools import partialmethod
 
 import greenstalk
 
 WORD = re.compile(r"[-+/;.$_()A-Za-z0-9:]+")
-
-
-class ForbiddenError(greenstalk.BeanstalkdError):
-    """The access rules of the server do not permit this command to this client."""
-
-
-class UnauthorizedError(greenstalk.BeanstalkdError):
-    """The token is nobody's. The server has closed the connection."""
-
-
-class ExistsError(greenstalk.BeanstalkdError):
-    """The other tube has a job with the same idempotency key: `args[0]` has its id."""
-
-
-greenstalk.ERROR_RESPONSES.update(
-    {b"FORBIDDEN": ForbiddenError, b"UNAUTHORIZED": UnauthorizedError, b"EXISTS": ExistsError}
-)
+# What the server says beyond C's replies, as exceptions like those of greenstalk.
+REPLIES = (b"FORBIDDEN", b"UNAUTHORIZED", b"EXISTS")
+ERRORS = [type(f"{reply.decode().title()}Error", (greenstalk.BeanstalkdError,), {}) for reply in REPLIES]
+ForbiddenError, UnauthorizedError, ExistsError = ERRORS
+greenstalk.ERROR_RESPONSES.update(zip(REPLIES, ERRORS))
 
 
 class Inserted(int):
-    """The id of a job. `state` is None if the job is new, else the state of the job that was there: READY, RESERVED,
-    DELAYED, BURIED or DELETED."""
+    """The id of a job. `state` is None if the job is new, else the state of the job that was there."""
 
     state = None
 
 
 def word(value):
-    """The value as part of a command line. A space or a line end in it would change the command."""
-    if not WORD.fullmatch(str(value)):
+    """A name, a number or the id of a job, for a line. A space or a line end in it would change the command."""
+    text = str(getattr(value, "id", value))
+    if not WORD.fullmatch(text):
         raise ValueError(f"not a name for the server: {value!r}")
-    return str(value).encode("ascii")
+    return text.encode("ascii")
 
 
 class ExtendedClient(greenstalk.Client):
@@ -61,10 +50,6 @@ class ExtendedClient(greenstalk.Client):
                 greenstalk._parse_response(replies.readline(), b"AUTHENTICATED")
         super().__init__(address, *args, **options)
 
-    def extensions(self):
-        """The commands and tags that this server adds; empty for C's."""
-        return set(self.stats().get("extensions", "").split())
-
     def put(self, body, priority=greenstalk.DEFAULT_PRIORITY, delay=0, ttr=greenstalk.DEFAULT_TTR, **tags):
         """Tags are named arguments: idp="order-7" or "order-7:60", con="customer-9:2", grp="g", aft="g", exp=3600."""
         if isinstance(body, str):
@@ -76,67 +61,47 @@ class ExtendedClient(greenstalk.Client):
         job_id.state = values[1].decode("ascii") if len(values) > 1 else None
         return job_id
 
-    def reserve_batch(self, n, timeout=None):
-        """Up to n jobs. With a timeout, waits so many seconds for the first; without one, the list can be empty."""
-        seconds = b"" if timeout is None else b" %d" % timeout
-        count = self._int_cmd(b"reserve-batch %d%b" % (n, seconds), b"RESERVED_BATCH")
-        return [self._next_job() for _ in range(count)]
-
     def reserve_fields(self, *fields):
-        """From now on, jobs that are reserved have `fields`, a dict: tube, attempts, timeouts, releases, age, pri, ttr,
-        trace. The values are text."""
-        self._send_cmd(b" ".join([b"reserve-fields", *map(word, fields)]), b"USING")
+        """From now on, jobs that are reserved have `fields`, a dict of text: tube, attempts, age, trace and others."""
+        self._say("reserve-fields", b"USING", *fields)
         self.fields = fields
 
+    def reserve_batch(self, n, timeout=None):
+        """Up to n jobs. With a timeout, waits so many seconds for the first; without one, the list can be empty."""
+        count = self._number("reserve-batch", b"RESERVED_BATCH", n, *([] if timeout is None else [timeout]))
+        return [self._next_job() for _ in range(count)]
+
     def _job_cmd(self, cmd, expected):
-        return self._job(self._send_cmd(cmd, expected))
+        self._sock.sendall(cmd + b"\r\n")
+        return self._next_job(expected)
 
-    def _next_job(self):
-        return self._job(greenstalk._parse_response(self._reader.readline(), b"RESERVED"))
-
-    def _job(self, values):
-        body = self._read_chunk(int(values[1]))
-        job = greenstalk.Job(int(values[0]), body if self.encoding is None else body.decode(self.encoding))
-        job.fields = dict(zip(self.fields, (value.decode("ascii") for value in values[2:])))
+    def _next_job(self, expected=b"RESERVED"):
+        job_id, size, *values = greenstalk._parse_response(self._reader.readline(), expected)
+        body = self._read_chunk(int(size))
+        job = greenstalk.Job(int(job_id), body if self.encoding is None else body.decode(self.encoding))
+        job.fields = dict(zip(self.fields, (value.decode("ascii") for value in values)))
         return job
 
     def delete_batch(self, jobs):
         """How many were deleted, and how many were not found."""
-        ids = b"".join(b" %d" % greenstalk._to_id(job) for job in jobs)
-        deleted, missing = self._send_cmd(b"delete-batch" + ids, b"DELETED_BATCH")
-        return int(deleted), int(missing)
-
-    def touch_all(self):
-        """Touches all jobs that this client has reserved; how many."""
-        return self._int_cmd(b"touch-all", b"TOUCHED_ALL")
-
-    def session(self, name, grace):
-        """Keeps this client's jobs for `grace` seconds if the connection is lost; how many it has, with those that an
-        earlier connection of this name has left. Say it again on each new connection."""
-        return self._int_cmd(b"session %b %d" % (word(name), grace), b"SESSION")
-
-    def watch(self, tube, weight=1):
-        return self._int_cmd(b"watch %b" % word(tube) + (b" %d" % weight if weight != 1 else b""), b"WATCHING")
-
-    def reserve_mode(self, mode):
-        """How this client chooses among its tubes: fifo, weighted or weighted-fair."""
-        self._send_cmd(b"reserve-mode %b" % word(mode), b"USING")
-
-    def flush_tube(self, tube):
-        """Deletes all jobs of the tube, those that are reserved included; how many."""
-        return self._int_cmd(b"flush-tube %b" % word(tube), b"FLUSHED")
-
-    def flush_buried(self, tube):
-        return self._int_cmd(b"flush-buried %b" % word(tube), b"FLUSHED")
-
-    def move(self, job, tube):
-        self._send_cmd(b"move %d %b" % (greenstalk._to_id(job), word(tube)), b"MOVED")
-
-    def reprioritize(self, job, priority):
-        self._send_cmd(b"reprioritize %d %d" % (greenstalk._to_id(job), priority), b"REPRIORITIZED")
-
-    def peek_reserved(self):
-        return self._peek_cmd(b"peek-reserved")
+        return tuple(map(int, self._say("delete-batch", b"DELETED_BATCH", *jobs)))
 
     def stats_group(self, name):
-        return self._stats_cmd(b"stats-group %b" % word(name))
+        return self._stats_cmd(b"stats-group " + word(name))
+
+    def _say(self, command, expected, *words):
+        return self._send_cmd(b" ".join(map(word, [command, *words])), expected)
+
+    def _number(self, *command):
+        return int(self._say(*command)[0])
+
+    touch_all = partialmethod(_number, "touch-all", b"TOUCHED_ALL")  # how many
+    # name, seconds: the jobs stay so long if the connection is lost; how many there are. Say it on each connection.
+    session = partialmethod(_number, "session", b"SESSION")
+    watch = partialmethod(_number, "watch", b"WATCHING")  # tube, weight
+    reserve_mode = partialmethod(_say, "reserve-mode", b"USING")  # fifo, weighted or weighted-fair
+    flush_tube = partialmethod(_number, "flush-tube", b"FLUSHED")  # also the reserved jobs; how many
+    flush_buried = partialmethod(_number, "flush-buried", b"FLUSHED")
+    move = partialmethod(_say, "move", b"MOVED")  # job, tube
+    reprioritize = partialmethod(_say, "reprioritize", b"REPRIORITIZED")  # job, priority
+    peek_reserved = partialmethod(greenstalk.Client._peek_cmd, b"peek-reserved")

@@ -66,7 +66,7 @@ def fields(client):
 
 
 def tubes(client):
-    assert client.watch("other", weight=5) == 2
+    assert client.watch("other", 5) == 2
     client.reserve_mode("weighted")
     client.reserve_mode("fifo")
     job = client.put("a")
@@ -86,7 +86,7 @@ def tubes(client):
 
 
 def all_of(client):
-    assert {"idp", "reserve-batch", "flush-tube"} <= client.extensions()
+    assert {"idp", "reserve-batch", "flush-tube"} <= set(client.stats()["extensions"].split())
     tags(client)
     batches(client)
     fields(client)

@@ -24,14 +24,14 @@ def tags(queue, work)
   equal([nil, first[:id], 'READY'], [first[:state], again[:id], again[:state]])
   refused(ArgumentError) { work.put('x', idp: "a key\r\nwith spaces") }
   2.times { work.put('one at a time', con: 'customer-9') }
-  equal(2, queue.tubes.reserve_batch(10).size) # of three
-  equal(2, queue.jobs.touch_all)
-  equal(2, queue.jobs.session('night', 0))
-  equal(3, work.flush)
+  equal(2, queue.reserve_batch(10).size) # of three
+  equal(2, queue.touch_all)
+  equal(2, queue.session('night', 0))
+  equal(3, work.clear)
   member = work.put('member', grp: 'import')[:id]
   after = work.put('after', aft: 'import')[:id]
-  equal([member], queue.tubes.reserve_batch(10).map(&:id))
-  equal([1, 0], queue.jobs.delete_batch([member]))
+  equal([member], queue.reserve_batch(10).map(&:id))
+  equal([1, 0], queue.delete_batch([member]))
   job = queue.tubes.reserve(5)
   equal(after, job.id)
   job.delete
@@ -39,44 +39,44 @@ end
 
 def batches(queue, work)
   ids = Array.new(5) { |n| work.put("job #{n}")[:id] }
-  jobs = queue.tubes.reserve_batch(3, 5)
+  jobs = queue.reserve_batch(3, 5)
   equal([ids.take(3), ['job 0', 'job 1', 'job 2']], [jobs.map(&:id), jobs.map(&:body)])
-  equal([4, 1], queue.jobs.delete_batch(jobs + [ids[4], 10**9]))
-  equal([1, 0], queue.jobs.delete_batch(queue.tubes.reserve_batch(3)))
-  equal([], queue.tubes.reserve_batch(3))
-  refused(Beaneater::TimedOutError) { queue.tubes.reserve_batch(3, 0) }
+  equal([4, 1], queue.delete_batch(jobs + [ids[4], 10**9]))
+  equal([1, 0], queue.delete_batch(queue.reserve_batch(3)))
+  equal([], queue.reserve_batch(3))
+  refused(Beaneater::TimedOutError) { queue.reserve_batch(3, 0) }
 end
 
 def fields(queue, work)
-  queue.tubes.reserve_fields('tube', 'attempts')
+  queue.reserve_fields('tube', 'attempts')
   ids = Array.new(2) { |n| work.put("job #{n} 9")[:id] }
   job = queue.tubes.reserve(5)
   equal([ids[0], 'job 0 9', { 'tube' => 'work', 'attempts' => '1' }], [job.id, job.body, job.fields])
   job.release
   # After a reconnect, too.
   queue.connection.connection.to_io.shutdown
-  jobs = queue.tubes.reserve_batch(2)
+  jobs = queue.reserve_batch(2)
   equal([%w[2 1], ['job 0 9', 'job 1 9']], [jobs.map { |one| one.fields['attempts'] }, jobs.map(&:body)])
-  equal([2, 0], queue.jobs.delete_batch(jobs))
-  queue.tubes.reserve_fields
+  equal([2, 0], queue.delete_batch(jobs))
+  queue.reserve_fields
 end
 
 def tubes(queue, work)
-  queue.tubes.watch_weighted('other', 5)
-  queue.tubes.reserve_mode('weighted')
+  queue.always('watch', 'other', 5)
+  queue.always('reserve-mode', 'weighted')
   # The connection is lost: the client makes another one, and says it all again.
   queue.connection.connection.to_io.shutdown
   equal(%w[other work], queue.tubes.watched.map(&:name).sort)
-  queue.tubes.reserve_mode('fifo')
+  queue.always('reserve-mode', 'fifo')
   twin = queue.jobs.find(work.put('a', idp: 'twin')[:id])
-  twin.reprioritize(7)
-  twin.move('other')
+  queue.exchange('reprioritize', twin.id, 7)
+  queue.exchange('move', twin.id, 'other')
   equal([7, 'other'], [twin.stats.pri, twin.stats.tube])
   second = queue.jobs.find(work.put('a', idp: 'twin')[:id])
-  refused(Beaneater::ExistsError) { second.move('other') }
+  refused(Beaneater::ExistsError) { queue.exchange('move', second.id, 'other') }
   queue.tubes.ignore('other')
   work.reserve(5).bury
-  equal([1, 1], [work.flush_buried, queue.tubes['other'].clear])
+  equal(['1', 1], [queue.exchange('flush-buried', 'work')[:id], queue.tubes['other'].clear])
 end
 
 def all_of(queue)
