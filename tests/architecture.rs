@@ -4,7 +4,7 @@
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,6 @@ const PARTS: &[(&str, &[&str])] = &[
     ("commands", &["access", "session", "log_setup", "stats", "tls", "orders"]),
     (
         "server",
-        // Only its tests use `stats`.
         &[
             "commands",
             "access",
@@ -289,6 +288,34 @@ fn every_part_has_a_row_in_the_table() {
         .filter(|part| !PROGRAM.contains(&part.as_str()) && PARTS.iter().all(|(name, _)| name != part))
         .collect();
     assert!(unknown.is_empty(), "parts without a row: {unknown:?}");
+}
+
+/// The rows of the tables of doc/architecture.md whose last column is "uses": a name, and what it uses.
+fn rows_of_the_page() -> BTreeMap<String, BTreeSet<String>> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("doc/architecture.md")).unwrap();
+    let name = |quoted: &str| quoted.trim_start_matches("crates/").trim_end_matches(['/']).replace(".rs", "");
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(name).collect::<BTreeSet<_>>();
+    let (mut rows, mut is_in_table) = (BTreeMap::new(), false);
+    for line in page.lines() {
+        is_in_table = line.starts_with('|') && (is_in_table || line.ends_with("| uses |"));
+        let cells: Vec<_> = line.trim_matches('|').split('|').collect();
+        if let Some(named) = cells.iter().find(|cell| is_in_table && cell.contains('`')) {
+            let used = names(cells[cells.len() - 1]);
+            rows.extend(names(named).into_iter().map(|name| (name, used.clone())));
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_page_has_these_tables() {
+    let mut page = rows_of_the_page();
+    for uses_everything in PROGRAM.iter().chain(&["src"]) {
+        assert_eq!(page.remove(*uses_everything), Some(BTreeSet::new()), "{uses_everything}");
+    }
+    let here = CRATES.iter().chain(PARTS).filter(|(name, _)| *name != "lib");
+    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(page, here.map(|&(name, used)| (name.to_owned(), set(used))).collect::<BTreeMap<_, _>>());
 }
 
 #[test]

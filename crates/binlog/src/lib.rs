@@ -1,9 +1,9 @@
 //! The binlog: every job, on disk, in files that C beanstalkd 1.12 and 1.13 can read and write too.
 //!
 //! Owns: the log's format, its files and the room in them, what is on the medium and what is not yet, the replay at
-//! start. Everything outside `directory` is pure: it calls no clock, no file system and no thread. It uses the store of
-//! its files through the trait [`Storage`], submits slow work as a [`Task`] and takes the outcome as a
-//! [`Completion`]; `directory` implements the trait. Driven by the server: **check, reserve, mutate, append**, then one
+//! start. Everything outside `directory` and `postgres` is pure: it calls no clock, no file system and no thread. It
+//! uses the store of its files through the trait [`Storage`], submits slow work as a [`Task`] and takes the outcome as
+//! a [`Completion`]; these two implement the trait. Driven by the server: **check, reserve, mutate, append**, then one
 //! [`Binlog::commit`] a turn. `doc/binlog.md` has the layout and the rules of recovery.
 //!
 //! ```

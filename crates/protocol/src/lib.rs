@@ -1,7 +1,7 @@
-//! The protocol: command lines in, replies out.
+//! The protocol: commands and replies, in both directions.
 //!
 //! Owns: the grammar of commands, the exact bytes of replies, the YAML of stats and lists. Pure; it knows
-//! nothing of what a command does. Driven by the server's sessions.
+//! nothing of what a command does. Used by the server's sessions and by the client library.
 //!
 //! ```
 //! use beanstalkd_protocol::{Command, ParseError, parse};

@@ -1,7 +1,9 @@
-//! The types that the parts of the server share.
+//! The types that the server, its crates and the client library share.
 //!
-//! Owns: ids, priorities, states and bodies of jobs, tube names, tags, instants, and numbers as C reads them. Pure; it
-//! uses nothing of the rest.
+//! Owns: ids, priorities, states and bodies of jobs; the names of tubes, keys and sessions; tags, trace contexts,
+//! instants, and numbers and seconds as C reads them. Besides, what several crates need: JSON, percent-encoding, random
+//! numbers, the rate limit of warnings, and the description with which one server hands its state to another. Pure; it
+//! uses no other crate of the workspace.
 //!
 //! ```
 //! use beanstalkd_types::tube_name::TubeName;
