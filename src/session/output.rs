@@ -22,7 +22,7 @@ const KEPT_CAPACITY_BYTES: usize = 16 * 1024;
 
 /// A connection that owes this many bytes is served no further until the client reads: its own copies.
 const MAX_UNSENT_OWN_BYTES: usize = 64 * 1024;
-/// The same with the bodies that it keeps alive.
+/// The most that a connection owes before it is served no further, with the bodies that it keeps alive.
 const MAX_UNSENT_BYTES: usize = 1024 * 1024;
 /// The two while memory is short.
 const TIGHT_UNSENT_OWN_BYTES: usize = 1024;
@@ -335,6 +335,8 @@ impl ReplyBuffer for Output {
 
 #[cfg(test)]
 mod tests {
+    use beanstalkd_types::random::Generator;
+
     use super::*;
     use crate::job::{BodyRef, JobId, SHARED_FROM_BYTES};
     use crate::protocol::{ListWriter, SHORT_LIST_BYTES, list_bytes, reserved_len};
@@ -429,11 +431,8 @@ mod tests {
     /// client that pipelines.
     #[test]
     fn what_is_held_is_a_small_multiple_of_what_is_unsent_whatever_comes_and_leaves() {
-        let mut seed = 5u64;
-        let mut random = move |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) as usize % below
-        };
+        let mut generator = Generator::new(5);
+        let mut random = move |below: usize| generator.draw() as usize % below;
         for round in 0..12 {
             let (mut output, mut model) = (Output::default(), VecDeque::<u8>::new());
             let longest = [20, 300, 5_000, 2 * SHARED_FROM_BYTES][round % 4];

@@ -180,15 +180,17 @@ impl<T> Arena<T> {
 
 #[cfg(test)]
 mod tests {
+    use beanstalkd_types::random::Generator;
+
     use super::*;
 
     #[test]
     fn records_keep_their_addresses_and_empty_chunks_their_memory_to_nobody() {
         let mut arena = Arena::default();
         let mut held: Vec<(Address, u32)> = Vec::new();
-        let mut seed = 7u64;
+        let mut random = Generator::new(7);
         for step in 0..30_000u32 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let seed = random.draw();
             let grow = if step < 15_000 { 3 } else { 1 };
             if held.is_empty() || seed >> 33 & 3 < grow {
                 held.push((arena.insert(step), step));

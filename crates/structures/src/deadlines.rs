@@ -2,8 +2,8 @@
 //!
 //! Owns: for each tube, for each client and for the rules one instant, before which nothing of it becomes due. A
 //! deadline that comes closer moves its entry; one that moves away or ends leaves it where it is, because the next one,
-//! which is often set at once, need not move it then. An entry may therefore be too early. Whoever finds it due sets it
-//! to what it should be. The heap knows the position of every timer, so that each has one entry at most. It does not
+//! which is often set at once, need not move it then. An entry may therefore be too early. Code that finds it due sets
+//! it to what it should be. The heap knows the position of every timer, so that each has one entry at most. It does not
 //! know what becomes due. Driven by the queue.
 
 use std::collections::TryReserveError;
@@ -43,7 +43,7 @@ impl Deadlines {
         self.heap.first().copied()
     }
 
-    /// Makes sure that there is room for so many tubes and clients, whether they have deadlines or not.
+    /// Makes sure that there is room for this many tubes and clients, whether they have deadlines or not.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
@@ -175,15 +175,17 @@ fn reserve_all<T>(entries: &mut Vec<T>, count: usize) -> Result<(), TryReserveEr
 mod tests {
     use std::collections::BTreeMap;
 
+    use beanstalkd_types::random::Generator;
+
     use super::*;
 
     #[test]
     fn the_first_is_the_earliest_whatever_was_set_moved_or_removed() {
         let mut deadlines = Deadlines::default();
         let mut model = BTreeMap::new();
-        let mut seed = 3u64;
+        let mut random = Generator::new(3);
         for _ in 0..20_000 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let seed = random.draw();
             let key = (seed >> 33) as u32 % 50;
             let timer = match seed >> 40 & 1 {
                 _ if key == 49 => Timer::Rules,

@@ -14,7 +14,7 @@ use crate::merged;
 const BITS: u32 = 6;
 /// Branches of a node.
 const WAYS: usize = 1 << BITS;
-/// A page with at most so many values is thin: in the ordered map they take less.
+/// A page with at most this many values is thin: in the ordered map they take less.
 const THIN: u8 = 8;
 
 /// A map from [`JobId`] to `T`. An `Option<T>` should be no wider than a `T`.
@@ -387,6 +387,8 @@ fn prune<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> usize {
 mod tests {
     use std::collections::BTreeMap;
 
+    use beanstalkd_types::random::Generator;
+
     use super::*;
 
     impl<T> IdMap<T> {
@@ -419,9 +421,9 @@ mod tests {
     fn behaves_as_an_ordered_map_for_ids_of_every_width() {
         let mut map = IdMap::default();
         let mut model = BTreeMap::new();
-        let mut seed = 1u64;
+        let mut random = Generator::new(1);
         for step in 0..20_000u32 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let seed = random.draw();
             let id = (seed >> ((seed >> 58) % 64)) & !(u64::from(step % 3 == 0) * 0xffff);
             if seed >> 33 & 1 == 0 {
                 assert_eq!(map.insert(JobId(id), step), model.insert(id, step));

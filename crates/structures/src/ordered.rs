@@ -363,6 +363,8 @@ fn give_back_half<T>(room: &mut VecDeque<T>) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use beanstalkd_types::random::Generator;
+
     use super::*;
 
     impl Key for u64 {
@@ -372,34 +374,29 @@ mod tests {
         }
     }
 
-    fn random(seed: &mut u64) -> u64 {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *seed >> 33
-    }
-
     #[test]
     fn keeps_the_order_of_a_set_through_every_mix_of_operations() {
         for seed in 0..20u64 {
-            let mut seed = seed * 977 + 1;
+            let mut random = Generator::new(seed);
             let mut queue = OrderedQueue::default();
             let mut model = BTreeSet::new();
             let mut last = 1 << 40;
             for step in 0..4_000 {
                 let growing = step % 2_000 < 1_200;
-                match random(&mut seed) % 8 {
+                match random.draw() % 8 {
                     0..=2 if growing => {
                         last += 1;
                         queue.insert(last);
                         model.insert(last);
                     }
                     3..=5 if growing => {
-                        let key = random(&mut seed);
+                        let key = random.draw() >> 33;
                         if model.insert(key) {
                             queue.insert(key);
                         }
                     }
                     6 => {
-                        let near = random(&mut seed);
+                        let near = random.draw() >> 33;
                         let key = model.range(near..).next().copied().unwrap_or(near);
                         assert_eq!(queue.remove(key), model.remove(&key).then_some(key));
                     }
@@ -416,10 +413,11 @@ mod tests {
 
     #[test]
     fn the_keys_after_any_key_and_the_oldest_of_all_are_those_of_a_set() {
-        let (mut queue, mut model, mut seed) = (OrderedQueue::default(), BTreeSet::new(), 5);
+        let (mut queue, mut model, mut random) =
+            (OrderedQueue::default(), BTreeSet::new(), Generator::new(5));
         for step in 0..40_000 {
-            let key = random(&mut seed) % 100_000;
-            if random(&mut seed) % 40_000 > step {
+            let key = random.draw() % 100_000;
+            if random.draw() % 40_000 > step {
                 if model.insert(key) {
                     queue.insert(key);
                 }

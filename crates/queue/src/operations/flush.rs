@@ -321,6 +321,8 @@ fn next<K: Key>(queue: &OrderedQueue<K>, after: Option<K>) -> Option<K> {
 
 #[cfg(test)]
 mod tests {
+    use beanstalkd_types::random::Generator;
+
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::job::{Counting, Priority};
@@ -331,7 +333,7 @@ mod tests {
         queue: Queue,
         clients: Vec<ClientId>,
         now: Timestamp,
-        seed: u64,
+        random: Generator,
         /// Ids that were taken and whose jobs are not put yet.
         announced: Vec<JobId>,
         /// Jobs that have come to the tube "t" from another one.
@@ -344,7 +346,8 @@ mod tests {
             let clients = (0..4).map(|_| queue.connect()).collect();
             let now = Timestamp(1_700_000_000 * NS_PER_S);
             let (announced, came) = (Vec::new(), BTreeSet::new());
-            let mut busy = Self { queue, clients, now, seed, announced, came };
+            let random = Generator::new(seed);
+            let mut busy = Self { queue, clients, now, random, announced, came };
             for client in busy.clients.clone() {
                 busy.queue.watch(client, "t");
                 busy.queue.use_tube(client, "t");
@@ -353,9 +356,7 @@ mod tests {
         }
 
         fn random(&mut self, below: u64) -> u64 {
-            self.seed =
-                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.seed >> 33) % below
+            self.random.draw() % below
         }
 
         fn put(&mut self, client: ClientId, id: JobId) {

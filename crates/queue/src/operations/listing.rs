@@ -94,6 +94,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::convert::Infallible;
 
+    use beanstalkd_types::random::Generator;
+
     use crate::clock::Timestamp;
     use crate::{ClientId, Queue};
 
@@ -147,11 +149,8 @@ mod tests {
 
     #[test]
     fn what_is_there_all_the_time_is_listed_once_and_what_comes_and_goes_at_most_once() {
-        let mut seed = 11u64;
-        let mut random = move |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut generator = Generator::new(11);
+        let mut random = move |below: u64| generator.draw() % below;
         for _ in 0..300 {
             let mut queue = Queue::default();
             let clients: Vec<ClientId> = (0..4).map(|_| queue.connect()).collect();

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use beanstalkd_types::random::Generator;
+
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, JobId, Priority};
 use crate::{ClientId, NewJob, Queue, Reserve, ReserveMode};
@@ -160,7 +162,7 @@ fn work_by_tube(mix: Mix<'_>, mode: ReserveMode, seed: u64) -> Vec<f64> {
     }
     let end = START + seconds * NS_PER_S / count as u64;
     let mut worked_ns = vec![0; run_ms.len()];
-    let mut seed = seed;
+    let mut random = Generator::new(seed);
     // Who is done when, with which job.
     let mut busy: BinaryHeap<Reverse<(Timestamp, usize, Option<JobId>)>> =
         (0..count).map(|worker| Reverse((START, worker, None))).collect();
@@ -174,8 +176,7 @@ fn work_by_tube(mix: Mix<'_>, mode: ReserveMode, seed: u64) -> Vec<f64> {
         }
         let id = supply.reserve(workers[worker], now).expect("each tube has a job");
         let tube = supply.tube_of(id);
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let run_ns = run_ms[tube] * NS_PER_MS / 2 + (seed >> 33) % (run_ms[tube] * NS_PER_MS);
+        let run_ns = run_ms[tube] * NS_PER_MS / 2 + random.draw() % (run_ms[tube] * NS_PER_MS);
         worked_ns[tube] += run_ns;
         busy.push(Reverse((now + run_ns, worker, Some(id))));
     }
@@ -253,11 +254,8 @@ fn a_weighted_reserve_over_many_tubes_looks_at_few_of_them() {
 fn a_client_goes_from_mode_to_mode_and_changes_what_it_watches() {
     let mut supply = Supply::new(9);
     let worker = supply.worker(&[4; 30], ReserveMode::Weighted);
-    let mut seed = 77u64;
-    let mut random = |below: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % below
-    };
+    let mut generator = Generator::new(77);
+    let mut random = |below: u64| generator.draw() % below;
     for _ in 0..20_000 {
         let tube = random(40) as usize;
         match random(9) {

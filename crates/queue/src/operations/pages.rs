@@ -220,6 +220,8 @@ fn collect(mut positions: impl Iterator<Item = Position>, limit: usize) -> Page 
 
 #[cfg(test)]
 mod tests {
+    use beanstalkd_types::random::Generator;
+
     use super::*;
     use crate::clock::NS_PER_S;
     use crate::job::Body;
@@ -231,14 +233,12 @@ mod tests {
     struct Busy {
         queue: Queue,
         clients: Vec<ClientId>,
-        seed: u64,
+        random: Generator,
     }
 
     impl Busy {
         fn random(&mut self, below: u64) -> u64 {
-            self.seed =
-                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.seed >> 33) % below
+            self.random.draw() % below
         }
 
         fn state_of(&self, id: JobId) -> Option<(JobState, bool)> {
@@ -309,7 +309,7 @@ mod tests {
             let mut queue = Queue::default();
             let clients: Vec<ClientId> = (0..5).map(|_| queue.connect()).collect();
             queue.watch(clients[0], "t");
-            let mut busy = Busy { queue, clients, seed: seed * 65_537 + 3 };
+            let mut busy = Busy { queue, clients, random: Generator::new(seed) };
             for _ in 0..busy.random(200) {
                 busy.change();
             }
