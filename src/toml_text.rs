@@ -120,7 +120,7 @@ pub(crate) fn tube_name<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
     TubeName::check(name.as_bytes()).ok_or_else(|| {
         let most = TubeName::MAX_BYTES;
         let rule = "letters, digits and -+/;.$_(), not - first";
-        Fault(value.span(), format!("{name:?} is no name of a tube, expected 1 to {most} {rule}"))
+        Fault(value.span(), format!("{name:?} is not a tube name, expected 1 to {most} {rule}"))
     })
 }
 

@@ -215,7 +215,7 @@ mod tests {
             ),
             (
                 "[[tube]]\nname = \"a\"\ndead-tube = \"b*\"",
-                "line 3, column 13: dead-tube: \"b*\" is no name of a tube",
+                "line 3, column 13: dead-tube: \"b*\" is not a tube name",
             ),
             ("[[tube]]\nname = \"a\"\nrate = \"1/d\"", "line 3, column 8: rate: expected a rate such as"),
             ("[[tube]]\nname = \"a\"\nrate = \"0/s\"", "line 3, column 8: rate: expected a rate such as"),

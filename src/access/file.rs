@@ -43,7 +43,10 @@ fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<Rules, Fault> 
                 for (name, value) in table_of(key, value)? {
                     let is_name = TubeName::check(name.get_ref().as_bytes()).is_some();
                     if !is_name || name.get_ref().starts_with('(') {
-                        return Err(Fault(name.span(), format!("{:?} is no name: {NAME}", name.get_ref())));
+                        return Err(Fault(
+                            name.span(),
+                            format!("{:?} is not a valid name: {NAME}", name.get_ref()),
+                        ));
                     }
                     identity(&mut rules, name.get_ref(), table_of(name, value)?, look_up)?;
                 }
@@ -159,8 +162,8 @@ fn unix_user(
             look_up(name).ok_or_else(|| Fault(value.span(), format!("this machine has no user {name:?}")))?
         }
         DeValue::Integer(number) => u32::from_str_radix(number.as_str(), number.radix())
-            .map_err(|_| Fault(value.span(), format!("{} is no number of a user", number.as_str())))?,
-        other => return Err(expected("the name or the number of a user", value.span(), other)),
+            .map_err(|_| Fault(value.span(), format!("{} is not a user id", number.as_str())))?,
+        other => return Err(expected("the name or the id of a user", value.span(), other)),
     };
     match rules.users.insert(user, id) {
         None => Ok(()),
@@ -218,7 +221,7 @@ mod tests {
                 "identities = 1",
                 "line 1, column 14: expected a table for identities, but this is a value of type integer",
             ),
-            ("[identities]\n\"a b\" = {}", "line 2, column 1: \"a b\" is no name"),
+            ("[identities]\n\"a b\" = {}", "line 2, column 1: \"a b\" is not a valid name"),
             ("[identities.a]\nwork = \"a\"", "line 2, column 8: expected a list for work"),
             ("[identities.a]\nwork = [1]", "line 2, column 9: expected a pattern of tube names in quotes"),
             ("[identities.a]\nwork = [\"ü\"]", "line 2, column 9: \"ü\" matches no tube"),
@@ -228,14 +231,11 @@ mod tests {
                 "[identities.a]\nunix-users = [\"nobody-here\"]",
                 "line 2, column 15: this machine has no user \"nobody-here\"",
             ),
-            ("[identities.a]\nunix-users = [-1]", "line 2, column 15: -1 is no number of a user"),
-            (
-                "[identities.a]\nunix-users = [4294967296]",
-                "line 2, column 15: 4294967296 is no number of a user",
-            ),
+            ("[identities.a]\nunix-users = [-1]", "line 2, column 15: -1 is not a user id"),
+            ("[identities.a]\nunix-users = [4294967296]", "line 2, column 15: 4294967296 is not a user id"),
             (
                 "[identities.a]\nunix-users = [true]",
-                "line 2, column 15: expected the name or the number of a user",
+                "line 2, column 15: expected the name or the id of a user",
             ),
             (
                 "[identities.a]\nunix-users = [\"mail\"]\n[identities.b]\nunix-users = [8]",
@@ -246,7 +246,7 @@ mod tests {
                 "[identities.a]\ncertificates = [\"x\", \"x\"]",
                 "line 2, column 22: the certificate \"x\" stands in the file",
             ),
-            ("[identities.\"(a\"]", "line 1, column 13: \"(a\" is no name"),
+            ("[identities.\"(a\"]", "line 1, column 13: \"(a\" is not a valid name"),
             (
                 "[identities.a]\nputs-per-second = 0",
                 "line 2, column 19: expected a whole number of 1 to 1000000000",

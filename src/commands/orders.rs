@@ -224,7 +224,7 @@ impl Executor {
                 let level = if task.job.is_some() { Level::Debug } else { Level::Info };
                 log!(
                     level, task = id.0, done = task.done;
-                    "administration: task {}: {progress:?}, {} done, {} left as they are", id.0, task.done, task.skipped
+                    "administration: task {}: {progress:?}, {} done, {} unchanged", id.0, task.done, task.skipped
                 );
             }
             orders.settling.pop_front();
@@ -318,7 +318,7 @@ impl Executor {
         orders.tasks.get_mut(orders.current?)
     }
 
-    /// If the command is an order, its task has done so much more.
+    /// If the command is an order, its task has done `count` more.
     pub(super) fn count_for_task(&mut self, count: u64) {
         if let Some(task) = self.task() {
             task.done += count;

@@ -3,6 +3,7 @@
 mod admin;
 mod walks;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;

@@ -1,4 +1,4 @@
-//! What the service manager hears while the server runs: that it lives, and what it does.
+//! Messages to the service manager while the server runs: that it lives, and what it does.
 //!
 //! Owns: when to speak, and the words. Signs of life come from the loop's own turns, busy or idle, so that a
 //! loop that hangs falls silent. Driven by `event_loop`, once a turn and for each poll's time-out.
@@ -106,7 +106,7 @@ impl Notifier {
         if let Err(error) = told {
             self.warnings.line(now, |withheld| {
                 warn!(
-                    "cannot notify the service manager (so {withheld} times since the last such line): {error}"
+                    "cannot notify the service manager ({withheld} times since the last such line): {error}"
                 );
             });
         }

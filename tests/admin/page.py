@@ -327,7 +327,7 @@ def one_job_is_changed(server, browser):
     browser.shows("main", "in elsewhere")
     browser.click("main button", "Move")
     browser.answer("Move job", "Move", to="-bad-")
-    browser.shows(".notice.bad", "no name of a tube")
+    browser.shows(".notice.bad", "not a tube name")
     assert client.reserve("elsewhere") == job
     browser.shows("h1 + .pill", "reserved")
     browser.click("main button", "Delete")

@@ -86,7 +86,7 @@ pub fn as_of(text: &str) -> Result<AsOf, Problem> {
     Ok(AsOf { next_id: JobId(id), at: Timestamp(at) })
 }
 
-/// A job as the API shows it: whoever may use that may know the names of sessions.
+/// A job as the API shows it. A user of the API may know the names of sessions.
 pub fn job_view<'q>(
     queue: &'q Queue,
     job: queue::JobView<'q>,

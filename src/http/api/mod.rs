@@ -186,7 +186,7 @@ fn order(
         ["tubes", tube, "jobs"] => tube_name(tube).and_then(|tube| orders::put(tube, fields()?)),
         ["jobs", "actions"] => fields().and_then(orders::on_jobs),
         ["clients", id, "actions"] => {
-            let id = number(id).ok_or_else(|| Problem::bad("that is no number of a client"));
+            let id = number(id).ok_or_else(|| Problem::bad("expected the id of a client: a whole number"));
             id.and_then(|id| orders::on_client(id, fields()?))
         }
         ["jobs", id, "actions"] => job_id(id).and_then(|id| orders::on_job(id, fields()?)),
@@ -220,7 +220,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 fn job_id(text: &str) -> Result<JobId, Problem> {
-    number(text).map(JobId).ok_or_else(|| Problem::bad("that is no number of a job"))
+    number(text).map(JobId).ok_or_else(|| Problem::bad("expected the id of a job: a whole number"))
 }
 
 fn job<'a>(id: &str, sources: &Sources<'a>) -> Result<(JobId, queue::JobView<'a>), Problem> {
@@ -230,7 +230,8 @@ fn job<'a>(id: &str, sources: &Sources<'a>) -> Result<(JobId, queue::JobView<'a>
 }
 
 fn task_id(text: &str, tasks: &Tasks) -> Result<TaskId, Problem> {
-    let id = number(text).map(TaskId).ok_or_else(|| Problem::bad("that is no number of a task"))?;
+    let id =
+        number(text).map(TaskId).ok_or_else(|| Problem::bad("expected the id of a task: a whole number"))?;
     tasks.get(id).map(|task| task.id).ok_or_else(|| Problem::not_found("there is no such task"))
 }
 

@@ -33,7 +33,7 @@ impl Fields {
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
             Ok(_) => Err(Problem::bad("the body has to be an object")),
-            Err(error) => Err(Problem::bad(format!("the body is no JSON: {error}"))),
+            Err(error) => Err(Problem::bad(format!("the body is not valid JSON: {error}"))),
         }
     }
 
@@ -132,7 +132,7 @@ fn missing(key: &str) -> Problem {
 pub fn tube_name(name: &str) -> Result<TubeName, Problem> {
     TubeName::parse(name.as_bytes()).ok_or_else(|| {
         let rule = "1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with a hyphen";
-        Problem::bad(format!("that is no name of a tube: {rule}"))
+        Problem::bad(format!("that is not a tube name: {rule}"))
     })
 }
 

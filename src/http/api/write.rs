@@ -49,7 +49,7 @@ pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Optio
 }
 
 /// A job: the figures of `stats-job`, but for the file of its record, and for those of the tags where it has none, the
-/// length of the body, and at most so many bytes of the body as are asked for.
+/// length of the body, and at most as many bytes of the body as the request asks for.
 pub struct Job<'v> {
     /// The job.
     pub view: &'v JobView<'v>,
@@ -96,7 +96,7 @@ impl Serialize for JobAndBody<'_> {
     }
 }
 
-/// At most so many bytes of a body.
+/// The first bytes of a body, at most `shown_bytes`.
 struct Beginning<'v> {
     body: BodyRef<'v>,
     shown_bytes: usize,

@@ -78,7 +78,7 @@ const CHANGES = {
     name: "Send back…", verb: "Send back",
     text: "The jobs go to the tubes that they came from, and have no failures any more.",
     fields: [{
-      name: "rate", title: "At most so many a second", kind: "number", min: 1, required: false,
+      name: "rate", title: "At most this many a second", kind: "number", min: 1, required: false,
       hint: "as fast as possible",
     }],
   },

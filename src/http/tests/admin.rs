@@ -51,6 +51,45 @@ fn post(path: &str, headers: &str, body: &str) -> String {
     format!("POST {path} HTTP/1.1\r\n{host}{headers}Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
+/// Whether the API has this path, and takes this method there.
+fn is_there(method: &str, path: &str) -> bool {
+    let request = match method {
+        "post" => post(path, MARK, "{}"),
+        _ => format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    };
+    let (text, ..) = talk(&Access::default(), request.as_bytes(), 10_000);
+    statuses(&text)[0] != "405" && !text.contains("there is nothing here")
+}
+
+#[test]
+fn the_api_has_its_routes_and_no_others() {
+    let routes = crate::http::api::ROUTES;
+    let segments = |path: &'static str| path.split('/').skip(3);
+    let is_any = |segment: &str| segment.starts_with('{');
+    for &(method, path) in routes {
+        let sample: Vec<_> = path.split('/').map(|part| if is_any(part) { "1" } else { part }).collect();
+        assert!(is_there(method, &sample.join("/")), "{method} {path}");
+    }
+    let words = routes.iter().flat_map(|(_, path)| segments(path)).filter(|&part| !is_any(part));
+    let words: BTreeSet<&str> = words.chain(["1"]).collect();
+    let mut paths = vec![Vec::new()];
+    for _ in 0..4 {
+        paths =
+            paths.iter().flat_map(|path| words.iter().map(|&word| [path, &[word][..]].concat())).collect();
+        for (path, method) in paths.iter().flat_map(|path| [(path, "get"), (path, "post")]) {
+            let is_route = routes.iter().any(|&(of, route)| {
+                of == method
+                    && segments(route).count() == path.len()
+                    && segments(route).zip(path).all(|(part, word)| is_any(part) || part == *word)
+            });
+            assert!(
+                is_route || !is_there(method, &format!("/api/v1/{}", path.join("/"))),
+                "{method} {path:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn bodies_may_come_in_pieces_and_requests_behind_them() {
     let drain = post("/api/v1/server/actions", MARK, "{\"action\":\"drain\"}");

@@ -217,7 +217,7 @@ impl Listeners {
         self.pause = Some(Pause { until: now + PAUSE_NS, clients });
         self.crowded_from = clients / 2;
         self.shortages.line(now, |withheld| {
-            warn!("new connections have to wait (so {withheld} times since the last such line): {reason}");
+            warn!("new connections have to wait ({withheld} times since the last such line): {reason}");
         });
     }
 

@@ -159,7 +159,7 @@ impl fmt::Display for StoreError {
             Self::Unsafe(text) => write!(
                 out,
                 "what is acknowledged would not survive the loss of a database machine: {text}; set up synchronous \
-                 replication, or start with --allow-async if that may be"
+                 replication, or start with --allow-async if that is acceptable"
             ),
             Self::Refused(text) => write!(out, "the database refuses: {text}"),
             Self::Version { found } => write!(

@@ -55,7 +55,7 @@ pub struct NoTraceParent(String);
 
 impl fmt::Display for NoTraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is no traceparent: expected 00-<32 hex>-<16 hex>-<2 hex>", self.0)
+        write!(f, "\"{}\" is not a traceparent: expected 00-<32 hex>-<16 hex>-<2 hex>", self.0)
     }
 }
 

@@ -19,7 +19,7 @@ pub fn ask(confirm: &Confirm, what: &str) -> Result<bool, Failure> {
     }
     if !io::stdin().is_terminal() {
         return Err(Failure::Usage(format!(
-            "would {what}, but cannot ask for confirmation: standard input is no terminal. Add --yes to do it, or \
+            "would {what}, but cannot ask for confirmation: standard input is not a terminal. Add --yes to do it, or \
              --dry-run to see what would be done"
         )));
     }

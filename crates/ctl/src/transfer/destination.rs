@@ -37,7 +37,8 @@ impl Destination {
         let mut real = path.to_owned();
         for links in 0..MAX_LINKS {
             let directory = parent(&real);
-            let name = real.file_name().ok_or_else(|| Failure::file(path, &"this is no name of a file"))?;
+            let name =
+                real.file_name().ok_or_else(|| Failure::file(path, &"this is not the name of a file"))?;
             let directory = fs::canonicalize(directory).map_err(|error| Failure::file(&real, &error))?;
             // A link there stands for an open descriptor, of which the name that the link shows need not exist.
             if directory.starts_with("/proc") || directory == Path::new("/dev/fd") {

@@ -63,7 +63,7 @@ impl fmt::Display for ListenError {
                 write!(out, "'{port}' is neither a port up to 65535 nor the name of a service")
             }
             Self::LookUp { host, source } => {
-                write!(out, "'{host}' is no address, and no name of one that can be looked up: {source}")
+                write!(out, "'{host}' is not an address, and looking it up as a host name failed: {source}")
             }
             Self::BindUnix { path, source } => write!(out, "cannot listen on {}: {source}", path.display()),
             Self::Bind { address, source } => write!(out, "cannot listen on {address}: {source}"),
