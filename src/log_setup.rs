@@ -67,9 +67,9 @@ fn default_filter(verbosity: u8) -> String {
     format!("warn,{}={level}", env!("CARGO_PKG_NAME"))
 }
 
-/// What the names of the server's crates begin with.
+/// The beginning of the names of the server's crates.
 const CRATE: &str = concat!(env!("CARGO_PKG_NAME"), "_");
-/// What they begin with in filters and in the log: in which crate a module is does not matter there.
+/// Their beginning in filters and in the log: in which crate a module is does not matter there.
 const MODULE: &str = concat!(env!("CARGO_PKG_NAME"), "::");
 /// The crate below the server that logs.
 const LOGGING: &str = "binlog";

@@ -67,7 +67,7 @@ pub const DEFAULT_MAX_COOLDOWN_S: u32 = 30 * 24 * 3600;
 /// How many tubes have metrics series of their own by default: enough for most users, and still small to scrape.
 pub const DEFAULT_METRICS_TUBES: usize = 1000;
 
-/// What the command line asks for.
+/// The action that the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Run the server.
@@ -289,7 +289,7 @@ fn default_address(port: &str) -> ListenAddress {
 }
 
 impl Options {
-    /// What `args`, the command line without the program's name, asks for.
+    /// The action that `args`, the command line without the program's name, asks for.
     ///
     /// # Errors
     /// The first thing on the line that cannot be accepted.
@@ -348,8 +348,8 @@ impl Options {
     }
 }
 
-/// What was read of a command line so far, and what can be decided only at its end. It has more fields than other types
-/// because each is a flag, or a pair of them.
+/// The options that were read so far, and those that can be decided only at the end of the line. It has more fields
+/// than other types because each is a flag, or a pair of them.
 #[derive(Default)]
 struct Draft {
     line: CommandLine,
@@ -364,7 +364,7 @@ struct Draft {
     dependent: Vec<(Argument, Needs)>,
     /// `-v` or `-h`: nothing behind it is read.
     last_word: Option<Action>,
-    /// What is done in place of serving, the more important first.
+    /// The actions in place of serving, the more important first.
     check_rules_or_hash: Option<Action>,
     reading: Option<(bool, BinlogPlace)>,
     copying: Option<(BinlogPlace, BinlogPlace)>,

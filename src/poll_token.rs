@@ -12,7 +12,7 @@ use mio::Token;
 
 use crate::queue::ClientId;
 
-/// Whom an event is for.
+/// The receiver of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollToken {
     /// A client's connection.
@@ -60,7 +60,7 @@ pub fn is_for(id: ClientId, client: ClientId) -> bool {
 }
 
 impl PollToken {
-    /// What an event with this token is for; `None` if nobody has registered such a token. A client's generation
+    /// The receiver of an event with this token; `None` if nobody has registered such a token. A client's generation
     /// may have only its lower bits; see [`is_for`].
     #[must_use]
     pub fn decode(token: Token) -> Option<Self> {

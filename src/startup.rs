@@ -42,11 +42,11 @@ use self::store::{Prepared, Taken};
 
 /// How many descriptors no client gets, even without a binlog: a library may open some for a moment.
 const SPARE_FILES: usize = 2;
-/// One of so many parts of the memory is for cooldowns, and one for the watch lists of an identity.
+/// Cooldowns get 1/16 of the memory, and so do the watch lists of an identity.
 const MEMORY_SHARES: u64 = 16;
 /// What a watched tube takes that only one client watches, in bytes.
 const WATCHED_TUBE_BYTES: u64 = 512;
-/// However little memory there is, an identity may watch so many tubes.
+/// However little memory there is, an identity may watch this many tubes.
 const MIN_WATCHED_TUBES: u64 = 100;
 
 /// Runs the server to its end; the error is the exit code.

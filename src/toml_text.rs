@@ -12,14 +12,14 @@ use toml::de::{DeArray, DeTable, DeValue};
 use crate::number::number_of_bytes;
 use crate::tube_name::{TubeName, is_name_byte};
 
-/// What is wrong with a file, and where.
+/// A fault in a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     /// The line, from 1 on.
     pub line: usize,
     /// The character in the line, from 1 on.
     pub column: usize,
-    /// What was found and what was expected.
+    /// The text that was found, and the expected one.
     pub message: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// What is wrong, and which bytes of the text it is about.
+/// A fault, and the bytes of the text that it is about.
 pub(crate) struct Fault(pub(crate) Range<usize>, pub(crate) String);
 
 /// A key of a table, with its place.
@@ -39,7 +39,7 @@ pub(crate) type Key<'k, 'i> = &'k Spanned<std::borrow::Cow<'i, str>>;
 /// A value, with its place.
 pub(crate) type Value<'v, 'i> = &'v Spanned<DeValue<'i>>;
 
-/// What `use_table` makes of the table in `text`.
+/// The result of `use_table` for the table in `text`.
 pub(crate) fn read<T>(
     text: &str,
     use_table: impl FnOnce(&DeTable<'_>) -> Result<T, Fault>,

@@ -116,7 +116,7 @@ fn set(rule: &mut TubeRule, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<()
     Ok(())
 }
 
-/// What the rules ask for, a line for each entry and for each thing.
+/// The rules in words, a line for each setting of each entry.
 #[must_use]
 pub fn report(rules: &[TubeRule]) -> String {
     let mut text = String::new();

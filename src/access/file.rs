@@ -15,7 +15,7 @@ use crate::tube_name::TubeName;
 /// Finds the id of the user with a name; `None` if there is no such user.
 pub type LookUpUser<'a> = dyn Fn(&str) -> Option<u32> + 'a;
 
-/// What the name of an identity is.
+/// The rule for the names of identities.
 const NAME: &str = "1 to 200 of the characters that tube names have, and no bracket at the beginning";
 
 const TOP_KEYS: &str = "identities, strangers";

@@ -60,7 +60,7 @@ pub struct Rules {
 pub struct Identity {
     /// The name, which follows the rules of tube names. Only an anonymous one's begins with a bracket.
     pub name: Rc<str>,
-    /// What it may do.
+    /// Its grants.
     pub grants: Grants,
     /// How much of the server it may take.
     pub limits: Limits,

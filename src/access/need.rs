@@ -32,7 +32,8 @@ impl Grants {
         if self.on(tube).meets(needed) { Verdict::Allowed } else { Verdict::Forbidden }
     }
 
-    /// The same for a job in the tube `tube`, or for no job. Who may not know of the tube may not know of the job.
+    /// Whether somebody with these grants may give a command about a job in the tube `tube`, or about no job. A client
+    /// that may not know of the tube may not know of the job.
     #[must_use]
     pub fn judge_job(&self, needed: Roles, tube: Option<&str>) -> Verdict {
         // The patterns are asked for no job as well, so that the time does not show whether there is one.

@@ -2,7 +2,7 @@
 
 use crate::clock::{NS_PER_S, Timestamp};
 
-/// The pace of somebody's puts. Whoever has not put for a while may do as many at once as a second permits.
+/// The pace of an identity's puts. After a while without puts it may do as many at once as a second permits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     /// When the next put is permitted if none was saved up.

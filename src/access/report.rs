@@ -1,10 +1,10 @@
-//! What `--check-access` prints: the rules in words.
+//! The output of `--check-access`: the rules in words.
 
 use std::fmt::Write as _;
 
 use super::{Identity, Limits, Rules};
 
-/// What everybody may do, or the identity called `only`; `None` if there is none of that name.
+/// The permissions of everybody, or the identity called `only`; `None` if there is none of that name.
 #[must_use]
 pub fn report(rules: &Rules, only: Option<&str>) -> Option<String> {
     let mut text = String::new();

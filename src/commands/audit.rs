@@ -62,7 +62,7 @@ impl Guard {
         self.figures[identity.index()].commands_forbidden += 1;
     }
 
-    /// The same for the log, also if the client was told that there is no such job. The line is written after the
+    /// Logs a refused command, also if the reply was that there is no such job. The line is written after the
     /// replies of the turn, and a job that is not there (`is_real` is false then) takes the same way, so that the time
     /// of the reply does not tell whether there is one.
     pub fn log_refusal(&mut self, client: ClientId, command: &'static str, is_real: bool, now: Timestamp) {

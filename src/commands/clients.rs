@@ -21,7 +21,7 @@ const PLACES_PER_TURN: usize = 1000;
 const PLACES_PER_WORK: u64 = 4;
 /// Clients written in a turn, for all pages together. The system is asked for the address of each.
 const CLIENTS_PER_TURN: usize = 64;
-/// What a written client costs, in simple requests.
+/// The cost of a written client, in simple requests.
 const WORK_PER_CLIENT: u64 = 8;
 /// The length of a client's line at its usual, in bytes.
 const LINE_BYTES: usize = 256;

@@ -12,7 +12,7 @@ use crate::protocol::{IdList, Reply};
 use crate::queue::ClientId;
 use crate::session::{Output, Until};
 
-/// What a batch may cost in a turn, in simple requests: some 100 microseconds.
+/// The most that a batch may cost in a turn, in simple requests: some 100 microseconds.
 const WORK_PER_TURN: u64 = 400;
 
 /// A `delete-batch` that is being executed.

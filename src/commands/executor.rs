@@ -41,7 +41,7 @@ pub struct Config {
     pub poison: PoisonLimits,
 }
 
-/// What the server counts since its start, beside the queue's own counters.
+/// The server's counts since its start, beside the queue's own counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(super) commands: CommandCounts,
@@ -68,7 +68,7 @@ pub struct Executor {
     pub(super) identity: Identity,
     pub(crate) counters: Counters,
     pub(super) draining: bool,
-    /// What connections with TLS begin with, for its figures.
+    /// The acceptor of connections with TLS, for its figures.
     pub(super) tls: Option<Rc<Acceptor>>,
     /// Bytes that connections hold: bodies that are not complete, input that is not executed, replies that are not
     /// sent.
@@ -83,7 +83,7 @@ pub struct Executor {
     /// Clients whose sessions others have taken over, or that others have killed, until their connections are closed.
     pub(super) to_close: Vec<ClientId>,
     pub(super) client_pages: Vec<ClientPage>,
-    /// What `reserve-fields` has asked for, by the index of the client.
+    /// The fields that `reserve-fields` has asked for, by the index of the client.
     pub(super) fields: BTreeMap<u32, FieldList>,
     /// The access rules; `None` if everybody may do everything.
     pub(super) guard: Option<Box<Guard>>,

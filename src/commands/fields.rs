@@ -12,7 +12,7 @@ use crate::queue::{ClientId, JobView};
 use crate::session::Output;
 use crate::tube_name::TubeName;
 
-/// What the values of a job are made of.
+/// The sources of the values of a job.
 #[derive(Clone, Debug)]
 pub struct Values {
     tube: TubeName,

@@ -19,7 +19,7 @@ use crate::stats::IdentityFigures;
 use crate::tls::ClientCertificate;
 use crate::tube_name::TubeName;
 
-/// What a client takes here, in bytes.
+/// The memory of a client here, in bytes.
 const CLIENT_BYTES: usize = size_of::<Option<GuardedClient>>();
 
 /// The rules, and the clients to which they apply.
@@ -28,7 +28,7 @@ pub struct Guard {
     pub(super) rules: Rules,
     /// By the index of the [`ClientId`].
     clients: Vec<Option<GuardedClient>>,
-    /// What the clients of each identity take, by the identities of the rules.
+    /// The usage of each identity, by the identities of the rules.
     pub(super) usage: Vec<Usage>,
     /// The counts of each identity, in the same order.
     pub(super) figures: Vec<IdentityFigures>,
@@ -43,7 +43,7 @@ pub struct Guard {
     full: RateLimitedLog,
 }
 
-/// What goes on about an identity.
+/// The resources that an identity uses now.
 #[derive(Debug, Default)]
 pub struct Usage {
     pace: Pace,
@@ -54,7 +54,7 @@ pub struct Usage {
     watched: usize,
 }
 
-/// What the guard knows of a client.
+/// A client, as the guard knows it.
 #[derive(Debug)]
 pub struct GuardedClient {
     pub(super) peer: Peer,
@@ -66,7 +66,7 @@ pub struct GuardedClient {
     pub(super) identity: IdentityId,
     /// Its roles for the tube that it uses; `None` if they were not looked up yet.
     pub(super) used: Option<Roles>,
-    /// So many tubes at the start of its watch list are known to be ones from which it may reserve.
+    /// How many tubes at the start of its watch list were checked: it may reserve from them.
     pub(super) checked: usize,
     /// How many tubes it watches.
     watched: usize,
@@ -78,7 +78,7 @@ pub struct GuardedClient {
     pub(super) action: Option<Box<str>>,
 }
 
-/// What a token has come to.
+/// The result of a login with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogIn {
     /// The client is its owner now.
@@ -119,7 +119,7 @@ impl Guard {
     }
 
     /// Other rules are in force from now on. Each client becomes who it is by them: the owner of the token that it has
-    /// shown, or the user of its socket, or a stranger. What is known of identities of the same name is kept.
+    /// shown, or the user of its socket, or anonymous. What is known of identities of the same name is kept.
     pub fn replace(&mut self, rules: Rules) {
         let next = Self::new(rules);
         let (mut usage, mut figures) = (next.usage, next.figures);
@@ -137,7 +137,7 @@ impl Guard {
         (self.rules, self.usage, self.figures) = (next.rules, usage, figures);
     }
 
-    /// What it takes, in bytes.
+    /// Its memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.clients.capacity() * CLIENT_BYTES
     }
@@ -157,17 +157,17 @@ impl Guard {
         self.usage[identity.index()].watched -= watched;
     }
 
-    /// What is known of the client; `None` if nobody has said who it is.
+    /// The client, as far as it is known; `None` if it is not identified.
     pub fn client(&self, client: ClientId) -> Option<&GuardedClient> {
         self.clients.get(client.index as usize)?.as_ref()
     }
 
-    /// The same, for changes.
+    /// The client, as far as it is known, for changes.
     pub fn client_mut(&mut self, client: ClientId) -> Option<&mut GuardedClient> {
         self.clients.get_mut(client.index as usize)?.as_mut()
     }
 
-    /// What the client may do.
+    /// The grants of the client.
     pub fn grants(&self, client: ClientId) -> Option<&Grants> {
         self.client(client).map(|known| &self.rules.identity(known.identity).grants)
     }
@@ -271,7 +271,7 @@ impl Guard {
         true
     }
 
-    /// The client watches so many tubes now.
+    /// The client watches this many tubes now.
     pub fn set_watched(&mut self, client: ClientId, watched: usize) {
         let Some(known) = self.client_mut(client) else { return };
         let (before, identity) = (std::mem::replace(&mut known.watched, watched), known.identity);
@@ -341,7 +341,7 @@ impl Guard {
         self.puts_wait_until(client, 1, now)
     }
 
-    /// The same of so many puts that are done together: when the last may be done.
+    /// When the last of `count` puts may be done, if not now. The client waits until then.
     pub fn puts_wait_until(&mut self, client: ClientId, count: usize, now: Timestamp) -> Option<Timestamp> {
         let identity = self.client(client)?.identity;
         let per_second = self.rules.identity(identity).limits.puts_per_second?;

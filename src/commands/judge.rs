@@ -14,17 +14,17 @@ use crate::queue::{ClientId, JobView};
 use crate::session::{Output, Refusal};
 use crate::tags::TagSet;
 
-/// What a line of the audit costs, in simple requests.
+/// The cost of a line of the audit, in simple requests.
 const AUDIT_WORK: u64 = 16;
 
-/// What a command is about.
+/// The subject of a command: the tubes and jobs for which it needs roles.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// Nothing for which somebody has roles: whoever is connected may.
+    /// Nothing that needs a role: every client may.
     Nothing,
     /// Some tube or other: the answer tells only of tubes that the client may see.
     AnyTube,
-    /// The same of a command that names a tube.
+    /// This tube, which the command names; the answer tells only of tubes that the client may see.
     Mentioned(&'a str),
     /// All tubes.
     Every,
@@ -135,7 +135,7 @@ impl Executor {
         if is_allowed { Verdict::Allowed } else { Verdict::Forbidden }
     }
 
-    /// The same of a command about the tube that the client uses, whose roles are remembered.
+    /// Whether the client has `needed` for the tube that it uses; remembers the roles.
     fn judge_used(&mut self, client: ClientId, needed: Roles) -> bool {
         let Self { guard: Some(guard), queue, .. } = self else { return false };
         let Some(grants) = guard.grants(client) else { return false };

@@ -11,7 +11,8 @@ use crate::protocol::Reply;
 use crate::queue::ClientId;
 use crate::session::{Output, Until};
 
-/// What a `kick` may cost in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
+/// The most that a `kick` may cost in a turn. A job that it moves costs 1, and more if the job goes to a waiting
+/// client.
 const WORK_PER_TURN: u64 = 512;
 
 impl Executor {

@@ -15,7 +15,7 @@ use crate::stats::{JobView, write_line};
 
 /// Jobs written in a turn: some 100 microseconds.
 const JOBS_PER_TURN: usize = 128;
-/// What a written job costs, in simple requests.
+/// The cost of a written job, in simple requests.
 const WORK_PER_JOB: u64 = 4;
 /// Clients and reservations looked at in a turn: some 100 microseconds.
 const LOOKS_PER_TURN: usize = 1000;
@@ -27,7 +27,7 @@ const LINE_BYTES: usize = 160;
 /// search.
 const CANDIDATES: usize = 64;
 
-/// What reserved jobs are looked for.
+/// The purpose of a look for reserved jobs.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     /// `list-jobs` of this client.

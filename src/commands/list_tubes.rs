@@ -58,8 +58,8 @@ impl TubeLists {
         self.under_way.is_some() || self.finished.is_some()
     }
 
-    /// Whether there is a list, or none for want of memory, for a client that asked at the version `since`. Newer ones
-    /// have each tube that was there then and is still there, too.
+    /// Whether there is a list, or none because memory is short, for a client that asked at the version `since`. Newer
+    /// ones have each tube that was there then and is still there, too.
     fn is_over(&self, since: u64) -> bool {
         let version = self.finished.as_ref().map(|finished| finished.version);
         version.max(self.failed).is_some_and(|version| version >= since)

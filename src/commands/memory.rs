@@ -11,7 +11,7 @@ use crate::tags::TagSet;
 /// Reserves may exceed the bound by one part in this many, so that workers can empty a full queue.
 const MARGIN_PART: u64 = 8;
 
-/// What one client, or one kind of thing, may take of the memory.
+/// The shares of the memory that one client, or one kind of thing, may take.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryShares {
     /// The most bytes that cooldowns may take, with those that the deletes of jobs begin. `None` means any amount, as
@@ -25,14 +25,15 @@ pub struct MemoryShares {
     pub watched_tubes_of_identity: Option<usize>,
 }
 
-/// What a command asks of memory. A `put` is not refused by its class, because its body has to be skipped.
+/// The class of a command by the memory that it needs. A `put` is not refused by its class, because its body has to be
+/// skipped.
 #[derive(Clone, Copy, Debug)]
 pub enum MemoryClass<'a> {
     /// It removes something, or looks only: it is never refused.
     Free,
     /// It makes histories or waits, for which there is a margin beyond the bound.
     Margin,
-    /// The same, and it makes the tube of this name if there is none.
+    /// It makes histories or waits, as `Margin`, and the tube of this name if there is none.
     AddsTube(&'a str),
 }
 
@@ -65,7 +66,7 @@ impl Executor {
         self.is_memory_exhausted = is_exhausted;
     }
 
-    /// What jobs, tubes, clients and connections use, in bytes.
+    /// The memory of jobs, tubes, clients and connections, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
@@ -76,7 +77,7 @@ impl Executor {
             + self.guard.as_ref().map_or(0, |guard| guard.bytes())
     }
 
-    /// What input and output of connections take, those of TLS included.
+    /// The memory of the input and output of connections, with that of TLS.
     pub(super) fn all_buffer_bytes(&self) -> usize {
         self.buffer_bytes + self.tls.as_ref().map_or(0, |acceptor| acceptor.held_bytes())
     }

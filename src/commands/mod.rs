@@ -1,4 +1,4 @@
-//! What each command does. A command is a row of the table here, and a file beside it with all of its work.
+//! The commands. Each is a row of the table here, and a file beside it with all of its work.
 //!
 //! Owns: the table of what commands need and do, and the executor, which holds the state that they work on: the queue,
 //! the log, the access rules. Only this part uses the queue and the log together. Driven by the turn
@@ -72,11 +72,11 @@ use crate::protocol::{Command, Reply, parse_tags};
 use crate::queue::{ClientId, Flushed, Release};
 use crate::session::{self, Complete, Output, Put, Until};
 
-/// What is left of a command that does not end in its turn. The session of its client, or its order, holds it and knows
+/// The rest of a command that does not end in its turn. The session of its client, or its order, holds it and knows
 /// nothing of it. It ends with its client.
 pub struct Rest(What);
 
-/// What is left.
+/// The forms of a rest.
 enum What {
     /// This, when its turn has come.
     GoOn(Box<GoOn>),
@@ -95,13 +95,13 @@ type GoOn = dyn FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outco
 enum Wait {
     /// For a job.
     Job,
-    /// For the first job of a batch of at most so many.
+    /// For the first job of a batch of at most this many.
     Batch(u32),
     /// For the end of this job.
     EndOf(JobId),
 }
 
-/// What a request has come to.
+/// The result of a request.
 pub type Outcome = session::Outcome<Rest>;
 
 impl Rest {
@@ -122,7 +122,7 @@ impl fmt::Debug for Rest {
     }
 }
 
-/// What a command needs.
+/// The needs of a command: a row of the table.
 #[derive(Clone, Copy, Debug)]
 struct Row<'a> {
     /// One of these roles, for the subject.
@@ -304,7 +304,7 @@ fn stall(
     stall_holding(0, until, rest)
 }
 
-/// The same of a rest that holds so many bytes.
+/// As `stall`, for a rest that holds `held_bytes`.
 fn stall_holding(
     held_bytes: usize,
     until: Until,

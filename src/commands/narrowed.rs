@@ -15,7 +15,7 @@ use crate::session::{Output, Until};
 use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
 use crate::tube_name::TubeName;
 
-/// What a slice may cost, in simple requests.
+/// The most that a slice may cost, in simple requests.
 const WORK_PER_TURN: u64 = 64;
 /// Tubes looked at between two looks at the time: a pattern can take long to match a name.
 const TUBES_AT_ONCE: usize = 16;
@@ -30,7 +30,7 @@ struct Walk {
     place: usize,
 }
 
-/// What the walk is for.
+/// The purpose of the walk.
 enum Purpose {
     List(ListWriter),
     /// The sums over the tubes.

@@ -22,8 +22,8 @@ use crate::session::{Output, Until};
 use crate::stats::{ClientView, Connections};
 use crate::tags::EncodedTags;
 
-/// What all orders together may cost in a turn, in simple requests: some 150 microseconds. A flush may cost more, as it
-/// may for other clients.
+/// The most that all orders together may cost in a turn, in simple requests: some 150 microseconds. A flush may cost
+/// more, as it may for other clients.
 const WORK_PER_TURN: u64 = 512;
 /// Jobs looked at that cost as much as a simple request.
 const LOOKS_PER_WORK: u64 = 2;
@@ -64,7 +64,7 @@ impl Orders {
 struct Running {
     task: TaskId,
     client: ClientId,
-    /// What is left to do.
+    /// The rest of the order.
     rest: Rest,
     until: Until,
     /// The instant, if it waits for one.

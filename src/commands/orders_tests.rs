@@ -14,7 +14,7 @@ use crate::tube_name::TubeName;
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
-/// What a slice may cost beyond its bound: the last job, with a large body to free.
+/// The most that a slice may cost beyond its bound: the last job, with a large body to free.
 const SLACK: u64 = 64;
 
 pub(super) struct Harness {

@@ -12,7 +12,7 @@ use crate::queue::{ClientId, NewJob};
 use crate::session::{Aside, Output, Put, Refusal, Until};
 use crate::tags::{EncodedTags, TagSet};
 
-/// What a put has come to.
+/// The result of a put.
 pub(super) enum Stored {
     /// The job is in its tube.
     New,
@@ -188,7 +188,7 @@ impl Executor {
         self.put_permitted(client, put, body, output, now)
     }
 
-    /// The same of one that need not wait. Other clients of the same identity may have put meanwhile.
+    /// Does a put that need not wait for its pace. Other clients of the same identity may have put meanwhile.
     fn put_permitted(
         &mut self,
         client: ClientId,

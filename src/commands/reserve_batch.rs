@@ -14,7 +14,7 @@ use crate::queue::{ClientId, Reserve, WaitOutcome};
 use crate::seconds::Seconds;
 use crate::session::{Output, Until};
 
-/// What a batch may cost in a turn, in simple requests: some 100 microseconds.
+/// The most that a batch may cost in a turn, in simple requests: some 100 microseconds.
 const WORK_PER_TURN: u64 = 400;
 /// Jobs whose replies cost as much to write as a simple request.
 const REPLIES_PER_WORK: u64 = 4;
@@ -27,7 +27,7 @@ pub struct Batch {
     timeout_s: Option<Seconds>,
     /// The jobs that are reserved for it so far.
     ids: Vec<JobId>,
-    /// What their replies copy, in bytes.
+    /// The bytes that their replies copy.
     own_bytes: usize,
     /// How long their replies are, in bytes.
     all_bytes: usize,

@@ -1,6 +1,6 @@
 //! The commands `stats`, and what the stats are read from.
 //!
-//! Owns: where each part of a view comes from. Never decides what is told of it: that is the tables' (`crate::stats`).
+//! Owns: where each part of a view comes from. Never decides which figures are shown: the tables in `crate::stats` do.
 //! Driven by the table of commands and by `http` for the metrics.
 
 use std::rc::Rc;

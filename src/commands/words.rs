@@ -38,7 +38,7 @@ fn in_words(command: &Command<'_>, used_tube: &str) -> String {
     words
 }
 
-/// The same of a managing command for the audit, with its number. What it contains are names and numbers.
+/// The command in words for the audit, with its number. It contains only names and numbers.
 pub(super) fn in_words_of_audit(command: &Command<'_>, used_tube: &str) -> String {
     let row = Row::of(command);
     let mut words = command.verb().as_str().to_owned();

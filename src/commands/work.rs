@@ -1,4 +1,4 @@
-//! What the work of a turn costs, and what becomes due in it.
+//! The cost of the work of a turn, and the work that becomes due in it.
 //!
 //! Work is counted in simple requests, and a request counts what it does. What it costs cannot be counted: to delete a
 //! job that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one of
@@ -39,7 +39,7 @@ impl Meter {
         self.step = MAX_WORK_UNSEEN;
     }
 
-    /// A turn begins `now`, when so much `work` was done. The time before it counts for nobody.
+    /// A turn begins `now`, when `work` was done already. The time before it counts for nobody.
     #[inline]
     pub fn begin_turn(&mut self, work: u64, now: Timestamp) {
         (self.work, self.at) = (work, now);
@@ -81,8 +81,9 @@ impl Executor {
         self.work + self.queue.work()
     }
 
-    /// The same, with the time that it has taken if that is more. Whoever goes on until a budget is spent asks this,
-    /// also for its beginning: then the time before that is not its own, and it can do something whatever that was.
+    /// The cost of everything so far, with the time that it has taken if that is more. Code that works until a budget
+    /// is spent calls this, also when it begins: then the time before that is not its own, and it can do something
+    /// whatever that was.
     #[inline]
     pub(crate) fn spent(&mut self) -> u64 {
         let work = self.work();

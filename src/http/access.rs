@@ -12,7 +12,7 @@ use super::Sources;
 use super::request::{Method, Request};
 use crate::token::TokenHash;
 
-/// What every request for the API must have.
+/// The conditions for every request for the API.
 #[derive(Debug, Default)]
 pub struct Access {
     /// The token that every request has to show; `None` if none is asked for.

@@ -69,11 +69,11 @@ pub struct Sources<'a> {
     pub max_tubes: usize,
     /// The address on which HTTP is served.
     pub address: Address<'a>,
-    /// What is served there.
+    /// The site that is served there.
     pub site: Site<'a>,
 }
 
-/// What is served on a listener.
+/// The site of a listener.
 #[derive(Clone, Copy, Debug)]
 pub enum Site<'a> {
     /// Metrics, health and a page that only shows.
@@ -82,7 +82,7 @@ pub enum Site<'a> {
     Admin {
         /// Who may use it.
         access: &'a Access,
-        /// What the server is doing for it.
+        /// The tasks of the server for it.
         tasks: &'a Tasks,
         /// Who is connected.
         clients: ClientSource<'a>,
@@ -155,7 +155,7 @@ impl Sources<'_> {
     }
 }
 
-/// What the server is doing.
+/// The phase of the server.
 #[derive(Clone, Copy)]
 pub enum Phase<'a> {
     /// It does not serve yet; the text is the reason.

@@ -12,7 +12,7 @@ pub const MARKER: &str = "x-beanstalkd-admin";
 /// The parts of a request that the responses depend on.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked for.
+    /// The method of the request.
     pub method: Method,
     /// The path of the target.
     pub path: String,
@@ -34,14 +34,14 @@ pub struct Request {
     pub is_json: bool,
 }
 
-/// What a request says of who has made it.
+/// The origin of a request, as far as its headers say it.
 #[derive(Debug)]
 pub struct Origin {
     /// The hosts that the target and the headers name; usually there is one.
     hosts: Vec<String>,
     /// The origins of pages that the request names.
     pages: Vec<String>,
-    /// What the browser says of where the request comes from (`Sec-Fetch-Site`).
+    /// The origin of the request, as the browser says it (`Sec-Fetch-Site`).
     fetch_sites: Vec<String>,
     /// Whether the request has the header [`MARKER`].
     pub is_marked: bool,

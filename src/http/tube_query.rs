@@ -37,7 +37,7 @@ enum Names {
 /// The place of a tube in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// What the tubes are sorted by, if that is a number.
+    /// The value by which the tubes are sorted, if it is a number.
     pub value: u64,
     /// The number of jobs, if the tubes are not sorted by name.
     pub jobs: u64,
@@ -128,7 +128,7 @@ impl Query {
         self.order(self.parts(a), self.parts(b))
     }
 
-    /// What decides the order.
+    /// The values that decide the order.
     fn parts<'t>(&self, tube: &'t TubeView) -> (u64, u64, &'t str) {
         let name = tube.name.as_str();
         match self.sort {

@@ -20,7 +20,7 @@ pub enum UsageError {
         flag: String,
         /// Its argument.
         argument: String,
-        /// What the flag takes.
+        /// The values that the flag takes.
         expected: &'static str,
     },
     /// The flag does nothing without another one.
@@ -32,7 +32,7 @@ pub enum UsageError {
     },
     /// Something cannot work without a flag.
     Lacks {
-        /// What needs it.
+        /// The flag or the setting that needs it.
         what: String,
         /// The flag that is missing.
         flag: &'static str,

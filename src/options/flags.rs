@@ -23,11 +23,11 @@ pub struct Flag {
     pub takes: HasArg,
     /// Without this it does nothing.
     pub needs: Option<Needs>,
-    /// What it does.
+    /// Its effect on the options.
     pub set: Set,
 }
 
-/// What a flag needs.
+/// The setting without which a flag does nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// The binlog. An operator is only warned of a flag that is `known_to_c`, because C takes it without `-b`.

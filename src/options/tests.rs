@@ -1,4 +1,4 @@
-//! What command lines mean, in tables.
+//! Command lines and their meaning, in tables.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

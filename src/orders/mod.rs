@@ -27,7 +27,7 @@ const MAX_ENDED: usize = 64;
 /// The ids in a line of the log.
 const SHOWN: usize = 100;
 
-/// What is to be done.
+/// An order of the API.
 #[derive(Debug)]
 pub enum Order {
     /// Put a job.
@@ -61,7 +61,7 @@ pub struct NewJob {
     pub tags: Vec<u8>,
 }
 
-/// What happens to each job.
+/// A change of each job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A buried or delayed job becomes ready.
@@ -74,7 +74,7 @@ pub enum Change {
     Priority(Priority),
     /// A ready or delayed job gets a delay of this many seconds from now.
     Delay(u32),
-    /// A dead job goes back to the tube that it came from, at most so many a second.
+    /// A dead job goes back to the tube that it came from, at most this many a second.
     Redrive(Option<NonZeroU32>),
 }
 
@@ -138,7 +138,7 @@ pub struct TaskId(pub u64);
 pub struct Task {
     /// Its number.
     pub id: TaskId,
-    /// What is done, in the words of the API.
+    /// The action, in the words of the API.
     pub action: &'static str,
     /// The tube, where the order names one.
     pub tube: Option<TubeName>,
@@ -181,7 +181,7 @@ impl Order {
         }
     }
 
-    /// What is to be done, for the log.
+    /// The order in words, for the log.
     #[must_use]
     pub fn in_words(&self) -> String {
         let action = self.action();
@@ -241,7 +241,7 @@ impl Order {
     }
 }
 
-/// What can be flushed.
+/// The jobs that can be flushed.
 pub const FLUSHES: [Flushed; 3] = [Flushed::All, Flushed::Buried, Flushed::Cooldowns];
 
 /// The word of the API for a flush.
@@ -323,7 +323,7 @@ impl Tasks {
         self.tasks.iter().find(|task| task.id == id)
     }
 
-    /// The same, for changes.
+    /// The task with this number, for changes.
     pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.tasks.iter_mut().find(|task| task.id == id)
     }
@@ -334,7 +334,7 @@ impl Tasks {
     }
 }
 
-/// What the API needs of the server: its figures, and the execution of orders.
+/// The interface of the server for the API: its figures, and the execution of orders.
 pub trait Control: StatsSource {
     /// Begins to carry out an order. `None` if too many orders are being carried out; then nothing has changed.
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId>;

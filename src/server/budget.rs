@@ -1,10 +1,10 @@
-//! What one connection, and one turn, may do, in simple requests: [`commands`](crate::commands) counts them.
+//! The budgets of one connection and one turn, in simple requests: [`commands`](crate::commands) counts them.
 
 /// The buffer that all connections read into.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;
 
-/// What one turn may cost, in simple requests: about a millisecond. A client with an event in a turn that has already
-/// cost this much is served in one of the next turns.
+/// The most that one turn may cost, in simple requests: about a millisecond. A client with an event in a turn that has
+/// already cost this much is served in one of the next turns.
 pub const TURN_WORK: u64 = 4096;
 
 /// What the connections that go on without an event may cost together in a turn, if that is more than half of what the
@@ -12,21 +12,21 @@ pub const TURN_WORK: u64 = 4096;
 /// at a time waits little beside clients that never pause.
 pub const GOING_ON_WORK: u64 = 256;
 
-/// What one turn sends, in bytes: some 200 microseconds. Beyond it, connections with long replies wait for the next
-/// turn.
+/// The most that one turn sends, in bytes: some 200 microseconds. Beyond it, connections with long replies wait for the
+/// next turn.
 pub const TURN_SENT_BYTES: usize = 256 * 1024;
 
 /// A connection that owes no more than this, in bytes, is sent it in its turn whatever others are sent.
 pub const SHORT_REPLIES_BYTES: usize = 16 * 1024;
 
-/// What the end of a connection costs, in simple requests: the system takes several microseconds to close a socket.
+/// The cost of the end of a connection, in simple requests: the system takes several microseconds to close a socket.
 pub const CLOSING_WORK: u64 = 32;
 
 /// How many handshakes go on in a turn, each by one step. The dearest step takes from 0.1 to 1 ms, depending on the key
 /// of the certificate.
 pub const HANDSHAKES_PER_TURN: usize = 2;
 
-/// What one connection may do in a turn.
+/// The budget of one connection in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
     /// The budget of a client with new input. It suffices for what clients usually send before they wait for the
@@ -42,8 +42,8 @@ pub enum Budget {
 pub struct Limits {
     /// Bytes read, in one call.
     pub read_bytes: usize,
-    /// What the requests may cost together. A simple request costs 1, which is [`WORK_NS`]. The last request may exceed
-    /// the budget.
+    /// The most that the requests may cost together. A simple request costs 1, which is [`WORK_NS`]. The last request
+    /// may exceed the budget.
     pub work: u64,
     /// Bytes sent.
     pub send_bytes: usize,

@@ -21,7 +21,7 @@ impl<S: Stream> Connections for Table<'_, S> {
 }
 
 impl<S: Stream> Server<S> {
-    /// What carries out the orders of the API, and what it cannot know of the clients.
+    /// The executor, which carries out the orders of the API, and the connections, of which it knows nothing.
     pub fn parts(&mut self) -> (&mut Executor, impl Connections) {
         (&mut self.executor, Table(&self.connections))
     }

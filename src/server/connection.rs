@@ -25,7 +25,7 @@ use crate::stream::{Handle, Stream};
 /// Bytes read at a time while memory is short, because the server may have to keep what it has read.
 const TIGHT_READ_BYTES: usize = 4 * 1024;
 
-/// What the poll has reported about a connection.
+/// The events that the poll has reported about a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// There is something to read.
@@ -38,7 +38,7 @@ pub struct Readiness {
     pub failed: bool,
 }
 
-/// What the next read can bring.
+/// The state of the input: what the next read can bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     /// Nothing, until the poll reports input.
@@ -241,7 +241,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// The same while no new command may be executed.
+    /// As `serve`, while no new command may be executed.
     #[cold]
     pub fn serve_held(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         if executor.is_guarded() {
@@ -325,8 +325,8 @@ impl<S: Stream> Connection<S> {
         self.session.unfinished_until() == Some(Until::DeliveryOrInput) && !self.session.is_over_bound()
     }
 
-    /// The same, where no answer is about to be delivered. Whether there is a byte, also from a client that will send
-    /// no more, only a read can tell.
+    /// As `awaits_abort`, if no answer is about to be delivered. Whether there is a byte, also from a client that will
+    /// send no more, only a read can tell.
     fn may_abort(&self, executor: &Executor, id: ClientId) -> bool {
         self.awaits_abort() && executor.queue().is_waiting(id)
     }
@@ -402,7 +402,7 @@ impl<S: Stream> Connection<S> {
         self.connected_s
     }
 
-    /// What `list-clients` has of it.
+    /// The values of it for `list-clients`.
     pub fn view(&self, now: Timestamp) -> ConnectionView {
         let idle_s = now.since_s(self.active_at);
         let activity = if self.is_handshaking() { Activity::Receiving } else { self.session.activity() };

@@ -23,7 +23,7 @@ pub struct IdleTimeouts {
     timeout_ns: Option<u64>,
     /// The instant, then index and generation of the client.
     looks: BTreeSet<(Timestamp, u32, u32)>,
-    /// The same instants by the index of the client.
+    /// The instants of `looks` by the index of the client.
     by_index: Vec<Option<Timestamp>>,
 }
 

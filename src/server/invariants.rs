@@ -1,4 +1,4 @@
-//! What is true of the server between two turns, as one sweep for debug builds and tests.
+//! The invariants of the server between two turns, as one sweep for debug builds and tests.
 
 use std::collections::HashSet;
 

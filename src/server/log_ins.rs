@@ -1,5 +1,5 @@
-//! Clients of which it is not known yet who they are: those in a TLS handshake, and on a server with access rules those
-//! who may do nothing before they log in.
+//! Clients that the server has not identified yet: those in a TLS handshake, and on a server with access rules those
+//! that may do nothing before they log in.
 //!
 //! Owns: how many of them there are, at most, and in which order they came. If there are too many, the oldest gives its
 //! place to a new one, so that silent clients keep nobody out for long; `idle` has their time limit. Driven by the
@@ -60,7 +60,7 @@ impl LogIns {
 }
 
 impl<S: Stream> Server<S> {
-    /// From now on, there are at most so many connections of which it is not known whose they are.
+    /// From now on, there are at most this many connections whose identity is not known.
     pub fn limit_log_ins(&mut self, most: usize) {
         self.log_ins.most = most;
     }

@@ -66,7 +66,7 @@ pub struct Server<S> {
     sweeps: Sweeps,
     /// The index of the connection whose certificate is to be checked next, after a reload.
     next_check: Option<usize>,
-    /// What the clients with new input have cost in the last turn.
+    /// The cost of the clients with new input in the last turn.
     work_of_events: u64,
     /// Whether no new command is executed: the server is about to be handed over.
     is_held: bool,
@@ -105,13 +105,13 @@ impl<S: Stream> Server<S> {
         self.executor.queue().figures().clients
     }
 
-    /// What executes the commands.
+    /// The executor of the commands.
     #[must_use]
     pub fn executor(&self) -> &Executor {
         &self.executor
     }
 
-    /// What executes the commands, for changes.
+    /// The executor of the commands, for changes.
     pub fn executor_mut(&mut self) -> &mut Executor {
         &mut self.executor
     }

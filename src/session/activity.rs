@@ -1,8 +1,8 @@
-//! What a client does, in the words of `list-clients`, and how much it has done.
+//! The activity of a client, in the words of `list-clients`, and its counts.
 
 use super::{Phase, Session, Until};
 
-/// What a client does. Of several, the first that is true counts, in this order.
+/// The activity of a client. Of several, the first that is true counts, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// It waits in a reserve.
@@ -32,7 +32,7 @@ impl Activity {
 }
 
 impl<R> Session<R> {
-    /// What the client does.
+    /// The activity of the client.
     #[must_use]
     pub fn activity(&self) -> Activity {
         let is_receiving = match &self.phase {
@@ -65,7 +65,7 @@ impl<R> Session<R> {
         self.lines_high = self.lines_high.wrapping_add(overflows.into());
     }
 
-    /// What a command that is not finished waits for, if there is one.
+    /// The event that an unfinished command waits for, if there is one.
     #[must_use]
     pub fn unfinished_until(&self) -> Option<Until> {
         if let Phase::Unfinished { until, .. } = self.phase { Some(until) } else { None }
@@ -83,7 +83,7 @@ impl<R> Session<R> {
         matches!(self.phase, Phase::Closing)
     }
 
-    /// Whether the connection ends at once for want of memory.
+    /// Whether the connection ends at once because memory is short.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         matches!(self.phase, Phase::Aborted)

@@ -12,10 +12,10 @@ const FIRST_ALLOCATION_BYTES: usize = 1024;
 
 /// Once this much of a body has arrived, the server trusts its announced size and allocates the rest at once.
 const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
-/// The same threshold as a share of the body: one part in this many.
+/// The threshold at which the rest is allocated, as a share of the body: one part in this many.
 const ALLOCATE_REST_FROM_PART: usize = 4;
 
-/// The length of an accepted body of so many bytes with the CRLF behind it. A body of more than 1 GiB is never
+/// The length of an accepted body of `size` bytes with the CRLF behind it. A body of more than 1 GiB is never
 /// accepted.
 pub fn body_with_crlf(size: u32) -> usize {
     size as usize + CRLF.len()

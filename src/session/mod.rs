@@ -57,7 +57,7 @@ const DIRECT_READ_FROM_BYTES: usize = 32 * 1024;
 /// Stands for the tags of a `put` on a line that is too long.
 const TOO_LONG: &[u8] = b" idp:";
 
-/// What the server does next for the client.
+/// The next request of the client.
 #[derive(Debug)]
 pub enum Request<'a> {
     /// Execute this.
@@ -92,7 +92,7 @@ enum Phase<R> {
     },
     /// A line that is too long, up to its end.
     SkipLine,
-    /// The same of a `put` with tags, whose body is to be skipped, too.
+    /// A line of a `put` with tags that is too long, up to its end; then its body is skipped.
     SkipPutLine(PutHeader),
     /// The puts of a `complete`.
     Complete(Box<Complete>),
@@ -111,13 +111,13 @@ enum Phase<R> {
 /// Why executing a piece of input has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// What is left is no whole command: only more input helps.
+    /// The rest of the input is not a whole command: only more input helps.
     WantsInput,
-    /// What is left may hold whole commands. Nothing more may be executed now.
+    /// The rest of the input may hold whole commands. Nothing more may be executed now.
     CutShort,
 }
 
-/// What was read and not executed yet.
+/// Input that was read and not executed yet.
 #[derive(Debug)]
 enum Unread {
     /// The beginning of a line.
@@ -350,7 +350,7 @@ impl<R: Debug> Session<R> {
         self.unread = None;
     }
 
-    /// What is left of a command that is not finished, to be resumed; its outcome is to be applied.
+    /// The rest of a command that is not finished, to be resumed; its outcome is to be applied.
     pub fn take_rest(&mut self) -> Option<R> {
         self.unfinished_until()?;
         if let Phase::Unfinished { rest, .. } = std::mem::replace(&mut self.phase, Phase::WantCommand) {
@@ -528,7 +528,7 @@ impl<R: Debug> Session<R> {
         self.output.held_bytes() + if has_input { self.held_input_bytes() } else { 0 }
     }
 
-    /// The same for input alone.
+    /// Memory held for bytes that are not a job yet.
     fn held_input_bytes(&self) -> usize {
         let input = match &self.phase {
             Phase::WantBody { put, body } => put.held_bytes() + body.capacity(),
@@ -560,7 +560,8 @@ fn is_complete(start: &[u8]) -> bool {
     start.starts_with(Verb::Complete.as_str().as_bytes())
 }
 
-/// What comes of a line that is no command. Behind a `complete` there are commands that must not be executed alone.
+/// The request for a line that is not a command. Behind a `complete` there are commands that must not be executed
+/// alone.
 #[cold]
 fn malformed<'a>(line: &[u8], error: ParseError) -> Request<'a> {
     if is_complete(line) { Request::Lost } else { Request::Malformed(error) }

@@ -1,9 +1,9 @@
-//! What executing a request comes to.
+//! The result of executing a request.
 
 use super::{Complete, Put};
 use crate::protocol::{PutHeader, Reply};
 
-/// What a request has come to. [`Session::apply`](super::Session::apply) makes a phase of it. `R` is what is left of a
+/// The result of a request. [`Session::apply`](super::Session::apply) makes a phase of it. `R` is what is left of a
 /// command that is not finished, of which a session knows nothing.
 #[derive(Debug)]
 #[must_use = "an outcome has to be applied to the session"]
@@ -20,7 +20,7 @@ pub enum Outcome<R> {
     OfComplete(Result<Put, (PutHeader, Refusal)>),
     /// The command has passed its checks and is not finished. The client's later commands wait.
     Stall {
-        /// What is left to be done.
+        /// The rest of the command.
         rest: R,
         /// When it goes on.
         until: Until,
@@ -46,7 +46,7 @@ pub enum Refusal {
     OutOfMemory,
     /// A tag is wrong.
     BadTag,
-    /// What follows it is not CRLF.
+    /// The bytes behind it are not CRLF.
     ExpectedCrlf,
 }
 
@@ -63,12 +63,12 @@ impl From<Refusal> for Reply<'_> {
     }
 }
 
-/// What a command waits for that is not finished.
+/// The event that an unfinished command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// The queue's answer to a reserve, or the end of what the client sends.
     Delivery,
-    /// The same, or the client's next byte.
+    /// The queue's answer to a reserve, the end of what the client sends, or its next byte.
     DeliveryOrInput,
     /// Nothing: it has more to do than fits in a turn, and goes on in the next one.
     NextTurn,

@@ -28,7 +28,7 @@ const MAX_UNSENT_BYTES: usize = 1024 * 1024;
 const TIGHT_UNSENT_OWN_BYTES: usize = 1024;
 const TIGHT_UNSENT_BYTES: usize = 64 * 1024;
 
-/// What is still to be sent on a connection, in order.
+/// The bytes still to be sent on a connection, in order.
 #[derive(Debug, Default)]
 pub struct Output {
     bytes: Vec<u8>,

@@ -18,7 +18,7 @@ pub struct Put {
     aside: Option<Box<Aside>>,
 }
 
-/// What a `put` without tags and in whole seconds does not have.
+/// The parts of a `put` that one without tags and in whole seconds does not have.
 #[derive(Debug, Default)]
 pub struct Aside {
     /// The bytes that [`TagSet::encode`](crate::tags::TagSet::encode) has made of the tags; none if there are none.
@@ -88,7 +88,7 @@ impl Put {
         self.aside.as_ref()?.tube.as_deref()
     }
 
-    /// What is kept aside, in bytes.
+    /// The memory of the parts kept aside, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let name_bytes = self.tube().map_or(0, str::len);

@@ -1,4 +1,4 @@
-//! What comes out of a session does not depend on how the bytes arrive.
+//! The output of a session does not depend on how the bytes arrive.
 
 use super::*;
 use crate::job::JobId;

@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> Result<String, TextError> {
     File::open(path).map_err(|error| unreadable(path, error)).and_then(|file| read_open(path, file))
 }
 
-/// The same of a file that is open.
+/// The text of a file that is open.
 ///
 /// # Errors
 /// If it cannot be read.

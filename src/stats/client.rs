@@ -40,7 +40,7 @@ pub struct ConnectionView {
     pub age_s: u64,
     /// Whole seconds since a byte last came or went.
     pub idle_s: u64,
-    /// What it does, in a word.
+    /// Its activity, in a word.
     pub state: &'static str,
     /// Whole seconds in which it has waited in a reserve; 0 if it does not wait.
     pub waiting_s: u64,
@@ -52,7 +52,7 @@ pub struct ConnectionView {
 
 /// The connections, of which only the server knows.
 pub trait Connections {
-    /// What the connection of a client does; `None` if it is gone.
+    /// The view of a client's connection; `None` if it is gone.
     fn connection(&self, client: ClientId, now: Timestamp) -> Option<ConnectionView>;
 }
 

@@ -9,7 +9,7 @@ impl Subject for Identities {
     type View<'a> = IdentityView<'a>;
 }
 
-/// What the clients of an identity have done since the start, or since the identity is in the rules.
+/// The counts of an identity's clients since the start, or since the identity is in the rules.
 #[derive(Clone, Debug)]
 pub struct IdentityFigures {
     /// Its name.
@@ -47,7 +47,7 @@ impl IdentityFigures {
 /// An identity as its figures are read.
 #[derive(Clone, Copy, Debug)]
 pub struct IdentityView<'a> {
-    /// What it has done.
+    /// Its counts.
     pub figures: &'a IdentityFigures,
     /// Where its jobs are.
     pub queue: &'a Queue,

@@ -18,11 +18,11 @@ impl Subject for Job {
 pub struct JobView<'a> {
     /// The job in the queue.
     pub job: queue::JobView<'a>,
-    /// The name of the session that has reserved it, if whoever asks may know it; empty if there is none.
+    /// The name of the session that has reserved it, if the client that asks may know it; empty if there is none.
     pub session: &'a str,
-    /// The tube that it comes from if it is dead, and if whoever asks may know of that tube; else empty.
+    /// The tube that it comes from if it is dead, and if the client that asks may know of that tube; else empty.
     pub dead_from: &'a str,
-    /// What it waits for, where that is shown.
+    /// The reason why it waits, where that is shown.
     pub waits_for: &'a str,
     /// The index of the binlog file that holds its record; 0 without a binlog.
     pub file: u32,
@@ -49,8 +49,8 @@ impl JobView<'_> {
     }
 }
 
-/// What a line of `list-jobs` does not say: the command has said it, it costs more than the rest, or it follows from
-/// the other figures.
+/// The keys that a line of `list-jobs` does not have: the command has said it, it costs more than the rest, or it
+/// follows from the other figures.
 const NOT_IN_LINES: [&str; 4] = ["tube", "state", "file", "failures"];
 
 /// Appends the job as a line of `list-jobs`: the figures of `stats-job` in their order, with the length of the body
@@ -96,7 +96,7 @@ pub const JOB: &[Figure<Job>] = &[
     Row::plain("kicks", Counter(|view| view.job.record.counters.kicks.into())),
 ];
 
-/// What a job waits for, in `stats-job` at the end.
+/// The reason why a job waits, at the end of `stats-job`.
 pub const WAITS_FOR: &[Figure<Job>] = &[Row::plain("waits-for", Text(|view| view.waits_for))];
 
 /// The tags of a job, in `stats-job` behind the other figures; empty, 0 or false where there is none.

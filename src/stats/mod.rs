@@ -28,9 +28,9 @@ pub use self::tube::TUBE;
 
 use crate::protocol::{DictionaryWriter, Verb};
 
-/// What a table has the figures of.
+/// The subject of a table of figures.
 pub trait Subject {
-    /// What its readers look at.
+    /// The view that its readers get.
     type View<'a>;
 }
 
@@ -93,7 +93,7 @@ pub enum Read<S: Subject> {
     Text(ReadText<S>),
 }
 
-/// What a figure is in the metrics.
+/// The form of a figure in the metrics.
 #[derive(Clone, Copy)]
 pub enum Series {
     /// A family of its own, called `name`, or like the key; without prefix and `_total`.
@@ -176,7 +176,7 @@ impl<S: Subject> Figure<S> {
         Self { key, read, series: Series::None }
     }
 
-    /// The same, called `name` in the metrics.
+    /// This figure, called `name` in the metrics.
     const fn named(self, name: &'static str) -> Self {
         let Series::Own { help, .. } = self.series else { panic!("only a family has a name") };
         Self { series: Series::Own { name: Some(name), help }, ..self }

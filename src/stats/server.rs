@@ -29,7 +29,7 @@ pub struct ServerView<'a> {
     pub identities: &'a [IdentityFigures],
     /// The commands and tags that C does not have, separated by spaces.
     pub extensions: &'a str,
-    /// What the binlog says; its state is "off" where there is none.
+    /// The figures of the binlog; its state is "off" where there is none.
     pub binlog: binlog::Stats,
     /// How often each command was given.
     pub commands: &'a CommandCounts,
@@ -41,7 +41,7 @@ pub struct ServerView<'a> {
     pub max_job_bytes: u64,
     /// The size of a binlog file as the operator has asked for it, in bytes.
     pub binlog_file_bytes: u64,
-    /// What connections hold that is not a job yet, or not sent yet, in bytes.
+    /// The memory of connections for bytes that are not a job yet, or not sent yet.
     pub buffer_bytes: usize,
     /// Connections since the start.
     pub connections: u64,
@@ -64,13 +64,13 @@ pub struct TubeSums {
     pub tubes: u64,
     /// Their jobs by state.
     pub jobs: JobCounts,
-    /// What has happened to their jobs.
+    /// The counts of events of their jobs.
     pub counters: TubeCounters,
     /// Memory that the jobs take, in bytes, where all tubes are summed up.
     pub job_bytes: u64,
-    /// The same for the cooldowns.
+    /// How many cooldowns there are, and the memory that they take.
     pub cooldowns: CooldownSums,
-    /// The same for what cooldowns will take that the deletes of jobs begin.
+    /// Memory that cooldowns will take which the deletes of jobs begin, in bytes.
     pub reserved_cooldown_bytes: u64,
 }
 
@@ -110,7 +110,7 @@ impl TubeSums {
     }
 }
 
-/// What the figures of the server are read from. Making a view costs time, so one is made only for a request.
+/// The source of the figures of the server. Making a view costs time, so one is made only for a request.
 pub trait StatsSource {
     /// The server at `now`.
     fn server_view(&self, now: Timestamp) -> ServerView<'_>;
@@ -373,7 +373,7 @@ const TAGS_AND_EXTENSIONS: &[Row] = &[
 const OTHER_WORDS: [&str; 10] =
     ["idp", "con", "grp", "aft", "exp", "tub", "trc", "touch-seconds", "release-uncounted", "fractions"];
 
-/// What C does not have, by which a client learns what it may use.
+/// The names of the extensions of C's protocol, by which a client learns what it may use.
 #[must_use]
 pub fn extensions(is_guarded: bool) -> &'static str {
     static OPEN: LazyLock<String> = LazyLock::new(|| {

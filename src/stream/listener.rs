@@ -37,7 +37,7 @@ impl ListenerSocket {
         })
     }
 
-    /// What the poll watches.
+    /// The source that the poll watches.
     pub fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(listener) | Self::Tls(listener, _) => listener,

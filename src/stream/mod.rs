@@ -27,7 +27,7 @@ pub struct Handle {
 
 described!(Handle { descriptor, is_unix });
 
-/// What a connection reads from and writes to: a socket, plain or with TLS; a fake one in simulations.
+/// The stream of a connection: a socket, plain or with TLS; a fake one in simulations.
 pub trait Stream {
     /// Reads into `buffer`; 0 means that the client will send no more.
     ///
@@ -92,7 +92,7 @@ pub trait Stream {
         false
     }
 
-    /// The same, but looks at a bounded part of the input that was not read yet, and is still to be read.
+    /// As `has_ended`, but looks at a bounded part of the input that was not read yet; that part is still to be read.
     fn look_for_end(&mut self) -> bool {
         false
     }

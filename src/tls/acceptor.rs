@@ -1,4 +1,4 @@
-//! What the connections of all TLS listeners share.
+//! The state that the connections of all TLS listeners share.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct Acceptor {
     log: RefCell<RateLimitedLog>,
 }
 
-/// What has happened since the start.
+/// The counts since the start.
 #[derive(Default)]
 struct Counts {
     open: Cell<u64>,
@@ -120,7 +120,7 @@ impl Acceptor {
         self.counts.held_bytes.set(self.counts.held_bytes.get() - before + after);
     }
 
-    /// What the encrypted halves of all connections hold, about, in bytes.
+    /// The memory of the encrypted halves of all connections, about, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.counts.held_bytes.get()
@@ -152,7 +152,7 @@ impl Acceptor {
         }
     }
 
-    /// What has happened so far.
+    /// The figures so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let Counts { open, full, resumed, failed, .. } = &self.counts;

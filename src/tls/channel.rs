@@ -23,7 +23,7 @@ const MAX_UNSENT_BYTES: usize = 48 * 1024;
 /// reserve has to close its socket for the server to see it.
 const LOOK_AHEAD_BYTES: usize = 16 * 1024;
 
-/// What a connection takes that has nothing under way: the state of rustls with its keys and its smallest buffers.
+/// The memory of a connection that has nothing under way: the state of rustls with its keys and its smallest buffers.
 const IDLE_BYTES: usize = 9 * 1024;
 
 /// The encrypted half of a connection.
@@ -40,7 +40,7 @@ pub struct Channel {
     /// Bytes of plaintext that are encrypted, but not all taken by the socket. The caller offers them again, as it does
     /// with a socket that is full.
     encrypted: usize,
-    /// What the acceptor counts for this connection.
+    /// The memory that the acceptor counts for this connection.
     held_bytes: usize,
 }
 
@@ -49,7 +49,7 @@ enum Stage {
     Handshake {
         /// The bytes that came so far.
         received: usize,
-        /// What the handshake has begun with, which a reload may have replaced since.
+        /// The settings of the handshake, which a reload may have replaced since.
         config: Arc<ServerConfig>,
     },
     Open,
@@ -57,7 +57,7 @@ enum Stage {
     Failed,
 }
 
-/// What a read of the socket has brought.
+/// The result of a read of the socket.
 #[derive(PartialEq, Eq)]
 enum Received {
     /// Bytes, and there may be more.

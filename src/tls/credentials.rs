@@ -1,4 +1,4 @@
-//! What the server shows to its clients, and what it asks of them, from files.
+//! The certificate of the server, and the verification of its clients, from files.
 //!
 //! Owns: reading and checking the files. There are three parts: the certificate with its key, the authorities of
 //! clients, and the revocation lists. A start needs all of them. In a reload, a part whose files are bad stays as it
@@ -42,18 +42,18 @@ pub struct Files {
     pub crl: Option<PathBuf>,
 }
 
-/// What handshakes need, once the files were read and checked.
+/// The settings of handshakes, from files that were read and checked.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub(super) config: Arc<ServerConfig>,
-    /// What checks the certificates of clients; `None` if they are asked for none.
+    /// The verifier of the certificates of clients; `None` if they are asked for none.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     parts: Parts,
-    /// What an operator should know of the files although they can be used.
+    /// Warnings for the operator about files that can be used.
     pub warnings: Vec<String>,
 }
 
-/// What was read, which a reload replaces part by part.
+/// The contents of the files, which a reload replaces part by part.
 #[derive(Clone, Debug)]
 struct Parts {
     key: Arc<CertifiedKey>,
@@ -85,7 +85,7 @@ enum Problem {
     Missing(&'static str),
     /// The key is not that of the certificate.
     WrongKey,
-    /// What TLS says against the contents.
+    /// The error of TLS about the contents.
     Rejected(Box<dyn StdError + Send + Sync>),
 }
 
@@ -292,7 +292,7 @@ impl Files {
         Ok(lists)
     }
 
-    /// What checks the certificates of clients, if they need one.
+    /// The verifier of the certificates of clients, if they need one.
     fn client_verifier(&self, parts: &Parts) -> Result<Option<Arc<dyn ClientCertVerifier>>, CredentialError> {
         let (Some(path), Some(authorities)) = (&self.client_ca, &parts.authorities) else { return Ok(None) };
         let last = match &self.crl {
@@ -308,7 +308,7 @@ impl Files {
     }
 }
 
-/// What the PEM of a key with a passphrase contains, in both of its forms.
+/// A word in the PEM of a key with a passphrase, in both of its forms.
 const ENCRYPTED: &[u8] = b"ENCRYPTED";
 
 /// When the first certificate of the chain expires. A certificate that is not valid now is worth a warning, and no

@@ -7,7 +7,7 @@ use rustls::Error;
 pub enum Failure {
     /// The client has ended the connection, or was too slow.
     Unfinished,
-    /// What the client sent is not TLS, or is damaged.
+    /// The bytes of the client are not TLS, or are damaged.
     Malformed,
     /// The client sent more than [`super::HANDSHAKE_BYTES`].
     TooLong,

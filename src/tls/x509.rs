@@ -1,5 +1,5 @@
-//! What the server reads of certificates and revocation lists: times, and the names of a client. rustls checks the
-//! rest.
+//! The parts of certificates and revocation lists that the server reads: times, and the names of a client. rustls
+//! checks the rest.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) fn next_update(list: &[u8]) -> Result<Option<Duration>, Error> {
     times.get(1).copied().map(time).transpose()
 }
 
-/// What the certificate of a client says of it.
+/// The names and the serial number in the certificate of a client.
 #[derive(Debug, Default)]
 pub struct ClientCertificate {
     /// The common name of its subject, and then its alternative names that are DNS names, addresses of mail or URIs, in
@@ -48,7 +48,7 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// What is in a certificate in DER.
+    /// The names and the serial number of a certificate in DER; none if it cannot be read.
     #[must_use]
     pub fn of(certificate: &[u8]) -> Self {
         let Ok(certificate) = Certificate::parse(certificate) else { return Self::default() };

@@ -36,7 +36,7 @@ pub enum Puts {
     RandomDelay,
     /// Each with this tag, and a different key.
     Tagged(&'static str),
-    /// Each with the tag `con` and one of so many keys.
+    /// Each with the tag `con` and one of this many keys.
     Keyed(u32),
 }
 
@@ -110,14 +110,14 @@ pub const CYCLE: &[Kind] = &[Kind::Put, Kind::Reserve, Kind::Delete];
 pub const FILL: &[Kind] = &[Kind::Put];
 /// Reserve, delete.
 pub const DRAIN: &[Kind] = &[Kind::Reserve, Kind::Delete];
-/// The same with a command for all jobs of a batch.
+/// Reserve and delete, with one command for all jobs of a batch.
 pub const DRAIN_IN_BATCHES: &[Kind] = &[Kind::ReserveBatch, Kind::DeleteBatch];
 
 /// Reserve alone.
 pub const TAKE: &[Kind] = &[Kind::Reserve];
 /// Put and then delete what was reserved, so that each job is followed by another one.
 pub const HAND_ON: &[Kind] = &[Kind::Put, Kind::Delete];
-/// The same in one command.
+/// As `HAND_ON`, in one command.
 pub const COMPLETE: &[Kind] = &[Kind::Complete];
 
 /// The nearest equivalent of a cycle in Redis.

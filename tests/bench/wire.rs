@@ -49,7 +49,7 @@ impl<S: Read + Write> Wire<S> {
         }
     }
 
-    /// The same over another form of the socket.
+    /// This connection over another form of the socket.
     pub fn map<T>(self, convert: impl FnOnce(S) -> T) -> Wire<T> {
         match self {
             Self::Plain(socket) => Wire::Plain(convert(socket)),

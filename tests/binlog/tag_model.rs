@@ -45,7 +45,7 @@ pub fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The same tags with the job freed from its group.
+/// These tags with the job freed from its group.
 pub fn as_free(tags: &[u8]) -> Vec<u8> {
     let Some(mut tags) = TagSet::decode(tags) else { return Vec::new() };
     tags.after = tags.after.map(|after| After { is_free: true, ..after });

@@ -13,7 +13,7 @@ enum Loss {
     Cut,
     /// The server is killed and started again.
     Kill,
-    /// The same after the reply has come.
+    /// The server is killed after the reply has come, and started again.
     KillWhenAnswered,
 }
 

@@ -56,7 +56,7 @@ pub enum Expected {
 pub enum Repertoire {
     /// All steps, with bodies that may be larger than a file.
     All,
-    /// The same, with tags.
+    /// All steps, and tags.
     Tagged,
     /// The steps that C logs. A reserved job is released with a delay, or buried, at once.
     KeptByC,

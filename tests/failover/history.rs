@@ -44,7 +44,7 @@ impl History {
         self.tick_at(0)
     }
 
-    /// The same by a clock.
+    /// Something is about to be sent at this time of a clock.
     pub fn tick_at(&mut self, time_ns: u64) -> Tick {
         self.now = time_ns.max(self.now + 1);
         self.now

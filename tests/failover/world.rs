@@ -225,7 +225,7 @@ impl World {
         self.members[member].is_wanted.store(is_wanted, Ordering::Relaxed);
     }
 
-    /// The same for both servers.
+    /// From now on, both servers are started again when they have ended, or not.
     pub fn keep_all(&self, is_wanted: bool) {
         (0..2).for_each(|member| self.keep(member, is_wanted));
     }
@@ -361,7 +361,7 @@ pub fn open(address: SocketAddr) -> Option<(Client, String)> {
     meet(&Address::Tcp(address)).map(|(client, process)| (client, process.id))
 }
 
-/// The same with the server's epoch.
+/// A client of the server at `address`, with the server's id and epoch; `None` if it does not answer.
 pub fn meet(address: &Address) -> Option<(Client, Process)> {
     let mut client = address.connect().ok()?;
     client.set_patience(CLIENT_PATIENCE);

@@ -10,9 +10,9 @@ use std::time::Duration;
 use beanstalkd_testkit::panicking::Client;
 use beanstalkd_testkit::random::Random;
 
-/// Producers stop above so many jobs.
+/// Producers stop above this many jobs.
 const ENOUGH: usize = 200;
-/// Workers keep so many jobs at most.
+/// Workers keep this many jobs at most.
 const MAX_HELD: usize = 4;
 
 /// What the replies say.

@@ -46,7 +46,7 @@ impl World {
         let mut world =
             Self { service, flags, known, clients: Vec::new(), calls: [0; 2], rounds: Cell::new(0) };
         world.begin();
-        // No process makes so many.
+        // No process makes that many calls.
         let tracer = world.hand_over(Step { whose: Whose::Server, number: u64::MAX, script: "" });
         world.calls = [Whose::Server, Whose::Tried].map(|whose| tracer.count(whose));
         world

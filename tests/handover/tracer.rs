@@ -43,7 +43,7 @@ pub struct Step<'a> {
 pub struct Tracer {
     process: Child,
     calls: PathBuf,
-    /// Whoever makes this file decides whether the step comes: the process that traces, or the test that ends it.
+    /// The process that makes this file decides whether the step comes: the one that traces, or the test that ends it.
     decision: PathBuf,
 }
 

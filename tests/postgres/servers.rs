@@ -62,7 +62,7 @@ impl Password {
         self.serve_directory_with(directory, &[])
     }
 
-    /// The same with further flags.
+    /// A server whose log is in a directory, with further flags.
     pub fn serve_directory_with(&self, directory: &str, flags: &[&str]) -> Server {
         let flags: Vec<String> = ["-b", directory].iter().chain(flags).map(|&flag| flag.to_owned()).collect();
         Server::start(ours(), Transport::Unix, &flags).unwrap()
@@ -73,7 +73,7 @@ impl Password {
         self.launch_with(url, flags, name, &[])
     }
 
-    /// The same with these variables of the environment.
+    /// As `launch`, with these variables of the environment.
     pub fn launch_with(&self, url: &str, flags: &[&str], name: &str, variables: &[(&str, &str)]) -> Launched {
         let log = self.directory().join(format!("{name}.log"));
         let socket = self.directory().join(name);

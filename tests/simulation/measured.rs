@@ -57,7 +57,7 @@ impl Timed {
         self.server.turn(events.into_iter(), Timestamp(self.time.get()));
     }
 
-    /// The replies to `commands`, and the turns until the last of so many lines has come.
+    /// The replies to `commands`, and the turns until the last of `lines` lines has come.
     fn ask(&mut self, client: &Client, commands: &str, lines: usize) -> (String, usize) {
         client.pipe.borrow_mut().arrive(commands.as_bytes());
         self.turn(&[client]);

@@ -257,7 +257,7 @@ pub fn run(seed: u64, trace: bool) -> Outcome {
     run_mutant(seed, trace, Mutation::None)
 }
 
-/// The same with a rule broken.
+/// Runs one seed with a rule broken.
 pub fn run_mutant(seed: u64, trace: bool, mutation: Mutation) -> Outcome {
     let mut world = World::new(seed, trace, mutation);
     for _ in 0..STEPS {

@@ -55,8 +55,8 @@ fn last_flight(mut socket: &TcpStream, config: &Arc<ClientConfig>) -> Vec<u8> {
     flight
 }
 
-/// The same at the end of a handshake: the certificate of the client, the proof that it has the key, and the last
-/// message.
+/// At the end of a handshake there is a second flight: the certificate of the client, the proof that it has the key,
+/// and the last message.
 #[test]
 fn a_certificate_of_a_client_cut_at_any_byte_lets_nobody_in() {
     let clients = Authority::new("clients");

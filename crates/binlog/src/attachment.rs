@@ -1,5 +1,5 @@
-//! What stands before a record and belongs to it: the tags of a job, the cooldown that a delete starts, the group that
-//! it frees.
+//! The attachments that precede a record and belong to it: the tags of a job, the cooldown that a delete starts, the
+//! group that it frees.
 //!
 //! Owns: the layout of the markers that hold these, and of what they hold. Driven by the writer, which appends them in
 //! one piece with their record, and by the replay, which uses them only if the record follows.
@@ -20,7 +20,8 @@ const SECOND_BYTES: usize = 32;
 
 /// A cooldown with the longest names: its end, the tube's name with its length, the key.
 const MAX_COOLDOWN_BYTES: usize = 8 + 1 + 2 * TubeName::MAX_BYTES;
-/// What precedes the names of a session: the end of the reservation, its number, the grace, the length of the identity.
+/// The bytes that precede the names of a session: the end of the reservation, its number, the grace, the length of the
+/// identity.
 const SESSION_HEAD_BYTES: usize = 8 + 4 + 4 + 1;
 /// A session with the longest names.
 const MAX_SESSION_BYTES: usize = SESSION_HEAD_BYTES + 2 * TubeName::MAX_BYTES;
@@ -73,7 +74,7 @@ pub struct SessionHold<'a> {
     pub name: &'a str,
 }
 
-/// What an attachment is. The numbers go on from those of [`MarkerKind`](super::marker::MarkerKind).
+/// The kind of an attachment. The numbers go on from those of [`MarkerKind`](super::marker::MarkerKind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The tags of the job whose full record follows.
@@ -184,7 +185,7 @@ impl Part {
         (is_within && part.job.0 <= MAX_JOB_ID && fixed[8..12] == MAGIC.to_le_bytes()).then_some(part)
     }
 
-    /// What this part holds of the attachment.
+    /// The bytes of the attachment that this part holds.
     pub(super) fn payload(&self) -> &[u8] {
         let rest = usize::from(self.total).saturating_sub(usize::from(self.number) * PART_BYTES);
         &self.bytes[..rest.min(PART_BYTES)]

@@ -40,7 +40,7 @@ impl<T: Copy> ChunkedQueue<T> {
         }
     }
 
-    /// What was added first.
+    /// The entry that was added first.
     pub(super) fn first(&self) -> Option<T> {
         self.chunks.front().map(|chunk| chunk[self.taken])
     }

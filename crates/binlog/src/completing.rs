@@ -55,7 +55,7 @@ impl Completing {
         self.0.clear();
     }
 
-    /// The records, so many, that are one change with a delete that begins at `start` with its attachments; `None` if
+    /// The `count` records that are one change with a delete that begins at `start` with its attachments; `None` if
     /// they are not all there.
     pub(super) fn take(&mut self, count: u8, start: LogPosition) -> Option<Vec<OfComplete>> {
         let mut found = std::mem::take(&mut self.0);

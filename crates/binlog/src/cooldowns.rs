@@ -47,7 +47,7 @@ impl Cooldowns {
             .filter_map(|(id, bytes)| LoggedCooldown::decode(bytes).map(|cooldown| (id, cooldown)))
     }
 
-    /// What they take in memory, in bytes.
+    /// The memory that they take, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.by_job.bytes() + self.len_bytes
     }

@@ -14,7 +14,7 @@ pub enum Writer {
     C,
 }
 
-/// What follows the last record of the unbroken sequence from the file's beginning.
+/// The bytes behind the last record of the unbroken sequence from the file's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEnd {
     /// Zeros, or nothing.
@@ -38,14 +38,14 @@ pub struct Situation {
     pub recover: bool,
 }
 
-/// What to do.
+/// The action for the end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Go on with the next file.
     Accept,
     /// Keep the tail aside, end the file there, report it.
     CutTail,
-    /// The same, after applying the records of the tail that are whole.
+    /// Apply the records of the tail that are whole, then do as for `CutTail`.
     ApplyAndCutTail,
     /// Do not start.
     Refuse,

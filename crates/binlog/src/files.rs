@@ -20,7 +20,7 @@ pub const MAX_FILE_BYTES: u64 = 1 << 40;
 /// How many ids of jobs that are no longer in the file are skipped at a time: this takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
 
-/// What stands in a file and is alive.
+/// A job or a cooldown that is alive in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
     /// A job, with its full record and its tags.
@@ -326,7 +326,7 @@ impl Files {
         self.closed().any(|file| file.live > 0)
     }
 
-    /// What is to be copied first: the first one in the oldest file with something alive, if that file is closed.
+    /// The item to copy first: the first one in the oldest file with something alive, if that file is closed.
     /// `None` also if [`Files::find_first`] has not found it yet.
     #[must_use]
     pub fn first_to_migrate(&self) -> Option<Item> {

@@ -58,7 +58,7 @@ const WITH_SIDE_EFFECTS: i32 = -2;
 /// A full record that tags precede has a time to run of thousandths of a second and this remainder, in ns. C runs the
 /// job for a nanosecond longer; its records have no ignored field that could say this instead.
 const TAGGED_NS: i64 = 1;
-/// The same of a full record that counts only with the delete behind it, which ends a `complete`.
+/// The remainder, in ns, in the time to run of a full record that counts only with the delete that ends a `complete`.
 const OF_COMPLETE_NS: i64 = 2;
 /// The length of the body in a delete that ends a `complete`: no delete of C's has it.
 const COMPLETES: i32 = -3;
@@ -155,7 +155,7 @@ impl DiskRecord {
         self.state == STATE_DELETED && self.body_size == COMPLETES
     }
 
-    /// The same full record, which counts only with the delete that ends its `complete`.
+    /// This full record as one that counts only with the delete that ends its `complete`.
     #[must_use]
     pub fn of_complete(self) -> Self {
         Self { ttr_ns: self.ttr_ns + OF_COMPLETE_NS, ..self }
@@ -167,7 +167,7 @@ impl DiskRecord {
         self.ttr_ns & OF_COMPLETE_NS != 0
     }
 
-    /// The same full record, behind the tags of its job.
+    /// This full record as one that the tags of its job precede.
     #[must_use]
     pub fn with_tags(self) -> Self {
         Self { ttr_ns: self.ttr_ns + TAGGED_NS, ..self }
@@ -180,7 +180,7 @@ impl DiskRecord {
         self.ttr_ns & TAGGED_NS != 0
     }
 
-    /// What is stored of `job`, whose body has `body_len` bytes.
+    /// The record of `job`, whose body has `body_len` bytes.
     #[must_use]
     pub fn of_job(job: &JobRecord, body_len: usize, wall: WallOffset) -> Self {
         Self {
@@ -305,7 +305,7 @@ pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     field
 }
 
-/// What ties a record to its position: the random nonce of its file.
+/// The value that ties a record to its position: the random nonce of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// The file's nonce.
@@ -368,7 +368,7 @@ impl Seal {
         checksum == u32::from_le_bytes(take(&stored_fixed, CHECKSUM))
     }
 
-    /// What the checksum covers before the record.
+    /// The bytes that the checksum covers before the record.
     fn place(self, offset: u64) -> [u8; PLACE_BYTES] {
         let mut place = [0; PLACE_BYTES];
         put(&mut place, 0, self.nonce.to_le_bytes());

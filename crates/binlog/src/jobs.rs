@@ -22,7 +22,7 @@ use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::tube_name::TubeName;
 
-/// What time it is at the start.
+/// The time at the start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// The wall clock less the clock of `now`.
@@ -57,7 +57,7 @@ pub(super) struct ReplayedJob {
     delay_s: u32,
     /// The whole seconds of its time to run.
     whole_ttr_s: u32,
-    /// What is less than a second in it.
+    /// Its fraction of a second.
     ttr_thousandths: u16,
     /// The number of its tube.
     pub(super) tube: u32,
@@ -205,7 +205,7 @@ pub(super) struct Jobs {
     pub(super) ignored: u64,
     /// Jobs whose state depends on records after a broken one.
     pub(super) rescued: BTreeSet<JobId>,
-    /// The same for cooldowns, by the job whose delete started each.
+    /// Cooldowns whose state depends on records after a broken one, by the job whose delete started each.
     pub(super) rescued_cooldowns: BTreeSet<JobId>,
     pub(super) tagged: Tagged,
     /// The sessions that have reserved jobs, as long as no record says something else of the job.

@@ -139,14 +139,14 @@ pub enum BinlogError {
         file: u32,
         /// Offset in bytes.
         offset: u64,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// File `file` could not be synced: what the kernel held of it may be lost.
     Sync {
         /// Index of the file.
         file: u32,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// File `file` could not be made or opened, and neither room, descriptors nor memory was lacking: the medium fails,
@@ -154,14 +154,14 @@ pub enum BinlogError {
     Create {
         /// Index of the file.
         file: u32,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// File `file`, in which no job is left, could not be removed.
     Remove {
         /// Index of the file.
         file: u32,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// A record was appended for which no room had been reserved. This is a mistake in the caller.
@@ -194,23 +194,23 @@ pub enum OpenError {
     Read {
         /// Index of the file.
         file: u32,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// A file of the log could not be made, cut or synced.
     Write {
         /// Index of the file.
         file: u32,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// What recovery was about to cut off file `file` could not be copied.
+    /// The tail that recovery was about to cut off file `file` could not be copied.
     Keep {
         /// Index of the file.
         file: u32,
         /// Where the cut was to be, in bytes.
         offset: u64,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// The jobs did not fit into memory.

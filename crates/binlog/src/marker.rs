@@ -18,7 +18,7 @@ pub(super) const CLOCK_STEP_NS: i64 = 1_000_000_000;
 /// Length of what every file of ours begins with: the version and the header marker.
 pub const HEAD_BYTES: u64 = VERSION_BYTES + SHORT_BYTES;
 
-/// What a marker says, beside what all markers say.
+/// The content of a marker, beside the fields that all markers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerKind {
     /// Follows the version: the file is this server's. The offset is the length with which it was made.
@@ -38,7 +38,7 @@ pub enum MarkerKind {
 /// A marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// What it says beside the other fields.
+    /// Its content, beside the other fields.
     pub kind: MarkerKind,
     /// Index of the file that it is in.
     pub file: u32,

@@ -6,16 +6,16 @@
 //! of `postgres/`, by the turn of the server, and by the simulation with a database in memory.
 //!
 //! The queue has a row with an epoch, an owner and a heartbeat. Each transaction of the owner locks that row and proves
-//! that it still has the owner's epoch. Who takes over raises the epoch, and has to wait for a transaction that holds
-//! the row. So after that, no earlier owner commits anything, whatever the clocks say; the clocks only say when to take
-//! over.
+//! that it still has the owner's epoch. A server that takes over raises the epoch, and has to wait for a transaction
+//! that holds the row. So after that, no earlier owner commits anything, whatever the clocks say; the clocks only say
+//! when to take over.
 //!
 //! Not every reply waits for a commit: a job that was only looked at, a time-out or a duplicate leave no record. For
 //! these there is the lease. A standby takes over when it has not seen the heartbeat change for longer than
 //! `takeover_after` on its own clock, so it cannot do so earlier than that after the owner has *sent* the last
 //! heartbeat that it has seen. The owner counts the same time, less a margin, on its own clock, from the instant just
-//! before it has sent its last confirmed heartbeat. What has taken effect by an instant at which that time is not over,
-//! took effect while nobody else could own the queue. A proof that changes no heartbeat extends no lease, because a
+//! before it has sent its last confirmed heartbeat. If a command took effect before that time was over, nobody else
+//! owned the queue then. A proof that changes no heartbeat extends no lease, because a
 //! standby does not see it.
 //!
 //! If a connection is lost in the middle of a transaction, nobody knows whether it was committed, and it may still be
@@ -110,7 +110,7 @@ impl Lease {
     }
 }
 
-/// What an owner does next.
+/// The next step of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Reach a server of the database that takes writes, and whose commits are as durable as the operator wants.
@@ -148,7 +148,7 @@ pub enum End {
     Refused,
 }
 
-/// What came of a step.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is done. To [`Step::Look`]: the transaction is there.
@@ -267,7 +267,7 @@ impl Owner {
         self.silent_since.map(|since| since + self.times.store_timeout_ns)
     }
 
-    /// What to do now. `now` is read before the step is sent.
+    /// The step to do now. `now` is read before the step is sent.
     pub fn next(&mut self, now: Timestamp) -> Step {
         let gives_up_at = self.gives_up_at();
         // One that stood still in the meantime may still be the owner: it asks first.
@@ -373,7 +373,7 @@ mod tests {
         Timestamp(ms * MS)
     }
 
-    /// What the owner does next, once it has the outcome of that.
+    /// The owner's next step, once it has the outcome of the last one.
     fn answer(owner: &mut Owner, answer: Answer, now: Timestamp) -> (Step, bool) {
         let step = owner.next(now);
         (step, owner.answered(step, answer, now))

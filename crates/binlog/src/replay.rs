@@ -27,7 +27,7 @@ const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;
 /// No record of either version is shorter.
 const MIN_RECORD_BYTES: u64 = SHORT_BYTES;
 
-/// What a file turned out to be.
+/// The kind of a file, as the replay has found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Written by this server.
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// What was found in a file.
+/// The findings of the replay in a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileState {
     pub(super) index: u32,
@@ -93,7 +93,7 @@ impl FileState {
     }
 }
 
-/// What the markers of all files say.
+/// The facts in the markers of all files.
 #[derive(Debug, Default)]
 pub(super) struct MarkerFacts {
     /// The highest durable position.
@@ -241,7 +241,7 @@ impl Replay {
         Source { file: file.index, offset, is_ours: file.is_ours(), beyond, recovers }
     }
 
-    /// What a marker says counts at once; a part of an attachment waits for the others and for its record.
+    /// The content of a marker counts at once; a part of an attachment waits for the others and for its record.
     fn read_marker(
         &mut self,
         file: &mut FileState,
@@ -268,7 +268,7 @@ impl Replay {
         }
     }
 
-    /// What follows the unbroken sequence.
+    /// Reads the bytes behind the unbroken sequence.
     fn read_tail(
         &mut self,
         reader: &mut Reader<'_>,

@@ -1,4 +1,4 @@
-//! What the log asks of the store in which its files are kept.
+//! The interface between the log and the store of its files.
 //!
 //! Owns: the trait [`Storage`], the tasks of a store and what can come of them. The log uses a store through this
 //! trait alone, so that a directory, a disk in memory or a database can be the store.
@@ -141,7 +141,7 @@ pub struct Listing {
     pub strange_names: Vec<String>,
 }
 
-/// What a store does for the log beside the loop, in the order in which it was submitted.
+/// A task that a store does for the log beside the loop, in the order in which they were submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Make all bytes of a file durable that were appended before this position. The log submits one of these for each

@@ -134,7 +134,7 @@ impl Connector {
         Ok(crate::asynchronous::Client::from(connection))
     }
 
-    /// The same, with a session of its own for the connection of this number.
+    /// This connector, with a session of its own for the connection of this number.
     pub(crate) fn numbered(&self, number: usize) -> Result<Self, Error> {
         let mut connector = self.clone();
         if let Some((name, _)) = &mut connector.session {

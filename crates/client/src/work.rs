@@ -185,7 +185,7 @@ impl Retry {
         self.max_attempts > 1 && self.max_attempts < u64::MAX
     }
 
-    /// The delay after so many failures.
+    /// The delay after this many failures.
     fn delay(&self, failures: u64) -> Duration {
         let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(31).min(31);
         self.first_delay.saturating_mul(1 << doublings).min(self.max_delay)
@@ -437,7 +437,7 @@ impl Worker {
         Self { until_empty: true, ..self }
     }
 
-    /// Is told of each event, by the thread or the task in which it happens.
+    /// Called for each event, by the thread or the task in which it happens.
     #[must_use]
     pub fn on_event(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         Self { hook: Some(Arc::new(hook)), ..self }

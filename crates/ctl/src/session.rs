@@ -77,7 +77,7 @@ impl Session {
         Ok(names)
     }
 
-    /// The same tubes with their counters. A tube that is removed meanwhile is left out.
+    /// The tubes that match, with their counters. A tube that is removed meanwhile is left out.
     pub fn tubes(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Tube>, Failure> {
         let names = self.tube_names(patterns)?;
         let commands = names.iter().map(|name| Command::StatsTube(name.as_str()));

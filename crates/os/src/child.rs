@@ -21,7 +21,7 @@ impl Child {
         Self::spawn(Command::new(env::current_exe().unwrap()), name, argument)
     }
 
-    /// The same by way of `wrapper`, which runs the command line that follows its own arguments.
+    /// Runs the ignored test `name` by way of `wrapper`, which runs the command line that follows its own arguments.
     pub fn start_in(mut wrapper: Command, name: &str, argument: &OsStr) -> Self {
         wrapper.arg(env::current_exe().unwrap());
         Self::spawn(wrapper, name, argument)

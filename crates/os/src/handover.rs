@@ -1,4 +1,4 @@
-//! What is needed to hand a process over to another program: a file for the description, descriptors that outlive the
+//! The calls that hand a process over to another program: a file for the description, descriptors that outlive the
 //! change of programs, the trial of the other program, and the change itself.
 //!
 //! Owns: how the next program learns which descriptor the description has. Decides nothing.
@@ -35,7 +35,7 @@ pub struct Program {
     running: Option<Mark>,
 }
 
-/// What tells one file from another.
+/// The values that tell one file from another.
 pub type Mark = (u64, u64, u64, i64, i64);
 
 /// The file that has this path now.
@@ -47,7 +47,7 @@ pub fn mark(path: &Path) -> io::Result<Mark> {
     Ok((metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// What Linux adds to the path of a program whose file has been replaced.
+/// The text that Linux adds to the path of a program whose file has been replaced.
 const REPLACED: &[u8] = b" (deleted)";
 
 impl Program {

@@ -22,7 +22,7 @@ const PIECE: Layout = match Layout::from_size_align(1 << 20, 4096) {
     Ok(layout) => layout,
     Err(_) => panic!("a page is a valid alignment"),
 };
-/// Allocations of this size and above do not use the reserve: they would not fit, and the code that asks for so much
+/// Allocations of this size and above do not use the reserve: they would not fit, and the code that asks for them
 /// can handle a failure.
 const LARGE_BYTES: usize = 8 << 20;
 

@@ -58,7 +58,7 @@ pub fn usage(files: usize) -> Usage {
     Usage { resident_bytes, virtual_bytes, open_files: platform::open_files(files), max_files }
 }
 
-/// What the process has in memory, in bytes; `None` where the system does not say.
+/// The resident memory of the process, in bytes; `None` where the system does not say.
 #[must_use]
 pub fn resident_bytes() -> Option<usize> {
     usize::try_from(platform::memory()?.1).ok()

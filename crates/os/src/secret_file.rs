@@ -13,7 +13,7 @@ const READABLE_BY_ALL: u32 = 0o004;
 /// A file that was read; its bytes are wiped from memory after use.
 #[derive(Debug)]
 pub struct SecretFile {
-    /// What is in it.
+    /// Its contents.
     pub bytes: Zeroizing<Vec<u8>>,
     /// Whether everybody on this machine can read it.
     pub is_readable_by_all: bool,

@@ -148,7 +148,7 @@ fn lines<'a>(states: impl IntoIterator<Item = NotifyState<'a>>) -> String {
     states.into_iter().map(|state| format!("{state}\n")).collect()
 }
 
-/// Not by the library, which waits for a service manager that hangs, once so many messages wait for it.
+/// Sends a message. The function of the library would wait if the service manager hangs and its queue is full.
 fn notify(text: &str) -> io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let socket = UnixDatagram::unbound()?;

@@ -16,7 +16,7 @@ use signal_hook::flag;
 
 use super::handover::HeldSignals;
 
-/// What a signal asks for.
+/// The request that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGUSR1: accept no more jobs.

@@ -19,7 +19,7 @@ const KEEPALIVE_PROBES: u32 = 8;
 /// slowly looks the same to the system, so this must not be much shorter.
 const USER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// The same for a connection to the database, which is near: without it nothing is acknowledged.
+/// The keepalive of a connection to the database, which is near: without it nothing is acknowledged.
 const DATABASE_IDLE: Duration = Duration::from_secs(2);
 const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
 const DATABASE_PROBES: u32 = 4;

@@ -25,7 +25,7 @@ pub(super) const MAX_TIMEOUT: Seconds = Seconds::new(i32::MAX as u32, 0);
 
 /// How a line is parsed that begins like a command.
 struct Grammar {
-    /// What it begins with: the command's word, and a space where C does not know the command without.
+    /// The bytes with which it begins: the command's word, and a space where C does not know the command without.
     prefix: &'static str,
     /// Makes a command of the rest; `None` if that is wrong. Of rows with the same beginning, the first that takes the
     /// line counts.
@@ -312,7 +312,7 @@ fn put(rest: &[u8]) -> Option<Command<'_>> {
     put_with::<true>(rest)
 }
 
-/// The same of a `put` without a fraction of a second, which is most of them.
+/// Parses a `put` without a fraction of a second, as most are.
 #[inline]
 fn put_in_whole_seconds(rest: &[u8]) -> Option<Command<'_>> {
     put_with::<false>(rest)

@@ -50,5 +50,5 @@ pub use self::yaml::{
 /// The longest command line, in bytes with its CRLF (protocol, "BAD_FORMAT").
 pub const MAX_LINE_BYTES: usize = 224;
 
-/// What ends a line and a body.
+/// The bytes that end a line and a body.
 pub const CRLF: &[u8] = b"\r\n";

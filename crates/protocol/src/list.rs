@@ -12,9 +12,9 @@ use crate::job::{Body, SHARED_FROM_BYTES};
 /// The size of a piece: large enough that few make up a list, small enough that memory for one is found.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// What every list begins with.
+/// The line with which every list begins.
 const HEAD: &[u8] = b"---\n";
-/// What stands around a name.
+/// The bytes around a name.
 const AROUND_NAME_BYTES: usize = b"- \n".len();
 
 /// Lists shorter than this are one piece that is copied into each reply.

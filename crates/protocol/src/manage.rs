@@ -18,10 +18,10 @@ pub const MAX_LIMIT: u32 = 1000;
 /// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
 pub(super) const MAX_LONG_LINE_BYTES: usize = 320;
 
-/// What the cursor of `list-clients` begins with.
+/// The beginning of the cursor of `list-clients`.
 const CLIENTS: &str = "clients-";
 
-/// What stands for the state in the cursor behind a held job.
+/// The word for the state in the cursor behind a held job.
 const HELD: &str = "held";
 
 pub(super) fn move_job(rest: &[u8]) -> Option<Command<'_>> {
@@ -81,7 +81,7 @@ impl Display for ClientCursor {
     }
 }
 
-/// What follows the one space behind a word.
+/// The arguments behind a word and one space.
 pub(super) fn arguments(rest: &[u8]) -> Option<&[u8]> {
     rest.strip_prefix(b" ")
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns: their grammar. The words are separated by spaces and judged from left to right; the first that is wrong
 //! decides. A word that is no tag makes the line one of C's, which is BAD_FORMAT and leaves the body to be read as
-//! commands. A tag that is wrong is BAD_FORMAT, too, but its body is skipped: whoever sends tags means them, and a body
-//! must not be executed.
+//! commands. A tag that is wrong is BAD_FORMAT, too, but its body is skipped: a client that sends tags means them, and
+//! a body must not be executed.
 
 use super::command::{Command, PutHeader, put_numbers};
 use super::manage::arguments;

@@ -14,13 +14,13 @@ use crate::job::{Body, BodyRef, JobId, JobState, Priority};
 /// The longest reply of words and numbers alone, or of the words of all fields.
 const SHORT_BYTES: usize = 64;
 
-/// What stands before a job that is reserved.
+/// The words before a job that is reserved.
 const RESERVED: &[u8] = b"RESERVED ";
 
-/// What stands before the ids of a `complete`.
+/// The words before the ids of a `complete`.
 pub(super) const COMPLETED: &[u8] = b"COMPLETED";
 
-/// What replies are written into: bytes, with large bodies between them.
+/// A buffer for replies: bytes, with large bodies between them.
 pub trait ReplyBuffer {
     /// Makes sure that `count` bytes can be appended without another allocation.
     ///
@@ -249,8 +249,8 @@ replies! {
         "DELETED" DeletedJob(JobId);
     }
     others(output) {
-        /// The answer to a `put` that doubles this job: the job's state, if it is not deleted, and its new priority if
-        /// that is more urgent.
+        /// The answer to a `put` that is a duplicate of this job: the job's state, if it is not deleted, and its new
+        /// priority if that is more urgent.
         Duplicate(id: JobId, state: Option<JobState>, priority: Option<Priority>) => {
             duplicate(output.bytes(), id, state, priority);
             Ok(())
@@ -265,8 +265,8 @@ replies! {
             Ok(())
         };
         Reserved(id: JobId, body: BodyRef<'a>) => job(output, RESERVED, id, body, "");
-        /// The same to a client that has asked for fields: their values with a space between them, of which there is at
-        /// least one.
+        /// A reserved job for a client that has asked for fields: their values with a space between them, of which
+        /// there is at least one.
         ReservedWith(id: JobId, body: BodyRef<'a>, values: &'a str) => job(output, RESERVED, id, body, values);
         Found(id: JobId, body: BodyRef<'a>) => job(output, b"FOUND ", id, body, "");
         /// Stats or a short list, in YAML.

@@ -42,7 +42,7 @@ impl fmt::Display for ReplyError {
 
 impl std::error::Error for ReplyError {}
 
-/// What the bytes received so far are.
+/// The result of reading the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<T> {
     /// A whole reply, and its length in bytes.

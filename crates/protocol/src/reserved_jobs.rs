@@ -28,7 +28,7 @@ impl<'a> ReservedJobs<'a> {
         Self { listed, values, received: b"", count: listed.len() }
     }
 
-    /// The jobs of so many RESERVED replies, which were read before.
+    /// The jobs of `count` RESERVED replies, which were read before.
     pub(super) fn received(count: usize, received: &'a [u8]) -> Self {
         Self { listed: &[], values: &[], received, count }
     }
@@ -50,7 +50,7 @@ impl<'a> ReservedJobs<'a> {
         self.iter_with_values().map(|(id, body, _)| (id, body))
     }
 
-    /// The same with the values of their fields; empty if there are none.
+    /// The jobs, in their order, with the values of their fields; these are empty if the client asked for none.
     pub fn iter_with_values(&self) -> impl Iterator<Item = (JobId, BodyRef<'a>, &'a str)> {
         let mut rest = self.received;
         let received = std::iter::from_fn(move || match Reply::read(rest) {

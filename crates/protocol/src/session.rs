@@ -7,7 +7,7 @@ use super::command::{Command, name};
 use super::manage::{arguments, word};
 use crate::seconds::Seconds;
 
-/// The longest grace. Whoever does not come back for longer than an hour has gone.
+/// The longest grace. A client that does not come back for longer than an hour has gone.
 const MAX_GRACE_MS: u32 = 3_600_000;
 
 /// For how long the reservations of a session are kept when its connection has ended.

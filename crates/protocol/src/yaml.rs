@@ -50,7 +50,7 @@ pub fn write_list<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
 pub struct YamlError {
     /// The line, counted from 1; 0 if the error is not in one line.
     pub line: usize,
-    /// What was found there.
+    /// The text that was found there.
     pub found: String,
 }
 

@@ -10,15 +10,16 @@ use std::collections::TryReserveError;
 
 use crate::clock::Timestamp;
 
-/// What a deadline is for. Deadlines at the same instant are processed in the order of this type, not in the order
-/// of the heap: a job whose delay ends at the same instant as a client's wait still reaches that client.
+/// The tube, client or rules that a deadline belongs to. Deadlines at the same instant are processed in the order of
+/// this type, not in the order of the heap: a job whose delay ends at the same instant as a client's wait still reaches
+/// that client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// A tube: the end of its pause, or of its first delay.
     Tube(u32),
     /// A client: a reservation that ends, a safety margin that begins, a wait that is over.
     Client(u32),
-    /// What tags ask for: a job that expires, or a cooldown that ends.
+    /// The rules for tags: a job that expires, or a cooldown that ends.
     Rules,
 }
 

@@ -23,7 +23,7 @@ const SPARSE: usize = BLOCK / 4;
 /// Blocks of which one question for the oldest key probes every key. The least ids of the others are known.
 const MAX_PROBED_BLOCKS: usize = 512;
 
-/// What an [`OrderedQueue`] is ordered by.
+/// A key of an [`OrderedQueue`].
 pub trait Key: Copy + Ord {
     /// The number of what the key stands for: the smaller, the older. Not 0.
     fn id(self) -> u64;

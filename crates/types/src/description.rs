@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::job::{Counters, JobId, Priority};
 use crate::seconds::Seconds;
 
-/// What is written is given away in pieces of about this size.
+/// Written bytes are given away in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 16;
 
 /// The bytes are no description, or one of another format.
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         self.version
     }
 
-    /// The next value, which descriptions have since a version of the format; before that it is what nothing is.
+    /// The next value, which descriptions have since this version of the format; in older ones it is the default.
     ///
     /// # Errors
     /// If it is not one, or not there.
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What can be described.
+/// A type whose values can be described.
 pub trait Described: Sized {
     /// Writes it.
     fn describe(&self, out: &mut Writer<'_>);

@@ -34,8 +34,8 @@ impl Priority {
 pub struct Position {
     /// Whether it is a held job: these come behind the delayed ones.
     pub is_held: bool,
-    /// What decides the order: a ready job's priority, the deadline of a delayed or reserved job in nanoseconds since
-    /// 1970, a buried job's number in the order of burial.
+    /// The number that decides the order: a ready job's priority, the deadline of a delayed or reserved job in
+    /// nanoseconds since 1970, a buried job's number in the order of burial.
     pub number: u64,
     /// The job, which decides among jobs with the same number.
     pub id: JobId,
@@ -271,7 +271,7 @@ impl<'a> BodyRef<'a> {
         self.len() == 0
     }
 
-    /// The same body, of its own.
+    /// A copy of the body in memory of its own.
     ///
     /// # Errors
     /// If the allocator has no memory.

@@ -52,7 +52,7 @@ impl Seconds {
         self.whole
     }
 
-    /// What is less than a second, in thousandths.
+    /// The fraction of a second, in thousandths.
     #[inline]
     #[must_use]
     pub const fn thousandths(self) -> u16 {
@@ -72,7 +72,7 @@ impl Seconds {
         self.whole | self.thousandths == 0
     }
 
-    /// The same, but one second in place of less.
+    /// These seconds, but one second in place of less.
     #[inline]
     #[must_use]
     pub const fn at_least_one(self) -> Self {
@@ -112,7 +112,7 @@ impl Seconds {
         }
     }
 
-    /// The same without spaces before them.
+    /// The whole of `text` as seconds, without spaces before or behind them.
     #[must_use]
     pub fn parse_word(text: &[u8]) -> Option<Self> {
         Self::parse(text).filter(|_| skip_spaces(text).len() == text.len())

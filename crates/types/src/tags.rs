@@ -16,7 +16,7 @@ use crate::tube_name::TubeName;
 pub struct TagSet<'a> {
     /// `idp:<key>[:<seconds>]`: the job is the only one with this key in its tube.
     pub idempotency: Option<Idempotency<'a>>,
-    /// `con:<key>[:<n>]`: at most so many jobs with this key are reserved at once.
+    /// `con:<key>[:<n>]`: at most `n` jobs with this key are reserved at once.
     pub concurrency: Option<Concurrency<'a>>,
     /// `grp:<name>`: the group that the job is a member of.
     pub group: Option<Name<'a>>,
@@ -83,9 +83,9 @@ pub struct After<'a> {
     pub is_free: bool,
 }
 
-/// What a field of the bytes is. The number is its first byte; one byte with the length of a name and the name follow,
-/// then the number of the tag, if it has one, as four bytes, the least first, and two more bytes for the thousandths of
-/// seconds that are not whole.
+/// The kind of a field of the bytes. The number is its first byte; one byte with the length of a name and the name
+/// follow, then the number of the tag, if it has one, as four bytes, the least first, and two more bytes for the
+/// thousandths of seconds that are not whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum FieldKind {
@@ -390,7 +390,7 @@ impl<'a> EncodedTags<'a> {
         self.bytes
     }
 
-    /// What they say.
+    /// The tags that they encode.
     #[must_use]
     pub fn set(&self) -> &TagSet<'a> {
         &self.set
@@ -433,7 +433,7 @@ fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<Name<'a>> {
     Some(Name(name))
 }
 
-/// A number of so many bytes; of none it is 0.
+/// A number of `count` bytes; of none it is 0.
 fn take_number(bytes: &mut &[u8], count: usize) -> Option<Seconds> {
     if count == 0 {
         return Some(Seconds::ZERO);

@@ -28,7 +28,7 @@ struct DescribedClient {
 
 described!(DescribedClient { address, user, token, put_at, has_ended });
 
-/// What goes on about an identity.
+/// The resources that an identity uses now.
 struct DescribedIdentity {
     name: String,
     /// Log-ins, refused ones, refused commands, delayed puts, managing commands.

@@ -182,7 +182,7 @@ pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
     Ok(Order::Put(job))
 }
 
-/// What happens to one job.
+/// The order for one job.
 pub fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
     let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, CHANGES))?;
@@ -190,7 +190,7 @@ pub fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
     Ok(Order::Change(change, Selection::Jobs(vec![id])))
 }
 
-/// What happens to the jobs that the body names.
+/// The order for the jobs that the body names.
 pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
     let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, CHANGES))?;
@@ -199,7 +199,7 @@ pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
     Ok(Order::Change(change, Selection::Jobs(jobs)))
 }
 
-/// What happens to a tube, or to its jobs that were counted since the server was started.
+/// The order for a tube, or for its jobs that were counted since the server was started.
 pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
     let action = fields.action()?;
     let flushed = FLUSHES.into_iter().find(|&flushed| flush_action(flushed) == action);
@@ -241,7 +241,7 @@ fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
     })
 }
 
-/// What happens to a client.
+/// The order for a client.
 pub fn on_client(id: u64, mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
     if action != "kill" {
@@ -251,7 +251,7 @@ pub fn on_client(id: u64, mut fields: Fields) -> Result<Order, Problem> {
     Ok(Order::KillClient(id))
 }
 
-/// What happens to the server.
+/// The order for the server.
 pub fn on_server(mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
     let order = match action.as_str() {

@@ -54,7 +54,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Microseconds per command to reserve and delete so many jobs, which are put again then.
+    /// Microseconds per command to reserve and delete this many jobs, which are put again then.
     fn drain(&mut self, jobs: usize) -> Result<f64, Failure> {
         let (cpu, outcome) = self.server.cpu_of(|| self.generator.run(DRAIN, Until::Jobs(jobs)))?;
         self.generator.run(FILL, Until::Jobs(jobs))?;

@@ -82,7 +82,7 @@ pub fn is_installed(tool: &str) -> bool {
         .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(tool).is_file()))
 }
 
-/// The same, after saying why the test is skipped if it is not.
+/// Whether `tool` can be run by its name. If not, prints that the test is skipped.
 ///
 /// # Panics
 ///

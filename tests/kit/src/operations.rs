@@ -636,7 +636,7 @@ impl Pair {
         assert!(self.queue.next_deadline().is_none_or(|at| at > to), "no passed deadline is left");
     }
 
-    /// Tells the model to whom jobs went, where it does not know whose turn it was.
+    /// Tells the model which clients got jobs, where it does not know whose turn it was.
     fn hint(&mut self) {
         hint(&mut self.queue, &mut self.model, self.now);
     }
@@ -794,7 +794,7 @@ impl Pair {
     }
 }
 
-/// Ends the slices of a command of the queue, and tells the model to whom jobs went.
+/// Ends the slices of a command of the queue, and tells the model which clients got jobs.
 fn hint(queue: &mut Queue, model: &mut Model, now: Timestamp) {
     while queue.next_deadline() == Some(Timestamp::default()) {
         queue.advance(now);

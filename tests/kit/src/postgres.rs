@@ -106,8 +106,8 @@ impl Installation {
         Ok(Self { programs: newest.join("bin"), user, has_small_disks: false })
     }
 
-    /// The same, with a separate disk in memory for each cluster, which can be filled. Only root may mount disks; for
-    /// other users nothing changes.
+    /// This installation, with a separate disk in memory for each cluster, which can be filled. Only root may mount
+    /// disks; for other users nothing changes.
     #[must_use]
     pub fn with_small_disks(self) -> Self {
         Self { has_small_disks: geteuid().is_root(), ..self }
@@ -189,7 +189,7 @@ impl Cluster {
         Self::start_with(installation, "")
     }
 
-    /// The same with further `settings`, in lines of postgresql.conf.
+    /// As `start`, with further `settings` in lines of postgresql.conf.
     pub fn start_with(installation: &Installation, settings: &str) -> io::Result<Self> {
         let mut cluster = Self::empty(installation)?;
         cluster.run(
@@ -404,7 +404,7 @@ impl Cluster {
         self.psql(DATABASE, sql)
     }
 
-    /// The same in another database.
+    /// As `query`, in another database.
     pub fn psql(&self, database: &str, sql: &str) -> io::Result<String> {
         Ok(run(self.psql_command(database, sql))?.trim_end().to_owned())
     }

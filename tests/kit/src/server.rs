@@ -30,7 +30,7 @@ pub enum Transport {
     Unix,
     /// A port of the loopback interface that the kernel picks.
     Tcp,
-    /// The same, with TLS.
+    /// TLS over such a port.
     Tls,
 }
 

@@ -261,7 +261,7 @@ impl Model {
         ready.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
     }
 
-    /// The same of those that may be reserved.
+    /// The job of the tube that is reserved first, of those that may be reserved.
     pub(crate) fn first_free(&self, tube: TubePlace) -> Option<u64> {
         self.first_hinted(self.heads(tube).iter().map(|&(_, id)| id))
     }

@@ -198,7 +198,7 @@ impl Model {
         self.rule(&self.tube(place).name)
     }
 
-    /// Whether the tube of this name, which may not be there, takes no job with a body of so many bytes.
+    /// Whether the tube of this name, which may not be there, takes no job with a body of `body_bytes`.
     pub fn is_full(&self, name: &str, body_bytes: usize) -> bool {
         let Some(rule) = self.rule(name) else { return false };
         let place = self.find(name);

@@ -135,7 +135,7 @@ impl Server {
         reply(bytes)
     }
 
-    /// The same to this client, which may have asked for fields.
+    /// The reply RESERVED to this client, which may have asked for fields.
     fn reserved(&self, client: u32, id: u64, now: Timestamp) -> Answer {
         let Some(fields) = self.fields.get(&client) else { return self.job("RESERVED", id) };
         let job = self.model.job(id).expect("the job exists");
@@ -431,7 +431,7 @@ impl Server {
                 Some(held) => reply(format!("SESSION {held}")),
                 None => self.refuse("BAD_FORMAT"),
             },
-            // Where connections are, and whom they belong to, only the server knows: a caller that wants more asks for
+            // Only the server knows the addresses and the owners of connections: a caller that wants more asks for
             // these itself.
             Command::ListClients { .. } => data(Some("---\nnext: \"\"\nclients:\n".to_owned())),
             Command::KillClient { .. } => reply("NOT_FOUND"),

@@ -188,7 +188,7 @@ impl Assignment {
     }
 }
 
-/// What the thread does until no more tasks can come.
+/// The body of the thread: works until no more tasks can come.
 fn work(given: &Receiver<Assignment>, done: &Sender<Done>, mut disk: Directory, wake: &dyn Fn()) {
     let mut next = None;
     while let Some(mut assignment) = next.take().or_else(|| given.recv().ok()) {

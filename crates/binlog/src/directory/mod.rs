@@ -54,8 +54,8 @@ impl FileName {
     }
 }
 
-/// What the store asks of a directory. Every operation may fail. None is repeated after a failed write or sync,
-/// because the kernel may have dropped the data by then.
+/// The operations that the store needs of a directory. Every operation may fail. None is repeated after a failed write
+/// or sync, because the kernel may have dropped the data by then.
 pub trait Disk {
     /// The names that begin with `binlog.`, without that beginning.
     fn list(&mut self) -> io::Result<Vec<String>>;

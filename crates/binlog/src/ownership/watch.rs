@@ -41,7 +41,7 @@ struct Unchanged {
     since: Timestamp,
     /// When it was last received.
     received_at: Timestamp,
-    /// What counts of the time between the two: a heartbeat would have been seen.
+    /// The part of the time between the two that counts: a heartbeat would have been seen.
     watched_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the log has asked for and the database has not done yet, in the order in which it came.
+//! Work that the log has asked for and the database has not done yet, in the order in which it came.
 //!
 //! Owns: the order, and what the next transaction takes of it. Pure: the caller says what time it is. Driven by the
 //! helper.
@@ -17,7 +17,7 @@ const UNASKED_FOR: Duration = Duration::from_millis(500);
 /// much came while the database was away.
 const MAX_TRANSACTION_BYTES: usize = 4 << 20;
 
-/// What the store asks of the thread, in order.
+/// A piece of work that the store gives to the thread; they are done in order.
 #[derive(Debug)]
 pub(super) enum Work {
     Append { at: LogPosition, bytes: Vec<u8> },

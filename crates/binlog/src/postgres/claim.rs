@@ -23,7 +23,7 @@ use crate::ownership::{Seen, Times, Watch};
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// How often a server that waits says again what is wrong.
 const SAID_EVERY_NS: u64 = 60 * NS_PER_S;
-/// What the statements say in place of a heartbeat that is NULL.
+/// The value of the statements for a heartbeat that is NULL.
 const NO_HEARTBEAT: i64 = -1;
 
 /// The time for the decisions of owners: nobody can set this clock, and it goes on while the machine is suspended.
@@ -69,7 +69,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// What the name of an owner says of its `--takeover-after`, in nanoseconds; 0 for a server of the version before.
+/// The `--takeover-after` in the name of an owner, in nanoseconds; 0 for a server of the version before.
 fn takeover_after_in(name: &str) -> u64 {
     let words = name.strip_suffix(" s)").and_then(|name| name.rsplit_once(", takeover after "));
     words.and_then(|(_, seconds)| seconds.parse::<u64>().ok()).map_or(0, |s| s.saturating_mul(NS_PER_S))

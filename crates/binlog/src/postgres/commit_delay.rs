@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 const SHARE: u32 = 2;
 /// And no longer than this.
 const MAX_DELAY: Duration = Duration::from_millis(2);
-/// There is a pause if there was more than one client in one of so many commits: one alone has nobody to wait for.
+/// This many commits after one with several clients have a pause. A client that is alone has nobody to wait for.
 const CROWDED_FOR: u32 = 16;
 
-/// What was seen of the last commits.
+/// Measures the last commits, and decides how long the next one waits.
 #[derive(Debug, Default)]
 pub(super) struct CommitDelay {
-    /// The next commit does not begin before this, or before it has so many bytes.
+    /// The next commit does not begin before this instant, or before it has this many bytes.
     pause: Option<(Instant, usize)>,
     crowded_for: u32,
 }

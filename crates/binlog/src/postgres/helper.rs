@@ -29,10 +29,10 @@ use crate::storage::{Completion, Task};
 
 mod room;
 
-/// What wakes the loop; nothing before the loop runs.
+/// The function that wakes the loop; `None` before the loop runs.
 pub(super) type Wake = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 
-/// What connects the thread with the loop.
+/// The connection of the thread with the loop.
 pub(super) struct LoopLink {
     pub(super) given: Receiver<Work>,
     pub(super) done: Sender<Completion>,

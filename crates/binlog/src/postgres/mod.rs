@@ -180,7 +180,7 @@ pub struct PostgresStorage {
     /// For reading; given back when the loop starts.
     reading: Option<Reading>,
     thread: Option<Running>,
-    /// What is not given to the thread yet.
+    /// Work that is not given to the thread yet.
     submitted: Vec<Work>,
     figures: Arc<Figures>,
     /// `None` if this server does not own the queue.

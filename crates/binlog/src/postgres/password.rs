@@ -19,8 +19,8 @@ const MAX_BYTES: usize = 4096;
 pub struct Password {
     /// The file, if one is named.
     file: Option<PathBuf>,
-    /// What was found at the start. The file may be one that only root can read, and the server may not be root any
-    /// more.
+    /// The password that was found at the start. The file may be one that only root can read, and the server may not be
+    /// root any more.
     first: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Rows of removed files that are deleted for each row that is added.
 const PURGED_PER_ROW: usize = 2;
-/// And at least so many at a time, because a statement costs more than a row.
+/// The fewest rows that are deleted at a time, because a statement costs more than a row.
 const MIN_PURGED: usize = 64;
 /// Rows of removed files that are deleted at a time while there is nothing else to do.
 const PURGED_IDLE: usize = 2000;
@@ -64,7 +64,7 @@ impl Purges {
         self.rows = PURGED_IDLE;
     }
 
-    /// What the transaction deletes: so many rows of this file.
+    /// The file and the number of its rows that the transaction deletes.
     pub(super) fn next(&self) -> Option<(u32, usize)> {
         self.files.front().map(|&file| (file, self.rows)).filter(|_| self.rows >= MIN_PURGED)
     }

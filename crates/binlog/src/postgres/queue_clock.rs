@@ -21,16 +21,16 @@ impl QueueClock {
         Self { ahead_ns: clock_ns.saturating_sub_unsigned(now.0) }
     }
 
-    /// What it reads at `now` of the boot clock.
+    /// Its time at `now` of the boot clock.
     pub(super) fn at(self, now: Timestamp) -> i64 {
         self.ahead_ns.saturating_add_unsigned(now.0)
     }
 }
 
-/// What a server that waits knows of the clock of the queue.
+/// The clock of the queue, as a server that waits knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClockWatch {
-    /// What the row had, and the clock that follows from it.
+    /// The value in the row, and the clock that follows from it.
     seen: Option<(i64, QueueClock)>,
     /// When the row was looked at last.
     looked_at: Option<Timestamp>,

@@ -32,7 +32,7 @@ pub(super) struct Reading {
 #[derive(Debug)]
 struct RowStream {
     file: u32,
-    /// What lies before this has gone by.
+    /// Bytes before this offset have gone by.
     floor: u64,
     row: Option<Piece>,
     is_over: bool,

@@ -1,4 +1,4 @@
-//! What this server has seen of the databases that its address names.
+//! The databases that the address names, as this server has seen them.
 //!
 //! Owns: the highest epoch of the queue, so that an older copy of the database is known for one, and what was warned
 //! of. It is shared by all connections, and forgotten when the process ends.

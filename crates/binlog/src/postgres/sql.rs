@@ -64,8 +64,8 @@ pub(super) fn epoch_of(queue: &str) -> String {
     format!("SELECT epoch FROM beanstalkd.queue WHERE name = '{queue}'")
 }
 
-/// What a host is: whether it is a standby, whether it is set to be read-only, how it commits, and how many standbys
-/// are attached that may be synchronous. A role that may not see the state of the standbys sees their number.
+/// The state of a host: whether it is a standby, whether it is set to be read-only, how it commits, and how many
+/// standbys are attached that may be synchronous. A role that may not see the state of the standbys sees their number.
 pub(super) const HOST: &str = "
     SELECT pg_is_in_recovery(), current_setting('transaction_read_only'),
         current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
@@ -131,15 +131,15 @@ macro_rules! heartbeat_number {
     };
 }
 
-/// What each heartbeat sets. It grows, also if the clock of the database is set back: a standby looks for a change
-/// alone. It is a time for the servers of the version before, which compare it with the clock of the database.
+/// The value that each heartbeat sets. It grows, also if the clock of the database is set back: a standby looks for a
+/// change alone. It is a time for the servers of the version before, which compare it with the clock of the database.
 macro_rules! next_heartbeat {
     () => {
         "heartbeat = greatest(clock_timestamp(), heartbeat + interval '1 microsecond')"
     };
 }
 
-/// What each heartbeat sets besides: what the clock of the queue reads, and when by the clock of the database.
+/// The values that each heartbeat sets besides: the time of the queue's clock, and that of the database's clock.
 macro_rules! set_clock {
     ($clock:literal) => {
         concat!("clock = ", $clock, "::int8, clock_at = clock_timestamp()")

@@ -1,4 +1,4 @@
-//! What an owner does with its queue, as statements.
+//! The statements of an owner about its queue.
 //!
 //! Owns: the proof that this server owns the queue, the statements of an append and of a task, and the order of their
 //! values. Driven by the helper and by a copy.
@@ -32,7 +32,7 @@ impl OwnedQueue {
         [int(self.id), int(epoch), int(self.allow_async), int(self.ticket)]
     }
 
-    /// What its clock reads now.
+    /// The time of its clock.
     pub(super) fn time(&self) -> Value<'static> {
         int(self.clock.at(now()))
     }

@@ -1,4 +1,4 @@
-//! What verifies the certificate of the database.
+//! The verification of the certificate of the database.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const MAX_ROOTS_BYTES: usize = 4 << 20;
 const SYSTEM_ROOTS: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// What encrypts connections and verifies the certificates of the database; `None` for plain text.
+/// The settings that encrypt connections and verify the certificates of the database; `None` for plain text.
 pub(super) fn config(tls: &DatabaseTls) -> Result<Option<Arc<ClientConfig>>, StoreError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -19,7 +19,7 @@ const ROWS: usize = 4096;
 /// How long the database may take for it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What the tables of a busy queue need.
+/// The vacuum that the tables of a busy queue need.
 #[derive(Debug)]
 pub(super) struct Vacuum {
     figures: Arc<Figures>,

@@ -28,13 +28,13 @@ use crate::os::socket;
 /// The bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What a pooler answers to a setting in the log-in that it does not pass on.
+/// The error of a pooler for a setting in the log-in that it does not pass on.
 const PROTOCOL_VIOLATION: &str = "08P01";
 
-/// What a database answers that cannot make its files longer.
+/// The error of a database that cannot make its files longer.
 const DISK_FULL: &str = "53100";
 
-/// What is needed to log in.
+/// The values with which to log in.
 #[derive(Clone)]
 pub(super) struct LogIn {
     pub(super) user: String,
@@ -207,9 +207,9 @@ fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
 /// A connection that is logged in.
 pub(super) struct Session {
     stream: Stream,
-    /// What came and was not taken yet.
+    /// Received bytes that were not taken yet.
     input: BytesMut,
-    /// What is to be sent.
+    /// Bytes to send.
     output: BytesMut,
     answer_timeout: Duration,
     /// Nothing is waited for after this.

@@ -1,4 +1,4 @@
-//! What a file of the log is: by its first bytes and, with `--recover`, by its records if these bytes are damaged.
+//! The kind of a file of the log: by its first bytes and, with `--recover`, by its records if these bytes are damaged.
 //!
 //! Owns: the order in which the signs are looked for. It reads a file and changes nothing. Driven by the replay.
 
@@ -9,7 +9,7 @@ const MAGIC_AT: u64 = VERSION_BYTES + FIXED_AT as u64 + 8;
 /// From how many full records the seal of a file is sought: a record of C's can look sealed with a chance of 2^-24.
 const MAX_RECORDS_FOR_SEAL: u32 = 64;
 
-/// What the file is. With `recover`, a file whose head is damaged is what its records say.
+/// The kind of the file. With `recover`, the records decide if the head is damaged.
 pub(super) fn identify(reader: &mut Reader<'_>, index: u32, recover: bool) -> Result<Kind, OpenError> {
     let kind = by_head(reader, index)?;
     match kind {
@@ -31,7 +31,7 @@ pub(super) fn stated_version(reader: &mut Reader<'_>) -> Result<Option<Version>,
     Ok(head.first_chunk().and_then(|&version| Version::of(i32::from_le_bytes(version))))
 }
 
-/// What the file is, by its first bytes.
+/// The kind of the file, by its first bytes.
 fn by_head(reader: &mut Reader<'_>, index: u32) -> Result<Kind, OpenError> {
     let head = reader.at(0, HEAD_BYTES as usize)?;
     let head = head[..head.len().min(HEAD_BYTES as usize)].to_vec();
@@ -60,7 +60,7 @@ fn by_head(reader: &mut Reader<'_>, index: u32) -> Result<Kind, OpenError> {
     })
 }
 
-/// What a file is that looks like `kind` and whose head may be damaged.
+/// The kind of a file that looks like `kind` and whose head may be damaged.
 fn by_records(reader: &mut Reader<'_>, index: u32, kind: Kind) -> Result<Kind, OpenError> {
     let stated = kind.version();
     if let Some(version) = stated

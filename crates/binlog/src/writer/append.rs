@@ -1,4 +1,4 @@
-//! What the server logs: puts, moves, changes of a job's state and deletes, and the markers around them.
+//! Appends the records of the server: puts, moves, changes of a job's state and deletes, and the markers around them.
 //!
 //! Owns: the records for which there was no room, in [`Unlogged`]. Driven by the server, command by command, then by
 //! one commit per turn.
@@ -41,7 +41,7 @@ pub struct CompleteRoom {
     added: u64,
 }
 
-/// What the log lacks because there was no room for it.
+/// Changes that the log lacks because there was no room for them.
 #[derive(Debug, Default)]
 pub(super) struct Unlogged {
     /// They are logged in this order, and before anything else. Only a restart on a full disk, or a lack of

@@ -24,7 +24,7 @@ pub(super) struct Appender {
     /// Where the next write begins.
     at: LogPosition,
     seal: Seal,
-    /// What the next write holds.
+    /// The bytes of the next write.
     buffer: Vec<u8>,
     /// Whether the buffer holds more than a marker that can wait for the next record.
     must_write: bool,
@@ -133,7 +133,7 @@ impl Appender {
         self.turn_bytes += (self.buffer.len() - start) as u64;
     }
 
-    /// What was appended is a record. Returns whether the buffer is full.
+    /// Counts a record that was appended. Returns whether the buffer is full.
     pub(super) fn count_record(&mut self) -> bool {
         self.appended.0 += 1;
         self.awaited = self.appended;

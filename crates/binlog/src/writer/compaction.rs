@@ -42,7 +42,7 @@ const DIRECTORY_FILES: u64 = 2;
 /// that was filled meanwhile. With fewer, every new file would wait for a removal if there are few jobs.
 const UNHINDERED_FILES: u64 = 4;
 
-/// What is copied and what is removed.
+/// The copying of records, and the removal of files.
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
     removal: Option<Removal>,
@@ -93,7 +93,7 @@ pub(super) struct DescribedCompaction {
 described!(DescribedCompaction { below, credit, copied_records });
 
 impl Compaction {
-    /// What another program needs to know of it.
+    /// The description of it for another program.
     pub(super) fn described(&self) -> DescribedCompaction {
         let below = self.removal.map(|removal| removal.below);
         DescribedCompaction { below, credit: self.credit, copied_records: self.copied_records }
@@ -143,7 +143,8 @@ impl Compaction {
         self.removal_retry_at = self.removal_retry_at.filter(|&at| at > now);
     }
 
-    /// What was logged and what was deleted leaves bytes behind that copying can free. `most` bounds the credit.
+    /// Records that were logged and jobs that were deleted leave bytes behind that copying can free. `most` bounds the
+    /// credit.
     fn earn(&mut self, logged: u64, most: u64) {
         let earned = COPIES_TO_LOGGED * logged + std::mem::take(&mut self.freed_bytes);
         self.credit = self.credit.saturating_add(earned).min(most);
@@ -155,7 +156,7 @@ impl Compaction {
         self.copied_records += 1;
     }
 
-    /// What was copied takes so many bytes.
+    /// Takes copied bytes off the budgets.
     pub(super) fn pay(&mut self, bytes: u64) {
         self.turn_bytes = self.turn_bytes.saturating_sub(bytes);
         self.credit = self.credit.saturating_sub(bytes);

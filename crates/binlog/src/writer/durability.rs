@@ -1,4 +1,4 @@
-//! What is on the medium and what is not yet.
+//! The records that are on the medium, and those that are not yet.
 //!
 //! Owns: which syncs are due, asked for and done, and what the markers have said of that. It says when a sync is due;
 //! the store does it. Driven by the writes of the log, by commits, and by the outcomes of syncs.
@@ -53,7 +53,7 @@ pub(super) struct Durability {
     unsynced_since: Option<Timestamp>,
     /// Whether the next commit must ask for a sync, whatever the policy says of time.
     is_urgent: bool,
-    /// What the newest marker says is durable.
+    /// The position up to which all is durable, as the newest marker says.
     marked: SequenceNumber,
     /// Syncs done, and the time that they took in microseconds.
     sync_totals: (u64, u64),
@@ -123,7 +123,7 @@ impl Durability {
         self.policy == SyncPolicy::EachCommit && id < self.lowest_unsynced
     }
 
-    /// What is on the medium.
+    /// The position up to which all is on the medium.
     pub(super) fn durable(&self) -> Mark {
         self.durable
     }

@@ -65,7 +65,7 @@ impl FilesAhead {
         }
     }
 
-    /// What another program needs to know of it: the index and the usual length of the next file, and whether the disk
+    /// The description of it for another program: the index and the usual length of the next file, and whether the disk
     /// had no room for it.
     pub(super) fn described(&self) -> (u32, (u64, bool)) {
         (self.next_index, (self.usual_bytes, self.is_disk_full))

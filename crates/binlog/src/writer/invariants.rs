@@ -1,4 +1,4 @@
-//! What is true of the open log between two calls, as one sweep for debug builds and tests.
+//! The invariants of the open log between two calls, as one sweep for debug builds and tests.
 
 use super::Binlog;
 use super::append::NeededChange;

@@ -50,7 +50,7 @@ const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// How long the log must have been idle until a marker says that its end is durable.
 const IDLE_MARK_NS: u64 = NS_PER_S;
 
-/// What the stats say about the binlog.
+/// The figures of the binlog for the stats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// `binlog-oldest-index`.
@@ -100,7 +100,7 @@ pub struct Binlog {
     warnings: RateLimitedLog,
 }
 
-/// What stands in the log, and the room that it needs.
+/// The contents of the log, and the room that they need.
 #[derive(Debug)]
 pub(super) struct Contents {
     /// Which job is in which file.
@@ -153,7 +153,7 @@ impl Health {
     }
 }
 
-/// What a log begins with, new or replayed.
+/// The state with which a log begins, new or replayed.
 #[derive(Debug)]
 pub(super) struct Beginning {
     pub(super) contents: Contents,
@@ -508,7 +508,7 @@ impl Binlog {
 
     // ---- stats ----
 
-    /// What the log keeps in memory of jobs and cooldowns, in bytes.
+    /// The memory that the log takes for jobs and cooldowns, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.contents.files.memory_bytes()

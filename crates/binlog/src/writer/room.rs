@@ -21,7 +21,7 @@ use crate::tags::TagSet;
 /// Room that is kept at the end of each file: for the marker that says where the log goes on, and for zeros, of
 /// which C needs a whole record to see that the file ends.
 const TAIL_BYTES: u64 = 2 * SHORT_BYTES;
-/// What precedes a file's first record: the head, and the marker that says that the file is in use.
+/// The bytes that precede a file's first record: the head, and the marker that says that the file is in use.
 const FRONT_BYTES: u64 = HEAD_BYTES + SHORT_BYTES;
 /// Room that records leave free, in short records: a marker must precede the removal of a file, and on a
 /// full disk that removal is what makes room.
@@ -65,7 +65,7 @@ pub(crate) struct JobRoom {
 const _: () = assert!(MAX_DELETE_UNITS < 1 << 7, "it fits into a byte with one more bit");
 
 impl JobRoom {
-    /// What a job in such a tube with such tags may need.
+    /// The room that a job in such a tube with such tags may need.
     pub(crate) fn of(tube_len: usize, tags: &TagSet<'_>, was_reserved: bool) -> Self {
         let side_effects = side_effect_units(tube_len, tags);
         Self { side_effects, first_reservation: tags.expires_after_s.is_some() && !was_reserved }
@@ -116,7 +116,7 @@ pub(crate) struct Room {
     /// beside it, the end of each cooldown, and each change that is not logged yet with what it leads to. No record is
     /// appended where less than this would be left; only a start on a full disk can begin with less.
     needed: u64,
-    /// What is reserved for each job beside the room for its delete. A job that needs nothing has no entry.
+    /// The room that is reserved for each job beside that for its delete. A job that needs nothing has no entry.
     by_job: IdMap<NonZeroU8>,
     /// The sum of these in short records, which is a part of `needed`.
     by_job_units: u64,
@@ -130,7 +130,7 @@ fn units(bytes: u64) -> u64 {
 }
 
 impl Room {
-    /// What the deletes of so many jobs and the ends of so many cooldowns need, before there is a file.
+    /// The room that the deletes of `jobs` and the ends of `cooldowns` need, before there is a file.
     pub(crate) fn needed_by(jobs: u64, cooldowns: u64) -> Self {
         Self { needed: jobs + cooldowns, ..Self::default() }
     }
@@ -174,7 +174,7 @@ impl Room {
         );
     }
 
-    /// What was reserved for job `id` beside its delete is not needed any more.
+    /// Gives back the room that was reserved for job `id` beside its delete.
     pub fn release_for(&mut self, id: JobId) {
         if !self.by_job.is_empty() {
             let units = self.by_job.remove(id).map_or(0, |packed| JobRoom::from_packed(packed).units());
@@ -197,7 +197,7 @@ impl Room {
         self.by_job_units * SHORT_BYTES
     }
 
-    /// What this takes in memory for jobs, in bytes.
+    /// The memory that this takes for jobs, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.by_job.bytes()
     }

@@ -35,7 +35,7 @@ impl UnloggedSideEffects {
         self.cooldown.as_ref().map_or(0, |bytes| parts(bytes.len()))
     }
 
-    /// The same with the one that ends the cooldown.
+    /// The units to reserve: also the one that ends the cooldown.
     fn needed_units(&self) -> u64 {
         self.units() + u64::from(self.cooldown.is_some())
     }

@@ -137,7 +137,7 @@ fn ours_pipelined(port: u16) {
     client.pipeline(ids.iter().map(|id: &JobId| Line::Delete(*id)), |_, _| {}).unwrap();
 }
 
-/// The same with batches of a hundred.
+/// This client, with batches of a hundred jobs.
 fn ours_in_batches(port: u16) {
     let mut client = Connector::new().connect(&address(port)).unwrap();
     let options = PutOptions::new();

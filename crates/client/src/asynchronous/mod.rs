@@ -1,4 +1,4 @@
-//! The same client with tokio: a method is a future. The feature `tokio` has it, `tokio-tls` has it with TLS.
+//! The client with tokio: each method is a future. The feature `tokio` has it, `tokio-tls` has it with TLS.
 //!
 //! A future may be dropped at any moment. A command of which nothing was sent then is not sent; the next command skips
 //! the reply to another one. No job is lost: one that was assigned to a reserve that nobody waits for is the

@@ -49,7 +49,7 @@ impl Stream {
         }
     }
 
-    /// The same socket; of a connection with TLS, the one below it.
+    /// Another handle of this socket; of a connection with TLS, of the one below it.
     fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),

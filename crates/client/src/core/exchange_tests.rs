@@ -10,7 +10,7 @@ fn push(exchange: &mut Exchange, line: &str) {
     exchange.push(&Request::Line(parse(line.as_bytes()).unwrap()));
 }
 
-/// Sends at most so many bytes.
+/// Sends at most this many bytes.
 fn send(exchange: &mut Exchange, most: usize) -> String {
     let bytes = &exchange.unsent()[..most.min(exchange.unsent().len())];
     let text = String::from_utf8(bytes.to_vec()).unwrap();

@@ -66,7 +66,7 @@ impl PutOptions {
         self
     }
 
-    /// Appends the line of the put of a body with so many bytes, without its CRLF.
+    /// Appends the line of the put of a body with `size` bytes, without its CRLF.
     pub(crate) fn write(&self, size: u32, line: &mut Vec<u8>) {
         let Self { pri, delay, ttr, tags } = self;
         let header = PutHeader { priority: Priority(*pri), delay_s: *delay, ttr_s: *ttr, size };

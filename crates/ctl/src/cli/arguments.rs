@@ -142,7 +142,7 @@ pub struct RedriveArguments {
     /// At most this many of them: those that would be served first
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// At most so many in a time: 100/s, 50/m or 10/h
+    /// At most this rate: 100/s, 50/m or 10/h
     #[arg(long, value_parser = rate, value_name = "RATE")]
     pub rate: Option<Rate>,
     /// Ask or not

@@ -9,7 +9,7 @@ use beanstalk_client::JobState;
 use clap::ValueEnum;
 use std::cmp::Reverse;
 
-/// What to sort tubes by.
+/// The column by which tubes are sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum TubeKey {
     /// Name

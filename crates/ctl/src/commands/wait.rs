@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 /// The longest wait for a job at a time, in seconds. The program checks for an interrupt after each.
 const TURN_SECONDS: u32 = 1;
 
-/// What has become of a job.
+/// The end of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Deleted,
     Buried,
 }
 
-/// Waits for each job, at most so many seconds for all of them, and prints what has become of it.
+/// Waits for each job, at most `seconds` for all of them, and prints what has become of it.
 pub fn run(
     session: &mut Session,
     ids: &[u64],
@@ -73,7 +73,7 @@ fn wait_for(session: &mut Session, id: u64, give_up_at: Option<Instant>) -> Resu
     }
 }
 
-/// What has become of the job within so many seconds.
+/// The end of the job, if it comes within `turn` seconds.
 fn ask(session: &mut Session, id: u64, turn: u32) -> Result<Option<End>, Failure> {
     if session.has("wait-job") {
         return match session.client.wait_job(id, Some(turn.into())) {

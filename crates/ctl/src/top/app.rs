@@ -11,7 +11,7 @@ use std::time::Instant;
 /// The length of a pause that the key `p` starts, in seconds.
 const PAUSE: u32 = 3600;
 
-/// What is on the screen.
+/// The view that is on the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum View {
     /// All tubes.
@@ -62,7 +62,7 @@ pub enum Reaction {
 pub struct App {
     /// The servers.
     pub servers: Vec<Server>,
-    /// What is on the screen.
+    /// The view that is on the screen.
     pub view: View,
     /// The tubes that match the filter, sorted.
     pub rows: Vec<Row>,

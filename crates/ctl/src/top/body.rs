@@ -43,7 +43,7 @@ fn wrapped(line: &str, width: usize) -> Vec<String> {
     }
 }
 
-/// As `hexdump -C` shows them.
+/// The bytes as `hexdump -C` shows them.
 fn hex(bytes: &[u8]) -> Vec<String> {
     let line = |(position, part): (usize, &[u8])| {
         let mut digits = String::new();

@@ -29,7 +29,7 @@ pub struct Row {
     pub pause: u64,
 }
 
-/// What rows are sorted by.
+/// The column by which rows are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortKey {
     Buried,

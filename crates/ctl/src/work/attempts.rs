@@ -82,7 +82,7 @@ impl Attempts {
         failures
     }
 
-    /// The command of this job has failed; it is the last of so many failures.
+    /// The command of this job has failed; it is the last of this many failures.
     pub fn failed(&mut self, info: &JobInfo, failures: u64) {
         self.remember(info, failures, info.buries);
     }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use worker::Worker;
 
-/// What the workers of this process share.
+/// The state that the workers of this process share.
 pub struct Shared<'a> {
     arguments: &'a WorkArguments,
     limits: Limits,

@@ -15,7 +15,7 @@ impl Terminal {
         Self::sized(130, address, arguments)
     }
 
-    /// The same with this many columns.
+    /// Runs the program in a terminal with this many columns; as `with`.
     pub fn sized(columns: u16, address: &str, arguments: &str) -> Option<Self> {
         let columns = columns.to_string();
         let directory = tempfile::tempdir().unwrap();

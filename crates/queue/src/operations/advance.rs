@@ -1,4 +1,4 @@
-//! What the passing of time does: delays, pauses, reservations and waits end, and long operations go on.
+//! The effects of time: delays, pauses, reservations and waits end, and long operations go on.
 
 use beanstalkd_structures::Timer;
 
@@ -11,7 +11,7 @@ use crate::state::keys::{Reservation, TubeKey};
 use crate::state::tubes::Pause;
 use crate::{Change, Queue, WaitOutcome};
 
-/// What has become of a call of `advance`.
+/// The result of a call of `advance`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advanced {
     /// Whether there may be more to do at once.

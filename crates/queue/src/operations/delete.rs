@@ -13,7 +13,7 @@ impl Queue {
         self.delete_with(client, id, Ending::Deleted, now)
     }
 
-    /// As `delete`, of a job that ends so.
+    /// As `delete`, for a job whose end is `ending`.
     #[inline(always)]
     pub(crate) fn delete_with(
         &mut self,

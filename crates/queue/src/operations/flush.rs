@@ -46,7 +46,7 @@ pub enum BeginFlush {
     TooMany,
 }
 
-/// What a flush comes to next.
+/// The next step of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushStep {
     /// This job is to be deleted.

@@ -1,4 +1,4 @@
-//! What happens when a client leaves: its reserved jobs and watched tubes are given back.
+//! The end of a client: its reserved jobs and watched tubes are given back.
 //!
 //! Owns: the order in which this happens, and how much is done at once. A client is gone at once; if it has very
 //! many jobs and tubes, each `advance` gives back a limited number, so that no client waits while a million jobs

@@ -17,7 +17,7 @@ use crate::state::keys::{ReadyKey, TubeKey, WaitKey};
 /// Probes of tubes that cost as much as a simple command.
 const PROBES_PER_WORK: u64 = 2;
 
-/// What a client that watches many tubes knows of them.
+/// The tubes of a client that watches many, with what it knows of them.
 #[derive(Debug, Default)]
 pub(crate) struct ManyTubes {
     /// Every tube that the client watches.
@@ -37,7 +37,7 @@ struct Known {
     head: Option<ReadyKey>,
 }
 
-/// What a reserve has found.
+/// The result of the search of a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Search {
     /// The tube with the most urgent job.

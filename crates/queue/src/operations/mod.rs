@@ -1,4 +1,4 @@
-//! What commands and time do to jobs, a file for each command or family.
+//! The effects of commands and time on jobs, a file for each command or family.
 //!
 //! Each public method is a command that has passed its checks, or answers that the checks fail and changes nothing. All
 //! of them are made of two moves, which keep every sum, and which call the rules where the job has tags: `unlink` takes
@@ -43,7 +43,7 @@ impl Queue {
         self.unlink_from(id, link)
     }
 
-    /// As `unlink`, of a job that has been looked up.
+    /// As `unlink`; the caller has looked up the job: `link` is its link.
     #[inline]
     fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         debug_assert!(self.is_linked(id));
@@ -52,7 +52,7 @@ impl Queue {
         since
     }
 
-    /// As `unlink_from`, of a job that is where jobs without tags are.
+    /// As `unlink_from`; the caller knows that the job is in a collection for jobs without tags.
     pub(crate) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let Link { place, priority, tube: key, history, marks: _ } = link;
         let tube = self.tubes.get_mut(key);
@@ -93,7 +93,8 @@ impl Queue {
         self.make_ready_since(id, now, now);
     }
 
-    /// As `make_ready`, for a job that should have been ready `since` then.
+    /// As `make_ready`, for a job that should have been ready `since` then: its time in the ready queue counts from
+    /// there.
     pub(crate) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
         debug_assert!(!self.is_linked(id));
         let job = self.jobs.expect_mut(id);
@@ -104,7 +105,7 @@ impl Queue {
         debug_assert!(self.is_linked(id));
     }
 
-    /// As `make_ready`, for a job whose place says already that it is ready.
+    /// As `make_ready`; the caller has set the place of the job to ready.
     #[inline]
     pub(crate) fn enter_ready(&mut self, id: JobId, now: Timestamp) {
         let &mut Job { tube, priority, marks, .. } = self.jobs.expect_mut(id);
@@ -115,7 +116,7 @@ impl Queue {
         }
     }
 
-    /// As `make_ready`, for a job of this tube and priority whose place is set already, and which may be reserved.
+    /// As `make_ready`; the caller has set the place, knows tube and priority, and that no rule keeps the job back.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         let record = self.tubes.get_mut(tube);
@@ -128,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// As `enqueue`, where clients may wait for the job, or want to know of it. Apart, so that the usual path is short.
+    /// As `enqueue`, if clients may wait for the job, or subscribe to the tube. Apart, so that the usual path is short.
     #[inline(never)]
     fn offer(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         if let Some((_, client)) = self.first_waiting(tube) {

@@ -30,7 +30,7 @@ const REFRESHED: usize = 4;
 /// The bounds of a mean run time in nanoseconds: a microsecond and 19 hours.
 const MIN_RUN_NS: u64 = 1 << 10;
 const MAX_RUN_NS: u64 = 1 << 46;
-/// What a weight is multiplied with before it is divided by a run time. The product of the largest, 9999, fits.
+/// The factor of a weight before it is divided by a run time. The product of the largest, 9999, fits.
 const RUN_SCALE: u32 = 50;
 /// The typical run time is a moving average: each run time that is looked up has a weight of one in this number.
 const TYPICAL_PARTS: u64 = 16;
@@ -43,11 +43,11 @@ pub enum ReserveMode {
     Fifo,
     /// A tube by chance in proportion to its weight, then its most urgent job.
     Weighted,
-    /// The same, with each weight divided by the tube's mean run time.
+    /// As `Weighted`, with each weight divided by the tube's mean run time.
     WeightedFair,
 }
 
-/// What a client has that is in another mode than the usual, or has given a tube a weight.
+/// The mode and the weights of a client that has another mode than the usual, or has given a tube a weight.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) mode: ReserveMode,
@@ -284,7 +284,7 @@ impl Queue {
         self.client_mut(id).note_kind();
     }
 
-    /// What the client has beside its watch list, from now on.
+    /// The mode and the weights of the client; it has some from now on.
     fn choice_of(&mut self, id: ClientId) -> &mut Choice {
         let client = &mut self.clients.records[id.index as usize];
         if client.choice.is_none() {

@@ -10,7 +10,7 @@ use crate::state::jobs::{Job, Place};
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::{Change, ClientId, Queue};
 
-/// What a `put` asks for.
+/// The job that a `put` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewJob {
     /// The id that was assigned when the command was accepted.

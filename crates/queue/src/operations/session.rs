@@ -404,7 +404,7 @@ mod tests {
         new.id
     }
 
-    /// A worker with a session and so many reservations, each for ten minutes.
+    /// A worker with a session and this many reservations, each for ten minutes.
     fn worker(queue: &mut Queue, jobs: usize, grace_ms: u32) -> (ClientId, Vec<JobId>) {
         let worker = queue.connect();
         queue.begin_session(worker, &key("w"), grace_ms).unwrap();

@@ -14,7 +14,7 @@ use crate::state::keys::Reservation;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
-    /// The command `touch`: the time to run starts again, or the reservation has so many seconds from now on, at least
+    /// The command `touch`: the time to run starts again, or the reservation has `for_s` seconds from now on, at least
     /// 1; the time to run stays. Returns whether the client has reserved the job.
     pub fn touch(&mut self, client: ClientId, id: JobId, for_s: Option<Seconds>, now: Timestamp) -> bool {
         if !self.holds(client, id) {

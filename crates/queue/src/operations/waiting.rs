@@ -12,7 +12,8 @@ use crate::state::clients::Wait;
 use crate::state::keys::{TubeKey, WaitKey};
 use crate::{ClientId, Delivery, Queue, WaitOutcome};
 
-/// What a delivery costs beside the command that makes it: a system call of its own, because it goes to another client.
+/// The cost of a delivery beside the command that makes it: a system call of its own, because it goes to another
+/// client.
 pub(crate) const WORK_PER_DELIVERY: u64 = 32;
 
 impl Queue {

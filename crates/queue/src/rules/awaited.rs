@@ -206,7 +206,7 @@ impl Queue {
         }
     }
 
-    /// Answers so many of the clients whose job has ended.
+    /// Answers at most this many of the clients whose job has ended.
     fn answer_ended(&mut self, most: usize) {
         for _ in 0..most {
             let Some((client, outcome)) = self.rules.awaited.next_answer() else { return };

@@ -1,8 +1,8 @@
 //! The keys of the indexes in which jobs are found by what their tags say.
 //!
 //! Owns: how a hash and an id become one key. The indexes are ordered queues of hashes: such a queue never moves as a
-//! whole in order to grow, as a hash table does. Two names may have the same hash, so whoever finds a job looks at its
-//! tags, too. The hash is seeded, so that nobody can choose names that meet.
+//! whole in order to grow, as a hash table does. Two names may have the same hash, so code that finds a job looks at
+//! its tags, too. The hash is seeded, so that nobody can choose names that meet.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -69,7 +69,7 @@ impl Queue {
         ruled.bytes -= body_bytes as u64;
     }
 
-    /// Whether the tube that the client uses takes no job with a body of so many bytes.
+    /// Whether the tube that the client uses takes no job with a body of `body_bytes`.
     #[inline]
     #[must_use]
     pub fn is_full_for(&self, client: ClientId, body_bytes: usize) -> bool {
@@ -83,7 +83,7 @@ impl Queue {
         ruled.is_some_and(|(rule, bytes)| !rule.has_room(tube.job_counts().total() as u64, bytes, body_bytes))
     }
 
-    /// The same of the tube of this name, whether there is one or not.
+    /// Whether the tube of this name, which need not exist, takes no job with a body of `body_bytes`.
     #[must_use]
     pub fn is_tube_full_for(&self, name: &str, body_bytes: usize) -> bool {
         match self.tubes.find(name) {
@@ -98,7 +98,7 @@ impl Queue {
         self.count_refused_by(Some(tube));
     }
 
-    /// The same of the tube of this name, which may not be there.
+    /// A job was refused because the tube of this name, which need not exist, is full.
     pub fn count_refused_in(&mut self, name: &str) {
         self.count_refused_by(self.tubes.find(name));
     }

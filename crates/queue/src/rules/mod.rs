@@ -3,19 +3,27 @@
 //! | rule | file | what it decides |
 //! |---|---|---|
 //! | [`UniqueKeys`] | `unique.rs` | a key is in use once in a tube, and for its cooldown after the delete |
-//! | [`Slots`] | `slots.rs`, `offered_slots.rs` | of a concurrency key so many jobs are reserved at once |
+//! | [`Slots`] | `slots.rs`, `offered_slots.rs` | at most N jobs with a concurrency key are reserved at once |
 //! | [`Groups`] | `groups.rs` | jobs that wait for a group are held until it has no member left |
 //! | [`Expiry`] | `expiry.rs` | a job that nobody reserves in time is deleted |
 //! | [`Owners`] | `owners.rs` | how many bytes count for each owner |
 //! | [`Awaited`] | `awaited.rs` | which clients are told that the job is deleted or buried |
+//! | [`Limits`] | `limits.rs` | how many jobs and bytes a tube takes |
+//! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
+//! | [`Turns`] | `turns.rs` | keys take turns within a priority |
+//!
+//! `tube_rule.rs` has what an entry of the file of rules says, `ruled.rs` which entry a tube has. Two rules of that
+//! file have no hooks: `gate.rs` is asked when a tube is chosen, and `retries.rs` when a job fails.
 //!
 //! A job without tags has no marks, and no rule is asked about it: the operations look at `marks` once. For a job with
 //! marks they call one function of this file for each thing that happens to it, and that function calls the hook of
 //! every rule ([`Rule`]). So a new rule is a file, its state in [`Rules`], and its name in `each_rule`; a job that it
-//! concerns needs a mark. Whether a ready job may be reserved has one answer, the place where it stands, and one place
-//! that decides, [`Queue::admit`]: the tube's ready queue has only jobs that no rule keeps back; the others are parked.
-//! Delayed jobs that wait for a group are held. Whoever changes the answer for other jobs calls [`Queue::settle`] at
-//! the end: it tells clients that wait.
+//! concerns needs a mark. Three functions name the rules that they ask, because the hooks return something: a rule that
+//! has `became_ready`, `allows`, or `next_due` with `tick` must be added to [`Queue::admit`],
+//! [`Queue::may_be_reserved`] or [`Rules::due`]. Whether a ready job may be reserved has one answer, the place where it
+//! stands, and one place that decides, [`Queue::admit`]: the tube's ready queue has only jobs that no rule keeps back;
+//! the others are parked. Delayed jobs that wait for a group are held. A function that changes the answer for other
+//! jobs calls [`Queue::settle`] at the end: it tells clients that wait.
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
@@ -75,12 +83,13 @@ pub(crate) trait Rule {
     /// The job has come: it was put, or comes back from a log.
     fn came(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
 
-    /// The job is ready from now on. Any rule can keep it back.
+    /// The job is ready from now on; a rule can keep it back. [`Queue::admit`] names the rules that it asks.
     fn became_ready(_queue: &mut Queue, _job: &TaggedJob<'_>) -> Readiness {
         Readiness::Open
     }
 
-    /// Whether the job may be reserved, whatever its state: `reserve-job` asks.
+    /// Whether the job may be reserved, whatever its state: `reserve-job` asks. [`Queue::may_be_reserved`] names the
+    /// rules that it asks.
     fn allows(_queue: &Queue, _job: &TaggedJob<'_>) -> bool {
         true
     }
@@ -103,7 +112,7 @@ pub(crate) trait Rule {
     /// The job is gone.
     fn ended(_queue: &mut Queue, _job: &TaggedJob<'_>, _end: &mut End) {}
 
-    /// What is due next.
+    /// What is due next. [`Rules::due`] names the rules that it asks.
     fn next_due(_rules: &Rules) -> Option<DueKey> {
         None
     }
@@ -257,7 +266,7 @@ impl Rules {
         self.job_bytes() + beside + self.unique.bytes() + self.owners.bytes() + self.awaited.bytes()
     }
 
-    /// The same without what outlives the jobs.
+    /// The memory of tags and indexes that does not outlive the jobs, in bytes.
     pub(crate) fn job_bytes(&self) -> usize {
         self.index_bytes + self.tags.bytes() + self.slots.bytes() + self.groups.bytes()
     }
@@ -381,7 +390,7 @@ impl Queue {
         since
     }
 
-    /// The same, where the rules are not asked.
+    /// Takes a job with tags out of the collection that has it, without calling `left`.
     fn take_out_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         match link.place {
             Place::Ready(_) if link.marks & marks::IN_ROW != 0 => {
@@ -430,6 +439,11 @@ impl Queue {
     /// A job with tags is in another tube.
     pub(crate) fn moved_tagged(&mut self, id: JobId, from: TubeKey) {
         self.with_tags(id, |queue, job| each_rule!(moved(queue, job, from)));
+    }
+
+    /// A job gets the tags of `after` in place of those of `before`.
+    fn retagged(&mut self, before: &TaggedJob<'_>, after: &TaggedJob<'_>) {
+        each_rule!(retagged(self, before, after));
     }
 
     /// The priority that a reserved job gets when it is given back with `priority`.

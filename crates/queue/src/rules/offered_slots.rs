@@ -1,4 +1,4 @@
-//! Slots of concurrency keys that have become free, and to whom they go.
+//! Slots of concurrency keys that have become free, and the clients that get them.
 //!
 //! Owns: the walks through the parked jobs of these keys. A key may be used in a hundred thousand tubes, each with a
 //! parked job and perhaps with clients that wait, so a walk takes one share with the command that has made the slot

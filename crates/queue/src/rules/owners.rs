@@ -17,7 +17,7 @@ use crate::{ClientId, Queue};
 /// What a job counts beside its body and its tags, in bytes: about what the queue keeps of it, so that empty jobs
 /// count, too.
 const OWNED_JOB_BYTES: u64 = 128;
-/// What an owner takes beside its name, in bytes.
+/// The memory of an owner beside its name, in bytes.
 const OWNER_BYTES: usize = 72;
 
 /// The sums.
@@ -27,30 +27,30 @@ pub(crate) struct Owners {
     name_bytes: usize,
     /// Who has made the tubes and groups that jobs of owners are in.
     makers: BTreeMap<Shared<Box<str>>, Maker>,
-    /// What the names in `makers` take.
+    /// The memory of the names in `makers`, in bytes.
     maker_bytes: usize,
 }
 
-/// What the jobs of several owners can share.
+/// A tube or a group, which the jobs of several owners can share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Shared<N> {
     Tube(TubeKey),
     Group(N),
 }
 
-/// For whom a tube or a group counts: the owner of the job that came first, with the number of its jobs that have come
-/// since. It counts for this owner as long as there are any.
+/// The owner that is charged for a tube or a group: that of the job that came first, with the number of its jobs that
+/// have come since. It is charged as long as there are any.
 #[derive(Debug, PartialEq, Eq)]
 struct Maker {
     owner: Box<str>,
     jobs: u64,
 }
 
-/// What a maker takes beside the names, in bytes.
+/// The memory of a maker beside the names, in bytes.
 const MAKER_BYTES: usize = 72;
 
 impl Owners {
-    /// What the sums take, in bytes.
+    /// The memory of the sums, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes_by_name.len() * OWNER_BYTES
             + self.name_bytes
@@ -77,7 +77,7 @@ impl Owners {
         }
     }
 
-    /// A job of this owner comes to what costs so much if nobody has made it.
+    /// Charges `cost` to this owner if the tube or the group is new.
     fn enter(&mut self, shared: Shared<&str>, owner: &str, cost: u64) {
         let shared = shared.to_owned();
         match self.makers.get_mut(&shared) {
@@ -121,7 +121,7 @@ impl Shared<Box<str>> {
     }
 }
 
-/// What a job counts for its owner: what it takes, and what the cooldown takes that its delete begins.
+/// The bytes that a job counts for its owner: its own, and those of the cooldown that its delete begins.
 fn job_cost(body_bytes: usize, tags: &TagSet<'_>) -> u64 {
     let words = TagSet { owner: None, ..*tags };
     let cooldown = tags
@@ -202,12 +202,12 @@ impl Rule for Owners {
 }
 
 impl Queue {
-    /// What the tube counts for its maker. Nobody has made "default".
+    /// The bytes that the tube counts for its maker. Nobody has made "default".
     fn tube_cost(&self, tube: TubeKey) -> u64 {
         if tube == DEFAULT { 0 } else { (BYTES_PER_TUBE + self.tubes.get(tube).name.as_bytes().len()) as u64 }
     }
 
-    /// What a put with these tags, into the tube that they name or that the client uses, would count for its owner.
+    /// The bytes that a put with these tags, into the tube that they name or the used one, would count for its owner.
     #[must_use]
     pub fn put_cost(&self, client: ClientId, body_bytes: usize, tags: &TagSet<'_>) -> u64 {
         let makers = &self.rules.owners.makers;

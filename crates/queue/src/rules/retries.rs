@@ -12,21 +12,19 @@ use std::collections::TryReserveError;
 use std::rc::Rc;
 
 use super::tag_storage::StoredBody;
-use super::{Queue, Rule, TaggedJob, index_bytes};
+use super::{Queue, TaggedJob, index_bytes};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Counters, JobId};
-use crate::rules::owners::Owners;
-use crate::rules::unique::UniqueKeys;
 use crate::state::jobs::marks;
 use crate::tags::{After, Dead, TagSet};
 use crate::{Change, Released, TubeRule};
 
-/// What is to become of a job that has failed.
+/// The next state of a job that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterFailure {
     /// No rule for tubes says anything.
     AsUsual,
-    /// It is delayed by so many seconds.
+    /// It is delayed by this many seconds.
     Delayed(u32),
     /// It has failed too often.
     Dead,
@@ -42,7 +40,7 @@ pub(crate) fn failures_of(counters: Counters, tags: Option<&TagSet<'_>>) -> u32 
 }
 
 impl Queue {
-    /// What is to become of a job that has just failed, or was released with a delay of its own.
+    /// The next state of a job that has just failed, or was released with a delay of its own.
     #[inline]
     pub(crate) fn after_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
         let Some(job) = self.jobs.get(id) else { return AfterFailure::AsUsual };
@@ -214,8 +212,7 @@ impl Queue {
         };
         let before = TaggedJob::new(id, job, &old);
         let after = TaggedJob { tags: &new, ..before };
-        Owners::retagged(self, &before, &after);
-        UniqueKeys::retagged(self, &before, &after);
+        self.retagged(&before, &after);
         let is_behind = !new.is_empty() && stored.aside.is_none();
         self.rules.jobs += usize::from(!new.is_empty());
         self.rules.jobs -= usize::from(!old.is_empty());

@@ -12,7 +12,7 @@ use crate::tags::TagSet;
 /// A last byte that says that the length of the tags stands in the two bytes before it.
 const LONG: u8 = u8::MAX;
 
-/// What an entry of `aside` takes beside its bytes.
+/// The memory of an entry of `aside` beside its bytes.
 const ASIDE_BYTES: usize = 48;
 
 /// A body with its tags, ready to become a job.
@@ -96,7 +96,7 @@ impl TagStorage {
         }
     }
 
-    /// The same, to be changed.
+    /// The bytes of the job's tags, to be changed.
     pub(crate) fn get_mut<'a>(&'a mut self, id: JobId, job: &'a mut Job) -> &'a mut [u8] {
         if job.has(marks::BEHIND_BODY) {
             let (body, tags) = split(job.body.as_slice());
@@ -119,7 +119,7 @@ impl TagStorage {
         Some(tags)
     }
 
-    /// What it takes, in bytes.
+    /// Its memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -135,7 +135,7 @@ mod tests {
     use crate::job::SHARED_FROM_BYTES;
     use crate::tags::{After, Name};
 
-    /// Tags that take so many bytes, 3 to 404.
+    /// Tags that take `len` bytes, 3 to 404.
     fn tags_of_len(len: usize, name: &str) -> TagSet<'_> {
         let named = |len: usize| (len > 2).then(|| Name::from(&name[..len - 2]));
         let first = len.min(202);

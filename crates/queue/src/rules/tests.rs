@@ -92,7 +92,11 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     assert!(queue.delete(worker, ids[0], NOW).is_some());
     assert!(queue.work() <= work + 2, "one job takes the slot");
     assert_eq!(queue.reserve(other, Some(0.into()), NOW), Reserve::Job(ids[1]));
-    assert_eq!(queue.peek(producer, JobState::Ready), Some(ids[2]), "whoever probes sees the parked ones");
+    assert_eq!(
+        queue.peek(producer, JobState::Ready),
+        Some(ids[2]),
+        "a client that probes sees the parked ones"
+    );
     queue.check_invariants();
 }
 

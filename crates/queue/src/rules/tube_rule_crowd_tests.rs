@@ -8,7 +8,7 @@ use crate::{NewJob, Rate, Reserve, TubeRule};
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
-/// A fair tube that has a rate, too, and so many jobs of each of so many keys, of which each may have one reserved.
+/// A fair tube that has a rate, too, and several jobs of each of many keys; one of each key may be reserved.
 struct Crowd {
     queue: Queue,
     client: ClientId,
@@ -56,7 +56,7 @@ impl Crowd {
         (id, steps::all() + self.queue.work() - before)
     }
 
-    /// The most steps that any of so many jobs took.
+    /// The most steps that any of `jobs` jobs took.
     fn most(&mut self, jobs: u32, deletes: bool) -> u64 {
         (0..jobs).map(|_| self.serve(deletes).1).max().expect("some jobs")
     }

@@ -30,14 +30,14 @@ pub struct ClientId {
     pub generation: u32,
 }
 
-/// What a client is.
+/// The kind of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One with a connection.
     Connected,
     /// The server itself. Such a client is in no count, and watches no tube.
     Internal,
-    /// The same, and it is a session.
+    /// A session. Such a client is in no count, and watches no tube.
     Session,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Clients {
     pub random: Generator,
 }
 
-/// What is counted over all clients.
+/// The counts over all clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ClientCounts {
     /// Clients that wait in a reserve.

@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-/// What is special about a job with tags, or in a tube with a rule. Any other job has none of these.
+/// The marks of a job with tags, or in a tube with a rule. Any other job has none of these.
 pub(crate) mod marks {
     /// The job has tags. They are kept beside the jobs unless `BEHIND_BODY` is there, too.
     pub(crate) const TAGGED: u16 = 1;
@@ -194,7 +194,7 @@ impl Job {
         }
     }
 
-    /// What is needed to take it out of the collection that has it.
+    /// The fields that are needed to take it out of the collection that has it.
     pub(crate) fn link(&self) -> Link {
         Link {
             place: self.place(),
@@ -224,7 +224,7 @@ pub(crate) struct History {
     pub holder: Option<u32>,
 }
 
-/// What a job takes in the queues, in bytes, at their usual size.
+/// The memory of a job in the queues, in bytes, at their usual size.
 const KEYS_PER_JOB: usize = 20;
 
 /// All jobs.
@@ -243,7 +243,7 @@ impl Jobs {
         self.index.len()
     }
 
-    /// What the jobs take, in bytes: bodies and records, with the queues' keys and the index at their usual size.
+    /// The memory of the jobs, in bytes: bodies and records, with the queues' keys and the index at their usual size.
     pub(crate) fn job_bytes(&self) -> usize {
         const INDEX_PER_JOB: usize = 4;
         self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB + INDEX_PER_JOB)
@@ -331,7 +331,7 @@ impl Jobs {
         self.expect_mut(id)
     }
 
-    /// What has happened to a job that comes back from a log.
+    /// Sets the counters of a job that comes back from a log.
     pub(crate) fn set_counters(&mut self, id: JobId, counters: Counters) {
         if counters != Counters::default() {
             self.expect_with_history(id).1.counters = counters;

@@ -66,7 +66,7 @@ pub struct Queue {
     pub(crate) flushes: Flushes,
     pub(crate) sums: Sums,
     pub(crate) numbers: Numbers,
-    /// What the caller takes after a command.
+    /// The results that the caller takes after a command.
     pub(crate) outbox: Outbox,
     pub(crate) limits: PoisonLimits,
     pub(crate) slices: Slices,
@@ -83,7 +83,7 @@ pub(crate) struct Sums {
     pub(crate) events: TubeCounters,
 }
 
-/// What is given in ascending order, and never twice.
+/// The numbers that are given in ascending order, and never twice.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     /// The id of the next job; larger than that of any job.
@@ -100,7 +100,7 @@ impl Default for Numbers {
     }
 }
 
-/// What the caller takes after a command.
+/// The results that the caller takes after a command.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) deliveries: VecDeque<Delivery>,
@@ -148,7 +148,7 @@ pub enum Change {
     Held(JobId),
     /// The job is gone.
     Deleted(JobId),
-    /// The same, of a job whose tags make more of it: [`Queue::cooldown`] and [`Queue::next_freed_group`] say what.
+    /// The job is gone, and its tags have side effects: [`Queue::cooldown`] and [`Queue::next_freed_group`] say which.
     DeletedWith(JobId),
     /// The cooldown that the job's delete began is over, or forgotten.
     CooldownOver(JobId),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 
-/// What a session is found by. Those of two identities never meet.
+/// The key of a session. Those of two identities never meet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionKey {
     /// The identity whose session it is; empty on a server without access rules.
@@ -42,7 +42,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// What they take beside their clients, in bytes.
+    /// Their memory beside their clients, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         const PER_SESSION: usize = 512;
         self.records.len() * PER_SESSION

@@ -59,7 +59,7 @@ struct Window {
 struct Kind {
     present: Window,
     before: Window,
-    /// What is older than both.
+    /// The durations that are older than both.
     past: Totals,
     past_sum_ns: u64,
 }
@@ -86,12 +86,12 @@ pub struct Durations {
     pub count: u64,
     /// Their mean, in nanoseconds; 0 without any, as all that follow.
     pub mean_ns: u64,
-    /// What half of them do not exceed. This and the next two are at most a quarter too high. Below 2^-12 seconds they
-    /// are that or the longest, and above 2^12 seconds the longest.
+    /// The duration that half of them do not exceed. This and the next two are at most a quarter too high. Below 2^-12
+    /// seconds they are that or the longest, and above 2^12 seconds the longest.
     pub p50_ns: u64,
-    /// What 95 of 100 do not exceed.
+    /// The duration that 95 of 100 do not exceed.
     pub p95_ns: u64,
-    /// What 99 of 100 do not exceed.
+    /// The duration that 99 of 100 do not exceed.
     pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,
@@ -252,7 +252,7 @@ fn bucket(ns: u64) -> usize {
     (1 + doublings as usize * PARTS + part).min(BUCKETS - 1)
 }
 
-/// What no duration in the bucket exceeds, in nanoseconds; of the last one there is no telling.
+/// The upper bound of the durations in the bucket, in nanoseconds; of the last one there is no telling.
 fn upper_bound_ns(bucket: usize) -> u64 {
     if bucket == BUCKETS - 1 {
         return u64::MAX;

@@ -26,7 +26,7 @@ use crate::tube_name::TubeName;
 /// The tube "default": the first that is made, and never removed.
 pub(crate) const DEFAULT: TubeKey = 0;
 
-/// What a tube takes beside its name and its jobs, in bytes: the record, its counters, the places in the registry
+/// The memory of a tube beside its name and its jobs, in bytes: the record, its counters, the places in the registry
 /// and among the deadlines, and the queues that its jobs may leave behind.
 pub(crate) const BYTES_PER_TUBE: usize = 400;
 
@@ -89,7 +89,7 @@ pub(crate) struct Tube {
     /// the tube is not paused, either this or `ready` is empty.
     pub waiting: OrderedQueue<WaitKey>,
     pub pause: Option<Pause>,
-    /// What the rule for its name asks for, if there is one.
+    /// The state of its rule, if there is one for its name.
     pub ruled: Option<Box<Ruled>>,
     /// Ready jobs with an urgent priority.
     pub urgent: u32,
@@ -112,7 +112,7 @@ pub(crate) struct Tube {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes");
 
-/// What has happened in a tube besides puts.
+/// The counts of events in a tube besides puts.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// `pause-tube` commands.
@@ -126,7 +126,7 @@ pub(super) struct Events {
 }
 
 impl Tube {
-    /// What has happened to the jobs of the tube.
+    /// The counts of events of the tube's jobs.
     pub(crate) fn counters(&self) -> TubeCounters {
         let counters = self.events.as_ref().map_or_else(TubeCounters::default, |events| events.counters);
         TubeCounters { puts: self.puts, ..counters }
@@ -137,12 +137,12 @@ impl Tube {
         &mut self.events.get_or_insert_default().counters
     }
 
-    /// What jobs with tags need here, if there were any.
+    /// The state of rules for tags in this tube, if it had jobs with tags.
     pub(crate) fn rules(&self) -> Option<&TubeRules> {
         self.events.as_ref()?.rules.as_deref()
     }
 
-    /// What jobs with tags need here.
+    /// The state of rules for tags in this tube, made if it is not there.
     pub(crate) fn rules_mut(&mut self) -> &mut TubeRules {
         self.events.get_or_insert_default().rules.get_or_insert_default()
     }
@@ -201,7 +201,7 @@ impl Tube {
         self.is_idle_but_for_gate() && self.ruled.as_ref().is_none_or(|ruled| !ruled.gate.has_debt())
     }
 
-    /// The same, though the token bucket of its rule may keep it.
+    /// Whether the tube can be removed, unless the token bucket of its rule keeps it.
     pub(crate) fn is_idle_but_for_gate(&self) -> bool {
         self.using == 0
             && self.watching == 0
@@ -301,7 +301,7 @@ impl Tubes {
         self.name_bytes
     }
 
-    /// What the tubes take, in bytes, with the places that they have in the registry and may come to have among
+    /// The memory of the tubes, in bytes, with the places that they have in the registry and may come to have among
     /// the deadlines. Their jobs are counted elsewhere.
     pub(crate) fn bytes(&self) -> usize {
         self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<Times>()

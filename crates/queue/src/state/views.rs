@@ -56,7 +56,7 @@ pub struct Figures {
     pub sessions: usize,
     /// The cooldowns that run.
     pub cooldowns: CooldownSums,
-    /// What the cooldowns will take that the deletes of jobs begin, in bytes.
+    /// The memory of the cooldowns that the deletes of jobs will begin, in bytes.
     pub reserved_cooldown_bytes: u64,
 }
 
@@ -83,11 +83,11 @@ pub struct TubeView {
     pub counters: TubeCounters,
     /// The ready job with the smallest id; `None` if there is none.
     pub oldest_ready: Option<JobId>,
-    /// Whole seconds since the put of that job; 0 if there is none, as in the next two.
+    /// Whole seconds since the put of that job; 0 if there is none.
     pub oldest_ready_age_s: u64,
-    /// The same of the delayed job with the smallest id.
+    /// Whole seconds since the put of the delayed job with the smallest id; 0 if there is none.
     pub oldest_delayed_age_s: u64,
-    /// The same of the buried job with the smallest id.
+    /// Whole seconds since the put of the buried job with the smallest id; 0 if there is none.
     pub oldest_buried_age_s: u64,
     /// The keys of deleted jobs that still count.
     pub cooldowns: CooldownSums,
@@ -103,7 +103,7 @@ pub struct TubeView {
     pub times: Option<Box<(Durations, Durations)>>,
 }
 
-/// What a tube without times has.
+/// The durations of a tube without times.
 const NO_DURATIONS: Durations = Durations {
     count: 0,
     mean_ns: 0,

@@ -24,7 +24,7 @@ pub fn check(input: &[u8]) {
     check_with(input, open_server, |_| {});
 }
 
-/// The same with these servers, each of which is then looked at. Returns all bytes that each server has sent.
+/// Checks one input with these servers, and calls `look_at` for each. Returns all bytes that each server has sent.
 pub fn check_with(
     input: &[u8],
     server: impl Fn() -> Server<FakeStream>,

@@ -1,4 +1,4 @@
-//! What the helper does if the disk of the database is full.
+//! The helper while the disk of the database is full.
 
 use std::io::{Error, ErrorKind};
 use std::thread;

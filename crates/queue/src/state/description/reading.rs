@@ -31,7 +31,7 @@ use super::{DescribedChoice, DescribedClient, DescribedJob, DescribedSession};
 /// Ids and numbers above this are no server's: what is added to them must not overflow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
 
-/// Clients keep their indexes unless these are more than so many times their number, and more than this number.
+/// Clients keep their indexes unless the largest is above `SPARSE` times their number plus `FEW_INDEXES`.
 const SPARSE: usize = 8;
 const FEW_INDEXES: usize = 4096;
 
