@@ -11,13 +11,16 @@ CTL_BINARY ?= target/release/beanstalkctl
 CTL_PACKAGES = -p beanstalkctl -p beanstalk-client -p beanstalk-testing
 # The version of systemd that the units are for. A version before 254 does not know RestartSteps= and would warn.
 SYSTEMD ?= $(shell systemctl --version 2>/dev/null | sed -n '1s/systemd \([0-9]*\).*/\1/p')
-unit_for_systemd = sed $(if $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254)),-e '/^RestartSteps=/d' -e '/^RestartMaxDelaySec=/d')
+is_older_systemd = $(filter-out 0,$(shell expr 0$(SYSTEMD) '<' 254))
+unit_for_systemd = sed $(if $(is_older_systemd),-e '/^RestartSteps=/d' -e '/^RestartMaxDelaySec=/d')
 UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 # Not empty if the units and the settings are to be installed: for root, or for a package.
 FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
-.PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check exchange conformance corpus differential model simulation \
-	cross-check check-32bit failover handover kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units uninstall uninstall-ctl deb package-check clean
+.PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check \
+	exchange conformance corpus differential model simulation cross-check check-32bit failover handover kubernetes \
+	kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units \
+	uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
 all:
@@ -27,7 +30,8 @@ all:
 # Lists the targets.
 help:
 	@awk '/^# / { text = text " " substr($$0, 3); next } \
-		/^[a-z0-9-]+:([^=]|$$)/ && text { sub(":.*", ""); printf "%s\n   %s\n", $$0, text } { text = "" }' Makefile | fold -s -w 100
+		/^[a-z0-9-]+:([^=]|$$)/ && text { sub(":.*", ""); printf "%s\n   %s\n", $$0, text } { text = "" }' Makefile | \
+		fold -s -w 100
 
 # All checks; people and CI run the same. JOBS=number of suites at once, by default one more than there are processors.
 check: lint
@@ -62,7 +66,8 @@ SUITES = $(LONGEST) $(filter-out $(LONGEST),$(sort $(notdir $(basename $(SUITE_F
 # A recipe of `check` runs one program. The make or cargo in it must not use the job slots of the other recipes.
 ALONE = env -u MAKEFLAGS -u MFLAGS
 
-suites: $(LONGEST:%=suite-%) admin clients tls-conformance docs $(SUITES:%=suite-%) unit units deny kubernetes install-check exchange
+suites: $(LONGEST:%=suite-%) admin clients tls-conformance docs $(SUITES:%=suite-%) unit units deny kubernetes \
+	install-check exchange
 
 suite-failover: clients # Its programs in other languages use the libraries that this installs.
 
@@ -99,8 +104,7 @@ docs: server $(if $(BUILT),clients)
 	$(ALONE) PATH="$(CURDIR)/target/debug:$$PATH" python3 tests/docs/run.py
 
 # The tests of hostile clients at full size: ten thousand clients, a hundred thousand connections that end after any
-# byte, and
-# ten thousand handshakes.
+# byte, and ten thousand handshakes.
 survive:
 	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 TLS_STRANGERS=10000 TLS_HANDSHAKES=10000 \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test survive --test faults --test tls
@@ -186,17 +190,19 @@ kill-loop:
 # Kills, stops, hands over and takes over servers under workers with sessions, and cuts their links. ROUNDS=number,
 # WORKERS=number, SEED=n.
 sessions:
-	SESSION_ROUNDS=$(or $(ROUNDS),200) SESSION_WORKERS=$(or $(WORKERS),1000) SESSION_LIMIT_MS=1000 $(SEED:%=SEED=%) $(CARGO) test $(WHOLE) --test durability -- --nocapture \
-		no_job_of_a_session
+	SESSION_ROUNDS=$(or $(ROUNDS),200) SESSION_WORKERS=$(or $(WORKERS),1000) SESSION_LIMIT_MS=1000 $(SEED:%=SEED=%) \
+		$(CARGO) test $(WHOLE) --test durability -- --nocapture no_job_of_a_session
 
-# Two servers for one queue in PostgreSQL: load, faults at random moments, pauses, and a checker. ROUNDS=number, SEED=the first.
+# Two servers for one queue in PostgreSQL: load, faults at random moments, pauses, and a checker. ROUNDS=number,
+# SEED=the first.
 failover:
 	FAILOVER_ROUNDS=$(or $(ROUNDS),200) FAILOVER_PAUSES=$(or $(ROUNDS),200) $(SEED:%=SEED=%) \
 		$(CARGO) test $(WHOLE) --test failover -- --nocapture --test-threads 1 \
 		nothing_that_was_acknowledged_is_lost_on_a_database a_pause_of_less_than_the_takeover
 
-# Hands a server over again and again under load, with 10,000 connections and a million jobs, and prints the longest pause;
-# and kills it, stops it and so on at its system calls. ROUNDS=number, STEPS=number of calls with each kind of log, SEED=n.
+# Hands a server over again and again under load, with 10,000 connections and a million jobs, and prints the longest
+# pause; and kills it, stops it and so on at its system calls. ROUNDS=number, STEPS=number of calls with each kind of
+# log, SEED=n.
 handover:
 	HANDOVER_ROUNDS=$(or $(ROUNDS),100) HANDOVER_CONNECTIONS=10000 HANDOVER_JOBS=1000000 HANDOVER_KILLS=200 \
 		HANDOVER_STEPS=$(or $(STEPS),50) $(SEED:%=SEED=%) \
@@ -232,12 +238,14 @@ pack-corpus:
 # manual pages, and no units.
 install:
 	@mkdir -p $(DESTDIR)$(PREFIX)/bin 2>/dev/null && test -w $(DESTDIR)$(PREFIX)/bin || { \
-		echo "make install: you may not write to $(PREFIX): use sudo make install, or make install PREFIX=\$$HOME/.local" >&2; exit 1; }
+		echo "make install: you may not write to $(PREFIX): use sudo make install," \
+			"or make install PREFIX=\$$HOME/.local" >&2; exit 1; }
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -s -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/beanstalkd
 	install -m 644 doc/beanstalkd.1 $(DESTDIR)$(PREFIX)/share/man/man1/beanstalkd.1
 	if [ -e $(CTL_BINARY) ]; then $(MAKE) install-ctl; fi
-	$(if $(FOR_SYSTEM),$(MAKE) install-units,@echo "make install: only root can install the units; start $(PREFIX)/bin/beanstalkd yourself")
+	$(if $(FOR_SYSTEM),$(MAKE) install-units, \
+		@echo "make install: only root can install the units; start $(PREFIX)/bin/beanstalkd yourself")
 
 # Installs the units and the settings.
 install-units:

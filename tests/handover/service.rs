@@ -30,12 +30,17 @@ impl Service {
 
     /// The same, which a shell starts with `script`; the script ends with `exec "$@"`.
     pub fn started(flags: &[&str], prepare: impl FnOnce(&Path), script: &str) -> Self {
+        Self::started_with(flags, prepare, script, Stdio::null())
+    }
+
+    /// The same, with `input` as the standard input of the script.
+    pub fn started_with(flags: &[&str], prepare: impl FnOnce(&Path), script: &str, input: Stdio) -> Self {
         let directory = tempfile::Builder::new().prefix("beanstalkd-handover-").tempdir().unwrap();
         copy_program(&directory.path().join("program"));
         prepare(directory.path());
         let notifications = UnixDatagram::bind(directory.path().join("notify")).unwrap();
         notifications.set_read_timeout(Some(PATIENCE)).unwrap();
-        let server = spawn(directory.path(), flags, script);
+        let server = spawn(directory.path(), flags, script, input);
         let service = Self { server, notifications, directory };
         service.message_with("READY=1");
         service
@@ -141,7 +146,7 @@ impl Service {
         // A child that is about to try the other program has the sockets until it is ended, too.
         while UnixStream::connect(self.directory().join("socket")).is_ok() {}
         while self.next_message().is_some() {}
-        self.server = spawn(self.directory.path(), flags, "exec \"$@\"");
+        self.server = spawn(self.directory.path(), flags, "exec \"$@\"", Stdio::null());
         self.message_with("READY=1");
     }
 }
@@ -153,7 +158,7 @@ impl Drop for Service {
     }
 }
 
-fn spawn(directory: &Path, flags: &[&str], script: &str) -> Child {
+fn spawn(directory: &Path, flags: &[&str], script: &str, input: Stdio) -> Child {
     let in_directory = |flag: &&str| flag.replace("{dir}", &directory.display().to_string());
     let log = fs::File::options().create(true).append(true).open(directory.join("stderr")).unwrap();
     Command::new("sh")
@@ -164,7 +169,7 @@ fn spawn(directory: &Path, flags: &[&str], script: &str) -> Child {
         .current_dir(directory)
         .env("NOTIFY_SOCKET", directory.join("notify"))
         .env_remove("WATCHDOG_USEC")
-        .stdin(Stdio::null())
+        .stdin(input)
         .stderr(log)
         .spawn()
         .unwrap()

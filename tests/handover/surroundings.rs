@@ -18,13 +18,11 @@ use super::service::Service;
 fn the_listeners_of_a_service_manager_go_on_and_it_may_connect_meanwhile() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // The shell hands the listener on as descriptor 3, as systemd does. It is not inherited by itself.
-    let inherited = rustix::io::dup(&listener).unwrap();
-    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
-    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&inherited);
-    let script = format!("exec 3<&{descriptor}; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\"");
-    let mut service = Service::started(&["--listen", "unix:{dir}/own"], |_| (), &script);
-    drop((inherited, listener));
+    // The shell hands the listener on as descriptor 3, as systemd does. It gets it as its input, because every process
+    // that another test starts meanwhile would inherit a descriptor that is not closed on exec.
+    let script = "exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\"";
+    let input = std::os::fd::OwnedFd::from(listener).into();
+    let mut service = Service::started_with(&["--listen", "unix:{dir}/own"], |_| (), script, input);
     let own = service.directory().join("own");
     let mut client = Client::to_port(port).unwrap();
     assert_eq!(client.put(0, 600, b"x"), 1);
