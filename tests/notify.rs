@@ -2,15 +2,16 @@
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::panicking::{Client, Server, spawn, wait_for};
+use beanstalkd_testkit::server::KilledOnDrop;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A server whose service manager is the test.
 struct Service {
-    server: Child,
+    server: KilledOnDrop,
     notifications: UnixDatagram,
     directory: tempfile::TempDir,
 }
@@ -60,13 +61,6 @@ impl Service {
 
     fn ended(&mut self) -> ExitStatus {
         wait_for(&mut self.server)
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
     }
 }
 

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::server::free_address;
+use beanstalkd_testkit::server::{KilledOnDrop, free_address};
 use beanstalkd_testkit::tls;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -127,7 +127,7 @@ pub struct HttpAddresses {
 
 /// A running server, killed when dropped.
 pub struct Server {
-    child: Child,
+    child: KilledOnDrop,
     /// The address on which it listens without TLS; that of TLS for the floor with it.
     pub address: SocketAddr,
     tls: Option<TlsListener>,
@@ -189,6 +189,7 @@ impl Server {
         if let (Role::Peer, Some(tls)) = (contender.role, &mut tls) {
             tls.start_stunnel(cores, address)?;
         }
+        let child = KilledOnDrop(child);
         let mut server = Self { child, address, tls, http, first_reply: Duration::ZERO };
         server.await_first_reply(started)?;
         server.first_reply = started.elapsed();
@@ -221,7 +222,7 @@ impl Server {
     /// The processes whose cost is that of the server.
     fn ids(&self) -> impl Iterator<Item = u32> {
         let stunnel = self.tls.as_ref().and_then(|tls| tls.stunnel.as_ref());
-        [Some(&self.child), stunnel].into_iter().flatten().map(Child::id)
+        [Some(&*self.child), stunnel].into_iter().flatten().map(Child::id)
     }
 
     /// The server's process id.
@@ -268,14 +269,6 @@ impl Server {
         signal(&self.child, Signal::SIGTERM)?;
         self.child.wait()?;
         Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // An error means that it has exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

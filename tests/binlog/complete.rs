@@ -3,32 +3,17 @@
 use std::collections::BTreeMap;
 
 use beanstalkd::binlog::{Config, Cooldown, NoRoom, SideEffects, SyncPolicy};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::job::{Body, JobId};
 use beanstalkd::tags::{EncodedTags, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
 use crate::harness::{config, open};
-use crate::room::Fixture;
+use crate::room::{Fixture, START as NOW, job};
 use crate::tag_model::encoded;
 use beanstalkd_testkit::disk::SimDisk;
 
-const NOW: Timestamp = Timestamp(3_000_000_000_000);
 const FILE_BYTES: u64 = 16 * 1024;
-
-fn job(id: u64) -> JobRecord {
-    JobRecord {
-        id: JobId(id),
-        priority: Priority(0),
-        delay_s: 0.into(),
-        ttr_s: 60.into(),
-        created_at: NOW,
-        deadline_at: Timestamp(0),
-        counters: Counters::default(),
-        state: JobState::Ready,
-    }
-}
 
 /// The tags of the puts of a `complete`.
 const TAGS: [Option<&str>; 3] = [None, Some("a"), None];

@@ -3,31 +3,16 @@
 use std::collections::BTreeMap;
 
 use beanstalkd::binlog::{Cooldown, NoRoom, OpenError, SideEffects, SyncPolicy, Warning};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd::job::{Body, JobId};
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::harness::{Restored, config, open};
-use crate::room::Fixture;
+use crate::room::{Fixture, START as NOW, job};
 use crate::tag_model::{Cooldowns, cooldowns_of, encoded};
 use beanstalkd_testkit::disk::SimDisk;
 
-const NOW: Timestamp = Timestamp(3_000_000_000_000);
 const FILE_BYTES: u64 = 8192;
-
-fn job(id: u64) -> JobRecord {
-    JobRecord {
-        id: JobId(id),
-        priority: Priority(0),
-        delay_s: 0.into(),
-        ttr_s: 60.into(),
-        created_at: NOW,
-        deadline_at: Timestamp(0),
-        counters: Counters::default(),
-        state: JobState::Ready,
-    }
-}
 
 /// A log with a few jobs that have tags.
 struct Log {

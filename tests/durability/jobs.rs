@@ -7,6 +7,7 @@ use std::path::Path;
 use beanstalkd::tags::{Name, TagSet};
 
 use beanstalkd_model::words_of;
+pub use beanstalkd_testkit::client::body_of as body;
 use beanstalkd_testkit::client::{Client, Failure};
 use beanstalkd_testkit::server::{Server, Transport};
 
@@ -160,13 +161,6 @@ fn yaml(reply: &[u8]) -> BTreeMap<String, String> {
         .filter_map(|line| line.split_once(": "))
         .map(|(key, value)| (key.into(), value.into()))
         .collect()
-}
-
-/// The body that follows a reply's line, without its CRLF.
-pub fn body(reply: &[u8]) -> &[u8] {
-    let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);
-    let rest = &reply[line..];
-    rest.strip_suffix(b"\r\n").unwrap_or(rest)
 }
 
 /// A `put` of `body`.

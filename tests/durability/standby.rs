@@ -3,20 +3,20 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::jobs::{ours, put, see_jobs, start, start_program};
 use beanstalkd_testkit::client::Client;
-use beanstalkd_testkit::server::POLL_INTERVAL;
+use beanstalkd_testkit::server::{KilledOnDrop, POLL_INTERVAL};
 
 const JOBS: u64 = 2000;
 
-/// A waiting standby and its standard error. Killed when dropped.
+/// A waiting standby and its standard error.
 struct Waiting {
-    child: Child,
+    child: KilledOnDrop,
     said: BufReader<ChildStderr>,
 }
 
@@ -32,7 +32,7 @@ impl Waiting {
             .spawn()
             .unwrap();
         let said = BufReader::new(child.stderr.take().unwrap());
-        let mut waiting = Self { child, said };
+        let mut waiting = Self { child: KilledOnDrop(child), said };
         waiting.wait_for("standby: waiting for the lock of");
         waiting
     }
@@ -54,14 +54,6 @@ impl Waiting {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.said.read_to_end(&mut Vec::new()).unwrap();
         self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        // An error means that it has exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

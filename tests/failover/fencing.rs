@@ -4,14 +4,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::process::Child;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, Stop, installation};
-use beanstalkd_testkit::server::{self, POLL_INTERVAL, free_address, spawn};
+use beanstalkd_testkit::server::{self, KilledOnDrop, POLL_INTERVAL, free_address, spawn};
 use beanstalkd_testkit::{PATIENCE, server_under_test};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -306,7 +305,7 @@ fn no_clock_of_the_database_decides_about_a_takeover() {
 
 /// A server of the queue `alone` in a cluster, killed when dropped.
 struct Alone {
-    child: Child,
+    child: KilledOnDrop,
     directory: TempDir,
     address: SocketAddr,
 }
@@ -342,13 +341,6 @@ impl Alone {
                 None => thread::sleep(POLL_INTERVAL),
             }
         }
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::server::{POLL_INTERVAL, free_address};
+use beanstalkd_testkit::server::{KilledOnDrop, POLL_INTERVAL, free_address};
 use rustix::process::Signal;
 
 use crate::clients::{Load, Shared, drain};
@@ -21,7 +21,7 @@ const PROGRAM: &str = "/usr/sbin/haproxy";
 /// HAProxy, killed when dropped.
 pub struct Balancer {
     pub address: SocketAddr,
-    child: Child,
+    _child: KilledOnDrop,
     _directory: tempfile::TempDir,
 }
 
@@ -50,20 +50,13 @@ impl Balancer {
         // In the foreground, and without a log line for each check.
         let mut command = Command::new(PROGRAM);
         let child = command.args(["-db", "-q", "-f"]).arg(&path).stderr(Stdio::null()).spawn().unwrap();
-        let balancer = Self { address, child, _directory: directory };
+        let balancer = Self { address, _child: KilledOnDrop(child), _directory: directory };
         let start = Instant::now();
         while TcpStream::connect(address).is_err() {
             assert!(start.elapsed() < PATIENCE, "HAProxy does not listen");
             std::thread::sleep(POLL_INTERVAL);
         }
         Some(balancer)
-    }
-}
-
-impl Drop for Balancer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::postgres::{Cluster, DATABASE, PASSWORD, ROLE, installation};
 use beanstalkd_testkit::random::Random;
-use beanstalkd_testkit::server::{POLL_INTERVAL, spawn, wait};
+use beanstalkd_testkit::server::{KilledOnDrop, POLL_INTERVAL, spawn, wait};
 use beanstalkd_testkit::{PATIENCE, server_under_test};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
@@ -108,7 +108,7 @@ impl Drop for Network {
 /// A server on a machine, killed when dropped.
 struct Machine {
     number: u8,
-    child: Child,
+    child: KilledOnDrop,
     directory: TempDir,
 }
 
@@ -161,13 +161,6 @@ impl Machine {
 
     fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

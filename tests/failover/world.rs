@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::postgres::{Installation, PASSWORD, Pair, url};
-use beanstalkd_testkit::server::{Address, POLL_INTERVAL, free_address, spawn};
+use beanstalkd_testkit::server::{Address, KilledOnDrop, POLL_INTERVAL, free_address, spawn};
 use beanstalkd_testkit::tls::server_identity;
 use beanstalkd_testkit::{PATIENCE, server_under_test};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -49,13 +49,13 @@ struct Member {
     metrics: SocketAddr,
     admin: SocketAddr,
     tls: SocketAddr,
-    child: Mutex<Child>,
+    child: Mutex<KilledOnDrop>,
     /// A member that the test has taken away is not started again.
     is_wanted: AtomicBool,
 }
 
 impl Member {
-    fn child(&self) -> MutexGuard<'_, Child> {
+    fn child(&self) -> MutexGuard<'_, KilledOnDrop> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -283,12 +283,6 @@ impl Third {
     }
 }
 
-impl Drop for Third {
-    fn drop(&mut self) {
-        self.0.kill();
-    }
-}
-
 /// The flags of servers whose queue is in a database.
 fn database_flags(takeover_after: Duration) -> [String; 6] {
     let [takeover_after, store_timeout] =
@@ -351,7 +345,7 @@ impl Member {
     }
 }
 
-fn launch(flags: &[OsString], directory: &Path) -> io::Result<Child> {
+fn launch(flags: &[OsString], directory: &Path) -> io::Result<KilledOnDrop> {
     spawn(&[], &server_under_test(), flags, directory)
 }
 

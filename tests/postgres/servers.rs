@@ -3,13 +3,13 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::client::Client;
 use beanstalkd_testkit::postgres::PASSWORD;
-use beanstalkd_testkit::server::{self, POLL_INTERVAL, Server, Transport};
+use beanstalkd_testkit::server::{self, KilledOnDrop, POLL_INTERVAL, Server, Transport};
 use tempfile::TempDir;
 
 /// The program under test.
@@ -86,7 +86,7 @@ impl Password {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        Launched { child, log, socket }
+        Launched { child: KilledOnDrop(child), log, socket }
     }
 
     /// The output of the program, and whether it succeeds.
@@ -103,7 +103,7 @@ impl Password {
 
 /// A server that was started and may be waiting. Killed when dropped.
 pub struct Launched {
-    pub child: Child,
+    pub child: KilledOnDrop,
     log: std::path::PathBuf,
     socket: std::path::PathBuf,
 }
@@ -130,14 +130,6 @@ impl Launched {
 
     pub fn wait(&mut self) -> ExitStatus {
         server::wait(&mut self.child).unwrap()
-    }
-}
-
-impl Drop for Launched {
-    fn drop(&mut self) {
-        // An error means that it has exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, body_of};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
 use harness::{Harness, Violations};
 use model::{Model, body, key_of};
 use samples::{Sample, job_count, memory_slope, stat};
-use session::{body_of, id_of, put_command};
+use session::{id_of, put_command};
 
 /// The default time.
 const SHORT: Duration = Duration::from_secs(9);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::harness::Harness;
 use crate::model::{body, key_of};
-use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::client::{Client, Failure, body_of};
 use beanstalkd_testkit::random::Random;
 
 /// Tubes that are always in use.
@@ -319,13 +319,6 @@ pub fn id_of(reply: &[u8], word: &str) -> Option<u64> {
     let line = std::str::from_utf8(reply.split(|&byte| byte == b'\r').next()?).ok()?;
     let mut words = line.split(' ');
     (words.next()? == word).then(|| words.next()?.parse().ok())?
-}
-
-/// The bytes that follow the line of a reply, without their CRLF.
-pub fn body_of(reply: &[u8]) -> &[u8] {
-    let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);
-    let rest = &reply[line..];
-    rest.strip_suffix(b"\r\n").unwrap_or(rest)
 }
 
 /// A reply for a message: the printable part of its first line.

@@ -429,3 +429,10 @@ fn body_length(line: &[u8]) -> usize {
     };
     size.and_then(|size| size.parse::<usize>().ok()).map_or(0, |size| size + 2)
 }
+
+/// The body that follows the line of a reply, without its CRLF.
+pub fn body_of(reply: &[u8]) -> &[u8] {
+    let line = reply.iter().position(|&byte| byte == b'\n').map_or(reply.len(), |end| end + 1);
+    let rest = &reply[line..];
+    rest.strip_suffix(b"\r\n").unwrap_or(rest)
+}

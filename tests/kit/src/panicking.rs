@@ -156,7 +156,12 @@ impl Drop for Server {
 }
 
 /// Starts the program under test with its output in files of `directory`.
-pub fn spawn(wrapper: &[&str], arguments: &[OsString], flags: &[&str], directory: &Path) -> Child {
+pub fn spawn(
+    wrapper: &[&str],
+    arguments: &[OsString],
+    flags: &[&str],
+    directory: &Path,
+) -> server::KilledOnDrop {
     let wrapper: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
     let arguments: Vec<OsString> =
         arguments.iter().cloned().chain(flags.iter().map(OsString::from)).collect();

@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -104,7 +105,7 @@ pub struct Server {
     flags: Vec<String>,
     transport: Transport,
     directory: tempfile::TempDir,
-    child: Child,
+    child: KilledOnDrop,
     address: Address,
     /// The connection that proved that the server accepts. The test gets it as its first connection, so that the server
     /// has no other clients than those of the test.
@@ -220,14 +221,6 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // An error means that it has exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Runs `binary` with `arguments` in `directory` until it exits.
 pub fn run_to_end(binary: &Path, arguments: &[OsString], directory: &Path) -> io::Result<Ended> {
     let too_long = || io::Error::new(io::ErrorKind::TimedOut, "the server has not exited in time");
@@ -249,8 +242,6 @@ pub fn run_until(
             break status;
         }
         if enough() || start.elapsed() > PATIENCE {
-            child.kill()?;
-            child.wait()?;
             return Ok(None);
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -265,19 +256,13 @@ fn launch(
     transport: Transport,
     flags: &[String],
     directory: &Path,
-) -> Result<(Child, Address, Client), StartError> {
+) -> Result<(KilledOnDrop, Address, Client), StartError> {
     let (address, mut arguments) = choose_address(transport, directory)?;
     let own = directory.to_string_lossy();
     arguments.extend(flags.iter().map(|flag| flag.replace("{dir}", &own).into()));
     let mut child = spawn(wrapper, binary, &arguments, directory)?;
-    match wait_until_accepting(&mut child, &address, directory) {
-        Ok(first) => Ok((child, address, first)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error)
-        }
-    }
+    let first = wait_until_accepting(&mut child, &address, directory)?;
+    Ok((child, address, first))
 }
 
 fn choose_address(transport: Transport, directory: &Path) -> io::Result<(Address, Vec<OsString>)> {
@@ -327,7 +312,7 @@ pub fn spawn(
     binary: &Path,
     arguments: &[OsString],
     directory: &Path,
-) -> io::Result<Child> {
+) -> io::Result<KilledOnDrop> {
     let file = |name: &str| std::fs::File::create(directory.join(name));
     let mut line = wrapper.iter().map(OsString::as_os_str).chain([binary.as_os_str()]);
     Command::new(line.next().expect("the command line names the binary"))
@@ -338,6 +323,7 @@ pub fn spawn(
         .stdout(file("stdout")?)
         .stderr(file("stderr")?)
         .spawn()
+        .map(KilledOnDrop)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", binary.display())))
 }
 
@@ -358,6 +344,32 @@ fn wait_until_accepting(
             Err(error) if start.elapsed() > PATIENCE => return Err(error.into()),
             Err(_) => std::thread::sleep(POLL_INTERVAL),
         }
+    }
+}
+
+/// A process that is killed when this is dropped, and waited for.
+#[derive(Debug)]
+pub struct KilledOnDrop(pub Child);
+
+impl Deref for KilledOnDrop {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for KilledOnDrop {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        // An error means that it has exited already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
