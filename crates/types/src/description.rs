@@ -1,9 +1,9 @@
 //! The fields of a description: how a server writes down what it has, so that another program can go on with it.
 //!
 //! Owns: how a number, a text, a list and a record are written, and that reading never panics and never takes more
-//! memory than the bytes that are there. Numbers are little-endian and have all their bytes. Who describes a record
-//! lists each of its fields ([`described!`](crate::described)), so that a new field is a compile error until it is
-//! described. The format as a whole is in `doc/handover.md`.
+//! memory than the bytes that are there. Numbers are little-endian and have all their bytes. Code that describes a
+//! record lists each of its fields ([`described!`](crate::described)), so that a new field is a compile error until it
+//! is described. The format as a whole is in `doc/handover.md`.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The API under `/api/v1/`: what there is to ask for, and what an order looks like.
 //!
 //! Owns: the paths. An answer is ready at once, or rendered in slices, or it is an order for the server. Never changes
-//! anything itself. `doc/openapi.yaml` describes it, and a test holds the description against [`ROUTES`].
+//! anything itself. Tests compare [`ROUTES`] with the paths that answer, and with `doc/openapi.yaml`.
 
 mod clients;
 mod jobs;

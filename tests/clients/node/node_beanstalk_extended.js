@@ -129,7 +129,8 @@ class ExtendedClient extends Client {
   async number(status, ...words) { return Number((await this.say(status, ...words))[0]); }
 
   touchAll() { return this.number('TOUCHED_ALL', 'touch-all'); }
-  // Keeps this client's jobs for so many seconds if the connection is lost; how many it has. Say it after each connect.
+  // Keeps this client's jobs for this many seconds if the connection is lost; how many it has. Say it after each
+  // connect.
   session(name, grace) { return this.number('SESSION', 'session', name, grace); }
   flushTube(tube) { return this.number('FLUSHED', 'flush-tube', tube); }
   watch(tube, ...weight) { return this.number('WATCHING', 'watch', tube, ...weight); }

@@ -25,7 +25,7 @@ final class Order
     }
 }
 
-/** Lets Messenger's worker handle so many messages; their ids. */
+/** Lets Messenger's worker handle this many messages; their ids. */
 function handled(ExtendedBeanstalkdTransport $transport, int $count): array
 {
     $handled = [];

@@ -56,7 +56,7 @@ class ExtendedClient(aiostalk.Client):
         self.fields = fields
 
     async def reserve_batch(self, n, timeout=None):
-        """Up to n jobs. With a timeout, waits so many seconds for the first; without one, the list can be empty."""
+        """Up to n jobs. With a timeout, waits that many seconds for the first; without one, the list can be empty."""
         count = await self._number("reserve-batch", b"RESERVED_BATCH", n, *([] if timeout is None else [timeout]))
         return [await self._next_job() for _ in range(count)]
 

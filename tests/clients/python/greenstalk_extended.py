@@ -67,7 +67,7 @@ class ExtendedClient(greenstalk.Client):
         self.fields = fields
 
     def reserve_batch(self, n, timeout=None):
-        """Up to n jobs. With a timeout, waits so many seconds for the first; without one, the list can be empty."""
+        """Up to n jobs. With a timeout, waits that many seconds for the first; without one, the list can be empty."""
         count = self._number("reserve-batch", b"RESERVED_BATCH", n, *([] if timeout is None else [timeout]))
         return [self._next_job() for _ in range(count)]
 

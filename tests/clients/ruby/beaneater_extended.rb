@@ -32,13 +32,13 @@ class Beaneater
   # The same, and again on each later connection: always('watch', 'orders', 5), always('reserve-mode', 'weighted').
   def always(*words) = exchange(*words).tap { connection.repeated.push(words.join(' ')) }
 
-  # Keeps the jobs of this client for so many seconds if its connection is lost; how many it has.
+  # Keeps the jobs of this client for this many seconds if its connection is lost; how many it has.
   def session(name, grace) = Integer(always('session', name, grace)[:id])
 
   # From now on, jobs that are reserved have `fields`: tube, attempts, age, trace and others; text.
   def reserve_fields(*names) = always('reserve-fields', *names).then { connection.fields = names }
 
-  # Up to n jobs of the watched tubes. With a timeout, waits so many seconds for the first.
+  # Up to n jobs of the watched tubes. With a timeout, waits that many seconds for the first.
   def reserve_batch(n, *timeout) = exchange('reserve-batch', n, *timeout)[:jobs].map { |job| Job.new(self, job) }
 
   # How many were deleted, and how many were not found.
