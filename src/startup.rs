@@ -69,7 +69,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
         service_manager::inherited_listeners().map_err(|error| refuse(&error, exit_code::LISTEN))?;
     // This comes before anybody can see that the server is up, because SIGUSR1 kills a process without a handler.
     let mut signals =
-        Signals::install(serves_signal(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let limits = Limits::of(options);
     info!("limits: {limits}");
     // Perhaps only root can read these files.
@@ -120,7 +120,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
 }
 
 /// Whether SIGHUP has a meaning; otherwise it ends the process, as it ends C.
-fn serves_signal(options: &Options) -> bool {
+fn serves_sighup(options: &Options) -> bool {
     options.tls.certificate.is_some()
         || options.access.is_some()
         || options.tubes.is_some()
@@ -281,7 +281,7 @@ fn memory_shares(options: &Options, max_memory_bytes: Option<u64>) -> MemoryShar
     let watched_tubes = part.map(|part| (part / WATCHED_TUBE_BYTES).max(MIN_WATCHED_TUBES) as usize);
     MemoryShares {
         cooldown_bytes: options.max_cooldown_bytes.or(part).filter(|&bytes| bytes > 0),
-        longest_cooldown_s: options.max_cooldown_s,
+        max_cooldown_s: options.max_cooldown_s,
         watched_tubes: options.max_watched_tubes,
         watched_tubes_of_identity: watched_tubes,
     }

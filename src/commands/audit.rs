@@ -37,7 +37,7 @@ pub fn say_full(name: &str, peer: Peer, withheld: u64) {
 
 /// A command that was refused.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusalLine {
     name: Rc<str>,
     client: ClientId,
     peer: Peer,
@@ -74,13 +74,13 @@ impl Guard {
             return;
         }
         lines.line(now, |withheld| {
-            self.refusals.push(Refused { name: Rc::clone(name), client, peer, command, withheld });
+            self.refusals.push(RefusalLine { name: Rc::clone(name), client, peer, command, withheld });
         });
     }
 
     /// Writes the lines of the turn.
     pub fn write_refusals(&mut self) {
-        for Refused { name, client, peer, command, withheld } in self.refusals.drain(..) {
+        for RefusalLine { name, client, peer, command, withheld } in self.refusals.drain(..) {
             warn!(
                 identity = &*name, client = client.index, peer:% = peer, command = command, withheld = withheld;
                 "refused {command} of {name} from {peer}; {withheld} others since the last such line"

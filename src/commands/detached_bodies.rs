@@ -10,9 +10,9 @@ use super::Executor;
 use crate::job::Body;
 
 /// The least number of bodies that are looked at in a turn.
-const LOOKS_PER_TURN: usize = 16;
-/// A turn looks at one in this many bodies, so that each has its turn soon, however many there are.
-const LOOKS_PER_TURN_PART: usize = 32;
+const PROBES_PER_TURN: usize = 16;
+/// A turn probes one in this many bodies, so that each has its turn soon, however many there are.
+const PROBES_PER_TURN_PART: usize = 32;
 
 /// Bytes of a body that cost as much as a simple request to free.
 const FREED_BYTES_PER_WORK: usize = 32 * 1024;
@@ -36,7 +36,7 @@ impl DetachedBodies {
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.bodies.is_empty() && self.bodies.capacity() <= LOOKS_PER_TURN
+        self.bodies.is_empty() && self.bodies.capacity() <= PROBES_PER_TURN
     }
 
     /// Their size in bytes. Bodies that were freed in the last turns may still be counted.
@@ -46,8 +46,8 @@ impl DetachedBodies {
 
     /// Looks at some of the bodies, and forgets those that no reply holds any more.
     pub fn tend(&mut self) {
-        let looks = LOOKS_PER_TURN.max(self.bodies.len() / LOOKS_PER_TURN_PART);
-        for _ in 0..looks.min(self.bodies.len()) {
+        let probes = PROBES_PER_TURN.max(self.bodies.len() / PROBES_PER_TURN_PART);
+        for _ in 0..probes.min(self.bodies.len()) {
             let Some((body, bytes)) = self.bodies.pop_front() else { break };
             if body.strong_count() > 0 {
                 self.bodies.push_back((body, bytes));
@@ -55,7 +55,7 @@ impl DetachedBodies {
                 self.bytes -= bytes;
             }
         }
-        if self.bodies.is_empty() && self.bodies.capacity() > LOOKS_PER_TURN {
+        if self.bodies.is_empty() && self.bodies.capacity() > PROBES_PER_TURN {
             self.bodies = VecDeque::new();
         }
     }

@@ -10,8 +10,8 @@ use crate::protocol::Reply;
 use crate::queue::{BeginFlush, ClientId, FlushStep, Flushed};
 use crate::session::{Output, Until};
 
-/// Jobs and clients that a flush looks at in a turn: some 200 microseconds.
-const LOOKS_PER_TURN: usize = 500;
+/// Jobs and clients that a flush probes in a turn: some 200 microseconds.
+const PROBES_PER_TURN: usize = 500;
 /// The cost of a flush in a turn, in simple requests: freeing large bodies takes longer than finding them.
 const WORK_PER_TURN: u64 = 1000;
 
@@ -54,11 +54,11 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let end = self.spent() + WORK_PER_TURN;
-        let mut looks = LOOKS_PER_TURN;
+        let mut probes = PROBES_PER_TURN;
         while self.spent() < end {
-            let before = looks;
-            let step = self.queue.next_to_flush(client, &mut looks);
-            self.work += (before - looks) as u64;
+            let before = probes;
+            let step = self.queue.next_to_flush(client, &mut probes);
+            self.work += (before - probes) as u64;
             match step {
                 FlushStep::Job(id) => {
                     self.delete_in_any_state(id, now);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Executor;
-use super::audit::{Refused, say_full, say_log_in, say_refused};
+use super::audit::{RefusalLine, say_full, say_log_in, say_refused};
 use crate::access::{Grants, IdentityId, Limits, Pace, Peer, Roles, Rules, TokenHash, Tries, Verdict};
 use crate::clock::Timestamp;
 use crate::queue::{ClientId, Queue};
@@ -39,7 +39,7 @@ pub struct Guard {
     has_read_token: bool,
     wrong_tokens: RateLimitedLog,
     /// Refusals that are to be logged at the end of the turn.
-    pub(super) refusals: Vec<Refused>,
+    pub(super) refusals: Vec<RefusalLine>,
     full: RateLimitedLog,
 }
 
@@ -429,13 +429,18 @@ impl Executor {
         }
     }
 
+    /// What the client may do. `None` on an open server, and while it is not known who the client is.
+    pub(super) fn grants(&self, client: ClientId) -> Option<&Grants> {
+        self.guard.as_ref()?.grants(client)
+    }
+
     /// Whether the client may wait as it does: it may reserve from all tubes that it watches, or see the end of the
     /// job.
     pub(crate) fn may_wait(&self, client: ClientId) -> bool {
         if let Some(may_wait) = self.may_wait_for_job(client) {
             return may_wait;
         }
-        let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+        let grants = self.grants(client);
         grants.is_some_and(|grants| {
             let mut tubes = watched_tubes_from(&self.queue, client, 0);
             tubes.all(|tube| grants.judge(Roles::WORK, tube.as_str()) == Verdict::Allowed)
@@ -450,7 +455,7 @@ impl Executor {
     }
 
     /// Whether there was a token in what was executed since the last call.
-    pub(crate) fn has_read_token(&mut self) -> bool {
+    pub(crate) fn take_read_token(&mut self) -> bool {
         self.guard.as_mut().is_some_and(|guard| std::mem::take(&mut guard.has_read_token))
     }
 

@@ -109,7 +109,7 @@ impl Executor {
 
     /// Whether the client may give a command of this row.
     fn judge(&mut self, client: ClientId, row: &Row<'_>) -> Verdict {
-        let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else {
+        let Some(grants) = self.grants(client) else {
             let is_open = matches!(row.subject, Subject::Nothing);
             return if is_open { Verdict::Allowed } else { Verdict::Forbidden };
         };
@@ -149,7 +149,7 @@ impl Executor {
 
     /// Whether the client may name the groups and the concurrency keys in these tags of a `put`.
     pub(super) fn may_name(&self, client: ClientId, tags: &TagSet<'_>) -> bool {
-        let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+        let grants = self.grants(client);
         let names = [tags.concurrency.map(|tag| tag.key), tags.group, tags.after.map(|after| after.group)];
         let mut names = names.into_iter().flatten();
         grants.is_some_and(|grants| names.all(|name| grants.on(name.as_str()).meets(Roles::PRODUCE)))

@@ -2,7 +2,7 @@
 //!
 //! Owns: how many jobs a `kick` moves in a turn.
 
-use super::{Executor, Outcome, Refused, answer, changed, lacks_room, stall};
+use super::{ChangeError, Executor, Outcome, answer, changed, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -70,7 +70,7 @@ impl Executor {
     }
 
     /// A buried or delayed job becomes ready.
-    pub(super) fn kick_one(&mut self, id: JobId, now: Timestamp) -> Result<(), Refused> {
+    pub(super) fn kick_one(&mut self, id: JobId, now: Timestamp) -> Result<(), ChangeError> {
         if !self.queue.is_kickable(id) {
             return Err(Obstacle::WrongState.into());
         }

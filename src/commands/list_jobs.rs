@@ -18,7 +18,7 @@ const JOBS_PER_TURN: usize = 128;
 /// The cost of a written job, in simple requests.
 const WORK_PER_JOB: u64 = 4;
 /// Clients and reservations looked at in a turn: some 100 microseconds.
-const LOOKS_PER_TURN: usize = 1000;
+const PROBES_PER_TURN: usize = 1000;
 /// Looks that cost as much as a simple request.
 const PROBES_PER_WORK: u64 = 2;
 /// The length of a job's line at its usual, in bytes.
@@ -92,7 +92,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let probes = search.probes();
-        let is_over = self.queue.search_reserved(&mut search, LOOKS_PER_TURN);
+        let is_over = self.queue.search_reserved(&mut search, PROBES_PER_TURN);
         self.work += (search.probes() - probes) / PROBES_PER_WORK;
         if !is_over {
             return search_later(purpose, search);

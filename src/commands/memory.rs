@@ -18,7 +18,7 @@ pub struct MemoryShares {
     /// below.
     pub cooldown_bytes: Option<u64>,
     /// The longest cooldown, in seconds; 0 means any.
-    pub longest_cooldown_s: u32,
+    pub max_cooldown_s: u32,
     /// The most tubes that a client may watch.
     pub watched_tubes: Option<usize>,
     /// The most tubes that all clients of an identity may watch together, unless the access rules set another limit.
@@ -41,7 +41,7 @@ impl Executor {
     /// Sets the shares of the memory.
     pub fn share_memory(&mut self, shares: MemoryShares) {
         self.shares = shares;
-        self.queue.limit_cooldowns(shares.longest_cooldown_s);
+        self.queue.limit_cooldowns(shares.max_cooldown_s);
     }
 
     /// Whether there is no room for the cooldown for which a put with these tags asks.
@@ -94,7 +94,7 @@ impl Executor {
     }
 
     /// Makes sure that there is room for another client; tells whether there is.
-    pub(crate) fn has_room_for_client(&mut self) -> bool {
+    pub(crate) fn reserve_client(&mut self) -> bool {
         !self.is_beyond_margin()
             && self.queue.reserve_client().is_ok()
             && self.guard.as_mut().is_none_or(|guard| guard.reserve_client())

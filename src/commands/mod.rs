@@ -321,18 +321,18 @@ fn wait<const ABORTABLE: bool>(wait: Wait) -> Outcome {
 }
 
 /// Why a command leaves a job as it is.
-enum Refused {
-    For(Obstacle),
+enum ChangeError {
+    Obstacle(Obstacle),
     NoRoom(NoRoom),
 }
 
-impl From<Obstacle> for Refused {
+impl From<Obstacle> for ChangeError {
     fn from(obstacle: Obstacle) -> Self {
-        Self::For(obstacle)
+        Self::Obstacle(obstacle)
     }
 }
 
-impl From<NoRoom> for Refused {
+impl From<NoRoom> for ChangeError {
     fn from(no_room: NoRoom) -> Self {
         Self::NoRoom(no_room)
     }
@@ -359,15 +359,15 @@ impl From<Obstacle> for Reply<'_> {
 
 /// Answers a command that was to change one job. It goes on with `rest` when the log has room.
 fn changed(
-    result: Result<(), Refused>,
+    result: Result<(), ChangeError>,
     reply: Reply<'static>,
     output: &mut Output,
     rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
 ) -> Outcome {
     match result {
         Ok(()) => answer(output, &reply),
-        Err(Refused::For(obstacle)) => answer(output, &obstacle.into()),
-        Err(Refused::NoRoom(no_room)) => lacks_room(no_room, output, rest),
+        Err(ChangeError::Obstacle(obstacle)) => answer(output, &obstacle.into()),
+        Err(ChangeError::NoRoom(no_room)) => lacks_room(no_room, output, rest),
     }
 }
 

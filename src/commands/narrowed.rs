@@ -66,7 +66,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         if self.is_list_short() {
-            let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+            let grants = self.grants(client);
             let may_see = |name: &&str| grants.is_some_and(|grants| grants.on(name).meets(Roles::ANY));
             let list = write_list(self.queue.tube_names().map(TubeName::as_str).filter(may_see));
             return self.answer_data(Some(list), output);
@@ -124,7 +124,7 @@ impl Executor {
         walk: &mut Walk,
         purpose: &mut Purpose,
     ) -> Result<bool, TryReserveError> {
-        let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+        let grants = self.grants(client);
         let places = walk.place..walk.place + TUBES_AT_ONCE;
         walk.place = places.end;
         let Some((grants, tubes)) = grants.zip(self.queue.tubes_since(walk.since, places)) else {

@@ -11,7 +11,7 @@ use std::vec;
 use log::{Level, log};
 
 use super::put::Stored;
-use super::{Executor, Outcome, Refused, Rest, What, stall};
+use super::{ChangeError, Executor, Outcome, Rest, What, stall};
 use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
@@ -26,7 +26,7 @@ use crate::tags::EncodedTags;
 /// more, as it may for other clients.
 const WORK_PER_TURN: u64 = 512;
 /// Jobs looked at that cost as much as a simple request.
-const LOOKS_PER_WORK: u64 = 2;
+const PROBES_PER_WORK: u64 = 2;
 /// How much of its time an order with a rate makes up for: more than a turn takes, and than a timer is late.
 const CATCH_UP_NS: u64 = NS_PER_S / 10;
 /// The tube that an internal client uses between two turns.
@@ -403,9 +403,9 @@ impl Executor {
                     }
                     Ok(())
                 }
-                Err(Refused::For(obstacle)) => Err(obstacle),
-                Err(Refused::NoRoom(NoRoom::Full)) => return self.fail_order(Obstacle::NoRoom),
-                Err(Refused::NoRoom(NoRoom::Pending)) => {
+                Err(ChangeError::Obstacle(obstacle)) => Err(obstacle),
+                Err(ChangeError::NoRoom(NoRoom::Full)) => return self.fail_order(Obstacle::NoRoom),
+                Err(ChangeError::NoRoom(NoRoom::Pending)) => {
                     order.awaiting_room = Some(id);
                     return order.stall(Until::BinlogRoom);
                 }
@@ -429,7 +429,7 @@ impl Executor {
         id: JobId,
         tube: &str,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ChangeError> {
         let is_new = self.queue.tube_name(tube).is_none();
         if is_new && (self.lacks_memory_for(0) || self.queue.reserve_tube(client).is_err()) {
             return Err(NoRoom::Full.into());
@@ -445,7 +445,7 @@ impl Executor {
             Jobs::Counted { walk, .. } => {
                 let before = *share;
                 let step = walk.next(&self.queue, share);
-                self.work += (before.jobs - share.jobs) as u64 / LOOKS_PER_WORK
+                self.work += (before.jobs - share.jobs) as u64 / PROBES_PER_WORK
                     + (before.bytes - share.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
                 step
             }
@@ -460,7 +460,7 @@ impl Executor {
         change: &Change,
         came_at: Timestamp,
         now: Timestamp,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, ChangeError> {
         self.work += 1;
         let job = self.queue.job(id).ok_or(Obstacle::NoJob)?;
         let (record, tube_before) = (job.record, job.tube);

@@ -236,7 +236,7 @@ impl Executor {
 
     /// Whether the client may put a job with these tags into this tube, or into the used one.
     pub(super) fn may_put_into(&self, client: ClientId, tube: Option<&str>, tags: &TagSet<'_>) -> bool {
-        let Some(grants) = self.guard.as_ref().and_then(|guard| guard.grants(client)) else { return false };
+        let Some(grants) = self.grants(client) else { return false };
         let tube = tube.unwrap_or_else(|| self.queue.used_tube(client).as_str());
         grants.judge(Roles::PRODUCE, tube) == Verdict::Allowed && self.may_name(client, tags)
     }

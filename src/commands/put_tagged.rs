@@ -40,9 +40,9 @@ impl Executor {
     /// What a put with these tags has aside, if its job has this owner.
     #[inline]
     pub(super) fn aside_of(&self, mut tags: TagSet<'_>, owner: Option<&str>) -> Result<Box<Aside>, Refusal> {
-        let longest_s = self.shares.longest_cooldown_s;
-        if let Some(tag) = tags.idempotency.as_mut().filter(|_| longest_s > 0) {
-            tag.cooldown_s = tag.cooldown_s.min(longest_s.into());
+        let max_s = self.shares.max_cooldown_s;
+        if let Some(tag) = tags.idempotency.as_mut().filter(|_| max_s > 0) {
+            tag.cooldown_s = tag.cooldown_s.min(max_s.into());
         }
         let mut bytes = Vec::new();
         let encoded = (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes);

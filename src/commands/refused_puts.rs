@@ -24,18 +24,18 @@ pub(super) struct RefusedPuts {
     draining: u64,
     no_room: u64,
     /// How many of `draining` and `no_room` are in a line.
-    told: u64,
-    last: Option<(Timestamp, Refused)>,
+    logged: u64,
+    last: Option<(Timestamp, RefusedPutsLine)>,
 }
 
 /// What a line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedPutsLine {
     puts: u64,
     reason: &'static str,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusedPutsLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "refused {}: {}", Count(self.puts, "put"), self.reason)
     }
@@ -44,14 +44,14 @@ impl fmt::Display for Refused {
 impl Described for RefusedPuts {
     fn describe(&self, out: &mut Writer<'_>) {
         // When the last line was written, and its words, matter for a minute.
-        let Self { total, draining, no_room, told, last: _ } = self;
-        [*total, *draining, *no_room, *told].describe(out);
+        let Self { total, draining, no_room, logged, last: _ } = self;
+        [*total, *draining, *no_room, *logged].describe(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let [total, draining, no_room, told]: [u64; 4] = from.value()?;
-        let is_possible = draining.checked_add(no_room).is_some_and(|both| both >= told);
-        let read = Self { total, draining, no_room, told, last: None };
+        let [total, draining, no_room, logged]: [u64; 4] = from.value()?;
+        let is_possible = draining.checked_add(no_room).is_some_and(|both| both >= logged);
+        let read = Self { total, draining, no_room, logged, last: None };
         is_possible.then_some(read).ok_or(Malformed("the number of refused puts"))
     }
 }
@@ -65,18 +65,18 @@ impl RefusedPuts {
     }
 
     #[inline]
-    fn untold(&self) -> u64 {
-        self.draining + self.no_room - self.told
+    fn unlogged(&self) -> u64 {
+        self.draining + self.no_room - self.logged
     }
 
     /// When a line is due.
     #[inline]
     fn due_at(&self) -> Option<Timestamp> {
-        (self.untold() > 0).then(|| self.last.map_or(Timestamp(0), |(at, _)| at + INTERVAL_NS))
+        (self.unlogged() > 0).then(|| self.last.map_or(Timestamp(0), |(at, _)| at + INTERVAL_NS))
     }
 
     /// The line that is due.
-    fn take_due(&mut self, is_draining: bool, is_disk_full: bool, now: Timestamp) -> Option<Refused> {
+    fn take_due(&mut self, is_draining: bool, is_disk_full: bool, now: Timestamp) -> Option<RefusedPutsLine> {
         if self.due_at().is_none_or(|at| at > now) {
             return None;
         }
@@ -87,14 +87,14 @@ impl RefusedPuts {
         } else {
             "memory is short, or an identity or the cooldowns have used up their share of it"
         };
-        let refused = Refused { puts: self.untold(), reason };
-        self.told = self.draining + self.no_room;
+        let refused = RefusedPutsLine { puts: self.unlogged(), reason };
+        self.logged = self.draining + self.no_room;
         self.last = Some((now, refused));
         Some(refused)
     }
 
     /// What the last line says, if it is recent.
-    fn recent(&self, now: Timestamp) -> Option<Refused> {
+    fn recent(&self, now: Timestamp) -> Option<RefusedPutsLine> {
         self.last.filter(|&(at, _)| now < at + INTERVAL_NS).map(|(_, refused)| refused)
     }
 }
@@ -102,27 +102,27 @@ impl RefusedPuts {
 impl Executor {
     /// Logs a line about refused puts if one is due.
     #[inline]
-    pub fn tell_of_refused_puts(&mut self, now: Timestamp) {
-        if self.counters.rejected_puts.untold() > 0 {
-            self.log_refused_puts(now);
+    pub fn log_refused_puts(&mut self, now: Timestamp) {
+        if self.counters.rejected_puts.unlogged() > 0 {
+            self.log_if_due(now);
         }
     }
 
     #[cold]
-    fn log_refused_puts(&mut self, now: Timestamp) {
+    fn log_if_due(&mut self, now: Timestamp) {
         let is_full = self.persistence.is_kept() && self.persistence.stats().state == "full";
         if let Some(refused) = self.counters.rejected_puts.take_due(self.draining, is_full, now) {
             warn!("{refused}");
         }
     }
 
-    /// When [`Executor::tell_of_refused_puts`] has something to do.
+    /// When [`Executor::log_refused_puts`] has something to do.
     pub fn next_line_of_refused_puts_at(&self) -> Option<Timestamp> {
         self.counters.rejected_puts.due_at()
     }
 
     /// Which puts were refused in the last minute, in words.
-    pub(crate) fn refused_puts(&self, now: Timestamp) -> Option<Refused> {
+    pub(crate) fn refused_puts(&self, now: Timestamp) -> Option<RefusedPutsLine> {
         self.counters.rejected_puts.recent(now)
     }
 }

@@ -1,6 +1,6 @@
 //! The commands `move` and `reprioritize`; and a new delay, which only an order of the API gives to a job.
 
-use super::{Executor, Outcome, Refused, changed};
+use super::{ChangeError, Executor, Outcome, changed};
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
 use crate::orders::Obstacle;
@@ -31,7 +31,7 @@ impl Executor {
         id: JobId,
         tube: &str,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ChangeError> {
         let job = self.queue.job(id).filter(|_| self.queue.is_movable(client, id)).ok_or(Obstacle::NoJob)?;
         if let Some(duplicate) = self.queue.duplicate_in(id, tube, now) {
             return Err(Obstacle::KeyExists(duplicate).into());
@@ -66,7 +66,7 @@ impl Executor {
         id: JobId,
         priority: Priority,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ChangeError> {
         if !self.queue.is_unreserved(id) {
             return Err(Obstacle::Reserved.into());
         }
@@ -82,7 +82,7 @@ impl Executor {
         delay_s: Seconds,
         until: Timestamp,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ChangeError> {
         if !self.queue.is_delayable(id) {
             return Err(Obstacle::WrongState.into());
         }

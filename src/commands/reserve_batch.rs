@@ -55,10 +55,10 @@ impl Batch {
     }
 
     /// Whether it may have another job. The first may have any size, as in a `reserve`.
-    fn has_room_in(&self, output: &Output, is_tight: bool) -> bool {
+    fn has_room_in(&self, output: &Output, is_memory_low: bool) -> bool {
         self.ids.is_empty()
             || self.ids.len() < self.most as usize
-                && !output.would_exceed(is_tight, self.own_bytes, self.all_bytes)
+                && !output.would_exceed(is_memory_low, self.own_bytes, self.all_bytes)
     }
 }
 
@@ -81,8 +81,8 @@ impl Executor {
             }
         }
         let end = self.spent() + WORK_PER_TURN;
-        let is_tight = self.is_short_of_memory();
-        while batch.has_room_in(output, is_tight) {
+        let is_memory_low = self.is_short_of_memory();
+        while batch.has_room_in(output, is_memory_low) {
             if self.spent() >= end {
                 return batch.stall();
             }

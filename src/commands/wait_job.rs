@@ -40,7 +40,7 @@ impl Executor {
     /// Whether the rules let the client wait for the end of the job for which it waits. `None` if it does not wait so.
     pub(super) fn may_wait_for_job(&self, client: ClientId) -> Option<bool> {
         let job = self.queue.job(self.queue.awaited_by(client)?)?;
-        let grants = self.guard.as_ref().and_then(|guard| guard.grants(client));
+        let grants = self.grants(client);
         let verdict = grants.map(|grants| grants.judge_job(Roles::ANY, Some(job.tube.as_str())));
         Some(verdict == Some(Verdict::Allowed))
     }

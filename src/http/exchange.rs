@@ -56,16 +56,16 @@ enum Stage {
     /// Before the end of the body of this request, whose length in bytes is the number.
     Body(Box<Request>, usize),
     /// The server has to do this.
-    Order(Box<Command>),
+    Order(Box<ServerRequest>),
     /// The server does this task; the response says what has become of it.
     Await(TaskId),
     /// The rest of the response is to be rendered.
-    Rest(Box<Rest>),
+    Rest(Box<SlicedResponse>),
 }
 
 /// What the server has to do.
 #[derive(Debug)]
-pub enum Command {
+pub enum ServerRequest {
     /// To carry out an order.
     Order(Order),
     /// To stop a task.
@@ -74,7 +74,7 @@ pub enum Command {
 
 /// A response that is rendered in slices.
 #[derive(Debug)]
-struct Rest {
+struct SlicedResponse {
     body: Body,
     /// Whether the response is sent in chunks, the last of which marks its end. If not, it ends with the connection, or
     /// its length stands in its head.
@@ -240,7 +240,7 @@ impl Exchange {
     }
 
     /// What the server has to do, if there is something. `accept`, `await_task` or `refuse_order` must follow.
-    pub fn take_command(&mut self) -> Option<Command> {
+    pub fn take_request(&mut self) -> Option<ServerRequest> {
         match std::mem::take(&mut self.stage) {
             Stage::Order(command) => Some(*command),
             stage => {
@@ -291,7 +291,7 @@ impl Exchange {
     }
 
     /// Renders a slice of a response.
-    fn render(&mut self, mut rest: Box<Rest>, sources: &Sources<'_>) {
+    fn render(&mut self, mut rest: Box<SlicedResponse>, sources: &Sources<'_>) {
         let mut slice = String::new();
         let is_last = match &mut rest.body {
             Body::Metrics(metrics) => metrics.render(sources, &mut slice),
@@ -496,12 +496,12 @@ impl Exchange {
                 );
                 self.head("200 OK", "application/octet-stream", &headers);
                 if request.method == Method::Get && length > 0 {
-                    let rest = Rest { body: Body::Bytes(body, 0), chunked: false };
+                    let rest = SlicedResponse { body: Body::Bytes(body, 0), chunked: false };
                     self.stage = Stage::Rest(Box::new(rest));
                 }
             }
-            Ok(Answer::Order(order)) => self.stage = Stage::Order(Box::new(Command::Order(order))),
-            Ok(Answer::Stop(id)) => self.stage = Stage::Order(Box::new(Command::Stop(id))),
+            Ok(Answer::Order(order)) => self.stage = Stage::Order(Box::new(ServerRequest::Order(order))),
+            Ok(Answer::Stop(id)) => self.stage = Stage::Order(Box::new(ServerRequest::Stop(id))),
         }
     }
 
@@ -530,7 +530,7 @@ impl Exchange {
         let framing = if chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
         self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
         if request.method == Method::Get {
-            self.stage = Stage::Rest(Box::new(Rest { body, chunked }));
+            self.stage = Stage::Rest(Box::new(SlicedResponse { body, chunked }));
         }
     }
 

@@ -43,7 +43,7 @@ use std::fmt::{self, Write};
 
 pub use self::exchange::Exchange;
 pub use self::history::History;
-pub use self::server::{HttpServer, Role, State};
+pub use self::server::{HttpServer, Role, ServerState};
 pub use self::startup_health::StartupHealth;
 
 use self::access::{Access, Denied};

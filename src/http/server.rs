@@ -13,7 +13,7 @@ use mio::{Interest, Registry};
 use zeroize::Zeroize;
 
 use super::access::Access;
-use super::exchange::Command;
+use super::exchange::ServerRequest;
 use super::{Address, ClientSource, Exchange, History, Phase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::orders::{Control, Order, TaskId};
@@ -100,13 +100,13 @@ impl Role {
 }
 
 /// What the server is doing, like [`Phase`], but before its figures are read.
-pub enum State<'a> {
+pub enum ServerState<'a> {
     /// It does not serve yet; the text is the reason.
     Starting(&'a str),
     /// It serves, and has these figures.
     Serving(&'a dyn StatsSource),
     /// It serves, and carries out orders; its clients have these connections.
-    Obeying(&'a mut dyn Control, &'a dyn Connections),
+    ServingApi(&'a mut dyn Control, &'a dyn Connections),
 }
 
 /// The clients as the parts of the server know them.
@@ -121,13 +121,13 @@ impl Clients for KnownClients<'_> {
     }
 }
 
-impl State<'_> {
+impl ServerState<'_> {
     /// What the figures are read from, if there are any yet.
     fn source(&self) -> Option<&dyn StatsSource> {
         match self {
             Self::Starting(_) => None,
             Self::Serving(source) => Some(*source),
-            Self::Obeying(control, _) => Some(&**control),
+            Self::ServingApi(control, _) => Some(&**control),
         }
     }
 
@@ -135,7 +135,7 @@ impl State<'_> {
     fn may_answer(&self) -> bool {
         match self {
             Self::Starting(_) | Self::Serving(_) => true,
-            Self::Obeying(control, _) => control.may_answer(),
+            Self::ServingApi(control, _) => control.may_answer(),
         }
     }
 }
@@ -272,7 +272,7 @@ impl HttpServer {
     }
 
     /// A turn: accepts, reads, does one slice of work, writes, and closes connections that are over.
-    pub fn turn(&mut self, mut state: State<'_>, now: Timestamp) {
+    pub fn turn(&mut self, mut state: ServerState<'_>, now: Timestamp) {
         if let Some(source) = state.source()
             && now >= self.history.next_at()
         {
@@ -286,7 +286,7 @@ impl HttpServer {
                 connection.read(now);
                 connection.note_stage(now);
             }
-            if let State::Obeying(control, _) = &state {
+            if let ServerState::ServingApi(control, _) = &state {
                 connection.exchange.look_at(control.tasks(), now);
             }
             if state.may_answer() {
@@ -323,17 +323,17 @@ impl HttpServer {
     }
 
     /// Does a slice of work for the next connection that has work. Returns whether there was one.
-    fn work(&mut self, state: &mut State<'_>, now: Timestamp) -> bool {
+    fn work(&mut self, state: &mut ServerState<'_>, now: Timestamp) -> bool {
         for step in 0..MAX_CONNECTIONS {
             let slot = (self.next + step) % MAX_CONNECTIONS;
             let has_work = |connection: &mut Connection| connection.exchange.has_work();
             let Some(mut connection) = self.connections[slot].take_if(has_work) else { continue };
             let worked = match state {
-                State::Starting(reason) => connection.exchange.turn(Phase::Starting(reason)),
-                State::Serving(source) => {
+                ServerState::Starting(reason) => connection.exchange.turn(Phase::Starting(reason)),
+                ServerState::Serving(source) => {
                     connection.exchange.turn(Phase::Serving(&self.sources(*source, Site::Metrics, now)))
                 }
-                State::Obeying(control, connections) => {
+                ServerState::ServingApi(control, connections) => {
                     let clients = KnownClients { control: &**control, connections: *connections };
                     let sources = self.admin_sources(&**control, &clients, now);
                     let worked = connection.exchange.turn(Phase::Serving(&sources));
@@ -458,9 +458,9 @@ impl HttpServer {
 
 /// Forwards the command of the exchange to the server, if there is one, and logs whose it is.
 fn forward_command(connection: &mut Connection, control: &mut dyn Control, now: Timestamp) {
-    match connection.exchange.take_command() {
+    match connection.exchange.take_request() {
         None => {}
-        Some(Command::Order(order)) => {
+        Some(ServerRequest::Order(order)) => {
             let is_short = order.is_short();
             // What is put changes nothing that is there.
             let level = if matches!(order, Order::Put(_)) { Level::Debug } else { Level::Info };
@@ -476,7 +476,7 @@ fn forward_command(connection: &mut Connection, control: &mut dyn Control, now: 
                 }
             }
         }
-        Some(Command::Stop(id)) => {
+        Some(ServerRequest::Stop(id)) => {
             control.stop(id);
             connection.log_command(Level::Info, id, "stop");
             connection.exchange.accept(id, control.tasks(), now);

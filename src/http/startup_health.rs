@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token, Waker};
 
-use super::{HttpServer, Role, State};
+use super::{HttpServer, Role, ServerState};
 use crate::clock::Timestamp;
 use crate::os::listen::Listener;
 use crate::tls::{Acceptor, Credentials};
@@ -96,7 +96,7 @@ fn serve(
         for event in &events {
             server.notice(event);
         }
-        server.turn(State::Starting(&reason), now);
+        server.turn(ServerState::Starting(&reason), now);
         if let Some(acceptor) = &tls {
             acceptor.report(now);
         }

@@ -25,7 +25,7 @@ pub const MAX_RUNNING: usize = 16;
 const MAX_ENDED: usize = 64;
 
 /// The ids in a line of the log.
-const SHOWN: usize = 100;
+const MAX_IDS_SHOWN: usize = 100;
 
 /// An order of the API.
 #[derive(Debug)]
@@ -195,8 +195,9 @@ impl Order {
             Self::Change(change, selection) => {
                 let jobs = match selection {
                     Selection::Jobs(ids) => {
-                        let shown: Vec<String> = ids.iter().take(SHOWN).map(|id| id.0.to_string()).collect();
-                        let others = ids.len().saturating_sub(SHOWN);
+                        let shown: Vec<String> =
+                            ids.iter().take(MAX_IDS_SHOWN).map(|id| id.0.to_string()).collect();
+                        let others = ids.len().saturating_sub(MAX_IDS_SHOWN);
                         let others =
                             if others == 0 { String::new() } else { format!(" and {others} other jobs") };
                         format!("{}{others}", shown.join(", "))

@@ -19,11 +19,11 @@ use crate::queue::{JobView, Page, PageOrder, Queue, Search};
 use crate::tube_name::TubeName;
 
 /// Jobs that are taken from the order of a state at once.
-const PAGE: usize = 128;
+const JOBS_PER_PAGE: usize = 128;
 /// The same of reserved jobs: each page looks at the reservations of all clients.
-const RESERVED_PAGE: usize = 1024;
+const RESERVED_JOBS_PER_PAGE: usize = 1024;
 /// Clients and reservations that a look at a job's worth of time suffices for.
-const LOOKS_PER_JOB: usize = 4;
+const PROBES_PER_JOB: usize = 4;
 /// The longest text that a filter looks for, in bytes.
 pub const MAX_CONTAINED_BYTES: usize = 256;
 
@@ -134,7 +134,7 @@ pub struct Walk {
     /// The place of the last job that was looked at.
     last: Option<Position>,
     /// How many jobs it has looked at.
-    looked_at: u64,
+    probed: u64,
 }
 
 impl Walk {
@@ -151,7 +151,7 @@ impl Walk {
             is_last_page: false,
             searched: None,
             last: after,
-            looked_at: 0,
+            probed: 0,
         }
     }
 
@@ -175,8 +175,8 @@ impl Walk {
 
     /// How many jobs it has looked at.
     #[must_use]
-    pub fn looked_at(&self) -> u64 {
-        self.looked_at
+    pub fn probed(&self) -> u64 {
+        self.probed
     }
 
     /// Whether it may find more.
@@ -200,7 +200,7 @@ impl Walk {
             };
             let Some(is_meant) = self.look_at(id, queue, share) else { return Step::Unfinished };
             self.page.next();
-            self.looked_at += 1;
+            self.probed += 1;
             share.jobs = share.jobs.saturating_sub(1);
             if is_meant {
                 return Step::Job(id);
@@ -235,12 +235,13 @@ impl Walk {
 
     fn turn_page(&mut self, queue: &Queue, share: &mut Share) {
         let page = if self.state == JobState::Reserved {
-            let new = || Search::new(self.tube.clone(), PageOrder::Deadline, self.after, RESERVED_PAGE);
+            let new =
+                || Search::new(self.tube.clone(), PageOrder::Deadline, self.after, RESERVED_JOBS_PER_PAGE);
             let mut search = self.search.take().unwrap_or_else(new);
             let before = search.probes();
-            let is_over = queue.search_reserved(&mut search, share.jobs * LOOKS_PER_JOB);
-            let looks = usize::try_from(search.probes() - before).unwrap_or(usize::MAX);
-            share.jobs = share.jobs.saturating_sub(looks.div_ceil(LOOKS_PER_JOB));
+            let is_over = queue.search_reserved(&mut search, share.jobs * PROBES_PER_JOB);
+            let probes = usize::try_from(search.probes() - before).unwrap_or(usize::MAX);
+            share.jobs = share.jobs.saturating_sub(probes.div_ceil(PROBES_PER_JOB));
             if !is_over {
                 self.search = Some(search);
                 share.jobs = 0;
@@ -248,7 +249,7 @@ impl Walk {
             }
             search.into_page()
         } else {
-            queue.page(self.tube.as_str(), self.state, self.after, PAGE).unwrap_or_default()
+            queue.page(self.tube.as_str(), self.state, self.after, JOBS_PER_PAGE).unwrap_or_default()
         };
         let Page { jobs, next } = page;
         self.page = jobs.into_iter();

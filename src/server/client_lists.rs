@@ -22,7 +22,7 @@ bitflags! {
         /// Clients with a command that waits for room in the binlog.
         const BINLOG_ROOM = 1 << 3;
         /// Clients that wait for the list of all tubes.
-        const ALL_TUBES = 1 << 4;
+        const TUBE_LIST = 1 << 4;
         /// Clients of which it is not known yet who they are.
         const LOG_IN = 1 << 5;
     }
@@ -33,7 +33,7 @@ impl Lists {
     pub fn of_those_awaiting(until: Until) -> Option<Self> {
         match until {
             Until::BinlogRoom => Some(Self::BINLOG_ROOM),
-            Until::TubeList => Some(Self::ALL_TUBES),
+            Until::TubeList => Some(Self::TUBE_LIST),
             Until::NextTurn | Until::Permitted | Until::Delivery | Until::DeliveryOrInput => None,
         }
     }

@@ -23,7 +23,7 @@ use crate::stats::ConnectionView;
 use crate::stream::{Handle, Stream};
 
 /// Bytes read at a time while memory is short, because the server may have to keep what it has read.
-const TIGHT_READ_BYTES: usize = 4 * 1024;
+const LOW_MEMORY_READ_BYTES: usize = 4 * 1024;
 
 /// The events that the poll has reported about a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -210,7 +210,7 @@ impl<S: Stream> Connection<S> {
             let mut rest = pending.bytes();
             let stop = self.execute::<GUARDED>(executor, &mut rest, id, now);
             let left = rest.len();
-            if GUARDED && executor.has_read_token() {
+            if GUARDED && executor.take_read_token() {
                 pending.wipe(left);
             }
             self.session.put_back(pending, left, stop);
@@ -232,7 +232,7 @@ impl<S: Stream> Connection<S> {
             let mut rest = &buffer[..filled];
             let stop = self.execute::<GUARDED>(executor, &mut rest, id, now);
             self.session.keep(rest, stop);
-            if GUARDED && executor.has_read_token() {
+            if GUARDED && executor.take_read_token() {
                 buffer[..filled].zeroize();
             }
         }
@@ -457,8 +457,8 @@ impl<S: Stream> Connection<S> {
             let room = missing.min(Budget::Sustained.limits().read_bytes);
             (self.stream.read_into(body, room), room)
         } else {
-            let is_tight = self.session.is_tight;
-            let most = if is_tight { TIGHT_READ_BYTES } else { self.budget.limits().read_bytes };
+            let is_memory_low = self.session.is_memory_low;
+            let most = if is_memory_low { LOW_MEMORY_READ_BYTES } else { self.budget.limits().read_bytes };
             let room = (buffer.len() - *filled).min(most);
             let result = self.stream.read(&mut buffer[*filled..*filled + room]);
             *filled += *result.as_ref().unwrap_or(&0);

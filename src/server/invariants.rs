@@ -15,7 +15,7 @@ const SMALL_STATE: usize = 64;
 
 /// A larger state is not swept: a sweep needs memory in proportion to it, and would itself end a server that has no
 /// memory left.
-const LARGEST_SWEPT_STATE: usize = 4096;
+const MAX_SWEPT_STATE: usize = 4096;
 
 /// When to sweep next; in debug builds alone.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl<S: Stream> Server<S> {
         let queue = self.executor.queue();
         let size = queue.figures().jobs.total() + queue.figures().tubes + self.connections.len();
         self.sweeps.next_at = done + 1 + if size > SMALL_STATE { size as u64 } else { 0 };
-        if size <= LARGEST_SWEPT_STATE {
+        if size <= MAX_SWEPT_STATE {
             self.check_invariants();
             self.executor.queue().check_invariants();
             self.executor.check_binlog();
@@ -81,7 +81,7 @@ impl<S: Stream> Server<S> {
         self.check_list(Lists::UNSENT, self.lists.unsent.iter());
         self.check_list(Lists::HELD_REPLIES, self.lists.with_held_replies.iter());
         self.check_list(Lists::BINLOG_ROOM, self.lists.awaiting_binlog_room.iter());
-        self.check_list(Lists::ALL_TUBES, self.lists.awaiting_tube_list.iter());
+        self.check_list(Lists::TUBE_LIST, self.lists.awaiting_tube_list.iter());
     }
 
     fn check_list<'a>(&self, list: Lists, clients: impl Iterator<Item = &'a ClientId>) {

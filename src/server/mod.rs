@@ -118,8 +118,8 @@ impl<S: Stream> Server<S> {
 
     /// Makes sure that there is room for another client; tells whether there is.
     #[must_use]
-    pub fn has_room(&mut self) -> bool {
-        self.executor.has_room_for_client() && self.connections.try_reserve(1).is_ok()
+    pub fn reserve_client(&mut self) -> bool {
+        self.executor.reserve_client() && self.connections.try_reserve(1).is_ok()
     }
 
     /// Adds a client. `open` makes its stream; the events of the stream must come with the id that `open` gets.
@@ -350,7 +350,7 @@ impl<S: Stream> Server<S> {
         let Some(connection) = find(&mut self.connections, id) else { return };
         connection.uncount_bytes(&mut self.executor.buffer_bytes);
         self.buffers.lend(&mut connection.session.output);
-        connection.session.is_tight = self.executor.is_short_of_memory();
+        connection.session.is_memory_low = self.executor.is_short_of_memory();
         // Decided here, once for a connection and turn, so that an open server asks nothing for a command.
         if self.is_held {
             connection.serve_held(&mut self.executor, id, now);
@@ -373,7 +373,7 @@ impl<S: Stream> Server<S> {
                 enlist(&mut self.lists.awaiting_binlog_room, Lists::BINLOG_ROOM, id, &mut connection.listed);
             }
             Some(Until::TubeList) => {
-                enlist(&mut self.lists.awaiting_tube_list, Lists::ALL_TUBES, id, &mut connection.listed);
+                enlist(&mut self.lists.awaiting_tube_list, Lists::TUBE_LIST, id, &mut connection.listed);
             }
             // The guard and the queue know when the client goes on.
             Some(Until::Permitted | Until::Delivery | Until::DeliveryOrInput) => {}
@@ -499,7 +499,7 @@ impl<S: Stream> Server<S> {
     fn wake_those_awaiting_tube_list(&mut self) {
         for id in self.lists.awaiting_tube_list.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::ALL_TUBES);
+                connection.listed.remove(Lists::TUBE_LIST);
                 enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
             }
         }

@@ -16,7 +16,7 @@ use crate::os::service_manager;
 use crate::queue::Figures;
 use crate::rate_limited_log::RateLimitedLog;
 
-/// How often the status is told where nobody waits for signs of life.
+/// How often the status is sent where nobody waits for signs of life.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The server's end of the talk with the service manager.
@@ -26,8 +26,8 @@ pub struct Notifier {
     /// Signs of life are awaited, not the status alone.
     watchdog: bool,
     /// Whether the service manager has got the message that the server is up.
-    is_ready_told: bool,
-    /// Whether the status said that the server drains, and that it answers, when it was last told: a change is told at
+    has_sent_ready: bool,
+    /// Whether the status said that the server drains, and that it answers, when it was last sent: a change is sent at
     /// once.
     said: (bool, bool),
     /// Why the program on the disk does not run in place of this one.
@@ -47,7 +47,7 @@ impl Notifier {
         Some(Self {
             interval_ns: interval.as_nanos() as u64,
             watchdog: half.is_some(),
-            is_ready_told: false,
+            has_sent_ready: false,
             said: (false, true),
             failed_hand_over: None,
             next_at: Timestamp(0),
@@ -57,11 +57,11 @@ impl Notifier {
 
     /// Tells that the server is up.
     pub fn ready(&mut self, executor: &Executor, now: Timestamp) {
-        let told = service_manager::notify_ready(
+        let sent = service_manager::notify_ready(
             &Status(executor, now, self.failed_hand_over.as_deref()).to_string(),
         );
-        self.is_ready_told = told.is_ok();
-        self.conclude(told, now);
+        self.has_sent_ready = sent.is_ok();
+        self.conclude(sent, now);
     }
 
     /// When there is something to say next.
@@ -76,16 +76,16 @@ impl Notifier {
             return;
         }
         self.said = said;
-        if !self.is_ready_told {
+        if !self.has_sent_ready {
             return self.ready(executor, now);
         }
         let status = Status(executor, now, self.failed_hand_over.as_deref()).to_string();
-        let told = if self.watchdog {
+        let sent = if self.watchdog {
             service_manager::notify_watchdog(&status)
         } else {
             service_manager::notify_status(&status)
         };
-        self.conclude(told, now);
+        self.conclude(sent, now);
     }
 
     /// Tells from now on why another program has not taken over.
@@ -97,13 +97,13 @@ impl Notifier {
 
     /// Tells that the server is about to end.
     pub fn stopping(&mut self, now: Timestamp) {
-        let told = service_manager::notify_stopping();
-        self.conclude(told, now);
+        let sent = service_manager::notify_stopping();
+        self.conclude(sent, now);
     }
 
-    fn conclude(&mut self, told: io::Result<()>, now: Timestamp) {
+    fn conclude(&mut self, sent: io::Result<()>, now: Timestamp) {
         self.next_at = now + self.interval_ns;
-        if let Err(error) = told {
+        if let Err(error) = sent {
             self.warnings.line(now, |withheld| {
                 warn!(
                     "cannot notify the service manager ({withheld} times since the last such line): {error}"

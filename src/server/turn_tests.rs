@@ -462,7 +462,7 @@ fn a_client_that_waits_for_a_job_is_sent_away_without_a_word() {
 
 #[test]
 fn a_log_that_fails_without_a_lease_is_not_told_of() {
-    for (left_ns, told) in [(1, "INTERNAL_ERROR\r\n"), (0, "")] {
+    for (left_ns, expected) in [(1, "INTERNAL_ERROR\r\n"), (0, "")] {
         let (mut server, lease) = leased_server();
         let client = connect(&mut server);
         server.turn(std::iter::once(client.send(b"put 0 0 9 1\r\na\r\n")), START);
@@ -475,7 +475,7 @@ fn a_log_that_fails_without_a_lease_is_not_told_of() {
         server.binlog_completed(completion, START);
         server.turn(std::iter::empty(), START);
         assert!(server.executor.has_failed());
-        assert_eq!(client.received(), told);
+        assert_eq!(client.received(), expected);
     }
 }
 

@@ -185,7 +185,7 @@ impl Described for Output {
 impl<R: Described> Described for Session<R> {
     fn describe(&self, out: &mut Writer<'_>) {
         // Whether memory is short is asked again before the next command.
-        let Self { phase, unread, output, lines: _, lines_high: _, is_tight: _ } = self;
+        let Self { phase, unread, output, lines: _, lines_high: _, is_memory_low: _ } = self;
         phase.describe(out);
         unread.describe(out);
         output.describe(out);
@@ -205,7 +205,7 @@ impl<R: Described> Described for Session<R> {
             return Err(Malformed("the input of a session does not fit its phase"));
         }
         let (lines, lines_high) = (lines as u32, (lines >> u32::BITS) as u16);
-        Ok(Self { phase, unread, is_tight: false, lines, lines_high, output })
+        Ok(Self { phase, unread, is_memory_low: false, lines, lines_high, output })
     }
 }
 

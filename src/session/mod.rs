@@ -155,9 +155,9 @@ pub struct Session<R> {
     /// `None` while the client is idle, and while a request of it is executed.
     unread: Option<Box<Unread>>,
     /// Whether memory is short, so that this session makes do with little.
-    pub is_tight: bool,
+    pub is_memory_low: bool,
     /// The command lines so far, malformed ones included: the low half of the number, and what it has overflowed into.
-    /// So they fit beside `is_tight`; 2^48 lines take a client years.
+    /// So they fit beside `is_memory_low`; 2^48 lines take a client years.
     lines: u32,
     lines_high: u16,
     /// Replies on their way.
@@ -169,7 +169,7 @@ impl<R> Default for Session<R> {
         Self {
             phase: Phase::WantCommand,
             unread: None,
-            is_tight: false,
+            is_memory_low: false,
             lines: 0,
             lines_high: 0,
             output: Output::default(),
@@ -400,7 +400,7 @@ impl<R: Debug> Session<R> {
     /// Whether the client owes the server some reading, and is not served until it has caught up.
     #[must_use]
     pub fn is_over_bound(&self) -> bool {
-        self.output.would_exceed(self.is_tight, 0, 0)
+        self.output.would_exceed(self.is_memory_low, 0, 0)
     }
 
     /// Where the socket may be read straight into a body, and how many bytes are missing there; `None`

@@ -25,8 +25,8 @@ const MAX_UNSENT_OWN_BYTES: usize = 64 * 1024;
 /// The most that a connection owes before it is served no further, with the bodies that it keeps alive.
 const MAX_UNSENT_BYTES: usize = 1024 * 1024;
 /// The two while memory is short.
-const TIGHT_UNSENT_OWN_BYTES: usize = 1024;
-const TIGHT_UNSENT_BYTES: usize = 64 * 1024;
+const LOW_MEMORY_UNSENT_OWN_BYTES: usize = 1024;
+const LOW_MEMORY_UNSENT_BYTES: usize = 64 * 1024;
 
 /// The bytes still to be sent on a connection, in order.
 #[derive(Debug, Default)]
@@ -84,12 +84,12 @@ impl Output {
     }
 
     /// Whether the unsent bytes, with further ones added, are too many to serve the client any further. Of those, `own`
-    /// are the output's own. While memory is short (`is_tight`), the bounds are lower.
+    /// are the output's own. While memory is short (`is_memory_low`), the bounds are lower.
     #[must_use]
     #[inline]
-    pub fn would_exceed(&self, is_tight: bool, own: usize, all: usize) -> bool {
-        let (most_own, most) = if is_tight {
-            (TIGHT_UNSENT_OWN_BYTES, TIGHT_UNSENT_BYTES)
+    pub fn would_exceed(&self, is_memory_low: bool, own: usize, all: usize) -> bool {
+        let (most_own, most) = if is_memory_low {
+            (LOW_MEMORY_UNSENT_OWN_BYTES, LOW_MEMORY_UNSENT_BYTES)
         } else {
             (MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES)
         };
@@ -382,8 +382,8 @@ mod tests {
 
     #[test]
     fn no_more_than_the_bounds_wait_to_be_sent() {
-        for (is_tight, most_own, most) in [
-            (true, TIGHT_UNSENT_OWN_BYTES, TIGHT_UNSENT_BYTES),
+        for (is_memory_low, most_own, most) in [
+            (true, LOW_MEMORY_UNSENT_OWN_BYTES, LOW_MEMORY_UNSENT_BYTES),
             (false, MAX_UNSENT_OWN_BYTES, MAX_UNSENT_BYTES),
         ] {
             for (own_len, shared_len) in [(0, 0), (100, 0), (0, SHARED_FROM_BYTES), (100, SHARED_FROM_BYTES)]
@@ -394,10 +394,10 @@ mod tests {
                     output.push_body(&Body::copy_of(&vec![b'y'; shared_len]).unwrap()).unwrap();
                 }
                 let (own_left, left) = (most_own - own_len, most - own_len - shared_len);
-                assert!(!output.would_exceed(is_tight, 0, 0));
-                assert!(!output.would_exceed(is_tight, own_left, left));
-                assert!(output.would_exceed(is_tight, own_left + 1, 0));
-                assert!(output.would_exceed(is_tight, 0, left + 1));
+                assert!(!output.would_exceed(is_memory_low, 0, 0));
+                assert!(!output.would_exceed(is_memory_low, own_left, left));
+                assert!(output.would_exceed(is_memory_low, own_left + 1, 0));
+                assert!(output.would_exceed(is_memory_low, 0, left + 1));
             }
         }
     }

@@ -26,7 +26,7 @@ use log::info;
 
 use super::admin::Admin;
 use super::refusal::{refuse, refuse_binlog, refuse_lock};
-use super::{Limits, executor, host, prepare_store, read_again, read_rules, serves_signal, settings, tubes};
+use super::{Limits, executor, host, prepare_store, read_again, read_rules, serves_sighup, settings, tubes};
 
 /// The listeners and files of the other program, by what they are for.
 #[derive(Default)]
@@ -53,8 +53,8 @@ pub fn check(options: &Options, descriptor: i32) -> Result<(), i32> {
     let format = hand_over::check(executor, &description);
     let format = format.map_err(|error| refuse(&error, exit_code::FAILED))?;
     let mut output = std::io::stdout();
-    let told = output.write_all(answer(format).as_bytes()).and_then(|()| output.flush());
-    told.map_err(|error| refuse(&error, exit_code::FAILED))
+    let sent = output.write_all(answer(format).as_bytes()).and_then(|()| output.flush());
+    sent.map_err(|error| refuse(&error, exit_code::FAILED))
 }
 
 /// Goes on as the other program has left off, to the end; the error is the exit code.
@@ -62,7 +62,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let malformed = |error: Malformed| refuse(&error, exit_code::FAILED);
     let program = Program::this().ok();
     let signals =
-        Signals::install(serves_signal(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
     handover::let_signals_in();
     let limits = Limits::of(options);
     let (reload, rules) = (read_again(options)?, (read_rules(options)?, tubes::load(options)?));

@@ -37,7 +37,7 @@ pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
 pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
     let directory = place;
     match error {
-        OpenError::Refused(_) => error!(
+        OpenError::Faulty(_) => error!(
             "-b {directory}: the binlog is damaged: {error}; make a copy of the directory as a backup, see what is \
              left with `beanstalkd --check {directory}`, and start with --recover to go on with what can be read"
         ),
@@ -61,7 +61,7 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
 /// The exit code if the binlog cannot be opened.
 pub fn binlog_exit_code(error: &OpenError) -> i32 {
     match error {
-        OpenError::Refused(_) => exit_code::BINLOG_DAMAGED,
+        OpenError::Faulty(_) => exit_code::BINLOG_DAMAGED,
         OpenError::List(_)
         | OpenError::Read { .. }
         | OpenError::Write { .. }

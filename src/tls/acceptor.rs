@@ -9,7 +9,7 @@ use log::warn;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{HandshakeKind, ServerConfig};
 
-use super::{Channel, Credentials, Failure};
+use super::{Channel, Credentials, HandshakeFailure};
 use crate::clock::Timestamp;
 use crate::rate_limited_log::RateLimitedLog;
 
@@ -32,7 +32,7 @@ struct Counts {
     open: Cell<u64>,
     full: Cell<u64>,
     resumed: Cell<u64>,
-    failed: [Cell<u64>; Failure::ALL.len()],
+    failed: [Cell<u64>; HandshakeFailure::ALL.len()],
     held_bytes: Cell<usize>,
 }
 
@@ -46,7 +46,7 @@ pub struct Figures {
     /// Handshakes that resumed an earlier session.
     pub resumed_handshakes: u64,
     /// Handshakes that failed, by reason.
-    pub failed_handshakes: [(&'static str, u64); Failure::ALL.len()],
+    pub failed_handshakes: [(&'static str, u64); HandshakeFailure::ALL.len()],
     /// When the certificate of the server expires, in seconds since 1970.
     pub expires_at_s: u64,
 }
@@ -130,7 +130,7 @@ impl Acceptor {
         add(if kind == Some(HandshakeKind::Resumed) { &self.counts.resumed } else { &self.counts.full });
     }
 
-    pub(super) fn handshake_failed(&self, failure: Failure) {
+    pub(super) fn handshake_failed(&self, failure: HandshakeFailure) {
         add(&self.counts.failed[failure as usize]);
     }
 
@@ -160,7 +160,8 @@ impl Acceptor {
             open_connections: open.get(),
             full_handshakes: full.get(),
             resumed_handshakes: resumed.get(),
-            failed_handshakes: Failure::ALL.map(|failure| (failure.name(), failed[failure as usize].get())),
+            failed_handshakes: HandshakeFailure::ALL
+                .map(|failure| (failure.name(), failed[failure as usize].get())),
             expires_at_s: self.credentials.borrow().expires_at_s(),
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustls::{Error, IoState, ServerConfig, ServerConnection};
 
 use super::sessions::SessionEnd;
-use super::{Acceptor, Failure, HANDSHAKE_BYTES};
+use super::{Acceptor, HANDSHAKE_BYTES, HandshakeFailure};
 
 /// The most plaintext that is encrypted before the socket has taken it. No write of a connection is offered less than
 /// this where it could be more (`Budget::Sustained`), so a turn needs one system call.
@@ -270,7 +270,7 @@ impl Channel {
         if let Stage::Handshake { received, .. } = self.stage {
             most = most.min(HANDSHAKE_BYTES - received);
             if most == 0 {
-                return Err(self.fail(Failure::TooLong, &"more bytes than a handshake may have"));
+                return Err(self.fail(HandshakeFailure::TooLong, &"more bytes than a handshake may have"));
             }
         }
         let count = loop {
@@ -306,14 +306,14 @@ impl Channel {
                     self.unfed.extend_from_slice(wire);
                     break;
                 }
-                Err(error) => return Err(self.fail(Failure::Malformed, &error)),
+                Err(error) => return Err(self.fail(HandshakeFailure::Malformed, &error)),
             }
             match self.process() {
                 Ok(state) => self.has_ended |= state.peer_has_closed(),
                 Err(error) => {
                     // The client gets the reason, if its socket has room.
                     let _ = self.flush(socket);
-                    return Err(self.fail(Failure::of(&error), &error));
+                    return Err(self.fail(HandshakeFailure::of(&error), &error));
                 }
             }
         }
@@ -331,14 +331,14 @@ impl Channel {
         if !self.acceptor.is_in_force(config)
             && let Err(error) = self.check_certificate()
         {
-            return Err(self.fail(Failure::of(&error), &error));
+            return Err(self.fail(HandshakeFailure::of(&error), &error));
         }
         self.stage = Stage::Open;
         self.acceptor.handshake_done(self.tls.handshake_kind());
         Ok(())
     }
 
-    fn fail(&mut self, failure: Failure, reason: &dyn fmt::Display) -> io::Error {
+    fn fail(&mut self, failure: HandshakeFailure, reason: &dyn fmt::Display) -> io::Error {
         if self.is_handshaking() {
             self.acceptor.handshake_failed(failure);
         }
@@ -363,7 +363,7 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         if self.is_handshaking() {
-            self.acceptor.handshake_failed(Failure::Unfinished);
+            self.acceptor.handshake_failed(HandshakeFailure::Unfinished);
         }
         self.acceptor.holds(self.held_bytes, 0);
         self.acceptor.closed();

@@ -75,11 +75,11 @@ impl Credentials {
 pub struct CredentialError {
     flag: &'static str,
     path: PathBuf,
-    problem: Problem,
+    problem: CredentialProblem,
 }
 
 #[derive(Debug)]
-enum Problem {
+enum CredentialProblem {
     Read(io::Error),
     Pem(pem::Error),
     Missing(&'static str),
@@ -94,7 +94,7 @@ impl CredentialError {
     #[must_use]
     pub fn unreadable(&self) -> Option<(&Path, &io::Error)> {
         match &self.problem {
-            Problem::Read(error) => Some((&self.path, error)),
+            CredentialProblem::Read(error) => Some((&self.path, error)),
             _ => None,
         }
     }
@@ -104,17 +104,17 @@ impl fmt::Display for CredentialError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}: ", self.flag, self.path.display())?;
         match &self.problem {
-            Problem::Read(error) => write!(out, "{error}"),
-            Problem::Pem(error) => write!(out, "expected a file in PEM format: {error}"),
-            Problem::Missing(what) => {
+            CredentialProblem::Read(error) => write!(out, "{error}"),
+            CredentialProblem::Pem(error) => write!(out, "expected a file in PEM format: {error}"),
+            CredentialProblem::Missing(what) => {
                 write!(out, "found no {what} in it, expected a file in PEM format with -----BEGIN lines")
             }
-            Problem::WrongKey => write!(
+            CredentialProblem::WrongKey => write!(
                 out,
                 "this is not the key of the first certificate in --tls-cert: name the key of that certificate, or put \
                  its certificate first"
             ),
-            Problem::Rejected(error) => write!(out, "cannot be used: {error}"),
+            CredentialProblem::Rejected(error) => write!(out, "cannot be used: {error}"),
         }
     }
 }
@@ -129,25 +129,25 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    fn wrong(self, problem: Problem) -> CredentialError {
+    fn wrong(self, problem: CredentialProblem) -> CredentialError {
         CredentialError { flag: self.flag, path: self.path.to_owned(), problem }
     }
 
     fn rejected(self, error: impl StdError + Send + Sync + 'static) -> CredentialError {
-        self.wrong(Problem::Rejected(Box::new(error)))
+        self.wrong(CredentialProblem::Rejected(Box::new(error)))
     }
 
     fn read(self, max_bytes: usize) -> Result<secret_file::SecretFile, CredentialError> {
-        secret_file::read(self.path, max_bytes).map_err(|error| self.wrong(Problem::Read(error)))
+        secret_file::read(self.path, max_bytes).map_err(|error| self.wrong(CredentialProblem::Read(error)))
     }
 
     /// All that the file has of a kind, which is at least one.
     fn all<T: PemObject>(self, bytes: &[u8], what: &'static str) -> Result<Vec<T>, CredentialError> {
         let found: Result<Vec<T>, _> = T::pem_slice_iter(bytes).collect();
         match found {
-            Ok(found) if found.is_empty() => Err(self.wrong(Problem::Missing(what))),
+            Ok(found) if found.is_empty() => Err(self.wrong(CredentialProblem::Missing(what))),
             Ok(found) => Ok(found),
-            Err(error) => Err(self.wrong(Problem::Pem(error))),
+            Err(error) => Err(self.wrong(CredentialProblem::Pem(error))),
         }
     }
 }
@@ -234,7 +234,7 @@ impl Files {
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider());
         let key = key.map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                key_file.wrong(Problem::WrongKey)
+                key_file.wrong(CredentialProblem::WrongKey)
             }
             rustls::Error::InvalidCertificate(_) => certificates.rejected(error),
             error => key_file.rejected(error),
@@ -255,9 +255,9 @@ impl Files {
             ));
         }
         if read.bytes.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) {
-            return Err(
-                file.wrong(Problem::Rejected("a key with a passphrase: remove it (openssl pkey)".into()))
-            );
+            return Err(file.wrong(CredentialProblem::Rejected(
+                "a key with a passphrase: remove it (openssl pkey)".into(),
+            )));
         }
         let key = file.all(&read.bytes, "private key")?.swap_remove(0);
         Ok((file, key))
@@ -319,7 +319,7 @@ fn expiry(
     now_s: u64,
     warnings: &mut Vec<String>,
 ) -> Result<u64, CredentialError> {
-    let first = chain.first().ok_or_else(|| file.wrong(Problem::Missing("certificate")))?;
+    let first = chain.first().ok_or_else(|| file.wrong(CredentialProblem::Missing("certificate")))?;
     let (begin, end) = x509::validity(first).map_err(|error| file.rejected(error))?;
     let path = file.path.display();
     if end.as_secs() < now_s {

@@ -4,7 +4,7 @@ use rustls::Error;
 
 /// Why a handshake has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum HandshakeFailure {
     /// The client has ended the connection, or was too slow.
     Unfinished,
     /// The bytes of the client are not TLS, or are damaged.
@@ -23,7 +23,7 @@ pub enum Failure {
     Protocol,
 }
 
-impl Failure {
+impl HandshakeFailure {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Unfinished,

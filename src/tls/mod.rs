@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use self::acceptor::{Acceptor, Figures};
 pub use self::channel::Channel;
 pub use self::credentials::{CredentialError, Credentials, Files};
-pub use self::failure::Failure;
+pub use self::failure::HandshakeFailure;
 pub use self::x509::ClientCertificate;
 
 /// How long a client may take for its handshake. A handshake takes two round trips; a machine far away or under load

@@ -34,7 +34,7 @@ fn crashes(seed: u64) -> u64 {
             attempt.crash_after(1 + random.below(60));
             match Harness::begin(attempt.clone(), settings, before.as_ref()) {
                 Ok(_) => {}
-                Err(OpenError::Refused(refusals)) => panic!("seed {seed}: refused {refusals:?}"),
+                Err(OpenError::Faulty(refusals)) => panic!("seed {seed}: refused {refusals:?}"),
                 Err(_) => assert!(attempt.has_crashed(), "seed {seed}"),
             }
             disk = attempt.crashed_image(&mut random);

@@ -147,7 +147,7 @@ enum Outcome {
 /// Opens a damaged log. Fails if a loss is not reported.
 fn outcome(log: &Log, damaged: &Files, what: &str) -> Outcome {
     match reopen(damaged) {
-        Err(OpenError::Refused(refusals)) => {
+        Err(OpenError::Faulty(refusals)) => {
             assert!(!refusals.is_empty());
             Outcome::Refused
         }
@@ -276,7 +276,7 @@ fn random_bytes_in_any_number_of_places_never_panic() {
             let what = format!("seed {seed} (BINLOG_DAMAGE_SEED), round {round}");
             let disk = SimDisk::with_files(&damaged);
             let plain = start(&disk.fork(), false);
-            assert!(plain.is_ok() || matches!(plain, Err(OpenError::Refused(_))), "{what}: {plain:?}");
+            assert!(plain.is_ok() || matches!(plain, Err(OpenError::Faulty(_))), "{what}: {plain:?}");
             // A start with `--recover` always succeeds, and the next start finds the same jobs.
             let found = recovered(&disk, &what);
             assert_only_damaged_is_lost(log, &damaged, &found, &what);

@@ -186,7 +186,7 @@ fn every_flipped_bit_in_tags_and_cooldowns_is_refused_and_recovery_loses_no_job(
         let mut files = files.clone();
         files.get_mut(&1).unwrap()[bit / 8] ^= 1 << (bit % 8);
         match start(&files, false) {
-            Err(OpenError::Refused(_)) => {}
+            Err(OpenError::Faulty(_)) => {}
             Ok((found, _)) => assert_eq!(found, whole, "bit {bit}"),
             Err(error) => panic!("bit {bit}: {error}"),
         }

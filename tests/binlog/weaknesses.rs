@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use beanstalkd::binlog::{
-    Config, FileName, LogPosition, OpenError, Refusal, ReplaySummary, SyncPolicy, Task, Warning,
+    Config, FileName, LogFault, LogPosition, OpenError, ReplaySummary, SyncPolicy, Task, Warning,
 };
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -33,9 +33,9 @@ fn ids(restored: &Restored) -> Vec<u64> {
     restored.iter().map(|(record, ..)| record.id.0).collect()
 }
 
-fn refusals(files: &[&CFile]) -> Vec<Refusal> {
+fn refusals(files: &[&CFile]) -> Vec<LogFault> {
     match replay(files, false) {
-        Err(OpenError::Refused(refusals)) => refusals,
+        Err(OpenError::Faulty(refusals)) => refusals,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -91,7 +91,7 @@ fn a_zeroed_page_of_a_c_file_does_not_silently_end_it() {
     let mut file = file.zeros(4096);
     file.bytes[4096..8192].fill(0);
     let refused = refusals(&[&file]);
-    assert!(matches!(refused[..], [Refusal::BadRecord { file: 1, .. }]), "{refused:?}");
+    assert!(matches!(refused[..], [LogFault::BadRecord { file: 1, .. }]), "{refused:?}");
     let (summary, restored) = replay(&[&file], true).unwrap();
     assert_eq!(restored.last().map(|last| last.0.id), Some(JobId(100)), "records after the damage are found");
     assert_eq!((summary.tails.len(), summary.warnings.len()), (1, 1));
@@ -102,7 +102,7 @@ fn an_id_that_would_leave_none_for_other_jobs_is_damage() {
     for id in [1 << 63, u64::MAX - 1, u64::MAX] {
         let file = CFile::new(7).full(1, b"before", READY).full(id, b"x", READY).full(2, b"after", READY);
         let refused = refusals(&[&file.zeros(512)]);
-        assert!(matches!(refused[..], [Refusal::BadRecord { file: 1, .. }]), "{id}: {refused:?}");
+        assert!(matches!(refused[..], [LogFault::BadRecord { file: 1, .. }]), "{id}: {refused:?}");
     }
     let (_, restored) = replay(&[&CFile::new(7).full((1 << 63) - 1, b"x", READY).zeros(512)], false).unwrap();
     assert_eq!(ids(&restored), [(1 << 63) - 1]);
@@ -112,7 +112,7 @@ fn an_id_that_would_leave_none_for_other_jobs_is_damage() {
 fn a_short_record_with_another_body_size_is_invalid() {
     let file = CFile::new(7).full(1, b"12345678", READY).short(1, 7000, BURIED).full(2, b"after", READY);
     let file = file.zeros(512);
-    assert!(matches!(refusals(&[&file])[..], [Refusal::BadRecord { file: 1, offset: 105 }]));
+    assert!(matches!(refusals(&[&file])[..], [LogFault::BadRecord { file: 1, offset: 105 }]));
     let (_, restored) = replay(&[&file], true).unwrap();
     assert_eq!(ids(&restored), [1, 2]);
     assert_eq!((restored[0].0.state, &restored[0].2[..]), (JobState::Ready, &b"12345678"[..]));
@@ -129,7 +129,7 @@ fn a_later_full_record_of_another_size_replaces_the_job() {
 #[test]
 fn a_bad_state_byte_does_not_drop_the_rest() {
     let file = CFile::new(7).full(1, b"one", READY).full(2, b"two", 9).full(3, b"three", READY).zeros(512);
-    assert!(matches!(refusals(&[&file])[..], [Refusal::BadRecord { file: 1, .. }]));
+    assert!(matches!(refusals(&[&file])[..], [LogFault::BadRecord { file: 1, .. }]));
     assert_eq!(ids(&replay(&[&file], true).unwrap().1), [1, 3]);
 }
 
@@ -154,7 +154,7 @@ fn version_5_is_read() {
 #[test]
 fn unknown_versions_and_indexes_beyond_the_format_are_refused() {
     let file = CFile::new(6).full(1, b"x", READY).zeros(512);
-    assert_eq!(refusals(&[&file]), [Refusal::UnknownVersion { file: 1, version: 6 }]);
+    assert_eq!(refusals(&[&file]), [LogFault::UnknownVersion { file: 1, version: 6 }]);
     let known = CFile::new(7).zeros(512).bytes;
     let disk = SimDisk::with_files(&BTreeMap::from([(2_147_483_647, known)]));
     let opened = open(&disk, config(SyncPolicy::EachCommit, 8192, 1), NOW);
@@ -217,8 +217,8 @@ fn a_file_that_others_know_to_have_records_is_not_taken_for_one_that_was_never_u
         damaged.insert(index, vec![0; bytes.len()]);
         let opened = open(&SimDisk::with_files(&damaged), config(SyncPolicy::EachCommit, 8192, 1), NOW);
         match opened {
-            Err(OpenError::Refused(refusals)) => {
-                assert!(index <= newest && refusals.contains(&Refusal::DamagedHeader { file: index }));
+            Err(OpenError::Faulty(refusals)) => {
+                assert!(index <= newest && refusals.contains(&LogFault::DamagedHeader { file: index }));
             }
             Ok((_, summary, _)) => {
                 assert!(index > newest, "binlog.{index} has records");

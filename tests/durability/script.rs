@@ -12,7 +12,7 @@ use beanstalkd::queue::{NewJob, PoisonLimits, Release, Reserve};
 use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
-use beanstalkd_model::{DEFAULT, Double, Job, Model, State};
+use beanstalkd_model::{DEFAULT, Duplicate, Job, Model, State};
 use beanstalkd_testkit::random::Random;
 
 /// Longer than any test, in seconds, so that no deadline of a job passes.
@@ -237,8 +237,8 @@ impl Tube {
             Step::Put { key, priority, delay, ttr, tags, ref body } => {
                 self.next_key = key + 1;
                 self.note_delay(delay);
-                if let Some(double) = self.model.double(CLIENT, &tags, priority, NOW) {
-                    return self.duplicate(double);
+                if let Some(duplicate) = self.model.duplicate(CLIENT, &tags, priority, NOW) {
+                    return self.duplicate(duplicate);
                 }
                 let new = NewJob {
                     id: JobId(key),
@@ -287,10 +287,10 @@ impl Tube {
     }
 
     /// The reply to a put whose key is in use.
-    fn duplicate(&self, double: Double) -> Expected {
-        Expected::Line(match double {
-            Double::OfDeleted(first) => format!("INSERTED {} DELETED", self.ids[&first]),
-            Double::Of(first, state, priority) => {
+    fn duplicate(&self, duplicate: Duplicate) -> Expected {
+        Expected::Line(match duplicate {
+            Duplicate::OfDeleted(first) => format!("INSERTED {} DELETED", self.ids[&first]),
+            Duplicate::Of(first, state, priority) => {
                 let line = format!("INSERTED {} {}", self.ids[&first], state.as_str().to_uppercase());
                 priority.map_or(line.clone(), |priority| format!("{line} {priority}"))
             }

@@ -22,7 +22,7 @@ use crate::world::{World, open};
 const PAUSES: u64 = 6;
 /// How long a pause is.
 const SHORTEST_MS: u64 = 100;
-const LONGEST_MS: u64 = 3000;
+const MAX_PAUSE_MS: u64 = 3000;
 /// On a machine that is busy, a server that goes on may wait for so long until it runs.
 const SCHEDULING: Duration = Duration::from_millis(100);
 
@@ -43,7 +43,7 @@ fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
         let before = id(owner);
         load.wait_for_replies(1 + random.below(400), Duration::from_secs(5));
         // In a short run, every other pause is a short one.
-        let longest_ms = if seed % 2 == 0 { 900 } else { LONGEST_MS };
+        let longest_ms = if seed % 2 == 0 { 900 } else { MAX_PAUSE_MS };
         let pause = Duration::from_millis(SHORTEST_MS + random.below(longest_ms - SHORTEST_MS));
         let is_database = random.once_in(2);
         let start = Instant::now();

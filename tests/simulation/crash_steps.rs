@@ -338,7 +338,7 @@ impl Steps {
             self.disk.crash_after(1 + self.random.below(40));
             let disk = self.disk.clone();
             match self.open(&disk) {
-                Err(OpenError::Refused(refusals)) => panic!("refused: {refusals:?}"),
+                Err(OpenError::Faulty(refusals)) => panic!("refused: {refusals:?}"),
                 Err(error) => assert!(disk.has_crashed(), "{error}"),
                 Ok(_) => {}
             }

@@ -238,7 +238,7 @@ impl Lives {
         let attempt = self.disk.fork();
         attempt.crash_after(1 + self.random.below(40));
         match self.open(&attempt) {
-            Err(OpenError::Refused(refusals)) => panic!("refused: {refusals:?}"),
+            Err(OpenError::Faulty(refusals)) => panic!("refused: {refusals:?}"),
             Err(error) => assert!(attempt.has_crashed(), "{error}"),
             Ok(_) => {}
         }
@@ -280,20 +280,20 @@ impl Lives {
     /// Another program goes on with all that the server has, and with its log, if nothing is half done. The disk may
     /// crash meanwhile.
     fn hand_over(&mut self) {
-        while !self.given.is_empty() || !self.done.is_empty() {
-            self.help();
+        while !self.done.is_empty() {
             self.hear();
         }
-        self.turn();
-        if !self.given.is_empty() || !self.server.is_quiet() || self.disk.has_crashed() {
+        if !self.server.is_quiet() || self.disk.has_crashed() {
             return;
         }
+        self.disk.take_back(self.given.drain(..).map(|(task, _)| task));
         self.server.executor_mut().settle_binlog(self.now);
         if self.server.executor().has_failed() {
             assert!(self.disk.has_crashed(), "the log has failed");
             return;
         }
         if self.server.executor().has_unlogged_changes() {
+            assert!(self.disk.has_crashed(), "changes that wait for room get it");
             return;
         }
         self.say(|| "hands over".to_owned());

@@ -723,7 +723,7 @@ impl World {
                 let seen = Seen { epoch: row.epoch, heartbeat, is_own, takeover_after_ns: 0 };
                 let age_ns = row.heartbeat.map(|at| clock.saturating_sub(at));
                 let is_old = age_ns.is_none_or(|age_ns| age_ns > TIMES.takeover_after_ns);
-                if if is_mutant { is_old } else { watch.may_take_over(seen, now) } {
+                if if is_mutant { is_old } else { watch.observe(seen, now) } {
                     *sent_at = now;
                     self.send(server, WATCHING, Request::TakeOver { seen: row, owner: life });
                 }

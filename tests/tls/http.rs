@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use beanstalkd::clock::Timestamp;
-use beanstalkd::http::{HttpServer, Role, StartupHealth, State};
+use beanstalkd::http::{HttpServer, Role, ServerState, StartupHealth};
 use beanstalkd::os::listen::Listener;
 use beanstalkd::tls::{Acceptor, HANDSHAKE_TIMEOUT};
 use beanstalkd_testkit::panicking::wait_until;
@@ -192,7 +192,7 @@ fn a_turn_does_one_step_of_a_handshake() {
     }
     let answered = || strangers.iter().filter(|stranger| stranger.peek(&mut [0]).is_ok()).count();
     for turn in 1..=strangers.len() {
-        site.turn(State::Starting("starting"), Timestamp(turn as u64));
+        site.turn(ServerState::Starting("starting"), Timestamp(turn as u64));
         assert_eq!(answered(), turn);
         assert_eq!(site.next_event_at(), Some(Timestamp(0)), "there is more to do");
     }
@@ -205,11 +205,11 @@ fn a_stalled_handshake_is_over_after_ten_seconds() {
     let _stranger = TcpStream::connect(address).unwrap();
     let accepted_at = Timestamp(1);
     for _ in 0..3 {
-        site.turn(State::Starting("starting"), accepted_at);
+        site.turn(ServerState::Starting("starting"), accepted_at);
     }
     assert_eq!(acceptor.figures().open_connections, 1);
     let over_at = accepted_at + Duration::as_nanos(&HANDSHAKE_TIMEOUT) as u64;
     assert_eq!(site.next_event_at(), Some(over_at));
-    site.turn(State::Starting("starting"), over_at);
+    site.turn(ServerState::Starting("starting"), over_at);
     assert_eq!(acceptor.figures().open_connections, 0);
 }

@@ -13,7 +13,7 @@ use super::OpenError;
 use super::attachment::LoggedCooldown;
 use super::decision::FileEnd;
 use super::jobs::{Jobs, Times};
-use super::replay::{FileState, Kind, Refusal, Replay, Warning};
+use super::replay::{FileState, Kind, LogFault, Replay, Warning};
 use super::storage::Storage;
 use crate::clock::NS_PER_S;
 use crate::job::{JobId, JobRecord};
@@ -49,7 +49,7 @@ pub struct CheckReport {
     /// Jobs that a server would have after starting.
     pub jobs: u64,
     /// Why a server would not start.
-    pub refusals: Vec<Refusal>,
+    pub faults: Vec<LogFault>,
     /// What else is worth knowing.
     pub warnings: Vec<Warning>,
 }
@@ -58,7 +58,7 @@ impl CheckReport {
     /// Whether a server would start and find all that was written.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.refusals.is_empty() && self.files.iter().all(|file| file.broken_at.is_none())
+        self.faults.is_empty() && self.files.iter().all(|file| file.broken_at.is_none())
     }
 }
 
@@ -81,8 +81,8 @@ impl fmt::Display for CheckReport {
         for warning in &self.warnings {
             writeln!(out, "warning: {warning}")?;
         }
-        for refusal in &self.refusals {
-            writeln!(out, "error: {refusal}")?;
+        for fault in &self.faults {
+            writeln!(out, "error: {fault}")?;
         }
         let plural = |count: u64| if count == 1 { "" } else { "s" };
         let (files, jobs) = (self.files.len() as u64, self.jobs);
@@ -96,7 +96,7 @@ impl fmt::Display for CheckReport {
 /// Where it cannot be read.
 pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
     let replay = Replay::read(storage, false)?;
-    let verdict = replay.judge();
+    let judgement = replay.judge();
     let Jobs { files, tagged: found, .. } = &replay.jobs;
     let mut tagged = BTreeMap::new();
     for (id, _) in found.tags.iter() {
@@ -110,8 +110,8 @@ pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
     Ok(CheckReport {
         files: replay.files.iter().map(report).collect(),
         jobs: replay.jobs.alive.len() as u64,
-        refusals: verdict.refusals,
-        warnings: verdict.warnings,
+        faults: judgement.faults,
+        warnings: judgement.warnings,
     })
 }
 

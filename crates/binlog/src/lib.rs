@@ -62,7 +62,7 @@ pub use open::Restore;
 pub use ownership::{Answer, End, Lease, Owner, Seen, Step, Times, Watch};
 #[cfg(feature = "postgres")]
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
-pub use replay::{DamagedFile, Refusal, ReplaySummary, Warning};
+pub use replay::{DamagedFile, LogFault, ReplaySummary, Warning};
 pub use storage::{Completion, DatabaseFigures, Listing, Storage, Task};
 pub use writer::{Binlog, CompleteRoom, DescribedLog, Stats};
 
@@ -218,7 +218,7 @@ pub enum OpenError {
     /// No index is left for a new file: the format's last one is 2147483646.
     TooManyFiles,
     /// What the files hold contradicts itself: damage, or files that are missing or misplaced.
-    Refused(Vec<Refusal>),
+    Faulty(Vec<LogFault>),
     /// The log failed while it was being repaired.
     Failed(BinlogError),
 }
@@ -238,9 +238,9 @@ impl fmt::Display for OpenError {
             Self::Keep { file, offset, error } => write!(out, "lost.{file}.{offset}: {error}"),
             Self::OutOfMemory => out.write_str("out of memory while reading the binlog"),
             Self::TooManyFiles => out.write_str("no index is left for another binlog file"),
-            Self::Refused(refusals) => {
-                for (at, refusal) in refusals.iter().enumerate() {
-                    write!(out, "{}{refusal}", if at == 0 { "" } else { "; " })?;
+            Self::Faulty(faults) => {
+                for (at, fault) in faults.iter().enumerate() {
+                    write!(out, "{}{fault}", if at == 0 { "" } else { "; " })?;
                 }
                 Ok(())
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::decision::FileEnd;
 use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::{Jobs, ReplayedJob, Times};
-use super::replay::{DamagedFile, FileState, Kind, Replay, ReplaySummary, Verdict};
+use super::replay::{DamagedFile, FileState, Judgement, Kind, Replay, ReplaySummary};
 use super::storage::{Storage, Task};
 use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
@@ -43,12 +43,12 @@ impl Binlog {
         let wall = WallOffset(wall_offset_ns);
         let config = config.rounded();
         let mut replay = Replay::read(&mut *storage, config.recover)?;
-        let verdict = replay.judge();
-        if !verdict.refusals.is_empty() {
-            return Err(OpenError::Refused(verdict.refusals));
+        let judgement = replay.judge();
+        if !judgement.faults.is_empty() {
+            return Err(OpenError::Faulty(judgement.faults));
         }
         // 1. What is to be cut off is copied.
-        let tails = keep_tails(&mut *storage, &replay, &verdict)?;
+        let tails = keep_tails(&mut *storage, &replay, &judgement)?;
         // 2. A new file says where the old ones end, and repeats what depends on records that are about to be cut.
         let next_index = replay.files.last().map_or(1, |last| last.index + 1);
         if next_index > MAX_INDEX {
@@ -59,10 +59,10 @@ impl Binlog {
         for group in &freed_groups {
             replay.jobs.tagged.free_group(group.as_bytes());
         }
-        let beginning = beginning(&mut replay, &verdict, next_index);
+        let beginning = beginning(&mut replay, &judgement, next_index);
         let mut log = Self::begin(storage, config, beginning, wall)
             .map_err(|error| OpenError::Write { file: next_index, error })?;
-        log.log_ends(&replay, &verdict)?;
+        log.log_ends(&replay, &judgement)?;
         let times = Times { wall, now, known: replay.facts.time };
         if times.is_set_back() {
             // Without room, delays may last longer after the next start.
@@ -73,16 +73,16 @@ impl Binlog {
         // 3. All of that is on the medium, and all that was read, before anything is cut.
         // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
         // when it was made, may wait for its first record.
-        let syncs = !verdict.cuts.is_empty()
-            || !verdict.given_up.is_empty()
+        let syncs = !judgement.cuts.is_empty()
+            || !judgement.given_up.is_empty()
             || (config.sync != SyncPolicy::Never && !replay.files.is_empty());
         log.flush(syncs, now).map_err(OpenError::Failed)?;
         // 4. Before that, a start without `--recover` finds the same damage.
-        log.cut_tails(&replay, &verdict, now)?;
-        keep_given_up(&mut *log.storage, &replay, &verdict)?;
+        log.cut_tails(&replay, &judgement, now)?;
+        keep_given_up(&mut *log.storage, &replay, &judgement)?;
         log.trim_files(&replay, config.sync);
         log.prepare_files();
-        let summary = replay.summary(&verdict, tails);
+        let summary = replay.summary(&judgement, tails);
         log.restored_holds = replay.jobs.restored_sessions(wall);
         if !log.restored_holds.is_empty() {
             log.note_holds();
@@ -94,10 +94,10 @@ impl Binlog {
     /// Says where each file ends that is ours or is about to be cut, so that a file that is shorter at a later start is
     /// known to be damaged, and which files the operator has agreed to miss. Of the newest file the new one says so
     /// anyway, which is enough unless the file has lost what was durable.
-    fn log_ends(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
+    fn log_ends(&mut self, replay: &Replay, judgement: &Judgement) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
         for (at, file) in replay.files.iter().enumerate() {
-            if !file.is_ours() && !verdict.cuts.contains(&at) {
+            if !file.is_ours() && !judgement.cuts.contains(&at) {
                 continue;
             }
             let cut = replay.facts.cuts.get(&file.index);
@@ -111,7 +111,7 @@ impl Binlog {
                 self.with_room(|log| log.append_cut(end))?;
             }
         }
-        for &file in &verdict.given_up {
+        for &file in &judgement.given_up {
             self.with_room(|log| log.append_cut(LogPosition { file, offset: 0 }))?;
         }
         Ok(())
@@ -177,8 +177,8 @@ impl Binlog {
         }
     }
 
-    fn cut_tails(&mut self, replay: &Replay, verdict: &Verdict, now: Timestamp) -> Result<(), OpenError> {
-        for &at in &verdict.cuts {
+    fn cut_tails(&mut self, replay: &Replay, judgement: &Judgement, now: Timestamp) -> Result<(), OpenError> {
+        for &at in &judgement.cuts {
             let FileState { index: file, end, .. } = replay.files[at];
             let cut = self.run(Task::Shorten { file, bytes: end }, now);
             cut.and_then(|()| self.run(Task::Sync(LogPosition { file, offset: end }), now))
@@ -208,9 +208,9 @@ impl Binlog {
 }
 
 /// The files and the jobs as the writer counts them.
-fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginning {
+fn beginning(replay: &mut Replay, judgement: &Judgement, next_index: u32) -> Beginning {
     let mut files = std::mem::take(&mut replay.jobs.files);
-    for &index in &verdict.given_up {
+    for &index in &judgement.given_up {
         files.forget_empty(index);
     }
     let mut burials = Burials::default();
@@ -247,10 +247,10 @@ fn beginning(replay: &mut Replay, verdict: &Verdict, next_index: u32) -> Beginni
 fn keep_tails(
     storage: &mut dyn Storage,
     replay: &Replay,
-    verdict: &Verdict,
+    judgement: &Judgement,
 ) -> Result<Vec<DamagedFile>, OpenError> {
     let mut tails = Vec::new();
-    for &at in &verdict.cuts {
+    for &at in &judgement.cuts {
         let FileState { index: file, end: offset, records_beyond: records_applied, .. } = replay.files[at];
         let bytes =
             storage.keep_tail(file, offset).map_err(|error| OpenError::Keep { file, offset, error })?;
@@ -260,8 +260,9 @@ fn keep_tails(
 }
 
 /// Takes the files that cannot be read at all, but that the operator has agreed to miss, out of the log.
-fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, verdict: &Verdict) -> Result<(), OpenError> {
-    for file in replay.files.iter().map(|file| file.index).filter(|index| verdict.given_up.contains(index)) {
+fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, judgement: &Judgement) -> Result<(), OpenError> {
+    for file in replay.files.iter().map(|file| file.index).filter(|index| judgement.given_up.contains(index))
+    {
         storage.set_aside(file).map_err(|error| OpenError::Keep { file, offset: 0, error })?;
     }
     Ok(())

@@ -224,7 +224,7 @@ impl Owner {
             asked_at: sent_at,
             silent_since: None,
         };
-        owner.has_beaten();
+        owner.note_beat();
         owner
     }
 
@@ -300,7 +300,7 @@ impl Owner {
             (Step::Connect, Answer::Done) => self.state = State::Connected,
             (Step::Raise(_), Answer::Raised(epoch)) => {
                 self.epoch = epoch;
-                self.has_beaten();
+                self.note_beat();
                 let is_unknown = self.pending == Pending::Unknown;
                 self.state = if is_unknown { State::Raised } else { State::Serving };
             }
@@ -308,7 +308,7 @@ impl Owner {
                 self.state = State::Serving;
                 self.pending = Pending::None;
                 if matches!(step, Step::Commit { beats: true, .. }) {
-                    self.has_beaten();
+                    self.note_beat();
                 }
                 self.silent_since = None;
                 return true;
@@ -317,7 +317,7 @@ impl Owner {
                 self.state = State::Serving;
                 self.pending = Pending::Open;
             }
-            (Step::Beat(_), Answer::Done) => self.has_beaten(),
+            (Step::Beat(_), Answer::Done) => self.note_beat(),
             // Perhaps it was this server that has raised the epoch, through a connection that it has given up.
             (Step::Commit { .. } | Step::Beat(_) | Step::Look(_), Answer::NotProven) => {
                 self.state = State::Connected;
@@ -339,7 +339,7 @@ impl Owner {
     }
 
     /// The database has answered, and the transaction under way waits for something else. It is not given up for that.
-    pub fn has_answered(&mut self) {
+    pub fn note_answer(&mut self) {
         self.silent_since = None;
     }
 
@@ -349,7 +349,7 @@ impl Owner {
     }
 
     /// A heartbeat is confirmed that was sent after `asked_at`. While a transaction waits, its clients do.
-    fn has_beaten(&mut self) {
+    fn note_beat(&mut self) {
         self.lease = Lease::of(self.asked_at, self.times);
         self.beat_at = self.asked_at + self.times.beat_ns();
         if self.is_free() {

@@ -18,8 +18,8 @@ use super::{LogPosition, MAX_INDEX, OpenError, SyncPolicy};
 mod findings;
 mod identify;
 
-pub(super) use findings::Verdict;
-pub use findings::{DamagedFile, Refusal, ReplaySummary, Warning};
+pub(super) use findings::Judgement;
+pub use findings::{DamagedFile, LogFault, ReplaySummary, Warning};
 
 /// How often a long replay says how far it is, in bytes read.
 const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;

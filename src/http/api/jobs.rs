@@ -24,7 +24,7 @@ const MAX_LIMIT: usize = 1000;
 const MAX_BODY_BYTES: usize = 256;
 /// How many jobs are examined for a page: about a second. The cursor of the response continues the search, so a client
 /// can stop in between.
-const MAX_LOOKS: u64 = 500_000;
+const MAX_PROBES: u64 = 500_000;
 
 /// The key of the instant at which jobs were counted.
 pub const AS_OF: &str = "as_of";
@@ -176,7 +176,7 @@ impl JobList {
         }
         let (queue, now) = (sources.server.queue, sources.server.now);
         let mut share = Share::TURN;
-        while self.found < self.limit && self.walk.looked_at() < MAX_LOOKS {
+        while self.found < self.limit && self.walk.probed() < MAX_PROBES {
             if out.len() >= SLICE_BYTES {
                 return false;
             }
@@ -194,7 +194,7 @@ impl JobList {
             }
         }
         let next = self.walk.cursor().filter(|_| self.walk.may_find_more()).map(|cursor| cursor.to_string());
-        put(out, format_args!("],\"looked_at\":{},\"next\":", self.walk.looked_at()));
+        put(out, format_args!("],\"looked_at\":{},\"next\":", self.walk.probed()));
         json::push(out, &next);
         out.push_str("}\n");
         true

@@ -28,7 +28,7 @@ use super::rendering::Rendering;
 use super::request::{Method, Request};
 use crate::job::{self, JobId};
 use crate::json::{self, Object};
-use crate::orders::{Order, TaskId, Tasks};
+use crate::orders::{Obstacle, Order, TaskId, Tasks};
 use crate::stats::{SERVER, TUBE};
 use crate::{percent, queue};
 
@@ -152,8 +152,7 @@ fn read(
             })
         }
         ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {
-            let body =
-                job.body.to_owned().map_err(|_| Problem::not_found("there is no memory for the body"))?;
+            let body = job.body.to_owned().map_err(|_| Problem::from(Obstacle::NoRoom))?;
             Ok(Answer::Body(id, body))
         }),
         ["clients"] => ClientList::new(parameters).map(Answer::Clients),

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
 use super::jobs::{self, AS_OF};
-use super::problem::Problem;
+use super::problem::{Problem, short};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::orders::selection::{AsOf, Filter, Walk};
@@ -111,10 +111,7 @@ impl Fields {
     /// All keys must have been read.
     fn end(self) -> Result<(), Problem> {
         match self.0.keys().next() {
-            Some(key) => {
-                let short: String = key.chars().take(40).collect();
-                Err(Problem::bad(format!("{short:?}: there is no such key here")))
-            }
+            Some(key) => Err(Problem::bad(format!("{:?}: there is no such key here", short(key)))),
             None => Ok(()),
         }
     }
@@ -156,8 +153,7 @@ fn change(action: &str, fields: &mut Fields) -> Result<Option<Change>, Problem> 
 }
 
 fn unknown(action: &str, known: &str) -> Problem {
-    let short: String = action.chars().take(40).collect();
-    Problem::bad(format!("action {short:?}: expected one of {known}"))
+    Problem::bad(format!("action {:?}: expected one of {known}", short(action)))
 }
 
 const CHANGES: &str = "kick, delete, move, priority, delay, redrive";

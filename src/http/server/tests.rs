@@ -15,10 +15,10 @@ fn many_new_connections_are_accepted_over_several_turns() {
     let mut server = serve_at(&path, &poll);
     let _crowd: Vec<_> = (0..2 * MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
     for turn in 1..=2 {
-        server.turn(State::Starting("starting"), Timestamp(turn));
+        server.turn(ServerState::Starting("starting"), Timestamp(turn));
         assert_eq!(server.next_event_at(), Some(Timestamp(0)), "there may be more of them");
     }
-    server.turn(State::Starting("starting"), Timestamp(3));
+    server.turn(ServerState::Starting("starting"), Timestamp(3));
     assert_eq!(server.next_event_at(), Some(Timestamp(2) + HEAD_NS), "nobody waits");
 }
 
@@ -37,7 +37,7 @@ fn turn(server: &mut HttpServer, now: u64) {
             *readable = true;
         }
     }
-    server.turn(State::Starting("starting"), Timestamp(now));
+    server.turn(ServerState::Starting("starting"), Timestamp(now));
 }
 
 fn connect(path: &std::path::Path, request: &[u8]) -> UnixStream {

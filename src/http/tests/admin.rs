@@ -1,7 +1,7 @@
 //! Requests for the API, over bytes.
 
 use super::*;
-use crate::http::exchange::Command;
+use crate::http::exchange::ServerRequest;
 use crate::orders::Order;
 use crate::token::TokenHash;
 
@@ -29,7 +29,7 @@ fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, 
             exchange.advance(exchange.output().len());
             worked = true;
         }
-        if let Some(Command::Order(order)) = exchange.take_command() {
+        if let Some(ServerRequest::Order(order)) = exchange.take_request() {
             orders.push(order);
             exchange.refuse_order();
             sent.extend_from_slice(exchange.output());

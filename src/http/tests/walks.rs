@@ -40,7 +40,7 @@ impl Tube {
         let mut walk = Walk::new(TubeName::default_tube(), state, filter, None);
         loop {
             calls += 1;
-            let (mut left, before) = (share, walk.looked_at());
+            let (mut left, before) = (share, walk.probed());
             loop {
                 match walk.next(&self.queue, &mut left) {
                     Step::Job(id) => found.push(id),
@@ -48,7 +48,7 @@ impl Tube {
                     Step::Done => return (found, calls),
                 }
             }
-            assert!(walk.looked_at() - before <= share.jobs as u64, "no more jobs than its share");
+            assert!(walk.probed() - before <= share.jobs as u64, "no more jobs than its share");
         }
     }
 }

@@ -164,7 +164,7 @@ impl Listeners {
         now: Timestamp,
     ) {
         let is_full = server.client_count() >= self.max_connections;
-        if is_full || !server.has_room() {
+        if is_full || !server.reserve_client() {
             server.executor_mut().count_refused_connection();
             let reason =
                 if is_full { "--max-connections" } else { "no memory is left, or that of --max-memory" };

@@ -31,7 +31,7 @@ use crate::binlog::BinlogError;
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
 use crate::http::access::Access;
-use crate::http::{HttpServer, Role, State};
+use crate::http::{HttpServer, Role, ServerState};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::os::signals::{Signal, Signals};
@@ -296,7 +296,7 @@ impl EventLoop {
         }
         let executor = self.server.executor();
         self.memory.tend(executor.work(), || executor.memory_bytes(), now);
-        self.tell(now);
+        self.turn_http_and_report(now);
         // A server that was told to stop does not leave that to the next program.
         if self.hand_over.is_wanted() && !stop {
             self.go_on_with_hand_over(now);
@@ -305,18 +305,18 @@ impl EventLoop {
     }
 
     /// Gives the sites of HTTP their turns, and informs the service manager.
-    fn tell(&mut self, now: Timestamp) {
+    fn turn_http_and_report(&mut self, now: Timestamp) {
         if let Some(metrics) = &mut self.metrics {
-            metrics.turn(State::Serving(self.server.executor()), now);
+            metrics.turn(ServerState::Serving(self.server.executor()), now);
         }
         if let Some(admin) = &mut self.admin {
             let (executor, connections) = self.server.parts();
-            admin.turn(State::Obeying(executor, &connections), now);
+            admin.turn(ServerState::ServingApi(executor, &connections), now);
         }
         if let Some(acceptor) = self.reload.acceptor() {
             acceptor.report(now);
         }
-        self.server.executor_mut().tell_of_refused_puts(now);
+        self.server.executor_mut().log_refused_puts(now);
         if let Some(notifier) = &mut self.notifier {
             notifier.turn(self.server.executor(), now);
         }

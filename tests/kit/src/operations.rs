@@ -14,7 +14,7 @@ use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::random::Random;
-use beanstalkd_model::{Double, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
+use beanstalkd_model::{self as model, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
 
 /// The tubes that operations choose from.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];
@@ -453,24 +453,24 @@ impl Pair {
                 queue.reserve_put().expect("memory can be allocated");
                 let new = NewJob { id: job, priority: Priority(priority), delay_s, ttr_s };
                 let copy = Body::copy_of(&body).expect("there is memory");
-                let double = queue.duplicate(id, &tags, now);
+                let duplicate = queue.duplicate(id, &tags, now);
                 let name = model.tube(model.client(index).using).name.clone();
-                if double.is_none() && model.is_full(&name, body.len()) {
+                if duplicate.is_none() && model.is_full(&name, body.len()) {
                     assert!(queue.is_full_for(id, body.len()) && queue.is_tube_full_for(&name, body.len()));
                     queue.count_refused(id);
                     model.refuse_for(&name);
                     return;
                 }
-                assert!(double.is_some() || !queue.is_full_for(id, body.len()));
+                assert!(duplicate.is_some() || !queue.is_full_for(id, body.len()));
                 if tags.is_empty() {
                     queue.put(id, new, copy, now);
                     model.put(index, new, body, now);
-                } else if let Some(double) = double {
-                    let expected = model.double(index, &tags, priority, now);
-                    let found = upgrade(queue, double, Priority(priority), now);
-                    assert_eq!(Some(found), expected.map(|double| shown(&double)));
+                } else if let Some(duplicate) = duplicate {
+                    let expected = model.duplicate(index, &tags, priority, now);
+                    let found = upgrade(queue, duplicate, Priority(priority), now);
+                    assert_eq!(Some(found), expected.map(|duplicate| shown(&duplicate)));
                 } else {
-                    assert_eq!(model.double(index, &tags, priority, now), None);
+                    assert_eq!(model.duplicate(index, &tags, priority, now), None);
                     let mut bytes = Vec::new();
                     tags.encode(&mut bytes).expect("there is memory");
                     let encoded = EncodedTags::of(&bytes, tags);
@@ -523,10 +523,10 @@ impl Pair {
             }
             O::Move { job, tube, .. } => {
                 let job = job_of(job, model);
-                let double = queue.duplicate_in(job, tube, now);
-                assert_eq!(double.map(|id| id.0), model.duplicate_in(job.0, tube));
+                let duplicate = queue.duplicate_in(job, tube, now);
+                assert_eq!(duplicate.map(|id| id.0), model.duplicate_in(job.0, tube));
                 let is_movable = queue.is_movable(id, job);
-                if double.is_some() {
+                if duplicate.is_some() {
                     return;
                 }
                 if model.is_refused_by(index, job.0, tube) {
@@ -848,8 +848,8 @@ fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now
 }
 
 /// Applies the effects of a duplicate; returns its reply.
-fn upgrade(queue: &mut Queue, double: Duplicate, priority: Priority, now: Timestamp) -> String {
-    match double {
+fn upgrade(queue: &mut Queue, duplicate: Duplicate, priority: Priority, now: Timestamp) -> String {
+    match duplicate {
         Duplicate::OfDeleted(first) => format!("{} deleted", first.0),
         Duplicate::Of(first, state) if queue.would_upgrade(first, priority) => {
             queue.upgrade(first, priority, now);
@@ -859,10 +859,10 @@ fn upgrade(queue: &mut Queue, double: Duplicate, priority: Priority, now: Timest
     }
 }
 
-fn shown(double: &Double) -> String {
-    match *double {
-        Double::OfDeleted(first) => format!("{first} deleted"),
-        Double::Of(first, state, priority) => {
+fn shown(duplicate: &model::Duplicate) -> String {
+    match *duplicate {
+        model::Duplicate::OfDeleted(first) => format!("{first} deleted"),
+        model::Duplicate::Of(first, state, priority) => {
             let state = match state {
                 State::Ready => JobState::Ready,
                 State::Reserved { .. } => JobState::Reserved,

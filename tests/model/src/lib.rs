@@ -32,4 +32,4 @@ pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubePla
 pub use server::{ANY_NUMBER, Accepted, Answer, Batch, PutTags, Server};
 pub use sessions::Session;
 pub use stats::{BINLOG_FILE_BYTES, PID, VERSION};
-pub use tags::{Cooldown, Double, Ending, words_of};
+pub use tags::{Cooldown, Duplicate, Ending, words_of};

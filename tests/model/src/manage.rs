@@ -96,7 +96,7 @@ impl Model {
             self.note(Change::Held(JobId(id)));
         }
         self.close_if_needed(to);
-        self.serve_free_places(now);
+        self.serve_free_slots(now);
         self.remove_if_idle(from);
         true
     }

@@ -341,7 +341,7 @@ impl Model {
                 break;
             }
             self.give_back_all(held.into_iter().map(|(_, id)| id).collect(), now);
-            self.serve_free_places(now);
+            self.serve_free_slots(now);
         }
         // C's order, which shows in `list-tubes`.
         while !self.client(index).watching.is_empty() {
@@ -618,18 +618,18 @@ impl Model {
         }
         self.note(Change::Updated(JobId(id)));
         if let Some(released) = self.judge_age(id, now) {
-            self.serve_free_places(now);
+            self.serve_free_slots(now);
             self.remove_if_idle(tube);
             return Some(released);
         }
         if !counts {
             self.give_back_after(id, delay_s, now);
-            self.serve_free_places(now);
+            self.serve_free_slots(now);
             return Some(Released::Queued);
         }
         let is_poisoned = self.limits.releases.is_some_and(|limit| releases >= limit);
         let released = self.fail(id, is_poisoned, delay_s, now);
-        self.serve_free_places(now);
+        self.serve_free_slots(now);
         self.remove_if_idle(tube);
         Some(released)
     }
@@ -651,7 +651,7 @@ impl Model {
             self.put_among_buried(id);
             self.job_mut(id).is_left = is_too_old;
         }
-        self.serve_free_places(now);
+        self.serve_free_slots(now);
         true
     }
 
@@ -827,7 +827,7 @@ impl Model {
         if self.judge_age(id, now).is_none() {
             self.fail(id, self.limits.timeouts.is_some_and(|limit| timeouts >= limit), 0.into(), now);
         }
-        self.serve_free_places(now);
+        self.serve_free_slots(now);
         self.end_idle_sessions();
         self.remove_if_idle(tube);
     }
@@ -841,7 +841,7 @@ impl Model {
         waiting.min().map(|(_, index)| index)
     }
 
-    /// A job that was reserved is ready. `serve_free_places` follows: clients that wait get it, or a more urgent one
+    /// A job that was reserved is ready. `serve_free_slots` follows: clients that wait get it, or a more urgent one
     /// for which there is a slot now.
     pub(crate) fn give_back(&mut self, id: u64, now: Timestamp) {
         let job = self.job_mut(id);

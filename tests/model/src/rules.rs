@@ -53,7 +53,7 @@ impl Model {
                 (self.tube_mut(place).rejected, self.tube_mut(place).dead) = (0, 0);
             }
         }
-        self.serve_free_places(now);
+        self.serve_free_slots(now);
         places.into_iter().for_each(|place| self.remove_if_idle(place));
     }
 
@@ -365,7 +365,7 @@ impl Model {
             }
             self.job_mut(id).is_left = true;
         }
-        self.serve_free_places(now);
+        self.serve_free_slots(now);
         self.remove_if_idle(tube);
     }
 

@@ -11,7 +11,7 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{TagError, TagSet, Trace};
 
 use crate::queue::Model;
-use crate::tags::Double;
+use crate::tags::Duplicate;
 
 /// Stands in an expected reply for a number that only the server knows.
 pub const ANY_NUMBER: u8 = 1;
@@ -252,10 +252,10 @@ impl Server {
     ) -> Answer {
         let Accepted { priority, delay_s, ttr_s, tags, .. } = accepted;
         let tags = TagSet { tube: None, ..tags };
-        if let Some(double) = self.model.double(client, &tags, priority, now) {
-            return match double {
-                Double::OfDeleted(first) => reply(format!("INSERTED {first} DELETED")),
-                Double::Of(first, state, priority) => {
+        if let Some(duplicate) = self.model.duplicate(client, &tags, priority, now) {
+            return match duplicate {
+                Duplicate::OfDeleted(first) => reply(format!("INSERTED {first} DELETED")),
+                Duplicate::Of(first, state, priority) => {
                     let word = state.as_str().to_uppercase();
                     let priority = priority.map(|priority| format!(" {priority}")).unwrap_or_default();
                     reply(format!("INSERTED {first} {word}{priority}"))
@@ -398,7 +398,7 @@ impl Server {
             }
             Command::PeekReserved => self.peek(self.model.first_reserved_of(using)),
             Command::Move { id: JobId(id), tube } => match model.duplicate_in(id, tube) {
-                Some(double) if model.is_movable(client, id) => reply(format!("EXISTS {double}")),
+                Some(duplicate) if model.is_movable(client, id) => reply(format!("EXISTS {duplicate}")),
                 _ if model.is_refused_by(client, id, tube) => {
                     model.refuse_for(tube);
                     reply("TUBE_FULL")

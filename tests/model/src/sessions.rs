@@ -101,7 +101,7 @@ impl Model {
             }
             held.iter().for_each(|&(_, id)| self.note(Change::Updated(JobId(id))));
             self.give_back_all(held.into_iter().map(|(_, id)| id).collect(), now);
-            self.serve_free_places(now);
+            self.serve_free_slots(now);
         }
         self.end_idle_sessions();
     }

@@ -26,7 +26,7 @@ pub enum Ending {
 
 /// The original of a duplicate: a job in a state, with its new priority if it gets one, or a deleted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Double {
+pub enum Duplicate {
     Of(u64, State, Option<u32>),
     OfDeleted(u64),
 }
@@ -41,13 +41,13 @@ impl Model {
 
     /// The original, if a put into the client's tube is a duplicate. An original in the queue gets the more urgent
     /// priority.
-    pub fn double(
+    pub fn duplicate(
         &mut self,
         client: u32,
         tags: &TagSet<'_>,
         priority: u32,
         now: Timestamp,
-    ) -> Option<Double> {
+    ) -> Option<Duplicate> {
         let (tube, key) = (self.client(client).using, tags.idempotency?.key);
         if let Some(job) = self.with_key(tube, key) {
             let (id, state, is_upgrade) = (job.id, job.state, priority < job.priority);
@@ -56,14 +56,14 @@ impl Model {
                 self.job_mut(id).upgraded = matches!(state, State::Reserved { .. });
                 self.note(Change::Updated(JobId(id)));
             }
-            return Some(Double::Of(id, state, is_upgrade.then_some(priority)));
+            return Some(Duplicate::Of(id, state, is_upgrade.then_some(priority)));
         }
         let cooling = self
             .cooldowns
             .iter()
             .filter(|cooldown| cooldown.tube == tube && cooldown.key == key && cooldown.until > now)
             .max_by_key(|cooldown| cooldown.id);
-        cooling.map(|cooldown| Double::OfDeleted(cooldown.id))
+        cooling.map(|cooldown| Duplicate::OfDeleted(cooldown.id))
     }
 
     /// The job of the other tube with the same key.
@@ -185,7 +185,7 @@ impl Model {
         } else {
             self.changes.push(Change::Deleted(JobId(id)));
         }
-        self.serve_free_places(now);
+        self.serve_free_slots(now);
         freed
     }
 
@@ -205,7 +205,7 @@ impl Model {
     }
 
     /// Ready jobs that may be reserved now go to clients that wait, the most urgent first.
-    pub(crate) fn serve_free_places(&mut self, now: Timestamp) {
+    pub(crate) fn serve_free_slots(&mut self, now: Timestamp) {
         loop {
             let is_served = |job: &&Job| {
                 job.state == State::Ready

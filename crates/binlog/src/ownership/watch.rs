@@ -66,7 +66,7 @@ impl Watch {
     /// Takes note of the row, which was received before `now`. Returns whether to take over: in one update, which
     /// changes nothing if the row is not as it was seen.
     #[must_use]
-    pub fn may_take_over(&mut self, seen: Seen, now: Timestamp) -> bool {
+    pub fn observe(&mut self, seen: Seen, now: Timestamp) -> bool {
         // The operator may have changed the time of this server first, or that of the owner.
         let takeover_after_ns = self.times.takeover_after_ns.max(seen.takeover_after_ns);
         let beat_ns = Times { takeover_after_ns, ..self.times }.beat_ns();
@@ -87,10 +87,7 @@ mod tests {
 
     /// Looks at the row again and again, and returns when the standby takes over.
     fn takes_over_at(watch: &mut Watch, seen: Seen, from_ms: u64) -> u64 {
-        (from_ms..)
-            .step_by(250)
-            .find(|&ms| watch.may_take_over(seen, at(ms)))
-            .expect("the row does not change")
+        (from_ms..).step_by(250).find(|&ms| watch.observe(seen, at(ms))).expect("the row does not change")
     }
 
     const SEEN: Seen = Seen { epoch: 3, heartbeat: Some(5), is_own: false, takeover_after_ns: 0 };
@@ -98,16 +95,13 @@ mod tests {
     #[test]
     fn a_standby_takes_over_from_nobody_from_itself_and_from_a_heartbeat_that_does_not_change() {
         let mut watch = Watch::new(TIMES);
-        assert!(watch.may_take_over(Seen { heartbeat: None, ..SEEN }, at(0)));
-        assert!(watch.may_take_over(Seen { is_own: true, ..SEEN }, at(0)));
+        assert!(watch.observe(Seen { heartbeat: None, ..SEEN }, at(0)));
+        assert!(watch.observe(Seen { is_own: true, ..SEEN }, at(0)));
         // The value may be of any clock: it is the change that counts, forwards or backwards.
         let mut ms = 10_000;
         for heartbeat in [5, 4, i64::MAX] {
             let seen = Seen { heartbeat: Some(heartbeat), ..SEEN };
-            assert!(
-                (ms..=ms + 5500).step_by(250).all(|ms| !watch.may_take_over(seen, at(ms))),
-                "a beat more"
-            );
+            assert!((ms..=ms + 5500).step_by(250).all(|ms| !watch.observe(seen, at(ms))), "a beat more");
             ms += 5750;
         }
         let seen = Seen { epoch: 4, heartbeat: Some(i64::MAX), ..SEEN };
@@ -128,16 +122,13 @@ mod tests {
     fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
         let (beat_ms, pause_ms) = (TIMES.beat_ns() / MS, 4999);
         let mut owner_pauses = Watch::new(TIMES);
-        assert!((0..=beat_ms + pause_ms).step_by(250).all(|ms| !owner_pauses.may_take_over(SEEN, at(ms))));
+        assert!((0..=beat_ms + pause_ms).step_by(250).all(|ms| !owner_pauses.observe(SEEN, at(ms))));
         // While the database stands still nobody gets an answer, and the standby may get the first one after that.
         for pause_ms in [pause_ms, 60_000] {
             let mut watch = Watch::new(TIMES);
-            assert!(!watch.may_take_over(SEEN, at(0)) && !watch.may_take_over(SEEN, at(beat_ms)));
-            assert!(!watch.may_take_over(SEEN, at(beat_ms + pause_ms)));
-            assert!(
-                !watch.may_take_over(SEEN, at(beat_ms + pause_ms + 4000)),
-                "the owner's next is on its way"
-            );
+            assert!(!watch.observe(SEEN, at(0)) && !watch.observe(SEEN, at(beat_ms)));
+            assert!(!watch.observe(SEEN, at(beat_ms + pause_ms)));
+            assert!(!watch.observe(SEEN, at(beat_ms + pause_ms + 4000)), "the owner's next is on its way");
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use super::wire::{Failure, within};
+use super::wire::{StatementError, within};
 use crate::database_url::DatabaseHost;
 
 /// Longer than a resolver tries.
@@ -33,13 +33,13 @@ pub(super) enum Address {
 pub(super) fn addresses(
     hosts: &[DatabaseHost],
     limit: Option<Instant>,
-) -> impl Iterator<Item = (String, Result<Address, Failure>)> + '_ {
+) -> impl Iterator<Item = (String, Result<Address, StatementError>)> + '_ {
     hosts.iter().flat_map(move |host| match host {
         DatabaseHost::Unix(path) => vec![(host.to_string(), Ok(Address::Unix(path.clone())))],
         DatabaseHost::Tcp { host: name, port } => match resolved(name, *port, limit) {
-            Err(error) => vec![(host.to_string(), Err(Failure::Lost(error.to_string())))],
+            Err(error) => vec![(host.to_string(), Err(StatementError::Lost(error.to_string())))],
             Ok(found) if found.is_empty() => {
-                vec![(host.to_string(), Err(Failure::Lost("the name has no address".to_owned())))]
+                vec![(host.to_string(), Err(StatementError::Lost("the name has no address".to_owned())))]
             }
             Ok(found) => {
                 let several = found.len() > 1;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 
 use super::figures::Figures;
-use super::wire::{Failure, Session, first_number};
+use super::wire::{Session, StatementError, first_number};
 use super::{Settings, claim, sql};
 
 /// How long to wait before it is tried again to make the table.
@@ -37,7 +37,7 @@ pub(super) struct Ballast {
     figures: Arc<Figures>,
     queue: i64,
     state: State,
-    thread: Option<JoinHandle<Result<(), Failure>>>,
+    thread: Option<JoinHandle<Result<(), StatementError>>>,
 }
 
 impl Ballast {
@@ -60,7 +60,7 @@ impl Ballast {
                     self.let_puts_in();
                     State::Kept
                 }
-                Ok(Err(Failure::Refused { code, message })) if code == sql::INSUFFICIENT_PRIVILEGE => {
+                Ok(Err(StatementError::Refused { code, message })) if code == sql::INSUFFICIENT_PRIVILEGE => {
                     info!("no room is kept for the time when the disk of the database is full: {message}");
                     State::Impossible
                 }
@@ -104,8 +104,8 @@ impl Ballast {
     }
 }
 
-fn make(settings: &Settings, queue: i64) -> Result<(), Failure> {
-    let mut session = claim::connect(settings).map_err(|(_, text)| Failure::Lost(text))?;
+fn make(settings: &Settings, queue: i64) -> Result<(), StatementError> {
+    let mut session = claim::connect(settings).map_err(|(_, text)| StatementError::Lost(text))?;
     let size = session.query(&sql::ballast_size(queue))?;
     if first_number(&size).unwrap_or(0) < sql::BALLAST_BYTES {
         session.query(&sql::make_ballast(queue))?;

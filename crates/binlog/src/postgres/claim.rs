@@ -13,7 +13,7 @@ use super::address::addresses;
 use super::queue_clock::ClockWatch;
 use super::sql;
 use super::statements::OwnedQueue;
-use super::wire::{Failure, Session, Value, first_number, int};
+use super::wire::{Session, StatementError, Value, first_number, int};
 use super::{Settings, StoreError};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
@@ -46,15 +46,15 @@ pub(super) struct Claim {
 /// Why a host cannot be used.
 #[derive(Debug)]
 pub(super) enum Unfit {
-    Failed(Failure),
+    Failed(StatementError),
     /// It takes no writes of the owner, for this reason.
     ReadOnly(String),
     /// Its commits are not as durable as they must be.
     Unsafe(String),
 }
 
-impl From<Failure> for Unfit {
-    fn from(failure: Failure) -> Self {
+impl From<StatementError> for Unfit {
+    fn from(failure: StatementError) -> Self {
         Self::Failed(failure)
     }
 }
@@ -98,11 +98,11 @@ pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
 
 fn open_for_writing(
     settings: &Settings,
-    open: impl FnOnce() -> Result<Session, Failure>,
+    open: impl FnOnce() -> Result<Session, StatementError>,
 ) -> Result<Session, Unfit> {
     let mut session = open()?;
     let rows = session.query(sql::HOST)?;
-    let row = rows.first().ok_or_else(|| Failure::Lost("no answer".to_owned()))?;
+    let row = rows.first().ok_or_else(|| StatementError::Lost("no answer".to_owned()))?;
     if row.text(0) == "t" {
         return Err(Unfit::ReadOnly("it takes no writes: it is a standby".to_owned()));
     }
@@ -320,7 +320,7 @@ fn attempt(
         is_own: owner == settings.owner,
         takeover_after_ns: takeover_after_in(&owner),
     };
-    if !watch.may_take_over(seen, received_at) {
+    if !watch.observe(seen, received_at) {
         *kept = Some(open);
         return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
     }

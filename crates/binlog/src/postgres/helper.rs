@@ -22,7 +22,7 @@ use super::purges::Purges;
 use super::sql;
 use super::statements::OwnedQueue;
 use super::vacuum::Vacuum;
-use super::wire::{Failure, Row, Session, Value, first_number, int};
+use super::wire::{Row, Session, StatementError, Value, first_number, int};
 use crate::clock::Timestamp;
 use crate::ownership::{Answer, End, Owner, Step};
 use crate::storage::{Completion, Task};
@@ -306,7 +306,7 @@ impl Helper {
         self.try_raise(epoch).unwrap_or_else(|failure| self.answer_of(failure))
     }
 
-    fn try_raise(&mut self, epoch: u64) -> Result<Answer, Failure> {
+    fn try_raise(&mut self, epoch: u64) -> Result<Answer, StatementError> {
         let Link { session: Some(session), trouble } = &mut self.link else { return Ok(Answer::Lost) };
         let Settings { owner: own_name, allow_async, seen, url, .. } = &self.settings;
         let values =
@@ -360,15 +360,15 @@ impl Helper {
 
     /// Proves that this server is the owner: with a heartbeat if it `beats`, and with the transaction under way if it
     /// `has_work`.
-    fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<(), Failure> {
+    fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<(), StatementError> {
         let proof = self.queue.proof(epoch);
-        let gone = || Failure::Lost("the connection is lost".to_owned());
+        let gone = || StatementError::Lost("the connection is lost".to_owned());
         let session = self.link.session.as_mut().ok_or_else(gone)?;
         let transaction = self.under_way.as_ref().map(|(transaction, _)| transaction).filter(|_| has_work);
         let purge = add_statements(session, &self.queue, &proof, beats, transaction, &mut self.purges)?;
         let (rows, names) = commit_and_ask(session, self.queue.allow_async)?;
         if first_number(&rows) != Some(self.queue.ticket) {
-            return Err(Failure::Lost("the database has answered something else".to_owned()));
+            return Err(StatementError::Lost("the database has answered something else".to_owned()));
         }
         if let Some(names) = names {
             check_replication(&names)?;
@@ -383,19 +383,19 @@ impl Helper {
         Ok(())
     }
 
-    fn answer_of(&mut self, failure: Failure) -> Answer {
+    fn answer_of(&mut self, failure: StatementError) -> Answer {
         let answer = match &failure {
-            Failure::Lost(_) => Answer::Lost,
+            StatementError::Lost(_) => Answer::Lost,
             // The proof divides by the number of rows that it has found.
-            Failure::Refused { code, .. } if code == "22012" => {
+            StatementError::Refused { code, .. } if code == "22012" => {
                 self.link.trouble =
                     "the epoch of the queue has changed, or the database has stopped to replicate".to_owned();
                 return Answer::NotProven;
             }
             // These rows are there: perhaps an answer was lost.
-            Failure::Refused { code, .. } if code == "23505" => Answer::Lost,
+            StatementError::Refused { code, .. } if code == "23505" => Answer::Lost,
             refused if refused.is_of_now() => Answer::Busy,
-            Failure::Refused { .. } => Answer::Refused,
+            StatementError::Refused { .. } => Answer::Refused,
         };
         self.link.trouble = failure.to_string();
         answer
@@ -446,7 +446,7 @@ fn add_statements(
     beats: bool,
     transaction: Option<&Transaction>,
     purges: &mut Purges,
-) -> Result<Option<(u32, usize)>, Failure> {
+) -> Result<Option<(u32, usize)>, StatementError> {
     let appends = match transaction {
         Some(Transaction::Append { appends, .. }) => &appends[..],
         Some(Transaction::Do(_) | Transaction::Purge) | None => &[],
@@ -478,7 +478,10 @@ fn add_statements(
 }
 
 /// Sends the transaction. Returns its rows, and what the database says of its standbys after it, unless `allow_async`.
-fn commit_and_ask(session: &mut Session, allow_async: bool) -> Result<(Vec<Row>, Option<Vec<Row>>), Failure> {
+fn commit_and_ask(
+    session: &mut Session,
+    allow_async: bool,
+) -> Result<(Vec<Row>, Option<Vec<Row>>), StatementError> {
     if !allow_async {
         session.add("standby_names", &[], false)?;
         session.end();
@@ -491,9 +494,9 @@ fn commit_and_ask(session: &mut Session, allow_async: bool) -> Result<(Vec<Row>,
 }
 
 /// Fails if the database has stopped to wait for its standbys, whose names are in `rows`.
-fn check_replication(rows: &[Row]) -> Result<(), Failure> {
+fn check_replication(rows: &[Row]) -> Result<(), StatementError> {
     match rows.first().map_or("", |row| row.text(0)) {
-        "" => Err(Failure::Lost("synchronous_standby_names is empty".to_owned())),
+        "" => Err(StatementError::Lost("synchronous_standby_names is empty".to_owned())),
         _ => Ok(()),
     }
 }

@@ -133,15 +133,15 @@ impl StoreError {
     }
 
     /// The host `at` will not do.
-    fn at(at: &str, failure: wire::Failure) -> Self {
+    fn at(at: &str, failure: wire::StatementError) -> Self {
         let text = format!("{at}: {failure}");
         Self::of_hosts(Unfit::Failed(failure), text)
     }
 }
 
 /// Of a statement.
-impl From<wire::Failure> for StoreError {
-    fn from(failure: wire::Failure) -> Self {
+impl From<wire::StatementError> for StoreError {
+    fn from(failure: wire::StatementError) -> Self {
         if failure.may_pass() { Self::Lost(failure.to_string()) } else { Self::Refused(failure.to_string()) }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use log::warn;
 
 use super::StoreError;
-use super::wire::Failure;
+use super::wire::StatementError;
 use crate::os::secret_file;
 
 /// The longest file with a password.
@@ -55,9 +55,9 @@ impl Password {
     }
 
     /// The password as it is now.
-    pub(super) fn read(&self) -> Result<String, Failure> {
+    pub(super) fn read(&self) -> Result<String, StatementError> {
         let now = self.file.as_deref().and_then(|path| read(path).ok()).map(|(password, _)| password);
-        now.or_else(|| self.first.clone()).ok_or_else(|| Failure::Refused {
+        now.or_else(|| self.first.clone()).ok_or_else(|| StatementError::Refused {
             code: "28000".to_owned(),
             message: "the database asks for a password: use --store-password-file or PGPASSWORD".to_owned(),
         })

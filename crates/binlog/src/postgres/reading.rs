@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::claim::{Claim, open_reading};
-use super::wire::{Failure, Session, Value, int};
+use super::wire::{Session, StatementError, Value, int};
 use super::{Settings, StoreError};
 use crate::storage::Listing;
 
@@ -50,7 +50,7 @@ impl Piece {
     }
 }
 
-fn failed(failure: Failure) -> io::Error {
+fn failed(failure: StatementError) -> io::Error {
     io::Error::other(failure.to_string())
 }
 
@@ -77,7 +77,7 @@ impl Reading {
 
     /// Reads, and begins anew through another connection if this one is lost, for as long as the owner goes on without
     /// the database.
-    fn persist<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, Failure>) -> io::Result<T> {
+    fn persist<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, StatementError>) -> io::Result<T> {
         let start = Instant::now();
         loop {
             let failure = match read(self) {
@@ -120,7 +120,7 @@ impl Reading {
         length.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "there is no such file"))
     }
 
-    fn length_of(&mut self, file: u32) -> Result<Option<u64>, Failure> {
+    fn length_of(&mut self, file: u32) -> Result<Option<u64>, StatementError> {
         if let Some((_, length)) = self.length.filter(|&(known, _)| known == file) {
             return Ok(Some(length));
         }
@@ -140,7 +140,7 @@ impl Reading {
     }
 
     /// Reads as many bytes as there is room for.
-    fn fill(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> Result<(), Failure> {
+    fn fill(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> Result<(), StatementError> {
         self.seek(file, offset)?;
         let mut done = 0;
         while done < bytes.len() {
@@ -168,7 +168,7 @@ impl Reading {
     }
 
     /// Asks for the rows of `file` from `offset` on, unless they are coming already.
-    fn seek(&mut self, file: u32, offset: u64) -> Result<(), Failure> {
+    fn seek(&mut self, file: u32, offset: u64) -> Result<(), StatementError> {
         if self.stream.as_ref().is_some_and(|stream| stream.file == file && stream.floor <= offset) {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl Reading {
     }
 
     /// The first piece that ends behind `at`; `None` if none does.
-    fn piece_at(&mut self, at: u64) -> Result<Option<&Piece>, Failure> {
+    fn piece_at(&mut self, at: u64) -> Result<Option<&Piece>, StatementError> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         while !stream.is_over && stream.row.as_ref().is_none_or(|row| row.end() <= at) {
             self.session.extend();
@@ -204,7 +204,7 @@ impl Reading {
     }
 
     /// Takes what still comes of the last file.
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) -> Result<(), StatementError> {
         if let Some(stream) = self.stream.take().filter(|stream| !stream.is_over) {
             drop(stream);
             while self.session.next_row()?.is_some() {

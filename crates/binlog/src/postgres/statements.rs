@@ -7,7 +7,7 @@ use std::mem;
 
 use super::claim::now;
 use super::queue_clock::QueueClock;
-use super::wire::{Failure, Session, Value, int};
+use super::wire::{Session, StatementError, Value, int};
 use crate::LogPosition;
 use crate::storage::Task;
 
@@ -38,7 +38,7 @@ impl OwnedQueue {
     }
 
     /// Says that nobody owns it any more.
-    pub(super) fn hand_over(&self, session: &mut Session, epoch: u64) -> Result<(), Failure> {
+    pub(super) fn hand_over(&self, session: &mut Session, epoch: u64) -> Result<(), StatementError> {
         session.run("hand_over", &[int(self.id), int(epoch), self.time()]).map(drop)
     }
 
@@ -49,7 +49,7 @@ impl OwnedQueue {
         mut proof: &[Value<'_>],
         at: LogPosition,
         bytes: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StatementError> {
         let mut offset = at.offset;
         for chunk in bytes.chunks(CHUNK_BYTES) {
             let place = [int(at.file), int(offset), Value::Bytes(chunk)];
@@ -63,7 +63,7 @@ impl OwnedQueue {
     }
 
     /// Adds what a task is in the tables.
-    pub(super) fn add_task(&self, session: &mut Session, task: &Task) -> Result<(), Failure> {
+    pub(super) fn add_task(&self, session: &mut Session, task: &Task) -> Result<(), StatementError> {
         let queue = int(self.id);
         match *task {
             Task::Sync(_) => {}

@@ -15,7 +15,7 @@ use super::figures::Figures;
 use super::{Settings, claim, sql};
 
 /// The table is vacuumed when this many rows were deleted: at most 32 MiB.
-const ROWS: usize = 4096;
+const ROWS_PER_VACUUM: usize = 4096;
 /// How long the database may take for it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -46,7 +46,7 @@ impl Vacuum {
             info!("the tables are left to autovacuum, and may grow by gigabytes under load: {trouble}");
             self.trouble = trouble;
         }
-        if self.deleted < ROWS || self.thread.is_some() {
+        if self.deleted < ROWS_PER_VACUUM || self.thread.is_some() {
             return;
         }
         self.deleted = 0;

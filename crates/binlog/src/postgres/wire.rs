@@ -64,7 +64,7 @@ impl fmt::Debug for LogIn {
 
 /// Why a statement has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum StatementError {
     /// The connection is of no use any more. What the last statement has done is unknown.
     Lost(String),
     /// The database has refused it, and nothing has changed.
@@ -76,7 +76,7 @@ pub(super) enum Failure {
     },
 }
 
-impl Failure {
+impl StatementError {
     /// Whether the disk of the database is full, or its quota.
     pub(super) fn is_lack_of_room(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == DISK_FULL)
@@ -98,7 +98,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StatementError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(reason) => out.write_str(reason),
@@ -107,7 +107,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for StatementError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::Lost("no answer in time".to_owned()),
@@ -230,7 +230,7 @@ impl fmt::Debug for Session {
 
 impl Session {
     /// Connects to `address` and logs in.
-    pub(super) fn open(address: &Address, log_in: &LogIn) -> Result<Self, Failure> {
+    pub(super) fn open(address: &Address, log_in: &LogIn) -> Result<Self, StatementError> {
         let mut session = Self::log_in(address, log_in, &[])?;
         // An older version refuses a setting that it does not know, so the version must be known first.
         if session.version >= sql::HAS_TRANSACTION_TIMEOUT
@@ -244,7 +244,7 @@ impl Session {
 
     /// Logs in with the settings of [`sql::SESSION`] and `more`: no statement runs with those of the role or the
     /// database.
-    fn log_in(address: &Address, log_in: &LogIn, more: &[(&str, &str)]) -> Result<Self, Failure> {
+    fn log_in(address: &Address, log_in: &LogIn, more: &[(&str, &str)]) -> Result<Self, StatementError> {
         let mut session = Self {
             stream: connect(address, log_in)?,
             input: BytesMut::new(),
@@ -263,13 +263,13 @@ impl Session {
         Ok(session)
     }
 
-    fn authenticate(&mut self, log_in: &LogIn) -> Result<(), Failure> {
+    fn authenticate(&mut self, log_in: &LogIn) -> Result<(), StatementError> {
         let password = || log_in.password.read();
         match self.receive()? {
             Message::AuthenticationOk => return Ok(()),
             Message::AuthenticationCleartextPassword => {
                 if matches!(self.stream, Stream::Tcp(_)) {
-                    return Err(Failure::Refused {
+                    return Err(StatementError::Refused {
                         code: "28000".to_owned(),
                         message: "the database asks for the password as plain text, which is only sent over TLS: use \
                                   scram-sha-256 in pg_hba.conf"
@@ -293,7 +293,7 @@ impl Session {
             }
             Message::ErrorResponse(body) => return Err(refused(&mut body.fields())),
             _ => {
-                return Err(Failure::Refused {
+                return Err(StatementError::Refused {
                     code: "28000".to_owned(),
                     message: "the database asks for a way to log in that is not known: use scram-sha-256"
                         .to_owned(),
@@ -308,7 +308,7 @@ impl Session {
     }
 
     /// Proves that both sides know the password, with SCRAM.
-    fn prove(&mut self, password: &str) -> Result<(), Failure> {
+    fn prove(&mut self, password: &str) -> Result<(), StatementError> {
         let mut scram = ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
         frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), &mut self.output)?;
         self.send()?;
@@ -329,14 +329,14 @@ impl Session {
     // ---- statements ----
 
     /// Does `sql`, which may be several statements in one transaction, and returns the rows of all of them as text.
-    pub(super) fn query(&mut self, sql: &str) -> Result<Vec<Row>, Failure> {
+    pub(super) fn query(&mut self, sql: &str) -> Result<Vec<Row>, StatementError> {
         frontend::query(sql, &mut self.output)?;
         self.flush()?;
         self.rows()
     }
 
     /// Prepares statements, each with its name. The types of their values stand in their texts.
-    pub(super) fn prepare(&mut self, statements: &[(&str, &str)]) -> Result<(), Failure> {
+    pub(super) fn prepare(&mut self, statements: &[(&str, &str)]) -> Result<(), StatementError> {
         for (name, sql) in statements {
             frontend::parse(name, sql, [], &mut self.output)?;
         }
@@ -347,7 +347,12 @@ impl Session {
 
     /// Adds a prepared statement to the transaction that [`Session::end`] ends. Its rows come as bytes if `binary`,
     /// else as text.
-    pub(super) fn add(&mut self, name: &str, values: &[Value<'_>], binary: bool) -> Result<(), Failure> {
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        values: &[Value<'_>],
+        binary: bool,
+    ) -> Result<(), StatementError> {
         let formats = values.iter().map(|value| i16::from(matches!(value, Value::Bytes(_))));
         let write = |value: &Value<'_>, out: &mut BytesMut| {
             match value {
@@ -359,7 +364,7 @@ impl Session {
         };
         let bound = frontend::bind("", name, formats, values, write, [i16::from(binary)], &mut self.output);
         if bound.is_err() {
-            return Err(Failure::Lost("a statement is too long".to_owned()));
+            return Err(StatementError::Lost("a statement is too long".to_owned()));
         }
         Ok(frontend::execute("", 0, &mut self.output)?)
     }
@@ -370,14 +375,14 @@ impl Session {
     }
 
     /// Sends all that was added.
-    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+    pub(super) fn flush(&mut self) -> Result<(), StatementError> {
         self.warning = None;
         self.extend();
         self.send()
     }
 
     /// Does a prepared statement in a transaction of its own.
-    pub(super) fn run(&mut self, name: &str, values: &[Value<'_>]) -> Result<Vec<Row>, Failure> {
+    pub(super) fn run(&mut self, name: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StatementError> {
         self.add(name, values, false)?;
         self.end();
         self.flush()?;
@@ -385,7 +390,7 @@ impl Session {
     }
 
     /// The rows of all statements of a transaction, once it is committed.
-    pub(super) fn rows(&mut self) -> Result<Vec<Row>, Failure> {
+    pub(super) fn rows(&mut self) -> Result<Vec<Row>, StatementError> {
         let mut rows = Vec::new();
         while let Some(row) = self.next_row()? {
             rows.push(row);
@@ -394,7 +399,7 @@ impl Session {
     }
 
     /// The next row; `None` once the transaction is committed.
-    pub(super) fn next_row(&mut self) -> Result<Option<Row>, Failure> {
+    pub(super) fn next_row(&mut self) -> Result<Option<Row>, StatementError> {
         loop {
             match self.receive()? {
                 Message::DataRow(body) => {
@@ -404,7 +409,7 @@ impl Session {
                 }
                 Message::ReadyForQuery(_) => {
                     return match self.warning.take() {
-                        Some(warning) => Err(Failure::Lost(warning)),
+                        Some(warning) => Err(StatementError::Lost(warning)),
                         None => Ok(None),
                     };
                 }
@@ -436,7 +441,7 @@ impl Session {
         let _ = self.send();
     }
 
-    fn await_ready(&mut self) -> Result<(), Failure> {
+    fn await_ready(&mut self) -> Result<(), StatementError> {
         loop {
             match self.receive()? {
                 Message::ReadyForQuery(_) => return Ok(()),
@@ -449,7 +454,7 @@ impl Session {
 
     // ---- bytes ----
 
-    fn send(&mut self) -> Result<(), Failure> {
+    fn send(&mut self) -> Result<(), StatementError> {
         self.stream.set_timeout(within(Some(self.deadline), self.answer_timeout))?;
         self.stream.write_all(&self.output)?;
         self.output.clear();
@@ -457,7 +462,7 @@ impl Session {
     }
 
     /// The next message that is an answer.
-    fn receive(&mut self) -> Result<Message, Failure> {
+    fn receive(&mut self) -> Result<Message, StatementError> {
         loop {
             match Message::parse(&mut self.input)? {
                 Some(Message::NoticeResponse(body)) => {
@@ -478,7 +483,7 @@ impl Session {
         }
     }
 
-    fn fill(&mut self) -> Result<(), Failure> {
+    fn fill(&mut self) -> Result<(), StatementError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::Error::from(ErrorKind::TimedOut).into());
@@ -497,11 +502,11 @@ impl Session {
     }
 }
 
-fn unexpected() -> Failure {
-    Failure::Lost("the answer is not one of PostgreSQL's".to_owned())
+fn unexpected() -> StatementError {
+    StatementError::Lost("the answer is not one of PostgreSQL's".to_owned())
 }
 
-fn refused(fields: &mut ErrorFields<'_>) -> Failure {
+fn refused(fields: &mut ErrorFields<'_>) -> StatementError {
     let (mut code, mut message) = (String::new(), String::new());
     while let Ok(Some(field)) = fields.next() {
         let value = || String::from_utf8_lossy(field.value_bytes()).into_owned();
@@ -511,24 +516,24 @@ fn refused(fields: &mut ErrorFields<'_>) -> Failure {
             _ => {}
         }
     }
-    Failure::Refused { code, message }
+    StatementError::Refused { code, message }
 }
 
 /// A log-in that has failed, with what to do about it.
-fn explained(failure: Failure) -> Failure {
+fn explained(failure: StatementError) -> StatementError {
     match failure {
-        Failure::Refused { code, message } if code == PROTOCOL_VIOLATION => {
+        StatementError::Refused { code, message } if code == PROTOCOL_VIOLATION => {
             let message = format!(
                 "{message}; if a pooler such as PgBouncer is there: the server needs sessions with settings of its \
                  own, so the address must be that of PostgreSQL itself"
             );
-            Failure::Refused { code, message }
+            StatementError::Refused { code, message }
         }
         other => other,
     }
 }
 
-fn connect(address: &Address, log_in: &LogIn) -> Result<Stream, Failure> {
+fn connect(address: &Address, log_in: &LogIn) -> Result<Stream, StatementError> {
     match address {
         Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).map_err(unreached)?)),
         Address::Tcp { name, address } => {
@@ -541,9 +546,9 @@ fn connect(address: &Address, log_in: &LogIn) -> Result<Stream, Failure> {
 }
 
 /// Why no address has accepted a connection.
-fn unreached(error: io::Error) -> Failure {
+fn unreached(error: io::Error) -> StatementError {
     match error.kind() {
-        ErrorKind::ConnectionRefused => Failure::Lost(
+        ErrorKind::ConnectionRefused => StatementError::Lost(
             "connection refused: PostgreSQL is not running there, or its listen_addresses does not name this address"
                 .to_owned(),
         ),
@@ -552,7 +557,7 @@ fn unreached(error: io::Error) -> Failure {
 }
 
 /// Asks for TLS and does the handshake, if the address says so.
-fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, Failure> {
+fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, StatementError> {
     let Some(config) = &log_in.tls else { return Ok(Stream::Tcp(stream)) };
     set_timeouts(&stream, within(log_in.limit, log_in.connect_timeout))?;
     let mut request = BytesMut::new();
@@ -561,15 +566,16 @@ fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, 
     let mut answer = [0];
     stream.read_exact(&mut answer)?;
     if answer != *b"S" {
-        return Err(Failure::Lost(
+        return Err(StatementError::Lost(
             "the database does not offer TLS: set `ssl = on` with a certificate in its postgresql.conf, or in a \
              network that you trust use sslmode=disable in the address"
                 .to_owned(),
         ));
     }
-    let name = ServerName::try_from(name.to_owned()).map_err(|error| Failure::Lost(error.to_string()))?;
-    let tls =
-        ClientConnection::new(Arc::clone(config), name).map_err(|error| Failure::Lost(error.to_string()))?;
+    let name =
+        ServerName::try_from(name.to_owned()).map_err(|error| StatementError::Lost(error.to_string()))?;
+    let tls = ClientConnection::new(Arc::clone(config), name)
+        .map_err(|error| StatementError::Lost(error.to_string()))?;
     let mut stream = StreamOwned::new(tls, stream);
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;

@@ -6,9 +6,9 @@ use std::fmt;
 use super::*;
 use crate::decision::{Decision, Situation, decide};
 
-/// Why the server does not start. `--recover` turns each into a [`Warning`].
+/// What is wrong with a log. The server does not start with it; `--recover` turns each fault into a [`Warning`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum LogFault {
     /// File `file` is broken at `offset`, below `durable`, up to which it was on the medium.
     Damaged {
         /// Index of the file.
@@ -51,7 +51,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl LogFault {
     /// The file that is missing, or as good as missing.
     fn file_given_up(&self) -> Option<u32> {
         match *self {
@@ -64,7 +64,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for LogFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged { file, offset, durable } => {
@@ -85,7 +85,7 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
     /// Would have been a reason not to start without `--recover`.
-    Overridden(Refusal),
+    Overridden(LogFault),
     /// File `file` holds zeros alone, or less than a record: the server that made it was killed before
     /// it was used.
     Blank {
@@ -123,7 +123,7 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Overridden(refusal) => write!(out, "{refusal}"),
+            Self::Overridden(fault) => write!(out, "{fault}"),
             Self::Blank { file } => write!(out, "binlog.{file}: empty, passed over"),
             Self::Gap { file } => {
                 write!(out, "binlog.{file}: there is none, though there are files before it")
@@ -179,8 +179,8 @@ pub struct ReplaySummary {
 
 /// The judgement on all files.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
-    pub(crate) refusals: Vec<Refusal>,
+pub(crate) struct Judgement {
+    pub(crate) faults: Vec<LogFault>,
     pub(crate) warnings: Vec<Warning>,
     /// The files to be cut, by their index in the list.
     pub(crate) cuts: Vec<usize>,
@@ -190,29 +190,31 @@ pub(crate) struct Verdict {
 
 impl Replay {
     /// Judges all files, once all markers were read.
-    pub(crate) fn judge(&self) -> Verdict {
-        let mut verdict = Verdict::default();
+    pub(crate) fn judge(&self) -> Judgement {
+        let mut judgement = Judgement::default();
         for (at, file) in self.files.iter().enumerate() {
-            let refusal = match file.kind {
-                Kind::Ours { .. } | Kind::C(_) => self.judge_end(at, file, &mut verdict),
+            let fault = match file.kind {
+                Kind::Ours { .. } | Kind::C(_) => self.judge_end(at, file, &mut judgement),
                 // Recovery has left no more of it.
                 Kind::Blank if self.facts.cuts.contains_key(&file.index) => None,
-                Kind::Blank if self.was_used(file.index) => Some(Refusal::DamagedHeader { file: file.index }),
+                Kind::Blank if self.was_used(file.index) => {
+                    Some(LogFault::DamagedHeader { file: file.index })
+                }
                 // C ends a file that it never wrote to after the version, once it has made the next one.
                 Kind::Blank if file.bytes == VERSION_BYTES && self.c_wrote(at + 1) => None,
                 Kind::Blank => {
-                    verdict.warnings.push(Warning::Blank { file: file.index });
+                    judgement.warnings.push(Warning::Blank { file: file.index });
                     None
                 }
-                Kind::BrokenHeader => Some(Refusal::DamagedHeader { file: file.index }),
-                Kind::Misplaced(made_as) => Some(Refusal::Misplaced { file: file.index, made_as }),
-                Kind::UnknownVersion(version) => Some(Refusal::UnknownVersion { file: file.index, version }),
+                Kind::BrokenHeader => Some(LogFault::DamagedHeader { file: file.index }),
+                Kind::Misplaced(made_as) => Some(LogFault::Misplaced { file: file.index, made_as }),
+                Kind::UnknownVersion(version) => Some(LogFault::UnknownVersion { file: file.index, version }),
             };
-            self.refuse(refusal, &mut verdict);
+            self.refuse(fault, &mut judgement);
         }
-        self.judge_sequence(&mut verdict);
-        verdict.warnings.extend(self.strange_names.iter().cloned().map(Warning::StrangeName));
-        verdict.warnings.extend(self.jobs.lost.iter().map(|lost| {
+        self.judge_sequence(&mut judgement);
+        judgement.warnings.extend(self.strange_names.iter().cloned().map(Warning::StrangeName));
+        judgement.warnings.extend(self.jobs.lost.iter().map(|lost| {
             let (LogPosition { file, offset }, job) = (lost.at, lost.id.0);
             if lost.is_delete {
                 Warning::SideEffectsLost { file, offset, job }
@@ -220,7 +222,7 @@ impl Replay {
                 Warning::TagsLost { file, offset, job }
             }
         }));
-        verdict
+        judgement
     }
 
     /// Whether the other files know that there was something in file `index`.
@@ -238,22 +240,22 @@ impl Replay {
     }
 
     /// A reason not to start, unless the operator asked to go on.
-    fn refuse(&self, refusal: Option<Refusal>, verdict: &mut Verdict) {
-        let Some(refusal) = refusal else { return };
-        let given_up = refusal.file_given_up().filter(|_| matches!(refusal, Refusal::Missing { .. }));
+    fn refuse(&self, fault: Option<LogFault>, judgement: &mut Judgement) {
+        let Some(fault) = fault else { return };
+        let given_up = fault.file_given_up().filter(|_| matches!(fault, LogFault::Missing { .. }));
         if given_up.is_some_and(|file| self.facts.cuts.get(&file) == Some(&0)) {
             // The operator agreed to miss it at an earlier start.
             return;
         }
         if self.recover {
-            verdict.given_up.extend(refusal.file_given_up());
-            verdict.warnings.push(Warning::Overridden(refusal));
-        } else if !verdict.refusals.contains(&refusal) {
-            verdict.refusals.push(refusal);
+            judgement.given_up.extend(fault.file_given_up());
+            judgement.warnings.push(Warning::Overridden(fault));
+        } else if !judgement.faults.contains(&fault) {
+            judgement.faults.push(fault);
         }
     }
 
-    fn judge_end(&self, at: usize, file: &FileState, verdict: &mut Verdict) -> Option<Refusal> {
+    fn judge_end(&self, at: usize, file: &FileState, judgement: &mut Judgement) -> Option<LogFault> {
         let durable = self.durable_bytes(file);
         let situation = Situation {
             writer: file.writer(),
@@ -262,15 +264,15 @@ impl Replay {
             recover: self.recover,
         };
         let damaged = match situation.writer {
-            Writer::C => Refusal::BadRecord { file: file.index, offset: file.end },
+            Writer::C => LogFault::BadRecord { file: file.index, offset: file.end },
             Writer::OursSyncedFirst | Writer::OursAnsweredFirst => {
-                Refusal::Damaged { file: file.index, offset: file.end, durable }
+                LogFault::Damaged { file: file.index, offset: file.end, durable }
             }
         };
         match decide(situation) {
             Decision::Refuse => return Some(damaged),
             Decision::Accept => {}
-            Decision::CutTail | Decision::ApplyAndCutTail => verdict.cuts.push(at),
+            Decision::CutTail | Decision::ApplyAndCutTail => judgement.cuts.push(at),
         }
         // What the start would have refused without --recover is still reported.
         (decide(Situation { recover: false, ..situation }) == Decision::Refuse).then_some(damaged)
@@ -298,7 +300,7 @@ impl Replay {
     }
 
     /// Whether all files are there.
-    fn judge_sequence(&self, verdict: &mut Verdict) {
+    fn judge_sequence(&self, judgement: &mut Judgement) {
         let present = |index: u32| self.files.binary_search_by_key(&index, |file| file.index).is_ok();
         for pair in self.files.windows(2) {
             let (before, after) = (&pair[0], &pair[1]);
@@ -309,31 +311,31 @@ impl Replay {
                 // The operator may have agreed to miss some of them.
                 let mut missing = before.index + 1..after.index;
                 let missing = missing.find(|file| self.facts.cuts.get(file) != Some(&0));
-                self.refuse(missing.map(|file| Refusal::Missing { file }), verdict);
+                self.refuse(missing.map(|file| LogFault::Missing { file }), judgement);
             } else {
-                verdict.warnings.push(Warning::Gap { file: before.index + 1 });
+                judgement.warnings.push(Warning::Gap { file: before.index + 1 });
             }
         }
         for file in &self.files {
             if let Some(next) = file.continued.filter(|&next| !present(next)) {
-                self.refuse(Some(Refusal::Missing { file: next }), verdict);
+                self.refuse(Some(LogFault::Missing { file: next }), judgement);
             }
         }
-        self.judge_beginning(verdict);
+        self.judge_beginning(judgement);
     }
 
     /// Whether the oldest file that was needed is there. C removes files without a word, so nothing
     /// follows from what was said before it ran.
-    fn judge_beginning(&self, verdict: &mut Verdict) {
+    fn judge_beginning(&self, judgement: &mut Judgement) {
         let (Some((oldest, said_by)), Some(first)) = (self.facts.oldest, self.files.first()) else { return };
         let c_ran = self.files.iter().any(|file| file.index > said_by && !file.is_ours());
         if oldest != 0 && first.index > oldest && !c_ran {
-            self.refuse(Some(Refusal::Missing { file: oldest }), verdict);
+            self.refuse(Some(LogFault::Missing { file: oldest }), judgement);
         }
     }
 
     /// What the operator reads.
-    pub(crate) fn summary(&self, verdict: &Verdict, tails: Vec<DamagedFile>) -> ReplaySummary {
+    pub(crate) fn summary(&self, judgement: &Judgement, tails: Vec<DamagedFile>) -> ReplaySummary {
         ReplaySummary {
             files: self.files.len() as u64,
             records: self.records,
@@ -341,7 +343,7 @@ impl Replay {
             bytes: self.bytes,
             ignored_records: self.jobs.ignored,
             tails,
-            warnings: verdict.warnings.clone(),
+            warnings: judgement.warnings.clone(),
             next_job_id: self.jobs.next_id,
         }
     }

@@ -153,7 +153,7 @@ impl Binlog {
 
     /// Asks for the next file if room is getting short, unless one is being made or has just failed.
     pub(crate) fn prepare_files(&mut self) {
-        let is_low = self.contents.room.is_low(self.config.file_bytes, self.kept_units());
+        let is_low = self.contents.room.check_level(self.config.file_bytes, self.kept_units());
         let wants_file = is_low || self.ahead.lacks_descriptor;
         if wants_file && self.ahead.creation == Creation::Idle && !self.awaits_removal() {
             self.make_next_file();

@@ -363,7 +363,7 @@ impl Room {
 
     /// Whether the next file is to be made: a record is wanted for which there is no room beside `kept` short records,
     /// or less than a file of `file_bytes` would be left.
-    pub fn is_low(&mut self, file_bytes: u64, kept: u64) -> bool {
+    pub fn check_level(&mut self, file_bytes: u64, kept: u64) -> bool {
         if let Some(Wanted { bytes, after }) = self.wanted
             && self.find_before(bytes, after.max(self.needed + 1) + kept + SPARE_MARKERS).is_some()
         {
@@ -494,12 +494,12 @@ mod tests {
     fn the_next_file_is_made_while_one_is_still_free() {
         let mut room = Room::default();
         room.use_file(8192, FRONT_BYTES);
-        assert!(room.is_low(8192, 0));
+        assert!(room.check_level(8192, 0));
         room.add_spare(spare(8192));
         room.need(39);
-        assert!(!room.is_low(8192, 0));
+        assert!(!room.check_level(8192, 0));
         room.need(60);
-        assert!(room.is_low(8192, 0));
+        assert!(room.check_level(8192, 0));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::Queue;
 use crate::state::keys::{ReadyKey, TubeKey, WaitKey};
 
 /// Probes of tubes that cost as much as a simple command.
-const PROBES_PER_WORK: u64 = 2;
+pub(super) const PROBES_PER_WORK: u64 = 2;
 
 /// The tubes of a client that watches many, with what it knows of them.
 #[derive(Debug, Default)]

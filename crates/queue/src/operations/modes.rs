@@ -11,7 +11,7 @@
 use std::collections::TryReserveError;
 
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::operations::many_tubes::Search;
+use crate::operations::many_tubes::{PROBES_PER_WORK, Search};
 use crate::random::Generator;
 use crate::state::clients::{Client, Clients};
 use crate::state::keys::TubeKey;
@@ -20,9 +20,6 @@ use crate::{ClientId, Queue};
 
 /// The weight of a watched tube that has been given none.
 pub(crate) const USUAL_WEIGHT: u16 = 1;
-
-/// Probes of tubes that cost as much as a simple command.
-const PROBES_PER_WORK: u64 = 2;
 
 /// Tubes of a client that watches many whose run times one reserve looks up again.
 const REFRESHED: usize = 4;

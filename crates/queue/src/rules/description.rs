@@ -38,7 +38,7 @@ impl Rules {
             due: _,
             bytes: _,
             reserved_bytes: _,
-            longest_s: _,
+            max_s: _,
         } = unique;
         out.count(cooldowns.len());
         for (id, Cooldown { tube, key, until, owner }) in cooldowns {

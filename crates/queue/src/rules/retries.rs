@@ -54,8 +54,7 @@ impl Queue {
     fn judge_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
         let job = self.jobs.get(id).expect("it has failed");
         let tags = self.tags(id);
-        let rule = self.tubes.get(job.tube).ruled.as_ref().and_then(|ruled| ruled.rule.as_ref());
-        let (Some(rule), false) = (rule, tags.is_some_and(|tags| tags.dead.is_some())) else {
+        let (Some(rule), false) = (self.rule_of(id), tags.is_some_and(|tags| tags.dead.is_some())) else {
             return AfterFailure::AsUsual;
         };
         let failures = failures_of(self.jobs.history(job).counters, tags.as_ref());
@@ -70,9 +69,7 @@ impl Queue {
 
     /// Whether the rule of the job's tube says how often it may fail, so that the limits of the server do not.
     pub(crate) fn has_own_attempts(&self, id: JobId) -> bool {
-        let Some(job) = self.jobs.get(id) else { return false };
-        let rule = self.tubes.get(job.tube).ruled.as_ref().and_then(|ruled| ruled.rule.as_ref());
-        rule.is_some_and(|rule| rule.max_attempts.is_some())
+        self.rule_of(id).is_some_and(|rule| rule.max_attempts.is_some())
             && self.tags(id).is_none_or(|tags| tags.dead.is_none())
     }
 

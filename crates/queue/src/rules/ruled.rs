@@ -24,11 +24,14 @@ use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::TagSet;
 
 /// Tubes and jobs that one step of a reload comes to: some 50 microseconds.
-const STEP: usize = 256;
+const ITEMS_PER_STEP: usize = 256;
+
+/// Items of a step that cost as much as a simple command.
+const ITEMS_PER_WORK: u64 = 16;
 
 /// With more entries than this in the file, a step comes to fewer tubes, because each name is held against all entries
 /// until one matches.
-const ENTRIES: usize = 16;
+const ENTRIES_AT_FULL_STEP: usize = 16;
 
 /// What a tube with a rule has.
 #[derive(Debug)]
@@ -112,17 +115,18 @@ impl Queue {
     /// Takes the next step of a reload.
     pub(crate) fn go_on_with_rules(&mut self, now: Timestamp) {
         let Some(walk) = self.rules.tubes.walk else { return };
-        self.work += STEP as u64 / 16;
+        self.work += ITEMS_PER_STEP as u64 / ITEMS_PER_WORK;
         self.rules.tubes.walk = match walk {
             Walk::Tubes(place) => {
-                let step = (STEP * ENTRIES / self.tubes.rules.len().max(ENTRIES)).max(1);
+                let entries = self.tubes.rules.len().max(ENTRIES_AT_FULL_STEP);
+                let step = (ITEMS_PER_STEP * ENTRIES_AT_FULL_STEP / entries).max(1);
                 let (tubes, is_end) = self.tubes.slots_from(place, step);
                 tubes.into_iter().for_each(|tube| self.attach(tube, now));
                 Some(if is_end { Walk::Jobs(JobId(0)) } else { Walk::Tubes(place + step) })
             }
             Walk::Jobs(from) => {
                 let mut next = Some(from);
-                for _ in 0..STEP {
+                for _ in 0..ITEMS_PER_STEP {
                     next = next.and_then(|from| self.jobs.first_from(from));
                     let Some(id) = next else { break };
                     self.adopt(id);
@@ -131,10 +135,10 @@ impl Queue {
                 Some(next.map_or(Walk::Ends(0), Walk::Jobs))
             }
             Walk::Ends(place) => {
-                let (tubes, is_end) = self.tubes.slots_from(place, STEP);
+                let (tubes, is_end) = self.tubes.slots_from(place, ITEMS_PER_STEP);
                 let is_opening = tubes.iter().any(|&tube| self.tubes.get(tube).opens_for_ever());
                 tubes.into_iter().for_each(|tube| self.end_rule(tube));
-                let next = if is_opening { Some(place) } else { (!is_end).then_some(place + STEP) };
+                let next = if is_opening { Some(place) } else { (!is_end).then_some(place + ITEMS_PER_STEP) };
                 next.map(Walk::Ends)
             }
         };

@@ -39,7 +39,7 @@ pub(crate) struct UniqueKeys {
     /// What those will take that the deletes of jobs begin.
     pub(super) reserved_bytes: usize,
     /// Longer ones are cut to this, in seconds.
-    pub(super) longest_s: Option<NonZeroU32>,
+    pub(super) max_s: Option<NonZeroU32>,
     /// Whether jobs have come back from a log with the same key: after a loss of power, where a delete was not synced.
     pub(super) has_duplicates: bool,
 }
@@ -83,7 +83,7 @@ impl UniqueKeys {
 
     /// How long the cooldown lasts for which the tag asks.
     pub(crate) fn seconds(&self, tag: Idempotency<'_>) -> Seconds {
-        self.longest_s.map_or(tag.cooldown_s, |longest_s| tag.cooldown_s.min(longest_s.get().into()))
+        self.max_s.map_or(tag.cooldown_s, |max_s| tag.cooldown_s.min(max_s.get().into()))
     }
 
     /// What counts for owners, in bytes.
@@ -188,8 +188,8 @@ impl Rule for UniqueKeys {
 
 impl Queue {
     /// Cuts cooldowns that begin from now on to so many seconds; 0 allows all.
-    pub fn limit_cooldowns(&mut self, longest_s: u32) {
-        self.rules.unique.longest_s = NonZeroU32::new(longest_s);
+    pub fn limit_cooldowns(&mut self, max_s: u32) {
+        self.rules.unique.max_s = NonZeroU32::new(max_s);
     }
 
     /// What cooldowns would take if there were also that of a job with these tags.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Helper, Transaction};
 use crate::LogPosition;
 use crate::ownership::Answer;
-use crate::postgres::wire::Failure;
+use crate::postgres::wire::StatementError;
 use crate::storage::Task;
 
 /// How long a transaction waits for room before it is tried again.
@@ -18,7 +18,7 @@ impl Helper {
     /// What is to be appended was done already, and without its first file an owner cannot begin: that gets the room
     /// that is kept for it, and is tried again. Meanwhile no put comes, and a heartbeat, which needs no room, says that
     /// the owner is there. Returns the answer to that; `None` if nothing waits.
-    pub(super) fn await_room(&mut self, epoch: u64, failure: &Failure) -> Option<Answer> {
+    pub(super) fn await_room(&mut self, epoch: u64, failure: &StatementError) -> Option<Answer> {
         let has_begun = self.backlog.end() != LogPosition::default();
         if has_begun && matches!(&self.under_way, Some((Transaction::Do(Task::Make { .. }), _))) {
             self.owner.abandon();
@@ -26,7 +26,7 @@ impl Helper {
             return None;
         }
         // The database answers, so nothing is to be given up.
-        self.owner.has_answered();
+        self.owner.note_answer();
         let place = self.place();
         let session = self.link.session.as_mut()?;
         if !self.ballast.give_up(session, &place) {
