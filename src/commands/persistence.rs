@@ -509,13 +509,17 @@ impl Executor {
         self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
     }
 
-    /// Makes all that was logged as durable as the policy asks for, and waits for it: another program is about to go on
-    /// with the log.
+    /// Logs all changes, makes them as durable as the policy asks for, and waits for it: another program is about to go
+    /// on with the log. Changes that wait for the next file get it.
     pub fn settle_binlog(&mut self, now: Timestamp) {
-        self.persistence.catch_up(&self.queue, now);
-        let Some(binlog) = &mut self.persistence.binlog else { return };
-        if let Err(error) = binlog.settle(now) {
-            self.persistence.fail(error);
+        loop {
+            self.persistence.catch_up(&self.queue, now);
+            let Some(binlog) = &mut self.persistence.binlog else { return };
+            match binlog.settle(now) {
+                Ok(has_waited) if has_waited && self.has_unlogged_changes() => {}
+                Ok(_) => return,
+                Err(error) => return self.persistence.fail(error),
+            }
         }
     }
 

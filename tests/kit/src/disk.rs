@@ -91,6 +91,11 @@ impl SimDisk {
         self.1.next()
     }
 
+    /// Takes tasks back that nobody has executed: the store does them when the binlog waits for it.
+    pub fn take_back(&self, tasks: impl Iterator<Item = Task>) {
+        self.1.take_back(tasks);
+    }
+
     /// An independent copy.
     pub fn fork(&self) -> Self {
         Self(Rc::new(RefCell::new(self.0.borrow().clone())), ByHand::default())

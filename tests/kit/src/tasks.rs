@@ -25,6 +25,13 @@ impl ByHand {
     pub fn next(&self) -> Option<Task> {
         self.0.borrow_mut().pop_front()
     }
+
+    /// Takes back the oldest tasks, which [`ByHand::next`] returned in this order.
+    pub fn take_back(&self, tasks: impl Iterator<Item = Task>) {
+        let mut all = self.0.borrow_mut();
+        let newer = std::mem::replace(&mut *all, tasks.collect());
+        all.extend(newer);
+    }
 }
 
 impl<D: Disk> Tasks<D> for ByHand {

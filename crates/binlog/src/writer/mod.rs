@@ -464,18 +464,21 @@ impl Binlog {
     }
 
     /// Writes all that is left to be written, and waits for the store: then another program can go on with the log,
-    /// as after a crash in which nothing was lost.
+    /// as after a crash in which nothing was lost. Returns whether a task was under way: it may have made room.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
-    pub fn settle(&mut self, now: Timestamp) -> Result<(), BinlogError> {
+    pub fn settle(&mut self, now: Timestamp) -> Result<bool, BinlogError> {
         self.outcome()?;
+        let mut has_waited = false;
         while let Some(done) = self.storage.wait() {
             self.on_completion(done, now)?;
+            has_waited = true;
         }
         self.clock.last_turn_at = now;
         self.log_needed();
-        self.flush(self.config.sync != SyncPolicy::Never, now)
+        self.flush(self.config.sync != SyncPolicy::Never, now)?;
+        Ok(has_waited)
     }
 
     /// Ends the log at a clean exit: all is written, synced and marked as such, and the files made ahead
