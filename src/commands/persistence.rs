@@ -16,7 +16,7 @@ use crate::binlog::{
 };
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
-use crate::job::{Body, JobId, JobRecord};
+use crate::job::{Body, JobId, JobRecord, JobState};
 use crate::queue::{Change, Hold, JobView, Queue, SessionKey};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
@@ -71,10 +71,19 @@ fn append_dead(
     fits
 }
 
+/// Logs a job's new state, for which there is room.
+fn append_state(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, now: Timestamp) {
+    if is_reservation {
+        binlog.append_reservation(&job.record, job.body.len(), now);
+    } else {
+        binlog.append_update(&job.record, job.body.len(), now);
+    }
+}
+
 /// Logs a job's new state, or has it logged later.
-fn append_update(binlog: &mut Binlog, job: &JobView<'_>, now: Timestamp) {
+fn append_update(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, now: Timestamp) {
     match binlog.reserve_update() {
-        Ok(()) => binlog.append_update(&job.record, job.body.len(), now),
+        Ok(()) => append_state(binlog, job, is_reservation, now),
         Err(no_room) => binlog.postpone_update(&job.record, job.body.len(), no_room, now),
     }
 }
@@ -226,12 +235,12 @@ impl Persistence {
                     let Some(job) = queue.job(id) else { continue };
                     if !append_dead(binlog, queue, &job, &mut self.tags, now) {
                         self.unlogged_moves.insert(id);
-                        append_update(binlog, &job, now);
+                        append_update(binlog, &job, false, now);
                     }
                 }
-                Change::Updated(id) => {
+                Change::Updated(id) | Change::Reserved(id) => {
                     if let Some(job) = queue.job(id) {
-                        append_update(binlog, &job, now);
+                        append_update(binlog, &job, matches!(change, Change::Reserved(_)), now);
                     }
                 }
             }
@@ -278,7 +287,7 @@ impl Persistence {
         while let Some(id) = binlog.next_postponed()
             && let Some(job) = queue.job(id)
         {
-            binlog.append_update(&job.record, job.body.len(), now);
+            append_state(binlog, &job, job.record.state == JobState::Reserved, now);
         }
         while let Some(&id) = self.unlogged_moves.first() {
             if let Some(job) = queue.job(id)

@@ -591,6 +591,9 @@ impl Model {
         if job.is_none_or(|job| !self.may_be_reserved(job) || self.tube(job.tube).is_closed) {
             return false;
         }
+        if job.is_some_and(|job| job.state != State::Ready) {
+            self.note(Change::Updated(JobId(id)));
+        }
         self.client_mut(client).worker = true;
         self.assign(client, id, now);
         true
@@ -889,7 +892,7 @@ impl Model {
         self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));
         self.count(tube, |counters| &mut counters.reserves);
         self.pass_gate(tube, now);
-        self.note(Change::Updated(JobId(id)));
+        self.note(Change::Reserved(JobId(id)));
         if by != client {
             self.note(Change::Held(JobId(id)));
         }
@@ -950,11 +953,13 @@ impl Model {
 
     /// Records a change for the binlog. An update of the job that was recorded last is not recorded again.
     pub(crate) fn note(&mut self, change: Change) {
-        let last = self.changes.last().copied();
-        let is_known =
-            |id| [Change::Put(id), Change::Updated(id), Change::Moved(id)].map(Some).contains(&last);
-        if !matches!(change, Change::Updated(id) if is_known(id)) {
-            self.changes.push(change);
+        if let Change::Updated(id) | Change::Reserved(id) = change {
+            let last = self.changes.last().copied();
+            if [Change::Put(id), Change::Updated(id), Change::Moved(id)].map(Some).contains(&last) {
+                return;
+            }
+            self.changes.pop_if(|last| *last == Change::Reserved(id));
         }
+        self.changes.push(change);
     }
 }

@@ -282,8 +282,18 @@ impl Binlog {
         self.unlogged.updates.extend(jobs);
     }
 
-    /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body in bytes.
-    pub fn append_update(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) {
+    /// Logs that a ready job was reserved, as [`Binlog::append_update`] does. A restart makes it ready again, with this
+    /// record and without it, so no reply waits for the record, unless the job would expire without it.
+    pub fn append_reservation(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) {
+        let awaited = self.appender.awaited();
+        if !self.append_update(job, body_len, now) {
+            self.appender.await_only(awaited);
+        }
+    }
+
+    /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body in bytes. Returns
+    /// whether the job would expire without this record.
+    pub fn append_update(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) -> bool {
         debug_assert!(
             self.contents.files.file_of(job.id).is_some(),
             "a job that has changed stands in a file"
@@ -298,14 +308,9 @@ impl Binlog {
         if let Some(time) = self.contents.burials.time(job.id) {
             record.deadline_at = time;
         }
-        let awaited = self.appender.awaited();
         self.append_reserved(&record);
         self.contents.files.update(job.id);
-        let ends_expiry = self.note_state(job);
-        if job.state == JobState::Reserved && !ends_expiry {
-            // A restart makes the job ready again, with this record and without it.
-            self.appender.await_only(awaited);
-        }
+        self.note_state(job)
     }
 
     /// Appends a short record for which there is room.

@@ -60,15 +60,18 @@ impl Queue {
 
     /// The command `reserve-job`; returns whether the job exists, no client had reserved it, and its tags allow it.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
-        match self.jobs.get(id) {
+        let is_ready = match self.jobs.get(id) {
             Some(job) if job.place().state() == JobState::Reserved => return false,
             Some(job) if self.tubes.get(job.tube).is_throttled() => return false,
             Some(job) if job.marks != 0 && !self.may_be_reserved(id) => return false,
-            Some(_) => {}
+            Some(job) => job.place().state() == JobState::Ready,
             None => return false,
-        }
+        };
         self.mark_worker(client);
         self.unlink(id);
+        if !is_ready {
+            self.note(Change::Updated(id));
+        }
         self.assign(client.index, id, now);
         true
     }
@@ -125,7 +128,7 @@ impl Queue {
         if reserved.first() == Some(reservation) {
             self.schedule(Timer::Client(client));
         }
-        self.note(Change::Updated(id));
+        self.note(Change::Reserved(id));
         if is_held {
             self.note(Change::Held(id));
         }

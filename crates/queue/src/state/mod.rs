@@ -140,6 +140,8 @@ pub enum Change {
     Put(JobId),
     /// Its state, its priority, its delay or one of its counters has changed.
     Updated(JobId),
+    /// It was ready and is reserved. After a restart it is ready, whether this change was logged or not.
+    Reserved(JobId),
     /// It is in another tube, in whatever state it is now.
     Moved(JobId),
     /// A rule has sent it to a dead tube. Nobody has made sure that the log has room.
@@ -305,12 +307,14 @@ impl Queue {
         if !self.outbox.keeps_changes {
             return;
         }
-        if let Change::Updated(id) = change
-            && let Some(&(Change::Put(last) | Change::Moved(last) | Change::Updated(last))) =
-                self.outbox.changes.last()
-            && last == id
+        if let Change::Updated(id) | Change::Reserved(id) = change
+            && let Some(&last) = self.outbox.changes.last()
         {
-            return;
+            if [Change::Put(id), Change::Moved(id), Change::Updated(id)].contains(&last) {
+                return;
+            }
+            // One record says both.
+            self.outbox.changes.pop_if(|last| *last == Change::Reserved(id));
         }
         // The failure and the death are one record: between two, a crash would leave a job that has failed too often
         // in its old tube.
