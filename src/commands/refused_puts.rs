@@ -28,7 +28,7 @@ pub(super) struct RefusedPuts {
     last: Option<(Timestamp, RefusedPutsLine)>,
 }
 
-/// What a line says.
+/// The contents of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedPutsLine {
     puts: u64,
@@ -93,7 +93,7 @@ impl RefusedPuts {
         Some(refused)
     }
 
-    /// What the last line says, if it is recent.
+    /// The contents of the last line, if it is recent.
     fn recent(&self, now: Timestamp) -> Option<RefusedPutsLine> {
         self.last.filter(|&(at, _)| now < at + INTERVAL_NS).map(|(_, refused)| refused)
     }

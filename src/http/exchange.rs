@@ -239,7 +239,7 @@ impl Exchange {
         }
     }
 
-    /// What the server has to do, if there is something. `accept`, `await_task` or `refuse_order` must follow.
+    /// The request to the server, if there is one. `accept`, `await_task` or `refuse_order` must follow.
     pub fn take_request(&mut self) -> Option<ServerRequest> {
         match std::mem::take(&mut self.stage) {
             Stage::Order(command) => Some(*command),

@@ -80,7 +80,7 @@ struct SiteListener {
     accept_at: Option<Timestamp>,
 }
 
-/// What is served.
+/// The role of a listener.
 #[derive(Debug)]
 pub enum Role {
     /// Metrics, health checks and the status page. The number is that of the tubes with series of their own, at most.
@@ -122,7 +122,7 @@ impl Clients for KnownClients<'_> {
 }
 
 impl ServerState<'_> {
-    /// What the figures are read from, if there are any yet.
+    /// The source of the figures, if there are any yet.
     fn source(&self) -> Option<&dyn StatsSource> {
         match self {
             Self::Starting(_) => None,
@@ -150,7 +150,7 @@ struct Connection {
     stage: Stage,
 }
 
-/// What a connection is waiting for, and since when.
+/// The stage of a connection: the event that it waits for, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// A request of which some bytes are missing, or the first request of a client.

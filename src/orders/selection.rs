@@ -20,14 +20,14 @@ use crate::tube_name::TubeName;
 
 /// Jobs that are taken from the order of a state at once.
 const JOBS_PER_PAGE: usize = 128;
-/// The same of reserved jobs: each page looks at the reservations of all clients.
+/// Reserved jobs that are taken at once: more, because each page looks at the reservations of all clients.
 const RESERVED_JOBS_PER_PAGE: usize = 1024;
 /// Clients and reservations that a look at a job's worth of time suffices for.
 const PROBES_PER_JOB: usize = 4;
 /// The longest text that a filter looks for, in bytes.
 pub const MAX_CONTAINED_BYTES: usize = 256;
 
-/// What a walk may still do in this call.
+/// The work that a walk may still do in this call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Jobs to look at.
@@ -105,7 +105,7 @@ impl Filter {
     }
 }
 
-/// What a walk has come to.
+/// The result of a step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// This job is meant.

@@ -20,7 +20,7 @@ use crate::job::{JobId, JobRecord};
 use crate::json;
 use crate::tags::{After, Concurrency, Dead, Idempotency, TagSet};
 
-/// What one file holds.
+/// The contents of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
     /// Its index.
@@ -41,7 +41,7 @@ pub struct FileReport {
     pub broken_at: Option<u64>,
 }
 
-/// What a store holds.
+/// The contents of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// The files, oldest first.
@@ -50,7 +50,7 @@ pub struct CheckReport {
     pub jobs: u64,
     /// Why a server would not start.
     pub faults: Vec<LogFault>,
-    /// What else is worth knowing.
+    /// Further warnings for the operator.
     pub warnings: Vec<Warning>,
 }
 
@@ -115,7 +115,7 @@ pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
     })
 }
 
-/// The report on a file in which so many jobs and cooldowns are alive.
+/// The report on a file in which `live` jobs and `cooldowns` are alive.
 fn report(file: &FileState, live: u64, tagged: u64, cooldowns: u64) -> FileReport {
     let (writer, readable) = match file.kind {
         Kind::Ours { .. } => ("written by this server", true),

@@ -81,7 +81,7 @@ impl fmt::Display for LogFault {
     }
 }
 
-/// What the operator should know, though the server starts.
+/// A warning for the operator of a server that starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
     /// Would have been a reason not to start without `--recover`.
@@ -156,7 +156,7 @@ pub struct DamagedFile {
     pub records_applied: u64,
 }
 
-/// What a replay found.
+/// The findings of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplaySummary {
     /// Files read.
@@ -171,7 +171,7 @@ pub struct ReplaySummary {
     pub ignored_records: u64,
     /// Tails cut off, and kept as `lost.N.X`.
     pub tails: Vec<DamagedFile>,
-    /// What else the operator should know.
+    /// Further warnings for the operator.
     pub warnings: Vec<Warning>,
     /// No job id from this one on has ever been given.
     pub next_job_id: u64,
@@ -334,7 +334,7 @@ impl Replay {
         }
     }
 
-    /// What the operator reads.
+    /// The summary for the operator.
     pub(crate) fn summary(&self, judgement: &Judgement, tails: Vec<DamagedFile>) -> ReplaySummary {
         ReplaySummary {
             files: self.files.len() as u64,

@@ -34,7 +34,7 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03];
 enum Fate {
     /// The caller gets it.
     Awaited,
-    /// The same; but the command was sent before, on a connection that was lost.
+    /// The caller gets it; the command was sent before, on a connection that was lost.
     Repeated,
     /// There will be none: the connection was lost, and the command is not sent again.
     Unconfirmed,

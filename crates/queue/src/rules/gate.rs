@@ -39,7 +39,7 @@ impl Rate {
         u128::from(self.burst) * self.period()
     }
 
-    /// How long the bucket takes to get so much, in nanoseconds.
+    /// How long the bucket takes to get `parts`, in nanoseconds.
     fn time_for(self, parts: u128) -> u64 {
         u64::try_from(parts.div_ceil(u128::from(self.tokens))).unwrap_or(u64::MAX)
     }
@@ -58,7 +58,7 @@ impl Gate {
         self.lack = (self.lack + rate.period()).min(rate.most());
     }
 
-    /// Whether the rule lets no job be reserved, of a tube with so many reserved ones.
+    /// Whether the rule lets no further job be reserved, of a tube with `reserved` ones.
     pub(crate) fn must_close(&self, rule: Option<&TubeRule>, reserved: u32) -> bool {
         let Some(rule) = rule else { return false };
         rule.max_reserved.is_some_and(|most| reserved >= most)

@@ -1,4 +1,4 @@
-//! The tag `con`: at most so many jobs with a key are reserved at once, over all tubes.
+//! The tag `con`: at most N jobs with a key are reserved at once, over all tubes.
 //!
 //! Owns: how many jobs of each key are reserved, and which ready jobs may be reserved now. Jobs of one tube with the
 //! same key and the same limit are alike: if any of them may be reserved, the most urgent may. So only this one, the
@@ -231,7 +231,7 @@ impl Queue {
         self.has_slot(self.line(0, tag))
     }
 
-    /// The same, though a free slot may be about to be given to a client that waits.
+    /// Whether fewer than `limit` jobs of the key are reserved, offered slots included.
     fn has_slot(&self, line: Line<'_>) -> bool {
         self.rules.slots.taken.get(&line.key).is_none_or(|&taken| taken < line.tag.limit)
     }

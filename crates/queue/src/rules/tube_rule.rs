@@ -16,7 +16,7 @@ pub struct TubeRule {
     pub max_jobs: Option<u64>,
     /// The most bytes that the bodies of its jobs have together.
     pub max_bytes: Option<u64>,
-    /// A job is dead after so many failures; at least 1.
+    /// A job is dead after this many failures; at least 1.
     pub max_attempts: Option<u32>,
     /// How long a job is delayed after its first failure, in seconds; after each further one twice as long.
     pub backoff_s: Option<u32>,

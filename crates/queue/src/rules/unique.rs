@@ -21,7 +21,7 @@ use crate::tags::{Idempotency, Name, TagSet};
 use crate::tube_name::TubeName;
 use crate::{Change, ClientId, Queue};
 
-/// What a cooldown takes in bytes, whose key has so many.
+/// The memory of a cooldown whose key has `key_bytes`, in bytes.
 pub(crate) fn cooldown_bytes(key_bytes: usize) -> usize {
     192 + key_bytes
 }
@@ -34,9 +34,9 @@ pub(crate) struct UniqueKeys {
     pub(super) cooldowns: BTreeMap<JobId, Cooldown>,
     /// The ends of the cooldowns.
     pub(super) due: OrderedQueue<DueKey>,
-    /// What the cooldowns take.
+    /// The memory of the cooldowns, in bytes.
     pub(super) bytes: usize,
-    /// What those will take that the deletes of jobs begin.
+    /// The memory of those that the deletes of jobs will begin, in bytes.
     pub(super) reserved_bytes: usize,
     /// Longer ones are cut to this, in seconds.
     pub(super) max_s: Option<NonZeroU32>,
@@ -50,7 +50,7 @@ pub(super) struct Cooldown {
     pub(super) tube: TubeKey,
     pub(super) key: Box<str>,
     pub(super) until: Timestamp,
-    /// For whom it counts.
+    /// The owner that is charged for it.
     pub(super) owner: Option<Box<str>>,
 }
 
@@ -59,11 +59,11 @@ pub(super) struct Cooldown {
 pub struct CooldownSums {
     /// How many.
     pub count: u64,
-    /// What they take, in bytes.
+    /// Their memory, in bytes.
     pub bytes: u64,
 }
 
-/// What is found where the key of a `put` is in use.
+/// The job or the cooldown for which the key of a `put` is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicate {
     /// This job has it.
@@ -86,7 +86,7 @@ impl UniqueKeys {
         self.max_s.map_or(tag.cooldown_s, |max_s| tag.cooldown_s.min(max_s.get().into()))
     }
 
-    /// What counts for owners, in bytes.
+    /// The bytes that count for owners.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (&str, usize)> {
         let cooldowns = self.cooldowns.values();
         cooldowns
@@ -94,7 +94,7 @@ impl UniqueKeys {
     }
 }
 
-/// What the cooldown will take for which the tag asks, if it does.
+/// The memory of the cooldown that the tag asks for, if it does.
 fn reserved_bytes(tag: Idempotency<'_>) -> usize {
     if tag.cooldown_s.is_zero() { 0 } else { cooldown_bytes(tag.key.len()) }
 }
@@ -105,7 +105,7 @@ impl Rules {
         CooldownSums { count: self.unique.cooldowns.len() as u64, bytes: self.unique.bytes as u64 }
     }
 
-    /// What the cooldowns will take that the deletes of jobs begin.
+    /// The memory of the cooldowns that the deletes of jobs will begin, in bytes.
     pub(crate) fn reserved_cooldown_bytes(&self) -> u64 {
         self.unique.reserved_bytes as u64
     }
@@ -187,12 +187,12 @@ impl Rule for UniqueKeys {
 }
 
 impl Queue {
-    /// Cuts cooldowns that begin from now on to so many seconds; 0 allows all.
+    /// Cuts cooldowns that begin from now on to this many seconds; 0 allows all.
     pub fn limit_cooldowns(&mut self, max_s: u32) {
         self.rules.unique.max_s = NonZeroU32::new(max_s);
     }
 
-    /// What cooldowns would take if there were also that of a job with these tags.
+    /// The memory of the cooldowns if there were also that of a job with these tags, in bytes.
     #[must_use]
     pub fn cooldown_bytes_with(&self, tags: &TagSet<'_>) -> u64 {
         let unique = &self.rules.unique;
@@ -219,7 +219,7 @@ impl Queue {
         cooling
     }
 
-    /// What a `put` with these tags into the tube that the client uses would duplicate.
+    /// The duplicate of a `put` with these tags into the tube that the client uses, if there is one.
     #[must_use]
     pub fn duplicate(&self, client: ClientId, tags: &TagSet<'_>, now: Timestamp) -> Option<Duplicate> {
         self.holder_of_key(self.client(client).using, tags.idempotency?.key, now)
