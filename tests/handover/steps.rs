@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -29,8 +30,9 @@ struct World {
     flags: Vec<&'static str>,
     known: Arc<Known>,
     clients: Vec<JoinHandle<()>>,
-    /// How many calls of each a hand-over makes.
+    /// How many calls of each a hand-over makes, and how many the server makes before it runs the other program.
     calls: [u64; 2],
+    calls_to_exec: u64,
     rounds: Cell<u64>,
 }
 
@@ -43,12 +45,13 @@ impl World {
         let flags = [log, &["-s", "65536"], more].concat();
         let service = Service::started(&flags, prepare, script);
         let known = Arc::new(Known::new(!log.is_empty()));
-        let mut world =
-            Self { service, flags, known, clients: Vec::new(), calls: [0; 2], rounds: Cell::new(0) };
+        let (clients, rounds) = (Vec::new(), Cell::new(0));
+        let mut world = Self { service, flags, known, clients, calls: [0; 2], calls_to_exec: 0, rounds };
         world.begin();
         // No process makes that many calls.
         let tracer = world.hand_over(Step { whose: Whose::Server, number: u64::MAX, script: "" });
         world.calls = [Whose::Server, Whose::Tried].map(|whose| tracer.count(whose));
+        world.calls_to_exec = tracer.count_to_exec();
         world
     }
 
@@ -72,11 +75,15 @@ impl World {
 
     /// One of the steps, spread over all of them by the rounds.
     fn step(&self, whose: Whose, script: &'static str) -> Step<'static> {
-        let count = self.calls[usize::from(whose == Whose::Tried)];
+        self.step_among(whose, 0, self.calls[usize::from(whose == Whose::Tried)], script)
+    }
+
+    /// One of `count` steps behind `before`, in the same way.
+    fn step_among(&self, whose: Whose, before: u64, count: u64, script: &'static str) -> Step<'static> {
         let rounds = scale("HANDOVER_STEPS", STEPS) as u64;
         let round = self.rounds.replace(self.rounds.get() + 1) % rounds;
         let shift = scale("SEED", 1) as u64 * 7919 % count.div_ceil(rounds);
-        Step { whose, number: 1 + (round * count / rounds + shift) % count, script }
+        Step { whose, number: before + 1 + (round * count / rounds + shift) % count, script }
     }
 
     /// Asks for a hand-over to a new file; returns when it or the step is done.
@@ -192,6 +199,27 @@ fn a_stop_at_any_step_ends_the_server_in_order() {
                 if world.hand_over(step).end() { world.service.wait() } else { world.service.stop() };
             assert!(status.success(), "{step:?}: {status}, {}", world.service.log());
             assert!(!world.service.directory().join("socket").exists(), "{step:?}: its socket is gone");
+            world.restart_and_check(&format!("{step:?}"));
+        },
+    );
+}
+
+/// The system refuses to run the program that was tried; the stop may have come already then.
+#[test]
+fn a_stop_at_the_last_steps_before_a_program_that_cannot_run_ends_the_server_in_order() {
+    const LAST_STEPS: u64 = 60;
+    for_each_log(
+        &[],
+        |_| (),
+        |world| {
+            let before = world.calls_to_exec.saturating_sub(LAST_STEPS);
+            let script = "chmod a-x program; kill -TERM $server";
+            let step = world.step_among(Whose::Server, before, LAST_STEPS, script);
+            let status =
+                if world.hand_over(step).end() { world.service.wait() } else { world.service.stop() };
+            assert!(status.success(), "{step:?}: {status}, {}", world.service.log());
+            let executable = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(world.service.program(), executable).unwrap();
             world.restart_and_check(&format!("{step:?}"));
         },
     );

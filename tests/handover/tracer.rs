@@ -85,8 +85,14 @@ impl Tracer {
 
     /// How many calls there were so far.
     pub fn count(&self, whose: Whose) -> u64 {
-        let mark = if whose == Whose::Server { b's' } else { b't' };
-        fs::read(&self.calls).unwrap().iter().filter(|&&byte| byte == mark).count() as u64
+        count(&fs::read(&self.calls).unwrap(), if whose == Whose::Server { b's' } else { b't' })
+    }
+
+    /// How many calls the server made before it ran the next program.
+    pub fn count_to_exec(&self) -> u64 {
+        let calls = fs::read(&self.calls).unwrap();
+        let exec = calls.iter().rposition(|&mark| mark == EXEC).expect("there was a hand-over");
+        count(&calls[..exec], b's')
     }
 }
 
@@ -95,6 +101,13 @@ impl Drop for Tracer {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Stands behind the mark of a call with which the server runs another program.
+const EXEC: u8 = b'x';
+
+fn count(calls: &[u8], mark: u8) -> u64 {
+    calls.iter().filter(|&&call| call == mark).count() as u64
 }
 
 fn is_first(decision: &Path) -> bool {
@@ -119,6 +132,9 @@ fn traces() {
             if process == server { b's' } else { b't' }
         });
         calls.write_all(&[mark]).unwrap();
+        if mark == b's' && is_exec(thread) {
+            calls.write_all(&[EXEC]).unwrap();
+        }
         left -= u64::from(mark == whose);
         if left == 0 {
             if !is_first(variable("TRACED_DECISION").as_ref()) {
@@ -178,6 +194,11 @@ fn next_call() -> Option<Pid> {
 /// One that was killed meanwhile cannot.
 fn go_on(thread: Pid, signal: Option<Signal>) {
     let _ = ptrace::syscall(thread, signal);
+}
+
+fn is_exec(thread: Pid) -> bool {
+    let call = fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+    call.split(' ').next() == Some(&libc::SYS_execve.to_string())
 }
 
 fn process_of(thread: Pid) -> Pid {

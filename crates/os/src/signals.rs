@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
@@ -30,7 +30,11 @@ pub enum Signal {
 }
 
 /// The signals received; an event source that becomes readable with the first of them.
-pub struct Signals(signal_hook_mio::v1_0::Signals);
+pub struct Signals {
+    received: signal_hook_mio::v1_0::Signals,
+    /// Whether the next SIGTERM or SIGINT ends the process at once.
+    stopping: Arc<AtomicBool>,
+}
 
 impl Signals {
     /// Installs the handlers. Must be called before any other program can know that the server runs, because SIGUSR1
@@ -51,12 +55,12 @@ impl Signals {
         if reloads {
             signals.add_signal(SIGHUP)?;
         }
-        Ok(Self(signals))
+        Ok(Self { received: signals, stopping })
     }
 
     /// The signals received since the last call, each at most once.
     pub fn pending(&mut self) -> impl Iterator<Item = Signal> {
-        self.0.pending().map(|signal| match signal {
+        self.received.pending().map(|signal| match signal {
             SIGUSR1 => Signal::Drain,
             SIGUSR2 => Signal::Undrain,
             SIGHUP => Signal::Reload,
@@ -66,9 +70,13 @@ impl Signals {
 }
 
 impl Signals {
-    /// The signals received since the last call come once more, to the next program: they must be held back.
+    /// The signals received since the last call come once more, to the next program, or to this one if it goes on, for
+    /// which they are the first ones then: they must be held back.
     pub fn pass_on(&mut self, _held: &HeldSignals) {
-        for signal in self.0.pending() {
+        for signal in self.received.pending() {
+            if matches!(signal, SIGTERM | SIGINT) {
+                self.stopping.store(false, Ordering::SeqCst);
+            }
             let _ = Number::try_from(signal).map(|signal| kill(Pid::this(), signal));
         }
     }
@@ -76,15 +84,15 @@ impl Signals {
 
 impl Source for Signals {
     fn register(&mut self, registry: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        self.0.register(registry, token, interest)
+        self.received.register(registry, token, interest)
     }
 
     fn reregister(&mut self, registry: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        self.0.reregister(registry, token, interest)
+        self.received.reregister(registry, token, interest)
     }
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        self.0.deregister(registry)
+        self.received.deregister(registry)
     }
 }
 
@@ -98,6 +106,7 @@ mod tests {
 
     use super::*;
     use crate::child::Child;
+    use crate::handover::hold_signals;
 
     /// Raises the signals that the parent names and reports which arrived, until it is stopped twice.
     #[test]
@@ -119,6 +128,29 @@ mod tests {
         }
         raise(last).unwrap();
         Child::say("still here");
+    }
+
+    // Gets a stop, and then cannot run the next program.
+    #[test]
+    #[ignore = "runs as a child of other tests"]
+    fn child_cannot_be_handed_over() {
+        let mut signals = Signals::install(true).unwrap();
+        raise(SIGTERM).unwrap();
+        for _ in 0..2 {
+            let held = hold_signals().unwrap();
+            signals.pass_on(&held);
+            drop(held);
+        }
+        Child::say(&format!("{:?}", signals.pending().collect::<Vec<_>>()));
+        raise(SIGTERM).unwrap();
+        Child::say("still here");
+    }
+
+    #[test]
+    fn a_stop_that_was_held_back_for_another_program_is_the_first_one_still() {
+        let mut child = Child::start("signals::tests::child_cannot_be_handed_over", "".as_ref());
+        assert_eq!(child.line(), "[Stop]");
+        assert_eq!(child.finish().code(), Some(143), "and the next one is the second");
     }
 
     #[test]
