@@ -314,8 +314,7 @@ impl Persistence {
     pub fn read_description(&mut self, from: &mut Reader<'_>, queue: &Queue) -> Result<(), Malformed> {
         if from.value()? {
             let log = DescribedLog::read(from)?;
-            let has_them = log.job_count() == queue.figures().jobs.total() as u64;
-            if !has_them || !log.jobs().all(|id| queue.job(id).is_some()) {
+            if !log.jobs().eq(queue.job_ids()) {
                 return Err(Malformed("the log and the queue have other jobs"));
             }
             self.described = Some(Box::new(log));

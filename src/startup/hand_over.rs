@@ -67,7 +67,9 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let limits = Limits::of(options);
     let (reload, rules) = (read_again(options)?, (read_rules(options)?, tubes::load(options)?));
     let admin = Admin::new(options)?;
+    let touched_ahead = os::memory::TouchedAhead::of(description.len());
     let from = &mut Reader::new(&description);
+    from.tell_copies(touched_ahead.last());
     let surroundings = hand_over::read_surroundings(from).map_err(malformed)?;
     let mut adopted = adopt(&surroundings)?;
     let clock = Clock::with_offset(surroundings.clock_offset_ns);
@@ -82,6 +84,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let has_binlog = options.binlog.is_some();
     event_loop.read_description(from, surroundings.now, has_binlog).map_err(malformed)?;
     hand_over::read_end(from).map_err(malformed)?;
+    drop(touched_ahead);
     description.drop_beside();
     if let (Some(place), Some(lock)) = (&options.binlog, adopted.lock.take()) {
         open_binlog(&mut event_loop, place, lock, options, clock)?;

@@ -440,7 +440,7 @@ impl Files {
 }
 
 impl Files {
-    /// The jobs that have a full record in the log.
+    /// The jobs that have a full record in the log, by ascending id.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.locations.jobs.iter().map(|(id, _)| id)
     }

@@ -29,9 +29,6 @@ pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// How a file is mapped all of which is about to be read.
-pub const MAP_AT_ONCE: libc::c_int = libc::MAP_PRIVATE;
-
 /// An empty file without a name, which is closed when the process runs another program.
 pub fn memory_file() -> io::Result<File> {
     let number = crate::process::random_u64();
@@ -107,6 +104,11 @@ pub fn unix_peer_user(_connection: &impl AsFd) -> Option<u32> {
 
 /// False: there is no systemd.
 pub fn is_in_private_tmp(_path: &Path) -> bool {
+    false
+}
+
+/// Does nothing: these systems have no such call.
+pub fn touch(_start: usize, _bytes: usize) -> bool {
     false
 }
 

@@ -58,9 +58,6 @@ pub fn seal(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// How a file is mapped all of which is about to be read: its pages are found in one call, not one by one.
-pub const MAP_AT_ONCE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_POPULATE;
-
 /// The process ends when the thread that has started it ends.
 pub fn end_with_parent() -> io::Result<()> {
     Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
@@ -171,6 +168,15 @@ fn is_private_by(mounts: &str, path: &Path) -> bool {
         matches!((words.next(), words.next()), (Some(root), Some(at))
             if root.contains("/systemd-private-") && path.starts_with(at))
     })
+}
+
+/// Has the pages of `bytes` bytes from an address on, whatever they are for: those that the process has mapped and not
+/// touched get their memory. Returns whether another call could do so, too.
+pub fn touch(start: usize, bytes: usize) -> bool {
+    // SAFETY: the contents of no page change, and none is mapped or given back, so any address will do.
+    let status = unsafe { libc::madvise(start as *mut libc::c_void, bytes, libc::MADV_POPULATE_WRITE) };
+    // A kernel before 5.14 does not know this; memory that nobody has mapped is another error.
+    status == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
 }
 
 /// Gives the memory of `block` back to the system; its next use takes ordinary pages, not huge ones.

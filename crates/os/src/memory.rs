@@ -9,8 +9,10 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::platform;
 
@@ -70,6 +72,73 @@ pub fn give_back() {
     };
     if thread.spawn(collect_beside).is_err() {
         collect(true);
+    }
+}
+
+/// Another thread that touches memory before the one does that takes much of it, piece behind piece: the system needs
+/// a microsecond for the first touch of a page, about as long as that thread needs to fill it. Ends when dropped.
+#[derive(Debug)]
+pub struct TouchedAhead(Arc<AtomicUsize>);
+
+/// In place of an address: there is nothing more to touch.
+const OVER: usize = usize::MAX;
+/// For less memory than this, no thread is worth it.
+const MIN_TOUCHED_BYTES: usize = 16 << 20;
+/// So much is touched in one call.
+const TOUCHED_AT_ONCE: usize = 1 << 20;
+/// One of so many parts of all is touched ahead: what is left of it in the end was touched for later.
+const PARTS: usize = 64;
+/// How long the thread sleeps where it is far enough ahead.
+const PAUSE: Duration = Duration::from_micros(50);
+
+impl TouchedAhead {
+    /// Begins, where somebody is about to take so many bytes.
+    #[must_use]
+    pub fn of(bytes: usize) -> Self {
+        let last = Arc::new(AtomicUsize::new(0));
+        if bytes >= MIN_TOUCHED_BYTES {
+            let of_thread = Arc::clone(&last);
+            // Without the thread all is as it would be without this.
+            let thread = thread::Builder::new().name("touch-ahead".to_owned());
+            drop(thread.spawn(move || touch_ahead(&of_thread, bytes / PARTS)));
+        }
+        Self(last)
+    }
+
+    /// Who takes the memory says here where the last piece is.
+    #[must_use]
+    pub fn last(&self) -> &AtomicUsize {
+        &self.0
+    }
+}
+
+impl Drop for TouchedAhead {
+    fn drop(&mut self) {
+        self.0.store(OVER, Ordering::Relaxed);
+    }
+}
+
+/// Touches the memory behind `last`, wherever that is, up to so many bytes.
+fn touch_ahead(last: &AtomicUsize, ahead: usize) {
+    super::handover::leave_signals_to_others();
+    let mut touched = 0..0;
+    loop {
+        let at = last.load(Ordering::Relaxed);
+        if at == OVER {
+            return;
+        }
+        if at != 0 && !(touched.start..=touched.end).contains(&at) {
+            let start = at - at % TOUCHED_AT_ONCE;
+            touched = start..start;
+        }
+        if at == 0 || touched.end >= at.saturating_add(ahead) {
+            thread::sleep(PAUSE);
+            continue;
+        }
+        if !platform::touch(touched.end, TOUCHED_AT_ONCE) {
+            return;
+        }
+        touched.end += TOUCHED_AT_ONCE;
     }
 }
 

@@ -339,18 +339,15 @@ fn are_in_one_page(one: JobId, other: JobId) -> bool {
 
 /// The smallest id from `from` on below a node at `level` whose ids begin with `prefix`.
 fn first_below<T>(node: &Node<T>, level: u32, prefix: u64, from: JobId) -> Option<JobId> {
+    // The branches before this one have lesser ids.
+    let first = (from.0 >> (BITS * level)).saturating_sub(prefix << BITS).min(WAYS as u64) as usize;
     match node {
         Node::Leaf(_, page) => {
-            let ids = page.iter().enumerate().filter(|(_, value)| value.is_some());
-            ids.map(|(way, _)| JobId(prefix << BITS | way as u64)).find(|&id| id >= from)
+            let way = (first..WAYS).find(|&way| page[way].is_some())?;
+            Some(JobId(prefix << BITS | way as u64))
         }
-        Node::Inner(_, page) => page.iter().enumerate().find_map(|(way, child)| {
-            let prefix = prefix << BITS | way as u64;
-            // The ids of the child end where those of the next one begin.
-            let end = u128::from(prefix + 1) << (BITS * level);
-            let child = child.as_ref().filter(|_| u128::from(from.0) < end)?;
-            first_below(child, level - 1, prefix, from)
-        }),
+        Node::Inner(_, page) => (first..WAYS)
+            .find_map(|way| first_below(page[way].as_ref()?, level - 1, prefix << BITS | way as u64, from)),
     }
 }
 

@@ -6,6 +6,7 @@
 //! is described. The format as a whole is in `doc/handover.md`.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::clock::Timestamp;
 use crate::job::{Counters, JobId, Priority};
@@ -83,13 +84,37 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     /// The version of the format; the newest one until the description has said it.
     version: u32,
+    /// Where the last bytes are that were copied from it.
+    last_copy: Option<&'a AtomicUsize>,
 }
 
 impl<'a> Reader<'a> {
     /// One that reads all of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, version: u32::MAX }
+        Self { bytes, version: u32::MAX, last_copy: None }
+    }
+
+    /// Who reads says in `last_copy` where the last bytes are that were copied: memory behind them is taken next.
+    pub fn tell_copies(&mut self, last_copy: &'a AtomicUsize) {
+        self.last_copy = Some(last_copy);
+    }
+
+    /// `bytes` were copied, and are kept here.
+    #[inline]
+    pub fn note_copy(&self, bytes: &[u8]) {
+        if let Some(last_copy) = self.last_copy.filter(|_| !bytes.is_empty()) {
+            last_copy.store(bytes.as_ptr().addr(), Ordering::Relaxed);
+        }
+    }
+
+    /// The next bytes, to be read by themselves.
+    ///
+    /// # Errors
+    /// If there are fewer.
+    #[inline]
+    pub fn part(&mut self, count: usize) -> Result<Self, Malformed> {
+        Ok(Self { bytes: self.raw(count)?, ..*self })
     }
 
     /// The description has this version of the format.
@@ -143,6 +168,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// If it is not one, or not there.
+    #[inline]
     pub fn value<T: Described>(&mut self) -> Result<T, Malformed> {
         T::read(self)
     }
@@ -231,10 +257,12 @@ impl Described for usize {
 }
 
 impl Described for bool {
+    #[inline]
     fn describe(&self, out: &mut Writer<'_>) {
         u8::from(*self).describe(out);
     }
 
+    #[inline]
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         match from.value::<u8>()? {
             0 => Ok(false),
@@ -330,41 +358,49 @@ impl<A: Described, B: Described> Described for (A, B) {
 }
 
 impl Described for Timestamp {
+    #[inline]
     fn describe(&self, out: &mut Writer<'_>) {
         self.0.describe(out);
     }
 
+    #[inline]
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         from.value().map(Self)
     }
 }
 
 impl Described for Priority {
+    #[inline]
     fn describe(&self, out: &mut Writer<'_>) {
         self.0.describe(out);
     }
 
+    #[inline]
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         from.value().map(Self)
     }
 }
 
 impl Described for JobId {
+    #[inline]
     fn describe(&self, out: &mut Writer<'_>) {
         self.0.describe(out);
     }
 
+    #[inline]
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         from.value().map(Self)
     }
 }
 
 impl Described for Seconds {
+    #[inline]
     fn describe(&self, out: &mut Writer<'_>) {
         self.whole().describe(out);
         self.thousandths().describe(out);
     }
 
+    #[inline]
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         match (from.value()?, from.value::<u16>()?) {
             (whole, thousandths @ 0..1000) => Ok(Self::new(whole, thousandths)),

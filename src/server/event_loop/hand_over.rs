@@ -5,9 +5,9 @@
 //! 1. *Wanted*: the loop waits for a moment in which no command is half done, and describes the server as it is then.
 //! 2. *Tried*: the other program reads the description as a child, and says whether it can go on with it. The loop
 //!    serves meanwhile; the child changes nothing, and does not outlive this process.
-//! 3. *Held*: no new command is executed. What is under way ends, the log is synced, connections that cannot be
-//!    handed over (TLS, HTTP) get what is due to them and end.
-//! 4. The server is described again, and this process runs the other program, which keeps its sockets.
+//! 3. *Ended*: connections with TLS cannot be handed over. They get what is due to them and end; the others are served.
+//! 4. *Held*: no new command is executed. What is under way ends, the log is synced, and HTTP connections end.
+//! 5. The server is described again, and this process runs the other program, which keeps its sockets.
 //!
 //! Whatever goes wrong before the last step, this program goes on, and says why in the log and in the status of the
 //! service. Clients notice the hand-over as a pause. `doc/handover.md` has the rest. Driven by the loop, once a turn.
@@ -31,7 +31,9 @@ use crate::server::hand_over::{self, DescribedFile, FORMAT, ListenerRole, Surrou
 const WANTED_NS: u64 = 5 * NS_PER_S;
 /// How long the other program may take to read a description.
 const TRIAL_NS: u64 = 5 * NS_PER_S;
-/// How long commands that are under way hold the others up, and connections that cannot be handed over the rest.
+/// How long connections that cannot be handed over may take to read what is due to them.
+const ENDED_NS: u64 = NS_PER_S;
+/// How long commands that are under way hold the others up.
 const HELD_NS: u64 = NS_PER_S;
 /// How long to wait before another look for such a moment.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -72,11 +74,19 @@ enum Stage {
     /// SIGHUP has come. The instant is that of the end of this stage, as in the next ones.
     Wanted(Timestamp),
     Tried(Timestamp, Box<Trial>),
+    Ended(Timestamp, Tried),
     Held(Timestamp, Tried),
 }
 
-/// The files with which a program was tried: its own, and those of settings that are there.
-type Tried = Vec<Option<Mark>>;
+/// The files with which a program is tried: its own, and those of settings that are there.
+type Files = Vec<Option<Mark>>;
+
+/// What there is of a trial that has ended well.
+struct Tried {
+    files: Files,
+    /// What was tried; the description that counts is written over it.
+    description: DescriptionFile,
+}
 
 /// A child that reads a description.
 struct Trial {
@@ -85,7 +95,7 @@ struct Trial {
     said: Vec<u8>,
     /// Whether it says no more, and only its end is missing.
     is_silent: bool,
-    files: Tried,
+    tried: Option<Tried>,
 }
 
 impl Drop for Trial {
@@ -105,7 +115,7 @@ enum NotDone {
 
 impl Heritage {
     /// The files as they are now; `None` if the program is the one that runs.
-    fn to_try(&self) -> Option<Tried> {
+    fn to_try(&self) -> Option<Files> {
         let program = self.program.as_ref()?.replaced_by()?;
         let settings = self.settings.iter().map(|path| handover::mark(path).ok());
         Some([Some(program)].into_iter().chain(settings).collect())
@@ -133,7 +143,7 @@ impl HandOver {
     pub(super) fn next_turn_at(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
             Stage::Idle => None,
-            Stage::Wanted(_) => Some(now + LOOK_AGAIN_NS),
+            Stage::Wanted(_) | Stage::Ended(..) => Some(now + LOOK_AGAIN_NS),
             Stage::Tried(_, trial) if trial.is_silent => Some(now + LOOK_AGAIN_NS),
             Stage::Tried(end, _) => Some(*end),
             Stage::Held(..) => Some(Timestamp(0)),
@@ -142,20 +152,21 @@ impl HandOver {
 }
 
 impl Trial {
-    fn start(heritage: &Heritage, description: &DescriptionFile, registry: &Registry) -> io::Result<Self> {
+    fn start(heritage: &Heritage, description: DescriptionFile, registry: &Registry) -> io::Result<Self> {
         let (Some(program), Some(files)) = (&heritage.program, heritage.to_try()) else {
             return Err(ErrorKind::NotFound.into());
         };
-        let (child, output) = handover::try_out(program.path(), TRIAL_FLAG, description)?;
+        let (child, output) = handover::try_out(program.path(), TRIAL_FLAG, &description)?;
+        let tried = Some(Tried { files, description });
         let mut trial =
-            Self { child, answer: Receiver::from(output), said: Vec::new(), is_silent: false, files };
+            Self { child, answer: Receiver::from(output), said: Vec::new(), is_silent: false, tried };
         trial.answer.set_nonblocking(true)?;
         registry.register(&mut trial.answer, PollToken::HandOver.into(), Interest::READABLE)?;
         Ok(trial)
     }
 
     /// What it has come to, once that is known.
-    fn outcome(&mut self) -> Option<Result<(), String>> {
+    fn outcome(&mut self) -> Option<Result<Tried, String>> {
         let mut piece = [0; 1024];
         loop {
             match self.answer.read(&mut piece) {
@@ -174,7 +185,7 @@ impl Trial {
         match self.child.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) if status.success() && self.said.ends_with(answer(FORMAT).as_bytes()) => {
-                Some(Ok(()))
+                self.tried.take().map(Ok)
             }
             Ok(Some(status)) => Some(Err(self.complaint(&status.to_string()))),
             Err(error) => Some(Err(error.to_string())),
@@ -233,36 +244,40 @@ impl EventLoop {
             }
             Stage::Wanted(end) => self.hand_over.stage = Stage::Wanted(end),
             Stage::Tried(end, mut trial) => match trial.outcome() {
-                Some(Ok(())) => {
-                    self.server.hold(true);
-                    let files = std::mem::take(&mut trial.files);
-                    self.hand_over.stage = Stage::Held(now + HELD_NS, files);
-                }
+                Some(Ok(tried)) => self.go_on_ending(now + ENDED_NS, tried, now),
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
                 None if now >= end => {
                     self.give_up_hand_over("it takes longer than 5 s to read a description")
                 }
                 None => self.hand_over.stage = Stage::Tried(end, trial),
             },
+            Stage::Ended(end, tried) => self.go_on_ending(end, tried, now),
             Stage::Held(end, tried) => self.go_on_held(end, tried, now),
         }
     }
 
     fn begin_trial(&mut self, now: Timestamp) -> io::Result<Trial> {
-        let (file, _) = self.describe(now)?;
-        Trial::start(&self.hand_over.heritage, &file, &self.registry)
+        let mut file = DescriptionFile::new()?;
+        self.describe(&mut file, now)?;
+        Trial::start(&self.hand_over.heritage, file, &self.registry)
+    }
+
+    /// Waits for the end of the connections that cannot be handed over, and then holds the others.
+    fn go_on_ending(&mut self, end: Timestamp, tried: Tried, now: Timestamp) {
+        self.hand_over.stage = if self.server.end_those_that_cannot_be_described() > 0 && now < end {
+            Stage::Ended(end, tried)
+        } else {
+            self.server.close_those_that_cannot_be_described(now);
+            self.server.hold(true);
+            Stage::Held(now + HELD_NS, tried)
+        };
     }
 
     /// Waits until all that is under way has ended, and then hands over.
-    fn go_on_held(&mut self, end: Timestamp, tried: Tried, now: Timestamp) {
+    fn go_on_held(&mut self, end: Timestamp, mut tried: Tried, now: Timestamp) {
         let is_late = now >= end;
-        if self.server.end_those_that_cannot_be_described() > 0 {
-            if !is_late {
-                self.hand_over.stage = Stage::Held(end, tried);
-                return;
-            }
-            self.server.close_those_that_cannot_be_described(now);
-        }
+        // The last commands may have had replies that are too long.
+        self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
         if !self.server.is_quiet() || !is_http_idle && !is_late {
             if now >= end + HELD_NS {
@@ -272,7 +287,7 @@ impl EventLoop {
             }
             return;
         }
-        match self.hand_over_now(&tried) {
+        match self.hand_over_now(&mut tried) {
             NotDone::Failed(reason) => self.give_up_hand_over(&reason),
             NotDone::Replaced => {
                 info!("the program or its settings have been replaced once more: trying those");
@@ -283,8 +298,8 @@ impl EventLoop {
     }
 
     /// Returns only if that is not done.
-    fn hand_over_now(&mut self, tried: &Tried) -> NotDone {
-        let is_tried = |heritage: &Heritage| heritage.to_try().as_ref() == Some(tried);
+    fn hand_over_now(&mut self, Tried { files, description }: &mut Tried) -> NotDone {
+        let is_tried = |heritage: &Heritage| heritage.to_try().as_ref() == Some(files);
         if !is_tried(&self.hand_over.heritage) {
             return NotDone::Replaced;
         }
@@ -294,7 +309,7 @@ impl EventLoop {
             Err(error) => return NotDone::Failed(format!("cannot hold signals back: {error}")),
         };
         self.signals.pass_on(&held);
-        let (file, surroundings) = match self.describe_at_rest() {
+        let surroundings = match self.describe_at_rest(description) {
             Ok(described) => described,
             Err(error) => return NotDone::Failed(format!("cannot describe this server: {error}")),
         };
@@ -306,12 +321,12 @@ impl EventLoop {
             return NotDone::Replaced;
         };
         info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
-        let error = handover::change_program(program.path(), &file, &descriptors, &held);
+        let error = handover::change_program(program.path(), description, &descriptors, &held);
         NotDone::Failed(format!("cannot run it: {error}"))
     }
 
-    /// The description of the server whose log has everything.
-    fn describe_at_rest(&mut self) -> io::Result<(DescriptionFile, Surroundings)> {
+    /// Describes the server whose log has everything. Nobody can change the description any more.
+    fn describe_at_rest(&mut self, file: &mut DescriptionFile) -> io::Result<Surroundings> {
         let now = self.clock.now();
         self.server.executor_mut().settle_binlog(now);
         if self.server.executor().has_failed() {
@@ -320,11 +335,13 @@ impl EventLoop {
         if self.server.executor().has_unlogged_changes() {
             return Err(io::Error::other("the binlog has no room for all changes"));
         }
-        self.describe(now)
+        let surroundings = self.describe(file, now)?;
+        file.seal()?;
+        Ok(surroundings)
     }
 
-    /// The description of the server as it is now, in a file that nobody can change.
-    fn describe(&self, now: Timestamp) -> io::Result<(DescriptionFile, Surroundings)> {
+    /// Describes the server as it is now.
+    fn describe(&self, file: &mut DescriptionFile, now: Timestamp) -> io::Result<Surroundings> {
         let heritage = &self.hand_over.heritage;
         let mut listeners = self.listeners.described();
         for (site, role) in [(&self.metrics, ListenerRole::Metrics), (&self.admin, ListenerRole::Admin)] {
@@ -338,10 +355,8 @@ impl EventLoop {
             files: heritage.files.clone(),
             lock: heritage.lock,
         };
-        let mut file = DescriptionFile::new()?;
         file.fill(|sink| hand_over::describe(&self.server, &surroundings, &mut Writer::new(sink)))?;
-        file.seal()?;
-        Ok((file, surroundings))
+        Ok(surroundings)
     }
 
     /// This program goes on, and does what a reload without another program does.

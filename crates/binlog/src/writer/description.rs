@@ -180,15 +180,9 @@ impl Binlog {
 }
 
 impl DescribedLog {
-    /// The jobs that stand in the log, each once.
+    /// The jobs that stand in the log, each once, by ascending id.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.contents.files.jobs()
-    }
-
-    /// How many jobs stand in the log.
-    #[must_use]
-    pub fn job_count(&self) -> u64 {
-        self.contents.files.job_count()
     }
 
     /// Whether the lists fit together.

@@ -10,18 +10,18 @@
 //! Tubes and clients have numbers in the description: their places in it. Reserved jobs come before the others, so
 //! that the slots of their keys are taken when those are restored.
 
+mod job;
 mod reading;
 
 use std::collections::HashMap;
 
 use crate::clock::Timestamp;
 use crate::description::{Described, Writer};
-use crate::job::{Counters, JobId, Priority};
+use crate::job::JobId;
 use crate::operations::modes::Choice;
 use crate::rules::gate::Gate;
 use crate::rules::ruled::Ruled;
 use crate::rules::{Rules, TubeRules};
-use crate::seconds::Seconds;
 use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
 use crate::state::jobs::{History, Job, Place, marks};
 use crate::state::keys::{Reservation, TubeKey};
@@ -29,6 +29,8 @@ use crate::state::sessions::{Session, SessionKey, Sessions};
 use crate::state::tubes::{DEFAULT, Events, Tube, TubeCounters, Tubes};
 use crate::state::{Numbers, Sums};
 use crate::{Queue, ReserveMode, described};
+
+use self::job::DescribedJob;
 
 described!(TubeCounters {
     puts,
@@ -42,41 +44,6 @@ described!(TubeCounters {
     expirations
 });
 described!(Numbers { next_id, next_burial, last_delay });
-
-/// A job, apart from its tags and its body.
-#[derive(Debug)]
-struct DescribedJob {
-    id: JobId,
-    created_at: Timestamp,
-    priority: Priority,
-    delay_s: u32,
-    ttr: Seconds,
-    /// The number of its tube.
-    tube: u32,
-    /// 0: ready, 1: reserved, 2: buried, 3: delayed.
-    state: u8,
-    /// Since when it is ready, until when it is reserved or delayed, or its number among the burials.
-    number: u64,
-    /// Whether it has got a more urgent priority while it was reserved.
-    is_upgraded: bool,
-    counters: Counters,
-    /// The number of the client that has reserved it, and since when.
-    holder: Option<(u32, Timestamp)>,
-}
-
-described!(DescribedJob {
-    id,
-    created_at,
-    priority,
-    delay_s,
-    ttr,
-    tube,
-    state,
-    number,
-    is_upgraded,
-    counters,
-    holder
-});
 
 /// What a client has beside its tubes.
 #[derive(Debug)]

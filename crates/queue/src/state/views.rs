@@ -150,6 +150,11 @@ impl TubeView {
 }
 
 impl Queue {
+    /// The ids of all jobs, ascending.
+    pub fn job_ids(&self) -> impl Iterator<Item = JobId> {
+        self.jobs.ids()
+    }
+
     /// The job with this id.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {

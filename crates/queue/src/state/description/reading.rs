@@ -26,7 +26,8 @@ use crate::tags::{After, EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 use crate::{Queue, ReserveMode};
 
-use super::{DescribedChoice, DescribedClient, DescribedJob, DescribedSession};
+use super::job::DescribedJob;
+use super::{DescribedChoice, DescribedClient, DescribedSession};
 
 /// Ids and numbers above this are no server's: what is added to them must not overflow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
@@ -228,13 +229,16 @@ impl Queue {
         from: &mut Reader<'_>,
         now: Timestamp,
     ) -> Result<(), Malformed> {
+        let mut newest = None;
         for _ in 0..from.count()? {
             let mut job: DescribedJob = from.value()?;
             let (tags, body) = (from.bytes()?, from.bytes()?);
             let tube = *tubes.get(job.tube as usize).ok_or(Malformed("a job has no tube"))?;
-            if job.id.0 >= numbers.next_id || self.jobs.get(job.id).is_some() {
+            let id = Some(job.id);
+            if job.id.0 >= numbers.next_id || id <= newest && self.jobs.get(job.id).is_some() {
                 return Err(Malformed("the id of a job was not given, or is there twice"));
             }
+            newest = newest.max(id);
             if let Some((client, _)) = &mut job.holder {
                 *client = *clients.get(*client as usize).ok_or(Malformed("a job is reserved by nobody"))?;
             }
@@ -246,6 +250,7 @@ impl Queue {
             }
             self.reserve_put().map_err(|_| Malformed("there is no memory for a job"))?;
             let body = Body::copy_of(body).map_err(|_| Malformed("there is no memory for a body"))?;
+            from.note_copy(body.as_slice());
             self.read_job(&job, tube, body, tags, now)?;
         }
         Ok(())

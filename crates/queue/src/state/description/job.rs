@@ -1,0 +1,100 @@
+//! The description of a job, apart from its tags and its body.
+//!
+//! Owns: its bytes. There may be millions of jobs while all clients wait, so the fields, each of which always takes the
+//! same place, are written and read together.
+
+use crate::clock::Timestamp;
+use crate::description::{Described, Malformed, Reader, Writer};
+use crate::job::{Counters, JobId, Priority};
+use crate::seconds::Seconds;
+
+/// All fields but the last.
+const FIXED_BYTES: usize = 64;
+
+/// A job, apart from its tags and its body.
+#[derive(Debug)]
+pub(super) struct DescribedJob {
+    pub id: JobId,
+    pub created_at: Timestamp,
+    pub priority: Priority,
+    pub delay_s: u32,
+    pub ttr: Seconds,
+    /// The number of its tube.
+    pub tube: u32,
+    /// 0: ready, 1: reserved, 2: buried, 3: delayed.
+    pub state: u8,
+    /// Since when it is ready, until when it is reserved or delayed, or its number among the burials.
+    pub number: u64,
+    /// Whether it has got a more urgent priority while it was reserved.
+    pub is_upgraded: bool,
+    pub counters: Counters,
+    /// The number of the client that has reserved it, and since when.
+    pub holder: Option<(u32, Timestamp)>,
+}
+
+impl Described for DescribedJob {
+    fn describe(&self, out: &mut Writer<'_>) {
+        let Self {
+            id,
+            created_at,
+            priority,
+            delay_s,
+            ttr,
+            tube,
+            state,
+            number,
+            is_upgraded,
+            counters,
+            holder,
+        } = self;
+        let Counters { reserves, timeouts, releases, buries, kicks } = counters;
+        let mut fixed = [0; FIXED_BYTES];
+        let mut rest = &mut fixed[..];
+        let mut add = |field: &[u8]| {
+            let (place, behind) = std::mem::take(&mut rest).split_at_mut(field.len());
+            place.copy_from_slice(field);
+            rest = behind;
+        };
+        add(&id.0.to_le_bytes());
+        add(&created_at.0.to_le_bytes());
+        add(&priority.0.to_le_bytes());
+        add(&delay_s.to_le_bytes());
+        add(&ttr.whole().to_le_bytes());
+        add(&ttr.thousandths().to_le_bytes());
+        add(&tube.to_le_bytes());
+        add(&[*state]);
+        add(&number.to_le_bytes());
+        add(&[u8::from(*is_upgraded)]);
+        for count in [reserves, timeouts, releases, buries, kicks] {
+            add(&count.to_le_bytes());
+        }
+        debug_assert!(rest.is_empty());
+        out.raw(&fixed);
+        holder.describe(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let fixed = &mut from.part(FIXED_BYTES)?;
+        let job = Self {
+            id: fixed.value()?,
+            created_at: fixed.value()?,
+            priority: fixed.value()?,
+            delay_s: fixed.value()?,
+            ttr: fixed.value()?,
+            tube: fixed.value()?,
+            state: fixed.value()?,
+            number: fixed.value()?,
+            is_upgraded: fixed.value()?,
+            counters: Counters {
+                reserves: fixed.value()?,
+                timeouts: fixed.value()?,
+                releases: fixed.value()?,
+                buries: fixed.value()?,
+                kicks: fixed.value()?,
+            },
+            holder: None,
+        };
+        debug_assert!(fixed.is_at_end());
+        Ok(Self { holder: from.value()?, ..job })
+    }
+}
