@@ -10,6 +10,8 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use beanstalkd::binlog::{DirectoryStorage, Storage};
 use beanstalkd::description::{Malformed, Reader};
@@ -27,6 +29,10 @@ use log::info;
 use super::admin::Admin;
 use super::refusal::{refuse, refuse_binlog, refuse_lock};
 use super::{Limits, executor, host, prepare_store, read_again, read_rules, serves_sighup, settings, tubes};
+
+/// How often the files of settings are read in all, and the time in between. All clients wait meanwhile.
+const READS: usize = 10;
+const BETWEEN_READS: Duration = Duration::from_millis(50);
 
 /// The listeners and files of the other program, by what they are for.
 #[derive(Default)]
@@ -65,8 +71,10 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
         Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
     handover::let_signals_in();
     let limits = Limits::of(options);
-    let (reload, rules) = (read_again(options)?, (read_rules(options)?, tubes::load(options)?));
-    let admin = Admin::new(options)?;
+    let (reload, rules, admin) = patiently(|| {
+        let rules = (read_rules(options)?, tubes::load(options)?);
+        Ok((read_again(options)?, rules, Admin::new(options)?))
+    })?;
     let touched_ahead = os::memory::TouchedAhead::of(description.len());
     let from = &mut Reader::new(&description);
     from.tell_copies(touched_ahead.last());
@@ -103,6 +111,18 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     event_loop.can_be_handed_over(heritage);
     info!("went on where the program before this one left off");
     event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
+}
+
+/// Reads files of settings. Somebody may be replacing several of them, one after the other, so that they do not fit
+/// together for a moment; no other program could go on in place of this one then.
+fn patiently<T>(read: impl Fn() -> Result<T, i32>) -> Result<T, i32> {
+    for _ in 1..READS {
+        if let Ok(settings) = read() {
+            return Ok(settings);
+        }
+        thread::sleep(BETWEEN_READS);
+    }
+    read()
 }
 
 /// Why a server with these options is not handed over.

@@ -4,6 +4,7 @@
 //! `HANDOVER_ROUNDS`, `HANDOVER_CONNECTIONS` and `HANDOVER_JOBS` set how much there is; `make handover` sets much.
 
 mod attacks;
+mod certificates;
 mod format;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod known;

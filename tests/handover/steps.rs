@@ -17,6 +17,7 @@ use beanstalkd_testkit::stepping_clock;
 use rustix::process::Signal;
 
 use super::LOGS;
+use super::certificates;
 use super::known::{Known, produce, work};
 use super::service::Service;
 use super::tracer::{Step, Tracer, Whose};
@@ -276,6 +277,27 @@ fn another_program_and_other_rules_at_any_step_are_in_force_at_the_end() {
         let mut client = world.service.connect();
         wait_until(&format!("the rules are in force, {step:?}"), || {
             client.data("stats-tube default")["rule"] == format!("\"{pattern}\"")
+        });
+    });
+}
+
+/// As the next test, with a certificate and its key, of which a program may read one before and one after the change.
+#[test]
+fn another_certificate_at_any_step_is_in_force_at_the_end() {
+    const SCRIPT: &str = "mv renewed/cert.pem renewed/key.pem .; kill -HUP $server";
+    for_each_log(&certificates::FLAGS, certificates::prepare, |world| {
+        let step = world.step(Whose::Server, SCRIPT);
+        let renewed = certificates::renewed();
+        let directory = world.service.directory().join("renewed");
+        fs::create_dir_all(&directory).unwrap();
+        renewed.write(&directory).unwrap();
+        if !world.hand_over(step).end() {
+            renewed.write(world.service.directory()).unwrap();
+            world.service.signal(Signal::HUP);
+        }
+        world.await_program(step);
+        wait_until(&format!("the certificate is in force, {step:?}"), || {
+            certificates::shown(&world.service) == renewed.certificate
         });
     });
 }

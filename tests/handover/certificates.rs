@@ -1,0 +1,214 @@
+//! Certificates and TLS connections while a server is handed over: a certificate that is replaced, a handshake and a
+//! record that are half there, replies that are read slowly or not at all.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::tls::{self, Identity, Leaf, authority, server_identity, usual_client};
+use rustix::process::Signal;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConnection, StreamOwned};
+
+use super::service::Service;
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// The flags of a server with a listener for TLS, whose files `prepare` makes.
+pub const FLAGS: [&str; 6] =
+    ["--listen", "tls://127.0.0.1:0", "--tls-cert", "{dir}/cert.pem", "--tls-key", "{dir}/key.pem"];
+
+pub fn prepare(directory: &Path) {
+    server_identity().write(directory).unwrap();
+}
+
+/// Another certificate for the same server.
+pub fn renewed() -> Identity {
+    authority().issue(Leaf { serial: 2, ..Leaf::of("localhost") })
+}
+
+/// Where the server listens for TLS.
+fn address(service: &Service) -> SocketAddr {
+    let log = service.log();
+    let (_, address) = log.rsplit_once("listening on tls://").expect("it says where");
+    address.lines().next().unwrap().parse().unwrap()
+}
+
+fn socket(service: &Service) -> TcpStream {
+    let socket = TcpStream::connect(address(service)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn connect(service: &Service) -> io::Result<Stream> {
+    let socket = socket(service);
+    Ok(StreamOwned::new(tls::handshake(&socket, usual_client())?, socket))
+}
+
+/// The certificate that a new client is shown. A connection that the old program has accepted ends without one.
+pub fn shown(service: &Service) -> CertificateDer<'static> {
+    loop {
+        if let Ok(stream) = connect(service) {
+            return stream.conn.peer_certificates().unwrap()[0].clone().into_owned();
+        }
+    }
+}
+
+fn ask(stream: &mut Stream, command: &str, reply: &str) {
+    stream.write_all(command.as_bytes()).unwrap();
+    let mut read = vec![0; reply.len()];
+    stream.read_exact(&mut read).unwrap();
+    assert_eq!(String::from_utf8_lossy(&read), reply);
+}
+
+/// What comes until the server closes the connection, or resets it.
+fn rest(mut stream: impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+#[test]
+fn the_next_program_has_the_certificate_that_is_there_then() {
+    let service = Service::prepared(&FLAGS, prepare);
+    let mut before = connect(&service).unwrap();
+    ask(&mut before, "session w 60\r\nput 0 0 600 1\r\nx\r\n", "SESSION 0\r\nINSERTED 1\r\n");
+    ask(&mut before, "reserve\r\n", "RESERVED 1 1\r\nx\r\n");
+    let renewed = renewed();
+    renewed.write(service.directory()).unwrap();
+    assert_eq!(shown(&service), server_identity().certificate, "nothing changes before the signal");
+    service.hand_over();
+    assert_eq!(shown(&service), renewed.certificate);
+    assert_eq!(rest(before), b"", "and a client that was there is closed");
+    let mut again = connect(&service).unwrap();
+    ask(&mut again, "session w 60\r\ndelete 1\r\n", "SESSION 1\r\nDELETED\r\n");
+}
+
+#[test]
+fn a_certificate_without_its_key_keeps_the_program_the_certificate_and_the_clients() {
+    let service = Service::prepared(&FLAGS, prepare);
+    let mut client = connect(&service).unwrap();
+    let renewed = renewed();
+    fs::write(service.directory().join("cert.pem"), renewed.certificate_pem()).unwrap();
+    service.replace();
+    service.signal(Signal::HUP);
+    let message = service.message_with("refused");
+    assert!(message.contains("not the key of the first certificate"), "{message}");
+    assert_eq!(shown(&service), server_identity().certificate);
+    ask(&mut client, "use some\r\n", "USING some\r\n");
+    fs::write(service.directory().join("key.pem"), renewed.key_pem()).unwrap();
+    service.signal(Signal::HUP);
+    service.await_hand_over();
+    assert_eq!(shown(&service), renewed.certificate);
+    assert_eq!(rest(client), b"");
+}
+
+/// Nobody gets a reply that is none, nothing is executed that is not whole, and no other client waits for long.
+#[test]
+fn half_a_handshake_and_half_a_record_end_and_replies_that_are_due_come_whole() {
+    const BIG: usize = 6_000_000;
+    let service = Service::prepared(&[&FLAGS[..], &["-z", "8000000"]].concat(), prepare);
+    let mut plain = service.connect();
+    plain.put(0, 600, &vec![b'x'; BIG]);
+    let silent = socket(&service);
+    let mut begun = socket(&service);
+    let name = "localhost".try_into().unwrap();
+    let mut hello = Vec::new();
+    ClientConnection::new(Arc::clone(usual_client()), name).unwrap().write_tls(&mut hello).unwrap();
+    begun.write_all(&hello[..hello.len() / 2]).unwrap();
+    // This one has sent a whole command, and a record of which the end is missing.
+    let mut half = connect(&service).unwrap();
+    ask(&mut half, "use half\r\n", "USING half\r\n");
+    half.conn.writer().write_all(b"put 0 0 60 1\r\nx\r\n").unwrap();
+    let mut record = Vec::new();
+    half.conn.write_tls(&mut record).unwrap();
+    half.sock.write_all(&record[..record.len() - 1]).unwrap();
+    // Both have asked for more than the system keeps for them; one reads it, and one does not.
+    let [mut reader, mut idler] = [(); 2].map(|()| connect(&service).unwrap());
+    for stream in [&mut reader, &mut idler] {
+        stream.write_all(b"use asked\r\npeek 1\r\nuse more\r\n").unwrap();
+    }
+    while plain.data("stats")["cmd-peek"] != "2" {}
+    let reading = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).expect("the server says that this is the end");
+        bytes
+    });
+    service.hand_over();
+    let bytes = reading.join().unwrap();
+    let expected = format!("USING asked\r\nFOUND 1 {BIG}\r\n{}\r\n", "x".repeat(BIG));
+    assert!(bytes.starts_with(expected.as_bytes()), "not one byte is missing or twice");
+    assert!([&b""[..], b"USING more\r\n"].contains(&&bytes[expected.len()..]));
+    assert!(rest(&silent).is_empty());
+    assert!(rest(&begun).len() < 100, "no more than an alert");
+    assert_eq!(rest(half), b"");
+    assert!(rest(idler).len() < BIG, "nobody waits for who does not read");
+    assert_eq!(plain.ask("stats-tube half"), "NOT_FOUND", "half a record is no command");
+    assert_eq!(plain.data("stats")["total-jobs"], "1");
+    ask(&mut connect(&service).unwrap(), "list-tube-used\r\n", "USING default\r\n");
+}
+
+/// One with TLS that does not read what is due to it is waited for, but not by the others.
+#[test]
+fn others_are_served_while_a_client_with_tls_does_not_read() {
+    let service = Service::prepared(&FLAGS, prepare);
+    let mut plain = service.connect();
+    plain.put(0, 600, &[b'x'; 60_000]);
+    let is_served = || {
+        let (mut idler, silent) = (connect(&service).unwrap(), socket(&service));
+        idler.write_all(&b"peek 1\r\n".repeat(200)).unwrap();
+        let mut other = service.connect();
+        service.replace();
+        service.signal(Signal::HUP);
+        // Now the connections with TLS end.
+        assert_eq!(rest(&silent), b"");
+        other.ask("list-tube-used");
+        let was_before = service.next_message().is_none_or(|message| !message.contains("READY=1"));
+        if was_before {
+            service.await_hand_over();
+        }
+        was_before
+    };
+    assert!((0..5).any(|_| is_served()), "nobody was");
+}
+
+/// Clients that come at any time either get an answer or are closed before they have one.
+#[test]
+fn clients_that_come_meanwhile_are_served_or_closed() {
+    let service = Service::prepared(&FLAGS, prepare);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        let come = || {
+            let (mut served, mut closed) = (0, 0);
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let serve = || -> io::Result<()> {
+                    let mut stream = connect(&service)?;
+                    stream.write_all(b"list-tube-used\r\n")?;
+                    let mut reply = [0; 15];
+                    stream.read_exact(&mut reply)?;
+                    assert_eq!(&reply, b"USING default\r\n");
+                    Ok(())
+                };
+                match serve() {
+                    Ok(()) => served += 1,
+                    Err(error) => {
+                        assert_ne!(error.kind(), io::ErrorKind::InvalidData, "what comes is TLS: {error}");
+                        assert_ne!(error.kind(), io::ErrorKind::WouldBlock, "nobody waits for ever");
+                        closed += 1;
+                    }
+                }
+            }
+            assert!(served > 0, "{closed} were closed");
+        };
+        let clients = [(); 3].map(|()| scope.spawn(come));
+        for _ in 0..4 {
+            service.hand_over();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    });
+}
