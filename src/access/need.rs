@@ -1,9 +1,10 @@
 //! The sets of roles that commands need, and the decision.
 
 use super::{Grants, Roles};
+use crate::tube_name::TubeName;
 
 /// A tube that is asked for instead of that of a job that is not there.
-const NO_JOB: &str = "default";
+const NO_JOB: &str = TubeName::DEFAULT;
 
 /// The answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

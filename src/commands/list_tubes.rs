@@ -12,6 +12,7 @@ use crate::clock::Timestamp;
 use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
 use crate::queue::ClientId;
 use crate::session::{Output, Until};
+use crate::tube_name::TubeName;
 
 /// Tubes listed in a slice, which takes about 30 microseconds.
 const TUBES_PER_SLICE: usize = 256;
@@ -190,7 +191,7 @@ impl Executor {
                 }
             }
         }
-        if self.queue.watched_count(client) <= SHORT_LIST_BYTES / list_bytes(1, 200) {
+        if self.queue.watched_count(client) <= SHORT_LIST_BYTES / list_bytes(1, TubeName::MAX_BYTES) {
             let list = write_list(watched_tubes_from(&self.queue, client, 0).map(|name| name.as_str()));
             return self.answer_data(Some(list), output);
         }

@@ -21,6 +21,7 @@ use crate::queue::{self, ClientId};
 use crate::session::{Output, Until};
 use crate::stats::{ClientView, Connections};
 use crate::tags::EncodedTags;
+use crate::tube_name::TubeName;
 
 /// The most that all orders together may cost in a turn, in simple requests: some 150 microseconds. A flush may cost
 /// more, as it may for other clients.
@@ -29,8 +30,6 @@ const WORK_PER_TURN: u64 = 512;
 const PROBES_PER_WORK: u64 = 2;
 /// How much of its time an order with a rate makes up for: more than a turn takes, and than a timer is late.
 const CATCH_UP_NS: u64 = NS_PER_S / 10;
-/// The tube that an internal client uses between two turns.
-const DEFAULT: &str = "default";
 /// Bytes of bodies searched that cost as much as a simple request.
 const SEARCHED_BYTES_PER_WORK: u64 = 1024;
 
@@ -342,7 +341,7 @@ impl Executor {
         self.queue.use_tube(client, tube.as_str());
         let new = queue::NewJob { id, priority, delay_s, ttr_s };
         let stored = self.store(client, new, &encoded, body, now);
-        self.queue.use_tube(client, DEFAULT);
+        self.queue.use_tube(client, TubeName::DEFAULT);
         let (job, done, skipped) = match stored {
             Stored::New => (id, 1, 0),
             Stored::Duplicate(first, ..) => (first, 0, 1),

@@ -35,12 +35,17 @@ pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
 
 /// The binlog cannot be opened.
 pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
-    let directory = place;
     match error {
-        OpenError::Faulty(_) => error!(
-            "-b {directory}: the binlog is damaged: {error}; make a copy of the directory as a backup, see what is \
-             left with `beanstalkd --check {directory}`, and start with --recover to go on with what can be read"
-        ),
+        OpenError::Faulty(_) => {
+            let place_kind = match place {
+                BinlogPlace::Directory(_) => "directory",
+                BinlogPlace::Database(_) => "database",
+            };
+            error!(
+                "-b {place}: the binlog is damaged: {error}; make a copy of the {place_kind} as a backup, see what is \
+                 left with `beanstalkd --check {place}`, and start with --recover to go on with what can be read"
+            );
+        }
         OpenError::List(source)
         | OpenError::Read { error: source, .. }
         | OpenError::Write { error: source, .. }
@@ -49,10 +54,10 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
                 BinlogPlace::Directory(path) => advice(path, source),
                 BinlogPlace::Database(_) => String::new(),
             };
-            error!("-b {directory}: {error}{advice}");
+            error!("-b {place}: {error}{advice}");
         }
         OpenError::TooManyFiles | OpenError::OutOfMemory | OpenError::Failed(_) => {
-            error!("-b {directory}: {error}");
+            error!("-b {place}: {error}");
         }
     }
     binlog_exit_code(error)

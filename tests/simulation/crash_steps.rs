@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use beanstalkd::binlog::{Binlog, Completion, Config, OpenError, SyncPolicy};
-use beanstalkd::clock::Timestamp;
+use beanstalkd::clock::{NS_PER_MS, Timestamp};
 use beanstalkd::job::JobId;
 use beanstalkd::protocol::{Command, parse};
 use beanstalkd::queue::{ClientId, PoisonLimits, TubeRule};
@@ -42,8 +42,6 @@ const FILE_BYTES: u64 = 4096;
 const NEVER: u64 = 1 << 60;
 /// Within this time, everything is on the medium that no reply waits for.
 const REST_NS: u64 = 60_000_000;
-const NS_PER_MS: u64 = 1_000_000;
-
 /// What was seen, so that a test knows that it has tested something.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {

@@ -15,6 +15,9 @@ use crate::job::JobId;
 use crate::tags::{After, Name, TagSet};
 use crate::tube_name::TubeName;
 
+/// The attachments of a record: its tags, a cooldown, a freed group.
+const MAX_ATTACHMENTS: usize = 3;
+
 /// An attachment that is whole.
 #[derive(Debug)]
 pub(super) struct Attachment {
@@ -53,8 +56,7 @@ impl Pending {
         if part.number == 0 {
             let is_behind_whole =
                 self.attachments.iter().all(|before| before.last.is_last() && before.last.job == part.job);
-            // No record has more than three.
-            if !is_behind_whole || self.attachments.len() >= 3 {
+            if !is_behind_whole || self.attachments.len() >= MAX_ATTACHMENTS {
                 self.attachments.clear();
             }
             self.attachments.try_reserve(1)?;

@@ -10,6 +10,9 @@ use crate::seconds::Seconds;
 /// Nanoseconds in a second.
 pub const NS_PER_S: u64 = 1_000_000_000;
 
+/// Nanoseconds in a millisecond.
+pub const NS_PER_MS: u64 = 1_000_000;
+
 /// An instant, in nanoseconds since 1970 on a clock that never jumps: the wall time at start plus the
 /// boot time that has passed since. It overflows in the year 2554.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

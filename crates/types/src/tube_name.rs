@@ -14,10 +14,13 @@ impl TubeName {
     /// The longest name, in bytes.
     pub const MAX_BYTES: usize = 200;
 
+    /// The tube that every new client uses and watches.
+    pub const DEFAULT: &str = "default";
+
     /// The name of the tube that every new client uses and watches.
     #[must_use]
     pub fn default_tube() -> Self {
-        Self(Arc::from("default"))
+        Self(Arc::from(Self::DEFAULT))
     }
 
     /// The name in `bytes`, or `None` if they are not a valid name.

@@ -444,9 +444,7 @@ impl EventLoop {
         }
         stop
     }
-}
 
-impl EventLoop {
     /// Reads again what SIGHUP reads again.
     fn reload_files(&mut self) {
         self.reload.carry_out(&mut self.server, self.clock.now());

@@ -1,12 +1,10 @@
 //! Sessions: who holds what when a connection has ended.
 
 use beanstalkd_queue::Change;
-use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
 use beanstalkd_types::job::JobId;
 
 use crate::queue::{Job, Model, State};
-
-const NS_PER_MS: u64 = 1_000_000;
 
 /// A session. Its jobs are reserved by `number`, whatever its client is.
 #[derive(Clone, Debug)]

@@ -5,12 +5,10 @@
 
 use std::collections::VecDeque;
 
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_MS, Timestamp};
 use crate::job::JobId;
 use crate::{LogPosition, SequenceNumber, SyncPolicy};
 
-/// Nanoseconds in a millisecond.
-const NS_PER_MS: u64 = 1_000_000;
 /// With [`SyncPolicy::EachCommit`]: how long records may stay unsynced for which no reply waits.
 const UNAWAITED_NS: u64 = 50 * NS_PER_MS;
 /// With [`SyncPolicy::EachCommit`]: after a sync that took so long, the next one waits a quarter of that time for the

@@ -5,13 +5,11 @@ use std::collections::BinaryHeap;
 
 use beanstalkd_types::random::Generator;
 
-use crate::clock::{NS_PER_S, Timestamp};
+use crate::clock::{NS_PER_MS, NS_PER_S, Timestamp};
 use crate::job::{Body, JobId, Priority};
 use crate::{ClientId, NewJob, Queue, Reserve, ReserveMode};
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
-const NS_PER_MS: u64 = 1_000_000;
-
 /// A queue with tubes that never run out of jobs, and one client that puts them.
 struct Supply {
     queue: Queue,

@@ -9,15 +9,13 @@ use std::collections::TryReserveError;
 
 use beanstalkd_structures::Timer;
 
-use crate::clock::Timestamp;
+use crate::clock::{NS_PER_MS, Timestamp};
 use crate::job::{JobId, JobState};
 use crate::state::clients::Client;
 use crate::state::jobs::{Job, Place};
 use crate::state::keys::Reservation;
 use crate::state::sessions::{Session, SessionKey};
 use crate::{Change, ClientId, Queue};
-
-const NS_PER_MS: u64 = 1_000_000;
 
 /// When a session ends whose grace has not begun.
 const UNBEGUN: Timestamp = Timestamp(u64::MAX - 1);

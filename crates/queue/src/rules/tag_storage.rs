@@ -50,9 +50,7 @@ impl StoredBody {
         bytes.push(short.unwrap_or(LONG));
         Ok(Self { body: Body::from(bytes), aside: None })
     }
-}
 
-impl StoredBody {
     /// The tags say from now on that the group that the job waits for has no members.
     pub(crate) fn set_free(&mut self) {
         match &mut self.aside {
