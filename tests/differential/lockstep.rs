@@ -7,11 +7,27 @@ use crate::normalize::normalize;
 use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step, concatenated};
 use beanstalkd_testkit::client::{Client, Failure};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
-use std::path::Path;
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long an awaited event may take. This is short, because each attempt at a shorter script may wait this long.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Every so many steps the second server is handed over to another program.
+const STEPS_BETWEEN_HAND_OVERS: usize = 8;
+
+/// What happens to the second server alone, if it is ours. Its replies must be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// Nothing.
+    Plain,
+    /// Another program goes on with it, again and again.
+    HandOvers,
+    /// Each of its clients has a session, without a grace.
+    Sessions,
+}
 
 /// A difference between two servers.
 pub struct Difference {
@@ -23,10 +39,25 @@ pub struct Difference {
     pub b: String,
 }
 
-/// Plays `script` into a fresh server of each binary.
-pub fn play(script: &[Step], a: &Path, b: &Path) -> std::io::Result<Option<Difference>> {
-    let (mut a, mut b) = (Side::start(a)?, Side::start(b)?);
+/// The servers that are compared.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The program of the first.
+    pub a: PathBuf,
+    /// That of the second.
+    pub b: PathBuf,
+    /// What happens to the second.
+    pub treatment: Treatment,
+}
+
+/// Plays `script` into a fresh server of each program.
+pub fn play(script: &[Step], pair: &Pair) -> std::io::Result<Option<Difference>> {
+    let Pair { a, b, treatment } = pair;
+    let (mut a, mut b) = (Side::start(a, Treatment::Plain)?, Side::start(b, *treatment)?);
     for (number, step) in script.iter().enumerate() {
+        if *treatment == Treatment::HandOvers && number % STEPS_BETWEEN_HAND_OVERS == 1 {
+            b.hand_over()?;
+        }
         if let Action::Wait(time) = step.action {
             std::thread::sleep(time);
             continue;
@@ -45,6 +76,10 @@ pub fn play(script: &[Step], a: &Path, b: &Path) -> std::io::Result<Option<Diffe
 
 struct Side {
     server: Server,
+    treatment: Treatment,
+    hand_overs: usize,
+    /// The directory of a program that is replaced.
+    _programs: tempfile::TempDir,
     /// The runner's own connection, which asks only for `stats`.
     control: Client,
     clients: [Option<Client>; CLIENTS],
@@ -58,11 +93,45 @@ struct Waiting {
 }
 
 impl Side {
-    fn start(binary: &Path) -> std::io::Result<Self> {
-        let flags = ["-z".to_owned(), MAX_JOB_BYTES.to_string()];
-        let server = Server::start(binary, Transport::Unix, &flags)?;
+    fn start(binary: &Path, treatment: Treatment) -> std::io::Result<Self> {
+        let mut flags = vec!["-z".to_owned(), MAX_JOB_BYTES.to_string()];
+        let programs = tempfile::tempdir()?;
+        let mut program = binary.to_owned();
+        if treatment == Treatment::HandOvers {
+            // Only a server that reads files again obeys SIGHUP. This one has no rule.
+            flags.extend(["--tubes", "/dev/null"].map(str::to_owned));
+            program = programs.path().join("program");
+            copy(binary, &program)?;
+        }
+        let server = Server::start(&program, Transport::Unix, &flags)?;
         let control = server.connect()?;
-        Ok(Self { server, control, clients: [const { None }; CLIENTS], waiting: None })
+        Ok(Self {
+            server,
+            treatment,
+            hand_overs: 0,
+            _programs: programs,
+            control,
+            clients: [const { None }; CLIENTS],
+            waiting: None,
+        })
+    }
+
+    /// The same program in another file goes on with the server.
+    fn hand_over(&mut self) -> std::io::Result<()> {
+        let program = self.server.binary().to_owned();
+        let next = program.with_extension("next");
+        copy(&program, &next)?;
+        std::fs::rename(&next, &program)?;
+        self.server.signal(Signal::HUP)?;
+        self.hand_overs += 1;
+        let start = Instant::now();
+        while self.server.stderr().matches("went on where").count() < self.hand_overs {
+            if start.elapsed() > PATIENCE {
+                return Err(std::io::Error::other(format!("no hand-over: {}", self.server.stderr())));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
     }
 
     /// Performs a step, and returns the replies in normal form.
@@ -116,6 +185,10 @@ impl Side {
         if self.clients[number].is_none() {
             let mut client = self.server.connect()?;
             client.set_patience(PATIENCE);
+            if self.treatment == Treatment::Sessions {
+                let reply = client.ask(format!("session client-{number} 0\r\n").as_bytes())?;
+                assert_eq!(reply, b"SESSION 0\r\n");
+            }
             self.clients[number] = Some(client);
         }
         Ok(self.clients[number].as_mut().expect("connected above"))
@@ -204,4 +277,11 @@ impl Side {
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
         value.and_then(|value| value.parse().ok()).ok_or_else(|| Failure::new(format!("stats without {key}")))
     }
+}
+
+/// Another process copies the program: one that is open for writing in this one, or in a child that another thread is
+/// about to start, cannot run.
+fn copy(program: &Path, to: &Path) -> std::io::Result<()> {
+    let status = Command::new("cp").arg(program).arg(to).status()?;
+    if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("cp: {status}"))) }
 }
