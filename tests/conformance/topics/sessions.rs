@@ -260,6 +260,29 @@ fn takeovers() -> Vec<Case> {
              a: peek-ready -> FOUND 2 1 | y",
         ),
         held(
+            "a_worker_that_has_lost_its_session_finds_none_of_its_jobs",
+            "v: session w 30 -> SESSION 1
+             w: -> <closed>
+             u: touch 1 -> NOT_FOUND
+             u: release 1 0 0 -> NOT_FOUND
+             u: bury 1 0 -> NOT_FOUND
+             u: delete 1 -> NOT_FOUND
+             u: touch-all -> TOUCHED_ALL 0
+             u: session u 30 -> SESSION 0
+             u: delete 1 -> NOT_FOUND
+             a: stats-job 1 => state: reserved, session: w, reserves: 1, timeouts: 0, releases: 0
+             v: touch 1 -> TOUCHED
+             v: delete 1 -> DELETED",
+        ),
+        held(
+            "a_worker_that_has_lost_its_session_can_take_it_back",
+            "v: session w 30 -> SESSION 1
+             w: -> <closed>
+             u: session w 30 -> SESSION 1
+             v: -> <closed>
+             u: delete 1 -> DELETED",
+        ),
+        held(
             "a_second_session_of_a_connection_is_of_bad_format",
             "w: session v 60 -> BAD_FORMAT
              w: session w 60 -> SESSION 1
