@@ -140,11 +140,12 @@ impl Queue {
                 }
             }
         }
+        // A gate that opens now fills its bucket, which alone may keep its tube.
+        self.settle(None, now);
         for tube in may_be_idle {
             if self.tubes.contains(tube) {
                 self.remove_tube_if_idle(tube);
             }
         }
-        self.settle(None, now);
     }
 }

@@ -236,10 +236,11 @@ impl Queue {
         self.tubes.get(tube).ready.first()
     }
 
-    /// Opens a closed gate whose time has come.
+    /// Opens a closed gate whose time has come. If its bucket is full then, nothing may keep the tube any more.
     pub(crate) fn open_gate(&mut self, tube: TubeKey, now: Timestamp) {
         self.rules.tubes.to_open.push(tube);
         self.open_gates(now);
+        self.remove_tube_if_idle(tube);
     }
 
     /// Leaves the gate open, unless it must be closed. If ready jobs and waiting clients are left, it stays closed and

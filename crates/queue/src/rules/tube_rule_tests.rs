@@ -386,3 +386,21 @@ fn clients_that_come_and_go_while_a_gate_is_closed_leave_no_token_behind() {
     rig.wait(NS_PER_S);
     assert_eq!(rig.delivered(), [(first, urgent)]);
 }
+
+/// The instant at which its gate opens is the one at which its bucket is full.
+#[test]
+fn a_tube_whose_gate_opens_when_all_have_left_it_goes() {
+    for reserved in [None, Some(1)] {
+        let rule = TubeRule { rate: rate(1, 1, 1), max_reserved: reserved, ..TubeRule::new("t") };
+        let mut rig = Rig::new(vec![rule]);
+        let client = rig.client("t");
+        let id = rig.put(client, None);
+        assert_eq!(rig.reserve(client), Some(id));
+        assert!(rig.queue.delete(client, id, rig.now).is_some());
+        rig.queue.disconnect(client, rig.now);
+        rig.settle();
+        assert!(rig.queue.tube_name("t").is_some(), "it remembers its tokens");
+        rig.wait(NS_PER_S);
+        assert!(rig.queue.tube_name("t").is_none(), "nothing keeps it");
+    }
+}
