@@ -10,6 +10,7 @@ use super::access::Denied;
 use super::api::write::TaskNow;
 use super::api::{self, Answer, ClientList, JobCount, JobList, Problem, TubeList};
 use super::app;
+use super::followed::Followed;
 use super::page;
 use super::prometheus::{self, TextFormat};
 use super::rendering::Rendering;
@@ -17,6 +18,7 @@ use super::request::{Arrival, BodyLength, Method, Request};
 use super::{Phase, SLICE_BYTES, Site, Sources, put};
 use crate::clock::Timestamp;
 use crate::orders::{Order, Progress, TaskId, Tasks};
+use crate::queue::Queue;
 use crate::{job, json};
 
 /// The longest request line with headers, in bytes; browsers behind proxies send two or three thousand.
@@ -59,6 +61,8 @@ enum Stage {
     Order(Box<ServerRequest>),
     /// The server does this task; the response says what has become of it.
     Await(TaskId),
+    /// The response comes when a job has ended.
+    Follow(Followed),
     /// The rest of the response is to be rendered.
     Rest(Box<SlicedResponse>),
 }
@@ -136,7 +140,9 @@ impl Exchange {
     pub fn room(&self) -> usize {
         let most = match &self.stage {
             Stage::Body(_, length) => *length,
-            Stage::Head | Stage::Order(_) | Stage::Await(_) | Stage::Rest(_) => MAX_HEAD_BYTES,
+            Stage::Head | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) | Stage::Rest(_) => {
+                MAX_HEAD_BYTES
+            }
         };
         if self.closing && !matches!(self.stage, Stage::Body(..)) {
             0
@@ -175,13 +181,28 @@ impl Exchange {
         self.arrival != Arrival::Partial
             || self.input.len() >= MAX_HEAD_BYTES
             || !self.output.is_empty()
-            || !matches!(self.stage, Stage::Head)
+            || !matches!(self.stage, Stage::Head) && self.follows_until().is_none()
     }
 
-    /// Whether all that has arrived is answered, and the answers are sent.
+    /// Whether all that has arrived is answered, and the answers are sent. Who waits for the end of a job counts as
+    /// idle: such a connection makes room for others.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.input.is_empty() && self.output.is_empty() && matches!(self.stage, Stage::Head)
+        let is_answered = matches!(self.stage, Stage::Head) || self.follows_until().is_some();
+        self.input.is_empty() && self.output.is_empty() && is_answered
+    }
+
+    /// When a request that waits for the end of a job is answered in any case.
+    #[must_use]
+    pub fn follows_until(&self) -> Option<Timestamp> {
+        if let Stage::Follow(followed) = &self.stage { followed.until() } else { None }
+    }
+
+    /// Looks whether the job whose end the request waits for has ended.
+    pub fn look_at_job(&mut self, queue: &Queue, now: Timestamp) {
+        if let Stage::Follow(followed) = &mut self.stage {
+            followed.look(queue, self.ended, now);
+        }
     }
 
     /// Whether `turn` may have something to do: the previous slice is sent, and there is more to render.
@@ -192,6 +213,7 @@ impl Exchange {
                 Stage::Head => !self.closing && (self.ended || self.is_answering()),
                 Stage::Body(_, length) => self.ended || self.input.len() >= *length,
                 Stage::Rest(_) => true,
+                Stage::Follow(followed) => followed.is_over(),
                 Stage::Order(_) | Stage::Await(_) => false,
             }
     }
@@ -209,7 +231,7 @@ impl Exchange {
                 Body::Metrics(metrics) => metrics.let_go(),
                 Body::Tubes(_) | Body::Jobs(_) | Body::Clients(_) | Body::Count(_) | Body::Bytes(..) => true,
             },
-            Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) => true,
+            Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) => true,
         }
     }
 
@@ -223,6 +245,13 @@ impl Exchange {
             // start.
             (Phase::Serving(sources), Stage::Rest(rest)) => {
                 self.render(rest, sources);
+                true
+            }
+            (Phase::Serving(sources), Stage::Follow(Followed { job, method, .. })) => {
+                match api::job_now(job, sources) {
+                    Ok(body) => self.respond(method, &json("200 OK", "", &body)),
+                    Err(problem) => self.respond_problem(method, &problem),
+                }
                 true
             }
             (phase, Stage::Body(request, length)) => {
@@ -483,6 +512,10 @@ impl Exchange {
         match answer {
             Err(problem) => self.respond_problem(request.method, &problem),
             Ok(Answer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
+            Ok(Answer::Follow(job, seconds)) => {
+                let until = sources.server.now.plus_seconds(seconds);
+                self.stage = Stage::Follow(Followed::new(job, request.method, until));
+            }
             Ok(Answer::Tubes(tubes)) => self.stream(request, JSON, Body::Tubes(tubes)),
             Ok(Answer::Jobs(jobs)) => self.stream(request, JSON, Body::Jobs(jobs)),
             Ok(Answer::Clients(clients)) => self.stream(request, JSON, Body::Clients(clients)),

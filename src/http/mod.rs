@@ -28,6 +28,7 @@ pub mod access;
 mod api;
 mod app;
 mod exchange;
+mod followed;
 mod history;
 pub mod host;
 mod page;

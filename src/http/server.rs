@@ -249,7 +249,9 @@ impl HttpServer {
         if self.busy {
             return Some(Timestamp::default());
         }
-        self.connections.iter().flatten().map(Connection::is_over_at).chain(self.listener.accept_at).min()
+        let connections = self.connections.iter().flatten();
+        let follow = connections.clone().filter_map(|connection| connection.exchange.follows_until());
+        connections.map(Connection::is_over_at).chain(follow).chain(self.listener.accept_at).min()
     }
 
     /// Closes all connections and returns the listener.
@@ -288,6 +290,9 @@ impl HttpServer {
             }
             if let ServerState::ServingApi(control, _) = &state {
                 connection.exchange.look_at(control.tasks(), now);
+                if connection.exchange.follows_until().is_some() {
+                    connection.exchange.look_at_job(control.server_view(now).queue, now);
+                }
             }
             if state.may_answer() {
                 connection.write(now);

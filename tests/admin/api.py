@@ -2,6 +2,8 @@
 """Holds doc/openapi.yaml against a server: each path, method and status in it is asked for, and each answer has the
 form that it describes. That each path of the server is in it is a test of `src/http/api/mod.rs`."""
 
+import concurrent.futures
+import http.client
 import json
 import os
 import re
@@ -273,6 +275,34 @@ def changes(checked, server):
     checked.ask(server, "POST", "server/actions", 411, ("Transfer-Encoding", "chunked"))
 
 
+def follows(checked, server):
+    """A request that waits for the end of a job."""
+    client = server.client()
+    ended, buried, kept = (client.put("follow", "x") for _ in range(3))
+    # More of them than there are connections: the newest replace the oldest, and no other request waits for them.
+    followers = [http.client.HTTPConnection("127.0.0.1", server.admin, timeout=kit.PATIENCE_S) for _ in range(40)]
+    for follower in followers:
+        follower.request("GET", f"/api/v1/jobs/{kept}?wait=60")
+        server.get("server")
+    ask = lambda job, status: checked.ask(server, "GET", f"jobs/{job}?wait=60", status)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        gone, aside = threads.submit(ask, ended, 404), threads.submit(ask, buried, 200)
+        # Neither a release nor another request is an answer.
+        assert client.reserve_job(buried) and client.ask(f"release {buried} 0 0") == "RELEASED"
+        server.get(f"jobs/{buried}")
+        assert not concurrent.futures.wait([gone, aside], 0.3).done
+        assert client.reserve_job(buried) and client.ask(f"bury {buried} 0") == "BURIED"
+        assert client.ask(f"delete {ended}") == "DELETED"
+        gone.result(kit.PATIENCE_S)
+        assert aside.result(kit.PATIENCE_S)["job"]["state"] == "buried"
+    assert ask(buried, 200)["job"]["state"] == "buried" and ask(99999, 404)
+    assert checked.ask(server, "GET", f"jobs/{kept}?wait=1", 200)["job"]["state"] == "ready"
+    for wrong in ("0", "61", "x", "-1", "1.5"):
+        checked.ask(server, "GET", f"jobs/{kept}?wait={wrong}", 400)
+    for follower in followers:
+        follower.close()
+
+
 def crowd(checked, server):
     """More tasks than may be under way, each with much to do."""
     client = server.client()
@@ -526,6 +556,7 @@ def main():
         what_every_operation_refuses(checked, server)
         what_an_action_does_not_take(checked, server)
         the_beginning_of_bodies(checked, server)
+        follows(checked, server)
         crowd(checked, server)
     with_token(checked)
     dead_jobs_are_sent_back(checked)

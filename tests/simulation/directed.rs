@@ -532,7 +532,12 @@ fn a_wait_for_a_job_is_answered_by_what_has_ended_it_whatever_follows() {
     let event = newcomer.pipe.borrow_mut().take_event();
     server.turn([(newcomer.id, event)].into_iter(), START);
     let answered = clients.iter().take_while(|client| client.pipe.borrow().has_outbound()).count();
-    assert!(answered < WAITING - 1, "{answered} are answered");
+    assert!(answered < WAITING - 2, "{answered} are answered");
+    // One of them will send no more, and is told what has happened.
+    clients[WAITING - 2].pipe.borrow_mut().end(false);
+    let event = clients[WAITING - 2].pipe.borrow_mut().take_event();
+    server.turn([(clients[WAITING - 2].id, event)].into_iter(), START);
+    assert!(clients[WAITING - 2].pipe.borrow().has_outbound(), "it does not wait for its turn");
     // One of them leaves, and the time of the others is over.
     clients[WAITING - 1].pipe.borrow_mut().break_off();
     let event = clients[WAITING - 1].pipe.borrow_mut().take_event();

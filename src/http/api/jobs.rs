@@ -26,6 +26,9 @@ const MAX_BODY_BYTES: usize = 256;
 /// can stop in between.
 const MAX_PROBES: u64 = 500_000;
 
+/// The longest that a request waits for the end of a job, in seconds: less than what proxies and browsers allow.
+const MAX_WAIT_S: u32 = 60;
+
 /// The key of the instant at which jobs were counted.
 pub const AS_OF: &str = "as_of";
 
@@ -105,6 +108,16 @@ pub fn number<T: std::str::FromStr>(parameters: &mut Parameters, key: &str) -> R
         .map(|text| text.parse().map_err(|_| ()))
         .transpose()
         .map_err(|()| Problem::bad(format!("{key}: expected a whole number")))
+}
+
+/// How long a request for a job waits for its end, if it does.
+pub fn wait(parameters: &mut Parameters) -> Result<Option<u32>, Problem> {
+    match number(parameters, "wait")? {
+        Some(seconds) if !(1..=MAX_WAIT_S).contains(&seconds) => {
+            Err(Problem::bad(format!("wait: expected 1 to {MAX_WAIT_S}")))
+        }
+        wait => Ok(wait),
+    }
 }
 
 fn flag(parameters: &mut Parameters, key: &str) -> Result<bool, Problem> {

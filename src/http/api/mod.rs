@@ -26,7 +26,7 @@ use super::Sources;
 use super::access::Access;
 use super::rendering::Rendering;
 use super::request::{Method, Request};
-use crate::job::{self, JobId};
+use crate::job::{self, JobId, JobState};
 use crate::json::{self, Object};
 use crate::orders::{Obstacle, Order, TaskId, Tasks};
 use crate::stats::{SERVER, TUBE};
@@ -66,6 +66,8 @@ pub const ROUTES: &[(&str, &str)] = &[
 pub enum Answer {
     /// This JSON.
     Json(String),
+    /// The same as of this job when it has ended or is buried, or this many seconds later.
+    Follow(JobId, u32),
     /// A list of tubes, in slices.
     Tubes(Rendering<TubeList>),
     /// A list of jobs, in slices.
@@ -132,7 +134,7 @@ fn read(
     tasks: &Tasks,
     sources: &Sources<'_>,
 ) -> Option<Result<Answer, Problem>> {
-    let parameters = match Parameters::parse(&request.query) {
+    let mut parameters = match Parameters::parse(&request.query) {
         Ok(parameters) => parameters,
         Err(part) => return Some(Err(Problem::bad(format!("{part:?}: the query has a broken escape")))),
     };
@@ -143,14 +145,13 @@ fn read(
         ["tubes", tube] => tube_figures(tube, sources).map(Answer::Json),
         ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(Answer::Jobs),
         ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(Answer::Count),
-        ["jobs", id] => {
-            let queue = sources.server.queue;
-            job(id, sources).map(|(id, job)| {
-                let (waits_for, is_kept) = (&*queue.waits_for(id, now), queue.is_kept_for_grace(id));
-                let view = job_view(queue, job, waits_for, now);
-                Answer::Json(json::line(&JobAndBody { view: &view, is_kept }))
-            })
-        }
+        ["jobs", id] => jobs::wait(&mut parameters).and_then(|wait| {
+            let (id, job) = job(id, sources)?;
+            match wait.filter(|_| job.record.state != JobState::Buried) {
+                Some(seconds) => Ok(Answer::Follow(id, seconds)),
+                None => job_now(id, sources).map(Answer::Json),
+            }
+        }),
         ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {
             let body = job.body.to_owned().map_err(|_| Problem::from(Obstacle::NoRoom))?;
             Ok(Answer::Body(id, body))
@@ -224,8 +225,24 @@ fn job_id(text: &str) -> Result<JobId, Problem> {
 
 fn job<'a>(id: &str, sources: &Sources<'a>) -> Result<(JobId, queue::JobView<'a>), Problem> {
     let id = job_id(id)?;
-    let job = sources.server.queue.job(id).ok_or_else(|| Problem::not_found("there is no such job"))?;
+    let job = sources.server.queue.job(id).ok_or_else(no_job)?;
     Ok((id, job))
+}
+
+/// The job as it is now.
+///
+/// # Errors
+/// If there is no such job.
+pub fn job_now(id: JobId, sources: &Sources<'_>) -> Result<String, Problem> {
+    let (queue, now) = (sources.server.queue, sources.server.now);
+    let job = queue.job(id).ok_or_else(no_job)?;
+    let (waits_for, is_kept) = (&*queue.waits_for(id, now), queue.is_kept_for_grace(id));
+    let view = job_view(queue, job, waits_for, now);
+    Ok(json::line(&JobAndBody { view: &view, is_kept }))
+}
+
+fn no_job() -> Problem {
+    Problem::not_found("there is no such job")
 }
 
 fn task_id(text: &str, tasks: &Tasks) -> Result<TaskId, Problem> {

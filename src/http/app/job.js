@@ -4,7 +4,7 @@ import { bytesOf, definitions, replace, tagsOf, tubeLink } from "./widgets.js";
 import { blob, get, notice } from "./api.js";
 import { changeButtons, changeJob, putCopy } from "./actions.js";
 
-const HEX_ROW = 16;
+const HEX_ROW = 16, FOLLOW_S = 50;
 
 /* What a job waits for, by the words of `stats-job`. */
 const WAITS = {
@@ -75,7 +75,7 @@ async function save(id) {
 
 export function job(main, changed, given) {
   const id = given;
-  let form = null, body = null, drawnBody = null;
+  let form = null, body = null, drawnBody = null, isFollowing = false;
   const head = make("div", { class: "row" });
   const history = make("section", { "aria-label": "History" }), content = make("section", { "aria-label": "Body" });
   replace(main, head, make("h2", {}, "Body"), content, make("h2", {}, "History"), history);
@@ -92,6 +92,19 @@ export function job(main, changed, given) {
       make("pre", { class: `card ${kind}`, tabIndex: 0, "aria-label": "Body" }, text || "(empty)"),
       body.truncated
         ? make("p", { class: "faint" }, "Only the beginning is shown; the download has the whole body.") : null);
+  }
+
+  /* The answer comes as soon as the job has ended or is buried. Without one, the next refresh asks again. */
+  async function follow() {
+    isFollowing = true;
+    try {
+      await get(`jobs/${encodeURIComponent(id)}`, { wait: FOLLOW_S });
+    } catch (error) {
+      if (error.status !== 404) return;
+    } finally {
+      isFollowing = false;
+    }
+    if (main.isConnected) changed();
   }
 
   async function refresh(server) {
@@ -133,6 +146,7 @@ export function job(main, changed, given) {
         ["dead, from", make("a", { href: tubeLink(dead), "data-key": "dead-from" }, dead)],
         ["dead since", new Date(figures["dead-since"] * 1000).toLocaleString()],
       ] : [])]));
+    if (!isFollowing && figures.state !== "buried") follow();
     /* A body never changes, so it is drawn once. */
     if (drawnBody !== figures.id) {
       drawnBody = figures.id;

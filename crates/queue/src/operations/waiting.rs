@@ -23,8 +23,12 @@ impl Queue {
         self.client(client).wait.is_some() || self.awaited_by(client).is_some()
     }
 
-    /// Ends the client's wait without a delivery; returns whether it waited.
+    /// Ends the client's wait without a delivery; returns whether it waited. If the job for whose end it waits has
+    /// ended already, it gets that answer now instead.
     pub fn stop_waiting(&mut self, client: ClientId) -> bool {
+        if self.answer_early(client.index) {
+            return false;
+        }
         let waited = self.client(client).wait.is_some();
         self.end_wait(client.index);
         self.end_job_wait(client.index) || waited

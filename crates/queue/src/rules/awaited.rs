@@ -206,6 +206,17 @@ impl Queue {
         }
     }
 
+    /// Answers a client before its turn if its job has ended; returns whether it has.
+    pub(crate) fn answer_early(&mut self, client: u32) -> bool {
+        let awaited = &self.rules.awaited;
+        let Some((id, wait)) = awaited.wait_of(client).filter(|_| awaited.has_ended()) else { return false };
+        let is_of = |&&(of, last, _): &&(JobId, NonZeroU64, WaitOutcome)| of == id && wait.number <= last;
+        let Some(&(.., outcome)) = awaited.ended.iter().find(is_of) else { return false };
+        self.forget_job_wait(client);
+        self.deliver(client, outcome);
+        true
+    }
+
     /// Answers at most this many of the clients whose job has ended.
     fn answer_ended(&mut self, most: usize) {
         for _ in 0..most {

@@ -1,0 +1,43 @@
+//! A request that waits for the end of a job.
+//!
+//! Owns: when it is answered. The server looks at it in each turn, after all commands: to look up one job costs less
+//! than to be told.
+
+use super::request::Method;
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::queue::Queue;
+
+/// The request.
+#[derive(Clone, Copy, Debug)]
+pub struct Followed {
+    /// The job.
+    pub job: JobId,
+    /// How it was asked for.
+    pub method: Method,
+    until: Timestamp,
+    is_over: bool,
+}
+
+impl Followed {
+    /// A request that is answered at this instant in any case.
+    pub fn new(job: JobId, method: Method, until: Timestamp) -> Self {
+        Self { job, method, until, is_over: false }
+    }
+
+    /// Whether it is to be answered now.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// When it is answered in any case, if it still waits.
+    pub fn until(&self) -> Option<Timestamp> {
+        (!self.is_over).then_some(self.until)
+    }
+
+    /// Looks whether the job is deleted or buried, or the client sends no more.
+    pub fn look(&mut self, queue: &Queue, has_left: bool, now: Timestamp) {
+        let goes_on = queue.job(self.job).is_some_and(|job| job.record.state != JobState::Buried);
+        self.is_over |= !goes_on || has_left || now >= self.until;
+    }
+}
