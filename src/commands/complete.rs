@@ -5,22 +5,29 @@
 
 use std::rc::Rc;
 
+use log::{Level, log_enabled};
+
 use super::memory::MemoryClass;
 use super::put::new_job;
+use super::words::log_command;
 use super::{Executor, Outcome, Rest, What, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::clock::Timestamp;
-use crate::job::JobId;
-use crate::protocol::{IdList, PutHeader, Reply, Verb, parse_tags};
-use crate::queue::{ClientId, CompletedPut, Planned, Queue};
-use crate::session::{Complete, Output, Put, Refusal, Until};
+use crate::job::{Body, JobId};
+use crate::protocol::{IdList, PutHeader, Reply, Verb, parse_tags, put_with};
+use crate::queue::{ClientId, CompletedPut, PackedBody, Planned, Queue};
+use crate::session::{Aside, Complete, Output, Put, Refusal, Until};
 use crate::tags::{Name, TagSet};
 
-/// What is to be done, if nothing stands against it.
-struct Plan {
-    puts: Vec<Planned>,
-    room: Option<CompleteRoom>,
+/// What a `complete` is done with. It is kept for its room: most of them have one put, and are to cost less than a put
+/// and a delete.
+#[derive(Debug, Default)]
+pub(super) struct Workbench {
+    complete: Option<Box<Complete>>,
+    plan: Vec<Planned>,
+    bodies: Vec<PackedBody>,
+    ids: Vec<JobId>,
 }
 
 /// Why it is not done now.
@@ -48,7 +55,13 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let complete = Box::new(Complete::new(id, count, refusal));
+        let complete = match self.workbench.complete.take() {
+            Some(mut complete) => {
+                complete.renew(id, count, refusal);
+                complete
+            }
+            None => Box::new(Complete::new(id, count, refusal)),
+        };
         match complete.is_whole() {
             true => self.complete(client, complete, output, now),
             false => Outcome::ReadPuts(complete),
@@ -65,6 +78,9 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         self.counters.commands.add(Verb::Put);
+        if log_enabled!(Level::Trace) {
+            log_command(client, &put_with(header, text), self.queue.used_tube(client).as_str());
+        }
         let judged = self.put_of_complete::<GUARDED>(client, header, text, held_bytes + output.held_bytes());
         if judged.as_ref().is_err_and(|refusal| *refusal == Refusal::Forbidden) {
             self.note_refused_put(client, now);
@@ -79,6 +95,36 @@ impl Executor {
         text: &[u8],
         held_bytes: usize,
     ) -> Result<Put, Refusal> {
+        let aside = match GUARDED || !text.is_empty() {
+            true => self.judge_tags_of_complete::<GUARDED>(client, header, text, held_bytes)?,
+            false => {
+                self.judge_size_of_complete(header, held_bytes)?;
+                None
+            }
+        };
+        self.queue.mark_producer(client);
+        Ok(Put::new(self.queue.take_id(), header, aside))
+    }
+
+    fn judge_size_of_complete(&self, header: PutHeader, held_bytes: usize) -> Result<(), Refusal> {
+        if u64::from(header.size) > self.config.max_job_bytes {
+            return Err(Refusal::JobTooBig);
+        }
+        match self.lacks_memory_for(header.size as usize + held_bytes) {
+            true => Err(Refusal::OutOfMemory),
+            false => Ok(()),
+        }
+    }
+
+    /// The line of a put that has tags, or may have an owner. Returns what the put has aside.
+    #[cold]
+    fn judge_tags_of_complete<const GUARDED: bool>(
+        &self,
+        client: ClientId,
+        header: PutHeader,
+        text: &[u8],
+        held_bytes: usize,
+    ) -> Result<Option<Box<Aside>>, Refusal> {
         let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
         let mut owner = None;
         if GUARDED && let Ok(tags) = &tags {
@@ -87,21 +133,15 @@ impl Executor {
             }
             owner = self.owner_of_put(client, header.size as usize, tags);
         }
-        if u64::from(header.size) > self.config.max_job_bytes {
-            return Err(Refusal::JobTooBig);
-        }
-        if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds)
-            || self.lacks_memory_for(header.size as usize + held_bytes)
-        {
+        self.judge_size_of_complete(header, held_bytes)?;
+        if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {
             return Err(Refusal::OutOfMemory);
         }
         let tags = tags.map_err(|_| Refusal::BadTag)?;
-        let aside = match (text.is_empty(), owner) {
-            (true, None) => None,
-            (_, owner) => Some(self.aside_of(tags, owner.as_ref().map(|(name, _)| &**name))?),
-        };
-        self.queue.mark_producer(client);
-        Ok(Put::new(self.queue.take_id(), header, aside))
+        match (text.is_empty(), owner) {
+            (true, None) => Ok(None),
+            (_, owner) => self.aside_of(tags, owner.as_ref().map(|(name, _)| &**name)).map(Some),
+        }
     }
 
     /// All puts of a `complete` have come. It may have to wait for the pace of its identity.
@@ -148,14 +188,15 @@ impl Executor {
     fn complete(
         &mut self,
         client: ClientId,
-        complete: Box<Complete>,
+        mut complete: Box<Complete>,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         self.persistence.log_changes(&mut self.queue, now);
-        match self.plan_complete(client, &complete, output, now) {
-            Ok(plan) => self.carry_out_complete(client, *complete, plan, output, now),
-            Err(Obstacle::Later) => complete_later(Until::BinlogRoom, complete),
+        self.workbench.plan.clear();
+        let outcome = match self.plan_complete(client, &complete, output, now) {
+            Ok(room) => self.carry_out_complete(client, &mut complete, room, output, now),
+            Err(Obstacle::Later) => return complete_later(Until::BinlogRoom, complete),
             Err(Obstacle::TubeFull) => answer(output, &Reply::TubeFull),
             Err(Obstacle::Draining) => self.reject_put(&Reply::Draining, output),
             Err(Obstacle::Refused(refusal @ (Refusal::JobTooBig | Refusal::OutOfMemory))) => {
@@ -168,17 +209,21 @@ impl Executor {
             Err(Obstacle::Refused(
                 refusal @ (Refusal::NotFound | Refusal::Forbidden | Refusal::ExpectedCrlf),
             )) => answer(output, &refusal.into()),
-        }
+        };
+        complete.puts.clear();
+        self.workbench.complete = Some(complete);
+        outcome
     }
 
-    /// What would be done, or the first of the reasons against it. Nothing has changed.
+    /// Makes the plan for its puts and reserves room in the log, or says the first of the reasons against it. Nothing
+    /// has changed.
     fn plan_complete(
         &mut self,
         client: ClientId,
         complete: &Complete,
         output: &Output,
         now: Timestamp,
-    ) -> Result<Plan, Obstacle> {
+    ) -> Result<Option<CompleteRoom>, Obstacle> {
         let Complete { id, puts, refusal, .. } = complete;
         // Of those before the reading, one that stands before this in the list counts.
         let found_before = |least: Refusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
@@ -193,99 +238,97 @@ impl Executor {
         if self.lacks_room_for_puts(client, complete, output) {
             return Err(Refusal::OutOfMemory.into());
         }
-        let puts: Vec<CompletedPut<'_>> = puts
-            .iter()
-            .map(|(put, _)| CompletedPut {
-                new: new_job(put),
-                tags: put.tags(),
-                body_bytes: put.size as usize,
-            })
-            .collect();
-        let plan = self.queue.plan_complete(client, *id, &puts, now);
-        let room = match self.persistence.room_for_complete(&self.queue, client, &puts, &plan) {
+        let asked = puts.iter().map(|(put, _)| completed_put(put));
+        let plan = &mut self.workbench.plan;
+        plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now));
+        let room = match self.persistence.room_for_complete(&self.queue, client, asked, plan) {
             Err(NoRoom::Full) => return Err(Refusal::OutOfMemory.into()),
             room => room,
         };
-        if self.draining && !puts.is_empty() {
+        // A put with a tag that is wrong is not among those that are there.
+        if self.draining && (!puts.is_empty() || refusal.is_some()) {
             return Err(Obstacle::Draining);
         }
         if let Some(at) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
-            match puts[at].tags.set().tube {
-                Some(tube) => self.queue.count_refused_in(tube.as_str()),
+            match puts[at].0.tube() {
+                Some(tube) => self.queue.count_refused_in(tube),
                 None => self.queue.count_refused(client),
             }
             return Err(Obstacle::TubeFull);
         }
         found_before(Refusal::ExpectedCrlf)?;
-        let room = room.map_err(|_| Obstacle::Later)?;
-        Ok(Plan { puts: plan, room })
+        room.map_err(|_| Obstacle::Later)
     }
 
     /// Whether memory is short for the jobs of a `complete`, their tubes and their cooldowns, or its identity may put
     /// no more.
     fn lacks_room_for_puts(&mut self, client: ClientId, complete: &Complete, output: &Output) -> bool {
+        let puts = &complete.puts;
         let held_bytes = complete.body_bytes() + output.held_bytes();
-        let (mut owned, mut cooling) = (0, 0);
-        for (put, _) in &complete.puts {
+        let mut cooling = self.queue.cooldown_bytes_with(&TagSet::NONE);
+        for (put, _) in puts.iter().filter(|(put, _)| !put.is_plain()) {
             let tags = put.tags();
             let tags = tags.set();
             let lacks_tube = tags.tube.is_some_and(|tube| {
                 self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), client, held_bytes)
             });
-            owned += self.queue.put_cost(client, put.size as usize, tags);
             let asks = self.queue.cooldown_bytes_with(tags) - self.queue.cooldown_bytes_with(&TagSet::NONE);
             cooling += asks;
             let most = self.shares.cooldown_bytes.filter(|_| asks > 0);
-            let is_cool =
-                most.is_none_or(|most| self.queue.cooldown_bytes_with(&TagSet::NONE) + cooling <= most);
-            if lacks_tube || !is_cool {
+            if lacks_tube || most.is_some_and(|most| cooling > most) {
                 return true;
             }
         }
+        !puts.is_empty()
+            && (self.exceeds_owned(client, complete)
+                || self.lacks_memory_for(held_bytes)
+                || self.queue.reserve_put().is_err())
+    }
+
+    /// Whether the jobs of a `complete` are more than the client's identity may put.
+    fn exceeds_owned(&self, client: ClientId, complete: &Complete) -> bool {
         let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
-        let exceeds = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?)));
-        let exceeds = exceeds.is_some_and(|(name, most)| {
-            let left = self.queue.owned_bytes(&name) - self.queue.bytes_left_by(complete.id, &name);
-            left.saturating_add(owned) > most
-        });
-        !complete.puts.is_empty()
-            && (exceeds || self.lacks_memory_for(held_bytes) || self.queue.reserve_put().is_err())
+        let Some((name, most)) = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?))) else {
+            return false;
+        };
+        let cost = |put: &Put| self.queue.put_cost(client, put.size as usize, put.tags().set());
+        let owned: u64 = complete.puts.iter().map(|(put, _)| cost(put)).sum();
+        let left = self.queue.owned_bytes(&name) - self.queue.bytes_left_by(complete.id, &name);
+        left.saturating_add(owned) > most
     }
 
     fn carry_out_complete(
         &mut self,
         client: ClientId,
-        complete: Complete,
-        plan: Plan,
+        complete: &mut Complete,
+        room: Option<CompleteRoom>,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         let Complete { id, puts, .. } = complete;
-        let (lines, bodies): (Vec<Put>, Vec<_>) = puts.into_iter().unzip();
-        let mut packed = Vec::with_capacity(lines.len());
-        for (put, body) in lines.iter().zip(bodies) {
-            let tags = put.tags();
-            let Ok(body) = Queue::pack(body, &tags) else {
+        for (put, body) in &mut *puts {
+            let body = std::mem::replace(body, Body::from(Vec::new()));
+            let Ok(body) = Queue::pack(body, put.encoded_tags()) else {
+                self.workbench.bodies.clear();
                 return self.reject_put(&Reply::OutOfMemory, output);
             };
-            packed.push((CompletedPut { new: new_job(put), tags, body_bytes: put.size as usize }, body));
+            self.workbench.bodies.push(body);
         }
-        let ids: Vec<JobId> = lines
-            .iter()
-            .zip(&plan.puts)
-            .map(|(put, planned)| match planned {
-                Planned::Duplicate { first, .. } => *first,
-                Planned::New | Planned::TubeFull => put.id,
-            })
-            .collect();
-        if let Some(body) = self.queue.complete(client, id, packed, &plan.puts, now)
+        let asked = puts.iter().map(|(put, _)| completed_put(put));
+        let Workbench { plan, bodies, ids, .. } = &mut self.workbench;
+        ids.clear();
+        ids.extend(puts.iter().zip(&*plan).map(|((put, _), planned)| match planned {
+            Planned::Duplicate { first, .. } => *first,
+            Planned::New | Planned::TubeFull => put.id,
+        }));
+        if let Some(body) = self.queue.complete(client, *id, asked, bodies.drain(..), plan, now)
             && let Some(watch) = body.watch()
         {
             self.detach_body(watch, body);
         }
-        self.persistence.log_complete(&mut self.queue, id, plan.room, now);
-        self.work += ids.len() as u64;
-        answer(output, &Reply::Completed(IdList::of_reply(&ids)))
+        self.persistence.log_complete(&mut self.queue, *id, room, now);
+        self.work += puts.len() as u64;
+        answer(output, &Reply::Completed(IdList::of_reply(&self.workbench.ids)))
     }
 
     /// Whose job a put makes if the bytes of its jobs are limited, and whether the job fits nowhere: whether it fits
@@ -312,6 +355,13 @@ impl Executor {
     fn may_still_put_of_complete(&self, client: ClientId, put: &Put) -> bool {
         self.guard.is_none() || self.may_put_into(client, put.tube(), put.tags().set())
     }
+}
+
+/// What a put asks of the queue.
+#[inline]
+fn completed_put(put: &Put) -> CompletedPut<'_> {
+    let (tags, tube) = (put.encoded_tags(), put.tube());
+    CompletedPut { new: new_job(put), tags, tube, body_bytes: put.size as usize }
 }
 
 /// It goes on when `until` has come.

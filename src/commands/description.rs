@@ -123,6 +123,7 @@ impl Executor {
             detached_bodies: _,
             tube_lists: _,
             flushed_jobs: _,
+            workbench: _,
             to_close: _,
             client_pages: _,
             work: _,

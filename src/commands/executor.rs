@@ -9,6 +9,7 @@ use std::rc::Rc;
 use log::{Level, log_enabled};
 
 use super::clients::ClientPage;
+use super::complete::Workbench;
 use super::detached_bodies::DetachedBodies;
 use super::flush::FlushedJob;
 use super::guard::Guard;
@@ -83,6 +84,7 @@ pub struct Executor {
     /// Clients whose sessions others have taken over, or that others have killed, until their connections are closed.
     pub(super) to_close: Vec<ClientId>,
     pub(super) client_pages: Vec<ClientPage>,
+    pub(super) workbench: Workbench,
     /// The fields that `reserve-fields` has asked for, by the index of the client.
     pub(super) fields: BTreeMap<u32, FieldList>,
     /// The access rules; `None` if everybody may do everything.
@@ -114,6 +116,7 @@ impl Executor {
             orders: None,
             to_close: Vec::new(),
             client_pages: Vec::new(),
+            workbench: Workbench::default(),
             fields: BTreeMap::new(),
             guard: None,
             is_memory_exhausted: || false,

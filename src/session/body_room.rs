@@ -1,9 +1,10 @@
 //! The room for a body that arrives in pieces.
 //!
-//! Owns: how much is allocated for how much that has come. Driven by the session.
+//! Owns: how much is allocated for how much that has come, and when a body is whole. Driven by the session.
 
 use std::collections::TryReserveError;
 
+use crate::job::Body;
 use crate::protocol::CRLF;
 
 /// The least that is allocated for a body in progress. It grows with what arrives, so that announcing a
@@ -19,6 +20,50 @@ const ALLOCATE_REST_FROM_PART: usize = 4;
 /// accepted.
 pub fn body_with_crlf(size: u32) -> usize {
     size as usize + CRLF.len()
+}
+
+/// What has come of a body.
+pub enum Taken {
+    /// A part of it.
+    Part,
+    /// All of it.
+    Whole(Body),
+    /// All of it, and what follows it is not CRLF.
+    WithoutCrlf,
+    /// There is no memory for what comes next of it, which is left in the input.
+    NoMemory,
+}
+
+/// Takes from `input` what it has of a body of `size` bytes with its CRLF, of which `begun` came before.
+#[inline(always)]
+pub fn take_body(size: u32, begun: &mut Vec<u8>, input: &mut &[u8]) -> Taken {
+    let whole = body_with_crlf(size);
+    if begun.is_empty() && input.len() >= whole {
+        let (bytes, rest) = input.split_at(whole);
+        let (body, trailer) = bytes.split_at(size as usize);
+        if trailer != CRLF {
+            *input = rest;
+            return Taken::WithoutCrlf;
+        }
+        let Ok(body) = Body::copy_of(body) else { return Taken::NoMemory };
+        *input = rest;
+        return Taken::Whole(body);
+    }
+    let taken = input.len().min(whole - begun.len());
+    if make_room(begun, whole, taken).is_err() {
+        return Taken::NoMemory;
+    }
+    begun.extend_from_slice(&input[..taken]);
+    *input = &input[taken..];
+    if begun.len() < whole {
+        return Taken::Part;
+    }
+    if !begun.ends_with(CRLF) {
+        return Taken::WithoutCrlf;
+    }
+    let mut body = std::mem::take(begun);
+    body.truncate(size as usize);
+    Taken::Whole(Body::from(body))
 }
 
 /// Makes room for `taken` more bytes of a body of `size`, and for no more of it than is to be expected.

@@ -4,8 +4,8 @@
 //! refused for what was read. All n commands are read in any case, so that what follows them is executed as commands.
 //! The server judges each line; nothing is executed before the last body is there.
 
-use super::body_room::{body_with_crlf, make_room};
-use super::{Put, Refusal, find_crlf};
+use super::body_room::{Taken, body_with_crlf, take_body};
+use super::{Put, Refusal, TOO_LONG, find_crlf};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
 use crate::protocol::{CRLF, MAX_COMPLETED_PUTS, MAX_LINE_BYTES, PutHeader, longest_line, put_line};
@@ -19,6 +19,8 @@ pub struct Complete {
     pub puts: Vec<(Put, Body)>,
     /// The first reason in the order of [`Refusal`] why it is refused.
     pub refusal: Option<Refusal>,
+    /// What the puts hold beside their place in the list, in bytes.
+    kept_bytes: usize,
     /// How many puts are not read yet.
     left: u32,
     step: Step,
@@ -53,7 +55,14 @@ impl Complete {
     /// One whose puts, so many, come next. It may be refused already.
     #[must_use]
     pub fn new(id: JobId, count: u32, refusal: Option<Refusal>) -> Self {
-        Self { id, puts: Vec::new(), refusal, left: count, step: Step::Line }
+        Self { id, puts: Vec::new(), refusal, kept_bytes: 0, left: count, step: Step::Line }
+    }
+
+    /// The same in the room of this one, which is done.
+    pub fn renew(&mut self, id: JobId, count: u32, refusal: Option<Refusal>) {
+        debug_assert!(self.is_whole() && self.puts.is_empty(), "its puts are done");
+        (self.id, self.refusal, self.left) = (id, refusal, count);
+        self.kept_bytes = 0;
     }
 
     /// One without puts, or all of whose puts were read.
@@ -84,8 +93,7 @@ impl Complete {
                         return Progress::WantsInput;
                     };
                     *input = &input[end + CRLF.len()..];
-                    self.skip(header, Refusal::BadTag);
-                    true
+                    return Progress::Line(header, TOO_LONG);
                 }
                 Step::SkipBody(left) => {
                     let skipped = (*left).min(input.len() as u64);
@@ -108,8 +116,13 @@ impl Complete {
     /// The line of a put; `None` if the input goes on in another step.
     fn read_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Progress<'a>> {
         let bytes: &'a [u8] = input;
-        let most = if bytes.len() < MAX_LINE_BYTES { MAX_LINE_BYTES } else { longest_line(bytes) };
-        match find_crlf(&bytes[..bytes.len().min(most)]) {
+        let mut most = MAX_LINE_BYTES;
+        let mut found = find_crlf(&bytes[..bytes.len().min(most)]);
+        if found.is_none() && bytes.len() >= most {
+            most = longest_line(bytes);
+            found = find_crlf(&bytes[..bytes.len().min(most)]);
+        }
+        match found {
             Some(end) => {
                 let Some((header, text)) = put_line(&bytes[..end]) else { return Some(Progress::Lost) };
                 *input = &bytes[end + CRLF.len()..];
@@ -127,31 +140,23 @@ impl Complete {
         }
     }
 
-    /// The body of an accepted put; returns whether it has ended.
+    /// The body of an accepted put; returns whether the input goes on in another step.
     fn read_body(&mut self, input: &mut &[u8]) -> bool {
         let Step::Body { put, body } = &mut self.step else { return true };
-        let whole = body_with_crlf(put.size);
-        let taken = input.len().min(whole - body.len());
-        if make_room(body, whole, taken).is_err() {
-            self.give_up(Refusal::OutOfMemory);
-            return true;
-        }
-        body.extend_from_slice(&input[..taken]);
-        *input = &input[taken..];
-        if body.len() < whole {
-            return false;
-        }
-        let has_crlf = body.ends_with(CRLF);
-        if let Step::Body { put, mut body } = std::mem::replace(&mut self.step, Step::Line) {
-            body.truncate(whole - CRLF.len());
-            if !has_crlf {
-                self.refuse(Refusal::ExpectedCrlf);
-                self.keep_line(put);
-            } else if self.puts.try_reserve(1).is_ok() {
-                self.puts.push((put, Body::from(body)));
-            } else {
-                self.refuse(Refusal::OutOfMemory);
+        let body = match take_body(put.size, body, input) {
+            Taken::Part => return false,
+            Taken::NoMemory => {
+                self.give_up(Refusal::OutOfMemory);
+                return true;
             }
+            Taken::WithoutCrlf => {
+                self.refuse(Refusal::ExpectedCrlf);
+                no_body()
+            }
+            Taken::Whole(body) => body,
+        };
+        if let Step::Body { put, .. } = std::mem::replace(&mut self.step, Step::Line) {
+            self.keep(put, body);
         }
         self.end_put();
         true
@@ -162,7 +167,7 @@ impl Complete {
         match judged {
             Ok(put) if self.refusal.is_some() => {
                 self.step = Step::SkipBody(body_with_crlf(put.size) as u64);
-                self.keep_line(put);
+                self.keep(put, no_body());
             }
             Ok(put) => self.step = Step::Body { put, body: Vec::new() },
             Err((header, refusal)) => self.skip(header, refusal),
@@ -175,11 +180,13 @@ impl Complete {
         self.step = Step::SkipBody(u64::from(header.size) + CRLF.len() as u64);
     }
 
-    /// What the line says still counts for other reasons to refuse it.
-    fn keep_line(&mut self, put: Put) {
-        if self.puts.try_reserve(1).is_ok() {
-            self.puts.push((put, Body::from(Vec::new())));
+    /// Keeps a put. If the `complete` is refused it has no body, and what its line says still counts for other reasons.
+    fn keep(&mut self, put: Put, body: Body) {
+        if self.puts.try_reserve(1).is_err() {
+            return self.refuse(Refusal::OutOfMemory);
         }
+        self.kept_bytes += put.held_bytes() + body.len();
+        self.puts.push((put, body));
     }
 
     fn end_put(&mut self) {
@@ -189,8 +196,11 @@ impl Complete {
 
     /// It is refused. No body of it is needed any more.
     fn refuse(&mut self, refusal: Refusal) {
+        if self.refusal.is_none() {
+            self.puts.iter_mut().for_each(|(_, body)| *body = no_body());
+            self.kept_bytes = self.puts.iter().map(|(put, _)| put.held_bytes()).sum();
+        }
         self.refusal = Some(self.refusal.map_or(refusal, |before| before.min(refusal)));
-        self.puts.iter_mut().for_each(|(_, body)| *body = Body::from(Vec::new()));
     }
 
     /// Lets go of all that is kept.
@@ -199,7 +209,7 @@ impl Complete {
         self.step = match std::mem::replace(&mut self.step, Step::Line) {
             Step::Body { put, body } => {
                 let left = body_with_crlf(put.size) - body.len();
-                self.keep_line(put);
+                self.keep(put, no_body());
                 Step::SkipBody(left as u64)
             }
             step @ (Step::Line | Step::SkipBody(_) | Step::SkipLine(_)) => step,
@@ -227,12 +237,11 @@ impl Complete {
     /// What it takes, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        let puts = self.puts.iter().map(|(put, body)| put.held_bytes() + body.len()).sum::<usize>();
         let in_progress = match &self.step {
             Step::Body { put, body } => put.held_bytes() + body.capacity(),
             Step::Line | Step::SkipBody(_) | Step::SkipLine(_) => 0,
         };
-        size_of::<Self>() + self.puts.capacity() * size_of::<(Put, Body)>() + puts + in_progress
+        size_of::<Self>() + self.puts.len() * size_of::<(Put, Body)>() + self.kept_bytes + in_progress
     }
 
     /// The bytes of all bodies.
@@ -242,9 +251,14 @@ impl Complete {
     }
 }
 
+/// The body of a put that is refused.
+fn no_body() -> Body {
+    Body::from(Vec::new())
+}
+
 impl Described for Complete {
     fn describe(&self, out: &mut Writer<'_>) {
-        let Self { id, puts, refusal, left, step } = self;
+        let Self { id, puts, refusal, kept_bytes: _, left, step } = self;
         id.describe(out);
         refusal.describe(out);
         left.describe(out);
@@ -275,13 +289,13 @@ impl Described for Complete {
         let mut complete = Self::new(from.value()?, 0, from.value()?);
         complete.left = from.value()?;
         let count = from.count()?;
-        if count + complete.left as usize > MAX_COMPLETED_PUTS as usize {
+        if count > MAX_COMPLETED_PUTS as usize {
             return Err(Malformed("a complete has too many puts"));
         }
         for _ in 0..count {
             let (put, body) = (from.value()?, from.bytes()?);
             let body = Body::copy_of(body).map_err(|_| Malformed("there is no memory for a body"))?;
-            complete.puts.push((put, body));
+            complete.keep(put, body);
         }
         complete.step = match from.value::<u8>()? {
             0 => Step::Line,
@@ -296,7 +310,12 @@ impl Described for Complete {
             3 => Step::SkipLine(from.value()?),
             _ => return Err(Malformed("the step of a complete")),
         };
-        let is_possible = complete.left > 0 || matches!(complete.step, Step::Line);
+        // A put whose body is thrown away may be kept, and is not read yet.
+        let (left, both) = (complete.left as usize, usize::from(matches!(complete.step, Step::SkipBody(_))));
+        if count + left > MAX_COMPLETED_PUTS as usize + both {
+            return Err(Malformed("a complete has too many puts"));
+        }
+        let is_possible = left > 0 || matches!(complete.step, Step::Line);
         if is_possible { Ok(complete) } else { Err(Malformed("a complete has nothing left")) }
     }
 }

@@ -43,7 +43,7 @@ pub use self::outcome::{Outcome, Refusal, Until};
 pub use self::output::Output;
 pub use self::put::{Aside, Put};
 
-use self::body_room::{body_with_crlf, make_room};
+use self::body_room::{Taken, body_with_crlf, make_room, take_body};
 use self::complete::Progress;
 use crate::job::Body;
 use crate::protocol::{
@@ -257,55 +257,29 @@ impl<R: Debug> Session<R> {
                 Some(Request::PutOfComplete(header, text, held_bytes))
             }
             Progress::Lost => Some(self.finish(Request::Lost)),
-            Progress::Whole => match std::mem::replace(&mut self.phase, Phase::WantCommand) {
-                Phase::Complete(complete) => Some(Request::Complete(complete)),
-                Phase::WantCommand
-                | Phase::WantBody { .. }
-                | Phase::SkipBody { .. }
-                | Phase::SkipLine
-                | Phase::SkipPutLine(_)
-                | Phase::Unfinished { .. }
-                | Phase::Closing
-                | Phase::Aborted => None,
-            },
+            Progress::Whole => {
+                let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
+                let Phase::Complete(complete) = phase else { return None };
+                Some(Request::Complete(complete))
+            }
         }
     }
 
     fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         let Phase::WantBody { put, body } = &mut self.phase else { return None };
-        let bytes: &'a [u8] = input;
-        let whole = body_with_crlf(put.size);
-        let body = if body.is_empty() && bytes.len() >= whole {
-            let (body, rest) = bytes.split_at(whole);
-            *input = rest;
-            let (body, trailer) = body.split_at(whole - CRLF.len());
-            if trailer != CRLF {
-                return Some(self.finish(Request::Refused(Refusal::ExpectedCrlf)));
-            }
-            Body::copy_of(body).ok()
-        } else {
-            let taken = bytes.len().min(whole - body.len());
-            if make_room(body, whole, taken).is_err() {
+        match take_body(put.size, body, input) {
+            Taken::Part => None,
+            Taken::WithoutCrlf => Some(self.finish(Request::Refused(Refusal::ExpectedCrlf))),
+            Taken::NoMemory => {
                 self.give_up_body(Refusal::OutOfMemory);
-                return self.next_request(input);
+                self.next_request(input)
             }
-            body.extend_from_slice(&bytes[..taken]);
-            *input = &bytes[taken..];
-            if body.len() < whole {
-                return None;
+            Taken::Whole(body) => {
+                let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
+                let Phase::WantBody { put, .. } = phase else { return None };
+                Some(Request::Put(put, body))
             }
-            if !body.ends_with(CRLF) {
-                return Some(self.finish(Request::Refused(Refusal::ExpectedCrlf)));
-            }
-            let mut body = std::mem::take(body);
-            body.truncate(whole - CRLF.len());
-            Some(Body::from(body))
-        };
-        let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
-        let (Phase::WantBody { put, .. }, Some(body)) = (phase, body) else {
-            return Some(Request::Refused(Refusal::OutOfMemory));
-        };
-        Some(Request::Put(put, body))
+        }
     }
 
     fn finish<'a>(&mut self, request: Request<'a>) -> Request<'a> {

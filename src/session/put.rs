@@ -77,12 +77,22 @@ impl Put {
     /// If their bytes are not those of tags.
     #[must_use]
     pub fn tags(&self) -> EncodedTags<'_> {
-        let Some(aside) = &self.aside else { return EncodedTags::NONE };
-        let tags = EncodedTags::read(&aside.tags).expect("the bytes of tags are tags");
+        if self.is_plain() {
+            return EncodedTags::NONE;
+        }
+        let tags = EncodedTags::read(self.encoded_tags()).expect("the bytes of tags are tags");
         EncodedTags::of(tags.bytes(), TagSet { tube: self.tube().map(Name::from), ..*tags.set() })
     }
 
+    /// The same in their bytes, without the tube.
+    #[inline]
+    #[must_use]
+    pub fn encoded_tags(&self) -> &[u8] {
+        self.aside.as_ref().map_or(&[], |aside| &aside.tags)
+    }
+
     /// The tube into which the job goes, if it is not the used one.
+    #[inline]
     #[must_use]
     pub fn tube(&self) -> Option<&str> {
         self.aside.as_ref()?.tube.as_deref()

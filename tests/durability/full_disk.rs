@@ -211,6 +211,34 @@ fn on_a_full_disk_deletes_make_room_although_each_file_keeps_a_job() {
     );
 }
 
+/// A `complete` with puts is refused, and nothing of it is there after a kill; one without puts ends its job.
+#[test]
+fn on_a_full_disk_a_complete_is_refused_whole() {
+    let Some(disk) = SmallDisk::mount(DISK_BYTES) else { return };
+    let directory = disk.path().to_str().unwrap();
+    let flags = ["-f", "0", "-s", "65536"];
+    let ballast = disk.path().join("ballast");
+    std::fs::write(&ballast, vec![0; BALLAST_BYTES]).unwrap();
+    let mut server = start_program(ours(), directory, &flags);
+    let mut client = server.connect().unwrap();
+    let mut states = BTreeMap::new();
+    fill(&mut client, 300, &mut states);
+    let (first, last) = (*states.first_key_value().unwrap().0, *states.last_key_value().unwrap().0);
+    let reserve = format!("reserve-job {first}\r\n");
+    assert_eq!(id_of(&client.ask(reserve.as_bytes()).unwrap()), Some(first));
+    let puts: Vec<u8> = (0..2).flat_map(|_| put(0, 0, 3600, &[b'y'; 3000])).collect();
+    let complete = [format!("complete {first} 2\r\n").as_bytes(), &puts].concat();
+    client.exchange(&complete, b"OUT_OF_MEMORY\r\n").unwrap();
+    server.stop(Signal::KILL).unwrap();
+    std::fs::remove_file(&ballast).unwrap();
+    let server = start_program(ours(), directory, &flags);
+    let mut client = server.connect().unwrap();
+    let seen = see_jobs(&mut client, 1..=last + 10).unwrap();
+    assert!(seen.keys().eq(states.keys()), "nothing has changed");
+    assert_eq!(id_of(&client.ask(reserve.as_bytes()).unwrap()), Some(first));
+    client.exchange(format!("complete {first} 0\r\n").as_bytes(), b"COMPLETED\r\n").unwrap();
+}
+
 /// The number of warnings that name the directory.
 fn warnings_of(server: &Server, disk: &SmallDisk) -> usize {
     let path = disk.path().to_str().unwrap();

@@ -4,6 +4,7 @@
 //! The numbers are small enough for a shared machine; `make kill-loop` and `make interchange` make them
 //! larger.
 
+mod complete;
 mod disk_errors;
 mod full_disk;
 mod growth;

@@ -12,7 +12,7 @@ use beanstalkd::queue::{NewJob, PoisonLimits, Release, Reserve};
 use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
-use beanstalkd_model::{DEFAULT, Duplicate, Job, Model, State};
+use beanstalkd_model::{CompletedPut, DEFAULT, Duplicate, Job, Model, State};
 use beanstalkd_testkit::random::Random;
 
 /// Longer than any test, in seconds, so that no deadline of a job passes.
@@ -30,12 +30,31 @@ const NOW: Timestamp = Timestamp(1_000_000_000);
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a script has few steps")]
 pub enum Step {
-    Put { key: u64, priority: u32, delay: u32, ttr: u32, tags: TagSet<'static>, body: Vec<u8> },
+    Put {
+        key: u64,
+        priority: u32,
+        delay: u32,
+        ttr: u32,
+        tags: TagSet<'static>,
+        body: Vec<u8>,
+    },
     Reserve,
     ReserveJob(u64),
-    Release { key: u64, priority: u32, delay: u32 },
-    Bury { key: u64, priority: u32 },
+    Release {
+        key: u64,
+        priority: u32,
+        delay: u32,
+    },
+    Bury {
+        key: u64,
+        priority: u32,
+    },
     Delete(u64),
+    /// With puts, which are steps of their own elsewhere.
+    Complete {
+        key: u64,
+        puts: Vec<Step>,
+    },
     Kick(u64),
     KickJob(u64),
 }
@@ -48,6 +67,8 @@ pub enum Expected {
     Inserted(u64),
     /// RESERVED, with the job of this key and its body.
     Reserved(u64),
+    /// COMPLETED, with the ids of the jobs of these keys, some of which are new.
+    Completed(Vec<u64>),
 }
 
 /// The steps that a client may choose. C does not log releases without a delay and reservations, and it does not keep
@@ -156,6 +177,9 @@ impl Tube {
         match self.state(key) {
             _ if random.below(delete_share) == 0 => Step::Delete(key),
             State::Ready => Step::ReserveJob(key),
+            State::Reserved { .. } if repertoire == Repertoire::Tagged && random.once_in(3) => {
+                self.invent_complete(key, random, repertoire)
+            }
             State::Reserved { .. } => match random.below(3) {
                 0 => Step::Bury { key, priority },
                 1 => Step::Release { key, priority, delay: 0 },
@@ -178,6 +202,20 @@ impl Tube {
         let ttr = LONG + random.below(self.ttrs) as u32;
         let tags = if repertoire == Repertoire::Tagged { self.tags(random) } else { TagSet::default() };
         Step::Put { key, priority: self.priority(random), delay, ttr, tags, body }
+    }
+
+    fn invent_complete(&mut self, key: u64, random: &mut Random, repertoire: Repertoire) -> Step {
+        let mut puts = Vec::new();
+        for _ in 0..random.below(4) {
+            let mut put = self.invent_put(random, repertoire);
+            if let Step::Put { body, .. } = &mut put {
+                // All of them fit into one file.
+                body.truncate(3000);
+            }
+            puts.push(put);
+            self.next_key += 1;
+        }
+        Step::Complete { key, puts }
     }
 
     fn tags(&self, random: &mut Random) -> TagSet<'static> {
@@ -223,6 +261,14 @@ impl Tube {
             Step::Release { key, priority, delay } => format!("release {} {priority} {delay}\r\n", id(key)),
             Step::Bury { key, priority } => format!("bury {} {priority}\r\n", id(key)),
             Step::Delete(key) => format!("delete {}\r\n", id(key)),
+            Step::Complete { key, puts } => {
+                let line = format!("complete {} {}\r\n", id(key), puts.len());
+                return line
+                    .into_bytes()
+                    .into_iter()
+                    .chain(puts.iter().flat_map(|put| self.command(put)))
+                    .collect();
+            }
             Step::Kick(bound) => format!("kick {bound}\r\n"),
             Step::KickJob(key) => format!("kick-job {}\r\n", id(key)),
         };
@@ -279,11 +325,33 @@ impl Tube {
                 self.before.remove(&key);
                 found(self.model.delete(CLIENT, key, NOW), "DELETED")
             }
+            Step::Complete { key, ref puts } => {
+                self.before.remove(&key);
+                let puts: Vec<CompletedPut> = puts.iter().map(|put| self.completed_put(put)).collect();
+                match self.model.holds(CLIENT, key) {
+                    true => Expected::Completed(
+                        self.model.complete(CLIENT, key, &puts, NOW).expect("no tube has a rule"),
+                    ),
+                    false => found(false, ""),
+                }
+            }
             Step::Kick(bound) => Expected::Line(format!("KICKED {}", self.model.kick(CLIENT, bound, NOW))),
             Step::KickJob(key) => found(self.model.kick_job(key, NOW), "KICKED"),
         };
         self.model.forget_the_past();
         expected
+    }
+
+    /// What a put of a `complete` asks of the model.
+    fn completed_put(&mut self, put: &Step) -> CompletedPut {
+        let &Step::Put { key, priority, delay, ttr, tags, ref body } = put else {
+            unreachable!("only puts are in a complete")
+        };
+        self.next_key = key + 1;
+        self.note_delay(delay);
+        let (priority, delay_s, ttr_s) = (Priority(priority), delay.into(), ttr.into());
+        let new = NewJob { id: JobId(key), priority, delay_s, ttr_s };
+        CompletedPut { new, tags, body: body.as_slice().into() }
     }
 
     /// The reply to a put whose key is in use.
@@ -314,6 +382,16 @@ impl Tube {
             Expected::Inserted(key) => {
                 self.ids.extend(id_of(reply).map(|id| (*key, id)));
                 self.ids.contains_key(key) && reply.starts_with(b"INSERTED ")
+            }
+            Expected::Completed(keys) => {
+                let text = String::from_utf8_lossy(reply);
+                let words = text.trim_end().strip_prefix("COMPLETED");
+                let found: Option<Vec<u64>> = words
+                    .and_then(|words| words.split_ascii_whitespace().map(|id| id.parse().ok()).collect());
+                found.is_some_and(|found| {
+                    found.len() == keys.len()
+                        && keys.iter().zip(found).all(|(key, id)| *self.ids.entry(*key).or_insert(id) == id)
+                })
             }
             Expected::Reserved(key) => {
                 reply.starts_with(b"RESERVED ")

@@ -1,6 +1,7 @@
 //! Tests the log in PostgreSQL with the real program and real clusters. They are skipped if PostgreSQL is missing.
 
 mod clocks;
+mod complete;
 mod copies;
 mod figures;
 mod log_in;

@@ -31,6 +31,12 @@ pub fn put_line(start: &[u8]) -> Option<(PutHeader, &[u8])> {
     put_numbers(start.strip_prefix(b"put ")?)
 }
 
+/// The `put` of a line with these numbers and this text behind its size.
+#[must_use]
+pub fn put_with(header: PutHeader, text: &[u8]) -> Command<'_> {
+    Command::PutWith(header, text)
+}
+
 /// The numbers of the `put` whose line begins so, if a tag follows its size.
 #[must_use]
 pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {

@@ -5,26 +5,24 @@ use crate::binlog::{CompleteRoom, NoRoom};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::queue::{Change, ClientId, CompletedPut, Planned, Queue};
-use crate::tags::Name;
 
 impl Persistence {
     /// Whether all that a `complete` does fits, with the later deletes of its jobs. Nothing has changed either way.
-    pub fn room_for_complete(
+    pub fn room_for_complete<'a>(
         &mut self,
-        queue: &Queue,
+        queue: &'a Queue,
         client: ClientId,
-        puts: &[CompletedPut<'_>],
+        puts: impl Iterator<Item = CompletedPut<'a>> + Clone,
         plan: &[Planned],
     ) -> Result<Option<CompleteRoom>, NoRoom> {
-        let Some(binlog) = self.binlog.as_mut().filter(|_| !puts.is_empty()) else { return Ok(None) };
-        let news =
-            || puts.iter().zip(plan).filter(|(_, planned)| **planned == Planned::New).map(|(put, _)| put);
-        for put in news() {
+        let Some(binlog) = self.binlog.as_mut().filter(|_| !plan.is_empty()) else { return Ok(None) };
+        let news = puts.zip(plan).filter(|(_, planned)| **planned == Planned::New).map(|(put, _)| put);
+        for put in news.clone() {
             binlog.reserve_id(put.new.id)?;
         }
-        let puts = news().map(|put| {
-            let tube = put.tags.set().tube.map_or_else(|| queue.used_tube(client).as_bytes(), Name::as_bytes);
-            (tube.len(), put.body_bytes, put.tags)
+        let puts = news.map(|put| {
+            let tube = put.tube.unwrap_or_else(|| queue.used_tube(client).as_str());
+            (tube.len(), put.body_bytes, put.tags())
         });
         let is_upgrade = |planned: &&Planned| matches!(planned, Planned::Duplicate { more_urgent: true, .. });
         let updates = plan.iter().filter(is_upgrade).count() as u64;

@@ -5,6 +5,7 @@
 //! `tests/`, the benchmark and the fuzz targets. The server does not depend on it.
 
 pub mod cells;
+pub mod chains;
 pub mod client;
 pub mod corpus;
 pub mod disk;

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counting, JobId, JobState, Priority};
 use beanstalkd::queue::{
-    BeginFlush, BeginSession, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob, PageOrder,
-    PoisonLimits, Queue, Rate, Release, Reserve, ReserveMode, Search, SessionKey, Slices, TubeRule, TubeView,
+    self, BeginFlush, BeginSession, Change, ClientId, Duplicate, Durations, FlushStep, Flushed, NewJob,
+    PackedBody, PageOrder, Planned, PoisonLimits, Queue, Rate, Release, Reserve, ReserveMode, Search,
+    SessionKey, Slices, TubeRule, TubeView,
 };
 use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::random::Random;
-use beanstalkd_model::{self as model, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
+use beanstalkd_model::{self as model, CompletedPut, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
 
 /// The tubes that operations choose from.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];
@@ -70,6 +71,12 @@ pub enum Operation {
     Delete {
         client: u64,
         job: u64,
+    },
+    /// With the puts of this number.
+    Complete {
+        client: u64,
+        job: u64,
+        number: u64,
     },
     Release {
         client: u64,
@@ -169,7 +176,8 @@ pub fn operation(random: &mut Random) -> Operation {
     let priority = random.pick(&[0, 1, 7, 1023, 1024, 1025, u32::MAX]);
     let delay_s = seconds(random, &[0, 0, 0, 1, 1000, 2000, 2999, 10_000, 4_000_000_000_000]);
     let ttr_s = seconds(random, &[0, 999, 1000, 1000, 1001, 2500, 3000, 5000, 60_000]);
-    match random.below(57) {
+    match random.below(60) {
+        57..=59 => Operation::Complete { client, job, number: random.next() },
         56 => Operation::SetRules { number: random.next() },
         52..=55 => Operation::Session {
             client,
@@ -274,6 +282,40 @@ fn tags(random: &mut Random) -> TagSet<'static> {
         owner: some(4).map(|raw| ["o", "p"][raw % 2].into()),
         ..TagSet::default()
     }
+}
+
+/// Some puts of a `complete`, whose ids come from `take_id`: each number stands for the same.
+fn completed_puts(number: u64, mut take_id: impl FnMut() -> JobId) -> Vec<CompletedPut> {
+    let mut random = Random::new(number);
+    let count = random.below(4);
+    let mut put = || {
+        let priority = random.pick(&[0, 1, 7, 1024]);
+        let tube = random.once_in(3).then(|| random.pick(&TUBES).into());
+        CompletedPut {
+            new: NewJob {
+                id: take_id(),
+                priority: Priority(priority),
+                delay_s: seconds(&mut random, &[0, 0, 0, 1, 2000]),
+                ttr_s: seconds(&mut random, &[0, 1000, 60_000]),
+            },
+            body: priority.to_string().into_bytes().into(),
+            tags: TagSet { tube, ..tags(&mut random) },
+        }
+    };
+    (0..count).map(|_| put()).collect()
+}
+
+/// Whether the end of the job frees more jobs than one slice does, between which its puts would come.
+fn frees_too_many(model: &Model, job: JobId, puts: &[CompletedPut]) -> bool {
+    let group = model.job(job.0).and_then(|job| job.tags.group);
+    group.is_some_and(|group| !puts.is_empty() && model.waiting_for(group).count() > SLICES.given_back)
+}
+
+/// The bytes of tags, none if there are none.
+fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    tags.encode(&mut bytes).expect("there is memory");
+    bytes
 }
 
 /// The queue, the model, and the connected clients.
@@ -397,6 +439,7 @@ impl Pair {
             | O::Reserve { client, .. }
             | O::ReserveJob { client, .. }
             | O::Delete { client, .. }
+            | O::Complete { client, .. }
             | O::Release { client, .. }
             | O::Bury { client, .. }
             | O::Touch { client, .. }
@@ -471,10 +514,10 @@ impl Pair {
                     assert_eq!(Some(found), expected.map(|duplicate| shown(&duplicate)));
                 } else {
                     assert_eq!(model.duplicate(index, &tags, priority, now), None);
-                    let mut bytes = Vec::new();
-                    tags.encode(&mut bytes).expect("there is memory");
-                    let encoded = EncodedTags::of(&bytes, tags);
-                    queue.put_tagged(id, new, copy, &encoded, now).expect("there is memory");
+                    let bytes = encoded(&tags);
+                    queue
+                        .put_tagged(id, new, copy, &EncodedTags::of(&bytes, tags), now)
+                        .expect("there is memory");
                     model.put_tagged(index, new, body, tags, now);
                 }
             }
@@ -502,6 +545,7 @@ impl Pair {
                 hint(queue, model, now);
                 assert_eq!(is_deleted, model.delete(index, job.0, now));
             }
+            O::Complete { job, number, .. } => self.complete(id, job, number),
             O::Release { job, release, .. } => {
                 let job = job_of(job, model);
                 let released = queue.holds(id, job).then(|| queue.release(id, job, release, now));
@@ -560,6 +604,57 @@ impl Pair {
             }
             _ => unreachable!("no command of a client: {operation:?}"),
         }
+    }
+
+    /// The command `complete`. Nothing changes if a tube is full.
+    fn complete(&mut self, id: ClientId, job: u64, number: u64) {
+        let (queue, model, now) = (&mut self.queue, &mut self.model, self.now);
+        let job = job_of(job, model);
+        let puts = completed_puts(number, || {
+            queue.mark_producer(id);
+            let new = queue.take_id();
+            assert_eq!(new.0, model.take_id(id.index));
+            new
+        });
+        assert_eq!(queue.holds(id, job), model.holds(id.index, job.0));
+        if !queue.holds(id, job) || frees_too_many(model, job, &puts) {
+            return;
+        }
+        let encoded: Vec<Vec<u8>> = puts.iter().map(|put| encoded(&put.tags)).collect();
+        let asked: Vec<queue::CompletedPut<'_>> = puts
+            .iter()
+            .zip(&encoded)
+            .map(|(put, bytes)| queue::CompletedPut {
+                new: put.new,
+                tags: bytes,
+                tube: put.tags.tube.as_ref().map(|tube| tube.as_str()),
+                body_bytes: put.body.len(),
+            })
+            .collect();
+        let plan: Vec<Planned> = queue.plan_complete(id, job, asked.iter().copied(), now).collect();
+        if let Some(full) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
+            match puts[full].tags.tube {
+                Some(tube) => queue.count_refused_in(tube.as_str()),
+                None => queue.count_refused(id),
+            }
+            let tube = model.complete(id.index, job.0, &puts, now).expect_err("the tube is full");
+            return model.refuse_for(&tube);
+        }
+        let pack = |put: &queue::CompletedPut<'_>, body: &[u8]| {
+            Queue::pack(Body::copy_of(body).expect("there is memory"), put.tags).expect("there is memory")
+        };
+        let bodies: Vec<PackedBody> =
+            asked.iter().zip(&puts).map(|(asked, put)| pack(asked, &put.body)).collect();
+        queue.reserve_put().expect("memory can be allocated");
+        let ended = queue.complete(id, job, asked.iter().copied(), bodies.into_iter(), &plan, now);
+        assert!(ended.is_some(), "the client has reserved it");
+        hint(queue, model, now);
+        let expected = model.complete(id.index, job.0, &puts, now).expect("no tube is full");
+        let ids = puts.iter().zip(&plan).map(|(put, planned)| match planned {
+            Planned::Duplicate { first, .. } => first.0,
+            Planned::New | Planned::TubeFull => put.new.id.0,
+        });
+        assert!(ids.eq(expected.iter().copied()), "{plan:?}: {expected:?}");
     }
 
     /// The command `session`. A client whose session is taken over is gone then, as its connection is.

@@ -18,6 +18,7 @@
 //! assert_eq!(server.command(0, Command::PeekReady, now), Answer::Reply(b"NOT_FOUND\r\n".to_vec()));
 //! ```
 
+mod complete;
 mod manage;
 mod queue;
 mod rules;
@@ -27,9 +28,10 @@ mod stats;
 mod tags;
 mod turns;
 
+pub use complete::CompletedPut;
 pub use manage::Times;
 pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubePlace, Wait};
-pub use server::{ANY_NUMBER, Accepted, Answer, Batch, PutTags, Server};
+pub use server::{ANY_NUMBER, Accepted, Answer, Batch, Completing, PutTags, Server};
 pub use sessions::Session;
 pub use stats::{BINLOG_FILE_BYTES, PID, VERSION};
 pub use tags::{Cooldown, Duplicate, Ending, words_of};

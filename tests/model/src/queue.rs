@@ -9,7 +9,7 @@ use beanstalkd_queue::{
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Counters, Counting, JobId, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::TagSet;
+use beanstalkd_types::tags::{Name, TagSet};
 
 use crate::sessions::Session;
 use crate::tags::{Cooldown, Ending};
@@ -147,6 +147,8 @@ pub struct Model {
     pub freed_groups: Vec<Option<String>>,
     /// The groups that have lost their last member, once or more often.
     pub ended_groups: BTreeSet<String>,
+    /// The group that does not end with its last member, because a `complete` is about to put another one.
+    pub(crate) kept_group: Option<Name<'static>>,
     pub sessions: Vec<Session>,
     /// Clients whose sessions others have taken over, since the test last took them. Their connections end.
     pub taken_over: Vec<u32>,
@@ -188,6 +190,7 @@ impl Model {
             cooldowns: Vec::new(),
             freed_groups: Vec::new(),
             ended_groups: BTreeSet::new(),
+            kept_group: None,
             sessions: Vec::new(),
             taken_over: Vec::new(),
             share: usize::MAX,
@@ -492,7 +495,8 @@ impl Model {
         let (ttr_s, counters) = (ttr_s.at_least_one(), Counters::default());
         let (created_at, ready_since, reserved_since) = (now, now, now);
         let held = tags.after.is_some_and(|after| {
-            self.members(after.group).next().is_some() || tags.group == Some(after.group)
+            [tags.group, self.kept_group].contains(&Some(after.group))
+                || self.members(after.group).next().is_some()
         });
         if let Some(after) = &mut tags.after {
             after.is_free = !held;
@@ -522,6 +526,11 @@ impl Model {
     }
 
     pub fn delete(&mut self, client: u32, id: u64, now: Timestamp) -> bool {
+        self.delete_with(client, id, Ending::Deleted, now)
+    }
+
+    /// A job that ends so is deleted by a client.
+    pub(crate) fn delete_with(&mut self, client: u32, id: u64, ending: Ending, now: Timestamp) -> bool {
         let Some(job) = self.job(id) else { return false };
         if matches!(job.state, State::Reserved { by, .. } if by != self.holder_for(client)) {
             return false;
@@ -530,7 +539,7 @@ impl Model {
         if matches!(job.state, State::Reserved { .. }) {
             self.tube_mut(tube).runs.push((now, run_ns));
         }
-        self.end(id, Ending::Deleted, now);
+        self.end(id, ending, now);
         self.remove_if_idle(tube);
         true
     }

@@ -10,6 +10,7 @@ use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{TagError, TagSet, Trace};
 
+use crate::complete::CompletedPut;
 use crate::queue::Model;
 use crate::tags::Duplicate;
 
@@ -33,6 +34,8 @@ pub struct Server {
     pub batches: BTreeMap<u32, Batch>,
     /// The job for whose end each client has waited last.
     pub awaited: BTreeMap<u32, u64>,
+    /// By client: the `complete` whose puts are being read.
+    pub completing: BTreeMap<u32, Completing>,
     /// What the clients have asked for.
     pub fields: BTreeMap<u32, FieldList>,
     pub(crate) commands: [u64; Verb::COUNT],
@@ -47,6 +50,20 @@ pub struct Batch {
     /// The job that has ended its wait.
     pub first: Option<u64>,
 }
+
+/// A `complete` whose puts are being read.
+#[derive(Clone, Debug)]
+pub struct Completing {
+    id: u64,
+    /// The puts with an id.
+    puts: Vec<CompletedPut>,
+    /// What stands against it.
+    refusals: Vec<&'static str>,
+}
+
+/// The reasons against a `complete`: the first of this list that applies is its reply.
+const REFUSALS: [&str; 6] =
+    ["NOT_FOUND", "JOB_TOO_BIG", "DRAINING", "TUBE_FULL", "BAD_FORMAT", "EXPECTED_CRLF"];
 
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -115,6 +132,7 @@ impl Server {
             connections: 0,
             batches: BTreeMap::new(),
             awaited: BTreeMap::new(),
+            completing: BTreeMap::new(),
             fields: BTreeMap::new(),
             commands: [0; Verb::COUNT],
             malformed: 0,
@@ -283,6 +301,57 @@ impl Server {
         }
     }
 
+    /// Executes the line of a put of a `complete`. What follows its body is known already, and its id is given here.
+    pub fn put_of_complete(
+        &mut self,
+        client: u32,
+        put: CompletedPut,
+        size: u32,
+        tags: PutTags,
+        ended_well: bool,
+    ) {
+        let answer = self.put(client, size, tags);
+        let completing = self.completing.get_mut(&client).expect("a complete is being read");
+        match answer {
+            Answer::Body(Ok(id)) => {
+                completing.refusals.extend((!ended_well).then_some("EXPECTED_CRLF"));
+                completing.puts.push(CompletedPut { new: NewJob { id: JobId(id), ..put.new }, ..put });
+            }
+            Answer::Body(Err(refusal)) => completing.refusals.push(refusal),
+            Answer::Reply(_) => completing.refusals.push("BAD_FORMAT"),
+            Answer::None | Answer::Close => unreachable!("a put has a body, or is refused"),
+        }
+    }
+
+    /// Executes a `complete` all of whose puts were read.
+    pub fn end_complete(&mut self, client: u32, now: Timestamp) -> Answer {
+        let Completing { id, puts, mut refusals } =
+            self.completing.remove(&client).expect("a complete is being read");
+        let has_puts = !puts.is_empty() || !refusals.is_empty();
+        refusals.extend((self.draining && has_puts).then_some("DRAINING"));
+        let mut full = None;
+        if !self.model.holds(client, id) {
+            refusals.push("NOT_FOUND");
+        } else if let Err(tube) = self.model.clone().complete(client, id, &puts, now) {
+            refusals.push("TUBE_FULL");
+            full = Some(tube);
+        }
+        match REFUSALS.into_iter().find(|refusal| refusals.contains(refusal)) {
+            Some(refusal) => {
+                self.rejected_puts += u64::from(["JOB_TOO_BIG", "DRAINING"].contains(&refusal));
+                self.malformed += u64::from(refusal == "BAD_FORMAT");
+                if let Some(tube) = full.filter(|_| refusal == "TUBE_FULL") {
+                    self.model.refuse_for(&tube);
+                }
+                reply(refusal)
+            }
+            None => {
+                let ids = self.model.complete(client, id, &puts, now).expect("no tube is full");
+                reply(ids.iter().fold("COMPLETED".to_owned(), |text, id| format!("{text} {id}")))
+            }
+        }
+    }
+
     /// Refuses a line that is no command, with this reply.
     pub fn refuse(&mut self, refusal: &str) -> Answer {
         self.malformed += 1;
@@ -435,10 +504,10 @@ impl Server {
             // these itself.
             Command::ListClients { .. } => data(Some("---\nnext: \"\"\nclients:\n".to_owned())),
             Command::KillClient { .. } => reply("NOT_FOUND"),
-            // The puts of one that has some come as requests of their own, which the model does not follow.
-            Command::Complete { id: JobId(id), .. } => {
-                let is_there = model.holds(client, id) && model.delete(client, id, now);
-                found(is_there, "COMPLETED")
+            Command::Complete { id: JobId(id), count } => {
+                let completing = Completing { id, puts: Vec::new(), refusals: Vec::new() };
+                self.completing.insert(client, completing);
+                if count == 0 { self.end_complete(client, now) } else { Answer::None }
             }
             Command::WaitJob { id: JobId(id), timeout_s } => {
                 self.awaited.insert(client, id);

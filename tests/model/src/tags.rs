@@ -170,7 +170,8 @@ impl Model {
             key: tag.key,
             until: after_s(now, tag.cooldown_s),
         }));
-        let empty = tags.group.filter(|&group| self.members(group).next().is_none());
+        let is_empty = |&group: &Name<'_>| self.members(group).next().is_none();
+        let empty = tags.group.filter(is_empty).filter(|_| self.kept_group != tags.group);
         self.ended_groups.extend(empty.map(|group| group.as_str().to_owned()));
         let freed: Vec<u64> =
             empty.into_iter().flat_map(|group| self.waiting_for(group)).map(|job| job.id).collect();

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, TryReserveError};
 
 use super::put::NewJob;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId};
+use crate::job::{Body, JobId, Priority};
 use crate::rules::Ending;
 use crate::rules::tag_storage::StoredBody;
 use crate::rules::unique::Duplicate;
-use crate::tags::{EncodedTags, Name, TagSet};
+use crate::state::jobs::marks;
+use crate::tags::{EncodedTags, Name};
 use crate::{ClientId, Queue};
 
 /// What a put of a `complete` asks for.
@@ -19,10 +20,31 @@ use crate::{ClientId, Queue};
 pub struct CompletedPut<'a> {
     /// The job, if it is new.
     pub new: NewJob,
-    /// Its tags, with the tube that they name.
-    pub tags: EncodedTags<'a>,
+    /// Its tags in their bytes; none if it has none.
+    pub tags: &'a [u8],
+    /// Its tube, if it is not the one that the client uses.
+    pub tube: Option<&'a str>,
     /// The length of its body in bytes.
     pub body_bytes: usize,
+}
+
+impl<'a> CompletedPut<'a> {
+    /// Its tags.
+    ///
+    /// # Panics
+    /// If their bytes are not those of tags.
+    #[must_use]
+    pub fn tags(&self) -> EncodedTags<'a> {
+        EncodedTags::read(self.tags).expect("the bytes of tags are tags")
+    }
+
+    /// Its key, if it is to be the only job with it in its tube.
+    fn key(&self) -> Option<Name<'a>> {
+        if self.tags.is_empty() {
+            return None;
+        }
+        self.tags().set().idempotency.map(|tag| tag.key)
+    }
 }
 
 /// What becomes of a put of a `complete`.
@@ -52,50 +74,78 @@ struct Load {
     bytes: u64,
 }
 
-impl Queue {
-    /// What becomes of the puts of a `complete` of this job, which is there. Nothing changes.
-    #[must_use]
-    pub fn plan_complete(
-        &self,
-        client: ClientId,
-        id: JobId,
-        puts: &[CompletedPut<'_>],
-        now: Timestamp,
-    ) -> Vec<Planned> {
-        let (mut keys, mut loads) = (BTreeMap::new(), BTreeMap::<&str, Load>::new());
-        let mut plan = Vec::with_capacity(puts.len());
-        for put in puts {
-            let tube = self.target_of(client, put.tags.set());
-            let key = put.tags.set().idempotency.map(|tag| (tube, tag.key.as_str()));
-            let first = key.and_then(|key| keys.get(&key).copied().or_else(|| self.first_with(key, id, now)));
-            plan.push(match first {
-                Some((first, priority)) => {
-                    let more_urgent = priority.is_some_and(|priority| put.new.priority < priority);
-                    if more_urgent && let Some(key) = key {
-                        keys.insert(key, (first, Some(put.new.priority)));
-                    }
-                    Planned::Duplicate { first, more_urgent }
-                }
-                None => {
-                    let load = loads.entry(tube).or_default();
-                    if self.is_full_without(id, tube, *load, put.body_bytes) {
-                        Planned::TubeFull
-                    } else {
-                        (load.jobs, load.bytes) = (load.jobs + 1, load.bytes + put.body_bytes as u64);
-                        if let Some(key) = key {
-                            keys.insert(key, (put.new.id, Some(put.new.priority)));
-                        }
-                        Planned::New
-                    }
-                }
-            });
+/// Says of the puts of a `complete`, one after the other, what becomes of them.
+struct Planning<'a> {
+    queue: &'a Queue,
+    client: ClientId,
+    /// The job that ends.
+    completed: JobId,
+    now: Timestamp,
+    /// The job for each tube and key of those that were planned, and its priority if it is there.
+    keys: BTreeMap<(&'a str, &'a str), (JobId, Option<Priority>)>,
+    /// What was planned for each tube, if there are rules.
+    loads: BTreeMap<&'a str, Load>,
+}
+
+impl<'a> Planning<'a> {
+    /// What becomes of the next put.
+    #[inline]
+    fn plan(&mut self, put: &CompletedPut<'a>) -> Planned {
+        let key = put.key().map(|key| (self.queue.target_of(self.client, put.tube), key.as_str()));
+        if let Some(key) = key
+            && let Some((first, priority)) = self.first_with(key)
+        {
+            let more_urgent = priority.is_some_and(|priority| put.new.priority < priority);
+            if more_urgent {
+                self.keys.insert(key, (first, Some(put.new.priority)));
+            }
+            return Planned::Duplicate { first, more_urgent };
         }
-        plan
+        if !self.queue.tubes.rules.is_empty() && !self.finds_room(put) {
+            return Planned::TubeFull;
+        }
+        if let Some(key) = key {
+            self.keys.insert(key, (put.new.id, Some(put.new.priority)));
+        }
+        Planned::New
     }
 
-    /// The name of the tube into which a put with these tags goes.
-    fn target_of<'a>(&'a self, client: ClientId, tags: &TagSet<'a>) -> &'a str {
-        tags.tube.map_or_else(|| self.used_tube(client).as_str(), Name::as_str)
+    /// The job with this key, or the one that had it.
+    fn first_with(&self, key: (&str, &str)) -> Option<(JobId, Option<Priority>)> {
+        let planned = self.keys.get(&key).copied();
+        planned.or_else(|| self.queue.first_with(key, self.completed, self.now))
+    }
+
+    /// Whether the tube of a put has room for it, which is taken then.
+    #[cold]
+    fn finds_room(&mut self, put: &CompletedPut<'a>) -> bool {
+        let tube = self.queue.target_of(self.client, put.tube);
+        let load = self.loads.entry(tube).or_default();
+        let has_room = !self.queue.is_full_without(self.completed, tube, *load, put.body_bytes);
+        if has_room {
+            *load = Load { jobs: load.jobs + 1, bytes: load.bytes + put.body_bytes as u64 };
+        }
+        has_room
+    }
+}
+
+impl Queue {
+    /// What becomes of the puts of a `complete` of this job, which is there. Nothing changes.
+    pub fn plan_complete<'a>(
+        &'a self,
+        client: ClientId,
+        completed: JobId,
+        puts: impl Iterator<Item = CompletedPut<'a>>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Planned> {
+        let (keys, loads) = (BTreeMap::new(), BTreeMap::new());
+        let mut planning = Planning { queue: self, client, completed, now, keys, loads };
+        puts.map(move |put| planning.plan(&put))
+    }
+
+    /// The name of the tube into which a put goes.
+    fn target_of<'a>(&'a self, client: ClientId, tube: Option<&'a str>) -> &'a str {
+        tube.unwrap_or_else(|| self.used_tube(client).as_str())
     }
 
     /// The job in this tube that has this key, with its priority, or the one that had it. The key of the job that is
@@ -105,10 +155,9 @@ impl Queue {
         (tube, key): (&str, &str),
         completed: JobId,
         now: Timestamp,
-    ) -> Option<(JobId, Option<crate::job::Priority>)> {
+    ) -> Option<(JobId, Option<Priority>)> {
         let tube = self.tubes.find(tube)?;
-        match self.holder_of_key(tube, key.into(), now)? {
-            Duplicate::Of(first, _) if first == completed => None,
+        match self.holder_of_key_after(Some(completed), tube, key.into(), now)? {
             Duplicate::Of(first, _) => Some((first, self.jobs.get(first).map(|job| job.priority))),
             Duplicate::OfDeleted(first) => Some((first, None)),
         }
@@ -129,47 +178,39 @@ impl Queue {
         !rule.has_room(jobs, bytes + load.bytes - gone_bytes, body_bytes)
     }
 
-    /// Makes a body ready to be stored with its tags.
+    /// Makes a body ready to be stored with its tags in their bytes.
     ///
     /// # Errors
     /// If the allocator has no memory.
-    pub fn pack(body: Body, tags: &EncodedTags<'_>) -> Result<PackedBody, TryReserveError> {
-        match tags.bytes() {
+    #[inline]
+    pub fn pack(body: Body, tags: &[u8]) -> Result<PackedBody, TryReserveError> {
+        match tags {
             [] => Ok(PackedBody(StoredBody { body, aside: None })),
             bytes => StoredBody::new(body, bytes, false).map(PackedBody),
         }
     }
 
-    /// The command `complete`: deletes the job, which the client has reserved, and does with each put what is planned.
-    /// Returns the body of the job.
-    pub fn complete(
+    /// The command `complete`: deletes the job, which the client has reserved, and does with each put, whose body comes
+    /// beside it, what is planned. Returns the body of the job.
+    pub fn complete<'a>(
         &mut self,
         client: ClientId,
         id: JobId,
-        puts: Vec<(CompletedPut<'_>, PackedBody)>,
+        puts: impl Iterator<Item = CompletedPut<'a>> + Clone,
+        bodies: impl Iterator<Item = PackedBody>,
         plan: &[Planned],
         now: Timestamp,
     ) -> Option<Body> {
-        let news = || puts.iter().zip(plan).filter(|(_, planned)| **planned == Planned::New);
-        let tags = self.tags(id);
-        let key = tags.as_ref().and_then(|tags| Some((self.jobs.get(id)?.tube, tags.idempotency?.key)));
-        let takes_key = news().any(|((put, _), _)| {
-            let tags = put.tags.set();
-            let tube = self.tubes.find(self.target_of(client, tags));
-            tags.idempotency.is_some() && tube.zip(tags.idempotency.map(|tag| tag.key)) == key
-        });
-        let group = tags
-            .as_ref()
-            .and_then(|tags| tags.group)
-            .filter(|&group| news().any(|((put, _), _)| put.tags.set().group == Some(group)));
-        let group: Option<Box<str>> = group.map(|group| group.as_str().into());
+        let is_tagged = self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED));
+        let (ending, group) = match is_tagged {
+            true => self.ending_of_completed(client, id, puts.clone().zip(plan)),
+            false => (Ending::Deleted, None),
+        };
         if let Some(group) = &group {
             self.rules.groups.keep(group);
         }
-        // The key counts no longer if a put takes it.
-        let ending = if takes_key { Ending::Flushed } else { Ending::Deleted };
         let body = self.delete_with(client, id, ending, now);
-        for ((put, packed), planned) in puts.into_iter().zip(plan) {
+        for ((put, packed), planned) in puts.zip(bodies).zip(plan) {
             match *planned {
                 Planned::New => self.put_completed(client, &put, packed, now),
                 Planned::Duplicate { first, more_urgent: true } if self.jobs.get(first).is_some() => {
@@ -184,6 +225,28 @@ impl Queue {
         body
     }
 
+    /// How a job with tags ends if such puts follow: its key counts no longer if a put takes it, and its group
+    /// stays if a put joins it.
+    #[cold]
+    fn ending_of_completed<'a, 'b>(
+        &self,
+        client: ClientId,
+        id: JobId,
+        puts: impl Iterator<Item = (CompletedPut<'a>, &'b Planned)>,
+    ) -> (Ending, Option<Box<str>>) {
+        let tags = self.expect_tags(id);
+        let (tube, key) = (self.jobs.get(id).map(|job| job.tube), tags.idempotency.map(|tag| tag.key));
+        let (mut ending, mut stays) = (Ending::Deleted, false);
+        for (put, _) in puts.filter(|(_, planned)| **planned == Planned::New) {
+            stays |= put.tags().set().group == tags.group;
+            let takes_key = key.is_some() && put.key() == key;
+            if takes_key && self.tubes.find(self.target_of(client, put.tube)) == tube {
+                ending = Ending::Flushed;
+            }
+        }
+        (ending, tags.group.filter(|_| stays).map(|group| group.as_str().into()))
+    }
+
     fn put_completed(
         &mut self,
         client: ClientId,
@@ -191,11 +254,12 @@ impl Queue {
         PackedBody(mut packed): PackedBody,
         now: Timestamp,
     ) {
-        let tags = put.tags.set();
-        let before = tags.tube.map(|tube| self.use_for_put(client, tube.as_str()));
-        if put.tags.bytes().is_empty() {
+        let before = put.tube.map(|tube| self.use_for_put(client, tube));
+        if put.tags.is_empty() {
             self.put(client, put.new, packed.body, now);
         } else {
+            let tags = put.tags();
+            let tags = tags.set();
             let waits_for = self.awaited_group(tags);
             if tags.after.is_some() && waits_for.is_none() {
                 packed.set_free();

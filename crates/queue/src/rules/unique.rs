@@ -201,6 +201,18 @@ impl Queue {
 
     /// The job of this tube with this key, or the one whose cooldown runs.
     pub(crate) fn holder_of_key(&self, tube: TubeKey, key: Name<'_>, now: Timestamp) -> Option<Duplicate> {
+        self.holder_of_key_after(None, tube, key, now)
+    }
+
+    /// The same when a job has `ended`.
+    #[inline(always)]
+    pub(crate) fn holder_of_key_after(
+        &self,
+        ended: Option<JobId>,
+        tube: TubeKey,
+        key: Name<'_>,
+        now: Timestamp,
+    ) -> Option<Duplicate> {
         let tagged = &self.rules;
         let mut cooling = None;
         for id in with_hash(&tagged.unique.index, UniqueKeys::hash(&tagged.hasher, tube, key)) {
@@ -211,6 +223,7 @@ impl Queue {
                 }
             } else if let Some(job) = self.jobs.get(id)
                 && job.tube == tube
+                && ended != Some(id)
                 && self.expect_tags(id).idempotency.is_some_and(|tag| tag.key == key)
             {
                 return Some(Duplicate::Of(id, job.place().state()));

@@ -1,0 +1,103 @@
+//! The command `complete`: a job ends and others come, or nothing happens.
+
+use std::sync::Arc;
+
+use beanstalkd_queue::NewJob;
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::tags::TagSet;
+
+use crate::queue::Model;
+use crate::tags::{self, Ending};
+
+/// What a put of a `complete` asks for.
+#[derive(Clone, Debug)]
+pub struct CompletedPut {
+    pub new: NewJob,
+    pub body: Arc<[u8]>,
+    /// With the tube, if it is not the used one.
+    pub tags: TagSet<'static>,
+}
+
+/// What has become of a put.
+enum Done {
+    New,
+    Duplicate(u64),
+}
+
+impl Model {
+    /// Deletes the job, which the client has reserved, and puts others. Returns the id for each put.
+    ///
+    /// # Errors
+    /// The name of the first tube that is full. Nothing has changed then.
+    pub fn complete(
+        &mut self,
+        client: u32,
+        id: u64,
+        puts: &[CompletedPut],
+        now: Timestamp,
+    ) -> Result<Vec<u64>, String> {
+        let job = self.job(id).expect("the client has reserved it").clone();
+        let name = self.tube(job.tube).name.clone();
+        // Which puts join the group and take the key is known when all of it was done once.
+        let mut trial = self.clone();
+        trial.end_completed(client, id, Ending::Flushed, now);
+        let done: Result<Vec<Done>, String> =
+            puts.iter().map(|put| trial.put_completed(client, put, None, now)).collect();
+        let done = done?;
+        let news =
+            || puts.iter().zip(&done).filter(|(_, done)| matches!(done, Done::New)).map(|(put, _)| put);
+        let key = |tags: &TagSet<'static>| tags.idempotency.map(|tag| tag.key);
+        let used = &self.tube(self.client(client).using).name;
+        let takes_key = news().any(|put| {
+            let tube = put.tags.tube.map_or(used.as_str(), |tube| tube.as_str());
+            key(&put.tags).is_some() && (tube, key(&put.tags)) == (name.as_str(), key(&job.tags))
+        });
+        let ending = if takes_key { Ending::Flushed } else { Ending::Deleted };
+        self.kept_group = job.tags.group.filter(|&group| news().any(|put| put.tags.group == Some(group)));
+        self.end_completed(client, id, ending, now);
+        for (put, done) in puts.iter().zip(&done) {
+            self.put_completed(client, put, Some(done), now).expect("there was room before");
+        }
+        self.kept_group = None;
+        let id_of = |(put, done): (&CompletedPut, &Done)| match done {
+            Done::New => put.new.id.0,
+            Done::Duplicate(first) => *first,
+        };
+        Ok(puts.iter().zip(&done).map(id_of).collect())
+    }
+
+    fn end_completed(&mut self, client: u32, id: u64, ending: Ending, now: Timestamp) {
+        assert!(self.delete_with(client, id, ending, now), "the client has reserved it");
+    }
+
+    /// Does a put, of which it may be known already what becomes of it.
+    fn put_completed(
+        &mut self,
+        client: u32,
+        put: &CompletedPut,
+        known: Option<&Done>,
+        now: Timestamp,
+    ) -> Result<Done, String> {
+        let before = put.tags.tube.map(|tube| self.use_for_put(client, tube.as_str()));
+        let without_tube = TagSet { tube: None, ..put.tags };
+        let tube = self.tube(self.client(client).using).name.clone();
+        let duplicate = match known {
+            Some(Done::New) => None,
+            Some(Done::Duplicate(_)) | None => self.duplicate(client, &without_tube, put.new.priority.0, now),
+        };
+        let done = match duplicate {
+            Some(tags::Duplicate::Of(first, ..) | tags::Duplicate::OfDeleted(first)) => {
+                Ok(Done::Duplicate(first))
+            }
+            None if known.is_none() && self.is_full(&tube, put.body.len()) => Err(tube),
+            None => {
+                self.put_tagged(client, put.new, Arc::clone(&put.body), without_tube, now);
+                Ok(Done::New)
+            }
+        };
+        if let Some(before) = before {
+            self.use_again(client, before);
+        }
+        done
+    }
+}
