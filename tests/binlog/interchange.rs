@@ -10,7 +10,7 @@ use beanstalkd::binlog::{
 };
 use beanstalkd::clock::{NS_PER_S, Timestamp};
 use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::tags::{After, EncodedTags, Idempotency, Name, TagSet};
+use beanstalkd::tags::{After, Dead, EncodedTags, Idempotency, Name, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
@@ -77,6 +77,11 @@ fn random_tags(random: &mut Random) -> Vec<u8> {
     }
     if random.once_in(3) {
         tags.after = Some(After { group: "g".into(), is_free: false });
+    }
+    if random.once_in(3) {
+        let since_s = random.next() as u32;
+        tags.dead = random.once_in(2).then(|| Dead { from: key.as_str().into(), since_s });
+        tags.failures = Some(random.below(9) as u32);
     }
     if tags.is_empty() { Vec::new() } else { encoded(&tags) }
 }

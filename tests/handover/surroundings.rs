@@ -115,6 +115,39 @@ fn tokens_of_a_rate_that_were_taken_stay_taken_and_a_full_tube_stays_full() {
     }
 }
 
+#[test]
+fn failures_that_were_counted_count_on_and_a_dead_job_stays_dead() {
+    let rules = "[[tube]]\nname = \"mail\"\nmax-attempts = 3\ndead-tube = \"dead\"\n";
+    for log in LOGS {
+        let service = Service::prepared(&[log, &["--tubes", "{dir}/rules"]].concat(), |directory| {
+            fs::write(directory.join("rules"), rules).unwrap();
+        });
+        let mut client = service.connect();
+        client.ask("use mail");
+        client.ask("watch mail");
+        client.ask("watch dead");
+        let id = client.put(0, 600, b"x");
+        let release = format!("release {id} 0 0");
+        let stats = format!("stats-job {id}");
+        for failures in 1..=3 {
+            assert_eq!(client.reserve("reserve"), id);
+            service.hand_over();
+            assert_eq!(client.ask(&release), "RELEASED");
+            service.hand_over();
+            let job = client.data(&stats);
+            assert_eq!(job["failures"], failures.to_string(), "with {log:?}");
+            let tube = if failures == 3 { "dead" } else { "mail" };
+            assert_eq!(job["tube"].trim_matches('"'), tube);
+        }
+        client.reserve("reserve");
+        assert_eq!(client.ask(&release), "RELEASED");
+        let job = client.data(&stats);
+        let dead = [&job["tube"], &job["dead-from"]].map(|name| name.trim_matches('"'));
+        assert_eq!((dead, &*job["failures"]), (["dead", "mail"], "3"));
+        assert_eq!(client.data("stats-tube mail")["dead-jobs"], "1");
+    }
+}
+
 /// A description that an older program has written is read by the program itself, not only by its parts.
 #[test]
 fn the_program_reads_the_recorded_descriptions() {

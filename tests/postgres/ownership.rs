@@ -1,5 +1,6 @@
 //! The ownership of a queue: takeovers, clean stops, and owners that go on after a takeover.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::client::Client;
@@ -69,6 +70,34 @@ fn an_owner_that_was_stopped_acknowledges_nothing_after_a_takeover() {
     assert!(old.log().contains("the queue was taken over by"), "{}", old.log());
     assert!(!has(&mut new, id + 1, "later"));
     assert!(standby.log().contains("took over from"), "{}", standby.log());
+}
+
+#[test]
+fn failures_count_on_after_a_takeover_and_a_dead_job_stays_dead() {
+    let Some(installation) = installation() else { return };
+    let cluster = Cluster::start(&installation).unwrap();
+    let (url, password) = (cluster.url("mail"), Password::new());
+    let rules = password.directory().join("rules");
+    fs::write(&rules, "[[tube]]\nname = \"mail\"\nmax-attempts = 2\ndead-tube = \"dead\"\n").unwrap();
+    let flags = ["--allow-async", "--wait-for-lock", "--tubes", rules.to_str().unwrap()];
+    let mut owner = password.launch(&url, &flags, "first");
+    for (name, tube, failures) in [("second", "mail", 1), ("third", "dead", 2), ("fourth", "dead", 2)] {
+        let mut client = owner.connect();
+        client.exchange(b"watch mail\r\nwatch dead\r\n", b"WATCHING 2\r\nWATCHING 3\r\n").unwrap();
+        if name == "second" {
+            client.exchange(b"use mail\r\nput 0 0 600 1\r\nx\r\n", b"USING mail\r\nINSERTED 1\r\n").unwrap();
+        }
+        client.exchange(b"reserve\r\nrelease 1 0 0\r\n", b"RESERVED 1 1\r\nx\r\nRELEASED\r\n").unwrap();
+        let standby = password.launch(&url, &flags, name);
+        standby.wait_for("waiting for it");
+        kill_process(Pid::from_child(&owner.child), Signal::KILL).unwrap();
+        owner = standby;
+        let stats = owner.connect().ask(b"stats-job 1\r\n").unwrap();
+        let stats = String::from_utf8(stats).unwrap();
+        for line in [format!("tube: \"{tube}\"\n"), format!("failures: {failures}\n")] {
+            assert!(stats.contains(&line), "{name}: {stats}");
+        }
+    }
 }
 
 /// All bytes that a client still gets, until its connection ends in any way.

@@ -239,6 +239,18 @@ impl<K: Key> OrderedQueue<K> {
         blocks.tidy(index);
         Some(key)
     }
+
+    /// Removes `old` and adds `new`, which must not be in the queue yet; returns `old` as it was in the queue, if it
+    /// was. If no other key stands between them, no key moves.
+    pub fn replace(&mut self, old: K, new: K) -> Option<K> {
+        let replaced = self.0.as_mut().and_then(|blocks| blocks.replace_in_place(old, new));
+        if replaced.is_none() {
+            let found = self.remove(old);
+            self.insert(new);
+            return found;
+        }
+        replaced
+    }
 }
 
 /// Inserts `key` at its position in `block`, which is not full.
@@ -272,6 +284,26 @@ impl<K: Key> Blocks<K> {
             Some(later) if number > 0 => &mut later[number - 1].keys,
             _ => &mut self.front,
         }
+    }
+
+    /// Writes `new` over `old` if the order stays what it is.
+    fn replace_in_place(&mut self, old: K, new: K) -> Option<K> {
+        let number = self.holding(old);
+        let block = self.block(number);
+        let place = block.binary_search(&old).ok()?;
+        let after_previous = match place.checked_sub(1) {
+            Some(previous) => block[previous] < new,
+            // A key below the first one of a later block may belong to the block before.
+            None => number == 0 || self.later.as_ref()?[number - 1].from <= new,
+        };
+        let next = block.get(place + 1).copied();
+        let next = next.or_else(|| Some(self.later.as_ref()?.get(number)?.from));
+        if !after_previous || next.is_some_and(|next| next <= new) {
+            return None;
+        }
+        let replaced = std::mem::replace(&mut self.block_mut(number)[place], new);
+        self.forget_oldest(number);
+        Some(replaced)
     }
 
     /// Block `number` has got a key with this id.
@@ -395,6 +427,17 @@ mod tests {
                             queue.insert(key);
                         }
                     }
+                    5 if !model.is_empty() => {
+                        let near = random.draw() >> 33;
+                        let old =
+                            model.range(near..).next().or(model.first()).copied().expect("there is one");
+                        // Most often one that has no other between them.
+                        let new = old ^ (1 << (random.draw() % 24));
+                        if !model.contains(&new) {
+                            assert_eq!(queue.replace(old, new), Some(old));
+                            assert!(model.remove(&old) && model.insert(new));
+                        }
+                    }
                     6 => {
                         let near = random.draw() >> 33;
                         let key = model.range(near..).next().copied().unwrap_or(near);
@@ -446,6 +489,27 @@ mod tests {
         (0..1_000_000u64).rev().for_each(|key| queue.insert(key));
         let answers: Vec<_> = (0..20).map(|_| queue.oldest().unwrap()).collect();
         assert!(answers.is_sorted_by(|a, b| a >= b) && answers.last().copied() == least, "{answers:?}");
+    }
+
+    #[test]
+    fn a_key_is_replaced_by_one_beside_it_or_far_away_at_each_edge_of_a_block() {
+        const KEYS: u64 = 5 * BLOCK as u64;
+        let keys = || (1..=KEYS).map(|key| key * 10);
+        let all: Vec<u64> = keys().collect();
+        let oldest: Vec<_> = all.chunks(BLOCK).map(|block| block.iter().min_by_key(|key| key.id())).collect();
+        let is_edge = |key: u64| (key / 10 + 2) % BLOCK as u64 <= 4 || oldest.contains(&Some(&key));
+        for old in keys().filter(|&key| is_edge(key)) {
+            for new in [old - 5, old + 5, old - 1, 1, KEYS * 20] {
+                let mut queue = OrderedQueue::default();
+                keys().for_each(|key| queue.insert(key));
+                assert_eq!(queue.oldest(), keys().map(Key::id).min());
+                assert_eq!(queue.replace(old, new), Some(old));
+                queue.0.as_ref().unwrap().check();
+                let all: BTreeSet<u64> = keys().filter(|&key| key != old).chain([new]).collect();
+                assert!(queue.iter().eq(all.iter().copied()), "{old} by {new}");
+                assert_eq!(queue.oldest(), all.iter().map(|key| key.id()).min());
+            }
+        }
     }
 
     #[test]

@@ -357,6 +357,25 @@ impl<'a> TagSet<'a> {
         }
         Some(tags)
     }
+
+    /// The tag `con` in bytes from `encode`. The other tags are passed over, which costs less than reading them.
+    #[must_use]
+    pub fn concurrency_in(mut bytes: &'a [u8]) -> Option<Concurrency<'a>> {
+        while let &[kind, name_len, ..] = bytes {
+            let kind = FieldKind::of(kind)?;
+            let (field, rest) = bytes.split_at_checked(kind.field_bytes(name_len.into()))?;
+            let key = || Name(&field[2..2 + usize::from(name_len)]);
+            if kind == FieldKind::Concurrency {
+                return Some(Concurrency { key: key(), limit: 1 });
+            }
+            if kind == FieldKind::ConcurrencyWithLimit {
+                let limit = u32::from_le_bytes(*field.last_chunk()?);
+                return (limit > 0).then_some(Concurrency { key: key(), limit });
+            }
+            bytes = rest;
+        }
+        None
+    }
 }
 
 /// The tags of a job in the bytes in which the queue and the log keep them, with what these say: who passes them on
@@ -496,6 +515,7 @@ mod tests {
             let bytes = encoded(&tags);
             assert!(bytes.len() <= TagSet::MAX_BYTES);
             assert_eq!(TagSet::decode(&bytes), Some(tags));
+            assert_eq!(TagSet::concurrency_in(&bytes), tags.concurrency);
         }
         assert_eq!(encoded(&all_tags(&long, u32::MAX, 999)).len(), TagSet::MAX_BYTES);
     }

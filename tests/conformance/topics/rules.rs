@@ -190,6 +190,45 @@ fn retries() -> Vec<Case> {
              a: stats-job 1 => tube: ring-2, state: ready, failures: 1, releases: 2",
         ),
         script(
+            "a_dead_job_goes_to_its_dead_tube_while_the_server_drains",
+            "a: use ring-1 -> USING ring-1
+             a: watch ring-1 -> WATCHING 2
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | x
+             a: drain -> DRAINING
+             a: release 1 0 0 -> RELEASED
+             a: stats-job 1 => tube: ring-2, state: ready, dead-from: ring-1
+             a: put 0 0 60 1 | x -> DRAINING
+             a: undrain -> NOT_DRAINING",
+        ),
+        script(
+            "a_complete_makes_and_takes_room_in_the_dead_tube_exactly",
+            "a: use spills -> USING spills
+             a: watch spills -> WATCHING 2
+             b: watch small -> WATCHING 2
+             a: put 0 0 60 10 | 1234567890 -> INSERTED 1
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: put 0 0 60 1 | z -> INSERTED 3
+             a: reserve -> RESERVED 1 10 | 1234567890
+             a: release 1 0 0 -> RELEASED
+             a: reserve -> RESERVED 2 1 | y
+             a: release 2 0 0 -> BURIED
+             b: reserve -> RESERVED 1 10 | 1234567890
+             b: complete 1 1 | put 0 0 60 11 tub:small | 12345678901 -> TUBE_FULL
+             a: stats-tube small => rejected-full: 2, current-jobs-reserved: 1
+             b: complete 1 2 | put 0 0 60 9 tub:small | 123456789 | put 0 0 60 1 tub:few-1 | x -> COMPLETED 5 6
+             a: reserve -> RESERVED 3 1 | z
+             a: release 3 0 0 -> RELEASED
+             a: stats-job 3 => tube: small, dead-from: spills
+             b: reserve-job 5 -> RESERVED 5 9 | 123456789
+             b: complete 5 1 | put 0 0 60 10 tub:small | 1234567890 -> TUBE_FULL
+             b: complete 5 0 -> COMPLETED
+             a: kick-job 2 -> KICKED
+             a: reserve -> RESERVED 2 1 | y
+             a: release 2 0 0 -> RELEASED
+             a: stats-job 2 => tube: small, dead-from: spills",
+        ),
+        script(
             "what_is_no_failure_does_not_count",
             "a: use buries -> USING buries
              a: watch buries -> WATCHING 2
@@ -320,7 +359,28 @@ fn what_a_job_waits_for() -> Vec<Case> {
 }
 
 fn turns() -> Vec<Case> {
-    vec![script(
+    let script_of = |mode: &str| {
+        format!(
+            "a: use tenants -> USING tenants
+             a: watch tenants 3 -> WATCHING 2
+             a: reserve-mode {mode} -> USING {mode}
+             a: put 5 0 60 1 con:big:100 | a -> INSERTED 1
+             a: put 5 0 60 1 con:big:100 | b -> INSERTED 2
+             a: put 5 0 60 1 con:small | c -> INSERTED 3
+             a: put 5 0 60 1 con:small | d -> INSERTED 4
+             a: put 0 0 60 1 con:big:100 | e -> INSERTED 5
+             a: reserve -> RESERVED 5 1 | e
+             a: reserve-batch 9 -> RESERVED_BATCH 3 | RESERVED 3 1 | c | RESERVED 1 1 | a | RESERVED 2 1 | b
+             a: delete 3 -> DELETED
+             a: reserve-batch 9 -> RESERVED_BATCH 1 | RESERVED 4 1 | d"
+        )
+    };
+    let modes = ["fifo", "weighted", "weighted-fair"];
+    let mut cases: Vec<Case> = modes
+        .into_iter()
+        .map(|mode| script(format!("keys_take_turns_in_the_mode_{mode}_and_in_batches"), script_of(mode)))
+        .collect();
+    cases.push(script(
         "keys_take_turns_among_jobs_of_the_same_priority",
         "a: use tenants -> USING tenants
              a: watch tenants -> WATCHING 2
@@ -343,7 +403,8 @@ fn turns() -> Vec<Case> {
              a: reserve-with-timeout 0 -> TIMED_OUT
              a: delete 5 -> DELETED
              a: reserve -> RESERVED 6 1 | f",
-    )]
+    ));
+    cases
 }
 
 fn ages() -> Vec<Case> {
@@ -463,6 +524,24 @@ fn throttling() -> Vec<Case> {
              a: stats-tube slow => throttled: 1, current-jobs-ready: 2",
         ),
         script(
+            "a_batch_takes_no_more_than_the_burst_and_no_more_than_may_be_reserved",
+            "a: use slow -> USING slow
+             a: watch slow -> WATCHING 2
+             a: watch two-at-a-time -> WATCHING 3
+             a: put 0 0 60 1 | x -> INSERTED 1
+             a: put 0 0 60 1 | y -> INSERTED 2
+             a: put 0 0 60 1 | z -> INSERTED 3
+             a: put 1 0 60 1 tub:two-at-a-time | u -> INSERTED 4
+             a: put 1 0 60 1 tub:two-at-a-time | v -> INSERTED 5
+             a: put 1 0 60 1 tub:two-at-a-time | w -> INSERTED 6
+             a: reserve-batch 3 -> RESERVED_BATCH 3 | RESERVED 1 1 | x | RESERVED 2 1 | y | RESERVED 4 1 | u
+             a: reserve-batch 100 -> RESERVED_BATCH 1 | RESERVED 5 1 | v
+             a: reserve-batch 100 -> RESERVED_BATCH 0
+             a: delete 4 -> DELETED
+             a: delete 1 -> DELETED
+             a: reserve-batch 100 -> RESERVED_BATCH 1 | RESERVED 6 1 | w",
+        ),
+        script(
             "a_tube_that_comes_again_has_no_new_tokens",
             "a: use slow -> USING slow
              a: watch slow -> WATCHING 2
@@ -490,6 +569,19 @@ fn throttling() -> Vec<Case> {
          a: reserve-with-timeout 0 -> TIMED_OUT
          a: reserve ->
          a: -> RESERVED 2 1 | y",
+    );
+    timed.timed = true;
+    cases.push(timed);
+    let mut timed = script(
+        "a_batch_that_waits_gets_one_job_with_each_token",
+        "a: use quick -> USING quick
+         a: watch quick -> WATCHING 2
+         a: put 0 0 60 1 | x -> INSERTED 1
+         a: put 0 0 60 1 | y -> INSERTED 2
+         a: put 0 0 60 1 | z -> INSERTED 3
+         a: reserve-batch 3 60 -> RESERVED_BATCH 1 | RESERVED 1 1 | x
+         a: reserve-batch 3 60 -> RESERVED_BATCH 1 | RESERVED 2 1 | y
+         a: reserve-batch 3 60 -> RESERVED_BATCH 1 | RESERVED 3 1 | z",
     );
     timed.timed = true;
     cases.push(timed);

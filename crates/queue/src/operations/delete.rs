@@ -34,7 +34,9 @@ impl Queue {
         {
             times.observe_run(now.since_ns(since), now);
         }
-        if link.marks != 0 {
+        // A job without tags can open the gate of its tube, and nothing else.
+        let opens = || !self.rules.tubes.to_open.is_empty();
+        if link.marks != 0 && (link.marks & !marks::RULED != 0 || opens()) {
             self.settle(Some(client), now);
         }
         self.remove_tube_if_idle(tube);

@@ -122,7 +122,7 @@ impl Queue {
         let record = self.tubes.get_mut(tube);
         if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
             self.offer(id, tube, priority, now);
-        } else if record.ruled.is_none() {
+        } else if record.ruled.as_ref().is_none_or(|ruled| ruled.turns.is_none()) {
             push_ready(record, &mut self.sums.jobs, id, priority);
         } else {
             self.push_ruled(id, tube, priority);
@@ -143,7 +143,7 @@ impl Queue {
         }
     }
 
-    /// Adds a job to the ready ones of a tube that may have a rule.
+    /// Adds a job to the ready ones of a tube in which jobs may be reserved by turns.
     #[inline(never)]
     fn push_ruled(&mut self, id: JobId, tube: TubeKey, priority: Priority) {
         self.show_ready(ReadyKey::new(priority, id), tube);

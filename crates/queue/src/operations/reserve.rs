@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::operations::many_tubes::Search;
 use crate::seconds::Seconds;
-use crate::state::jobs::Place;
+use crate::state::jobs::{Place, marks};
 use crate::state::keys::{Reservation, TubeKey};
 use crate::{Change, ClientId, Queue};
 
@@ -92,7 +92,7 @@ impl Queue {
     pub(crate) fn take_first_ready(&mut self, tube: TubeKey) -> Option<JobId> {
         let record = self.tubes.get_mut(tube);
         let first = record.ready.pop_first()?;
-        if record.ruled.is_some() {
+        if record.ruled.as_ref().is_some_and(|ruled| ruled.turns.is_some()) {
             self.took_turn(first, tube);
         }
         self.count_unready(tube, first.priority());
@@ -110,10 +110,10 @@ impl Queue {
         job.set_place(Place::Reserved(until.0.into()));
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
-        let (tube, marks) = (job.tube, job.marks);
+        let (tube, marked) = (job.tube, job.marks);
         let record = self.tubes.get_mut(tube);
         record.reserved += 1;
-        if record.ruled.is_some() {
+        if record.ruled.as_ref().is_some_and(|ruled| ruled.has_gate()) {
             self.pass_gate(tube, now);
         }
         self.sums.jobs.reserved += 1;
@@ -132,7 +132,8 @@ impl Queue {
         if is_held {
             self.note(Change::Held(id));
         }
-        if marks != 0 {
+        // What a rule for the tube counts stays counted.
+        if marked & !marks::RULED != 0 {
             self.reserved_tagged(id);
         }
         debug_assert!(self.is_linked(id));

@@ -47,8 +47,10 @@ fn arrived_at(created_at: Timestamp, tags: &TagSet<'_>) -> Timestamp {
 
 impl Rule for Ages {
     fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
-        let is_reserved = queue.jobs.expect_mut(job.id).place().state() == JobState::Reserved;
-        if !is_reserved && queue.max_age_of(job.tube).is_some() && job.tags.dead.is_none() {
+        if queue.max_age_of(job.tube).is_none() || job.tags.dead.is_some() {
+            return;
+        }
+        if queue.jobs.expect_mut(job.id).place().state() != JobState::Reserved {
             queue.begin_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
         }
     }

@@ -163,8 +163,8 @@ impl Tube {
 }
 
 impl Queue {
-    /// A job of a tube with a rule was reserved.
-    #[cold]
+    /// A job of a tube with a gate was reserved.
+    #[inline(never)]
     pub(crate) fn pass_gate(&mut self, tube: TubeKey, now: Timestamp) {
         let record = self.tubes.get_mut(tube);
         if let Some(ruled) = &mut record.ruled

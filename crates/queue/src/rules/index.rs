@@ -37,6 +37,10 @@ impl Hash {
     pub(super) fn new(bits: u64) -> Self {
         Self(bits & (u64::MAX >> 16))
     }
+
+    pub(super) fn bits(self) -> u64 {
+        self.0
+    }
 }
 
 /// A job, by a hash. The bytes are big-endian numbers, so that keys are compared some words at a time.
@@ -86,14 +90,18 @@ impl Ranked {
         Self(bytes)
     }
 
-    fn hash(self) -> Hash {
+    pub(super) fn hash(self) -> Hash {
         Hash(word(&self.0, 0) >> 16)
     }
 
-    /// Of the jobs with this hash, the one with the least number, which is a priority here.
-    pub(super) fn first_of(index: &OrderedQueue<Self>, hash: Hash) -> Option<ReadyKey> {
-        let first = index.iter_after(Self::new(hash, 0, JobId(0))).next().filter(|key| key.hash() == hash)?;
-        Some(ReadyKey::new(Priority(first.rank()), first.job()))
+    /// The same of a ready job, ranked by its priority.
+    pub(super) fn ready(hash: Hash, key: ReadyKey) -> Self {
+        Self::new(hash, key.priority().0, key.job())
+    }
+
+    /// The job, where it is ranked by its priority.
+    pub(super) fn ready_key(self) -> ReadyKey {
+        ReadyKey::new(Priority(self.rank()), self.job())
     }
 
     fn rank(self) -> u32 {
@@ -171,10 +179,9 @@ pub(super) fn ranked_after(
     index: &OrderedQueue<Ranked>,
     hash: Hash,
     behind: Option<ReadyKey>,
-) -> impl Iterator<Item = JobId> {
-    let behind = behind.unwrap_or(ReadyKey::new(Priority(0), JobId(0)));
-    let start = Ranked::new(hash, behind.priority().0, behind.job());
-    after(index, start).take_while(move |key| key.hash() == hash).map(Ranked::job)
+) -> impl Iterator<Item = Ranked> {
+    let start = Ranked::ready(hash, behind.unwrap_or(ReadyKey::new(Priority(0), JobId(0))));
+    after(index, start).take_while(move |key| key.hash() == hash)
 }
 
 #[cfg(test)]

@@ -73,13 +73,18 @@ impl Queue {
     #[inline]
     #[must_use]
     pub fn is_full_for(&self, client: ClientId, body_bytes: usize) -> bool {
-        !self.tubes.rules.is_empty() && self.lacks_room(self.client(client).using, body_bytes)
+        if self.tubes.rules.is_empty() {
+            return false;
+        }
+        let tube = self.client(client).using;
+        self.tubes.get(tube).ruled.is_some() && self.lacks_room(tube, body_bytes)
     }
 
-    #[cold]
+    #[inline(never)]
     fn lacks_room(&self, tube: TubeKey, body_bytes: usize) -> bool {
         let tube = self.tubes.get(tube);
         let ruled = tube.ruled.as_ref().and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.bytes)));
+        let ruled = ruled.filter(|(rule, _)| rule.has_limits());
         ruled.is_some_and(|(rule, bytes)| !rule.has_room(tube.job_counts().total() as u64, bytes, body_bytes))
     }
 

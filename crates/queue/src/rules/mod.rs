@@ -74,7 +74,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
 use crate::state::jobs::{Job, Link, Place, marks};
 use crate::state::keys::{DueKey, ReadyKey, TubeKey};
-use crate::tags::TagSet;
+use crate::tags::{Concurrency, TagSet};
 use crate::{Change, ClientId, Queue};
 
 /// What happens to jobs with tags, as a rule sees it. The job is in no collection while a hook runs, but for
@@ -297,6 +297,16 @@ impl Queue {
     pub(crate) fn tags(&self, id: JobId) -> Option<TagSet<'_>> {
         let job = self.jobs.get(id).filter(|job| job.has(marks::TAGGED))?;
         TagSet::decode(self.rules.tags.get(id, job))
+    }
+
+    /// The tag `con` of a job.
+    pub(crate) fn concurrency(&self, id: JobId) -> Option<Concurrency<'_>> {
+        self.concurrency_of(id, self.jobs.get(id)?)
+    }
+
+    /// The same of a job that has been looked up.
+    fn concurrency_of<'a>(&'a self, id: JobId, job: &'a Job) -> Option<Concurrency<'a>> {
+        job.has(marks::KEYED).then(|| TagSet::concurrency_in(self.rules.tags.get(id, job)))?
     }
 
     /// The bytes of the job's tags for the log, none if it has none. They stand in `room` if they are not those that

@@ -132,6 +132,18 @@ impl Queue {
         if self.rules.slots.freed.is_empty() {
             return;
         }
+        if self.clients.counts.waiting == 0
+            && self.rules.slots.freed.len() == 1
+            && let Some(group) = self.rules.slots.freed.pop()
+        {
+            // The usual case needs no walk.
+            if self.show_parked(&group, &mut { self.slices.given_back }, now) {
+                self.rules.slots.freed.clear();
+                self.note_unsettled();
+                return;
+            }
+            self.rules.slots.freed.push(group);
+        }
         let steps = self.take_freed();
         let cause = cause.map(|client| client.index);
         let walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause };
@@ -201,7 +213,7 @@ impl Queue {
                 break;
             }
             let step = &mut walk.steps[at];
-            if !self.has_free_slot(step.group.tag()) {
+            if !self.is_slot_free(&step.group) {
                 continue;
             }
             if *left == 0 {
@@ -213,7 +225,7 @@ impl Queue {
             let tube = self.jobs.expect_mut(first.job()).tube;
             let has_waited = |(number, _)| number <= walk.last_wait;
             if self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some_and(has_waited) {
-                self.bring_forward(first, tube, now);
+                self.bring_forward(first, &step.group, now);
             }
             nexts.extend(next(self, &walk.steps[at]).map(|next| (next, at)));
         }
@@ -223,18 +235,20 @@ impl Queue {
     /// Moves the parked jobs to the ready queues of their tubes for as long as slots are free; returns whether it has
     /// come to the end.
     fn show(&mut self, walk: &Walk, left: &mut usize, now: Timestamp) -> bool {
-        for Step { group, .. } in &walk.steps {
-            while self.has_free_slot(group.tag())
-                && let Some(first) = self.first_parked(group, None)
-            {
-                if *left == 0 {
-                    return false;
-                }
-                *left -= 1;
-                self.work += 1;
-                let tube = self.jobs.expect_mut(first.job()).tube;
-                self.bring_forward(first, tube, now);
+        walk.steps.iter().all(|step| self.show_parked(&step.group, left, now))
+    }
+
+    /// The same for one key and limit.
+    fn show_parked(&mut self, group: &SlotKey, left: &mut usize, now: Timestamp) -> bool {
+        while self.is_slot_free(group)
+            && let Some(first) = self.first_parked(group, None)
+        {
+            if *left == 0 {
+                return false;
             }
+            *left -= 1;
+            self.work += 1;
+            self.bring_forward(first, group, now);
         }
         true
     }

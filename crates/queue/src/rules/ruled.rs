@@ -63,6 +63,12 @@ impl Ruled {
             turns: rule.is_fair.then(Box::default),
         })
     }
+
+    /// Whether a reservation may close its gate.
+    #[inline]
+    pub(crate) fn has_gate(&self) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.rate.is_some() || rule.max_reserved.is_some())
+    }
 }
 
 /// What is over all tubes.
@@ -203,17 +209,22 @@ impl Queue {
     #[inline]
     pub(crate) fn came_plain(&mut self, id: JobId, tube: TubeKey) {
         if self.tubes.get(tube).ruled.is_some() {
-            self.came_to_ruled(id);
+            self.came_to_ruled(id, tube);
         }
     }
 
     /// A job without tags has come to a tube that has a rule, or had one.
-    #[cold]
     #[inline(never)]
-    fn came_to_ruled(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("it has come");
-        let job = TaggedJob::new(id, job, &TagSet::NONE);
-        Limits::came(self, &job);
-        Ages::came(self, &job);
+    fn came_to_ruled(&mut self, id: JobId, tube: TubeKey) {
+        let job = self.jobs.expect_mut(id);
+        let Some(ruled) = &mut self.tubes.get_mut(tube).ruled else { return };
+        let Some(rule) = &ruled.rule else { return };
+        // As `Limits` does for a job with tags.
+        ruled.bytes += job.body.len() as u64;
+        job.marks |= marks::RULED;
+        if rule.max_age_s.is_some() {
+            let job = TaggedJob::new(id, job, &TagSet::NONE);
+            Ages::came(self, &job);
+        }
     }
 }

@@ -55,11 +55,18 @@ pub(crate) struct Slots {
 pub(crate) struct SlotKey {
     pub(crate) key: Box<[u8]>,
     pub(crate) limit: u32,
+    /// The hash of the key.
+    hash: u64,
 }
 
 impl SlotKey {
-    fn of(tag: Concurrency<'_>) -> Self {
-        Self { key: tag.key.as_bytes().into(), limit: tag.limit }
+    fn of(line: Line<'_>) -> Self {
+        Self { key: line.tag.key.as_bytes().into(), limit: line.tag.limit, hash: line.key }
+    }
+
+    /// Its jobs in a tube.
+    fn line(&self, tube: TubeKey) -> Line<'_> {
+        Line { tube, tag: self.tag(), key: self.hash }
     }
 
     pub(crate) fn tag(&self) -> Concurrency<'_> {
@@ -97,6 +104,11 @@ impl<'a> Line<'a> {
         Ranked::new(self.hash(), self.tube, id)
     }
 
+    /// The place of one of its jobs among the parked first ones.
+    fn parked(self, key: ReadyKey) -> Ranked {
+        Ranked::ready(self.hash(), key)
+    }
+
     /// That of the jobs with another limit.
     fn with_limit(self, limit: u32) -> Self {
         Self { tag: Concurrency { limit, ..self.tag }, ..self }
@@ -116,20 +128,21 @@ impl Rule for Slots {
         let &TaggedJob { id, tube, .. } = job;
         let key = queue.ready_key(id);
         let line = queue.line(tube, tag);
-        let first = queue.first_of(line);
-        if first.is_some_and(|first| queue.ready_key(first) < key) {
-            queue.stand_behind(id, line);
+        let first = queue.first_of(line).map(|first| queue.ready_key(first));
+        if first.is_some_and(|first| first < key) {
+            queue.stand_behind(key, line);
             return Readiness::KeptBack;
         }
         if let Some(first) = first {
-            queue.remove_first(first, line);
+            queue.unmark_first(first, line);
             queue.stand_behind(first, line);
-            if !queue.jobs.expect_mut(first).lacks_slot() {
-                queue.take_out_of_ready(first, tube);
-                queue.park(first, tube);
+            let id = first.job();
+            if !queue.jobs.expect_mut(id).lacks_slot() {
+                queue.take_out_of_ready(id, tube);
+                queue.park(id, tube);
             }
         }
-        queue.insert_first(id, line);
+        queue.stand_first(first.map(ReadyKey::job), Some(key), line);
         if queue.is_free(line) { Readiness::Open } else { Readiness::KeptBack }
     }
 
@@ -141,19 +154,15 @@ impl Rule for Slots {
     /// A job that stood in the ready queue was the first of those that are alike.
     fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
         let Some(tag) = job.tags.concurrency else { return };
-        let was_first = job.marks & marks::FIRST != 0;
         let line = queue.line(job.tube, tag);
-        if was_first {
-            queue.remove_first(job.id, line);
-        }
         let taken = queue.rules.slots.taken.entry(line.key).or_insert(0);
         *taken += 1;
         let used_up = line.with_limit(*taken);
-        if !queue.rules.slots.is_unsettled && queue.has_first(used_up) {
+        if !queue.rules.slots.is_unsettled && queue.has_first(used_up, job.id) {
             queue.rules.slots.is_unsettled = true;
         }
-        if was_first {
-            queue.advance_line(line, false);
+        if job.marks & marks::FIRST != 0 {
+            queue.advance_line(queue.ready_key(job.id), line, false);
         }
     }
 
@@ -193,8 +202,7 @@ impl Rule for Slots {
                     firsts += 1;
                     if job.lacks_slot() {
                         parked += 1;
-                        let start = Ranked::new(line.hash(), job.priority.0, JobId(id.0 - 1));
-                        assert_eq!(slots.parked.first_after(start), Some(queue.parked_key(id)));
+                        assert!(slots.parked.contains(line.parked(queue.ready_key(id))));
                         assert!(!queue.has_free_slot(tag) || is_offered(tag), "free slots are offered");
                     } else {
                         assert!(
@@ -219,6 +227,11 @@ impl Queue {
     /// Whether a ready or delayed job with this tag may be reserved now.
     pub(crate) fn has_free_slot(&self, tag: Concurrency<'_>) -> bool {
         self.is_free(self.line(0, tag))
+    }
+
+    /// As `has_free_slot`, for jobs with this key and limit.
+    pub(crate) fn is_slot_free(&self, group: &SlotKey) -> bool {
+        self.is_free(group.line(0))
     }
 
     /// As `has_free_slot`, for a job of this line.
@@ -250,7 +263,7 @@ impl Queue {
         #[cfg(test)]
         super::steps::note_probe();
         let job = self.jobs.get(id).expect("what an index has is there");
-        job.tube == line.tube && self.expect_tags(id).concurrency == Some(line.tag)
+        job.tube == line.tube && self.concurrency_of(id, job) == Some(line.tag)
     }
 
     fn ready_key(&self, id: JobId) -> ReadyKey {
@@ -261,59 +274,58 @@ impl Queue {
     pub(crate) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
         let job = self.jobs.expect_mut(id);
         let (is_first, was_parked) = (job.has(marks::FIRST), job.lacks_slot());
-        let tube = job.tube;
+        let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
         let line = self.line(tube, tag);
         if is_first {
-            self.remove_first(id, line);
-        }
-        self.jobs.expect_mut(id).marks &= !marks::PARKED;
-        if is_first {
-            self.advance_line(line, was_parked);
+            self.advance_line(key, line, was_parked);
         } else {
-            let key = self.key_behind(id, line);
-            let found = self.rules.slots.behind.remove(key);
+            let found = self.rules.slots.behind.remove(self.key_behind(key, line));
             assert!(found.is_some(), "a job behind the first is indexed");
         }
+        self.jobs.expect_mut(id).marks &= !marks::PARKED;
     }
 
-    /// The next job of the line becomes the first. Where somebody waits for it, it is offered when the command is done.
-    /// If the one before it was parked while a slot is free, a walk is to come to it.
-    fn advance_line(&mut self, line: Line<'_>, was_parked: bool) {
-        let Some(next) = self.second_of(line) else { return };
-        let key = self.ready_key(next);
-        let behind = self.key_behind(next, line);
-        self.rules.slots.behind.remove(behind);
-        self.insert_first(next, line);
-        if was_parked || !self.is_free(line) {
-            return;
-        }
+    /// The first job of the line is so no more; the next one, if there is one, becomes the first. Where somebody waits
+    /// for that, it is offered when the command is done. If the one before it was parked while a slot is free, a walk
+    /// is to come to it.
+    fn advance_line(&mut self, first: ReadyKey, line: Line<'_>, was_parked: bool) {
+        self.unmark_first(first, line);
+        let next = self.take_second(line);
+        self.stand_first(Some(first.job()), next, line);
+        let Some(next) = next.filter(|_| !was_parked && self.is_free(line)) else { return };
         let tube = self.tubes.get(line.tube);
         if tube.is_open() && self.first_waiting(line.tube).is_some() {
-            self.rules.slots.freed.push(SlotKey::of(line.tag));
+            self.rules.slots.freed.push(SlotKey::of(line));
+        } else if self.takes_turns(line.tube) {
+            self.join_row_from_parked(next, line);
         } else {
-            self.unpark(next, line.tube);
-            self.show_ready(key, line.tube);
+            self.unpark(next, line);
+            self.tubes.get_mut(line.tube).ready.insert(next);
         }
     }
 
-    /// The first of those behind the first.
-    fn second_of(&self, line: Line<'_>) -> Option<JobId> {
+    /// Takes out the first of those behind the first.
+    fn take_second(&mut self, line: Line<'_>) -> Option<ReadyKey> {
         if self.rules.slots.behind.is_empty() {
             return None;
         }
         let hash = line.hash_behind(&self.rules.hasher);
-        ranked_after(&self.rules.slots.behind, hash, None).find(|&id| self.is_of_line(id, line))
+        let is_meant = |key: &Ranked| self.is_of_line(key.job(), line);
+        let second = ranked_after(&self.rules.slots.behind, hash, None).find(is_meant)?;
+        self.rules.slots.behind.remove(second);
+        Some(second.ready_key())
     }
 
     /// The place of a job behind the first.
-    fn key_behind(&self, id: JobId, line: Line<'_>) -> Ranked {
-        Ranked::new(line.hash_behind(&self.rules.hasher), self.ready_key(id).priority().0, id)
+    fn key_behind(&self, key: ReadyKey, line: Line<'_>) -> Ranked {
+        Ranked::ready(line.hash_behind(&self.rules.hasher), key)
     }
 
     /// A job with this tag is reserved no more.
     pub(crate) fn free_slot(&mut self, tag: Concurrency<'_>) {
+        let line = self.line(0, tag);
         let slots = &mut self.rules.slots;
-        let Entry::Occupied(mut taken) = slots.taken.entry(hash_of(&self.rules.hasher, tag.key)) else {
+        let Entry::Occupied(mut taken) = slots.taken.entry(line.key) else {
             unreachable!("a reserved job has a slot")
         };
         let before = *taken.get();
@@ -324,29 +336,42 @@ impl Queue {
         }
         // Only a parked job can have waited for it.
         if !slots.parked.is_empty() {
-            slots.freed.push(SlotKey { key: tag.key.as_bytes().into(), limit: before });
+            slots.freed.push(SlotKey::of(line.with_limit(before)));
         }
     }
 
-    /// Whether there is a ready job with the tag of this line, in whatever tube.
-    fn has_first(&self, line: Line<'_>) -> bool {
-        let mut firsts = ranked_after(&self.rules.slots.first, line.hash(), None);
-        firsts.any(|id| self.expect_tags(id).concurrency == Some(line.tag))
+    /// Whether there is another ready job with the tag of this line, in whatever tube.
+    fn has_first(&self, line: Line<'_>, but: JobId) -> bool {
+        let mut firsts = ranked_after(&self.rules.slots.first, line.hash(), None).map(Ranked::job);
+        firsts.any(|id| id != but && self.concurrency(id) == Some(line.tag))
     }
 
     /// The most urgent of the parked first jobs with this key and limit, or the next after `after`.
     pub(crate) fn first_parked(&self, group: &SlotKey, after: Option<ReadyKey>) -> Option<ReadyKey> {
-        let hash = self.line(0, group.tag()).hash();
-        let mut parked = ranked_after(&self.rules.slots.parked, hash, after);
-        let is_meant = |id: &JobId| self.expect_tags(*id).concurrency == Some(group.tag());
-        parked.find(is_meant).map(|id| self.ready_key(id))
+        let mut parked = ranked_after(&self.rules.slots.parked, group.line(0).hash(), after);
+        let is_meant = |key: &Ranked| self.concurrency(key.job()) == Some(group.tag());
+        parked.find(is_meant).map(Ranked::ready_key)
     }
 
-    /// A parked first job of this tube may be reserved: it goes to a client that waits, or stands in the ready queue.
-    pub(crate) fn bring_forward(&mut self, first: ReadyKey, tube: TubeKey, now: Timestamp) {
-        self.unpark(first.job(), tube);
+    /// A parked first job with this key and limit may be reserved: it goes to a client that waits, or stands in the
+    /// ready queue or in the row of its tube.
+    pub(crate) fn bring_forward(&mut self, first: ReadyKey, group: &SlotKey, now: Timestamp) {
+        let tube = self.jobs.expect_mut(first.job()).tube;
+        let is_awaited = self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some();
+        if !is_awaited && self.takes_turns(tube) {
+            self.join_row_from_parked(first, group.line(tube));
+            return;
+        }
+        self.unpark(first, group.line(tube));
         self.count_unready(tube, first.priority());
         self.enqueue(first.job(), tube, first.priority(), now);
+    }
+
+    /// A parked first job stays where it is, but nothing keeps it back any more than the turns of its tube.
+    fn join_row_from_parked(&mut self, first: ReadyKey, line: Line<'_>) {
+        let found = self.rules.slots.parked.remove(line.parked(first));
+        assert!(found.is_some(), "a first job that has no slot is indexed");
+        self.join_row(first, line.tube, Hash::new(line.key));
     }
 
     /// Parks the first jobs of a tube from which a client is about to reserve, of those that may not be reserved any
@@ -355,7 +380,7 @@ impl Queue {
     pub(crate) fn park_kept_back(&mut self, tube: TubeKey, left: &mut usize) -> bool {
         while let Some(first) = self.tubes.get(tube).ready.first() {
             let id = first.job();
-            let tag = self.tags(id).and_then(|tags| tags.concurrency);
+            let tag = self.concurrency(id);
             if tag.is_none_or(|tag| self.has_free_slot(tag)) {
                 return true;
             }
@@ -395,36 +420,40 @@ impl Queue {
             !self.rules.offered.is_empty() || self.rules.slots.is_unsettled && !is_settled;
     }
 
-    fn insert_first(&mut self, id: JobId, line: Line<'_>) {
-        self.rules.slots.first.insert(line.first(id));
-        let job = self.jobs.expect_mut(id);
+    /// The line, whose first job was `before`, has this first job from now on. The index keeps the first jobs of a line
+    /// at one place, so the one is written over the other.
+    fn stand_first(&mut self, before: Option<JobId>, first: Option<ReadyKey>, line: Line<'_>) {
+        let index = &mut self.rules.slots.first;
+        let found = match (before, first) {
+            (Some(before), Some(first)) => index.replace(line.first(before), line.first(first.job())),
+            (Some(before), None) => index.remove(line.first(before)),
+            (None, Some(first)) => {
+                index.insert(line.first(first.job()));
+                None
+            }
+            (None, None) => None,
+        };
+        assert_eq!(found.is_some(), before.is_some(), "the first of a line is indexed");
+        let Some(first) = first else { return };
+        let job = self.jobs.expect_mut(first.job());
         job.marks |= marks::FIRST;
         if job.lacks_slot() {
-            let key = self.parked_key(id);
-            self.rules.slots.parked.insert(key);
+            self.rules.slots.parked.insert(line.parked(first));
         }
     }
 
-    /// A first job is none any more; whether it is parked has not changed yet.
-    fn remove_first(&mut self, id: JobId, line: Line<'_>) {
-        let found = self.rules.slots.first.remove(line.first(id));
-        assert!(found.is_some(), "the first of a line is indexed");
-        if self.jobs.expect_mut(id).lacks_slot() {
-            let key = self.parked_key(id);
-            self.rules.slots.parked.remove(key);
+    /// A first job is about to be none any more; whether it is parked has not changed yet.
+    fn unmark_first(&mut self, first: ReadyKey, line: Line<'_>) {
+        let job = self.jobs.expect_mut(first.job());
+        job.marks &= !marks::FIRST;
+        if job.lacks_slot() {
+            self.rules.slots.parked.remove(line.parked(first));
         }
-        self.jobs.expect_mut(id).marks &= !marks::FIRST;
     }
 
-    /// The place of a job among the parked first ones.
-    fn parked_key(&self, id: JobId) -> Ranked {
-        let tag = self.expect_tags(id).concurrency.expect("what is first has a key");
-        Ranked::new(self.line(0, tag).hash(), self.ready_key(id).priority().0, id)
-    }
-
-    fn stand_behind(&mut self, id: JobId, line: Line<'_>) {
-        let key = self.key_behind(id, line);
-        self.rules.slots.behind.insert(key);
+    fn stand_behind(&mut self, key: ReadyKey, line: Line<'_>) {
+        let behind = self.key_behind(key, line);
+        self.rules.slots.behind.insert(behind);
     }
 
     /// Takes a job that stays ready out of the queue of those that may be reserved.
@@ -442,31 +471,27 @@ impl Queue {
     /// Puts a job that is in no collection among its tube's parked jobs.
     pub(crate) fn park(&mut self, id: JobId, tube: TubeKey) {
         debug_assert!(!self.is_linked(id));
-        let key = self.ready_key(id);
         let job = self.jobs.expect_mut(id);
         job.marks |= marks::PARKED;
-        if job.has(marks::FIRST) {
-            let key = self.parked_key(id);
-            self.rules.slots.parked.insert(key);
+        let (key, is_first) = (ReadyKey::new(job.priority, id), job.has(marks::FIRST));
+        if is_first {
+            let tag = self.concurrency(id).expect("what is first has a key");
+            let parked = self.line(tube, tag).parked(key);
+            self.rules.slots.parked.insert(parked);
         }
         self.tubes.get_mut(tube).rules_mut().parked.insert(key);
         self.count_ready(tube, key.priority());
         debug_assert!(self.is_linked(id));
     }
 
-    /// Takes a job out of its tube's parked jobs. It still counts as ready.
-    fn unpark(&mut self, id: JobId, tube: TubeKey) {
-        debug_assert!(self.is_linked(id));
-        let key = self.ready_key(id);
-        let job = self.jobs.expect_mut(id);
-        job.marks &= !marks::PARKED;
-        if job.has(marks::FIRST) {
-            let key = self.parked_key(id);
-            self.rules.slots.parked.remove(key);
-        }
-        let found = self.tubes.get_mut(tube).rules_mut().parked.remove(key);
+    /// Takes a first job out of its tube's parked jobs. It still counts as ready.
+    fn unpark(&mut self, first: ReadyKey, line: Line<'_>) {
+        debug_assert!(self.is_linked(first.job()));
+        self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
+        self.rules.slots.parked.remove(line.parked(first));
+        let found = self.tubes.get_mut(line.tube).rules_mut().parked.remove(first);
         assert!(found.is_some(), "a parked job stands among its tube's parked jobs");
-        debug_assert!(!self.is_linked(id));
+        debug_assert!(!self.is_linked(first.job()));
     }
 
     /// Takes a parked job out of its tube; the caller takes it out of its line.

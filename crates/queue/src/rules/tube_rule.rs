@@ -73,6 +73,11 @@ impl TubeRule {
         Some(u32::try_from(delay_s).unwrap_or(u32::MAX).min(most))
     }
 
+    /// Whether it limits what a tube takes.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.max_jobs.is_some() || self.max_bytes.is_some()
+    }
+
     /// Whether a tube with so many jobs, and bodies of so many bytes, takes one more with a body of `added`.
     pub(crate) fn has_room(&self, jobs: u64, bytes: u64, added: usize) -> bool {
         self.max_jobs.is_none_or(|most| jobs < most)

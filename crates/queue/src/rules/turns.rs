@@ -11,6 +11,7 @@
 //! tubes knows nothing of turns. A tube without the rule has no row. A reload adds and takes jobs one by one, in the
 //! slices of its walk.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use beanstalkd_structures::{Key, OrderedQueue};
@@ -18,7 +19,7 @@ use beanstalkd_structures::{Key, OrderedQueue};
 use super::Rule;
 use super::index::{Hash, Ranked, hash_of};
 use crate::Queue;
-use crate::job::{JobId, JobState};
+use crate::job::{JobId, JobState, Priority};
 use crate::state::jobs::marks;
 use crate::state::keys::{Packed, ReadyKey, TubeKey};
 
@@ -34,11 +35,22 @@ struct Turn {
     priority: u32,
     number: Packed,
     job: Packed,
+    /// That of the key. No two turns have the same number, so it decides nothing.
+    hash: Packed,
 }
 
 impl Turn {
-    fn new(first: ReadyKey, number: u64) -> Self {
-        Self { priority: first.priority().0, number: number.into(), job: first.job().0.into() }
+    fn new(hash: Hash, first: ReadyKey, number: u64) -> Self {
+        let (number, job) = (number.into(), first.job().0.into());
+        Self { priority: first.priority().0, number, job, hash: hash.bits().into() }
+    }
+
+    fn ready_key(self) -> ReadyKey {
+        ReadyKey::new(Priority(self.priority), JobId(self.job.into()))
+    }
+
+    fn hash(self) -> Hash {
+        Hash::new(self.hash.into())
     }
 }
 
@@ -48,20 +60,67 @@ impl Key for Turn {
     }
 }
 
+/// A job in a row, by the hash of its key, and then by priority and age.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    ranked: Ranked,
+    /// Of the first job of a key, the number of the key's turn; that of another one says nothing. It decides nothing
+    /// here, and has no alignment, so that there is no padding.
+    number: [u8; 8],
+}
+
+impl Standing {
+    fn new(hash: Hash, key: ReadyKey, number: u64) -> Self {
+        Self { ranked: Ranked::ready(hash, key), number: number.to_ne_bytes() }
+    }
+
+    fn number(self) -> u64 {
+        u64::from_ne_bytes(self.number)
+    }
+
+    fn turn(self) -> Turn {
+        Turn::new(self.ranked.hash(), self.ranked.ready_key(), self.number())
+    }
+}
+
+impl PartialEq for Standing {
+    fn eq(&self, other: &Self) -> bool {
+        self.ranked == other.ranked
+    }
+}
+
+impl Eq for Standing {}
+
+impl PartialOrd for Standing {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Standing {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.ranked.cmp(&other.ranked)
+    }
+}
+
+impl Key for Standing {
+    fn id(self) -> u64 {
+        self.ranked.job().0
+    }
+}
+
 /// The row of a tube.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The jobs, by the hashes of their keys, and then by priority and age. Two keys with the same hash would share
     /// their turns. The hash is seeded, so that nobody can choose such keys; of 100,000 keys in a row, two have the
     /// same with a chance of one in 50,000.
-    jobs: OrderedQueue<Ranked>,
-    /// The number of the turn of each key with jobs.
-    numbers: BTreeMap<Hash, u64>,
+    jobs: OrderedQueue<Standing>,
     /// The first job of each key.
     row: OrderedQueue<Turn>,
     next_number: u64,
-    /// The job in the tube's ready queue.
-    head: Option<ReadyKey>,
+    /// That of the job in the tube's ready queue.
+    head: Option<Turn>,
     /// The key that has just lost its last job, though not to a client, and its number: if its next job comes at once,
     /// the key keeps its place.
     leaving: Option<(Hash, u64)>,
@@ -70,12 +129,9 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    fn ranked(hash: Hash, key: ReadyKey) -> Ranked {
-        Ranked::new(hash, key.priority().0, key.job())
-    }
-
-    fn first_of(&self, hash: Hash) -> Option<ReadyKey> {
-        Ranked::first_of(&self.jobs, hash)
+    fn first_of(&self, hash: Hash) -> Option<Standing> {
+        let start = Standing::new(hash, ReadyKey::new(Priority(0), JobId(0)), 0);
+        self.jobs.first_after(start).filter(|first| first.ranked.hash() == hash)
     }
 
     fn next_number(&mut self) -> u64 {
@@ -84,51 +140,42 @@ impl Turns {
     }
 
     fn insert(&mut self, hash: Hash, key: ReadyKey) {
-        let (first, leaving) = (self.first_of(hash), self.leaving.take());
-        self.jobs.insert(Self::ranked(hash, key));
-        match first {
-            None => {
-                let kept = leaving.filter(|&(left, _)| left == hash).map(|(_, number)| number);
-                let number = kept.unwrap_or_else(|| self.next_number());
-                self.numbers.insert(hash, number);
-                self.row.insert(Turn::new(key, number));
+        let leaving = self.leaving.take().filter(|&(left, _)| left == hash);
+        let number = match self.first_of(hash) {
+            None => leaving.map(|(_, number)| number).unwrap_or_else(|| self.next_number()),
+            Some(first) if key < first.ranked.ready_key() => {
+                self.row.remove(first.turn());
+                first.number()
             }
-            Some(first) if key < first => {
-                let number = self.numbers[&hash];
-                self.row.remove(Turn::new(first, number));
-                self.row.insert(Turn::new(key, number));
+            Some(_) => {
+                self.jobs.insert(Standing::new(hash, key, 0));
+                return;
             }
-            Some(_) => {}
-        }
+        };
+        let first = Standing::new(hash, key, number);
+        self.jobs.insert(first);
+        self.row.insert(first.turn());
     }
 
     /// Takes a job out. If a client has got it, its key goes to the end of the row.
     fn remove(&mut self, hash: Hash, key: ReadyKey, is_reserved: bool) {
-        let found = self.jobs.remove(Self::ranked(hash, key));
-        assert!(found.is_some(), "a job in the row is indexed");
-        let number = self.numbers[&hash];
-        let was_first = self.row.remove(Turn::new(key, number)).is_some();
+        let found = self.jobs.remove(Standing::new(hash, key, 0));
+        let found = found.expect("a job in the row is indexed");
         self.leaving = None;
-        match self.first_of(hash) {
-            None => {
-                self.numbers.remove(&hash);
-                self.leaving = (!is_reserved).then_some((hash, number));
-            }
-            Some(next) if was_first => {
-                let number = if is_reserved { self.next_number() } else { number };
-                self.numbers.insert(hash, number);
-                self.row.insert(Turn::new(next, number));
-            }
-            Some(_) => {}
+        let next = self.first_of(hash);
+        if next.is_some_and(|next| next < found) {
+            return;
         }
-        self.head = self.head.filter(|&head| head != key);
-    }
-
-    /// The job whose turn it is.
-    fn first(&self) -> Option<ReadyKey> {
-        self.row
-            .first()
-            .map(|turn| ReadyKey::new(crate::job::Priority(turn.priority), JobId(turn.job.into())))
+        self.row.remove(found.turn());
+        self.head = self.head.filter(|head| head.ready_key() != key);
+        let Some(next) = next else {
+            self.leaving = (!is_reserved).then_some((hash, found.number()));
+            return;
+        };
+        let number = if is_reserved { self.next_number() } else { found.number() };
+        let first = Standing::new(hash, next.ranked.ready_key(), number);
+        self.jobs.replace(next, first);
+        self.row.insert(first.turn());
     }
 }
 
@@ -139,21 +186,19 @@ impl Rule for Turns {
         let mut in_rows: BTreeMap<TubeKey, BTreeSet<Ranked>> = BTreeMap::new();
         for (id, job) in all.filter(|(_, job)| job.has(marks::IN_ROW)) {
             assert!(job.place().state() == JobState::Ready, "{id:?} is in the row");
-            let key = Turns::ranked(queue.turn_hash(id), ReadyKey::new(job.priority, id));
+            let key = Ranked::ready(queue.turn_hash(id), ReadyKey::new(job.priority, id));
             in_rows.entry(job.tube).or_default().insert(key);
         }
         for tube in queue.tubes.iter() {
             let Some(turns) = tube.ruled.as_ref().and_then(|ruled| ruled.turns.as_ref()) else { continue };
             let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             let in_row = in_rows.remove(&key).unwrap_or_default();
-            assert!(turns.jobs.iter().eq(in_row), "{}: the row has its jobs", tube.name);
-            assert_eq!(turns.head, turns.first(), "the job whose turn it is stands in the ready queue");
-            assert!(turns.head.is_none_or(|head| tube.ready.contains(head)));
-            let mut row: Vec<Turn> = turns
-                .numbers
-                .iter()
-                .map(|(&hash, &number)| Turn::new(turns.first_of(hash).expect("it has jobs"), number))
-                .collect();
+            let jobs = || turns.jobs.iter();
+            assert!(jobs().map(|job| job.ranked).eq(in_row), "{}: the row has its jobs", tube.name);
+            assert_eq!(turns.head, turns.row.first(), "the job whose turn it is stands in the ready queue");
+            assert!(turns.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
+            let is_first = |job: &Standing| turns.first_of(job.ranked.hash()) == Some(*job);
+            let mut row: Vec<Turn> = jobs().filter(is_first).map(Standing::turn).collect();
             row.sort_unstable();
             assert!(turns.row.iter().eq(row), "each key stands once in the row, with its first job");
             if !queue.changes_rules() {
@@ -182,8 +227,7 @@ impl Queue {
 
     /// By which the key of the job is found; 0 of a job without one.
     fn turn_hash(&self, id: JobId) -> Hash {
-        let tag = self.tags(id).and_then(|tags| tags.concurrency);
-        Hash::new(tag.map_or(0, |tag| hash_of(&self.rules.hasher, tag.key)))
+        Hash::new(self.concurrency(id).map_or(0, |tag| hash_of(&self.rules.hasher, tag.key)))
     }
 
     fn turns(&mut self, tube: TubeKey) -> &mut Turns {
@@ -199,16 +243,22 @@ impl Queue {
             return;
         }
         let hash = self.turn_hash(key.job());
-        self.jobs.expect_mut(key.job()).marks |= marks::IN_ROW | marks::PARKED;
         self.tubes.get_mut(tube).rules_mut().parked.insert(key);
+        self.join_row(key, tube, hash);
+    }
+
+    /// A job that is among its tube's parked jobs comes into the row of its key, and stays where it is.
+    pub(super) fn join_row(&mut self, key: ReadyKey, tube: TubeKey, hash: Hash) {
+        self.jobs.expect_mut(key.job()).marks |= marks::IN_ROW | marks::PARKED;
         self.turns(tube).insert(hash, key);
         self.rules.tubes.index_bytes += BYTES_PER_JOB;
         self.show_head(tube);
     }
 
     /// A job leaves the row, in which it is. It stays in the collection that has it, and parked if it was.
-    pub(crate) fn leave_row(&mut self, key: ReadyKey, tube: TubeKey, is_reserved: bool) {
-        let hash = self.turn_hash(key.job());
+    fn leave_row(&mut self, key: ReadyKey, tube: TubeKey, is_reserved: bool) {
+        let head = self.turns(tube).head.filter(|head| head.ready_key() == key);
+        let hash = head.map_or_else(|| self.turn_hash(key.job()), Turn::hash);
         self.jobs.expect_mut(key.job()).marks &= !marks::IN_ROW;
         self.turns(tube).remove(hash, key, is_reserved);
         self.rules.tubes.index_bytes -= BYTES_PER_JOB;
@@ -238,11 +288,12 @@ impl Queue {
     /// The job whose turn it is stands in the ready queue from now on.
     fn show_head(&mut self, tube: TubeKey) {
         let turns = self.turns(tube);
-        let (before, first) = (turns.head, turns.first());
+        let (before, first) = (turns.head, turns.row.first());
         if before == first {
             return;
         }
         turns.head = first;
+        let [before, first] = [before, first].map(|turn| turn.map(Turn::ready_key));
         if let Some(before) = before {
             let record = self.tubes.get_mut(tube);
             record.ready.remove(before);
@@ -292,9 +343,9 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::clock::{NS_PER_S, Timestamp};
-    use crate::job::{Body, Priority};
+    use crate::job::Body;
     use crate::tags::{Concurrency, EncodedTags, TagSet};
-    use crate::{ClientId, NewJob, Reserve, TubeRule};
+    use crate::{ClientId, NewJob, Reserve, ReserveMode, TubeRule};
 
     const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
@@ -398,6 +449,40 @@ mod tests {
             put(&mut queue, client, &format!("new-{number}"), 5);
         }
         assert_eq!(queue.reserve(client, None, NOW), Reserve::Job(quiet));
+    }
+
+    #[test]
+    fn turns_hold_in_each_reserve_mode_for_clients_that_watch_few_tubes_and_many() {
+        let modes = [ReserveMode::Fifo, ReserveMode::Weighted, ReserveMode::WeightedFair];
+        for (mode, watched) in modes.into_iter().flat_map(|mode| [(mode, 2), (mode, 60)]) {
+            let mut queue = Queue::default();
+            set_rules(&mut queue, fair(true));
+            let client = queue.connect();
+            (0..watched).for_each(|tube| _ = queue.watch_with_weight(client, &format!("t{tube}"), 7));
+            queue.set_reserve_mode(client, mode);
+            for number in 0..300 {
+                queue.use_tube(client, &format!("t{}", number % 2));
+                put(&mut queue, client, ["a:99", "b:99", "c:99"][number / 100], 5);
+            }
+            let mut orders = [String::new(), String::new()];
+            for number in 0..300 {
+                let id = loop {
+                    match queue.reserve(client, Some(0.into()), NOW) {
+                        Reserve::Job(id) => break id,
+                        Reserve::Unfinished => {}
+                        other => panic!("{other:?}"),
+                    }
+                };
+                let job = queue.job(id).unwrap();
+                let key = job.tags.unwrap_or_default().concurrency.expect("each has a key").key;
+                orders[usize::from(job.tube.as_str() == "t1")] += key.as_str();
+                if number % 3 > 0 {
+                    queue.delete(client, id, NOW);
+                }
+            }
+            assert_eq!(orders, [(); 2].map(|()| "abc".repeat(50)), "{mode:?}, {watched} tubes");
+            queue.check_invariants();
+        }
     }
 
     #[test]

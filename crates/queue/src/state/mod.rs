@@ -267,7 +267,8 @@ impl Queue {
         if self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Timer::Tube(tube), None);
             self.flushes.forget_tube(tube);
-        } else if self.tubes.get(tube).ruled.is_some() {
+        } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_debt()) {
+            // Nothing else than the debt depends on whether the tube is idle but for that.
             self.schedule(Timer::Tube(tube));
         }
     }
