@@ -51,13 +51,16 @@ pub fn check_with(
     whole
 }
 
-/// The replies as text, but for the figure of `list-clients` that says how much of a command has come yet.
+/// The replies as text, but for the figure of `list-clients` that says how much of a command has come yet, and the
+/// length of that reply.
 fn but_for_held_bytes(replies: &[u8]) -> String {
     let text = replies.escape_ascii().to_string();
     let mut parts = text.split("bytes-held: ");
     let first = parts.next().unwrap_or_default().to_owned();
+    let behind_number = |text: &str| text.trim_start_matches(|digit: char| digit.is_ascii_digit()).to_owned();
     parts.fold(first, |text, part| {
-        text + "bytes-held: _" + part.trim_start_matches(|digit: char| digit.is_ascii_digit())
+        let (before, reply) = text.rsplit_once("OK ").unwrap_or(("", &text));
+        format!("{before}OK _{}bytes-held: _{}", behind_number(reply), behind_number(part))
     })
 }
 
