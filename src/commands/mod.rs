@@ -212,9 +212,9 @@ table! {
     Command::Bury { id, priority } => needs(Roles::WORK, OfJob(id), Free),
         server.bury(client, id, priority, output, now);
     Command::Touch { id, for_s } => needs(Roles::WORK, OfJob(id), Free),
-        found(server.queue.touch(client, id, for_s, now), Reply::Touched, output);
+        server.touch(client, id, for_s, output, now);
     Command::TouchAll => needs(Roles::WORK, AnyTube, Free),
-        server.touch_all(client, TouchAll::new(now), output);
+        server.touch_all(client, TouchAll::new(now), output, now);
     Command::Use(tube) => needs(Roles::ANY, Named(tube), AddsTube(tube)),
         server.use_tube(client, tube, output);
     Command::Watch { tube, weight } => needs(Roles::WORK, Named(tube), AddsTube(tube)),
@@ -266,7 +266,7 @@ table! {
     Command::ListTubeUsed => needs(Roles::ANY, AnyTube, Free),
         answer(output, &Reply::Using(server.queue.used_tube(client).as_str()));
     Command::Session { name, grace } => needs(Roles::WORK, AnyTube, Margin),
-        server.begin_session(client, name, grace, output);
+        server.begin_session(client, name, grace, output, now);
     Command::ListClients { limit, after } => needs(Roles::MANAGE, Every, Margin),
         server.list_clients(client, limit, after, output);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),

@@ -4,19 +4,20 @@
 //! binlog everything here does nothing, and every reply can be sent at once.
 
 mod complete;
+mod postponed;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
+use self::postponed::Postponed;
 use super::Executor;
 use crate::binlog::{
     self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredHold,
-    SequenceNumber, SessionHold, SideEffects, Stats, Storage, SyncPolicy, Task,
+    SequenceNumber, SideEffects, Stats, Storage, SyncPolicy, Task,
 };
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
-use crate::job::{Body, JobId, JobRecord, JobState};
+use crate::job::{Body, JobId, JobRecord};
 use crate::queue::{Change, Hold, JobView, Queue, SessionKey};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
@@ -39,10 +40,7 @@ pub struct Persistence {
     changes: Vec<Change>,
     /// Room for the tags of a job.
     tags: Vec<u8>,
-    /// Jobs that rules have sent to dead tubes, and for which the log had no room. In the log each is where it was.
-    unlogged_moves: BTreeSet<JobId>,
-    /// Jobs of sessions of whose reservation the log has not told, because there was no room.
-    unlogged_holds: BTreeSet<JobId>,
+    postponed: Postponed,
     /// The log of another program, until this one opens it.
     described: Option<Box<DescribedLog>>,
 }
@@ -55,36 +53,12 @@ fn tags_of<'a>(queue: &'a Queue, job: &JobView<'a>, room: &'a mut Vec<u8>) -> En
     }
 }
 
-/// Logs that a job has failed and is in a dead tube; returns whether there was room.
-fn append_dead(
-    binlog: &mut Binlog,
-    queue: &Queue,
-    job: &JobView<'_>,
-    room: &mut Vec<u8>,
-    now: Timestamp,
-) -> bool {
-    let tags = tags_of(queue, job, room);
-    let fits = binlog.reserve_move(job.tube.as_bytes().len(), job.body.len(), &tags).is_ok();
-    if fits {
-        binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
-    }
-    fits
-}
-
 /// Logs a job's new state, for which there is room.
 fn append_state(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, now: Timestamp) {
     if is_reservation {
         binlog.append_reservation(&job.record, job.body.len(), now);
     } else {
         binlog.append_update(&job.record, job.body.len(), now);
-    }
-}
-
-/// Logs a job's new state, or has it logged later.
-fn append_update(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, now: Timestamp) {
-    match binlog.reserve_update() {
-        Ok(()) => append_state(binlog, job, is_reservation, now),
-        Err(no_room) => binlog.postpone_update(&job.record, job.body.len(), no_room, now),
     }
 }
 
@@ -131,6 +105,7 @@ impl Persistence {
         tube: &str,
         now: Timestamp,
     ) -> Result<(), NoRoom> {
+        self.await_file()?;
         let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) else { return Ok(()) };
         let tags = match queue.tags_after_move(id, tube, now) {
             Some(tags) => {
@@ -140,47 +115,21 @@ impl Persistence {
             }
             None => tags_of(queue, &job, &mut self.tags),
         };
-        binlog.reserve_move(tube.len(), job.body.len(), &tags)
+        // What the log has of the session may be in an older file, which goes with the job.
+        let names = queue.session_hold(id).map(|Hold { key, .. }| (key.identity.len(), key.name.len()));
+        binlog.reserve_move(tube.len(), job.body.len(), &tags, names)
     }
 
     /// Whether a change of a job's state fits. Nothing has changed either way.
     pub fn room_for_update(&mut self) -> Result<(), NoRoom> {
+        self.await_file()?;
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
     }
 
     /// Whether a session's reservation of a job fits, if its identity and its name have these lengths.
     pub fn room_for_hold(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
+        self.await_file()?;
         self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.reserve_hold(identity_len, name_len))
-    }
-
-    /// Whether the log does not know yet that a session has the job.
-    pub fn lacks_hold(&self, id: JobId) -> bool {
-        !self.unlogged_holds.is_empty() && self.unlogged_holds.contains(&id)
-    }
-
-    /// Logs that a session has reserved the job, if one has; as soon as there is room.
-    fn log_hold(&mut self, queue: &Queue, id: JobId) -> Result<(), NoRoom> {
-        self.log_hold_by(queue, id, Binlog::append_hold)
-    }
-
-    fn log_hold_by(
-        &mut self,
-        queue: &Queue,
-        id: JobId,
-        append: impl FnOnce(&mut Binlog, JobId, &SessionHold<'_>) -> Result<(), NoRoom>,
-    ) -> Result<(), NoRoom> {
-        let logged = match (&mut self.binlog, queue.session_hold(id)) {
-            (Some(binlog), Some(Hold { key, grace_ms, until, reserves })) => {
-                let SessionKey { identity, name } = key;
-                append(binlog, id, &SessionHold { until, reserves, grace_ms, identity, name })
-            }
-            (None, _) | (_, None) => Ok(()),
-        };
-        match logged {
-            Ok(()) => self.unlogged_holds.remove(&id),
-            Err(_) => self.unlogged_holds.insert(id),
-        };
-        logged
     }
 
     /// Logs what has changed in the queue. The changes that must not be answered unlogged have reserved room before.
@@ -207,14 +156,16 @@ impl Persistence {
     fn append_listed(&mut self, queue: &mut Queue, now: Timestamp) {
         let mut changes = std::mem::take(&mut self.changes);
         for change in changes.drain(..) {
-            if let Change::Held(id) = change {
-                // It is tried again when there is room.
-                let _ = self.log_hold(queue, id);
-                continue;
-            }
             let Some(binlog) = &mut self.binlog else { break };
             match change {
-                Change::Held(_) => {}
+                Change::Held(id) => drop(self.log_hold(queue, id, now)),
+                Change::Died(id) => self.log_death(queue, id, now),
+                Change::Updated(id) | Change::Reserved(id) => {
+                    let is_reservation = matches!(change, Change::Reserved(_));
+                    if let Some(job) = queue.job(id).filter(|_| !self.postponed.awaits_death(id)) {
+                        self.postponed.log_update(binlog, &job, is_reservation, now);
+                    }
+                }
                 Change::Deleted(id) => binlog.append_delete(id),
                 Change::DeletedWith(id) => append_end(binlog, queue, change, id, None),
                 Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
@@ -225,22 +176,10 @@ impl Persistence {
                     }
                 }
                 Change::Moved(id) => {
-                    self.unlogged_moves.remove(&id);
+                    self.postponed.deaths.remove(&id);
                     if let Some(job) = queue.job(id) {
                         let tags = tags_of(queue, &job, &mut self.tags);
                         binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
-                    }
-                }
-                Change::Died(id) => {
-                    let Some(job) = queue.job(id) else { continue };
-                    if !append_dead(binlog, queue, &job, &mut self.tags, now) {
-                        self.unlogged_moves.insert(id);
-                        append_update(binlog, &job, false, now);
-                    }
-                }
-                Change::Updated(id) | Change::Reserved(id) => {
-                    if let Some(job) = queue.job(id) {
-                        append_update(binlog, &job, matches!(change, Change::Reserved(_)), now);
                     }
                 }
             }
@@ -268,7 +207,7 @@ impl Persistence {
         {
             let tags = queue.tags_for_log(id, &mut self.tags);
             // The log has kept room for a copy as it was before it went to its dead tube.
-            if self.unlogged_moves.contains(&id)
+            if self.postponed.deaths.contains(&id)
                 && !binlog.has_room_for_copy(job.tube.as_bytes().len(), job.body.len(), tags.len())
             {
                 break;
@@ -279,27 +218,6 @@ impl Persistence {
                 let _ = self.log_hold_by(queue, id, Binlog::append_hold_copy);
             }
         }
-    }
-
-    /// Logs the changes that were postponed, as far as there is room now.
-    fn catch_up(&mut self, queue: &Queue, now: Timestamp) {
-        let Some(binlog) = &mut self.binlog else { return };
-        while let Some(id) = binlog.next_postponed()
-            && let Some(job) = queue.job(id)
-        {
-            append_state(binlog, &job, job.record.state == JobState::Reserved, now);
-        }
-        while let Some(&id) = self.unlogged_moves.first() {
-            if let Some(job) = queue.job(id)
-                && !append_dead(binlog, queue, &job, &mut self.tags, now)
-            {
-                break;
-            }
-            self.unlogged_moves.remove(&id);
-        }
-        while let Some(&id) = self.unlogged_holds.first()
-            && self.log_hold(queue, id).is_ok()
-        {}
     }
 
     /// Writes what another program needs to go on with the log.
@@ -514,6 +432,10 @@ impl Executor {
             return Err(failure);
         }
         self.persistence.catch_up(&self.queue, now);
+        if self.persistence.await_file().is_err() {
+            // The next file is made first.
+            self.settle_binlog(now);
+        }
         self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
     }
 
@@ -534,9 +456,8 @@ impl Executor {
     /// Whether the log has no room for changes that it must have.
     #[must_use]
     pub fn has_unlogged_changes(&self) -> bool {
-        let Persistence { binlog, unlogged_moves, unlogged_holds, .. } = &self.persistence;
-        let is_settled = binlog.as_ref().is_none_or(Binlog::is_settled);
-        !is_settled || !unlogged_moves.is_empty() || !unlogged_holds.is_empty()
+        let Persistence { binlog, postponed, .. } = &self.persistence;
+        !binlog.as_ref().is_none_or(Binlog::is_settled) || !postponed.is_empty()
     }
 
     /// From now on every change is logged, by the log that the description has. `wall_offset_ns` is the wall clock less

@@ -34,7 +34,7 @@ impl Executor {
             Released::Queued => Reply::Released,
             Released::Buried => Reply::Buried,
         };
-        answer(output, &reply)
+        self.answer_when_logged(reply, Some(id), output, now)
     }
 
     pub(super) fn bury(
@@ -54,6 +54,6 @@ impl Executor {
             });
         }
         self.queue.bury(client, id, priority, now);
-        answer(output, &Reply::Buried)
+        self.answer_when_logged(Reply::Buried, Some(id), output, now)
     }
 }

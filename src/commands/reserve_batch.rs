@@ -39,10 +39,10 @@ impl Batch {
         Self { most, timeout_s, ids: Vec::new(), own_bytes: 0, all_bytes: 0 }
     }
 
-    /// Goes on in the next turn.
-    fn stall(self) -> Outcome {
+    /// Goes on when its time has come.
+    fn stall(self, until: Until) -> Outcome {
         let held_bytes = self.ids.capacity() * size_of::<JobId>();
-        stall_holding(held_bytes, Until::NextTurn, |server, client, output, now| {
+        stall_holding(held_bytes, until, |server, client, output, now| {
             server.reserve_batch(client, self, output, now)
         })
     }
@@ -75,16 +75,20 @@ impl Executor {
             match self.drop_unwatchable(client) {
                 WatchList::Allowed => {}
                 WatchList::Forbidden if batch.ids.is_empty() => return answer(output, &Reply::Forbidden),
-                WatchList::Unfinished if batch.ids.is_empty() => return batch.stall(),
+                WatchList::Unfinished if batch.ids.is_empty() => return batch.stall(Until::NextTurn),
                 // The jobs that it has are answered; there are no more.
                 WatchList::Forbidden | WatchList::Unfinished => batch.most = batch.ids.len() as u32,
             }
+        }
+        // No room was reserved for a job that has come while the client waited.
+        if batch.ids.first().is_some_and(|&id| self.persistence.lacks(id) && self.queue.holds(client, id)) {
+            return batch.stall(Until::BinlogRoom);
         }
         let end = self.spent() + WORK_PER_TURN;
         let is_memory_low = self.is_short_of_memory();
         while batch.has_room_in(output, is_memory_low) {
             if self.spent() >= end {
-                return batch.stall();
+                return batch.stall(Until::NextTurn);
             }
             let is_first = batch.ids.is_empty();
             if batch.ids.try_reserve(1).is_err() {
@@ -101,7 +105,7 @@ impl Executor {
             let timeout_s = batch.timeout_s.filter(|_| is_first);
             match self.queue.reserve(client, Some(timeout_s.unwrap_or(Seconds::ZERO)), now) {
                 Reserve::Job(id) => self.add_to(&mut batch, client, id, now),
-                Reserve::Unfinished => return batch.stall(),
+                Reserve::Unfinished => return batch.stall(Until::NextTurn),
                 // Only a batch without jobs waits.
                 Reserve::Waiting => return wait::<false>(Wait::Batch(batch.most)),
                 Reserve::DeadlineSoon if timeout_s.is_some() => return answer(output, &Reply::DeadlineSoon),
@@ -131,7 +135,7 @@ impl Executor {
                     return Outcome::Abort;
                 }
                 self.add_to(&mut batch, client, id, now);
-                batch.stall()
+                batch.stall(Until::NextTurn)
             }
             Err(outcome) => outcome,
         }

@@ -24,12 +24,13 @@ impl Executor {
         name: &str,
         grace: Grace,
         output: &mut Output,
+        now: Timestamp,
     ) -> Outcome {
         let key = SessionKey { identity: self.identity_of(client), name: name.into() };
         match self.queue.begin_session(client, &key, grace.as_ms()) {
             Ok(BeginSession::Attached { taken_from, joining }) => {
                 self.to_close.extend(taken_from);
-                self.join_session(client, joining, output)
+                self.join_session(client, joining, output, now)
             }
             Ok(BeginSession::HasAnother) => {
                 self.counters.malformed += 1;
@@ -40,16 +41,23 @@ impl Executor {
     }
 
     /// Makes what the client had reserved before the session's, a turn's share, and answers if that was the rest.
-    fn join_session(&mut self, client: ClientId, mut joining: Joining, output: &mut Output) -> Outcome {
+    fn join_session(
+        &mut self,
+        client: ClientId,
+        mut joining: Joining,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
         let mut left = JOINED_PER_TURN;
         let is_over = self.queue.join_session(client, &mut joining, &mut left);
         self.work += (JOINED_PER_TURN - left) as u64;
         if !is_over {
-            return stall(Until::NextTurn, move |server, client, output, _| {
-                server.join_session(client, joining, output)
+            return stall(Until::NextTurn, move |server, client, output, now| {
+                server.join_session(client, joining, output, now)
             });
         }
-        answer(output, &Reply::Session(self.queue.reservation_count(client) as u64))
+        let held = self.queue.reservation_count(client) as u64;
+        self.answer_when_logged(Reply::Session(held), None, output, now)
     }
 
     /// The name of the client's identity; empty on a server without access rules.
@@ -85,7 +93,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        if !self.persistence.lacks_hold(id) {
+        if !self.persistence.lacks(id) {
             return self.answer_reserved(client, id, output, now);
         }
         stall(Until::BinlogRoom, move |server, client, output, now| match server.queue.holds(client, id) {

@@ -1,6 +1,6 @@
-//! The command `touch-all`. What `touch` does is a line of the table.
+//! The commands `touch` and `touch-all`.
 //!
-//! Owns: how many jobs it touches in a turn.
+//! Owns: how many jobs `touch-all` touches in a turn.
 
 use super::{Executor, Outcome, answer, stall};
 use crate::access::Roles;
@@ -8,6 +8,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::Reply;
 use crate::queue::ClientId;
+use crate::seconds::Seconds;
 use crate::session::{Output, Until};
 
 /// Reservations that a `touch-all` touches in a turn.
@@ -31,6 +32,21 @@ impl TouchAll {
 }
 
 impl Executor {
+    pub(super) fn touch(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        for_s: Option<Seconds>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        if self.queue.touch(client, id, for_s, now) {
+            self.answer_when_logged(Reply::Touched, Some(id), output, now)
+        } else {
+            answer(output, &Reply::NotFound)
+        }
+    }
+
     /// Touches a turn's share of what the client has reserved, and answers if that was the rest. The times to run start
     /// again at the instant of the command. Jobs of tubes from which the client may not reserve any more are passed
     /// over.
@@ -39,6 +55,7 @@ impl Executor {
         client: ClientId,
         mut touch: TouchAll,
         output: &mut Output,
+        now: Timestamp,
     ) -> Outcome {
         let mut left = TOUCHES_PER_TURN;
         let grants = self.guard.as_ref().map(|guard| guard.grants(client));
@@ -50,11 +67,14 @@ impl Executor {
             self.queue.touch_after(client, touch.after, &mut left, &mut touch.passed, may_touch, touch.at);
         self.work += (TOUCHES_PER_TURN - left) as u64;
         if touch.after.is_some() {
-            return stall(Until::NextTurn, move |server, client, output, _| {
-                server.touch_all(client, touch, output)
+            return stall(Until::NextTurn, move |server, client, output, now| {
+                server.touch_all(client, touch, output, now)
             });
         }
-        let touched = self.queue.reservation_count(client) as u64 - touch.passed;
-        answer(output, &Reply::TouchedAll(touched))
+        let touched = Reply::TouchedAll(self.queue.reservation_count(client) as u64 - touch.passed);
+        if self.queue.has_session(client) {
+            return self.answer_when_logged(touched, None, output, now);
+        }
+        answer(output, &touched)
     }
 }

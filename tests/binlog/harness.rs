@@ -336,7 +336,7 @@ impl Harness {
         let tube = TubeName::parse(if random.once_in(2) { b"moved" } else { b"moved/again" }).unwrap();
         let lengths = (tube.as_bytes().len(), job.body.len());
         let encoded = EncodedTags::read(&job.tags).unwrap();
-        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1, &encoded))?.is_err() {
+        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1, &encoded, None))?.is_err() {
             return Ok(());
         }
         job.tube = tube;

@@ -309,7 +309,7 @@ impl History {
         let tube = random_tube(random);
         let job = self.jobs.get_mut(&id).unwrap();
         let encoded = EncodedTags::read(&job.tags).unwrap();
-        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len(), &encoded));
+        with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len(), &encoded, None));
         let name = TubeName::parse(tube.as_bytes()).unwrap();
         log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &encoded, now());
         job.tube = tube;
@@ -337,7 +337,7 @@ fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
     let mut job = record(1, 5, 0);
     with_room(&mut log, &mut helper, |log| log.reserve_put(4, 4, &EncodedTags::NONE));
     log.append_put(&job, &from, &body, &EncodedTags::NONE, now());
-    with_room(&mut log, &mut helper, |log| log.reserve_move(2, 4, &EncodedTags::NONE));
+    with_room(&mut log, &mut helper, |log| log.reserve_move(2, 4, &EncodedTags::NONE, None));
     log.append_moved(&job, &to, &body, &EncodedTags::NONE, now());
     // A new priority is an ordinary change.
     job.priority = Priority(9);

@@ -12,6 +12,7 @@ mod idle;
 mod interchange;
 mod recover;
 mod room;
+mod sessions;
 mod tag_model;
 mod tags;
 mod weaknesses;

@@ -40,7 +40,7 @@ impl Log {
     fn move_to(&mut self, id: u64, tube: &str, tags: &TagSet<'_>) {
         let (bytes, tube) = (encoded(tags), TubeName::parse(tube.as_bytes()).unwrap());
         let tags = EncodedTags::of(&bytes, *tags);
-        self.fixture.log.reserve_move(tube.as_bytes().len(), 4, &tags).unwrap();
+        self.fixture.log.reserve_move(tube.as_bytes().len(), 4, &tags, None).unwrap();
         self.fixture.log.append_moved(&job(id), &tube, &Body::copy_of(b"body").unwrap(), &tags, NOW);
     }
 

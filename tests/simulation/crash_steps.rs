@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd::binlog::{Binlog, Completion, Config, OpenError, SyncPolicy};
+use beanstalkd::binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
 use beanstalkd::clock::{NS_PER_MS, Timestamp};
 use beanstalkd::job::JobId;
 use beanstalkd::protocol::{Command, parse};
@@ -19,7 +19,7 @@ use beanstalkd::server::{Readiness, Server};
 use beanstalkd::tags::TagSet;
 use beanstalkd::tube_name::TubeName;
 
-use beanstalkd_model::{Accepted, Answer, Job, Model, PutTags, Server as Oracle, State};
+use beanstalkd_model::{Accepted, Answer, Model, PutTags, Server as Oracle, State};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, Seen};
 use beanstalkd_testkit::random::Random;
@@ -157,6 +157,8 @@ struct Steps {
     oracle: Oracle,
     clients: Vec<Client>,
     doubt: Doubt,
+    /// The next file of the log, while it takes long to be made. The store does nothing else meanwhile.
+    slow: Option<Task>,
     now: Timestamp,
     outcome: Outcome,
     trace: bool,
@@ -209,6 +211,7 @@ impl Steps {
             server: Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES)),
             oracle,
             clients: Vec::new(),
+            slow: None,
             now: START,
             outcome: Outcome::default(),
             trace,
@@ -247,6 +250,7 @@ impl Steps {
         let disk = self.disk.clone();
         let (server, next_id) = self.open(&disk).expect("the server starts");
         self.server = server;
+        self.slow = None;
         self.clients.clear();
         // The sockets of the previous server were dropped with it.
         observer::take();
@@ -480,18 +484,6 @@ impl Steps {
         self.doubt.stages.push(self.oracle.model.clone());
     }
 
-    /// The log says of a job that it is reserved before it says by which session: in between, a restart makes it ready.
-    fn note_reservations(&mut self) {
-        let mut stage = self.oracle.model.clone();
-        let before = self.doubt.stages.last().expect("there is one");
-        let is_new = |job: &&mut Job| {
-            self.oracle.model.session_of_job(job).is_some()
-                && !before.job(job.id).is_some_and(|before| matches!(before.state, State::Reserved { .. }))
-        };
-        stage.jobs.iter_mut().filter(is_new).for_each(|job| job.state = State::Ready);
-        self.doubt.stages.push(stage);
-    }
-
     /// Sends a command, whose reply must be the model's, unless the disk crashes.
     fn ask(&mut self, client: usize, line: &str, body: Option<&[u8]>) {
         if self.disk.has_crashed() {
@@ -504,7 +496,6 @@ impl Steps {
         self.say(|| {
             format!("{} sends {line}: {}", id.index, expected[..expected.len().min(60)].escape_ascii())
         });
-        self.note_reservations();
         self.note_stage();
         let after = &self.oracle.model;
         let mut changed = ids_of([&before, after].into_iter());
@@ -552,37 +543,61 @@ impl Steps {
     }
 
     /// Lets the server do all that it has to do, until all of it is on the medium or the disk has crashed. Then it must
-    /// have what the model has.
+    /// have what the model has. While a file takes long to be made, the command is answered if it can be, and no more.
     fn settle(&mut self) {
         let until = self.now + REST_NS;
         for _ in 0..TURNS_TO_REST {
+            if self.disk.has_crashed() {
+                return;
+            }
             self.turn();
             self.receive();
             if self.disk.has_crashed() {
                 return;
             }
-            if let Some(task) = self.disk.next_task() {
-                let completion = Completion { elapsed_us: 1, ..task.run(&mut self.disk) };
-                if self.disk.has_crashed() {
-                    return;
+            let open = self.clients.iter().filter(|client| !client.is_closed);
+            let has_events = open.into_iter().any(|client| client.pipe.borrow().has_event());
+            if let Some(task) = self.next_task() {
+                self.help(task);
+            } else if has_events {
+                continue;
+            } else if let Some(at) = self.server.next_turn_at().filter(|&at| at <= until) {
+                self.now = self.now.max(at);
+                self.advance_model();
+            } else if let Some(task) = self.slow.take() {
+                if self.doubt.asked.is_none() && !self.random.once_in(16) {
+                    self.slow = Some(task);
+                    return self.compare();
                 }
-                self.server.binlog_completed(completion, self.now);
-            } else if !self.clients.iter().any(|client| client.pipe.borrow().has_event() && !client.is_closed)
-            {
-                match self.server.next_turn_at() {
-                    Some(at) if at <= until => {
-                        self.now = self.now.max(at);
-                        self.advance_model();
-                    }
-                    Some(_) | None => {
-                        assert!(self.doubt.asked.is_none(), "{} is not answered", self.asked());
-                        self.settled();
-                        return self.compare();
-                    }
-                }
+                self.help(task);
+            } else {
+                assert!(self.doubt.asked.is_none(), "{} is not answered", self.asked());
+                self.settled();
+                return self.compare();
             }
         }
         panic!("the server has not become idle after {TURNS_TO_REST} turns; {}", self.asked());
+    }
+
+    /// The next task of the store, unless a file takes long to be made.
+    fn next_task(&mut self) -> Option<Task> {
+        if self.slow.is_some() {
+            return None;
+        }
+        let task = self.disk.next_task()?;
+        if matches!(task, Task::Make { .. }) && self.random.once_in(2) {
+            self.say(|| "a file takes long to be made".to_owned());
+            self.slow = Some(task);
+            return None;
+        }
+        Some(task)
+    }
+
+    fn help(&mut self, task: Task) {
+        let completion = Completion { elapsed_us: 1, ..task.run(&mut self.disk) };
+        if !self.disk.has_crashed() {
+            self.server.binlog_completed(completion, self.now);
+        }
     }
 
     fn asked(&self) -> String {

@@ -14,6 +14,7 @@ mod intruders;
 mod measured;
 mod orders;
 mod ownership;
+mod postponed;
 mod rights;
 mod script;
 mod waits;

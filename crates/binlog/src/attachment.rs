@@ -89,7 +89,7 @@ pub(super) enum Kind {
     Frees = 11,
     /// The cooldown of the job counts no more: it needs no record.
     Forgets = 12,
-    /// The session that has reserved the job: it needs no record.
+    /// The session that has reserved the job: it needs no record, and says that the job is reserved.
     Session = 13,
     /// How many full records directly before it are one change with the delete that follows.
     Completes = 14,
@@ -258,8 +258,13 @@ impl SessionHold<'_> {
     }
 
     /// Length of what [`SessionHold::encode`] makes.
-    pub(super) fn bytes(identity_len: usize, name_len: usize) -> usize {
+    fn bytes(identity_len: usize, name_len: usize) -> usize {
         SESSION_HEAD_BYTES + identity_len.min(TubeName::MAX_BYTES) + name_len
+    }
+
+    /// Length of the markers of a session whose identity and name have these lengths.
+    pub(super) fn record_bytes(identity_len: usize, name_len: usize) -> u64 {
+        parts(Self::bytes(identity_len, name_len)) * SHORT_BYTES
     }
 
     /// Reads bytes from [`SessionHold::encode`], or from a disk; `None` if they cannot come from there.

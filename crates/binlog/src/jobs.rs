@@ -383,14 +383,7 @@ impl Jobs {
         match kind {
             Kind::Cooldown => self.start_cooldown(job, bytes, source),
             Kind::Frees => self.free_group(&bytes, source),
-            Kind::Session => {
-                if SessionHold::decode(&bytes, WallOffset(0)).is_some() {
-                    self.sessions.insert(job, bytes);
-                    if source.beyond {
-                        self.rescued.insert(job);
-                    }
-                }
-            }
+            Kind::Session => self.reserve_for_session(job, bytes, source)?,
             Kind::Forgets => {
                 self.tagged.cooldowns.remove(job);
                 self.files.remove(Item::Cooldown(job));
@@ -399,6 +392,22 @@ impl Jobs {
                 }
             }
             Kind::Tags | Kind::DeleteCooldown | Kind::DeleteFrees | Kind::Completes => {}
+        }
+        Ok(())
+    }
+
+    /// A session has reserved the job, whatever the job was before.
+    fn reserve_for_session(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) -> Result<(), OpenError> {
+        let Some(hold) = SessionHold::decode(&bytes, WallOffset(0)) else { return Ok(()) };
+        if let Some(job) = self.alive.get_mut(id) {
+            let counters = Counters { reserves: hold.reserves, ..self.histories.get(job.history) };
+            job.history = self.histories.keep(job.history, counters)?;
+            job.state = JobState::Ready;
+            self.files.update(id);
+        }
+        self.sessions.insert(id, bytes);
+        if source.beyond {
+            self.rescued.insert(id);
         }
         Ok(())
     }

@@ -600,7 +600,7 @@ impl Model {
         if job.is_none_or(|job| !self.may_be_reserved(job) || self.tube(job.tube).is_closed) {
             return false;
         }
-        if job.is_some_and(|job| job.state != State::Ready) {
+        if job.is_some_and(|job| job.state != State::Ready) && self.holder_for(client) == client {
             self.note(Change::Updated(JobId(id)));
         }
         self.client_mut(client).worker = true;
@@ -676,7 +676,6 @@ impl Model {
         let until = after_s(now, for_s.unwrap_or(job.ttr_s).at_least_one());
         job.state = State::Reserved { until, by };
         if by != client && until != before {
-            self.note(Change::Updated(JobId(id)));
             self.note(Change::Held(JobId(id)));
         }
         true
@@ -787,6 +786,7 @@ impl Model {
             self.tube_mut(place).is_closed = false;
             self.serve(place, now);
             self.close_if_needed(place);
+            self.remove_if_idle(place);
         } else if pause <= now && pause < until {
             self.end_pause(place, now);
         } else if let Some((until, id)) = delay.filter(|&(until, _)| until <= now) {
@@ -901,10 +901,7 @@ impl Model {
         self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));
         self.count(tube, |counters| &mut counters.reserves);
         self.pass_gate(tube, now);
-        self.note(Change::Reserved(JobId(id)));
-        if by != client {
-            self.note(Change::Held(JobId(id)));
-        }
+        self.note(if by == client { Change::Reserved(JobId(id)) } else { Change::Held(JobId(id)) });
     }
 
     pub(crate) fn make_buried(&mut self, id: u64) {

@@ -46,7 +46,6 @@ impl Model {
         for (_, id) in self.held(client, usize::MAX) {
             let State::Reserved { until, .. } = self.job_mut(id).state else { unreachable!("it is held") };
             self.job_mut(id).state = State::Reserved { until, by: number };
-            self.note(Change::Updated(JobId(id)));
             self.note(Change::Held(JobId(id)));
         }
         Some(self.held(number, usize::MAX).len() as u64)

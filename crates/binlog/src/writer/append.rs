@@ -11,7 +11,7 @@ use super::durability::Mark;
 use super::files_ahead::Creation;
 use super::room::{JobRoom, Target, file_units};
 use super::side_effects::UnloggedSideEffects;
-use crate::attachment::{Kind, MAX_DELETE_UNITS, tag_record_bytes};
+use crate::attachment::{Kind, MAX_DELETE_UNITS, SessionHold, tag_record_bytes};
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
 use crate::files::Item;
@@ -98,7 +98,8 @@ impl Binlog {
         self.reserve_whole(0, tube_len, body_len, tags, 1)
     }
 
-    /// Whether the records of a job that goes to another tube fit. The answer holds until the next append.
+    /// Whether the records of a job that goes to another tube fit, and behind them what [`Binlog::append_hold`] says if
+    /// a session has reserved it, whose identity and name have these lengths. The answer holds until the next append.
     ///
     /// # Errors
     /// If they do not fit; nothing has changed.
@@ -107,9 +108,11 @@ impl Binlog {
         tube_len: usize,
         body_len: usize,
         tags: &EncodedTags<'_>,
+        session: Option<(usize, usize)>,
     ) -> Result<(), NoRoom> {
+        let hold_bytes = session.map_or(0, |(identity, name)| SessionHold::record_bytes(identity, name));
         // The name of the tube stands in the cooldown, so that the delete may need more than before.
-        self.reserve_whole(SHORT_BYTES, tube_len, body_len, tags, 0)
+        self.reserve_whole(SHORT_BYTES + hold_bytes, tube_len, body_len, tags, 0)
     }
 
     /// Whether the whole of a job fits with `more` bytes of records, if its delete is one of `deletes` that are new.
@@ -130,7 +133,7 @@ impl Binlog {
             return Err(NoRoom::Full);
         }
         let added = self.contents.room.units_for(JobRoom::of(tube_len, tags.set(), false)) + deletes;
-        self.reserve(bytes, added)
+        self.reserve(bytes, added).map(drop)
     }
 
     /// Whether the store takes no more, although there is room in its files. A directory is not asked.
@@ -143,15 +146,15 @@ impl Binlog {
     /// # Errors
     /// If it does not fit; nothing has changed.
     pub fn reserve_update(&mut self) -> Result<(), NoRoom> {
-        self.reserve(SHORT_BYTES, 0)
+        self.reserve(SHORT_BYTES, 0).map(drop)
     }
 
-    /// Whether a record of `bytes` fits that adds `added` short records to those that must still find room.
-    pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<(), NoRoom> {
+    /// Where a record of `bytes` fits that adds `added` short records to those that must still find room.
+    pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<Target, NoRoom> {
         if self.unlogged.needed.is_empty()
             && let Some(target) = self.contents.room.find(bytes, added + self.kept_units())
         {
-            return if self.open_up_to(target) { Ok(()) } else { Err(NoRoom::Pending) };
+            return if self.open_up_to(target) { Ok(target) } else { Err(NoRoom::Pending) };
         }
         self.contents.room.want(bytes, added);
         self.prepare_files();
@@ -226,7 +229,7 @@ impl Binlog {
         if does_not_fit || !self.has_memory_for(bytes) {
             return Err(NoRoom::Full);
         }
-        self.reserve(bytes, added).map(|()| CompleteRoom { bytes, added })
+        self.reserve(bytes, added).map(|_| CompleteRoom { bytes, added })
     }
 
     /// The puts of a `complete` for which there is this room follow, and then its delete: all of them in one file.

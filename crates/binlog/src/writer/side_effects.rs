@@ -197,23 +197,28 @@ impl Binlog {
         self.compaction.note_hold();
     }
 
-    /// Whether a job's new state fits, and the session with names of these lengths that reserves it. The answer holds
-    /// until the next append.
+    /// Whether a reservation by a session fits whose identity and name have these lengths. The answer holds until the
+    /// next append.
     ///
     /// # Errors
     /// If it does not fit; nothing has changed.
     pub fn reserve_hold(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
-        let parts = parts(SessionHold::bytes(identity_len, name_len));
-        self.reserve((1 + parts) * SHORT_BYTES, 0)
+        self.reserve(SessionHold::record_bytes(identity_len, name_len), 0).map(drop)
     }
 
-    /// Logs that a session has reserved the job.
+    /// Logs that a session has reserved the job, or has it for another time. No other record says that the job is
+    /// reserved: after a crash between two, it would be ready, even if it was delayed or buried.
     ///
     /// # Errors
     /// If there is no room; nothing has changed.
     pub fn append_hold(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
-        self.reserve(parts(SessionHold::bytes(hold.identity.len(), hold.name.len())) * SHORT_BYTES, 0)?;
-        self.append_hold_of(id, hold).map(drop)
+        let target = self.reserve(SessionHold::record_bytes(hold.identity.len(), hold.name.len()), 0)?;
+        self.append_hold_at(target, id, hold);
+        self.contents.files.update(id);
+        self.contents.burials.forget(id);
+        // It does not expire any more.
+        self.contents.room.release_first_reservation(id);
+        Ok(())
     }
 
     /// Logs once more that a session has reserved a job that was just copied, for which [`Binlog::next_migration`] has
@@ -222,25 +227,23 @@ impl Binlog {
     /// # Errors
     /// If there is no room; nothing has changed.
     pub fn append_hold_copy(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
-        let bytes = self.append_hold_of(id, hold)?;
+        let bytes = SessionHold::record_bytes(hold.identity.len(), hold.name.len());
+        let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
+        if !self.open_up_to(target) {
+            return Err(NoRoom::Pending);
+        }
+        self.append_hold_at(target, id, hold);
         // As for the job: copies that count as news would pay for further copies, without an end.
         self.appender.uncount(bytes);
         self.compaction.pay(bytes);
         Ok(())
     }
 
-    /// Returns the bytes that were appended.
-    fn append_hold_of(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<u64, NoRoom> {
-        let payload = hold.encode(self.clock.wall);
-        let bytes = parts(payload.len()) * SHORT_BYTES;
-        let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
-        if !self.open_up_to(target) {
-            return Err(NoRoom::Pending);
-        }
+    fn append_hold_at(&mut self, target: Target, id: JobId, hold: &SessionHold<'_>) {
         self.compaction.note_hold();
         self.enter(target);
+        let payload = hold.encode(self.clock.wall);
         self.append_alone(Kind::Session, id, &payload);
-        Ok(bytes)
     }
 
     // ---- cooldowns ----

@@ -69,7 +69,8 @@ impl Queue {
         };
         self.mark_worker(client);
         self.unlink(id);
-        if !is_ready {
+        // What a session reserves is logged as a whole.
+        if !is_ready && self.holder_for(client.index) == client.index {
             self.note(Change::Updated(id));
         }
         self.assign(client.index, id, now);
@@ -128,10 +129,7 @@ impl Queue {
         if reserved.first() == Some(reservation) {
             self.schedule(Timer::Client(client));
         }
-        self.note(Change::Reserved(id));
-        if is_held {
-            self.note(Change::Held(id));
-        }
+        self.note(if is_held { Change::Held(id) } else { Change::Reserved(id) });
         // What a rule for the tube counts stays counted.
         if marked & !marks::RULED != 0 {
             self.reserved_tagged(id);

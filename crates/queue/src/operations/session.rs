@@ -143,7 +143,6 @@ impl Queue {
             self.clients[holder].reserved.insert(first);
             // A flush that walks through the reservations may be behind this one, or before it.
             self.flushes.note_moved(first.id, tube);
-            self.note(Change::Updated(first.id));
             self.note(Change::Held(first.id));
         }
         self.schedule(Timer::Client(holder));
@@ -201,7 +200,6 @@ impl Queue {
         self.sums.jobs.reserved += 1;
         self.clients[index].reserved.insert(Reservation { until, id, since: now });
         self.schedule(Timer::Client(index));
-        self.note(Change::Updated(id));
         self.note(Change::Held(id));
         if marks != 0 {
             self.reserved_tagged(id);

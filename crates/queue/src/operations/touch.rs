@@ -32,7 +32,6 @@ impl Queue {
         reserved.insert(Reservation { until, ..reservation });
         self.schedule(Timer::Client(holder));
         if holder != client.index && until != before {
-            self.note(Change::Updated(id));
             self.note(Change::Held(id));
         }
         debug_assert!(self.is_linked(id));

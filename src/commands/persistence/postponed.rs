@@ -1,0 +1,173 @@
+//! What the log lacks because there was no room: deaths of jobs, and what sessions have.
+//!
+//! Owns: which jobs these are; that all of it is logged when there is room, and that the replies of the commands that
+//! have changed it wait so long. No room was reserved for it before, because only the queue finds out that a job dies,
+//! and because what a client has touched stays touched. A reserve with a session reserves room before.
+
+use std::collections::BTreeSet;
+
+use super::{Persistence, append_state, tags_of};
+use crate::binlog::{Binlog, NoRoom, SessionHold};
+use crate::clock::Timestamp;
+use crate::commands::{Executor, Outcome, answer, stall};
+use crate::job::{JobId, JobState};
+use crate::protocol::Reply;
+use crate::queue::{Hold, JobView, Queue, SessionKey};
+use crate::session::{Output, Until};
+
+/// What the log lacks.
+#[derive(Debug, Default)]
+pub(super) struct Postponed {
+    /// Jobs that rules have sent to dead tubes. In the log each is where it was.
+    pub(super) deaths: BTreeSet<JobId>,
+    /// Jobs of sessions.
+    holds: BTreeSet<JobId>,
+    /// Whether some of these wait for the next file, which is being made. On a full disk nothing waits for them.
+    awaits_file: bool,
+    /// Whether there may be jobs whose state is to be logged with their next change, because the disk was full.
+    lacks_states: bool,
+}
+
+impl Postponed {
+    pub(super) fn is_empty(&self) -> bool {
+        self.deaths.is_empty() && self.holds.is_empty()
+    }
+
+    /// Whether the death of the job waits for the next file. A change of its state comes with it: alone, it would leave
+    /// a job in its old tube that has failed too often.
+    #[inline]
+    pub(super) fn awaits_death(&self, id: JobId) -> bool {
+        self.awaits_file && self.deaths.contains(&id)
+    }
+
+    /// Logs a job's new state, or has it logged later.
+    pub(super) fn log_update(
+        &mut self,
+        binlog: &mut Binlog,
+        job: &JobView<'_>,
+        is_reservation: bool,
+        now: Timestamp,
+    ) {
+        match binlog.reserve_update() {
+            Ok(()) => append_state(binlog, job, is_reservation, now),
+            Err(no_room) => {
+                self.lacks_states |= no_room == NoRoom::Full;
+                binlog.postpone_update(&job.record, job.body.len(), no_room, now);
+            }
+        }
+    }
+}
+
+impl Persistence {
+    /// Nobody gets room to change jobs as long as something waits for the next file: it could be one of them.
+    pub(super) fn await_file(&self) -> Result<(), NoRoom> {
+        if self.postponed.awaits_file { Err(NoRoom::Pending) } else { Ok(()) }
+    }
+
+    /// Whether the log does not know yet that a session has the job, or that it has died.
+    pub fn lacks(&self, id: JobId) -> bool {
+        !self.postponed.is_empty() && (self.postponed.holds.contains(&id) || self.postponed.awaits_death(id))
+    }
+
+    /// Logs that a job has failed and is in a dead tube, as soon as there is room.
+    pub(super) fn log_death(&mut self, queue: &Queue, id: JobId, now: Timestamp) {
+        let logged = self.append_death(queue, id, now);
+        let Err(no_room) = logged else { return };
+        self.postponed.deaths.insert(id);
+        match no_room {
+            NoRoom::Pending => self.postponed.awaits_file = true,
+            NoRoom::Full => {
+                if let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) {
+                    self.postponed.log_update(binlog, &job, false, now);
+                }
+            }
+        }
+    }
+
+    fn append_death(&mut self, queue: &Queue, id: JobId, now: Timestamp) -> Result<(), NoRoom> {
+        if let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) {
+            let tags = tags_of(queue, &job, &mut self.tags);
+            binlog.reserve_move(job.tube.as_bytes().len(), job.body.len(), &tags, None)?;
+            binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
+        }
+        self.postponed.deaths.remove(&id);
+        Ok(())
+    }
+
+    /// Logs that a session has reserved the job, if one has; as soon as there is room.
+    pub(super) fn log_hold(&mut self, queue: &Queue, id: JobId, now: Timestamp) -> Result<(), NoRoom> {
+        if self.postponed.awaits_death(id) {
+            self.postponed.holds.insert(id);
+            return Err(NoRoom::Pending);
+        }
+        self.log_hold_by(queue, id, Binlog::append_hold)?;
+        // It says of the job that it is reserved, and no more.
+        if self.postponed.lacks_states
+            && let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id))
+        {
+            self.postponed.log_update(binlog, &job, false, now);
+        }
+        Ok(())
+    }
+
+    pub(super) fn log_hold_by(
+        &mut self,
+        queue: &Queue,
+        id: JobId,
+        append: impl FnOnce(&mut Binlog, JobId, &SessionHold<'_>) -> Result<(), NoRoom>,
+    ) -> Result<(), NoRoom> {
+        let logged = match (&mut self.binlog, queue.session_hold(id)) {
+            (Some(binlog), Some(Hold { key, grace_ms, until, reserves })) => {
+                let SessionKey { identity, name } = key;
+                append(binlog, id, &SessionHold { until, reserves, grace_ms, identity, name })
+            }
+            (None, _) | (_, None) => Ok(()),
+        };
+        match logged {
+            Ok(()) => self.postponed.holds.remove(&id),
+            Err(_) => self.postponed.holds.insert(id),
+        };
+        self.postponed.awaits_file |= logged == Err(NoRoom::Pending);
+        logged
+    }
+
+    /// Logs the changes that were postponed, as far as there is room now.
+    pub(super) fn catch_up(&mut self, queue: &Queue, now: Timestamp) {
+        let Some(binlog) = &mut self.binlog else { return };
+        while let Some(id) = binlog.next_postponed()
+            && let Some(job) = queue.job(id)
+        {
+            append_state(binlog, &job, job.record.state == JobState::Reserved, now);
+        }
+        self.postponed.awaits_file = false;
+        while let Some(&id) = self.postponed.deaths.first() {
+            if let Err(no_room) = self.append_death(queue, id, now) {
+                self.postponed.awaits_file = no_room == NoRoom::Pending;
+                break;
+            }
+        }
+        while let Some(&id) = self.postponed.holds.first()
+            && self.log_hold(queue, id, now).is_ok()
+        {}
+    }
+}
+
+impl Executor {
+    /// Answers a command for whose changes no room was reserved, of this job, or of many: the reply waits until the log
+    /// has them. On a full disk it does not: they are logged when there is room.
+    pub(in crate::commands) fn answer_when_logged(
+        &mut self,
+        reply: Reply<'static>,
+        of: Option<JobId>,
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        self.persistence.log_changes(&mut self.queue, now);
+        if self.persistence.postponed.awaits_file && of.is_none_or(|id| self.persistence.lacks(id)) {
+            return stall(Until::BinlogRoom, move |server, _, output, now| {
+                server.answer_when_logged(reply, of, output, now)
+            });
+        }
+        answer(output, &reply)
+    }
+}

@@ -1,0 +1,136 @@
+//! Replies while the next file of the log takes long to be made: none leaves before the log has what it says, wherever
+//! the file before ends.
+
+use beanstalkd::binlog::SyncPolicy;
+use beanstalkd::job::JobId;
+use beanstalkd::queue::{Queue, TubeRule};
+
+use beanstalkd_testkit::disk::SimDisk;
+use beanstalkd_testkit::subject::START;
+
+use crate::waits::Harness;
+
+/// Changes of job 3 that fill the log up to somewhere in the files that are there. They need two records each.
+const MAX_FILL: usize = 70;
+const FILL: &str = "reserve-job 3\r\nrelease 3 0 0\r\n";
+const FILE_BYTES: u64 = 4096;
+/// A session with both jobs of the tube.
+const BOTH: &str = "session w 60\r\nreserve-job 1\r\nreserve-job 2\r\n";
+
+/// A command of the worker, and what it has to have changed once it is answered.
+struct Case {
+    prepare: &'static str,
+    command: &'static str,
+    reply: &'static str,
+    /// What another client says behind the command.
+    other: &'static str,
+    is_done: fn(&Queue) -> bool,
+}
+
+const CASES: [Case; 7] = [
+    Case {
+        prepare: BOTH,
+        command: "touch 1\r\n",
+        reply: "TOUCHED\r\n",
+        other: "",
+        is_done: |queue| ends_after(queue, 1, 605),
+    },
+    Case {
+        prepare: BOTH,
+        command: "touch 2 900\r\n",
+        reply: "TOUCHED\r\n",
+        other: "",
+        is_done: |queue| ends_after(queue, 2, 905),
+    },
+    Case {
+        prepare: BOTH,
+        command: "touch-all\r\n",
+        reply: "TOUCHED_ALL 2\r\n",
+        other: "",
+        is_done: |queue| ends_after(queue, 1, 605) && ends_after(queue, 2, 605),
+    },
+    Case {
+        prepare: "reserve-job 1\r\nreserve-job 2\r\n",
+        command: "session w 60\r\n",
+        reply: "SESSION 2\r\n",
+        other: "",
+        is_done: |queue| [1, 2].iter().all(|&id| queue.session_hold(JobId(id)).is_some()),
+    },
+    Case {
+        prepare: "reserve-job 1\r\n",
+        command: "release 1 0 0\r\n",
+        reply: "RELEASED\r\n",
+        other: "",
+        is_done: |queue| is_in(queue, 1, "dead"),
+    },
+    Case {
+        prepare: "reserve-job 2\r\n",
+        command: "bury 2 0\r\n",
+        reply: "BURIED\r\n",
+        other: "",
+        is_done: |queue| is_in(queue, 2, "dead"),
+    },
+    Case {
+        prepare: "session w 60\r\nwatch new\r\n",
+        command: "reserve-batch 5 100\r\n",
+        reply: "RESERVED_BATCH 1\r\nRESERVED 4 0\r\n\r\n",
+        other: "use new\r\nput 0 0 600 0\r\n\r\n",
+        is_done: |queue| queue.session_hold(JobId(4)).is_some(),
+    },
+];
+
+fn ends_after(queue: &Queue, id: u64, seconds: u32) -> bool {
+    queue.session_hold(JobId(id)).is_some_and(|hold| hold.until == START.plus_seconds(seconds))
+}
+
+fn is_in(queue: &Queue, id: u64, tube: &str) -> bool {
+    queue.job(JobId(id)).is_some_and(|job| job.tube.as_str() == tube)
+}
+
+/// Whether a server that starts after a kill has what the command has done.
+fn is_done_after_kill(case: &Case, disk: &SimDisk) -> bool {
+    let after = Harness::start(disk.fork(), SyncPolicy::Every(50), FILE_BYTES);
+    (case.is_done)(after.server.executor().queue())
+}
+
+/// Returns whether the reply had to wait for the file.
+fn has_waited(case: &Case, fill: usize) -> bool {
+    let disk = SimDisk::default();
+    let mut harness = Harness::start(disk.clone(), SyncPolicy::Every(50), FILE_BYTES);
+    let dead_tube = || Some("dead".into());
+    let rules = vec![
+        TubeRule { max_attempts: Some(1), dead_tube: dead_tube(), ..TubeRule::new("fails") },
+        TubeRule { max_age_s: Some(3), dead_tube: dead_tube(), ..TubeRule::new("ages") },
+    ];
+    harness.server.executor_mut().set_tube_rules(rules, START);
+    let [worker, other, filler] = [(); 3].map(|()| harness.connect());
+    let put = |tube: &str| format!("use {tube}\r\nput 0 0 600 0\r\n\r\n");
+    let puts = [put("fails"), put("ages"), put("fill")].concat();
+    assert!(harness.say(&other, &puts).ends_with("INSERTED 3\r\n"));
+    harness.say(&worker, case.prepare);
+    harness.now = harness.now.plus_seconds(5);
+    filler.pipe.borrow_mut().arrive(FILL.repeat(fill).as_bytes());
+    harness.turn(&[&filler]);
+    worker.pipe.borrow_mut().arrive(case.command.as_bytes());
+    harness.turn(&[&worker]);
+    other.pipe.borrow_mut().arrive(case.other.as_bytes());
+    harness.turn(&[&other]);
+    let reply = worker.received();
+    if !reply.is_empty() {
+        assert_eq!(reply, case.reply);
+        assert!(is_done_after_kill(case, &disk), "{} is lost, filled with {fill}", case.command);
+        return false;
+    }
+    while harness.help() {}
+    assert_eq!(worker.received(), case.reply, "{}, filled with {fill}", case.command);
+    assert!(is_done_after_kill(case, &disk), "{} is lost, filled with {fill}", case.command);
+    true
+}
+
+#[test]
+fn no_reply_leaves_before_the_log_has_what_it_says() {
+    for case in &CASES {
+        let waits = (0..MAX_FILL).filter(|&fill| has_waited(case, fill)).count();
+        assert!((1..MAX_FILL).contains(&waits), "{}: {waits} of {MAX_FILL} replies wait", case.command);
+    }
+}
