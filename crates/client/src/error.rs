@@ -115,6 +115,12 @@ impl Error {
         }
     }
 
+    /// Whether the server has sent what the protocol does not have as an answer to the command. Nobody knows which
+    /// command its next bytes answer, so the connection is of no more use.
+    pub fn is_out_of_step(&self) -> bool {
+        matches!(self, Self::Malformed(_) | Self::MalformedData(_) | Self::Unexpected { .. })
+    }
+
     /// Whether the reply was TIMED_OUT: no job came in time.
     pub fn is_timed_out(&self) -> bool {
         matches!(self, Self::Refused(Refusal::TimedOut))

@@ -14,9 +14,9 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::address::Address;
 use crate::connector::Connector;
-use crate::core::Reconnect;
 use crate::core::data::{Job, JobInfo, TraceParent};
 use crate::core::fields::Fields;
+use crate::core::{Attempts, Reconnect};
 use crate::error::Error;
 use crate::span::Span;
 
@@ -25,6 +25,9 @@ pub(crate) const TURN: Seconds = Seconds::ONE;
 
 /// How long a worker tries to connect before it looks whether it is to stop.
 const CONNECT_TURN: Duration = Duration::from_secs(2);
+
+/// How long a worker waits before it looks again whether it is to stop.
+pub(crate) const STOP_TURN: Duration = Duration::from_millis(100);
 
 /// A job as a handler gets it.
 #[derive(Debug)]
@@ -227,16 +230,18 @@ impl Settled {
         }
     }
 
-    /// What has become of it. Errors that say nothing of the job are returned.
-    pub(crate) fn after(self, result: Result<bool, Error>) -> Result<Self, Error> {
+    /// What has become of it, unless the error says nothing of the job, and the error after which the connection is of
+    /// no more use.
+    pub(crate) fn after(self, result: Result<bool, Error>) -> (Option<Self>, Result<(), Error>) {
         match result {
-            Ok(true) => Ok(self),
-            Ok(false) => Ok(Self::Buried), // by a limit of the server
-            Err(Error::Unconfirmed { .. }) => Ok(Self::Unconfirmed),
+            Ok(true) => (Some(self), Ok(())),
+            Ok(false) => (Some(Self::Buried), Ok(())), // by a limit of the server
+            Err(Error::Unconfirmed { .. }) => (Some(Self::Unconfirmed), Ok(())),
             // Without a session the server has given the job back; with one, its TTR decides.
-            Err(error) if error.is_of_network() => Ok(Self::Unconfirmed),
-            Err(error) if error.is_not_found() => Ok(Self::Lost),
-            Err(error) => Err(error),
+            Err(error) if error.is_of_network() => (Some(Self::Unconfirmed), Ok(())),
+            Err(error) if error.is_out_of_step() => (Some(Self::Unconfirmed), Err(error)),
+            Err(error) if error.is_not_found() => (Some(Self::Lost), Ok(())),
+            Err(error) => (None, Err(error)),
         }
     }
 }
@@ -267,7 +272,8 @@ pub enum Event<'a> {
     },
     /// A job that is worked on could not be touched. If its TTR ends, another worker gets it.
     NotTouched(&'a Delivery, &'a Error),
-    /// There is no connection to the server; the worker tries again.
+    /// There is no connection to the server, or the worker has closed it, because what the server sends is not what the
+    /// protocol has; the worker tries again.
     Disconnected(&'a Error),
 }
 
@@ -503,16 +509,32 @@ impl Worker {
         slots.map(|(server, number)| Ok((server.clone(), self.connector.numbered(number)?))).collect()
     }
 
-    /// Whether the worker goes on without a connection, of which this is the last error, after so long without one.
-    pub(crate) fn goes_on_after(&self, error: &Error, away: Duration) -> bool {
-        error.is_of_network() && away <= self.patience && !self.stopper.is_stopped()
+    /// The pause before a slot goes on with another connection, after this error and so long without an answer; `None`
+    /// if it does not go on. `attempts` are those since an answer.
+    pub(crate) fn pause_after(
+        &self,
+        error: &Error,
+        away: Duration,
+        attempts: &mut Attempts,
+    ) -> Option<Duration> {
+        let may_help = error.is_of_network() || error.is_out_of_step();
+        if !may_help || away > self.patience || self.stopper.is_stopped() {
+            return None;
+        }
+        self.tell(&Event::Disconnected(error));
+        match error.is_of_network() {
+            // The connection has paused between its own attempts.
+            true => Some(Duration::ZERO),
+            // A server that answers at once, and always wrong, is not asked without a pause.
+            false => attempts.next_pause(&self.connector.reconnect?.give_up_after(Duration::MAX)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use beanstalkd_protocol::{Field, FieldList, parse_dictionary};
+    use beanstalkd_protocol::{Field, FieldList, Refusal, Reply, Verb, parse_dictionary};
 
     fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Delivery {
         let stats = format!(
@@ -577,6 +599,26 @@ mod tests {
         let delivery = Delivery::new(job, None, &server, &Stopper::default());
         assert_eq!((delivery.tube(), delivery.attempt, delivery.reserves), ("t", 4, 9));
         assert_eq!((delivery.age, delivery.pri, delivery.ttr, delivery.trace()), (1, 2, 3, None));
+    }
+
+    #[test]
+    fn a_server_that_answers_wrong_again_and_again_is_asked_less_and_less() {
+        let worker = Worker::new(Connector::new(), "127.0.0.1:1".parse().unwrap());
+        let wrong = Error::of_reply(Verb::Reserve, &Reply::Deleted);
+        let (away, mut attempts) = (Duration::ZERO, Attempts::default());
+        let mut pause = |error: &Error, away| worker.pause_after(error, away, &mut attempts);
+        let ms: Vec<_> = (0..10).map(|_| pause(&wrong, away).unwrap().as_millis()).collect();
+        assert_eq!(ms, [0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        // A lost connection has its own pauses; a refusal will not change.
+        assert_eq!(pause(&Error::Closed, away), Some(Duration::ZERO));
+        assert_eq!(pause(&Error::Refused(Refusal::Forbidden), away), None);
+        worker.stopper().stop();
+        assert_eq!(pause(&wrong, away), None);
+        let connector = Connector::new().reconnect(Reconnect::new().give_up_after(Duration::from_secs(9)));
+        let worker = Worker::new(connector, "127.0.0.1:1".parse().unwrap());
+        let pause =
+            |seconds| worker.pause_after(&wrong, Duration::from_secs(seconds), &mut Attempts::default());
+        assert_eq!((pause(9), pause(10)), (Some(Duration::ZERO), None));
     }
 
     #[test]

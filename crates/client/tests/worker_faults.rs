@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use beanstalk_client::{
-    Address, Client, Connector, Delivery, Error, JobState, Outcome, PutOptions, Reconnect, Report, Retry,
-    TubeName, Worker,
+    Address, Client, Connector, Delivery, Error, Event, JobState, Outcome, PutOptions, Reconnect, Report,
+    Retry, TubeName, Worker,
 };
 use beanstalk_testing::{Fake, FakeOptions};
 
@@ -142,7 +142,7 @@ fn reserved(job: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn half_a_reply_is_a_lost_connection_and_what_is_no_reply_an_error() {
+fn half_a_reply_is_a_lost_connection() {
     let whole = b"RESERVED 7 2 work 1 0 0 0 0 60 -\r\n\xff\xfe\r\n".as_slice();
     for is_async in [false, true] {
         for cut in 1..whole.len() {
@@ -161,14 +161,6 @@ fn half_a_reply_is_a_lost_connection_and_what_is_no_reply_an_error() {
             assert_eq!(report.unwrap().deleted, 1, "cut at {cut}");
             assert_eq!(ran.load(Ordering::SeqCst), 1, "cut at {cut}");
         }
-        for no_reply in
-            [&b"RESERVED 7 \xff\r\n"[..], b"HTTP/1.1 502 Bad Gateway\r\n", b"RESERVED 7 2\r\nhello\r\n"]
-        {
-            let (address, _directory) = scripted(vec![reserved(no_reply)]);
-            let error =
-                run(&worker(connector(), &address), is_async, |_| unreachable!("no job")).unwrap_err();
-            assert!(matches!(error, Error::Malformed(_)), "{error}");
-        }
         // A server that says nothing of the fields that it has agreed to is asked, as one that has none.
         let stats = b"---\nid: 7\ntube: work\nstate: reserved\npri: 0\nage: 0\nttr: 60\nreleases: 1\n";
         let data = [format!("OK {}\r\n", stats.len()).as_bytes(), stats, b"\r\n"].concat();
@@ -179,6 +171,81 @@ fn half_a_reply_is_a_lost_connection_and_what_is_no_reply_an_error() {
             Outcome::Done
         });
         assert_eq!(report.unwrap().deleted, 1);
+    }
+}
+
+/// What is no answer to a reserve or a delete, and what a worker would take for the next answer if it read on.
+const WRONG: &[&[u8]] = &[
+    b"RESERVED 7 \xff\r\n",
+    b"RESERVED\r\n",
+    b"RESERVED 7 2\r\nhello\r\n",
+    b"RESERVED 7 -1\r\n",
+    b"RESERVED 7 99999999999999999999\r\n",
+    b"RESERVED_BATCH 1\r\nFOUND 7 1\r\nx\r\n",
+    b"HTTP/1.1 502 Bad Gateway\r\n",
+    b"\r\n",
+    b"OK 3\r\nabc\r\n",
+    b"USING work\r\n",
+    b"TOUCHED\r\n",
+    b"FOUND 7 1\r\nx\r\n",
+    b"INSERTED 7\r\n",
+];
+const NEXT: &[u8] = b"DELETED\r\nRESERVED 9 5 work 1 0 0 0 0 60 -\r\nwrong\r\n";
+
+/// The answers on a connection after the first one, to the worker's greeting, which it sends at once, and then to each
+/// command.
+fn again(answers: &[&[u8]]) -> Vec<Vec<u8>> {
+    let greeting = reserved(answers[0]).concat();
+    std::iter::once(greeting).chain(answers[1..].iter().map(|answer| answer.to_vec())).collect()
+}
+
+#[test]
+fn an_answer_that_is_none_is_reported_and_the_worker_goes_on_with_another_connection() {
+    let job = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n".as_slice();
+    let good = || again(&[job, b"DELETED\r\n", b"TIMED_OUT\r\n"]);
+    for (wrong, is_async) in WRONG.iter().flat_map(|wrong| [(wrong, false), (wrong, true)]) {
+        let wrong = [wrong, NEXT].concat();
+        let at_reserve = vec![reserved(&wrong), again(&[&wrong]), good()];
+        let at_delete = vec![[reserved(job), vec![wrong.clone()]].concat(), again(&[job, &wrong]), good()];
+        for (script, unconfirmed) in [(at_reserve, 0), (at_delete, 2)] {
+            let (address, _directory) = scripted(script);
+            let reports = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&reports);
+            let worker = worker(connector(), &address).on_event(move |event| match event {
+                Event::Disconnected(error) => {
+                    assert!(error.is_out_of_step(), "{error}");
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+                Event::Ended { delivery, .. } => assert_eq!(delivery.body, b"right"),
+                _ => {}
+            });
+            let report = run(&worker, is_async, |_| Outcome::Done).unwrap();
+            let said = String::from_utf8_lossy(&wrong);
+            assert_eq!((report.deleted, report.unconfirmed), (1, unconfirmed), "{said}");
+            assert_eq!(reports.load(Ordering::SeqCst), 2, "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_right_ends_the_worker_when_it_is_told_to_or_out_of_patience() {
+    for is_async in [false, true] {
+        let wrong = |count| vec![again(&[b"HTTP/1.1 502 Bad Gateway\r\n"]); count];
+        let first = || reserved(b"USING work\r\n");
+        let (address, _directory) = scripted([vec![first()], wrong(9)].concat());
+        let worker = Worker::new(connector(), address.parse().unwrap()).watch(tube());
+        let (stopper, reports) = (worker.stopper(), AtomicUsize::new(0));
+        let worker = worker.on_event(move |_| {
+            if reports.fetch_add(1, Ordering::SeqCst) == 4 {
+                stopper.stop();
+            }
+        });
+        assert_eq!(run(&worker, is_async, |_| unreachable!("no job")).unwrap(), Report::default());
+        let (address, _directory) = scripted(vec![first()]);
+        let impatient = connector().reconnect(Reconnect::new().give_up_after(Duration::ZERO));
+        let error =
+            run(&crate::worker(impatient, &address), is_async, |_| unreachable!("no job")).unwrap_err();
+        assert!(matches!(error, Error::Unexpected { .. }), "{error}");
     }
 }
 

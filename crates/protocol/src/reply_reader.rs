@@ -111,8 +111,9 @@ impl<T> Received<T> {
 /// The first line without its line end, and its length with the line end.
 fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyError> {
     let window = &bytes[..bytes.len().min(MAX_REPLY_LINE_BYTES)];
-    match memchr::memmem::find(window, CRLF) {
-        Some(end) => Ok(Some((&bytes[..end], end + CRLF.len()))),
+    let mut ends = memchr::memchr_iter(b'\n', window).map(|at| at + 1);
+    match ends.find(|end| window[..*end].ends_with(CRLF)) {
+        Some(end) => Ok(Some((&bytes[..end - CRLF.len()], end))),
         None if bytes.len() >= MAX_REPLY_LINE_BYTES => Err(ReplyError::LineTooLong),
         None => Ok(None),
     }

@@ -74,6 +74,12 @@ impl Connection {
         self.engine.end();
     }
 
+    /// Closes the connection. The next command opens another one.
+    pub(crate) fn hang_up(&mut self) {
+        self.stream = None;
+        self.engine.hang_up();
+    }
+
     /// Whether a pool can lend it to another caller.
     pub(crate) fn can_be_lent(&self) -> bool {
         self.engine.can_be_lent()
@@ -264,13 +270,13 @@ impl Connection {
     /// Reads what has arrived, or waits for it.
     async fn read_some(&mut self, missing: usize) -> Result<(), Error> {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
-        let most = self.engine.exchange.read_size(missing);
-        let input = self.engine.exchange.input();
-        input.reserve(most);
-        match stream.read_buf(input).await {
+        match stream.read(self.engine.exchange.room(missing)).await {
             Ok(0) => Err(Error::Closed),
             Err(error) if is_closed(&error) => Err(Error::Closed),
-            other => Ok(other.map(drop)?),
+            other => {
+                self.engine.exchange.received(other?);
+                Ok(())
+            }
         }
     }
 }

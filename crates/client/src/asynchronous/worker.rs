@@ -11,9 +11,10 @@ use tokio::time::timeout;
 use super::client::Client;
 use crate::address::Address;
 use crate::connector::Connector;
+use crate::core::Attempts;
 use crate::core::data::Job;
 use crate::error::Error;
-use crate::work::{Delivery, Event, Outcome, Report, Settled, Worker, seconds};
+use crate::work::{Delivery, Event, Outcome, Report, STOP_TURN, Settled, Worker, seconds};
 
 impl Worker {
     /// Works until it is stopped, as [`Self::run`] does, with tokio: a handler is a task. A panic of a handler is a
@@ -64,21 +65,29 @@ impl Worker {
             Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
-        let mut last_seen = Instant::now();
+        let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
         while !self.stopper.is_stopped() {
             let done = match client.reserve_with_timeout(self.turn()).await {
                 Ok(job) => self.work_on_async(&mut client, job, handler).await,
                 Err(error) if error.is_timed_out() && self.until_empty => return Ok(()),
-                Err(Error::Refused(Refusal::TimedOut | Refusal::DeadlineSoon)) => Ok(()),
+                Err(Error::Refused(Refusal::TimedOut)) => Ok(()),
+                // The session has a job of an earlier connection, for at most another second.
+                Err(Error::Refused(Refusal::DeadlineSoon)) => {
+                    self.rest_async(STOP_TURN).await;
+                    Ok(())
+                }
                 Err(error) => Err(error),
             };
             match done {
-                Ok(()) => last_seen = Instant::now(),
-                Err(error) if self.goes_on_after(&error, last_seen.elapsed()) => {
-                    self.tell(&Event::Disconnected(&error));
-                }
-                Err(_) if self.stopper.is_stopped() => {}
-                Err(error) => return Err(error),
+                Ok(()) => (last_seen, attempts) = (Instant::now(), Attempts::default()),
+                Err(error) => match self.pause_after(&error, last_seen.elapsed(), &mut attempts) {
+                    Some(pause) => {
+                        client.hang_up();
+                        self.rest_async(pause).await;
+                    }
+                    None if self.stopper.is_stopped() => {}
+                    None => return Err(error),
+                },
             }
         }
         // If the server is gone, so are the reservations.
@@ -113,6 +122,9 @@ impl Worker {
                 Ok(Some(Err(_)) | None) => break Outcome::Failed("the handler has panicked".to_owned()),
                 Err(_) => {
                     if let Err(error) = client.touch(delivery.id).await {
+                        if error.is_out_of_step() {
+                            client.hang_up();
+                        }
                         span.run(|| self.tell(&Event::NotTouched(&delivery, &error)));
                     }
                 }
@@ -120,9 +132,20 @@ impl Worker {
         };
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
-        let settled = plan.after(settle(client, plan, &delivery).await)?;
-        span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
-        Ok(())
+        let (settled, ended) = plan.after(settle(client, plan, &delivery).await);
+        if let Some(settled) = settled {
+            span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
+        }
+        ended
+    }
+
+    /// Waits so long, unless the worker is stopped meanwhile.
+    async fn rest_async(&self, pause: Duration) {
+        let mut left = pause;
+        while !left.is_zero() && !self.stopper.is_stopped() {
+            tokio::time::sleep(left.min(STOP_TURN)).await;
+            left = left.saturating_sub(STOP_TURN);
+        }
     }
 }
 

@@ -156,7 +156,7 @@ impl Connection {
         let (engine, address) = (Engine::new(connector)?, Some(address.clone()));
         let (began, read_timeout) = (Instant::now(), None);
         let mut connection = Self { engine, stream: None, address, began, read_timeout };
-        connection.drive(Goal::Greeting)?;
+        connection.drive(Goal::Greeting, None)?;
         Ok(connection)
     }
 
@@ -223,6 +223,12 @@ impl Connection {
         self.engine.end();
     }
 
+    /// Closes the connection. The next command opens another one.
+    pub(crate) fn hang_up(&mut self) {
+        self.stream = None;
+        self.engine.hang_up();
+    }
+
     /// Whether a pool can lend it to another caller.
     pub(crate) fn can_be_lent(&self) -> bool {
         self.engine.can_be_lent()
@@ -238,7 +244,7 @@ impl Connection {
         if self.engine.extensions().is_none() {
             self.begin()?;
             self.engine.exchange.push(&Engine::QUESTION);
-            self.drive(Goal::Reply)?;
+            self.drive(Goal::Reply, Some(self.began))?;
             self.engine.learn()?;
         }
         self.engine.extensions().ok_or(Error::Closed)
@@ -268,7 +274,7 @@ impl Connection {
         }
         self.begin()?;
         self.engine.exchange.push(&request);
-        self.drive(Goal::Reply)?;
+        self.drive(Goal::Reply, Some(self.began))?;
         self.engine.reply()
     }
 
@@ -361,13 +367,13 @@ impl Connection {
 
     /// Receives the next reply. After [`Error::TimedOut`], a further call waits for the same reply again.
     pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
-        self.drive(Goal::Reply)?;
+        self.drive(Goal::Reply, None)?;
         self.engine.reply().map(|(reply, _)| reply)
     }
 
-    /// Takes the steps of the engine until what it waits for is there.
-    fn drive(&mut self, goal: Goal) -> Result<(), Error> {
-        let mut deadline = self.deadline(goal);
+    /// Takes the steps of the engine until what it waits for is there. The time for it runs from `since`, or from the
+    /// first read.
+    fn drive(&mut self, goal: Goal, mut since: Option<Instant>) -> Result<(), Error> {
         let mut pause = Duration::ZERO;
         let mut is_first_read = true;
         loop {
@@ -379,12 +385,16 @@ impl Connection {
                 }
                 Ok(Step::Write) => self.write_some(),
                 Ok(Step::Read(missing)) => {
-                    // The first read may take all of the time. This is the same for most commands, and told once.
+                    let since = *since.get_or_insert_with(Instant::now);
+                    // The system is told the usual time once. A reserve that may wait longer reads again.
                     let left = match std::mem::take(&mut is_first_read) {
-                        true => Ok(self.engine.timeout(goal)),
-                        false => left_until(deadline),
+                        true => Ok(self.engine.connector.timeout),
+                        false => self.left(goal, since),
                     };
-                    left.and_then(|left| self.read_some(missing, left))
+                    match left.and_then(|left| self.read_some(missing, left)) {
+                        Err(Error::TimedOut) => self.left(goal, since).map(drop),
+                        read => read,
+                    }
                 }
                 Err(error) => Err(error),
             };
@@ -393,14 +403,18 @@ impl Connection {
                 if !self.engine.is_open() {
                     self.stream = None;
                 }
-                pause = failed?;
-                deadline = self.deadline(goal);
+                (pause, since) = (failed?, None);
             }
         }
     }
 
-    fn deadline(&self, goal: Goal) -> Option<Instant> {
-        Instant::now().checked_add(self.engine.timeout(goal)?)
+    /// The time that is left of what may take so long since then; `None` if there is no limit.
+    fn left(&self, goal: Goal, since: Instant) -> Result<Option<Duration>, Error> {
+        let Some(timeout) = self.engine.timeout(goal) else { return Ok(None) };
+        match timeout.checked_sub(since.elapsed()) {
+            Some(left) if !left.is_zero() => Ok(Some(left)),
+            _ => Err(Error::TimedOut),
+        }
     }
 
     fn open_stream(&mut self) -> Result<(), Error> {
@@ -431,29 +445,15 @@ impl Connection {
             stream.set_read_timeout(left.map(|left| left.max(Duration::from_millis(1))))?;
             self.read_timeout = Some(left);
         }
-        let stream = stream.as_read();
-        let most = self.engine.exchange.read_size(missing);
-        let read = self.engine.exchange.receive(|input| {
-            let start = input.len();
-            input.resize(start + most, 0);
-            let read = stream.read(&mut input[start..]);
-            input.truncate(start + *read.as_ref().unwrap_or(&0));
-            read
-        });
-        match read {
+        match stream.as_read().read(self.engine.exchange.room(missing)) {
             Ok(0) => Err(Error::Closed),
             Err(error) if is_closed(&error) => Err(Error::Closed),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            other => Ok(other.map(drop)?),
+            other => {
+                self.engine.exchange.received(other?);
+                Ok(())
+            }
         }
-    }
-}
-
-fn left_until(deadline: Option<Instant>) -> Result<Option<Duration>, Error> {
-    let Some(deadline) = deadline else { return Ok(None) };
-    match deadline.checked_duration_since(Instant::now()) {
-        Some(left) if !left.is_zero() => Ok(Some(left)),
-        _ => Err(Error::TimedOut),
     }
 }
 

@@ -11,10 +11,11 @@ use beanstalkd_types::tube_name::TubeName;
 use super::client::Client;
 use crate::address::Address;
 use crate::connector::Connector;
+use crate::core::Attempts;
 use crate::core::data::Job;
 use crate::error::Error;
 use crate::span::Span;
-use crate::work::{Delivery, Event, Outcome, Report, Settled, Worker, seconds};
+use crate::work::{Delivery, Event, Outcome, Report, STOP_TURN, Settled, Worker, seconds};
 
 impl Worker {
     /// Works until it is stopped, and then until the handlers have ended. A panic of a handler is a failure of its job.
@@ -56,21 +57,29 @@ impl Worker {
             Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
-        let mut last_seen = Instant::now();
+        let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
         while !self.stopper.is_stopped() {
             let done = match client.reserve_with_timeout(self.turn()) {
                 Ok(job) => self.work_on(&mut client, job, handler),
                 Err(error) if error.is_timed_out() && self.until_empty => return Ok(()),
-                Err(Error::Refused(Refusal::TimedOut | Refusal::DeadlineSoon)) => Ok(()),
+                Err(Error::Refused(Refusal::TimedOut)) => Ok(()),
+                // The session has a job of an earlier connection, for at most another second.
+                Err(Error::Refused(Refusal::DeadlineSoon)) => {
+                    self.rest(STOP_TURN);
+                    Ok(())
+                }
                 Err(error) => Err(error),
             };
             match done {
-                Ok(()) => last_seen = Instant::now(),
-                Err(error) if self.goes_on_after(&error, last_seen.elapsed()) => {
-                    self.tell(&Event::Disconnected(&error));
-                }
-                Err(_) if self.stopper.is_stopped() => {}
-                Err(error) => return Err(error),
+                Ok(()) => (last_seen, attempts) = (Instant::now(), Attempts::default()),
+                Err(error) => match self.pause_after(&error, last_seen.elapsed(), &mut attempts) {
+                    Some(pause) => {
+                        client.hang_up();
+                        self.rest(pause);
+                    }
+                    None if self.stopper.is_stopped() => {}
+                    None => return Err(error),
+                },
             }
         }
         // If the server is gone, so are the reservations.
@@ -94,9 +103,20 @@ impl Worker {
         let outcome = self.run_handler(client, &delivery, &span, handler);
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
-        let settled = plan.after(settle(client, plan, &delivery))?;
-        span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
-        Ok(())
+        let (settled, ended) = plan.after(settle(client, plan, &delivery));
+        if let Some(settled) = settled {
+            span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
+        }
+        ended
+    }
+
+    /// Waits so long, unless the worker is stopped meanwhile.
+    fn rest(&self, pause: Duration) {
+        let mut left = pause;
+        while !left.is_zero() && !self.stopper.is_stopped() {
+            thread::sleep(left.min(STOP_TURN));
+            left = left.saturating_sub(STOP_TURN);
+        }
     }
 
     /// Runs the handler on a thread of its own, and touches the job meanwhile.
@@ -120,6 +140,9 @@ impl Worker {
                     Ok(outcome) => return outcome,
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         if let Err(error) = client.touch(delivery.id) {
+                            if error.is_out_of_step() {
+                                client.hang_up();
+                            }
                             span.run(|| self.tell(&Event::NotTouched(delivery, &error)));
                         }
                     }

@@ -131,6 +131,11 @@ impl Engine {
         Ok(pause)
     }
 
+    /// The connection is of no more use: the next caller gets another one.
+    pub fn hang_up(&mut self) {
+        self.is_open = false;
+    }
+
     /// A caller begins: earlier ones wait no longer.
     ///
     /// # Errors
@@ -263,6 +268,11 @@ mod tests {
         assert!(matches!(engine.step(Goal::Reply).unwrap(), Step::Read(_)));
     }
 
+    fn receive(engine: &mut Engine, bytes: &[u8]) {
+        engine.exchange.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        engine.exchange.received(bytes.len());
+    }
+
     #[test]
     fn a_peer_that_has_vanished_is_left_after_one_time_out() {
         let late = || Error::TimedOut;
@@ -277,7 +287,8 @@ mod tests {
         let mut engine = open(Connector::new().reconnect(Reconnect::new()));
         send(&mut engine, &Command::Stats.into());
         assert!(engine.failed(late(), Duration::ZERO).is_err());
-        engine.exchange.receive(|input| input.extend_from_slice(b"OK 0\r\n\r\n"));
+        receive(&mut engine, b"OK 0\r\n\r\n");
+        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Done);
         engine.reply().unwrap();
         send(&mut engine, &Command::Stats.into());
         // Without a second connection, the first one is all there is.
@@ -291,7 +302,7 @@ mod tests {
     fn bytes_that_are_no_reply_end_the_connection_and_not_the_client() {
         let mut engine = open(Connector::new().reconnect(Reconnect::new()));
         send(&mut engine, &Command::Stats.into());
-        engine.exchange.receive(|input| input.extend_from_slice(b"HTTP/1.1 200 OK\r\n"));
+        receive(&mut engine, b"HTTP/1.1 200 OK\r\n");
         let error = engine.step(Goal::Reply).unwrap_err();
         assert!(matches!(engine.failed(error, Duration::ZERO), Err(Error::Malformed(_))));
         assert!(!engine.is_open());
@@ -307,7 +318,7 @@ mod tests {
         engine.exchange.push(&Request::Put(&PutOptions::default(), b"x"));
         engine.is_deaf();
         assert!(matches!(engine.step(Goal::Reply).unwrap(), Step::Read(_)));
-        engine.exchange.receive(|input| input.extend_from_slice(b"TOO_MANY_CONNECTIONS\r\n"));
+        receive(&mut engine, b"TOO_MANY_CONNECTIONS\r\n");
         assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Done);
     }
 }

@@ -11,6 +11,7 @@ use beanstalkd_protocol::{FieldList, Received, Reply, Verb};
 use beanstalkd_types::job::{BodyRef, JobId};
 use beanstalkd_types::seconds::Seconds;
 
+use super::input::Input;
 use super::request::{Repeat, Request};
 use super::standing::{Change, Standing};
 use crate::error::Error;
@@ -20,7 +21,7 @@ use crate::error::Error;
 const MAX_OUTSTANDING_BYTES: usize = 32 * 1024;
 
 /// Buffers that a large job has made larger than this are given back when they are empty.
-const MAX_KEPT_BYTES: usize = 1024 * 1024;
+pub(super) const MAX_KEPT_BYTES: usize = 1024 * 1024;
 
 /// The sizes of a read: for one reply, and for many or a large one.
 const MIN_READ_BYTES: usize = 4 * 1024;
@@ -72,9 +73,9 @@ struct Stray {
 /// One side of a connection: commands go in and bytes come out; bytes go in and replies come out.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
-    /// Received bytes. The first `read` ones are read, and are removed when more come.
-    input: Vec<u8>,
-    read: usize,
+    input: Input,
+    /// The bytes of the next reply, if it is known to be there.
+    next: Option<usize>,
     /// Encoded commands. The first `answered` bytes have replies, the first `written` ones were sent.
     output: Vec<u8>,
     answered: usize,
@@ -200,25 +201,15 @@ impl Exchange {
         self.outstanding.front().map_or(Some(Seconds::ZERO), |sent| sent.longest_wait)
     }
 
-    /// How many bytes to read at once when so many are missing. The memory has to be cleared first, which takes longer
-    /// than a small reply does.
-    pub fn read_size(&self, missing: usize) -> usize {
+    /// Room for the bytes of a read when so many are missing.
+    pub fn room(&mut self, missing: usize) -> &mut [u8] {
         let usual = if self.outstanding.len() > 1 { MAX_READ_BYTES } else { MIN_READ_BYTES };
-        missing.clamp(usual, MAX_READ_BYTES)
+        self.input.room(missing.clamp(usual, MAX_READ_BYTES))
     }
 
-    /// The bytes that were received and not read yet, so that more can be appended.
-    pub fn input(&mut self) -> &mut Vec<u8> {
-        self.input.drain(..mem::take(&mut self.read));
-        if self.input.is_empty() {
-            self.input.shrink_to(MAX_KEPT_BYTES);
-        }
-        &mut self.input
-    }
-
-    /// Adds bytes that `receive` appends to those that were received. It returns what `receive` does.
-    pub fn receive<T>(&mut self, receive: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        receive(self.input())
+    /// So many bytes were received into that room.
+    pub fn received(&mut self, bytes: usize) {
+        self.input.received(bytes);
     }
 
     /// How many bytes there have to be before the next reply can be read; 0 if it is there. Replies that are not for
@@ -232,13 +223,19 @@ impl Exchange {
             if fate == Fate::Unconfirmed {
                 return Ok(0);
             }
-            let input = &self.input[self.read..];
+            let input = self.input.unread();
+            if input.is_empty() {
+                return Ok(1);
+            }
             if input.starts_with(TLS_ALERT) {
                 return Err(Error::SpeaksTls);
             }
             match (Reply::read(input)?, fate) {
                 (Received::Needs(bytes), _) => return Ok(bytes - input.len()),
-                (Received::Whole(..), Fate::Awaited | Fate::Repeated) => return Ok(0),
+                (Received::Whole(_, taken), Fate::Awaited | Fate::Repeated) => {
+                    self.next = Some(taken);
+                    return Ok(0);
+                }
                 (Received::Whole(reply, taken), Fate::Greeting) => {
                     let verb = self.outstanding[0].verb;
                     let error = reply.refusal().map(|_| Error::of_reply(verb, &reply));
@@ -277,7 +274,7 @@ impl Exchange {
 
     /// Counts the bytes of a reply as read and its command as answered.
     fn take(&mut self, taken: usize) -> Option<Sent> {
-        self.read += taken;
+        self.input.skip(taken);
         let sent = self.outstanding.pop_front()?;
         self.answered += sent.bytes;
         if self.answered == self.output.len() {
@@ -292,7 +289,7 @@ impl Exchange {
         Some(sent)
     }
 
-    /// The next reply, which is there if [`Self::missing`] says so.
+    /// The next reply, which is there if [`Self::missing`] has said so.
     ///
     /// # Errors
     /// If the bytes are none of the protocol, or if there will be no reply.
@@ -302,14 +299,10 @@ impl Exchange {
             self.outstanding.pop_front();
             return Err(Error::Unconfirmed { command });
         }
-        let start = self.read;
-        let taken = match Reply::read(&self.input[start..])? {
-            Received::Whole(_, taken) => taken,
-            Received::Needs(_) => return Ok(None),
-        };
+        let Some(taken) = self.next.take() else { return Ok(None) };
         let sent = self.take(taken);
         // It is read a second time because the borrow of the first would last as long as the reply.
-        let Received::Whole(reply, _) = Reply::read(&self.input[start..])? else { return Ok(None) };
+        let Received::Whole(reply, _) = Reply::read(self.input.just_read(taken))? else { return Ok(None) };
         self.has_reserved |=
             matches!(reply, Reply::Reserved(..) | Reply::ReservedWith(..) | Reply::ReservedBatch(_));
         if let Some(sent) = sent {
@@ -325,6 +318,7 @@ impl Exchange {
 
     /// The caller waits for no reply any more. Commands of which nothing was sent are not sent.
     pub fn abandon(&mut self) {
+        self.next = None;
         while let Some(sent) = self.outstanding.back() {
             let is_unsent = self.output.len() - sent.bytes >= self.written;
             // What is said on each new connection stays.
@@ -349,7 +343,7 @@ impl Exchange {
         let (mut at, written) = (mem::take(&mut self.answered), mem::take(&mut self.written));
         let outstanding = mem::take(&mut self.outstanding);
         self.input.clear();
-        self.read = 0;
+        self.next = None;
         self.greet();
         for mut sent in outstanding {
             let end = at + sent.bytes;

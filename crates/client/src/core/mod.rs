@@ -10,11 +10,13 @@ pub(crate) mod data;
 pub(crate) mod engine;
 pub(crate) mod exchange;
 pub(crate) mod fields;
+mod input;
 pub(crate) mod put;
 pub(crate) mod request;
 mod standing;
 pub(crate) mod tag;
 
+pub(crate) use backoff::Attempts;
 pub use backoff::Reconnect;
 pub(crate) use commands::with_commands;
 pub(crate) use standing::Standing;

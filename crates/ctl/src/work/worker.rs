@@ -41,6 +41,16 @@ fn connect(
     Ok(client)
 }
 
+/// Whether the connection is of no more use, and the next one may be.
+fn is_lost(error: &Error) -> bool {
+    error.culprit() == Culprit::Network || error.is_out_of_step()
+}
+
+/// The failure of a command of a worker, which connects again after [`Failure::Connection`].
+fn failure(error: Error) -> Failure {
+    if is_lost(&error) { Failure::Connection(error.to_string()) } else { error.into() }
+}
+
 /// A name for the session of the worker with this number: the command of a job ends with its process, so a later
 /// process is not to get the job from a session.
 fn session_name(arguments: &WorkArguments, number: u32) -> Result<Option<TubeName>, Failure> {
@@ -80,7 +90,7 @@ impl<'a> Worker<'a> {
                 Ok(job) => self.work_on(job),
                 Err(Error::Refused(Refusal::TimedOut)) if turn == 0 => return Ok(()),
                 Err(Error::Refused(Refusal::TimedOut)) => Ok(()),
-                Err(error) => Err(error.into()),
+                Err(error) => Err(failure(error)),
             };
             match done {
                 Err(Failure::Connection(why)) => self.connect_again(&why)?,
@@ -112,7 +122,7 @@ impl<'a> Worker<'a> {
         let info = match self.client.stats_job(id) {
             // The TTR has ended, and another worker has deleted the job since.
             Err(error) if error.is_not_found() => return Ok(()),
-            other => other?,
+            other => other.map_err(failure)?,
         };
         let what = format!("job {id} of {}", info.tube);
         let failures = self.shared.attempts().failures(&info, &self.shared.limits);
@@ -203,7 +213,7 @@ impl<'a> Worker<'a> {
                     return;
                 }
                 if let Err(error) = client.touch(id) {
-                    if session.is_some() && error.culprit() == Culprit::Network {
+                    if session.is_some() && is_lost(&error) {
                         // The session has the job. The next turn touches it, or tries to connect again.
                         if let Ok(again) = connect(address, connector, arguments, session) {
                             *client = again;
@@ -226,7 +236,7 @@ impl<'a> Worker<'a> {
         let mut sent = send(&mut self.client);
         while self.session.is_some()
             && let Err(error) = &sent
-            && error.culprit() == Culprit::Network
+            && is_lost(error)
             && !interrupt::requested()
         {
             // The session has the job, unless the first try has come through: then the job is not found.
@@ -238,10 +248,10 @@ impl<'a> Worker<'a> {
                 say(&format!("{what}: its time to run had ended; another worker may have it"));
                 Ok(None)
             }
-            Err(error) if error.culprit() == Culprit::Network => {
-                Err(Failure::from(error).while_doing(&format!("{what}: the result could not be sent")))
+            Err(error) if is_lost(&error) => {
+                Err(failure(error).while_doing(&format!("{what}: the result could not be sent")))
             }
-            other => Ok(Some(other?)),
+            other => Ok(Some(other.map_err(failure)?)),
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct FakeOptions {
     pub close_before: usize,
     /// Closes the connection after it has executed the N-th command line, without a reply; 0: never.
     pub close_after: usize,
+    /// Sends an answer to another command before the one to the N-th command line; 0: never.
+    pub wrong_at: usize,
 }
 
 struct Shared {
@@ -143,6 +145,9 @@ impl Session<'_> {
             };
             if count == options.close_after {
                 return Ok(());
+            }
+            if count == options.wrong_at {
+                output.write_all(b"KICKED\r\n")?;
             }
             output.write_all(&reply)?;
         }
