@@ -8,6 +8,7 @@ use crate::script::{Action, CLIENTS, MAX_JOB_BYTES, Step, concatenated};
 use beanstalkd_testkit::client::{Client, Failure};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
 use rustix::process::Signal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -77,7 +78,6 @@ pub fn play(script: &[Step], pair: &Pair) -> std::io::Result<Option<Difference>>
 struct Side {
     server: Server,
     treatment: Treatment,
-    hand_overs: usize,
     /// The directory of a program that is replaced.
     _programs: tempfile::TempDir,
     /// The runner's own connection, which asks only for `stats`.
@@ -108,7 +108,6 @@ impl Side {
         Ok(Self {
             server,
             treatment,
-            hand_overs: 0,
             _programs: programs,
             control,
             clients: [const { None }; CLIENTS],
@@ -122,10 +121,11 @@ impl Side {
         let next = program.with_extension("next");
         copy(&program, &next)?;
         std::fs::rename(&next, &program)?;
+        let inode = |path: &Path| std::fs::metadata(path).map(|file| file.ino()).ok();
+        let running = PathBuf::from(format!("/proc/{}/exe", self.server.process().0));
         self.server.signal(Signal::HUP)?;
-        self.hand_overs += 1;
         let start = Instant::now();
-        while self.server.stderr().matches("went on where").count() < self.hand_overs {
+        while inode(&running) != inode(&program) {
             if start.elapsed() > PATIENCE {
                 return Err(std::io::Error::other(format!("no hand-over: {}", self.server.stderr())));
             }
