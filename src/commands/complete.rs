@@ -10,14 +10,13 @@ use log::{Level, log_enabled};
 use super::memory::MemoryClass;
 use super::put::new_job;
 use super::words::log_command;
-use super::{Executor, Outcome, Rest, What, answer};
-use crate::access::{Roles, Verdict};
+use super::{Executor, Outcome, Rest, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{IdList, PutHeader, Reply, Verb, parse_tags, put_with};
 use crate::queue::{ClientId, CompletedPut, PackedBody, Planned, Queue};
-use crate::session::{Aside, Complete, Output, Put, Refusal, Until};
+use crate::session::{BodyRefusal, Complete, Output, Put, PutExtras, Until};
 use crate::tags::{Name, TagSet};
 
 /// What a `complete` is done with. It is kept for its room: most of them have one put, and are to cost less than a put
@@ -31,16 +30,16 @@ pub(super) struct Workbench {
 }
 
 /// Why it is not done now.
-enum Obstacle {
-    Refused(Refusal),
+enum CompleteError {
+    Refused(BodyRefusal),
     Draining,
     TubeFull,
     /// The log has no room yet.
-    Later,
+    NoRoomYet,
 }
 
-impl From<Refusal> for Obstacle {
-    fn from(refusal: Refusal) -> Self {
+impl From<BodyRefusal> for CompleteError {
+    fn from(refusal: BodyRefusal) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -51,7 +50,7 @@ impl Executor {
         &mut self,
         client: ClientId,
         (id, count): (JobId, u32),
-        refusal: Option<Refusal>,
+        refusal: Option<BodyRefusal>,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
@@ -82,7 +81,7 @@ impl Executor {
             log_command(client, &put_with(header, text), self.queue.used_tube(client).as_str());
         }
         let judged = self.put_of_complete::<GUARDED>(client, header, text, held_bytes + output.held_bytes());
-        if judged.as_ref().is_err_and(|refusal| *refusal == Refusal::Forbidden) {
+        if judged.as_ref().is_err_and(|refusal| *refusal == BodyRefusal::Forbidden) {
             self.note_refused_put(client, now);
         }
         Outcome::OfComplete(judged.map_err(|refusal| (header, refusal)))
@@ -94,8 +93,8 @@ impl Executor {
         header: PutHeader,
         text: &[u8],
         held_bytes: usize,
-    ) -> Result<Put, Refusal> {
-        let aside = match GUARDED || !text.is_empty() {
+    ) -> Result<Put, BodyRefusal> {
+        let extras = match GUARDED || !text.is_empty() {
             true => self.judge_tags_of_complete::<GUARDED>(client, header, text, held_bytes)?,
             false => {
                 self.judge_size_of_complete(header, held_bytes)?;
@@ -103,20 +102,20 @@ impl Executor {
             }
         };
         self.queue.mark_producer(client);
-        Ok(Put::new(self.queue.take_id(), header, aside))
+        Ok(Put::new(self.queue.take_id(), header, extras))
     }
 
-    fn judge_size_of_complete(&self, header: PutHeader, held_bytes: usize) -> Result<(), Refusal> {
+    fn judge_size_of_complete(&self, header: PutHeader, held_bytes: usize) -> Result<(), BodyRefusal> {
         if u64::from(header.size) > self.config.max_job_bytes {
-            return Err(Refusal::JobTooBig);
+            return Err(BodyRefusal::JobTooBig);
         }
         match self.lacks_memory_for(header.size as usize + held_bytes) {
-            true => Err(Refusal::OutOfMemory),
+            true => Err(BodyRefusal::OutOfMemory),
             false => Ok(()),
         }
     }
 
-    /// The line of a put that has tags, or may have an owner. Returns what the put has aside.
+    /// The line of a put that has tags, or may have an owner. Returns the extras of the put.
     #[cold]
     fn judge_tags_of_complete<const GUARDED: bool>(
         &self,
@@ -124,23 +123,23 @@ impl Executor {
         header: PutHeader,
         text: &[u8],
         held_bytes: usize,
-    ) -> Result<Option<Box<Aside>>, Refusal> {
+    ) -> Result<Option<Box<PutExtras>>, BodyRefusal> {
         let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
         let mut owner = None;
         if GUARDED && let Ok(tags) = &tags {
             if !self.may_put_into(client, tags.tube.map(Name::as_str), tags) {
-                return Err(Refusal::Forbidden);
+                return Err(BodyRefusal::Forbidden);
             }
             owner = self.owner_of_put(client, header.size as usize, tags);
         }
         self.judge_size_of_complete(header, held_bytes)?;
         if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {
-            return Err(Refusal::OutOfMemory);
+            return Err(BodyRefusal::OutOfMemory);
         }
-        let tags = tags.map_err(|_| Refusal::BadTag)?;
+        let tags = tags.map_err(|_| BodyRefusal::BadTag)?;
         match (text.is_empty(), owner) {
             (true, None) => Ok(None),
-            (_, owner) => self.aside_of(tags, owner.as_ref().map(|(name, _)| &**name)).map(Some),
+            (_, owner) => self.extras_of(tags, owner.as_ref().map(|(name, _)| &**name)).map(Some),
         }
     }
 
@@ -196,18 +195,18 @@ impl Executor {
         self.workbench.plan.clear();
         let outcome = match self.plan_complete(client, &complete, output, now) {
             Ok(room) => self.carry_out_complete(client, &mut complete, room, output, now),
-            Err(Obstacle::Later) => return complete_later(Until::BinlogRoom, complete),
-            Err(Obstacle::TubeFull) => answer(output, &Reply::TubeFull),
-            Err(Obstacle::Draining) => self.reject_put(&Reply::Draining, output),
-            Err(Obstacle::Refused(refusal @ (Refusal::JobTooBig | Refusal::OutOfMemory))) => {
+            Err(CompleteError::NoRoomYet) => return complete_later(Until::BinlogRoom, complete),
+            Err(CompleteError::TubeFull) => answer(output, &Reply::TubeFull),
+            Err(CompleteError::Draining) => self.reject_put(&Reply::Draining, output),
+            Err(CompleteError::Refused(refusal @ (BodyRefusal::JobTooBig | BodyRefusal::OutOfMemory))) => {
                 self.reject_put(&refusal.into(), output)
             }
-            Err(Obstacle::Refused(Refusal::BadTag)) => {
+            Err(CompleteError::Refused(BodyRefusal::BadTag)) => {
                 self.counters.malformed += 1;
                 answer(output, &Reply::BadFormat)
             }
-            Err(Obstacle::Refused(
-                refusal @ (Refusal::NotFound | Refusal::Forbidden | Refusal::ExpectedCrlf),
+            Err(CompleteError::Refused(
+                refusal @ (BodyRefusal::NotFound | BodyRefusal::Forbidden | BodyRefusal::ExpectedCrlf),
             )) => answer(output, &refusal.into()),
         };
         complete.puts.clear();
@@ -223,41 +222,42 @@ impl Executor {
         complete: &Complete,
         output: &Output,
         now: Timestamp,
-    ) -> Result<Option<CompleteRoom>, Obstacle> {
+    ) -> Result<Option<CompleteRoom>, CompleteError> {
         let Complete { id, puts, refusal, .. } = complete;
         // Of those before the reading, one that stands before this in the list counts.
-        let found_before = |least: Refusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
-        if !self.queue.holds(client, *id) || !self.may_complete(client, *id) {
-            return Err(Refusal::NotFound.into());
+        let found_before =
+            |least: BodyRefusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
+        if !self.queue.holds(client, *id) || !self.may_end(client, *id) {
+            return Err(BodyRefusal::NotFound.into());
         }
-        found_before(Refusal::NotFound)?;
+        found_before(BodyRefusal::NotFound)?;
         if !puts.iter().all(|(put, _)| self.may_still_put_of_complete(client, put)) {
-            return Err(Refusal::Forbidden.into());
+            return Err(BodyRefusal::Forbidden.into());
         }
-        found_before(Refusal::OutOfMemory)?;
+        found_before(BodyRefusal::OutOfMemory)?;
         if self.lacks_room_for_puts(client, complete, output) {
-            return Err(Refusal::OutOfMemory.into());
+            return Err(BodyRefusal::OutOfMemory.into());
         }
         let asked = puts.iter().map(|(put, _)| completed_put(put));
         let plan = &mut self.workbench.plan;
         plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now));
         let room = match self.persistence.room_for_complete(&self.queue, client, asked, plan) {
-            Err(NoRoom::Full) => return Err(Refusal::OutOfMemory.into()),
+            Err(NoRoom::Full) => return Err(BodyRefusal::OutOfMemory.into()),
             room => room,
         };
         // A put with a tag that is wrong is not among those that are there.
         if self.draining && (!puts.is_empty() || refusal.is_some()) {
-            return Err(Obstacle::Draining);
+            return Err(CompleteError::Draining);
         }
         if let Some(at) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
             match puts[at].0.tube() {
                 Some(tube) => self.queue.count_refused_in(tube),
                 None => self.queue.count_refused(client),
             }
-            return Err(Obstacle::TubeFull);
+            return Err(CompleteError::TubeFull);
         }
-        found_before(Refusal::ExpectedCrlf)?;
-        room.map_err(|_| Obstacle::Later)
+        found_before(BodyRefusal::ExpectedCrlf)?;
+        room.map_err(|_| CompleteError::NoRoomYet)
     }
 
     /// Whether memory is short for the jobs of a `complete`, their tubes and their cooldowns, or its identity may put
@@ -344,13 +344,6 @@ impl Executor {
         Some((name, self.queue.put_cost(client, body_bytes, tags) > most))
     }
 
-    /// Whether the client may end this job, as far as the access rules say.
-    fn may_complete(&self, client: ClientId, id: JobId) -> bool {
-        let Some(guard) = &self.guard else { return true };
-        let tube = self.queue.job(id).map(|job| job.tube.as_str());
-        guard.grants(client).is_some_and(|grants| grants.judge_job(Roles::END_JOBS, tube) == Verdict::Allowed)
-    }
-
     /// Whether a put whose line was allowed still is.
     fn may_still_put_of_complete(&self, client: ClientId, put: &Put) -> bool {
         self.guard.is_none() || self.may_put_into(client, put.tube(), put.tags().set())
@@ -368,5 +361,5 @@ fn completed_put(put: &Put) -> CompletedPut<'_> {
 #[cold]
 fn complete_later(until: Until, complete: Box<Complete>) -> Outcome {
     let held_bytes = complete.held_bytes();
-    Outcome::Stall { rest: Rest(What::Complete(complete)), until, held_bytes }
+    Outcome::Stall { rest: Rest(RestKind::Complete(complete)), until, held_bytes }
 }

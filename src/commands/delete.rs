@@ -5,7 +5,6 @@
 use std::vec;
 
 use super::{Executor, Outcome, answer, stall_holding};
-use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{IdList, Reply};
@@ -64,7 +63,7 @@ impl Executor {
             let Some(id) = batch.ids.next() else {
                 return answer(output, &Reply::DeletedBatch(batch.deleted, batch.missing));
             };
-            if self.may_delete(client, id) && self.delete(client, id, now) {
+            if self.may_end(client, id) && self.delete(client, id, now) {
                 batch.deleted += 1;
             } else {
                 batch.missing += 1;
@@ -76,12 +75,5 @@ impl Executor {
         stall_holding(held_bytes, Until::NextTurn, |server, client, output, now| {
             server.delete_batch(client, batch, output, now)
         })
-    }
-
-    /// Whether a `delete-batch` of the client may delete this job. If not, there is none for it.
-    fn may_delete(&self, client: ClientId, id: JobId) -> bool {
-        let Some(guard) = &self.guard else { return true };
-        let tube = self.queue.job(id).map(|job| job.tube.as_str());
-        guard.grants(client).is_some_and(|grants| grants.judge_job(Roles::END_JOBS, tube) == Verdict::Allowed)
     }
 }

@@ -4,7 +4,7 @@
 //! from the same command line. Driven by `server/description.rs`.
 
 use super::executor::{Counters, Executor};
-use super::{Rest, Wait, What};
+use super::{Rest, RestKind, Wait};
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::Body;
@@ -16,40 +16,40 @@ impl Described for Rest {
     /// A command that goes on by itself is not described: a server that is quiet has none.
     fn describe(&self, out: &mut Writer<'_>) {
         match &self.0 {
-            What::Wait(Wait::Job) => 0u8.describe(out),
-            What::Wait(Wait::Batch(most)) => {
+            RestKind::Wait(Wait::Job) => 0u8.describe(out),
+            RestKind::Wait(Wait::Batch(most)) => {
                 1u8.describe(out);
                 most.describe(out);
             }
-            What::Wait(Wait::EndOf(id)) => {
+            RestKind::Wait(Wait::EndOf(id)) => {
                 3u8.describe(out);
                 id.describe(out);
             }
-            What::Put(put) => {
+            RestKind::Put(put) => {
                 let (put, body) = &**put;
                 2u8.describe(out);
                 put.describe(out);
                 out.bytes(body.as_slice());
             }
-            What::Complete(complete) => {
+            RestKind::Complete(complete) => {
                 4u8.describe(out);
                 complete.describe(out);
             }
-            What::GoOn(_) => u8::MAX.describe(out),
+            RestKind::GoOn(_) => u8::MAX.describe(out),
         }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self(match from.value::<u8>()? {
-            0 => What::Wait(Wait::Job),
-            1 => What::Wait(Wait::Batch(from.value()?)),
+            0 => RestKind::Wait(Wait::Job),
+            1 => RestKind::Wait(Wait::Batch(from.value()?)),
             2 => {
                 let put: Put = from.value()?;
                 let body = Body::copy_of(from.bytes()?).map_err(|_| Malformed("no memory for a body"))?;
-                What::Put(Box::new((put, body)))
+                RestKind::Put(Box::new((put, body)))
             }
-            3 => What::Wait(Wait::EndOf(from.value()?)),
-            4 => What::Complete(from.value()?),
+            3 => RestKind::Wait(Wait::EndOf(from.value()?)),
+            4 => RestKind::Complete(from.value()?),
             _ => return Err(Malformed("what is left of a command")),
         }))
     }
@@ -58,17 +58,17 @@ impl Described for Rest {
 impl Rest {
     /// Whether it waits for an answer of the queue.
     pub(crate) fn is_wait(&self) -> bool {
-        matches!(self.0, What::Wait(_))
+        matches!(self.0, RestKind::Wait(_))
     }
 
     /// Whether it waits for the end of a job.
     pub(crate) fn waits_for_job(&self) -> bool {
-        matches!(self.0, What::Wait(Wait::EndOf(_)))
+        matches!(self.0, RestKind::Wait(Wait::EndOf(_)))
     }
 
     /// Whether another program can go on with it.
     pub(crate) fn is_described(&self) -> bool {
-        !matches!(self.0, What::GoOn(_))
+        !matches!(self.0, RestKind::GoOn(_))
     }
 }
 

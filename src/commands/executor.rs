@@ -20,12 +20,12 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{Outcome, Rest, Row, Wait, What, answer, found, run};
+use super::{Outcome, Rest, RestKind, Row, Wait, answer, found, run};
 use crate::clock::Timestamp;
 use crate::protocol::{Command, FieldList, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::seconds::Seconds;
-use crate::session::{Output, Refusal, Request};
+use crate::session::{BodyRefusal, Output, Request};
 use crate::stats::{CommandCounts, Identity, Timings};
 use crate::tls::Acceptor;
 
@@ -234,10 +234,14 @@ impl Executor {
     ) -> Outcome {
         let start = output.bytes().len();
         let outcome = match rest.0 {
-            What::Wait(Wait::Job) => self.answer_reserve(client, answer, output, now),
-            What::Wait(Wait::EndOf(id)) => self.answer_job_wait(id, answer, output),
-            What::Wait(Wait::Batch(most)) => self.answer_first_of_batch(client, most, answer, output, now),
-            What::GoOn(_) | What::Put(_) | What::Complete(_) => rest.go_on(self, client, output, now),
+            RestKind::Wait(Wait::Job) => self.answer_reserve(client, answer, output, now),
+            RestKind::Wait(Wait::EndOf(id)) => self.answer_job_wait(id, answer, output),
+            RestKind::Wait(Wait::Batch(most)) => {
+                self.answer_first_of_batch(client, most, answer, output, now)
+            }
+            RestKind::GoOn(_) | RestKind::Put(_) | RestKind::Complete(_) => {
+                rest.go_on(self, client, output, now)
+            }
         };
         trace_reply(client, output, start);
         outcome
@@ -279,9 +283,9 @@ impl Executor {
                     },
                 )
             }
-            Request::Refused(Refusal::ExpectedCrlf) => answer(output, &Reply::ExpectedCrlf),
-            Request::Refused(Refusal::Forbidden) => answer(output, &Reply::Forbidden),
-            Request::Refused(Refusal::BadTag) => {
+            Request::Refused(BodyRefusal::ExpectedCrlf) => answer(output, &Reply::ExpectedCrlf),
+            Request::Refused(BodyRefusal::Forbidden) => answer(output, &Reply::Forbidden),
+            Request::Refused(BodyRefusal::BadTag) => {
                 self.counters.malformed += 1;
                 answer(output, &Reply::BadFormat)
             }

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
-use crate::session::{Output, Refusal};
+use crate::session::{BodyRefusal, Output};
 use crate::tags::TagSet;
 
 /// The cost of a line of the audit, in simple requests.
@@ -59,14 +59,14 @@ impl Executor {
         match (verdict, command) {
             (Verdict::Allowed, _) => None,
             (Verdict::NotFound, &Command::Complete { id, count }) => {
-                Some(self.begin_complete(client, (id, count), Some(Refusal::NotFound), output, now))
+                Some(self.begin_complete(client, (id, count), Some(BodyRefusal::NotFound), output, now))
             }
             (Verdict::Forbidden, &Command::Complete { id, count }) => {
-                Some(self.begin_complete(client, (id, count), Some(Refusal::Forbidden), output, now))
+                Some(self.begin_complete(client, (id, count), Some(BodyRefusal::Forbidden), output, now))
             }
             (Verdict::NotFound, _) => Some(answer(output, &Reply::NotFound)),
             (Verdict::Forbidden, Command::Put(header) | Command::PutWith(header, _)) => {
-                Some(Outcome::SkipBody(*header, Refusal::Forbidden))
+                Some(Outcome::SkipBody(*header, BodyRefusal::Forbidden))
             }
             (Verdict::Forbidden, _) => Some(answer(output, &Reply::Forbidden)),
         }
@@ -145,6 +145,13 @@ impl Executor {
             known.used = Some(roles);
         }
         roles.meets(needed)
+    }
+
+    /// Whether the access rules let the client end this job. If not, there is none for it.
+    pub(super) fn may_end(&self, client: ClientId, id: JobId) -> bool {
+        let Some(guard) = &self.guard else { return true };
+        let tube = self.queue.job(id).map(|job| job.tube.as_str());
+        guard.grants(client).is_some_and(|grants| grants.judge_job(Roles::END_JOBS, tube) == Verdict::Allowed)
     }
 
     /// Whether the client may name the groups and the concurrency keys in these tags of a `put`.

@@ -74,10 +74,10 @@ use crate::session::{self, Complete, Output, Put, Until};
 
 /// The rest of a command that does not end in its turn. The session of its client, or its order, holds it and knows
 /// nothing of it. It ends with its client.
-pub struct Rest(What);
+pub struct Rest(RestKind);
 
 /// The forms of a rest.
-enum What {
+enum RestKind {
     /// This, when its turn has come.
     GoOn(Box<GoOn>),
     /// The answer to a reserve. This and the next are values, because another program can go on with them.
@@ -108,10 +108,10 @@ impl Rest {
     /// Goes on, because its turn has come. What waits for an answer of the queue has no turn.
     fn go_on(self, server: &mut Executor, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
         match self.0 {
-            What::GoOn(go_on) => go_on(server, client, output, now),
-            What::Put(put) => server.go_on_with_put(client, put.0, put.1, output, now),
-            What::Complete(complete) => server.go_on_with_complete(client, complete, output, now),
-            What::Wait(_) => Outcome::Abort,
+            RestKind::GoOn(go_on) => go_on(server, client, output, now),
+            RestKind::Put(put) => server.go_on_with_put(client, put.0, put.1, output, now),
+            RestKind::Complete(complete) => server.go_on_with_complete(client, complete, output, now),
+            RestKind::Wait(_) => Outcome::Abort,
         }
     }
 }
@@ -310,14 +310,14 @@ fn stall_holding(
     until: Until,
     rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
 ) -> Outcome {
-    Outcome::Stall { rest: Rest(What::GoOn(Box::new(rest))), until, held_bytes }
+    Outcome::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, held_bytes }
 }
 
 /// The command goes on when the queue has answered the reserve in which the client waits. If the wait is `ABORTABLE`,
 /// the client's next byte ends it.
 fn wait<const ABORTABLE: bool>(wait: Wait) -> Outcome {
     let until = if ABORTABLE { Until::DeliveryOrInput } else { Until::Delivery };
-    Outcome::Stall { rest: Rest(What::Wait(wait)), until, held_bytes: 0 }
+    Outcome::Stall { rest: Rest(RestKind::Wait(wait)), until, held_bytes: 0 }
 }
 
 /// Why a command leaves a job as it is.

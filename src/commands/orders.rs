@@ -11,7 +11,7 @@ use std::vec;
 use log::{Level, log};
 
 use super::put::Stored;
-use super::{ChangeError, Executor, Outcome, Rest, What, stall};
+use super::{ChangeError, Executor, Outcome, Rest, RestKind, stall};
 use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
@@ -115,7 +115,7 @@ impl Control for Executor {
             return Some(task);
         }
         let client = self.queue.connect_internal();
-        let rest = Rest(What::GoOn(Box::new(move |server: &mut Self, client, output: &mut _, at| {
+        let rest = Rest(RestKind::GoOn(Box::new(move |server: &mut Self, client, output: &mut _, at| {
             server.begin_order(client, order, now, output, at)
         })));
         orders.running.push_back(Running { task, client, rest, until: Until::NextTurn, resumes_at: None });
@@ -526,7 +526,7 @@ mod tests {
             let orders = harness.executor.orders.as_mut().unwrap();
             orders.end = end;
             let mut running = orders.running.pop_front().unwrap();
-            running.rest = Rest(What::GoOn(Box::new(|server: &mut Executor, client, _: &mut _, now| {
+            running.rest = Rest(RestKind::GoOn(Box::new(|server: &mut Executor, client, _: &mut _, now| {
                 server.change_jobs(client, order, now)
             })));
             harness.executor.go_on_with_order(running, harness.now);

@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use super::{Executor, Outcome, Rest, What, answer};
+use super::{Executor, Outcome, Rest, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
-use crate::session::{Aside, Output, Put, Refusal, Until};
+use crate::session::{BodyRefusal, Output, Put, PutExtras, Until};
 use crate::tags::{EncodedTags, TagSet};
 
 /// The result of a put.
@@ -34,18 +34,18 @@ impl Executor {
         &mut self,
         client: ClientId,
         header: PutHeader,
-        aside: Option<Box<Aside>>,
+        extras: Option<Box<PutExtras>>,
         output: &mut Output,
     ) -> Outcome {
         if u64::from(header.size) > self.config.max_job_bytes {
-            return Outcome::SkipBody(header, Refusal::JobTooBig);
+            return Outcome::SkipBody(header, BodyRefusal::JobTooBig);
         }
         self.queue.mark_producer(client);
         let id = self.queue.take_id();
         if self.lacks_memory_for(header.size as usize + output.held_bytes()) {
-            return Outcome::SkipBody(header, Refusal::OutOfMemory);
+            return Outcome::SkipBody(header, BodyRefusal::OutOfMemory);
         }
-        Outcome::ReadBody(Put::new(id, header, aside))
+        Outcome::ReadBody(Put::new(id, header, extras))
     }
 
     /// A `put` whose body is complete.
@@ -59,7 +59,7 @@ impl Executor {
     ) -> Outcome {
         let stored = match put.is_plain() {
             true => self.store(client, new_job(&put), &EncodedTags::NONE, body, now),
-            false => self.store_aside(client, &put, body, output, now),
+            false => self.store_with_extras(client, &put, body, output, now),
         };
         self.answer_put(client, put, stored, output)
     }
@@ -155,11 +155,11 @@ impl Executor {
         let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
         if tags.is_ok_and(|tags| !self.may_name(client, &tags)) {
             self.note_refused_put(client, now);
-            return Outcome::SkipBody(header, Refusal::Forbidden);
+            return Outcome::SkipBody(header, BodyRefusal::Forbidden);
         }
         match self.exceeds_job_bytes(client, header.size as usize, &tags.unwrap_or_default()) {
             Some((_, true)) if u64::from(header.size) <= self.config.max_job_bytes => {
-                Outcome::SkipBody(header, Refusal::OutOfMemory)
+                Outcome::SkipBody(header, BodyRefusal::OutOfMemory)
             }
             Some((owner, _)) => self.begin_put_with(client, header, tags, Some(&owner), output),
             None if text.is_empty() => self.begin_put(client, header, None, output),
@@ -207,7 +207,7 @@ impl Executor {
         if self.exceeds_job_bytes(client, body.len(), tags.set()).is_some_and(|(_, exceeds)| exceeds) {
             return self.reject_put(&Reply::OutOfMemory, output);
         }
-        let stored = self.store_aside(client, &put, body, output, now);
+        let stored = self.store_with_extras(client, &put, body, output, now);
         self.answer_put(client, put, stored, output)
     }
 
@@ -251,5 +251,5 @@ pub(super) fn new_job(put: &Put) -> NewJob {
 #[cold]
 fn put_later(until: Until, put: Put, body: Body) -> Outcome {
     let held_bytes = put.held_bytes() + body.len();
-    Outcome::Stall { rest: Rest(What::Put(Box::new((put, body)))), until, held_bytes }
+    Outcome::Stall { rest: Rest(RestKind::Put(Box::new((put, body)))), until, held_bytes }
 }

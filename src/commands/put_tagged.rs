@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::job::Body;
 use crate::protocol::{PutHeader, Reply};
 use crate::queue::{ClientId, Duplicate, NewJob};
-use crate::session::{Aside, Output, Put, Refusal};
+use crate::session::{BodyRefusal, Output, Put, PutExtras};
 use crate::tags::{EncodedTags, Name, TagError, TagSet};
 
 impl Executor {
@@ -24,34 +24,38 @@ impl Executor {
         output: &mut Output,
     ) -> Outcome {
         if u64::from(header.size) > self.config.max_job_bytes {
-            return Outcome::SkipBody(header, Refusal::JobTooBig);
+            return Outcome::SkipBody(header, BodyRefusal::JobTooBig);
         }
         let tags = match tags {
             Ok(tags) => tags,
             Err(TagError::UnknownWord) => return answer(output, &Reply::BadFormat),
-            Err(TagError::BadTag) => return Outcome::SkipBody(header, Refusal::BadTag),
+            Err(TagError::BadTag) => return Outcome::SkipBody(header, BodyRefusal::BadTag),
         };
-        match self.aside_of(tags, owner) {
-            Ok(aside) => self.begin_put(client, header, Some(aside), output),
+        match self.extras_of(tags, owner) {
+            Ok(extras) => self.begin_put(client, header, Some(extras), output),
             Err(refusal) => Outcome::SkipBody(header, refusal),
         }
     }
 
-    /// What a put with these tags has aside, if its job has this owner.
+    /// The extras of a put with these tags, if its job has this owner.
     #[inline]
-    pub(super) fn aside_of(&self, mut tags: TagSet<'_>, owner: Option<&str>) -> Result<Box<Aside>, Refusal> {
+    pub(super) fn extras_of(
+        &self,
+        mut tags: TagSet<'_>,
+        owner: Option<&str>,
+    ) -> Result<Box<PutExtras>, BodyRefusal> {
         let max_s = self.shares.max_cooldown_s;
         if let Some(tag) = tags.idempotency.as_mut().filter(|_| max_s > 0) {
             tag.cooldown_s = tag.cooldown_s.min(max_s.into());
         }
         let mut bytes = Vec::new();
         let encoded = (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes);
-        encoded.map_err(|_| Refusal::OutOfMemory)?;
-        Ok(Aside::of_tags(bytes, tags.tube.map(|name| name.as_str().into())))
+        encoded.map_err(|_| BodyRefusal::OutOfMemory)?;
+        Ok(PutExtras::of_tags(bytes, tags.tube.map(|name| name.as_str().into())))
     }
 
-    /// Stores the job of a `put` that has something aside, in the tube that its tags name or in the used one.
-    pub(super) fn store_aside(
+    /// Stores the job of a `put` that has extras, in the tube that its tags name or in the used one.
+    pub(super) fn store_with_extras(
         &mut self,
         client: ClientId,
         put: &Put,

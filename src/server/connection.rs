@@ -243,7 +243,7 @@ impl<S: Stream> Connection<S> {
 
     /// As `serve`, while no new command may be executed.
     #[cold]
-    pub fn serve_held(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
+    pub fn serve_paused(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         if executor.is_guarded() {
             self.resume::<true>(executor, id, now);
         } else {

@@ -32,9 +32,9 @@ described!(DescribedConnection { handle, connected_s, active_at, look_at, awaits
 
 impl<S: Stream> Server<S> {
     /// From now on no new command is executed, or again. What is under way goes on.
-    pub fn hold(&mut self, is_held: bool) {
-        self.is_held = is_held;
-        if is_held {
+    pub fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+        if is_paused {
             return;
         }
         // What came meanwhile was noted and not read.
@@ -102,7 +102,7 @@ impl<S: Stream> Server<S> {
             shortages: _,
             sweeps: _,
             work_of_events: _,
-            is_held: _,
+            is_paused: _,
         } = self;
         executor.describe(out);
         for id in executor.queue().described_clients() {

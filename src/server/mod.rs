@@ -46,7 +46,7 @@ use crate::clock::Timestamp;
 use crate::poll_token;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
-use crate::session::{Refusal, Until};
+use crate::session::{BodyRefusal, Until};
 
 /// All connections, and the executor that serves their commands. It has more fields than other types because each rule
 /// of a turn (its budget, its lists, its gate, its time-outs) keeps a state of its own.
@@ -69,7 +69,7 @@ pub struct Server<S> {
     /// The cost of the clients with new input in the last turn.
     work_of_events: u64,
     /// Whether no new command is executed: the server is about to be handed over.
-    is_held: bool,
+    is_paused: bool,
 }
 
 impl<S: Stream> Server<S> {
@@ -89,7 +89,7 @@ impl<S: Stream> Server<S> {
             sweeps: Sweeps::default(),
             next_check: None,
             work_of_events: 0,
-            is_held: false,
+            is_paused: false,
         }
     }
 
@@ -352,8 +352,8 @@ impl<S: Stream> Server<S> {
         self.buffers.lend(&mut connection.session.output);
         connection.session.is_memory_low = self.executor.is_short_of_memory();
         // Decided here, once for a connection and turn, so that an open server asks nothing for a command.
-        if self.is_held {
-            connection.serve_held(&mut self.executor, id, now);
+        if self.is_paused {
+            connection.serve_paused(&mut self.executor, id, now);
         } else if self.executor.is_guarded() {
             connection.serve::<true>(&mut self.executor, &mut self.buffer, id, now);
             self.log_ins.note(connection, &self.executor, id);
@@ -366,7 +366,7 @@ impl<S: Stream> Server<S> {
         }
         let session = &mut connection.session;
         if session.has_body_in_progress() && self.executor.lacks_memory_for(session.held_bytes()) {
-            session.give_up_body(Refusal::OutOfMemory);
+            session.give_up_body(BodyRefusal::OutOfMemory);
         }
         match session.unfinished_until() {
             Some(Until::BinlogRoom) => {

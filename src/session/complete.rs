@@ -5,7 +5,7 @@
 //! The server judges each line; nothing is executed before the last body is there.
 
 use super::body_room::{Taken, body_with_crlf, take_body};
-use super::{Put, Refusal, TOO_LONG, find_crlf};
+use super::{BodyRefusal, Put, TOO_LONG, find_crlf};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
 use crate::protocol::{CRLF, MAX_COMPLETED_PUTS, MAX_LINE_BYTES, PutHeader, longest_line, put_line};
@@ -17,8 +17,8 @@ pub struct Complete {
     pub id: JobId,
     /// The puts whose lines were accepted. If the `complete` is refused, their bodies are empty.
     pub puts: Vec<(Put, Body)>,
-    /// The first reason in the order of [`Refusal`] why it is refused.
-    pub refusal: Option<Refusal>,
+    /// The first reason in the order of [`BodyRefusal`] why it is refused.
+    pub refusal: Option<BodyRefusal>,
     /// What the puts hold beside their place in the list, in bytes.
     kept_bytes: usize,
     /// How many puts are not read yet.
@@ -54,12 +54,12 @@ pub(super) enum Progress<'a> {
 impl Complete {
     /// One whose puts, so many, come next. It may be refused already.
     #[must_use]
-    pub fn new(id: JobId, count: u32, refusal: Option<Refusal>) -> Self {
+    pub fn new(id: JobId, count: u32, refusal: Option<BodyRefusal>) -> Self {
         Self { id, puts: Vec::new(), refusal, kept_bytes: 0, left: count, step: Step::Line }
     }
 
     /// The same in the room of this one, which is done.
-    pub fn renew(&mut self, id: JobId, count: u32, refusal: Option<Refusal>) {
+    pub fn renew(&mut self, id: JobId, count: u32, refusal: Option<BodyRefusal>) {
         debug_assert!(self.is_whole() && self.puts.is_empty(), "its puts are done");
         (self.id, self.refusal, self.left) = (id, refusal, count);
         self.kept_bytes = 0;
@@ -146,11 +146,11 @@ impl Complete {
         let body = match take_body(put.size, body, input) {
             Taken::Part => return false,
             Taken::NoMemory => {
-                self.give_up(Refusal::OutOfMemory);
+                self.give_up(BodyRefusal::OutOfMemory);
                 return true;
             }
             Taken::WithoutCrlf => {
-                self.refuse(Refusal::ExpectedCrlf);
+                self.refuse(BodyRefusal::ExpectedCrlf);
                 no_body()
             }
             Taken::Whole(body) => body,
@@ -163,7 +163,7 @@ impl Complete {
     }
 
     /// The server has judged the line of a put.
-    pub(super) fn begin_put(&mut self, judged: Result<Put, (PutHeader, Refusal)>) {
+    pub(super) fn begin_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>) {
         match judged {
             Ok(put) if self.refusal.is_some() => {
                 self.step = Step::SkipBody(body_with_crlf(put.size) as u64);
@@ -175,7 +175,7 @@ impl Complete {
     }
 
     /// The body comes next, and is thrown away.
-    fn skip(&mut self, header: PutHeader, refusal: Refusal) {
+    fn skip(&mut self, header: PutHeader, refusal: BodyRefusal) {
         self.refuse(refusal);
         self.step = Step::SkipBody(u64::from(header.size) + CRLF.len() as u64);
     }
@@ -183,7 +183,7 @@ impl Complete {
     /// Keeps a put. If the `complete` is refused it has no body, and what its line says still counts for other reasons.
     fn keep(&mut self, put: Put, body: Body) {
         if self.puts.try_reserve(1).is_err() {
-            return self.refuse(Refusal::OutOfMemory);
+            return self.refuse(BodyRefusal::OutOfMemory);
         }
         self.kept_bytes += put.held_bytes() + body.len();
         self.puts.push((put, body));
@@ -195,7 +195,7 @@ impl Complete {
     }
 
     /// It is refused. No body of it is needed any more.
-    fn refuse(&mut self, refusal: Refusal) {
+    fn refuse(&mut self, refusal: BodyRefusal) {
         if self.refusal.is_none() {
             self.puts.iter_mut().for_each(|(_, body)| *body = no_body());
             self.kept_bytes = self.puts.iter().map(|(put, _)| put.held_bytes()).sum();
@@ -204,7 +204,7 @@ impl Complete {
     }
 
     /// Lets go of all that is kept.
-    pub(super) fn give_up(&mut self, refusal: Refusal) {
+    pub(super) fn give_up(&mut self, refusal: BodyRefusal) {
         self.refuse(refusal);
         self.step = match std::mem::replace(&mut self.step, Step::Line) {
             Step::Body { put, body } => {

@@ -3,8 +3,8 @@
 //! Owns: what of a session is described. Replies that are not sent are written as the bytes that they are, up to
 //! [`MAX_OUTPUT_BYTES`]. A connection that owes more is not described; the server closes it.
 
-use super::outcome::{Refusal, Until};
-use super::put::Aside;
+use super::outcome::{BodyRefusal, Until};
+use super::put::PutExtras;
 use super::{Output, Pending, Phase, Put, Session, Unread};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::{ReplyBuffer, longest_line};
@@ -16,7 +16,7 @@ use crate::tube_name::TubeName;
 /// reply has a body of that size.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-impl Described for Refusal {
+impl Described for BodyRefusal {
     fn describe(&self, out: &mut Writer<'_>) {
         let word: u8 = match self {
             Self::JobTooBig => 0,
@@ -85,8 +85,8 @@ impl Described for Put {
             b"" => None,
             name => Some(TubeName::check(name).ok_or(Malformed("the tube of a put"))?.into()),
         };
-        let has_aside = !tags.is_empty() || tube.is_some();
-        Ok(Self::new(id, header, has_aside.then(|| Aside::of_tags(tags.to_vec(), tube))))
+        let has_extras = !tags.is_empty() || tube.is_some();
+        Ok(Self::new(id, header, has_extras.then(|| PutExtras::of_tags(tags.to_vec(), tube))))
     }
 }
 

@@ -39,9 +39,9 @@ use zeroize::Zeroize;
 pub use self::activity::Activity;
 pub use self::complete::Complete;
 pub use self::description::MAX_OUTPUT_BYTES;
-pub use self::outcome::{Outcome, Refusal, Until};
+pub use self::outcome::{BodyRefusal, Outcome, Until};
 pub use self::output::Output;
-pub use self::put::{Aside, Put};
+pub use self::put::{Put, PutExtras};
 
 use self::body_room::{Taken, body_with_crlf, make_room, take_body};
 use self::complete::Progress;
@@ -67,7 +67,7 @@ pub enum Request<'a> {
     /// The job announced by an accepted `put` has come whole.
     Put(Put, Body),
     /// A body that is not to be stored has ended: answer this.
-    Refused(Refusal),
+    Refused(BodyRefusal),
     /// The line of a put of a `complete`, with the text behind its size, is to be judged. So much is held already.
     PutOfComplete(PutHeader, &'a [u8], usize),
     /// All puts of a `complete` have come.
@@ -88,7 +88,7 @@ enum Phase<R> {
     /// `left` bytes to be thrown away, then the answer.
     SkipBody {
         left: u64,
-        refusal: Refusal,
+        refusal: BodyRefusal,
     },
     /// A line that is too long, up to its end.
     SkipLine,
@@ -269,9 +269,9 @@ impl<R: Debug> Session<R> {
         let Phase::WantBody { put, body } = &mut self.phase else { return None };
         match take_body(put.size, body, input) {
             Taken::Part => None,
-            Taken::WithoutCrlf => Some(self.finish(Request::Refused(Refusal::ExpectedCrlf))),
+            Taken::WithoutCrlf => Some(self.finish(Request::Refused(BodyRefusal::ExpectedCrlf))),
             Taken::NoMemory => {
-                self.give_up_body(Refusal::OutOfMemory);
+                self.give_up_body(BodyRefusal::OutOfMemory);
                 self.next_request(input)
             }
             Taken::Whole(body) => {
@@ -362,7 +362,7 @@ impl<R: Debug> Session<R> {
     }
 
     /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
-    pub fn give_up_body(&mut self, refusal: Refusal) {
+    pub fn give_up_body(&mut self, refusal: BodyRefusal) {
         if let Phase::Complete(complete) = &mut self.phase {
             complete.give_up(refusal);
         } else if let Phase::WantBody { put, body } = &self.phase {

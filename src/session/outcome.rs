@@ -13,11 +13,11 @@ pub enum Outcome<R> {
     /// A `put` is accepted: its body comes next.
     ReadBody(Put),
     /// A `put` is refused: its body comes next, is thrown away, and then answered.
-    SkipBody(PutHeader, Refusal),
+    SkipBody(PutHeader, BodyRefusal),
     /// The puts of a `complete` come next.
     ReadPuts(Box<Complete>),
     /// The line of a put of a `complete` is accepted, or refused: its body comes next, and is thrown away then.
-    OfComplete(Result<Put, (PutHeader, Refusal)>),
+    OfComplete(Result<Put, (PutHeader, BodyRefusal)>),
     /// The command has passed its checks and is not finished. The client's later commands wait.
     Stall {
         /// The rest of the command.
@@ -35,7 +35,7 @@ pub enum Outcome<R> {
 
 /// Why a body is not stored. If there are several reasons in a `complete`, the first in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
+pub enum BodyRefusal {
     /// There is no such job that the client could complete.
     NotFound,
     /// The client may not put it.
@@ -50,15 +50,15 @@ pub enum Refusal {
     ExpectedCrlf,
 }
 
-impl From<Refusal> for Reply<'_> {
-    fn from(refusal: Refusal) -> Self {
+impl From<BodyRefusal> for Reply<'_> {
+    fn from(refusal: BodyRefusal) -> Self {
         match refusal {
-            Refusal::NotFound => Self::NotFound,
-            Refusal::JobTooBig => Self::JobTooBig,
-            Refusal::OutOfMemory => Self::OutOfMemory,
-            Refusal::BadTag => Self::BadFormat,
-            Refusal::Forbidden => Self::Forbidden,
-            Refusal::ExpectedCrlf => Self::ExpectedCrlf,
+            BodyRefusal::NotFound => Self::NotFound,
+            BodyRefusal::JobTooBig => Self::JobTooBig,
+            BodyRefusal::OutOfMemory => Self::OutOfMemory,
+            BodyRefusal::BadTag => Self::BadFormat,
+            BodyRefusal::Forbidden => Self::Forbidden,
+            BodyRefusal::ExpectedCrlf => Self::ExpectedCrlf,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::protocol::PutHeader;
 use crate::seconds::Seconds;
 use crate::tags::{EncodedTags, Name, TagSet};
 
-/// A `put` whose line is accepted. Each connection has room for one, so what few have is kept aside.
+/// A `put` whose line is accepted. Each connection has room for one, so what few have is kept apart.
 #[derive(Debug)]
 pub struct Put {
     /// The id of its job.
@@ -15,12 +15,12 @@ pub struct Put {
     whole_ttr_s: u32,
     /// The length of its body in bytes, without its CRLF.
     pub size: u32,
-    aside: Option<Box<Aside>>,
+    extras: Option<Box<PutExtras>>,
 }
 
 /// The parts of a `put` that one without tags and in whole seconds does not have.
 #[derive(Debug, Default)]
-pub struct Aside {
+pub struct PutExtras {
     /// The bytes that [`TagSet::encode`](crate::tags::TagSet::encode) has made of the tags; none if there are none.
     tags: Vec<u8>,
     /// The tube into which the job goes, if it is not the used one.
@@ -29,7 +29,7 @@ pub struct Aside {
     ttr_thousandths: u16,
 }
 
-impl Aside {
+impl PutExtras {
     /// Tags in their bytes, and the tube that they name.
     #[must_use]
     pub fn of_tags(tags: Vec<u8>, tube: Option<Box<str>>) -> Box<Self> {
@@ -38,16 +38,16 @@ impl Aside {
 }
 
 impl Put {
-    /// The put of this line, and what it has aside.
+    /// The put of this line, with its extras.
     #[inline]
     #[must_use]
-    pub fn new(id: JobId, header: PutHeader, mut aside: Option<Box<Aside>>) -> Self {
+    pub fn new(id: JobId, header: PutHeader, mut extras: Option<Box<PutExtras>>) -> Self {
         let PutHeader { priority, delay_s, ttr_s, size } = header;
         if delay_s.thousandths() | ttr_s.thousandths() != 0 {
-            let aside = aside.get_or_insert_default();
-            (aside.delay_thousandths, aside.ttr_thousandths) = (delay_s.thousandths(), ttr_s.thousandths());
+            let extras = extras.get_or_insert_default();
+            (extras.delay_thousandths, extras.ttr_thousandths) = (delay_s.thousandths(), ttr_s.thousandths());
         }
-        Self { id, priority, whole_delay_s: delay_s.whole(), whole_ttr_s: ttr_s.whole(), size, aside }
+        Self { id, priority, whole_delay_s: delay_s.whole(), whole_ttr_s: ttr_s.whole(), size, extras }
     }
 
     /// The numbers of its line.
@@ -55,7 +55,7 @@ impl Put {
     #[must_use]
     pub fn header(&self) -> PutHeader {
         let (delay, ttr) =
-            self.aside.as_ref().map_or((0, 0), |aside| (aside.delay_thousandths, aside.ttr_thousandths));
+            self.extras.as_ref().map_or((0, 0), |extras| (extras.delay_thousandths, extras.ttr_thousandths));
         PutHeader {
             priority: self.priority,
             delay_s: Seconds::new(self.whole_delay_s, delay),
@@ -68,7 +68,7 @@ impl Put {
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.aside.is_none()
+        self.extras.is_none()
     }
 
     /// Its tags.
@@ -88,20 +88,20 @@ impl Put {
     #[inline]
     #[must_use]
     pub fn encoded_tags(&self) -> &[u8] {
-        self.aside.as_ref().map_or(&[], |aside| &aside.tags)
+        self.extras.as_ref().map_or(&[], |extras| &extras.tags)
     }
 
     /// The tube into which the job goes, if it is not the used one.
     #[inline]
     #[must_use]
     pub fn tube(&self) -> Option<&str> {
-        self.aside.as_ref()?.tube.as_deref()
+        self.extras.as_ref()?.tube.as_deref()
     }
 
-    /// The memory of the parts kept aside, in bytes.
+    /// The memory of the extras, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let name_bytes = self.tube().map_or(0, str::len);
-        self.aside.as_ref().map_or(0, |aside| size_of::<Aside>() + aside.tags.capacity() + name_bytes)
+        self.extras.as_ref().map_or(0, |extras| size_of::<PutExtras>() + extras.tags.capacity() + name_bytes)
     }
 }

@@ -21,7 +21,7 @@ fn transcript(stream: &[u8], step: usize) -> Vec<String> {
             out.push(format!("{request:?}"));
             if let Request::Command(Command::Put(header)) = request {
                 if header.size > 1000 {
-                    session.apply(Outcome::SkipBody(header, Refusal::JobTooBig));
+                    session.apply(Outcome::SkipBody(header, BodyRefusal::JobTooBig));
                 } else {
                     session.apply(read_body(header));
                 }

@@ -6,7 +6,7 @@
 //! 2. *Tried*: the other program reads the description as a child, and says whether it can go on with it. The loop
 //!    serves meanwhile; the child changes nothing, and does not outlive this process.
 //! 3. *Ended*: connections with TLS cannot be handed over. They get what is due to them and end; the others are served.
-//! 4. *Held*: no new command is executed. What is under way ends, the log is synced, and HTTP connections end.
+//! 4. *Paused*: no new command is executed. What is under way ends, the log is synced, and HTTP connections end.
 //! 5. The server is described again, and this process runs the other program, which keeps its sockets.
 //!
 //! Whatever goes wrong before the last step, this program goes on, and says why in the log and in the status of the
@@ -34,7 +34,7 @@ const TRIAL_NS: u64 = 5 * NS_PER_S;
 /// How long connections that cannot be handed over may take to read what is due to them.
 const ENDED_NS: u64 = NS_PER_S;
 /// How long commands that are under way hold the others up.
-const HELD_NS: u64 = NS_PER_S;
+const PAUSED_NS: u64 = NS_PER_S;
 /// How long to wait before another look for such a moment.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 /// More than this is no answer.
@@ -75,7 +75,7 @@ enum Stage {
     Wanted(Timestamp),
     Tried(Timestamp, Box<Trial>),
     Ended(Timestamp, Tried),
-    Held(Timestamp, Tried),
+    Paused(Timestamp, Tried),
 }
 
 /// The files with which a program is tried: its own, and those of settings that are there.
@@ -128,8 +128,8 @@ impl HandOver {
     }
 
     /// Whether no new command is executed, and nobody is accepted.
-    pub(super) fn is_held(&self) -> bool {
-        matches!(self.stage, Stage::Held(..))
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self.stage, Stage::Paused(..))
     }
 
     /// Whether one is under way.
@@ -146,7 +146,7 @@ impl HandOver {
             Stage::Wanted(_) | Stage::Ended(..) => Some(now + LOOK_AGAIN_NS),
             Stage::Tried(_, trial) if trial.is_silent => Some(now + LOOK_AGAIN_NS),
             Stage::Tried(end, _) => Some(*end),
-            Stage::Held(..) => Some(Timestamp(0)),
+            Stage::Paused(..) => Some(Timestamp(0)),
         }
     }
 }
@@ -252,7 +252,7 @@ impl EventLoop {
                 None => self.hand_over.stage = Stage::Tried(end, trial),
             },
             Stage::Ended(end, tried) => self.go_on_ending(end, tried, now),
-            Stage::Held(end, tried) => self.go_on_held(end, tried, now),
+            Stage::Paused(end, tried) => self.go_on_paused(end, tried, now),
         }
     }
 
@@ -268,22 +268,22 @@ impl EventLoop {
             Stage::Ended(end, tried)
         } else {
             self.server.close_those_that_cannot_be_described(now);
-            self.server.hold(true);
-            Stage::Held(now + HELD_NS, tried)
+            self.server.pause(true);
+            Stage::Paused(now + PAUSED_NS, tried)
         };
     }
 
     /// Waits until all that is under way has ended, and then hands over.
-    fn go_on_held(&mut self, end: Timestamp, mut tried: Tried, now: Timestamp) {
+    fn go_on_paused(&mut self, end: Timestamp, mut tried: Tried, now: Timestamp) {
         let is_late = now >= end;
         // The last commands may have had replies that are too long.
         self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
         if !self.server.is_quiet() || !is_http_idle && !is_late {
-            if now >= end + HELD_NS {
+            if now >= end + PAUSED_NS {
                 self.give_up_hand_over("commands were under way for 2 s");
             } else {
-                self.hand_over.stage = Stage::Held(end, tried);
+                self.hand_over.stage = Stage::Paused(end, tried);
             }
             return;
         }
@@ -291,7 +291,7 @@ impl EventLoop {
             NotDone::Failed(reason) => self.give_up_hand_over(&reason),
             NotDone::Replaced => {
                 info!("the program or its settings have been replaced once more: trying those");
-                self.server.hold(false);
+                self.server.pause(false);
                 self.hand_over.stage = Stage::Wanted(now + WANTED_NS);
             }
         }
@@ -362,7 +362,7 @@ impl EventLoop {
     /// This program goes on, and does what a reload without another program does.
     fn give_up_hand_over(&mut self, reason: &str) {
         self.hand_over.stage = Stage::Idle;
-        self.server.hold(false);
+        self.server.pause(false);
         let path = self.hand_over.heritage.program.as_ref().map(Program::path).unwrap_or("?".as_ref());
         error!("cannot hand over to {}: {reason}; this program goes on", path.display());
         if let Some(notifier) = &mut self.notifier {

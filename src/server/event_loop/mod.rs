@@ -291,7 +291,7 @@ impl EventLoop {
             self.server.executor_mut().observe_turn(spent_ns);
         }
         // After the clients were served, so that the descriptors of those that left can be used again.
-        if !self.hand_over.is_held() {
+        if !self.hand_over.is_paused() {
             self.listeners.accept(&mut self.server, &self.registry, now);
         }
         let executor = self.server.executor();

@@ -62,7 +62,7 @@ impl Queue {
                     Timer::Rules => self.rules_are_due(now),
                 }
             }
-            if self.has_ended(owner) {
+            if self.is_timer_gone(owner) {
                 continue;
             }
             self.deadlines.set(owner, self.deadline_of(owner));

@@ -185,7 +185,7 @@ impl Queue {
     #[inline]
     pub fn pack(body: Body, tags: &[u8]) -> Result<PackedBody, TryReserveError> {
         match tags {
-            [] => Ok(PackedBody(StoredBody { body, aside: None })),
+            [] => Ok(PackedBody(StoredBody { body, separate_tags: None })),
             bytes => StoredBody::new(body, bytes, false).map(PackedBody),
         }
     }

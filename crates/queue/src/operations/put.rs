@@ -120,7 +120,7 @@ impl Queue {
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, packed.body);
-        let came = self.insert_tagged(new.id, job, Counters::default(), packed.aside, tags);
+        let came = self.insert_tagged(new.id, job, Counters::default(), packed.separate_tags, tags);
         match waits_for {
             Some(after) => self.hold(new.id, after.group.as_str(), until),
             None if !new.delay_s.is_zero() => self.delay(new.id, until),
@@ -176,7 +176,7 @@ impl Queue {
             self.note_duplicate(tube, tag.key, now);
         }
         let job = self.restored(record, tube, packed.body, now);
-        self.insert_tagged(record.id, job, record.counters, packed.aside, tags);
+        self.insert_tagged(record.id, job, record.counters, packed.separate_tags, tags);
         match waits_for {
             Some(after) => self.hold(record.id, after.group.as_str(), record.deadline_at),
             None => self.restore_place(record, now),

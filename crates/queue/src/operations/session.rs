@@ -333,16 +333,6 @@ impl Queue {
         self.end_session_if_idle(index);
     }
 
-    /// Whether the timer is one of a session that has ended. It has no deadline then.
-    #[inline]
-    pub(crate) fn has_ended(&self, timer: Timer) -> bool {
-        match timer {
-            Timer::Client(index) => !self.clients.records.contains(index as usize),
-            Timer::Tube(tube) => !self.tubes.contains(tube),
-            Timer::Rules => false,
-        }
-    }
-
     /// Asserts the invariants of the fields.
     #[inline]
     pub(crate) fn check_sessions(&self) {

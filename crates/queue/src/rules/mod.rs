@@ -336,26 +336,26 @@ impl Queue {
         result
     }
 
-    /// Stores a job with tags, which is in no collection yet, with what has happened to it. `aside` are the tags that
-    /// do not stand behind its body.
+    /// Stores a job with tags, which is in no collection yet, with what has happened to it. `separate_tags` are the
+    /// tags that do not stand behind its body.
     pub(crate) fn insert_tagged<'a>(
         &mut self,
         id: JobId,
         mut job: Job,
         counters: Counters,
-        aside: Option<Box<[u8]>>,
+        separate_tags: Option<Box<[u8]>>,
         tags: &'a TagSet<'a>,
     ) -> TaggedJob<'a> {
         let mark = |is_set, mark| if is_set { mark } else { 0 };
         job.marks = marks::TAGGED
-            | mark(aside.is_none(), marks::BEHIND_BODY)
+            | mark(separate_tags.is_none(), marks::BEHIND_BODY)
             | mark(tags.concurrency.is_some(), marks::KEYED);
         let came = TaggedJob::new(id, &job, tags);
         self.jobs.insert(id, job);
         self.jobs.set_counters(id, counters);
         self.rules.jobs += 1;
         self.rules.index_bytes += index_bytes(tags);
-        if let Some(tags) = aside {
+        if let Some(tags) = separate_tags {
             self.rules.tags.insert(id, tags);
         }
         each_rule!(came(self, &came));
@@ -545,17 +545,17 @@ impl Queue {
     pub(crate) fn check_rules(&self) {
         let with_tags =
             self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED)));
-        let (mut aside, mut indexed, mut count) = (0, 0, 0);
+        let (mut separate_tags, mut indexed, mut count) = (0, 0, 0);
         for id in with_tags {
             let job = self.jobs.get(id).expect("an indexed job is there");
             let tags = self.expect_tags(id);
             count += 1;
-            aside += usize::from(!job.has(marks::BEHIND_BODY));
+            separate_tags += usize::from(!job.has(marks::BEHIND_BODY));
             indexed += index_bytes(&tags);
             assert!(job.has(marks::KEYED) == tags.concurrency.is_some());
         }
         assert_eq!(count, self.rules.jobs);
-        assert_eq!((aside, indexed), (self.rules.tags.len(), self.rules.index_bytes));
+        assert_eq!((separate_tags, indexed), (self.rules.tags.len(), self.rules.index_bytes));
         self.check_deadline(Timer::Rules);
         let all = self.jobs.ids().filter_map(|id| self.jobs.get(id));
         let bytes = all.map(|job| {

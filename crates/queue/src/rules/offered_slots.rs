@@ -44,7 +44,7 @@ struct Walk {
 /// How far a walk has come with one key and limit.
 #[derive(Debug)]
 struct Step {
-    group: SlotKey,
+    slot_key: SlotKey,
     /// For the jobs up to this one nobody waits.
     after: Option<ReadyKey>,
 }
@@ -68,8 +68,8 @@ impl OfferedSlots {
     /// Puts off the rest of a walk. What another walk looks for already, this one need not.
     fn put_off(&mut self, mut walk: Walk, is_first: bool) {
         let is_searching = walk.is_searching;
-        walk.steps.retain(|Step { group, .. }| {
-            !is_searching || self.searched.entry(group.key.clone()).or_default().insert(group.limit)
+        walk.steps.retain(|Step { slot_key, .. }| {
+            !is_searching || self.searched.entry(slot_key.key.clone()).or_default().insert(slot_key.limit)
         });
         if walk.steps.is_empty() {
             return;
@@ -95,11 +95,11 @@ impl OfferedSlots {
                 self.causes.remove(&client);
             }
         }
-        for Step { group, .. } in walk.steps.iter().filter(|_| walk.is_searching) {
-            if let Some(limits) = self.searched.get_mut(&group.key) {
-                limits.remove(&group.limit);
+        for Step { slot_key, .. } in walk.steps.iter().filter(|_| walk.is_searching) {
+            if let Some(limits) = self.searched.get_mut(&slot_key.key) {
+                limits.remove(&slot_key.limit);
                 if limits.is_empty() {
-                    self.searched.remove(&group.key);
+                    self.searched.remove(&slot_key.key);
                 }
             }
         }
@@ -107,8 +107,8 @@ impl OfferedSlots {
     }
 
     /// The keys and limits of all walks.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &SlotKey> {
-        self.walks.iter().flat_map(|walk| &walk.steps).map(|step| &step.group)
+    pub(super) fn keys(&self) -> impl Iterator<Item = &SlotKey> {
+        self.walks.iter().flat_map(|walk| &walk.steps).map(|step| &step.slot_key)
     }
 
     /// Asserts the invariants of the fields.
@@ -116,8 +116,8 @@ impl OfferedSlots {
         let searching = || self.walks.iter().filter(|walk| walk.is_searching);
         let searched: usize = self.searched.values().map(BTreeSet::len).sum();
         assert_eq!(searching().map(|walk| walk.steps.len()).sum::<usize>(), searched);
-        for Step { group, .. } in searching().flat_map(|walk| &walk.steps) {
-            assert!(self.searches(group.tag()), "a key is searched by one walk");
+        for Step { slot_key, .. } in searching().flat_map(|walk| &walk.steps) {
+            assert!(self.searches(slot_key.tag()), "a key is searched by one walk");
         }
         let causes = self.walks.iter().filter(|walk| walk.cause.is_some()).count();
         assert_eq!(self.causes.values().sum::<usize>(), causes);
@@ -134,15 +134,15 @@ impl Queue {
         }
         if self.clients.counts.waiting == 0
             && self.rules.slots.freed.len() == 1
-            && let Some(group) = self.rules.slots.freed.pop()
+            && let Some(slot_key) = self.rules.slots.freed.pop()
         {
             // The usual case needs no walk.
-            if self.show_parked(&group, &mut { self.slices.given_back }, now) {
+            if self.show_parked(&slot_key, &mut { self.slices.given_back }, now) {
                 self.rules.slots.freed.clear();
                 self.note_unsettled();
                 return;
             }
-            self.rules.slots.freed.push(group);
+            self.rules.slots.freed.push(slot_key);
         }
         let steps = self.take_freed();
         let cause = cause.map(|client| client.index);
@@ -157,11 +157,11 @@ impl Queue {
             return;
         }
         let steps = self.take_freed();
-        let groups: Vec<SlotKey> = steps.iter().map(|step| step.group.clone()).collect();
+        let keys: Vec<SlotKey> = steps.iter().map(|step| step.slot_key.clone()).collect();
         let mut walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause: None };
         self.search_waiting(&mut walk, Some(next), &mut { PROBES_BEFORE }, now);
         // The rest is offered when the command is done.
-        self.rules.slots.freed.extend(groups);
+        self.rules.slots.freed.extend(keys);
     }
 
     /// The beginning of a walk through what has become free.
@@ -169,7 +169,7 @@ impl Queue {
         let mut freed = std::mem::take(&mut self.rules.slots.freed);
         freed.sort_unstable();
         freed.dedup();
-        freed.into_iter().map(|group| Step { group, after: None }).collect()
+        freed.into_iter().map(|slot_key| Step { slot_key, after: None }).collect()
     }
 
     /// Goes on with the walk that was begun first.
@@ -204,7 +204,7 @@ impl Queue {
         if self.clients.counts.waiting == 0 {
             return true;
         }
-        let next = |queue: &Self, step: &Step| queue.first_parked(&step.group, step.after);
+        let next = |queue: &Self, step: &Step| queue.first_parked(&step.slot_key, step.after);
         let steps = walk.steps.iter().enumerate();
         let mut nexts: BTreeSet<(ReadyKey, usize)> =
             steps.filter_map(|(at, step)| Some((next(self, step)?, at))).collect();
@@ -213,7 +213,7 @@ impl Queue {
                 break;
             }
             let step = &mut walk.steps[at];
-            if !self.is_slot_free(&step.group) {
+            if !self.is_slot_free(&step.slot_key) {
                 continue;
             }
             if *left == 0 {
@@ -225,7 +225,7 @@ impl Queue {
             let tube = self.jobs.expect_mut(first.job()).tube;
             let has_waited = |(number, _)| number <= walk.last_wait;
             if self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some_and(has_waited) {
-                self.bring_forward(first, &step.group, now);
+                self.bring_forward(first, &step.slot_key, now);
             }
             nexts.extend(next(self, &walk.steps[at]).map(|next| (next, at)));
         }
@@ -235,20 +235,20 @@ impl Queue {
     /// Moves the parked jobs to the ready queues of their tubes for as long as slots are free; returns whether it has
     /// come to the end.
     fn show(&mut self, walk: &Walk, left: &mut usize, now: Timestamp) -> bool {
-        walk.steps.iter().all(|step| self.show_parked(&step.group, left, now))
+        walk.steps.iter().all(|step| self.show_parked(&step.slot_key, left, now))
     }
 
     /// The same for one key and limit.
-    fn show_parked(&mut self, group: &SlotKey, left: &mut usize, now: Timestamp) -> bool {
-        while self.is_slot_free(group)
-            && let Some(first) = self.first_parked(group, None)
+    fn show_parked(&mut self, slot_key: &SlotKey, left: &mut usize, now: Timestamp) -> bool {
+        while self.is_slot_free(slot_key)
+            && let Some(first) = self.first_parked(slot_key, None)
         {
             if *left == 0 {
                 return false;
             }
             *left -= 1;
             self.work += 1;
-            self.bring_forward(first, group, now);
+            self.bring_forward(first, slot_key, now);
         }
         true
     }

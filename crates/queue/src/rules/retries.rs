@@ -204,20 +204,20 @@ impl Queue {
         let new = TagSet::decode(bytes).expect("they were just encoded");
         let body = job.body().to_owned()?;
         let stored = match new.is_empty() {
-            true => StoredBody { body, aside: None },
+            true => StoredBody { body, separate_tags: None },
             false => StoredBody::new(body, bytes, false)?,
         };
         let before = TaggedJob::new(id, job, &old);
         let after = TaggedJob { tags: &new, ..before };
         self.retagged(&before, &after);
-        let is_behind = !new.is_empty() && stored.aside.is_none();
+        let is_behind = !new.is_empty() && stored.separate_tags.is_none();
         self.rules.jobs += usize::from(!new.is_empty());
         self.rules.jobs -= usize::from(!old.is_empty());
         self.rules.index_bytes += index_bytes(&new);
         self.rules.index_bytes -= index_bytes(&old);
         self.rules.tags.remove(id);
-        if let Some(aside) = stored.aside {
-            self.rules.tags.insert(id, aside);
+        if let Some(separate_tags) = stored.separate_tags {
+            self.rules.tags.insert(id, separate_tags);
         }
         let mark = |is_set, mark| if is_set { mark } else { 0 };
         let job = self.jobs.set_body(id, stored.body);

@@ -179,7 +179,7 @@ impl Rule for Slots {
         let slots = &queue.rules.slots;
         let mut taken: BTreeMap<u64, u32> = BTreeMap::new();
         let (mut ready, mut firsts, mut parked) = (0, 0, 0);
-        let is_offered = |tag| queue.rules.offered.groups().any(|group| group.tag() == tag);
+        let is_offered = |tag| queue.rules.offered.keys().any(|key| key.tag() == tag);
         for id in queue.jobs.ids() {
             let job = queue.jobs.get(id).expect("an indexed job is there");
             let tag = queue.tags(id).and_then(|tags| tags.concurrency);

@@ -12,15 +12,15 @@ use crate::tags::TagSet;
 /// A last byte that says that the length of the tags stands in the two bytes before it.
 const LONG: u8 = u8::MAX;
 
-/// The memory of an entry of `aside` beside its bytes.
-const ASIDE_BYTES: usize = 48;
+/// The memory of an entry of `separate_tags` beside its bytes.
+const SEPARATE_TAGS_BYTES: usize = 48;
 
 /// A body with its tags, ready to become a job.
 #[derive(Debug)]
 pub(crate) struct StoredBody {
     pub body: Body,
     /// The tags where they are not behind the body.
-    pub aside: Option<Box<[u8]>>,
+    pub separate_tags: Option<Box<[u8]>>,
 }
 
 impl StoredBody {
@@ -42,18 +42,18 @@ impl StoredBody {
             TagSet::set_free(&mut bytes[start..]);
         }
         if let Some(body) = body {
-            return Ok(Self { body, aside: Some(bytes.into_boxed_slice()) });
+            return Ok(Self { body, separate_tags: Some(bytes.into_boxed_slice()) });
         }
         if short.is_none() {
             bytes.extend_from_slice(&(tags.len() as u16).to_le_bytes());
         }
         bytes.push(short.unwrap_or(LONG));
-        Ok(Self { body: Body::from(bytes), aside: None })
+        Ok(Self { body: Body::from(bytes), separate_tags: None })
     }
 
     /// The tags say from now on that the group that the job waits for has no members.
     pub(crate) fn set_free(&mut self) {
-        match &mut self.aside {
+        match &mut self.separate_tags {
             Some(tags) => TagSet::set_free(tags),
             None => {
                 let (body, tags) = split(self.body.as_slice());
@@ -78,7 +78,7 @@ pub(crate) fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
 /// The tags that are not behind a body.
 #[derive(Debug, Default)]
 pub(crate) struct TagStorage {
-    aside: BTreeMap<JobId, Box<[u8]>>,
+    separate_tags: BTreeMap<JobId, Box<[u8]>>,
     bytes: usize,
 }
 
@@ -90,7 +90,7 @@ impl TagStorage {
         } else if !job.has(marks::TAGGED) {
             &[]
         } else {
-            self.aside.get(&id).expect("tags are behind the body or beside the jobs")
+            self.separate_tags.get(&id).expect("tags are behind the body or beside the jobs")
         }
     }
 
@@ -101,19 +101,19 @@ impl TagStorage {
             let range = body.len()..body.len() + tags.len();
             &mut job.body.as_mut_slice().expect("what has tags behind it is not shared")[range]
         } else {
-            self.aside.get_mut(&id).expect("tags are behind the body or beside the jobs")
+            self.separate_tags.get_mut(&id).expect("tags are behind the body or beside the jobs")
         }
     }
 
     pub(crate) fn insert(&mut self, id: JobId, tags: Box<[u8]>) {
-        self.bytes += ASIDE_BYTES + tags.len();
-        self.aside.insert(id, tags);
+        self.bytes += SEPARATE_TAGS_BYTES + tags.len();
+        self.separate_tags.insert(id, tags);
     }
 
     /// The job is gone. Returns its tags if they are not behind its body.
     pub(crate) fn remove(&mut self, id: JobId) -> Option<Box<[u8]>> {
-        let tags = self.aside.remove(&id)?;
-        self.bytes -= ASIDE_BYTES + tags.len();
+        let tags = self.separate_tags.remove(&id)?;
+        self.bytes -= SEPARATE_TAGS_BYTES + tags.len();
         Some(tags)
     }
 
@@ -123,7 +123,7 @@ impl TagStorage {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.aside.len()
+        self.separate_tags.len()
     }
 }
 
@@ -151,10 +151,10 @@ mod tests {
                 tags.encode(&mut bytes).unwrap();
                 assert_eq!(bytes.len(), tags_len);
                 let packed = StoredBody::new(Body::copy_of(&body).unwrap(), &bytes, false).unwrap();
-                match packed.aside {
-                    Some(aside) => {
+                match packed.separate_tags {
+                    Some(separate_tags) => {
                         assert!(body_len + tags_len + 3 >= SHARED_FROM_BYTES, "short ones are behind it");
-                        assert_eq!((packed.body.as_slice(), &*aside), (&*body, &*bytes));
+                        assert_eq!((packed.body.as_slice(), &*separate_tags), (&*body, &*bytes));
                     }
                     None => assert_eq!(split(packed.body.as_slice()), (&*body, &*bytes)),
                 }

@@ -273,6 +273,16 @@ impl Queue {
         }
     }
 
+    /// Whether the tube or the client of this timer is gone. It has no deadline then.
+    #[inline]
+    pub(crate) fn is_timer_gone(&self, timer: Timer) -> bool {
+        match timer {
+            Timer::Client(index) => !self.clients.records.contains(index as usize),
+            Timer::Tube(tube) => !self.tubes.contains(tube),
+            Timer::Rules => false,
+        }
+    }
+
     /// When something of the tube, of the client, or of the tags becomes due.
     #[inline]
     pub(crate) fn deadline_of(&self, timer: Timer) -> Option<Timestamp> {

@@ -286,7 +286,7 @@ impl Queue {
             self.note_duplicate(name.as_str(), tag.key, now);
         }
         let tags = EncodedTags::of(tags, set);
-        self.insert_tagged(id, job(packed.body), counters, packed.aside, tags.set());
+        self.insert_tagged(id, job(packed.body), counters, packed.separate_tags, tags.set());
         self.read_place(described, waits_for, now);
         Ok(())
     }
