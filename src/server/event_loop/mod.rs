@@ -266,6 +266,7 @@ impl EventLoop {
     }
 
     /// One turn; tells whether it is time to stop.
+    #[inline(always)] // `run` alone calls it.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.poll_for_events(events)?;
         let now = self.clock.now();

@@ -45,7 +45,7 @@ impl Queue {
 
     /// Ends a job that has been looked up. Returns since when it was reserved, if it was, and its body; the caller
     /// looks whether the tube is to end, too.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(
         &mut self,
         id: JobId,
