@@ -135,6 +135,8 @@ pub struct Server {
     pub http: Option<HttpAddresses>,
     /// The time from the start of the program to its first reply.
     pub first_reply: Duration,
+    /// Its files of rules, which the next program reads again.
+    _rules: [Option<tempfile::NamedTempFile>; 2],
 }
 
 impl Server {
@@ -190,7 +192,8 @@ impl Server {
             tls.start_stunnel(cores, address)?;
         }
         let child = KilledOnDrop(child);
-        let mut server = Self { child, address, tls, http, first_reply: Duration::ZERO };
+        let mut server =
+            Self { child, address, tls, http, first_reply: Duration::ZERO, _rules: [rules, tubes] };
         server.await_first_reply(started)?;
         server.first_reply = started.elapsed();
         Ok(server)
