@@ -18,9 +18,9 @@ UNITS = beanstalkd.service beanstalkd@.service beanstalkd.socket
 FOR_SYSTEM ?= $(DESTDIR)$(filter 0,$(shell id -u))
 
 .PHONY: help all check lint quick suites unit tls-conformance server admin ctl clients docs units install-check \
-	exchange conformance corpus differential model simulation cross-check check-32bit failover handover kubernetes \
-	kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro install install-ctl install-units \
-	uninstall uninstall-ctl deb package-check clean
+	exchange publish-check conformance corpus differential model simulation cross-check check-32bit failover handover \
+	kubernetes kill-loop sessions interchange soak fuzz pack-corpus deny survive bench micro install install-ctl \
+	install-units uninstall uninstall-ctl deb package-check clean
 
 # Builds the server and beanstalkctl.
 all:
@@ -67,7 +67,7 @@ SUITES = $(LONGEST) $(filter-out $(LONGEST),$(sort $(notdir $(basename $(SUITE_F
 ALONE = env -u MAKEFLAGS -u MFLAGS
 
 suites: $(LONGEST:%=suite-%) admin clients tls-conformance docs $(SUITES:%=suite-%) unit units deny kubernetes \
-	install-check exchange
+	install-check exchange publish-check
 
 suite-failover: clients # Its programs in other languages use the libraries that this installs.
 
@@ -131,6 +131,10 @@ install-check: server
 # Upgrades from C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
 exchange: server
 	$(ALONE) sh tests/exchange.sh
+
+# Makes the packages of the client library and its crates for the registry, and builds what is in them.
+publish-check:
+	$(ALONE) CARGO="$(CARGO)" sh tests/publish.sh
 
 # Checks that the server compiles for other systems and processors; TARGETS='...' names others. Needs rustup.
 cross-check:

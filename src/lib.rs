@@ -1,4 +1,4 @@
-//! beanstalkd: a work-queue server that takes the place of the one in C.
+//! beanstalkd: a work-queue server that replaces the one in C.
 //!
 //! One process with one event loop, whose thread owns all state. `doc/architecture.md` has the picture, a row for each
 //! part, and the reasons.
@@ -9,7 +9,7 @@ pub use beanstalkd_os as os;
 pub use beanstalkd_protocol as protocol;
 pub use beanstalkd_queue as queue;
 pub use beanstalkd_types::{
-    clock, description, job, json, number, rate_limited_log, seconds, tags, tube_name,
+    clock, description, job, json, number, pattern, rate_limited_log, seconds, tags, tube_name,
 };
 
 use beanstalkd_types::{described, percent};

@@ -21,8 +21,8 @@ use serde_core::ser::{Error as _, Serialize, SerializeMap, Serializer};
 use crate::json;
 use crate::options::LogFormat;
 
-/// Starts the log on stderr. `verbosity` counts `-V`: one for connections, two for commands and replies.
-/// The variable `RUST_LOG` overrides it; in it, the crates of the server are modules of `beanstalkd`, as in `target`.
+/// Starts the log on stderr. `verbosity` counts `-V`: one for connections, two for commands and replies. The variable
+/// `RUST_LOG` overrides it; there, the crates of the server are modules of `beanstalkd`, as in `target`.
 ///
 /// # Panics
 /// If it is called twice.
@@ -57,7 +57,7 @@ pub fn report(program: &str, message: fmt::Arguments<'_>) {
     }
 }
 
-/// The filter that applies without `RUST_LOG`. Of the dependencies it logs warnings and errors only.
+/// The filter that applies without `RUST_LOG`. From the dependencies it logs only warnings and errors.
 fn default_filter(verbosity: u8) -> String {
     let level = match verbosity {
         0 => LevelFilter::Info,
@@ -67,19 +67,19 @@ fn default_filter(verbosity: u8) -> String {
     format!("warn,{}={level}", env!("CARGO_PKG_NAME"))
 }
 
-/// The beginning of the names of the server's crates.
+/// The prefix of the names of the server's crates.
 const CRATE: &str = concat!(env!("CARGO_PKG_NAME"), "_");
-/// Their beginning in filters and in the log: in which crate a module is does not matter there.
+/// Their prefix in filters and in the log, which do not show the division into crates.
 const MODULE: &str = concat!(env!("CARGO_PKG_NAME"), "::");
-/// The crate below the server that logs.
+/// The only crate below the server that logs.
 const LOGGING: &str = "binlog";
 
-/// A filter with the name of the crate.
+/// A filter with the full names of the crates.
 fn by_crate(filter: &str) -> String {
     filter.replace(&format!("{MODULE}{LOGGING}"), &format!("{CRATE}{LOGGING}"))
 }
 
-/// The module that a record comes from.
+/// The module of a record.
 fn module_of(target: &str) -> String {
     target.strip_prefix(CRATE).map_or_else(|| target.to_owned(), |rest| format!("{MODULE}{rest}"))
 }
@@ -103,7 +103,7 @@ fn write_line(
     }
 }
 
-/// A record as an object.
+/// A record as a JSON object.
 struct JsonLine<'r> {
     time: SystemTime,
     record: &'r Record<'r>,
@@ -122,7 +122,7 @@ impl Serialize for JsonLine<'_> {
     }
 }
 
-/// The fields of a record as members of its object: numbers as numbers, and all else as texts.
+/// The fields of a record as members of its object: numbers as numbers, and all others as texts.
 struct Fields<'m, M>(&'m mut M);
 
 impl<'kvs, M: SerializeMap> VisitSource<'kvs> for Fields<'_, M> {
@@ -174,8 +174,7 @@ mod tests {
         written(format, journal, format_args!("accept: \"{}\"\n", 24))
     }
 
-    /// The message is an argument, because only Rust 1.89 and later keep the parts of `format_args!` in a `let`
-    /// alive.
+    /// The message is an argument, because only Rust 1.89 and later keep the parts of `format_args!` in a `let` alive.
     fn written(format: LogFormat, journal: bool, message: fmt::Arguments<'_>) -> String {
         let mut out = Vec::new();
         let record = Record::builder().level(Level::Warn).target("beanstalkd").args(message).build();

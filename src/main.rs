@@ -1,4 +1,4 @@
-//! The beanstalkd program: it does what the command line asks for, and decides the exit code.
+//! The beanstalkd program: carries out the action of the command line, and decides the exit code.
 
 mod startup;
 
@@ -23,7 +23,7 @@ use crate::startup::{access, copy, store, tubes};
 #[global_allocator]
 static ALLOCATOR: WithReserve<mimalloc::MiMalloc> = WithReserve::new(mimalloc::MiMalloc);
 
-/// MAJOR.MINOR: a client in the field makes a semantic version of it by appending ".0".
+/// MAJOR.MINOR: clients in use append ".0" to get a semantic version.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 fn main() -> ExitCode {
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `--check-access`: exits with 0 if the file is right and has the identity that was asked for.
+/// `--check-access`: exits with 0 if the file is valid and has the given identity.
 fn check_access(program: &str, file: &Path, identity: Option<&str>) -> ExitCode {
     let rules = match access::read(file) {
         Ok(access::AccessFile { rules, doubt }) => {
@@ -138,7 +138,7 @@ fn open(
     })
 }
 
-/// `--copy`: says what it has copied.
+/// `--copy`: reports what it has copied.
 fn copy(program: &str, from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> ExitCode {
     match copy::copy(from, to, options) {
         Ok(Copied { files, jobs }) => {
@@ -170,7 +170,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Says why the program ends with `code`.
+/// Reports why the program ends, and returns `code`.
 fn refuse(program: &str, code: i32, message: fmt::Arguments<'_>) -> ExitCode {
     log_setup::report(program, message);
     fail(code)

@@ -1,8 +1,7 @@
 //! The command line: C beanstalkd's flags, long forms beside them, and the options that C lacks.
 //!
-//! Owns: the options, their defaults and bounds, the texts of `--help` and of usage errors, and the
-//! exit codes. Never touches the system: the parts that use the options read the environment, files and
-//! users. `main` drives it, once.
+//! Owns: the options, their defaults and bounds, the texts of `--help` and of usage errors, and the exit codes. Never
+//! asks the system: the parts that use the options read the environment, files and users. `main` drives it, once.
 //!
 //! The command line is read from left to right, as C does: a later flag overrides an earlier one, and the
 //! first `-v` or `-h` ends the reading, whatever follows.
@@ -50,21 +49,21 @@ pub mod exit_code {
 pub const DEFAULT_PORT: &str = "11300";
 /// The address on which C listens by default.
 pub const DEFAULT_HOST: &str = "0.0.0.0";
-/// The largest body that `put` takes unless `-z` says otherwise, in bytes; C's default.
+/// The largest body that `put` accepts by default, in bytes; C's default.
 pub const DEFAULT_MAX_JOB_BYTES: u64 = 65_535;
 /// The largest body that `-z` can allow, in bytes; C's bound.
 pub const MAX_JOB_BYTES: u64 = 1 << 30;
-/// The size of a binlog file unless `-s` says otherwise, in bytes; C's default.
+/// The default size of a binlog file, in bytes; C's default.
 pub const DEFAULT_BINLOG_FILE_BYTES: u64 = 10 << 20;
 /// Binlog files consist of whole pages, so their sizes are rounded up to a multiple of this many bytes.
 pub const BINLOG_FILE_STEP_BYTES: u64 = 4096;
 /// The largest binlog file: C keeps the size in an `int`, and C must be able to use the directory again.
 pub const MAX_BINLOG_FILE_BYTES: u64 = i32::MAX as u64 / BINLOG_FILE_STEP_BYTES * BINLOG_FILE_STEP_BYTES;
-/// How long acknowledged changes may stay unsynced unless `-f` says otherwise; C's default.
+/// How long acknowledged changes may stay unsynced by default; C's default.
 pub const DEFAULT_FSYNC_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest cooldown by default, in seconds: 30 days.
 pub const DEFAULT_MAX_COOLDOWN_S: u32 = 30 * 24 * 3600;
-/// How many tubes have metrics series of their own by default: enough for most users, and still small to scrape.
+/// How many tubes have their own metrics series by default: enough for most users, and still a small scrape.
 pub const DEFAULT_METRICS_TUBES: usize = 1000;
 
 /// The action that the command line asks for.
@@ -80,21 +79,21 @@ pub enum Action {
     Check(BinlogPlace, StoreOptions),
     /// Print the records of a binlog.
     Dump(BinlogPlace, StoreOptions),
-    /// Copy a binlog to where none is.
+    /// Copy a binlog to a place that has none.
     Copy(BinlogPlace, BinlogPlace, StoreOptions),
-    /// Print what a file of rules for tubes asks for.
+    /// Print the rules of a file of rules for tubes.
     CheckTubes(PathBuf),
-    /// Print what an access file allows, to everybody or to one identity.
+    /// Print the permissions in an access file, of all identities or of one.
     CheckAccess(PathBuf, Option<String>),
     /// Read the files that SIGHUP reads with these options.
     CheckFiles(Box<Options>),
-    /// Read the description of a server in this descriptor, with these options, as a trial.
+    /// Read the description of a server from this descriptor, with these options, as a trial.
     CheckHandover(i32, Box<Options>),
-    /// Print the hash of the token that stands on the standard input.
+    /// Print the hash of the token on the standard input.
     HashToken,
 }
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// A TCP port.
@@ -103,7 +102,7 @@ pub enum ListenAddress {
         host: Option<String>,
         /// A number, or the name of a service.
         port: String,
-        /// Whether clients have to speak TLS.
+        /// Whether clients must use TLS.
         is_tls: bool,
     },
     /// A socket in the file system.
@@ -127,7 +126,7 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// The files for TLS that the command line names.
+/// The files for TLS on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate, with those that lead to its authority.
@@ -136,7 +135,7 @@ pub struct TlsFiles {
     pub key: Option<PathBuf>,
     /// The authorities of the clients' certificates.
     pub client_ca: Option<PathBuf>,
-    /// The certificates of clients that were revoked.
+    /// The revocation lists for certificates of clients.
     pub crl: Option<PathBuf>,
 }
 
@@ -149,7 +148,7 @@ pub enum Fsync {
     Within(Duration),
 }
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines of text.
@@ -158,7 +157,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The owner that a unix socket gets, by name or number.
+/// The owner of a unix socket, by name or number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketOwner {
     /// The user.
@@ -178,7 +177,7 @@ pub struct Options {
     /// The `-l` and `-p` of the command line, such as `-p 11300`. If inherited sockets replace them, the
     /// server warns of them.
     pub overridden_if_inherited: Vec<String>,
-    /// The files for TLS. If there is an address for TLS, certificate and key are named.
+    /// The files for TLS. If there is an address for TLS, the certificate and the key are set.
     pub tls: TlsFiles,
     /// The permissions of unix sockets; `None` leaves them to the umask.
     pub socket_mode: Option<u32>,
@@ -186,32 +185,30 @@ pub struct Options {
     pub socket_owner: Option<SocketOwner>,
     /// The user to become once the sockets listen.
     pub user: Option<String>,
-    /// The largest body that `put` takes, in bytes without the trailing CRLF; at most
-    /// `MAX_JOB_BYTES`.
+    /// The largest body that `put` accepts, in bytes without the trailing CRLF; at most `MAX_JOB_BYTES`.
     pub max_job_bytes: u64,
-    /// Where the binlog is; `None` keeps nothing.
+    /// The place of the binlog; `None` keeps no binlog.
     pub binlog: Option<BinlogPlace>,
-    /// How a database is used that has the binlog.
+    /// The settings for a binlog in a database.
     pub store: StoreOptions,
-    /// The size of each binlog file, in bytes, as asked for; the binlog rounds it up to `BINLOG_FILE_STEP_BYTES`.
+    /// The size of each binlog file that was asked for, in bytes; the binlog rounds it up to `BINLOG_FILE_STEP_BYTES`.
     /// At most `MAX_BINLOG_FILE_BYTES`.
     pub binlog_file_bytes: u64,
     /// When the binlog is synced.
     pub fsync: Fsync,
-    /// Whether to start on a damaged binlog with what can be read of it.
+    /// Whether to start with the readable part of a damaged binlog.
     pub recover: bool,
     /// Whether to wait while another server holds the binlog's lock.
     pub wait_for_lock: bool,
-    /// The most connections at a time.
+    /// The maximum number of connections.
     pub max_connections: Option<usize>,
-    /// The most memory that jobs and buffers may take, in bytes. 0 means no limit; `None` means that the control
-    /// group decides.
+    /// The maximum memory for jobs and buffers, in bytes. 0 means no limit; if `None`, the control group decides.
     pub max_memory_bytes: Option<u64>,
-    /// The most memory that cooldowns may take, in bytes. 0 means no limit; `None` means a part of the limit of memory.
+    /// The maximum memory for cooldowns, in bytes. 0 means no limit; `None` means a part of the memory limit.
     pub max_cooldown_bytes: Option<u64>,
     /// The longest cooldown, in seconds; 0 means no limit.
     pub max_cooldown_s: u32,
-    /// The most tubes that a client may watch.
+    /// The maximum number of tubes that a client may watch.
     pub max_watched_tubes: Option<usize>,
     /// How long a connection may send nothing before it is closed.
     pub idle_timeout: Option<Duration>,
@@ -219,27 +216,27 @@ pub struct Options {
     pub max_timeouts: Option<u32>,
     /// How many times a job may be released before it is buried.
     pub max_releases: Option<u32>,
-    /// Where to serve metrics over HTTP.
+    /// The address for metrics over HTTP.
     pub metrics: Option<ListenAddress>,
-    /// How many tubes have series of their own in the metrics; 0 for none.
+    /// How many tubes have their own series in the metrics; 0 for none.
     pub metrics_tubes: usize,
-    /// Where to serve the page and the API for administration; `None` for nowhere.
+    /// The address for the administration page and the API.
     pub admin: Option<ListenAddress>,
-    /// The file with the token that the API asks for.
+    /// The file with the API's token.
     pub admin_token_file: Option<PathBuf>,
     /// Whether the API refuses changes.
     pub admin_read_only: bool,
-    /// The file that says who may do what; `None` if everybody may do everything.
+    /// The access file; `None` if every client may do everything.
     pub access: Option<PathBuf>,
     /// The file of rules for tubes.
     pub tubes: Option<PathBuf>,
-    /// How the log is written.
+    /// The format of the log.
     pub log_format: LogFormat,
     /// How many times `-V` was given.
     pub verbosity: u8,
     /// How long to poll for events before sleeping.
     pub spin: Duration,
-    /// Warnings for the operator, in the order of the command line; the server logs them first.
+    /// Warnings for the operator, in the order of the command line; the server logs them before anything else.
     pub warnings: Vec<String>,
 }
 
@@ -283,16 +280,16 @@ impl Default for Options {
     }
 }
 
-/// The address of C, with this port.
+/// C's default address, with this port.
 fn default_address(port: &str) -> ListenAddress {
     ListenAddress::Tcp { host: Some(DEFAULT_HOST.into()), port: port.into(), is_tls: false }
 }
 
 impl Options {
-    /// The action that `args`, the command line without the program's name, asks for.
+    /// The action of `args`, the command line without the program's name.
     ///
     /// # Errors
-    /// The first thing on the line that cannot be accepted.
+    /// The first part of the line that cannot be accepted.
     pub fn parse<A>(args: A) -> Result<Action, UsageError>
     where
         A: IntoIterator,
@@ -309,8 +306,8 @@ impl Options {
         draft.finish()
     }
 
-    /// Warns of flags that do nothing on this command line. Refuses such a flag if C does not know it, because no
-    /// existing command line can rely on it.
+    /// Warns about flags that have no effect on this command line. Refuses such a flag if C does not have it, because
+    /// no existing command line can rely on it.
     fn judge(&mut self, dependent: Vec<(Argument, Needs)>) -> Result<(), UsageError> {
         let addresses =
             self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin);
@@ -348,8 +345,8 @@ impl Options {
     }
 }
 
-/// The options that were read so far, and those that can be decided only at the end of the line. It has more fields
-/// than other types because each is a flag, or a pair of them.
+/// The options that have been read so far, and those that can be decided only at the end of the line. It has more
+/// fields than other types because each is a flag, or a pair of flags.
 #[derive(Default)]
 struct Draft {
     line: CommandLine,
@@ -358,13 +355,13 @@ struct Draft {
     of_l: Option<Argument>,
     of_listen: Vec<Argument>,
     port: Option<String>,
-    /// Whether a flag says when the binlog is synced.
+    /// Whether a flag sets when the binlog is synced.
     says_fsync: bool,
-    /// The flags that do nothing without something else.
+    /// The flags that have no effect without another setting.
     dependent: Vec<(Argument, Needs)>,
-    /// `-v` or `-h`: nothing behind it is read.
+    /// `-v` or `-h`: nothing after it is read.
     last_word: Option<Action>,
-    /// The actions in place of serving, the more important first.
+    /// The actions that replace serving, the more important first.
     check_rules_or_hash: Option<Action>,
     reading: Option<(bool, BinlogPlace)>,
     copying: Option<(BinlogPlace, BinlogPlace)>,
@@ -378,7 +375,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets `-z`, at most to the largest body that C allows.
+    /// Sets `-z`, capped at the largest body that C allows.
     fn set_max_job_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
         let bytes = argument.size()?;
         self.options.max_job_bytes = bytes.min(MAX_JOB_BYTES);
@@ -414,7 +411,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The end of the line: what it asks for.
+    /// The action, at the end of the line.
     fn finish(self) -> Result<Action, UsageError> {
         let mut options = self.options;
         let reading = self.reading.map(|(checks, place)| match checks {

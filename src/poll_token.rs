@@ -1,12 +1,13 @@
-//! Poll tokens: which part an event is for.
+//! Poll tokens: the receiver of an event.
 //!
-//! Owns: how a [`PollToken`] is a number. The lower bits say what it is: the index of a client, or one of the other
-//! kinds, whose numbers are above every index. The upper bits say which one: a client's generation, so that
-//! an event for a client that is gone is not taken for one of the next client at its index.
+//! Owns: the encoding of a [`PollToken`] as a number. The lower bits are the index of a client, or one of the other
+//! kinds, whose numbers are above every index. The upper bits distinguish receivers of the same kind or index: for a
+//! client they are its generation, so that an event for a disconnected client is not taken for one of the next client
+//! at its index.
 //!
-//! A token has as many bits as a pointer. With 64 bits, index and generation fit whole. With 32 bits a token has only
-//! the lower bits of the generation, and [`is_for`] compares only these. That is enough: an event is handled in the
-//! turn in which the poll returned it, and in one turn no thousand clients come and go.
+//! A token has as many bits as a pointer. With 64 bits, the whole index and generation fit. With 32 bits, a token has
+//! only the lower bits of the generation, and [`is_for`] compares only these. That is enough: an event is handled in
+//! the turn in which the poll returned it, and no thousand clients come and go in one turn.
 
 use mio::Token;
 
@@ -27,16 +28,16 @@ pub enum PollToken {
     HttpListener(u32),
     /// A connection of HTTP, by its number.
     HttpConnection(u32),
-    /// The program that is tried for a hand-over.
+    /// The program in a trial for a hand-over.
     HandOver,
 }
 
-/// How many of a token's bits are the index or the kind; 22 are for twice the two million sockets that a 32-bit
-/// process might have memory for.
+/// How many of a token's bits are the index or the kind. 22 bits are enough for twice the two million sockets for which
+/// a 32-bit process might have memory.
 const KIND_BITS: u32 = if usize::BITS == 64 { 32 } else { 22 };
 /// The largest index or kind.
 const LAST_KIND: u32 = u32::MAX >> (32 - KIND_BITS);
-/// The largest number beside it. The number of a listener or of an HTTP connection must not be larger.
+/// The largest number in the upper bits. The number of a listener or of an HTTP connection must not exceed it.
 const LAST_NUMBER: u32 = u32::MAX >> (32 - (usize::BITS - KIND_BITS));
 
 const SIGNALS: u32 = LAST_KIND;
@@ -45,23 +46,23 @@ const LISTENER: u32 = LAST_KIND - 2;
 const HTTP_LISTENER: u32 = LAST_KIND - 3;
 const HTTP_CONNECTION: u32 = LAST_KIND - 4;
 const HAND_OVER: u32 = LAST_KIND - 5;
-/// From here on an index is no client's.
+/// From this number on, the lower bits are not an index.
 const FIRST_KIND: u32 = LAST_KIND - 15;
 
-/// How many clients may be connected at once. Their indexes stay below twice as many: a client that leaves with many
-/// jobs keeps its index until all of them are released.
+/// How many clients can be connected at once. Their indexes stay below twice that number: a client that disconnects
+/// with many jobs keeps its index until all of them are released.
 pub const MAX_CLIENTS: usize = 1 << (KIND_BITS - 1);
 
-/// Whether `id`, which [`PollToken::decode`] returned, stands for `client`: both have the same index, and as much of
-/// their generations as a token has is the same.
+/// Whether `id`, which [`PollToken::decode`] returned, refers to `client`: the indexes are equal, and so are the
+/// generations, in the bits that a token has.
 #[must_use]
 pub fn is_for(id: ClientId, client: ClientId) -> bool {
     id.index == client.index && (id.generation ^ client.generation) & LAST_NUMBER == 0
 }
 
 impl PollToken {
-    /// The receiver of an event with this token; `None` if nobody has registered such a token. A client's generation
-    /// may have only its lower bits; see [`is_for`].
+    /// The receiver of an event with this token; `None` if no such token was registered. A client's generation may have
+    /// only its lower bits; see [`is_for`].
     #[must_use]
     pub fn decode(token: Token) -> Option<Self> {
         let (kind, number) = (token.0 as u32 & LAST_KIND, (token.0 >> KIND_BITS) as u32);
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(PollToken::decode(Token(FIRST_KIND as usize)), None);
     }
 
-    /// The generations here have bits that a token of 32 bits has no room for.
+    /// The generations here have bits for which a token of 32 bits has no room.
     #[test]
     fn a_token_names_its_client_and_not_the_next_ones_at_its_index() {
         for generation in [0, 1, 1023, 1024, 0x1234_5678, u32::MAX] {

@@ -40,13 +40,13 @@ pub mod tubes;
 use self::refusal::{refuse, refuse_binlog, refuse_listener, refuse_privileges};
 use self::store::{Prepared, Taken};
 
-/// How many descriptors no client gets, even without a binlog: a library may open some for a moment.
+/// How many descriptors are kept from clients, even without a binlog: a library may open some for a moment.
 const SPARE_FILES: usize = 2;
 /// Cooldowns get 1/16 of the memory, and so do the watch lists of an identity.
 const MEMORY_SHARES: u64 = 16;
-/// What a watched tube takes that only one client watches, in bytes.
+/// The memory of a watched tube that only one client watches, in bytes.
 const WATCHED_TUBE_BYTES: u64 = 512;
-/// However little memory there is, an identity may watch this many tubes.
+/// An identity may watch this many tubes, however little memory there is.
 const MIN_WATCHED_TUBES: u64 = 100;
 
 /// Runs the server to its end; the error is the exit code.
@@ -62,23 +62,23 @@ pub fn serve(options: &Options) -> Result<(), i32> {
     }
 }
 
-/// Runs a server that begins with what its options name.
+/// Runs a server from its options, without a hand-over.
 fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     // This comes before the process opens descriptors of its own, which could get the numbers of the inherited ones.
     let inherited =
         service_manager::inherited_listeners().map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    // This comes before anybody can see that the server is up, because SIGUSR1 kills a process without a handler.
+    // This comes before other programs can see that the server runs, because SIGUSR1 kills a process without a handler.
     let mut signals =
         Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let limits = Limits::of(options);
     info!("limits: {limits}");
-    // Perhaps only root can read these files.
+    // These files may be readable only for root.
     let (reload, rules, tube_rules) = (read_again(options)?, read_rules(options)?, tubes::load(options)?);
     let prepared = prepare_store(options)?;
     let mut sockets = Sockets::new(options, inherited)?;
     let metrics = sockets.listen_for_metrics(options)?;
-    // The address of a standby is still in use by its predecessor. Otherwise the server listens here, so that clients
-    // may connect while the binlog is read, and because ports below 1024 need the rights that `-u` drops.
+    // A standby cannot listen yet, because its predecessor still uses the address. Any other server listens here, so
+    // that clients can connect while it reads the binlog, and because ports below 1024 need the rights that `-u` drops.
     let mut admin = admin::Admin::new(options)?;
     if !options.wait_for_lock {
         sockets.listen_for_clients(options)?;
@@ -112,7 +112,8 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health, admin));
     let mut event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     event_loop.can_be_handed_over(sockets.heritage(program, lock, options));
-    // The log says so only here, because before this the lock, the binlog or the system may still end the server.
+    // The log has these lines only here, because before this the lock, the binlog or the system may still end the
+    // server.
     for address in addresses {
         info!("listening on {address}");
     }
@@ -127,7 +128,7 @@ fn serves_sighup(options: &Options) -> bool {
         || service_manager::is_listening()
 }
 
-/// Reads what SIGHUP makes a server with these options read, and says what is wrong; the error is the exit code.
+/// Reads the files that SIGHUP makes a server with these options read, and reports errors; the error is the exit code.
 pub fn check_files(options: &Options) -> Result<(), i32> {
     log_setup::start(options.log_format, options.verbosity);
     let reload = read_again(options)?;
@@ -139,7 +140,7 @@ pub fn check_files(options: &Options) -> Result<(), i32> {
     })
 }
 
-/// The place of the binlog, if there is one, whose files were read.
+/// The place of the binlog, if there is one, with its files read.
 fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, i32> {
     let prepare = |place| match store::prepare(place, &options.store) {
         Ok(prepared) => Ok((place, prepared)),
@@ -148,7 +149,7 @@ fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, 
     options.binlog.as_ref().map(prepare).transpose()
 }
 
-/// An executor with what the binlog has. Meanwhile the server keeps memory that is free, and uses huge pages.
+/// An executor with the contents of the binlog. In the meantime the server keeps free memory, and uses huge pages.
 fn restore(
     options: &Options,
     limits: &Limits<'_>,
@@ -184,19 +185,19 @@ fn executor(
     if let Some(rules) = rules {
         executor.guard_with(rules);
     }
-    // Before the jobs come back from the log, so that each tube knows its own.
+    // Before the jobs are restored from the log, so that each tube has its rule.
     executor.set_tube_rules(tube_rules, clock.now());
     Ok(executor)
 }
 
-/// What SIGHUP reads again.
+/// The files that SIGHUP reads again.
 fn read_again(options: &Options) -> Result<Reload, i32> {
     let access = options.access.clone().map(access::reader);
     let tubes = options.tubes.clone().map(tubes::reader);
     Ok(Reload { access, tubes, ..tls::load(options)? })
 }
 
-/// Becomes the user of `-u`, and warns of files that root has read, and that this user cannot read at SIGHUP.
+/// Becomes the user of `-u`, and warns about files that root has read and that this user could not read at SIGHUP.
 fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), i32> {
     let Some(user) = &options.user else { return Ok(()) };
     os::privileges::become_user(user).map_err(|error| refuse_privileges(&format!("-u {user}"), &error))?;
@@ -207,7 +208,7 @@ fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), i32> {
         if let Err(error) = std::fs::File::open(path) {
             let path = path.display();
             warn!(
-                "{flag} {path}: user {user} cannot read it ({error}), so SIGHUP will refuse it: let this user read it"
+                "{flag} {path}: user {user} cannot read it ({error}), so SIGHUP will refuse it: make it readable"
             );
         }
     }
@@ -241,7 +242,7 @@ fn settings(options: &Options, open_files: u64) -> Settings {
     }
 }
 
-/// Gives the loop what it needs besides clients: a thread for the binlog, and the listeners for HTTP.
+/// Gives the loop the parts besides clients: a thread for the binlog, and the listeners for HTTP.
 fn equip(
     mut event_loop: EventLoop,
     options: &Options,
@@ -261,7 +262,7 @@ fn equip(
     Ok(event_loop)
 }
 
-/// The host that an address names.
+/// The host in an address.
 fn host(address: &Option<ListenAddress>) -> Option<String> {
     match address {
         Some(ListenAddress::Tcp { host, .. }) => host.clone(),
@@ -275,7 +276,7 @@ fn group_memory_bytes() -> Option<u64> {
     os::limits::group_memory_bytes().map(|limit| limit / 4 * 3)
 }
 
-/// The shares that options set, or else parts of the memory that is for jobs and buffers.
+/// The shares that options set, or otherwise parts of the memory for jobs and buffers.
 fn memory_shares(options: &Options, max_memory_bytes: Option<u64>) -> MemoryShares {
     let part = max_memory_bytes.map(|bytes| bytes / MEMORY_SHARES);
     let watched_tubes = part.map(|part| (part / WATCHED_TUBE_BYTES).max(MIN_WATCHED_TUBES) as usize);
@@ -310,7 +311,7 @@ fn identity(clock: Clock) -> Result<Identity, i32> {
     })
 }
 
-/// How the log is kept.
+/// The settings of the binlog.
 fn binlog_config(options: &Options) -> binlog::Config {
     let sync = match options.fsync {
         Fsync::Never => SyncPolicy::Never,
@@ -335,7 +336,7 @@ fn open_binlog(
 ) -> Result<(), i32> {
     let config = binlog_config(options);
     let sync = config.sync;
-    // If the disk does not report its free space, it is assumed to be large enough; so is a database.
+    // If the disk does not report its free space, it is assumed to be large enough; the same holds for a database.
     let free = match place {
         BinlogPlace::Directory(path) => os::limits::disk_room(path).unwrap_or(u64::MAX),
         BinlogPlace::Database(_) => u64::MAX,
@@ -350,7 +351,7 @@ fn open_binlog(
     let now = clock.now();
     let mut restore =
         |record, tube: &TubeName, body, tags: &[u8]| executor.restore(&record, tube, body, tags, now);
-    // By the store's clock, if it has one: its last owner may have been another machine.
+    // The clock of the store, if it has one: its last owner may have been another machine.
     let offset_ns =
         storage.clock_ns().map_or_else(|| Clock::wall_offset_ns(now), |clock_ns| now.offset_ns(clock_ns));
     let (binlog, summary) = Binlog::open(storage, config, now, offset_ns, &mut restore)
@@ -397,7 +398,7 @@ impl Sockets {
         Ok(Self { inherited: inherited.len(), listeners: inherited, access, files: Vec::new() })
     }
 
-    /// What the next program needs to know of this server.
+    /// The facts about this server that the next program needs.
     fn heritage(&self, program: Option<Program>, lock: Option<i32>, options: &Options) -> Heritage {
         let (files, inherited) = (hand_over::described(&self.files), self.inherited);
         let settings = hand_over::files_of_settings(options);
@@ -411,7 +412,7 @@ impl Sockets {
         listeners.map(|(at, listener)| listener.address() + of[usize::from(at < self.inherited)]).collect()
     }
 
-    /// Listens where the command line says. Inherited sockets replace `-l` and `-p`.
+    /// Listens on the addresses of the command line. Inherited sockets replace `-l` and `-p`.
     fn listen_for_clients(&mut self, options: &Options) -> Result<(), i32> {
         let own = if self.listeners.is_empty() {
             options.listen.as_ref()
@@ -473,7 +474,7 @@ struct Limits<'a> {
 }
 
 impl<'a> Limits<'a> {
-    /// What the options ask for and the system allows. Raises the limit of open files.
+    /// The limits that the options request and the system allows. Raises the limit of open files.
     fn of(options: &'a Options) -> Self {
         let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
             warn!("cannot raise the limit of open files: {error}");

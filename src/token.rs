@@ -1,27 +1,27 @@
-//! Tokens: those that `auth` takes, and that of the API. Only their hashes are kept.
+//! Tokens: those of `auth`, and that of the API. Only their hashes are kept.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The shortest token, in bytes: 32 characters, even if only of hexadecimal digits, cannot be guessed.
+/// The minimum length of a token, in bytes: 32 characters cannot be guessed, even if they are only hexadecimal digits.
 pub const MIN_BYTES: usize = 32;
 
-/// The longest token that `auth` takes, in bytes: it has room in a line.
+/// The maximum length of a token of `auth`, in bytes: it fits into a line.
 pub const MAX_AUTH_BYTES: usize = 200;
 
-/// The longest token of the API, in bytes: the head of a request has room for it.
+/// The maximum length of the API's token, in bytes: it fits into the head of a request.
 pub const MAX_API_BYTES: usize = 1024;
 
-/// Why a text is no token.
+/// The reason why a text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// It has fewer bytes than [`MIN_BYTES`].
+    /// It is shorter than [`MIN_BYTES`].
     TooShort,
-    /// It has more bytes than this, for which there is no room where it is sent.
+    /// It is longer than this number of bytes, for which there is no room in a request.
     TooLong(usize),
-    /// It has another character than the visible ones of ASCII.
+    /// It has a character that is not a visible ASCII character.
     BadCharacter,
 }
 
@@ -68,10 +68,10 @@ impl TokenHash {
         Self(Sha256::digest(token).into())
     }
 
-    /// The hash of the token in a text, without the white space around it. The token has at most `max_bytes`.
+    /// The hash of the token in a text; white space around it is ignored. The token has at most `max_bytes`.
     ///
     /// # Errors
-    /// If the text is no token.
+    /// If the text is not a token.
     pub fn of_text(text: &[u8], max_bytes: usize) -> Result<Self, TokenError> {
         let token = text.trim_ascii();
         match token.len() {
@@ -82,7 +82,7 @@ impl TokenHash {
         }
     }
 
-    /// The hash that is written as 64 hexadecimal digits.
+    /// Parses a hash of 64 hexadecimal digits.
     #[must_use]
     pub fn parse(digits: &str) -> Option<Self> {
         let digits = digits.as_bytes();
@@ -97,21 +97,21 @@ impl TokenHash {
         Some(Self(hash))
     }
 
-    /// Whether the hashes are the same. The time that this takes shows nothing of them.
+    /// Whether the hashes are equal. The duration does not depend on them.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.0[..].ct_eq(&other.0).into()
     }
 }
 
-/// The 64 digits of the access file.
+/// The 64 digits, as in the access file.
 impl fmt::Display for TokenHash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
     }
 }
 
-/// A hash is no secret, but the log needs none.
+/// A hash is not secret, but the log does not need it.
 impl fmt::Debug for TokenHash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("TokenHash")

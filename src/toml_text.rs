@@ -1,7 +1,7 @@
-//! Files of settings in TOML: what is alike in all of them.
+//! Files of settings in TOML: the parts that all of them share.
 //!
-//! Owns: the places of faults, and the values that several files have: numbers, bytes, times, patterns of tube names.
-//! Never knows a key. Driven by the reader of each file.
+//! Owns: the positions of faults, and the values that several files have: numbers, bytes, times, patterns of tube
+//! names. Never knows a key. Driven by the reader of each file.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 use crate::number::number_of_bytes;
 use crate::tube_name::{TubeName, is_name_byte};
 
-/// A fault in a file, and its place.
+/// A fault in a file, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     /// The line, from 1 on.
@@ -31,12 +31,12 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// A fault, and the bytes of the text that it is about.
+/// A fault, and the range of bytes in which it is.
 pub(crate) struct Fault(pub(crate) Range<usize>, pub(crate) String);
 
-/// A key of a table, with its place.
+/// A key of a table, with its position.
 pub(crate) type Key<'k, 'i> = &'k Spanned<std::borrow::Cow<'i, str>>;
-/// A value, with its place.
+/// A value, with its position.
 pub(crate) type Value<'v, 'i> = &'v Spanned<DeValue<'i>>;
 
 /// The result of `use_table` for the table in `text`.

@@ -97,6 +97,7 @@ const BELOW: &[&str] = &[
     "job",
     "json",
     "number",
+    "pattern",
     "percent",
     "rate_limited_log",
     "seconds",
@@ -462,6 +463,7 @@ const NAMED_ELSEWHERE: &[(&str, &str)] = &[
     // Puts follow its line.
     ("Complete", "src/session/mod.rs"),
     ("Complete", "src/commands/judge.rs"),
+    ("Complete", "src/commands/complete.rs"),
     ("Put", "src/commands/complete.rs"),
     // A server without access rules has no such command.
     ("Auth", "src/commands/auth.rs"),

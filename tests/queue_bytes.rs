@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use beanstalkd::clock::Timestamp;
 use beanstalkd::job::{Body, JobId, JobState, Priority};
-use beanstalkd::queue::{ClientId, NewJob, Queue, Reserve, TubeRule};
+use beanstalkd::queue::{ClientId, NewJob, Queue, Rate, Reserve, TubeRule};
 use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
@@ -154,6 +154,60 @@ fn tagged_jobs() {
             shown * 10 >= each * 9 && shown <= 2 * each,
             "{kind}: {each} bytes for a job, {shown} in job-bytes"
         );
+    }
+}
+
+const RULED_TUBES: usize = 10_000;
+
+/// The bytes that are allocated for tubes with this rule, and those that are counted. Each tube has a job, with a key
+/// if `is_keyed`, or is watched after its job has gone, if `is_left`.
+fn bytes_of_tubes(rule: Option<&TubeRule>, is_keyed: bool, is_left: bool) -> (usize, usize) {
+    let before = in_use();
+    let mut queue = Queue::default();
+    if let Some(rule) = rule {
+        set_rules(&mut queue, rule.clone());
+    }
+    let (client, empty) = (queue.connect(), queue.bytes());
+    for tube in 0..RULED_TUBES {
+        let name = format!("tube-{tube:05}");
+        queue.use_tube(client, &name);
+        queue.watch(client, &name);
+        let id = queue.take_id();
+        let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
+        let body = Body::copy_of(b"x").unwrap();
+        if is_keyed {
+            put_tagged(&mut queue, client, new, body, con(&name));
+        } else {
+            queue.put(client, new, body, NOW);
+        }
+        if is_left {
+            assert!(queue.reserve_job(client, id, NOW) && queue.delete(client, id, NOW).is_some());
+        }
+    }
+    (in_use() - before, queue.bytes() - empty)
+}
+
+/// What a rule adds to each tube counts, and not much more.
+fn ruled_tubes() {
+    let rate = Some(Rate { tokens: 1, period_ns: 3_600_000_000_000, burst: 1 });
+    let all = TubeRule::new("*");
+    let kinds = [
+        ("max-jobs", TubeRule { max_jobs: Some(9), ..all.clone() }),
+        ("rate", TubeRule { rate, ..all.clone() }),
+        ("max-age", TubeRule { max_age_s: Some(9), ..all.clone() }),
+        ("fair", TubeRule { is_fair: true, ..all.clone() }),
+        ("fair, max-age and rate", TubeRule { is_fair: true, max_age_s: Some(9), rate, ..all }),
+    ];
+    for (is_keyed, is_left) in [(false, false), (false, true), (true, false), (true, true)] {
+        let plain = bytes_of_tubes(None, is_keyed, is_left);
+        for (kind, rule) in &kinds {
+            let ruled = bytes_of_tubes(Some(rule), is_keyed, is_left);
+            let [allocated, counted] = [ruled.0 - plain.0, ruled.1 - plain.1].map(|more| more / RULED_TUBES);
+            let name = format!("{kind}, with keys: {is_keyed}, jobs have gone: {is_left}");
+            println!("{name}: {allocated} bytes more for a tube than without a rule, {counted} counted");
+            let is_right = allocated <= counted && counted <= allocated / 8 * 9 + 32;
+            assert!(is_right, "{name}: {allocated} bytes more for a tube, {counted} counted");
+        }
     }
 }
 
@@ -324,6 +378,7 @@ fn counted_bytes_cover_allocated_bytes() {
             assert!(queue.delete(client, id, NOW).is_some());
         }
     });
+    ruled_tubes();
     tagged_jobs();
     jobs_of_which_few_stay();
     // Removed tubes leave places in registries, a small part of the bytes that were counted for them.

@@ -1,7 +1,8 @@
 //! The access file: from TOML to rules.
 //!
-//! Owns: the grammar of the file, which is strict: what it does not know is an error with its line and column, because
-//! a word that is misspelled must not open or close a door in silence. `toml_text` has what is alike in other files.
+//! Owns: the grammar of the file, which is strict: an unknown word is an error with its line and column, because a
+//! misspelled word must not silently grant or remove a right. `toml_text` has the parts that other files of settings
+//! share.
 
 use toml::de::{DeTable, DeValue};
 
@@ -61,7 +62,7 @@ fn anonymous(origin: Origin) -> Identity {
     Identity { name: origin.name().into(), grants: Grants::default(), limits: Limits::default() }
 }
 
-/// `[strangers]`. Its tables `loopback` and `unix` stand in its place for those who come from there.
+/// `[strangers]`. Its tables `loopback` and `unix` replace it for clients from there.
 fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
     let mut said = [false; Origin::ALL.len()];
     for (key, value) in table {
@@ -132,7 +133,7 @@ fn token(rules: &mut Rules, id: IdentityId, value: Value<'_, '_>) -> Result<(), 
         )
     })?;
     if rules.owner_of(&hash).is_some() {
-        return Err(Fault(value.span(), "this token stands in the file already".to_owned()));
+        return Err(Fault(value.span(), "this token is already in the file".to_owned()));
     }
     rules.tokens.push((hash, id));
     Ok(())
@@ -147,7 +148,7 @@ fn certificate(rules: &mut Rules, id: IdentityId, value: Value<'_, '_>) -> Resul
     }
     match rules.certificates.insert((&**name).into(), id) {
         None => Ok(()),
-        Some(_) => Err(Fault(value.span(), format!("the certificate {name:?} stands in the file already"))),
+        Some(_) => Err(Fault(value.span(), format!("the certificate {name:?} is already in the file"))),
     }
 }
 
@@ -167,11 +168,11 @@ fn unix_user(
     };
     match rules.users.insert(user, id) {
         None => Ok(()),
-        Some(_) => Err(Fault(value.span(), format!("the user {user} stands in the file already"))),
+        Some(_) => Err(Fault(value.span(), format!("the user {user} is already in the file"))),
     }
 }
 
-/// Sets what the key stands for, if it is a role or a limit.
+/// Sets the role or the limit that the key names; returns whether it names one.
 fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
     let Identity { grants, limits, .. } = identity;
     match &**key.get_ref() {
@@ -184,7 +185,7 @@ fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Res
     Ok(true)
 }
 
-/// Adds a role with its patterns, if the key is a role.
+/// Adds a role with its patterns, if the key names a role; returns whether it does.
 fn role(grants: &mut Grants, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
     let Some(&(role, ..)) = Roles::WORDS.iter().find(|(_, word, _)| word == key.get_ref()) else {
         return Ok(false);
@@ -239,12 +240,12 @@ mod tests {
             ),
             (
                 "[identities.a]\nunix-users = [\"mail\"]\n[identities.b]\nunix-users = [8]",
-                "line 4, column 15: the user 8 stands in the file already",
+                "line 4, column 15: the user 8 is already in the file",
             ),
             ("[identities.a]\ncertificates = [\"\"]", "line 2, column 17: the name in certificates is empty"),
             (
                 "[identities.a]\ncertificates = [\"x\", \"x\"]",
-                "line 2, column 22: the certificate \"x\" stands in the file",
+                "line 2, column 22: the certificate \"x\" is already in the file",
             ),
             ("[identities.\"(a\"]", "line 1, column 13: \"(a\" is not a valid name"),
             (
@@ -264,7 +265,7 @@ mod tests {
             assert!(error.starts_with(expected), "{text}\n{error}");
         }
         let twice = format!("[identities.a]\ntokens = [\"{hash}\"]\n[identities.b]\ntokens = [\"{hash}\"]");
-        assert_eq!(error(&twice), "line 4, column 11: this token stands in the file already");
+        assert_eq!(error(&twice), "line 4, column 11: this token is already in the file");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Access rules: who a client is, and what it may do.
 //!
-//! Owns: the access file (`file`), roles and the patterns of tubes that they are for (`role`), the sets of them that
-//! commands need (`need`), and the limit of tries (`tries`). Pure: an identity, a
-//! command and a tube make a yes or a no. Never knows a connection or the queue. Driven by the server, before a command
-//! is executed, and only with `--access`.
+//! Owns: the access file (`file`), roles and the patterns of tubes to which they apply (`role`), the sets of roles that
+//! commands need (`need`), and the counts of wrong tokens (`tries`). Pure: from an identity, a command and a tube it
+//! decides yes or no. Never knows a connection or the queue. Driven by the server, before a command is executed, and
+//! only with `--access`.
 
 mod file;
 mod need;
@@ -47,7 +47,7 @@ impl fmt::Display for Peer {
 /// The rules of an access file.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// The anonymous ones first, by [`Origin`], and then the identities of the file in the order of their names.
+    /// The anonymous identities first, by [`Origin`], and then the identities of the file, ordered by name.
     identities: Vec<Identity>,
     tokens: Vec<(TokenHash, IdentityId)>,
     users: BTreeMap<u32, IdentityId>,
@@ -58,24 +58,24 @@ pub struct Rules {
 /// An identity of the access file, or the anonymous clients from one origin.
 #[derive(Debug)]
 pub struct Identity {
-    /// The name, which follows the rules of tube names. Only an anonymous one's begins with a bracket.
+    /// The name, which follows the rules of tube names. Only the name of an anonymous identity begins with a bracket.
     pub name: Rc<str>,
     /// Its grants.
     pub grants: Grants,
-    /// How much of the server it may take.
+    /// Its limits.
     pub limits: Limits,
 }
 
-/// How much of the server all clients of an identity together may take; `None` means any amount.
+/// Limits on all clients of an identity together; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time.
     pub max_connections: Option<u32>,
-    /// Bytes of the jobs that it has put and that are there.
+    /// Bytes of its jobs in the server.
     pub max_job_bytes: Option<u64>,
     /// Puts in a second; at least 1.
     pub puts_per_second: Option<u32>,
-    /// Tubes that its clients watch, each as often as it is watched.
+    /// Tubes that its clients watch; a tube counts once for each client that watches it.
     pub max_watched_tubes: Option<u32>,
 }
 
@@ -83,7 +83,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IdentityId(u32);
 
-/// Where anonymous clients come from.
+/// The origin of anonymous clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Network,
@@ -102,7 +102,7 @@ impl Origin {
         }
     }
 
-    /// The name of the anonymous clients from there.
+    /// The name of the anonymous clients with this origin.
     fn name(self) -> &'static str {
         match self {
             Self::Network => "(strangers)",
@@ -113,7 +113,7 @@ impl Origin {
 }
 
 impl IdentityId {
-    /// Its place among the identities of its rules.
+    /// Its index among the identities of its rules.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -124,13 +124,14 @@ impl Rules {
     /// The rules in the text of an access file. `look_up` finds the ids of users.
     ///
     /// # Errors
-    /// The first thing in the text that is not as `doc/security.md` describes it.
+    /// The first part of the text that does not follow `doc/security.md`.
     pub fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Self, FileError> {
         file::parse(text, look_up)
     }
 
-    /// Who the client is: the owner of the token that it has shown, or else of the first of the `names` in its
-    /// certificate that has an owner, or of its unix socket's user, or else an anonymous client.
+    /// The identity of a client: the owner of the token that it has sent; otherwise the owner of the first of the
+    /// `names` in its certificate that has one; otherwise the owner of its unix socket's user; otherwise an anonymous
+    /// identity.
     #[must_use]
     pub fn identify(&self, peer: Peer, names: &[String], token: Option<&TokenHash>) -> IdentityId {
         token
@@ -140,16 +141,16 @@ impl Rules {
             .unwrap_or(IdentityId(Origin::of(peer) as u32))
     }
 
-    /// The owner of a token. The time that this takes does not depend on how much of a hash is alike.
+    /// The owner of a token. The duration does not depend on how many bytes of a hash match.
     #[must_use]
     pub fn owner_of(&self, token: &TokenHash) -> Option<IdentityId> {
-        // Each hash is compared, so that the time does not show which one was found.
+        // Each hash is compared, so the duration does not show which one matched.
         self.tokens
             .iter()
             .fold(None, |found, (hash, owner)| if hash.is(token) { Some(*owner) } else { found })
     }
 
-    /// How many tokens there are.
+    /// The number of tokens.
     #[must_use]
     pub fn token_count(&self) -> usize {
         self.tokens.len()
@@ -171,7 +172,7 @@ impl Rules {
         &self.identities[id.0 as usize]
     }
 
-    /// Whether the identity is anonymous: one of those for clients that the file does not name.
+    /// Whether the identity is anonymous, for clients that the file does not name.
     #[must_use]
     pub fn is_anonymous(id: IdentityId) -> bool {
         (id.0 as usize) < Origin::ALL.len()
@@ -182,7 +183,7 @@ impl Rules {
         self.identities.iter().skip(Origin::ALL.len())
     }
 
-    /// The identities: anonymous ones first.
+    /// All identities, anonymous ones first.
     pub fn identities(&self) -> impl Iterator<Item = &Identity> {
         self.identities.iter()
     }

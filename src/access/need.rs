@@ -3,41 +3,41 @@
 use super::{Grants, Roles};
 use crate::tube_name::TubeName;
 
-/// A tube that is asked for instead of that of a job that is not there.
+/// The tube that is checked if there is no such job.
 const NO_JOB: &str = TubeName::DEFAULT;
 
-/// The answer to a command.
+/// The decision about a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is executed.
+    /// The command is executed.
     Allowed,
-    /// It is answered FORBIDDEN.
+    /// The reply is FORBIDDEN.
     Forbidden,
-    /// It is answered as if there were no such job, because the client may not know whether there is.
+    /// The reply is the one for a job that does not exist, because the client may not learn whether it exists.
     NotFound,
 }
 
 impl Roles {
-    /// The roles one of which a client needs to see jobs.
+    /// A client needs one of these roles to see jobs.
     pub const SEE_JOBS: Self = Self::WORK.union(Self::OBSERVE).union(Self::MANAGE);
-    /// The roles one of which a client needs to end a job that nobody else has reserved.
+    /// A client needs one of these roles to end a job that nobody else has reserved.
     pub const END_JOBS: Self = Self::WORK.union(Self::MANAGE);
-    /// The roles one of which `move` needs for the tube to which the job goes.
+    /// A `move` needs one of these roles for the target tube.
     pub const MOVE_TARGET: Self = Self::PRODUCE.union(Self::MANAGE);
 }
 
 impl Grants {
-    /// Whether somebody with these grants may give a command that needs one of `needed` for a tube.
+    /// Whether a client with these grants may give a command that needs one of `needed` for a tube.
     #[must_use]
     pub fn judge(&self, needed: Roles, tube: &str) -> Verdict {
         if self.on(tube).meets(needed) { Verdict::Allowed } else { Verdict::Forbidden }
     }
 
-    /// Whether somebody with these grants may give a command about a job in the tube `tube`, or about no job. A client
-    /// that may not know of the tube may not know of the job.
+    /// Whether a client with these grants may give a command about a job in the tube `tube`, or about a job that does
+    /// not exist. A client that may not know the tube may not know the job.
     #[must_use]
     pub fn judge_job(&self, needed: Roles, tube: Option<&str>) -> Verdict {
-        // The patterns are asked for no job as well, so that the time does not show whether there is one.
+        // The patterns are also checked if there is no job, so that the duration does not show whether there is one.
         let roles = std::hint::black_box(self.on(tube.unwrap_or(NO_JOB)));
         let roles = if tube.is_some() { roles } else { Roles::empty() };
         if roles.meets(needed) {

@@ -1,26 +1,26 @@
-//! Puts per second: when the next one is permitted.
+//! Puts per second: the time of the next permitted put.
 
 use crate::clock::{NS_PER_S, Timestamp};
 
-/// The pace of an identity's puts. After a while without puts it may do as many at once as a second permits.
+/// The pace of an identity's puts. After a while without puts, it may do as many at once as one second permits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// When the next put is permitted if none was saved up.
+    /// When the next put would be permitted if none had been saved up.
     next_at: Timestamp,
 }
 
 impl Pace {
-    /// One that goes on: the next put is permitted then.
+    /// A pace in which the next put is permitted at `next_at`.
     pub fn until(next_at: Timestamp) -> Self {
         Self { next_at }
     }
 
-    /// When the next put is permitted if none was saved up.
+    /// When the next put would be permitted if none had been saved up.
     pub fn next_at(&self) -> Timestamp {
         self.next_at
     }
 
-    /// A put is to be done at `now`, of which `per_second` are permitted. Returns when it may be done: `now`, or later.
+    /// Takes one put at `now`, of which `per_second` are permitted. Returns when it may be done: `now`, or later.
     pub fn take(&mut self, per_second: u32, now: Timestamp) -> Timestamp {
         let saved_up = now.minus_ns(NS_PER_S);
         let at = self.next_at.max(saved_up + NS_PER_S / u64::from(per_second));
@@ -28,7 +28,7 @@ impl Pace {
         at.max(now)
     }
 
-    /// A put that had to wait will not be done: the following ones need not wait for it.
+    /// Returns a put that had to wait and will not be done, so that the following ones need not wait for it.
     pub fn give_back(&mut self, per_second: u32) {
         self.next_at = self.next_at.minus_ns(NS_PER_S / u64::from(per_second));
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Identity, Limits, Rules};
 
-/// The permissions of everybody, or the identity called `only`; `None` if there is none of that name.
+/// The permissions of every identity, or of the identity called `only`; `None` if no identity has that name.
 #[must_use]
 pub fn report(rules: &Rules, only: Option<&str>) -> Option<String> {
     let mut text = String::new();

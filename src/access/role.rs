@@ -1,22 +1,23 @@
-//! Roles, and the tubes for which somebody has them.
+//! Roles, and the tubes to which they apply.
 
 use std::fmt;
 
 use bitflags::bitflags;
-use wildmatch::WildMatch;
+
+use crate::pattern::Pattern;
 
 bitflags! {
-    /// A set of roles: what somebody may do with the jobs of a tube.
+    /// A set of roles: the operations that a client may do with the jobs of a tube.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Roles: u8 {
-        /// Put jobs. The tags `con`, `grp` and `aft` need this role for the name that they have, too: such names count
-        /// over all tubes, and follow the same patterns.
+        /// Put jobs. The tags `con`, `grp` and `aft` need this role for their names, too: such names are shared by all
+        /// tubes, and are matched with the same patterns.
         const PRODUCE = 1;
         /// Reserve jobs, and finish them.
         const WORK = 2;
         /// See jobs and counters.
         const OBSERVE = 4;
-        /// Whatever an operator does: kick, pause, move, flush.
+        /// Do an operator's work: kick, pause, move, flush.
         const MANAGE = 8;
     }
 }
@@ -25,7 +26,7 @@ impl Roles {
     /// Every role.
     pub const ANY: Self = Self::all();
 
-    /// Each role with its word in the access file, and what it allows.
+    /// Each role with its word in the access file, and a description.
     pub const WORDS: [(Self, &str, &str); 4] = [
         (Self::PRODUCE, "produce", "puts jobs"),
         (Self::WORK, "work", "reserves and finishes jobs"),
@@ -39,7 +40,7 @@ impl Roles {
         self.intersects(other)
     }
 
-    /// The roles with their words, and what they allow.
+    /// The roles with their words and descriptions.
     pub fn words(self) -> impl Iterator<Item = (Self, &'static str, &'static str)> {
         Self::WORDS.into_iter().filter(move |&(role, ..)| self.meets(role))
     }
@@ -53,7 +54,7 @@ impl fmt::Display for Roles {
     }
 }
 
-/// The tubes for which somebody has which roles.
+/// Roles, each with the tubes to which it applies.
 #[derive(Debug, Default)]
 pub struct Grants(Vec<Grant>);
 
@@ -61,7 +62,7 @@ pub struct Grants(Vec<Grant>);
 #[derive(Debug)]
 struct Grant {
     role: Roles,
-    pattern: WildMatch,
+    pattern: Pattern,
     text: Box<str>,
 }
 
@@ -77,7 +78,7 @@ const EVERY_TUBE: &str = "*";
 impl Grants {
     /// Adds a role for the tubes that match: `*` stands for any bytes, `?` for one.
     pub fn add(&mut self, role: Roles, pattern: &str) {
-        self.0.push(Grant { role, pattern: WildMatch::new(pattern), text: pattern.into() });
+        self.0.push(Grant { role, pattern: Pattern::new(pattern), text: pattern.into() });
     }
 
     /// The roles for the tube of this name, whether it exists or not.
@@ -88,7 +89,7 @@ impl Grants {
         self.union(|grant| grant.pattern.matches(tube))
     }
 
-    /// The roles for some tube or other.
+    /// The roles for at least one tube.
     #[must_use]
     pub fn somewhere(&self) -> Roles {
         self.union(|_| true)

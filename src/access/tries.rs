@@ -1,8 +1,8 @@
-//! How often wrong tokens come from where, for the log.
+//! Counts of wrong tokens by origin, for the log.
 //!
-//! Owns: how many wrong tokens have come from which address in the last minute. Its memory is bounded: when there are
-//! wrong tokens from very many addresses, all further addresses share one count. The counts keep no right token out, or
-//! somebody with many addresses could keep all others out.
+//! Owns: the number of wrong tokens from each address in the last minute. Its memory is bounded: if wrong tokens come
+//! from very many addresses, all further addresses share one count. The counts never reject a right token; otherwise
+//! somebody with many addresses could lock all others out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,21 +10,21 @@ use std::net::IpAddr;
 use super::Peer;
 use crate::clock::{NS_PER_S, Timestamp};
 
-/// Wrong tokens from one address in a minute, after which further ones are nothing new for the log.
+/// After this many wrong tokens from one address in a minute, further ones are not logged.
 const MAX_WRONG: u32 = 10;
 /// How long wrong tokens count.
 const WINDOW_NS: u64 = 60 * NS_PER_S;
 /// Addresses with a count of their own.
 const MAX_SOURCES: usize = 4096;
 
-/// Wrong tokens by where they came from.
+/// Wrong tokens by source.
 #[derive(Debug, Default)]
 pub struct Tries {
     by_source: HashMap<Source, Count>,
     others: Count,
 }
 
-/// Where tries come from. A network of IPv6 addresses that one customer has is one source.
+/// The source of tries. An IPv6 network that belongs to one customer is one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Source {
     Address(IpAddr),
@@ -70,7 +70,7 @@ impl Count {
 }
 
 impl Tries {
-    /// Notes that a wrong token has come from there; returns whether there were too many of them for another line.
+    /// Notes a wrong token from `peer`; returns whether there were too many of them for another line.
     pub fn note_wrong(&mut self, peer: Peer, now: Timestamp) -> bool {
         let source = Source::of(peer);
         if self.is_full() && !self.by_source.contains_key(&source) {

@@ -1,8 +1,8 @@
-//! The audit of a server with access rules: what is logged and counted of log-ins and commands.
+//! The audit of a server with access rules: the lines and the counts of log-ins and commands.
 //!
-//! Owns: the lines. Each managing command has one, so that none can hide another; the executor counts what a line
-//! costs. Of what anybody can do without rights, such as wrong tokens, there is a line now and then. Driven by `guard`
-//! and `judge`.
+//! Owns: the lines. Each managing command has its own line, so that none can hide another; the executor counts the cost
+//! of a line. Events that a client can cause without rights, such as wrong tokens, are logged at a limited rate. Driven
+//! by `guard` and `judge`.
 
 use std::rc::Rc;
 
@@ -14,21 +14,21 @@ use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::stats::IdentityFigures;
 
-pub fn say_log_in(name: &str, client: ClientId, peer: Peer, by: &str, withheld: u64) {
+pub fn report_log_in(name: &str, client: ClientId, peer: Peer, by: &str, withheld: u64) {
     info!(
         identity = name, client = client.index, peer:% = peer, withheld = withheld;
         "{name} has logged in from {peer} by {by}; {withheld} others since the last such line"
     );
 }
 
-pub fn say_refused(peer: Peer, withheld: u64) {
+pub fn report_refused(peer: Peer, withheld: u64) {
     warn!(
         peer:% = peer, withheld = withheld;
         "refused a log-in from {peer}: a wrong token; {withheld} others since the last such line"
     );
 }
 
-pub fn say_full(name: &str, peer: Peer, withheld: u64) {
+pub fn report_full(name: &str, peer: Peer, withheld: u64) {
     warn!(
         identity = name, peer:% = peer, withheld = withheld;
         "refused a connection of {name} from {peer}: max-connections; {withheld} others since the last such line"
@@ -56,15 +56,15 @@ impl Guard {
         Some(&self.figures[self.client(client)?.identity.index()])
     }
 
-    /// A command was refused, and the client was told so.
+    /// Counts a command that was refused with FORBIDDEN.
     pub fn count_refusal(&mut self, client: ClientId) {
         let Some(identity) = self.client(client).map(|known| known.identity) else { return };
         self.figures[identity.index()].commands_forbidden += 1;
     }
 
-    /// Logs a refused command, also if the reply was that there is no such job. The line is written after the
-    /// replies of the turn, and a job that is not there (`is_real` is false then) takes the same way, so that the time
-    /// of the reply does not tell whether there is one.
+    /// Logs a refused command, even if the reply was that there is no such job. The line is written after the replies
+    /// of the turn. For a job that does not exist (`is_real` is false then), the same code runs, so that the duration
+    /// of the reply does not show whether the job exists.
     pub fn log_refusal(&mut self, client: ClientId, command: &'static str, is_real: bool, now: Timestamp) {
         let Some(known) = self.client(client) else { return };
         let (identity, peer) = (known.identity, known.peer);
@@ -88,7 +88,7 @@ impl Guard {
         }
     }
 
-    /// The client begins a managing command.
+    /// Notes that the client begins a managing command.
     pub fn begin_action(&mut self, client: ClientId, command: String) {
         if let Some(known) = self.client_mut(client) {
             known.action = Some(command.into());
@@ -97,7 +97,7 @@ impl Guard {
         }
     }
 
-    /// The managing command of the client, if it has given one, is over, with this reply.
+    /// Logs the end of the client's managing command, if it has given one, with this reply.
     pub fn end_action(&mut self, client: ClientId, reply: &[u8]) {
         let Some(known) = self.client_mut(client) else { return };
         let Some(command) = known.action.take() else { return };

@@ -7,7 +7,7 @@ use crate::protocol::{Reply, Verb};
 use crate::queue::ClientId;
 use crate::session::Output;
 
-/// The cost of a look at a token, in simple requests, and how many tokens of the rules cost as much as one.
+/// The cost of checking a token, in simple requests, and how many tokens in the rules add one simple request.
 const TOKEN_WORK: u64 = 4;
 const TOKENS_PER_WORK: u64 = 64;
 

@@ -1,8 +1,8 @@
-//! The commands `list-clients` and `kill-client`: who is connected.
+//! The commands `list-clients` and `kill-client`: the connected clients.
 //!
-//! Owns: the pages that are being written, and which clients are to be closed. The server has the connections: it
-//! writes a share of the pages in each turn, and closes a client before anybody else gives a command, so that nothing
-//! more is executed of it. Never waits for a client, whatever that does.
+//! Owns: the pages that are being written, and which clients must be closed. The server has the connections: it writes
+//! a part of the pages in each turn, and closes a client before any other command, so that no more of its commands are
+//! executed. Never waits for a client, whatever that client does.
 
 use std::rc::Rc;
 use std::vec;
@@ -15,23 +15,23 @@ use crate::queue::ClientId;
 use crate::session::{Output, Until};
 use crate::stats::{ClientView, Connections, write_client};
 
-/// Places looked at in a turn: some 100 microseconds.
+/// Slots examined in a turn: about 100 microseconds.
 const PLACES_PER_TURN: usize = 1000;
-/// Places that cost as much to look at as a simple request.
+/// How many slots can be examined for the cost of a simple request.
 const PLACES_PER_WORK: u64 = 4;
-/// Clients written in a turn, for all pages together. The system is asked for the address of each.
+/// Clients written in a turn, for all pages together. Each needs a system call for its address.
 const CLIENTS_PER_TURN: usize = 64;
 /// The cost of a written client, in simple requests.
 const WORK_PER_CLIENT: u64 = 8;
-/// The length of a client's line at its usual, in bytes.
+/// The usual length of a client's line, in bytes.
 const LINE_BYTES: usize = 256;
 
 /// A page of `list-clients` that is being written.
 #[derive(Debug)]
 pub struct ClientPage {
-    /// Who has asked for it.
+    /// The client that has asked for it.
     asker: ClientId,
-    /// The clients that are not written yet.
+    /// The clients that have not been written yet.
     left: vec::IntoIter<ClientId>,
     writer: ListWriter,
     /// There was no memory for a line.
@@ -49,16 +49,16 @@ impl ClientPage {
     }
 }
 
-/// The clients that a page will have, as far as they are found.
+/// The clients of a page, as far as they have been found.
 struct Found {
-    /// The next place.
+    /// The next slot.
     place: usize,
     limit: usize,
     ids: Vec<ClientId>,
 }
 
 impl Executor {
-    /// The clients behind the place of the cursor, in the order of their places.
+    /// The clients after the slot of the cursor, in the order of their slots.
     pub(super) fn list_clients(
         &mut self,
         client: ClientId,
@@ -70,7 +70,7 @@ impl Executor {
         self.find_clients(client, Found { place, limit: limit as usize, ids: Vec::new() }, output)
     }
 
-    /// Looks for a turn's share of the clients of a page, and for the first one behind it.
+    /// Searches for a turn's share of the clients of a page, and for the first one after the page.
     fn find_clients(&mut self, client: ClientId, mut found: Found, output: &mut Output) -> Outcome {
         let places = found.place..self.queue.client_places().min(found.place.saturating_add(PLACES_PER_TURN));
         let is_last = places.end == self.queue.client_places() || places.is_empty();
@@ -129,7 +129,8 @@ impl Executor {
         !self.client_pages.is_empty()
     }
 
-    /// Writes a turn's share of the pages, the oldest first. A client that has left meanwhile is left out.
+    /// Writes a turn's share of the pages, the oldest first. A client that has disconnected in the meantime is left
+    /// out.
     pub(crate) fn write_client_pages(&mut self, connections: &dyn Connections, now: Timestamp) {
         let mut share = CLIENTS_PER_TURN;
         let mut pages = std::mem::take(&mut self.client_pages);
@@ -148,7 +149,7 @@ impl Executor {
         self.client_pages = pages;
     }
 
-    /// A client, if it is still there.
+    /// A client, if it is still connected.
     pub(crate) fn client_view(
         &self,
         id: ClientId,
@@ -173,7 +174,7 @@ impl Executor {
         self.find_victim(client, number, 0, output)
     }
 
-    /// Looks for the client of this number, a turn's share of the places from `place` on.
+    /// Searches for the client with this number, in a turn's share of the slots from `place` on.
     fn find_victim(&mut self, client: ClientId, number: u64, place: usize, output: &mut Output) -> Outcome {
         let end = self.queue.client_places().min(place + PLACES_PER_TURN);
         self.work += 1 + (end - place.min(end)) as u64 / PLACES_PER_WORK;
@@ -186,8 +187,7 @@ impl Executor {
             Some(victim) => {
                 self.to_close.push(victim);
                 self.count_for_task(1);
-                // The next command finds what the client had.
-                stall(Until::NextTurn, |_, _, _, _| Outcome::Done)
+                stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(victim))
             }
             None if end < self.queue.client_places() => {
                 stall(Until::NextTurn, move |server, client, output, _| {
@@ -201,7 +201,15 @@ impl Executor {
         }
     }
 
-    /// The next client whose connection is to be closed.
+    /// Ends when the closed client has given back its jobs, so that the next command finds them.
+    fn await_end_of(&self, victim: ClientId) -> Outcome {
+        match self.queue.is_leaving(victim) {
+            true => stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(victim)),
+            false => Outcome::Done,
+        }
+    }
+
+    /// The next client to close.
     pub(crate) fn next_to_close(&mut self) -> Option<ClientId> {
         self.to_close.pop()
     }

@@ -1,26 +1,25 @@
-//! The command `complete`: a job that the client has reserved ends, and up to a hundred others come, all or nothing.
+//! The command `complete`: ends a job that the client has reserved and puts up to a hundred others, all or nothing.
 //!
-//! Owns: which of several reasons refuses it, and that its records are one change of the log. The session reads the
-//! puts; each line is judged here when it comes, and all of them are done here when the last body is there.
+//! Owns: which of several reasons refuses it, and the rule that its records are one change of the log. The session
+//! reads the puts; each line is checked here when it arrives, and all of them are executed here once the last body has
+//! arrived.
 
+use std::iter;
 use std::rc::Rc;
-
-use log::{Level, log_enabled};
 
 use super::memory::MemoryClass;
 use super::put::new_job;
-use super::words::log_command;
 use super::{Executor, Outcome, Rest, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
-use crate::protocol::{IdList, PutHeader, Reply, Verb, parse_tags, put_with};
-use crate::queue::{ClientId, CompletedPut, PackedBody, Planned, Queue};
+use crate::protocol::{Command, IdList, PutHeader, Reply, parse_tags, put_with};
+use crate::queue::{ClientId, CompletedPut, NewJob, PackedBody, Planned, Queue};
 use crate::session::{BodyRefusal, Complete, Output, Put, PutExtras, Until};
 use crate::tags::{Name, TagSet};
 
-/// What a `complete` is done with. It is kept for its room: most of them have one put, and are to cost less than a put
-/// and a delete.
+/// The buffers of a `complete`. They are kept between commands for their capacity: most completes have one put, and
+/// should cost less than a put and a delete.
 #[derive(Debug, Default)]
 pub(super) struct Workbench {
     complete: Option<Box<Complete>>,
@@ -29,7 +28,7 @@ pub(super) struct Workbench {
     ids: Vec<JobId>,
 }
 
-/// Why it is not done now.
+/// The reason why it is not executed now.
 enum CompleteError {
     Refused(BodyRefusal),
     Draining,
@@ -67,7 +66,72 @@ impl Executor {
         }
     }
 
-    /// The line of a put of a `complete`, with `text` behind its size. The `complete` holds so many bytes already.
+    /// A `complete` with one put that has arrived whole and has no tags. `body` ends with the CRLF.
+    #[inline(never)]
+    pub(super) fn complete_with<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        (header, body): (PutHeader, &[u8]),
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Outcome {
+        let command = Command::Complete { id, count: 1 };
+        self.note_line(client, &command);
+        if !GUARDED && let Some(outcome) = self.complete_at_once(client, id, (header, body), output, now) {
+            return outcome;
+        }
+        // There is a reason to refuse or delay it, or there may be one: the usual path finds the first one.
+        let refused = if GUARDED { self.guard_command(client, &command, output, now) } else { None };
+        let begun = refused.unwrap_or_else(|| self.begin_complete(client, (id, 1), None, output, now));
+        let Outcome::ReadPuts(mut complete) = begun else { return begun };
+        let held_bytes = complete.held_bytes();
+        let judged = self.judge_put_of_complete::<GUARDED>(client, (header, b""), held_bytes, output, now);
+        complete.take_last_put(judged, body);
+        self.complete_whole(client, complete, output, now)
+    }
+
+    /// Executes a `complete` with one put on a server without access rules. Returns `None`, and changes nothing, if
+    /// there is any reason to refuse or delay it, or if the job has tags. It does not decide which reason counts, so
+    /// the order of the reasons is in `plan_complete` alone.
+    fn complete_at_once(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        (header, body): (PutHeader, &[u8]),
+        output: &mut Output,
+        now: Timestamp,
+    ) -> Option<Outcome> {
+        let PutHeader { priority, delay_s, ttr_s, size } = header;
+        let held_bytes = size_of::<Complete>() + output.held_bytes();
+        let needs_usual_path = self.draining
+            || u64::from(size) > self.config.max_job_bytes
+            || !self.queue.holds(client, id)
+            || self.queue.has_tags(id)
+            || self.queue.is_full_for(client, size as usize)
+            || self.lacks_memory_for(size as usize + held_bytes)
+            || self.queue.reserve_put().is_err();
+        if needs_usual_path {
+            return None;
+        }
+        let body = &body[..size as usize];
+        self.persistence.log_changes(&mut self.queue, now);
+        let new = NewJob { id: self.queue.next_id(), priority, delay_s, ttr_s };
+        let asked = CompletedPut { new, tags: &[], tube: None, body_bytes: body.len() };
+        let asked = iter::once(asked);
+        let body = Body::copy_of(body).ok()?;
+        let room = self.persistence.room_for_complete(&self.queue, client, asked, &[Planned::New]).ok()?;
+        self.note_line(client, &Command::Put(header));
+        self.queue.mark_producer(client);
+        self.queue.take_id();
+        self.delete(client, id, now);
+        self.queue.put(client, new, body, now);
+        self.persistence.log_complete(&mut self.queue, id, room, now);
+        self.work += 1;
+        Some(answer(output, &Reply::Completed(IdList::of_reply(&[new.id]))))
+    }
+
+    /// The line of a put of a `complete`, with `text` after its size. The `complete` already holds `held_bytes` bytes.
     pub(super) fn judge_put_of_complete<const GUARDED: bool>(
         &mut self,
         client: ClientId,
@@ -75,16 +139,13 @@ impl Executor {
         held_bytes: usize,
         output: &Output,
         now: Timestamp,
-    ) -> Outcome {
-        self.counters.commands.add(Verb::Put);
-        if log_enabled!(Level::Trace) {
-            log_command(client, &put_with(header, text), self.queue.used_tube(client).as_str());
-        }
+    ) -> Result<Put, (PutHeader, BodyRefusal)> {
+        self.note_line(client, &put_with(header, text));
         let judged = self.put_of_complete::<GUARDED>(client, header, text, held_bytes + output.held_bytes());
         if judged.as_ref().is_err_and(|refusal| *refusal == BodyRefusal::Forbidden) {
             self.note_refused_put(client, now);
         }
-        Outcome::OfComplete(judged.map_err(|refusal| (header, refusal)))
+        judged.map_err(|refusal| (header, refusal))
     }
 
     fn put_of_complete<const GUARDED: bool>(
@@ -143,7 +204,7 @@ impl Executor {
         }
     }
 
-    /// All puts of a `complete` have come. It may have to wait for the pace of its identity.
+    /// Called when all puts of a `complete` have arrived. It may have to wait for the pace of its identity.
     pub(super) fn complete_whole(
         &mut self,
         client: ClientId,
@@ -164,8 +225,8 @@ impl Executor {
         self.complete(client, complete, output, now)
     }
 
-    /// Goes on with a `complete` that was put off.
-    pub(super) fn go_on_with_complete(
+    /// Continues a `complete` that was put off.
+    pub(super) fn continue_complete(
         &mut self,
         client: ClientId,
         complete: Box<Complete>,
@@ -183,7 +244,7 @@ impl Executor {
         self.complete(client, complete, output, now)
     }
 
-    /// Does it, or says why not.
+    /// Executes it, or answers why not.
     fn complete(
         &mut self,
         client: ClientId,
@@ -214,8 +275,7 @@ impl Executor {
         outcome
     }
 
-    /// Makes the plan for its puts and reserves room in the log, or says the first of the reasons against it. Nothing
-    /// has changed.
+    /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing.
     fn plan_complete(
         &mut self,
         client: ClientId,
@@ -224,7 +284,7 @@ impl Executor {
         now: Timestamp,
     ) -> Result<Option<CompleteRoom>, CompleteError> {
         let Complete { id, puts, refusal, .. } = complete;
-        // Of those before the reading, one that stands before this in the list counts.
+        // Of the reasons found while reading, only one that comes before these in the list counts.
         let found_before =
             |least: BodyRefusal| refusal.filter(|refusal| *refusal <= least).map_or(Ok(()), Err);
         if !self.queue.holds(client, *id) || !self.may_end(client, *id) {
@@ -245,7 +305,7 @@ impl Executor {
             Err(NoRoom::Full) => return Err(BodyRefusal::OutOfMemory.into()),
             room => room,
         };
-        // A put with a tag that is wrong is not among those that are there.
+        // A put with a wrong tag is not among the stored ones.
         if self.draining && (!puts.is_empty() || refusal.is_some()) {
             return Err(CompleteError::Draining);
         }
@@ -260,8 +320,8 @@ impl Executor {
         room.map_err(|_| CompleteError::NoRoomYet)
     }
 
-    /// Whether memory is short for the jobs of a `complete`, their tubes and their cooldowns, or its identity may put
-    /// no more.
+    /// Whether memory is low for the jobs of a `complete`, their tubes and their cooldowns, or its identity has reached
+    /// its limit of bytes.
     fn lacks_room_for_puts(&mut self, client: ClientId, complete: &Complete, output: &Output) -> bool {
         let puts = &complete.puts;
         let held_bytes = complete.body_bytes() + output.held_bytes();
@@ -285,7 +345,7 @@ impl Executor {
                 || self.queue.reserve_put().is_err())
     }
 
-    /// Whether the jobs of a `complete` are more than the client's identity may put.
+    /// Whether the jobs of a `complete` exceed the limit of the client's identity.
     fn exceeds_owned(&self, client: ClientId, complete: &Complete) -> bool {
         let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
         let Some((name, most)) = limits.and_then(|(name, limits)| Some((name, limits.max_job_bytes?))) else {
@@ -331,8 +391,8 @@ impl Executor {
         answer(output, &Reply::Completed(IdList::of_reply(&self.workbench.ids)))
     }
 
-    /// Whose job a put makes if the bytes of its jobs are limited, and whether the job fits nowhere: whether it fits
-    /// beside the others is known when all have come.
+    /// The owner of a put's job, if the owner's bytes are limited, and whether the job alone exceeds the limit. Whether
+    /// it fits together with the others is checked when all have arrived.
     fn owner_of_put(
         &self,
         client: ClientId,
@@ -344,20 +404,20 @@ impl Executor {
         Some((name, self.queue.put_cost(client, body_bytes, tags) > most))
     }
 
-    /// Whether a put whose line was allowed still is.
+    /// Whether a put whose line was allowed is still allowed.
     fn may_still_put_of_complete(&self, client: ClientId, put: &Put) -> bool {
         self.guard.is_none() || self.may_put_into(client, put.tube(), put.tags().set())
     }
 }
 
-/// What a put asks of the queue.
+/// The put, as the queue takes it.
 #[inline]
 fn completed_put(put: &Put) -> CompletedPut<'_> {
     let (tags, tube) = (put.encoded_tags(), put.tube());
     CompletedPut { new: new_job(put), tags, tube, body_bytes: put.size as usize }
 }
 
-/// It goes on when `until` has come.
+/// Continues the `complete` after `until`.
 #[cold]
 fn complete_later(until: Until, complete: Box<Complete>) -> Outcome {
     let held_bytes = complete.held_bytes();

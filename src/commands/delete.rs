@@ -11,20 +11,20 @@ use crate::protocol::{IdList, Reply};
 use crate::queue::ClientId;
 use crate::session::{Output, Until};
 
-/// The most that a batch may cost in a turn, in simple requests: some 100 microseconds.
+/// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
 const WORK_PER_TURN: u64 = 400;
 
 /// A `delete-batch` that is being executed.
 struct DeleteBatch {
-    /// The jobs that are left.
+    /// The jobs that have not been deleted yet.
     ids: vec::IntoIter<JobId>,
     deleted: u64,
-    /// How many ids were of no job that the client may delete.
+    /// How many ids belong to no job that the client may delete.
     missing: u64,
 }
 
 impl Executor {
-    /// Deletes a job; returns whether the client could.
+    /// Deletes a job; returns whether the client was able to.
     #[inline]
     pub(super) fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
         let Some(body) = self.queue.delete(client, id, now) else { return false };
@@ -50,7 +50,7 @@ impl Executor {
         self.delete_batch(client, batch, output, now)
     }
 
-    /// Deletes a turn's share of a batch, and answers if that was the rest.
+    /// Deletes a turn's share of a batch, and answers if the batch is complete.
     fn delete_batch(
         &mut self,
         client: ClientId,

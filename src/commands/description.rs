@@ -1,7 +1,7 @@
-//! The description of the executor: the queue, the log, the counters, and what is left of commands that wait.
+//! The description of the executor: the queue, the log, the counters, and the rests of commands that wait.
 //!
-//! Owns: what of it is described. The access rules and the certificates are not: the next program reads them itself,
-//! from the same command line. Driven by `server/description.rs`.
+//! Owns: which parts are described. The access rules and the certificates are not: the next program reads them itself,
+//! with the same command line. Driven by `server/description.rs`.
 
 use super::executor::{Counters, Executor};
 use super::{Rest, RestKind, Wait};
@@ -13,7 +13,7 @@ use crate::session::Put;
 use crate::stats::{CommandCounts, Identity};
 
 impl Described for Rest {
-    /// A command that goes on by itself is not described: a server that is quiet has none.
+    /// A command that continues by itself is not described: a quiet server has none.
     fn describe(&self, out: &mut Writer<'_>) {
         match &self.0 {
             RestKind::Wait(Wait::Job) => 0u8.describe(out),
@@ -45,12 +45,12 @@ impl Described for Rest {
             1 => RestKind::Wait(Wait::Batch(from.value()?)),
             2 => {
                 let put: Put = from.value()?;
-                let body = Body::copy_of(from.bytes()?).map_err(|_| Malformed("no memory for a body"))?;
+                let body = Body::copy_of(from.bytes()?).map_err(|_| Malformed("out of memory for a body"))?;
                 RestKind::Put(Box::new((put, body)))
             }
             3 => RestKind::Wait(Wait::EndOf(from.value()?)),
             4 => RestKind::Complete(from.value()?),
-            _ => return Err(Malformed("what is left of a command")),
+            _ => return Err(Malformed("the rest of a command")),
         }))
     }
 }
@@ -66,14 +66,14 @@ impl Rest {
         matches!(self.0, RestKind::Wait(Wait::EndOf(_)))
     }
 
-    /// Whether another program can go on with it.
+    /// Whether another program can continue it.
     pub(crate) fn is_described(&self) -> bool {
         !matches!(self.0, RestKind::GoOn(_))
     }
 }
 
 impl Executor {
-    /// Whether nothing is half done that cannot be described.
+    /// Whether no command is in progress that cannot be described.
     pub(crate) fn is_quiet(&self) -> bool {
         let has_orders = self.orders.as_ref().is_some_and(|orders| orders.are_running());
         self.queue.is_quiet()
@@ -83,7 +83,7 @@ impl Executor {
             && !self.has_failed()
     }
 
-    /// Writes what it has.
+    /// Writes the state of the executor.
     pub(crate) fn describe(&self, out: &mut Writer<'_>) {
         let Self {
             queue,
@@ -111,14 +111,14 @@ impl Executor {
                 },
             draining,
             fields,
-            // Described apart, or the next program makes them from its command line and its files.
+            // Described separately, or made by the next program from its command line and its files.
             guard: _,
             config: _,
             tls: _,
             orders: _,
             is_memory_exhausted: _,
             shares: _,
-            // Figures of what is held now, and of the work of turns.
+            // Figures of the present memory and of the work of turns.
             buffer_bytes: _,
             detached_bodies: _,
             tube_lists: _,
@@ -143,10 +143,10 @@ impl Executor {
         persistence.describe(out);
     }
 
-    /// Reads into an executor that is new what another one had at `now`.
+    /// Reads the state that another executor had at `now` into this new one.
     ///
     /// # Errors
-    /// If that is no description. The executor must not be used then.
+    /// If the bytes are not such a description. The executor must not be used then.
     pub(crate) fn read_description(
         &mut self,
         from: &mut Reader<'_>,

@@ -1,7 +1,7 @@
-//! Bodies whose jobs are gone, and which unsent replies still hold.
+//! Bodies of deleted jobs that unsent replies still hold.
 //!
-//! Owns: how many bytes these are, but none of the bodies. A client that does not read keeps such bodies alive, so they
-//! count against the bound on memory as jobs do.
+//! Owns: the size of these bodies, but none of the bodies. A client that does not read keeps such bodies alive, so they
+//! count towards the memory limit like jobs.
 
 use std::collections::VecDeque;
 use std::rc::Weak;
@@ -9,12 +9,12 @@ use std::rc::Weak;
 use super::Executor;
 use crate::job::Body;
 
-/// The least number of bodies that are looked at in a turn.
+/// The minimum number of bodies probed in a turn.
 const PROBES_PER_TURN: usize = 16;
-/// A turn probes one in this many bodies, so that each has its turn soon, however many there are.
+/// A turn probes one in this many bodies, so that each is probed soon, however many there are.
 const PROBES_PER_TURN_PART: usize = 32;
 
-/// Bytes of a body that cost as much as a simple request to free.
+/// How many bytes of a body can be freed for the cost of a simple request.
 const FREED_BYTES_PER_WORK: usize = 32 * 1024;
 
 /// All bodies that only replies hold.
@@ -25,7 +25,7 @@ pub struct DetachedBodies {
 }
 
 impl DetachedBodies {
-    /// Adds a body of `bytes` whose job is gone, if a reply holds it.
+    /// Adds a body of `bytes` whose job has been deleted, if a reply holds the body.
     pub fn watch(&mut self, body: Weak<Vec<u8>>, bytes: usize) {
         if body.strong_count() > 0 {
             self.bytes += bytes;
@@ -39,12 +39,12 @@ impl DetachedBodies {
         self.bodies.is_empty() && self.bodies.capacity() <= PROBES_PER_TURN
     }
 
-    /// Their size in bytes. Bodies that were freed in the last turns may still be counted.
+    /// Their size in bytes. Bodies that were freed in the last few turns may still be counted.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Looks at some of the bodies, and forgets those that no reply holds any more.
+    /// Probes some of the bodies, and removes those that no reply holds any more.
     pub fn tend(&mut self) {
         let probes = PROBES_PER_TURN.max(self.bodies.len() / PROBES_PER_TURN_PART);
         for _ in 0..probes.min(self.bodies.len()) {
@@ -62,7 +62,7 @@ impl DetachedBodies {
 }
 
 impl Executor {
-    /// The job of a large body is gone; replies may still hold the body.
+    /// Notes that the job of a large body has been deleted; replies may still hold the body.
     #[cold]
     pub(super) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
         let bytes = body.len();
@@ -71,7 +71,7 @@ impl Executor {
         self.detached_bodies.watch(watch, bytes);
     }
 
-    /// The jobs of some large bodies may have expired.
+    /// Notes the large bodies of jobs that may have expired.
     #[inline]
     pub(super) fn detach_expired_bodies(&mut self) {
         while let Some(body) = self.queue.next_expired_body() {

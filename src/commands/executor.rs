@@ -1,7 +1,7 @@
-//! The executor: the state that commands work on, and what is the same for all of them.
+//! The executor: the state on which commands work, and the steps that all commands share.
 //!
-//! Owns: the queue, the log, the counters of commands, drain mode; that each command is counted, judged, traced and
-//! logged. The table says what a command does. Driven by [`Server`](crate::server::Server).
+//! Owns: the queue, the log, the counters of commands, drain mode; that each command is counted, checked, traced and
+//! logged. The table defines the commands. Driven by [`Server`](crate::server::Server).
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,12 +29,12 @@ use crate::session::{BodyRefusal, Output, Request};
 use crate::stats::{CommandCounts, Identity, Timings};
 use crate::tls::Acceptor;
 
-/// How commands are to be executed.
+/// The settings of the executor.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The largest body that a `put` may carry, in bytes.
     pub max_job_bytes: u64,
-    /// The most memory that jobs and connections may take, in bytes.
+    /// The maximum memory of jobs and connections, in bytes.
     pub max_memory_bytes: Option<u64>,
     /// The size of a binlog file, in bytes, for the stats.
     pub binlog_file_bytes: u64,
@@ -49,9 +49,9 @@ pub(crate) struct Counters {
     pub(super) connections: u64,
     /// Connections that were closed at once.
     pub(super) refused_connections: u64,
-    /// Lines that were no command.
+    /// Lines that were not commands.
     pub(super) malformed: u64,
-    /// Puts that were complete and not stored, because memory or disk was short or the server drains.
+    /// Complete puts that were not stored, because memory or disk space was low, or because of drain mode.
     pub(super) rejected_puts: RefusedPuts,
     /// Histograms of turns, commands and syncs; recorded only while metrics are served.
     pub(crate) timings: Timings,
@@ -59,8 +59,8 @@ pub(crate) struct Counters {
     pub(super) timed_commands: u64,
 }
 
-/// Executes commands. It has more fields than other types because each family of commands keeps here what it needs
-/// between two turns.
+/// Executes commands. It has more fields than other types because each family of commands keeps its state between two
+/// turns here.
 #[derive(Debug)]
 pub struct Executor {
     pub(super) queue: Queue,
@@ -71,23 +71,24 @@ pub struct Executor {
     pub(super) draining: bool,
     /// The acceptor of connections with TLS, for its figures.
     pub(super) tls: Option<Rc<Acceptor>>,
-    /// Bytes that connections hold: bodies that are not complete, input that is not executed, replies that are not
+    /// Bytes that connections hold: incomplete bodies, input that has not been executed, replies that have not been
     /// sent.
     pub(crate) buffer_bytes: usize,
     pub(super) detached_bodies: DetachedBodies,
     pub(super) tube_lists: TubeLists,
-    /// Jobs that were flushed in this turn and may have been given to a client that waited for one, and is not told
+    /// Jobs that were flushed in this turn, and that may have been given to a waiting client that has not got its reply
     /// yet.
     pub(super) flushed_jobs: Vec<FlushedJob>,
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,
-    /// Clients whose sessions others have taken over, or that others have killed, until their connections are closed.
+    /// Clients whose sessions other clients have taken over, or that other clients have killed, until their connections
+    /// are closed.
     pub(super) to_close: Vec<ClientId>,
     pub(super) client_pages: Vec<ClientPage>,
     pub(super) workbench: Workbench,
     /// The fields that `reserve-fields` has asked for, by the index of the client.
     pub(super) fields: BTreeMap<u32, FieldList>,
-    /// The access rules; `None` if everybody may do everything.
+    /// The access rules; `None` if every client may do everything.
     pub(super) guard: Option<Box<Guard>>,
     /// Whether the allocator has begun to use its reserve.
     pub(super) is_memory_exhausted: fn() -> bool,
@@ -132,12 +133,12 @@ impl Executor {
         &self.queue
     }
 
-    /// Seeds the numbers by which clients in a weighted reserve mode get their tubes.
+    /// Seeds the random numbers with which clients in a weighted reserve mode choose their tubes.
     pub fn seed(&mut self, seed: u64) {
         self.queue.seed(seed);
     }
 
-    /// Whether the server drains.
+    /// Whether the server is in drain mode.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining
     }
@@ -147,7 +148,7 @@ impl Executor {
         self.draining = draining;
     }
 
-    /// Records that a turn, and so each of its commands, has taken `ns` nanoseconds.
+    /// Records that a turn, and therefore each of its commands, has taken `ns` nanoseconds.
     pub(crate) fn observe_turn(&mut self, ns: u64) {
         let Counters { commands, timings, timed_commands, .. } = &mut self.counters;
         timings.turns.observe(ns, 1);
@@ -193,12 +194,12 @@ impl Executor {
         self.queue.has_deliveries()
     }
 
-    /// Puts other rules for tubes in force.
+    /// Puts new rules for tubes in force.
     pub fn set_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
         self.queue.set_tube_rules(rules, now);
     }
 
-    /// Makes the changes of this turn as durable as they have to be before their replies leave.
+    /// Makes the changes of this turn as durable as they must be before their replies are sent.
     #[inline]
     pub(crate) fn commit(&mut self, now: Timestamp) {
         if self.persistence.is_kept() {
@@ -206,8 +207,8 @@ impl Executor {
         }
     }
 
-    /// Ends a client's wait with this reply. Returns `None` if the answer came about in this turn and is about to be
-    /// delivered.
+    /// Ends a client's wait with this reply. Returns `None` if the wait was already answered in this turn and the
+    /// answer is about to be delivered.
     pub(crate) fn cancel_wait(
         &mut self,
         client: ClientId,
@@ -235,7 +236,7 @@ impl Executor {
         let start = output.bytes().len();
         let outcome = match rest.0 {
             RestKind::Wait(Wait::Job) => self.answer_reserve(client, answer, output, now),
-            RestKind::Wait(Wait::EndOf(id)) => self.answer_job_wait(id, answer, output),
+            RestKind::Wait(Wait::EndOf(id)) => self.answer_job_wait(client, id, answer, output),
             RestKind::Wait(Wait::Batch(most)) => {
                 self.answer_first_of_batch(client, most, answer, output, now)
             }
@@ -247,8 +248,8 @@ impl Executor {
         outcome
     }
 
-    /// Executes one request of a client, and puts the reply into its output if there is one yet. If the server is
-    /// `GUARDED`, access rules decide first; an open server has no such step.
+    /// Executes one request of a client, and puts the reply into its output, if there is one yet. If the server is
+    /// `GUARDED`, access rules decide first; an open server does not have this step.
     #[inline]
     pub(crate) fn execute<const GUARDED: bool>(
         &mut self,
@@ -261,13 +262,10 @@ impl Executor {
         let start = output.bytes().len();
         let outcome = match request {
             Request::Command(command) => {
-                self.counters.commands.add(command.verb());
-                if log_enabled!(Level::Trace) {
-                    log_command(client, &command, self.queue.used_tube(client).as_str());
-                }
+                self.note_line(client, &command);
                 self.command::<GUARDED>(client, command, output, now)
             }
-            // Other clients may have taken the memory while the body came.
+            // Other clients may have taken the memory while the body arrived.
             Request::Put(_, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
                 self.reject_put(&Reply::OutOfMemory, output)
             }
@@ -291,7 +289,13 @@ impl Executor {
             }
             Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
             Request::PutOfComplete(header, text, held_bytes) => {
-                self.judge_put_of_complete::<GUARDED>(client, (header, text), held_bytes, output, now)
+                let put = (header, text);
+                Outcome::OfComplete(
+                    self.judge_put_of_complete::<GUARDED>(client, put, held_bytes, output, now),
+                )
+            }
+            Request::CompleteWith(id, header, body) => {
+                self.complete_with::<GUARDED>(client, id, (header, body), output, now)
             }
             Request::Complete(complete) => self.complete_whole(client, complete, output, now),
             Request::Lost => {
@@ -306,7 +310,7 @@ impl Executor {
         outcome
     }
 
-    /// Goes on with a command that was stalled.
+    /// Resumes a stalled command.
     pub(crate) fn resume<const GUARDED: bool>(
         &mut self,
         client: ClientId,
@@ -320,7 +324,7 @@ impl Executor {
         outcome
     }
 
-    /// A request has come to an outcome. Its reply is in the output from `start` on.
+    /// Handles the outcome of a request. Its reply is in the output from `start` on.
     #[inline(always)]
     fn end_request<const GUARDED: bool>(
         &mut self,
@@ -334,6 +338,15 @@ impl Executor {
         }
         trace_reply(client, output, start);
         self.persistence.log_changes(&mut self.queue, now);
+    }
+
+    /// Counts the line of a command, and logs it if that is asked for.
+    #[inline(always)]
+    pub(super) fn note_line(&mut self, client: ClientId, command: &Command<'_>) {
+        self.counters.commands.add(command.verb());
+        if log_enabled!(Level::Trace) {
+            log_command(client, command, self.queue.used_tube(client).as_str());
+        }
     }
 
     fn command<const GUARDED: bool>(

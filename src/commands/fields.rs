@@ -1,6 +1,7 @@
-//! The command `reserve-fields`: what the RESERVED lines to a connection say beside id and size.
+//! The command `reserve-fields`: the values after id and size in the RESERVED lines of a connection.
 //!
-//! Owns: the lists of the clients that have one, and the values. A client without a list costs a reserve one branch.
+//! Owns: the lists of the clients that have one, and the values. For a client without a list, a reserve costs one more
+//! branch.
 
 use std::fmt::Write;
 
@@ -26,7 +27,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Those of the job.
+    /// The sources for this job.
     pub(super) fn of(job: &JobView<'_>) -> Self {
         let record = &job.record;
         Self {
@@ -86,7 +87,7 @@ impl Executor {
         }
     }
 
-    /// The client is about to leave.
+    /// Removes the list of a client that is about to disconnect.
     #[inline]
     pub(super) fn forget_fields(&mut self, client: ClientId) {
         if self.queue.has_fields(client) {
@@ -94,7 +95,7 @@ impl Executor {
         }
     }
 
-    /// The list of the client; `None` if it has none, as most.
+    /// The list of the client; `None` if it has none, like most clients.
     #[inline]
     pub(super) fn fields_of(&self, client: ClientId) -> Option<FieldList> {
         if self.queue.has_fields(client) { self.fields.get(&client.index).copied() } else { None }

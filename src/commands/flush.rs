@@ -1,6 +1,7 @@
 //! The commands that flush a tube.
 //!
-//! Owns: how many jobs a flush deletes in a turn, and the bodies of those that a client has reserved and not seen yet.
+//! Owns: how many jobs a flush deletes in a turn, and the bodies of those that a client has reserved but not received
+//! yet.
 
 use super::fields::Values;
 use super::{Executor, Outcome, answer, stall};
@@ -10,12 +11,12 @@ use crate::protocol::Reply;
 use crate::queue::{BeginFlush, ClientId, FlushStep, Flushed};
 use crate::session::{Output, Until};
 
-/// Jobs and clients that a flush probes in a turn: some 200 microseconds.
+/// Jobs and clients that a flush probes in a turn: about 200 microseconds.
 const PROBES_PER_TURN: usize = 500;
-/// The cost of a flush in a turn, in simple requests: freeing large bodies takes longer than finding them.
+/// The maximum cost of a flush in a turn, in simple requests: freeing large bodies takes longer than finding them.
 const WORK_PER_TURN: u64 = 1000;
 
-/// A job that is gone and may have been given to a client that is not told yet.
+/// A deleted job that may have been given to a client that has not got its reply yet.
 #[derive(Debug)]
 pub struct FlushedJob {
     id: JobId,
@@ -33,7 +34,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         match self.queue.begin_flush(client, tube, flushed, now) {
-            BeginFlush::Begun => self.go_on_flushing(client, flushed, 0, output, now),
+            BeginFlush::Begun => self.continue_flush(client, flushed, 0, output, now),
             BeginFlush::NoTube => answer(output, &Reply::Flushed(0)),
             BeginFlush::TooMany => {
                 let tube: Box<str> = tube.into();
@@ -44,8 +45,8 @@ impl Executor {
         }
     }
 
-    /// Goes on with the client's flush, which has deleted `deleted` jobs. A delete needs no room in the binlog.
-    fn go_on_flushing(
+    /// Continues the client's flush, which has deleted `deleted` jobs. A delete needs no room in the binlog.
+    fn continue_flush(
         &mut self,
         client: ClientId,
         flushed: Flushed,
@@ -79,7 +80,7 @@ impl Executor {
             }
         }
         stall(Until::NextTurn, move |server, client, output, now| {
-            server.go_on_flushing(client, flushed, deleted, output, now)
+            server.continue_flush(client, flushed, deleted, output, now)
         })
     }
 
@@ -93,7 +94,7 @@ impl Executor {
         }
     }
 
-    /// Keeps the body of a job that is about to be flushed where a client may have to be told that it has reserved it.
+    /// Keeps the body of a job that is about to be flushed, if a client may still have to receive it as reserved.
     fn keep_for_delivery(&mut self, id: JobId) {
         if self.queue.has_deliveries() && !self.queue.is_unreserved(id) {
             let kept = self.queue.job(id).and_then(|job| {

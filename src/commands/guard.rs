@@ -1,8 +1,8 @@
-//! The guard of a server with access rules: who each client is.
+//! The guard of a server with access rules: the identity of each client.
 //!
-//! Owns: the rules in force, and for each client its identity and what was already decided about the tubes that it uses
-//! and watches. `audit` has what is logged of it. `judge` asks it about commands, `narrowed` makes the lists and stats
-//! of clients that may not see everything. An open server has no guard. Driven by the executor.
+//! Owns: the rules in force, and for each client its identity and the decisions about the tubes that it uses and
+//! watches. `audit` logs them. `judge` uses it to check commands, and `narrowed` makes the lists and stats for clients
+//! that may not see everything. An open server has no guard. Driven by the executor.
 
 mod description;
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::Executor;
-use super::audit::{RefusalLine, say_full, say_log_in, say_refused};
+use super::audit::{RefusalLine, report_full, report_log_in, report_refused};
 use crate::access::{Grants, IdentityId, Limits, Pace, Peer, Roles, Rules, TokenHash, Tries, Verdict};
 use crate::clock::Timestamp;
 use crate::queue::{ClientId, Queue};
@@ -32,13 +32,13 @@ pub struct Guard {
     pub(super) usage: Vec<Usage>,
     /// The counts of each identity, in the same order.
     pub(super) figures: Vec<IdentityFigures>,
-    /// Puts that wait until they are permitted: when that is, and whose they are.
+    /// Puts that wait for their permission: its instant, and the index of the client.
     waiting_puts: BTreeSet<(Timestamp, u32)>,
     tries: Tries,
-    /// Whether there is a token in the input that was executed last.
+    /// Whether the input that was executed last contained a token.
     has_read_token: bool,
     wrong_tokens: RateLimitedLog,
-    /// Refusals that are to be logged at the end of the turn.
+    /// Refusals to log at the end of the turn.
     pub(super) refusals: Vec<RefusalLine>,
     full: RateLimitedLog,
 }
@@ -48,9 +48,9 @@ pub struct Guard {
 pub struct Usage {
     pace: Pace,
     log_ins: RateLimitedLog,
-    /// By the word of the command, so that none hides another.
+    /// By the word of the command, so that no line hides another command.
     pub(super) refusals: BTreeMap<&'static str, RateLimitedLog>,
-    /// The tubes that its clients watch, each as often as it is watched.
+    /// The number of tubes that its clients watch; a tube counts once for each client.
     watched: usize,
 }
 
@@ -58,34 +58,34 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct GuardedClient {
     pub(super) peer: Peer,
-    /// What its certificate says, which is nothing if it has none; `None` during its handshake, in which it does not
-    /// count for the connections of its identity.
+    /// The contents of its certificate, empty if it has none; `None` during its handshake, in which it does not count
+    /// for the connections of its identity.
     pub(super) certificate: Option<Box<ClientCertificate>>,
-    /// The hash of the token that it has shown.
+    /// The hash of the token that it has sent.
     token: Option<TokenHash>,
     pub(super) identity: IdentityId,
-    /// Its roles for the tube that it uses; `None` if they were not looked up yet.
+    /// Its roles for the tube that it uses; `None` if they have not been looked up yet.
     pub(super) used: Option<Roles>,
-    /// How many tubes at the start of its watch list were checked: it may reserve from them.
+    /// How many tubes at the start of its watch list have been checked: it may reserve from these.
     pub(super) checked: usize,
     /// How many tubes it watches.
     watched: usize,
-    /// When its put is permitted, if that waits.
+    /// When its waiting put is permitted, if it has one.
     put_at: Option<Timestamp>,
-    /// Its connection will bring no more, so its put does not wait.
+    /// Its connection will send no more, so its put does not wait.
     has_ended: bool,
-    /// The managing command that it has given and that is not over.
+    /// Its managing command, if one is in progress.
     pub(super) action: Option<Box<str>>,
 }
 
 /// The result of a login with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogIn {
-    /// The client is its owner now.
+    /// The client now has the identity of the token's owner.
     Done,
-    /// It is nobody's, or it was not looked at.
+    /// The token belongs to no identity, or was not checked.
     Refused,
-    /// Its owner has as many connections as it may have.
+    /// The owner has reached its limit of connections.
     Full,
 }
 
@@ -118,8 +118,8 @@ impl Guard {
         }
     }
 
-    /// Other rules are in force from now on. Each client becomes who it is by them: the owner of the token that it has
-    /// shown, or the user of its socket, or anonymous. What is known of identities of the same name is kept.
+    /// Puts new rules in force. Each client gets its identity from them: the owner of its token, or the user of its
+    /// socket, or an anonymous identity. The usage and the counts of identities with the same name are kept.
     pub fn replace(&mut self, rules: Rules) {
         let next = Self::new(rules);
         let (mut usage, mut figures) = (next.usage, next.figures);
@@ -142,12 +142,12 @@ impl Guard {
         self.clients.capacity() * CLIENT_BYTES
     }
 
-    /// Makes sure that there is room for another client; tells whether there is.
+    /// Makes sure that there is room for another client; returns whether there is.
     pub fn reserve_client(&mut self) -> bool {
         self.clients.try_reserve(1).is_ok()
     }
 
-    /// The client is gone.
+    /// Removes a client that has disconnected.
     pub fn forget(&mut self, client: ClientId) {
         self.end_action(client, b"(the client has left)");
         let known = self.clients.get_mut(client.index as usize).and_then(Option::take);
@@ -157,12 +157,12 @@ impl Guard {
         self.usage[identity.index()].watched -= watched;
     }
 
-    /// The client, as far as it is known; `None` if it is not identified.
+    /// The client, as far as the guard knows it; `None` if it has not been identified.
     pub fn client(&self, client: ClientId) -> Option<&GuardedClient> {
         self.clients.get(client.index as usize)?.as_ref()
     }
 
-    /// The client, as far as it is known, for changes.
+    /// The client, as far as the guard knows it, for changes.
     pub fn client_mut(&mut self, client: ClientId) -> Option<&mut GuardedClient> {
         self.clients.get_mut(client.index as usize)?.as_mut()
     }
@@ -184,8 +184,8 @@ impl Guard {
         most.is_none_or(|most| self.figures[identity.index()].connections < most.into())
     }
 
-    /// Somebody has connected; returns whether it may stay. If the client is in its handshake, this is decided at the
-    /// end of that, when it is known who it is.
+    /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end
+    /// of the handshake, when its identity is known.
     fn identify(&mut self, client: ClientId, peer: Peer, is_handshaking: bool, now: Timestamp) -> bool {
         self.forget(client);
         let index = client.index as usize;
@@ -207,13 +207,13 @@ impl Guard {
         is_handshaking || self.end_handshake(client, ClientCertificate::default(), now)
     }
 
-    /// Whether the client is in its handshake, as far as the guard was told.
+    /// Whether the client is in its handshake, as far as the guard knows.
     pub fn awaits_certificate(&self, client: ClientId) -> bool {
         self.client(client).is_some_and(|known| known.certificate.is_none())
     }
 
-    /// The client has done its handshake, if there was one, and perhaps shown a certificate; returns whether it may
-    /// stay.
+    /// Handles the end of a client's handshake, if there was one, with its certificate, if it has one; returns whether
+    /// it may stay.
     fn end_handshake(&mut self, client: ClientId, certificate: ClientCertificate, now: Timestamp) -> bool {
         let Some(known) = self.client_mut(client) else { return false };
         let (peer, has_certificate) = (known.peer, !certificate.serial.is_empty());
@@ -223,13 +223,13 @@ impl Guard {
         let is_welcome = self.has_room_for(identity);
         if !is_welcome {
             let name = &self.rules.identity(identity).name;
-            self.full.line(now, |withheld| say_full(name, peer, withheld));
+            self.full.line(now, |withheld| report_full(name, peer, withheld));
         } else if !Rules::is_anonymous(identity) {
             let by = if has_certificate { "its certificate" } else { "its user" };
             self.figures[identity.index()].log_ins += 1;
             let name = &self.rules.identity(identity).name;
             let lines = &mut self.usage[identity.index()].log_ins;
-            lines.line(now, |withheld| say_log_in(name, client, peer, by, withheld));
+            lines.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
         }
         self.figures[identity.index()].connections += 1;
         if let Some(known) = self.client_mut(client) {
@@ -238,7 +238,7 @@ impl Guard {
         is_welcome
     }
 
-    /// Whether it is not known yet who the client is: it is in its handshake, or it may do nothing before it logs in.
+    /// Whether the client has not been identified: it is in its handshake, or it may do nothing before it logs in.
     fn is_unknown(&self, client: ClientId) -> bool {
         self.client(client).is_none_or(|known| {
             let identity = self.rules.identity(known.identity);
@@ -247,18 +247,18 @@ impl Guard {
         })
     }
 
-    /// The client becomes another identity, if that may have another connection; returns whether.
+    /// Gives the client another identity, if that may have another connection; returns whether it did.
     fn change_identity(&mut self, client: ClientId, identity: IdentityId, by: &str, now: Timestamp) -> bool {
         let Some((peer, before)) = self.client(client).map(|known| (known.peer, known.identity)) else {
             return false;
         };
         let name = &self.rules.identity(identity).name;
         if before != identity && !self.has_room_for(identity) {
-            self.full.line(now, |withheld| say_full(name, peer, withheld));
+            self.full.line(now, |withheld| report_full(name, peer, withheld));
             return false;
         }
         let lines = &mut self.usage[identity.index()].log_ins;
-        lines.line(now, |withheld| say_log_in(name, client, peer, by, withheld));
+        lines.line(now, |withheld| report_log_in(name, client, peer, by, withheld));
         self.figures[before.index()].connections -= 1;
         self.figures[identity.index()].connections += 1;
         self.figures[identity.index()].log_ins += 1;
@@ -271,7 +271,7 @@ impl Guard {
         true
     }
 
-    /// The client watches this many tubes now.
+    /// Notes that the client now watches this many tubes.
     pub fn set_watched(&mut self, client: ClientId, watched: usize) {
         let Some(known) = self.client_mut(client) else { return };
         let (before, identity) = (std::mem::replace(&mut known.watched, watched), known.identity);
@@ -279,8 +279,8 @@ impl Guard {
         usage.watched = usage.watched - before + watched;
     }
 
-    /// Whether the clients of this one's identity together watch as many tubes as they may: `most` if the rules do not
-    /// say how many these are.
+    /// Whether the clients of this one's identity together have reached their limit of watched tubes, which is `most`
+    /// if the rules set none.
     pub fn watches_enough(&self, client: ClientId, most: Option<usize>) -> bool {
         self.client(client).is_some_and(|known| {
             let own = self.rules.identity(known.identity).limits.max_watched_tubes;
@@ -289,7 +289,7 @@ impl Guard {
         })
     }
 
-    /// The client shows a token.
+    /// Logs the client in with a token.
     pub fn log_in(&mut self, client: ClientId, token: &[u8], now: Timestamp) -> LogIn {
         let Some((peer, before)) = self.client(client).map(|known| (known.peer, known.identity)) else {
             return LogIn::Refused;
@@ -300,7 +300,7 @@ impl Guard {
             let is_too_many = self.tries.note_wrong(peer, now);
             self.figures[before.index()].log_ins_refused += 1;
             if !is_too_many {
-                self.wrong_tokens.line(now, |withheld| say_refused(peer, withheld));
+                self.wrong_tokens.line(now, |withheld| report_refused(peer, withheld));
             }
             return LogIn::Refused;
         };
@@ -313,14 +313,15 @@ impl Guard {
         LogIn::Done
     }
 
-    /// The client's connection will bring no more. A put that waits is given up, or it would hold the connection.
+    /// Notes that the client's connection will send no more. A put that waits is abandoned, or it would keep the
+    /// connection open.
     pub fn note_end(&mut self, client: ClientId) {
         if let Some(known) = self.client_mut(client) {
             known.has_ended = true;
         }
     }
 
-    /// Whether the put of the client is given up instead of waiting any longer; its permission is for others then.
+    /// Whether the put of the client is abandoned instead of waiting any longer; others can use its permission then.
     pub fn gives_up_put(&mut self, client: ClientId) -> bool {
         let Some(known) = self.client_mut(client).filter(|known| known.has_ended) else { return false };
         let (identity, put_at) = (known.identity, known.put_at.take());
@@ -379,11 +380,11 @@ impl Guard {
 
 #[cfg(test)]
 thread_local! {
-    /// Names of watched tubes that the server has looked at.
+    /// How many names of watched tubes the server has examined.
     pub(crate) static WATCHED_NAMES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// The names of the tubes that the client watches, from this place on.
+/// The names of the tubes that the client watches, from this index on.
 pub(super) fn watched_tubes_from(
     queue: &Queue,
     client: ClientId,
@@ -396,17 +397,18 @@ pub(super) fn watched_tubes_from(
 }
 
 impl Executor {
-    /// From now on the rules decide what each client may do. Comes before the first client.
+    /// From now on the rules decide about each command. Called before the first client connects.
     pub fn guard_with(&mut self, rules: Rules) {
         self.guard = Some(Box::new(Guard::new(rules)));
     }
 
-    /// Whether the client is in its handshake, as far as the guard was told.
+    /// Whether the client is in its handshake, as far as the guard knows.
     pub(crate) fn awaits_certificate(&self, client: ClientId) -> bool {
         self.guard.as_ref().is_some_and(|guard| guard.awaits_certificate(client))
     }
 
-    /// The client has done its handshake, and perhaps shown a certificate, in DER; returns whether it may stay.
+    /// Handles the end of a client's handshake, with its certificate in DER, if it has one; returns whether it may
+    /// stay.
     pub(crate) fn end_handshake(
         &mut self,
         client: ClientId,
@@ -417,24 +419,24 @@ impl Executor {
         self.guard.as_mut().is_none_or(|guard| guard.end_handshake(client, certificate, now))
     }
 
-    /// Whether it is not known yet who the client is. On an open server, everybody is known.
+    /// Whether the client has not been identified. On an open server, every client counts as identified.
     pub(crate) fn is_unknown(&self, client: ClientId) -> bool {
         self.guard.as_ref().is_some_and(|guard| guard.is_unknown(client))
     }
 
-    /// Other rules are in force from now on.
+    /// Puts new rules in force.
     pub(crate) fn replace_rules(&mut self, rules: Rules) {
         if let Some(guard) = &mut self.guard {
             guard.replace(rules);
         }
     }
 
-    /// What the client may do. `None` on an open server, and while it is not known who the client is.
+    /// The grants of the client. `None` on an open server, and before the client has been identified.
     pub(super) fn grants(&self, client: ClientId) -> Option<&Grants> {
         self.guard.as_ref()?.grants(client)
     }
 
-    /// Whether the client may wait as it does: it may reserve from all tubes that it watches, or see the end of the
+    /// Whether the client may continue its wait: it may reserve from all tubes that it watches, or see the end of the
     /// job.
     pub(crate) fn may_wait(&self, client: ClientId) -> bool {
         if let Some(may_wait) = self.may_wait_for_job(client) {
@@ -447,19 +449,19 @@ impl Executor {
         })
     }
 
-    /// Logs what was refused in the turn.
+    /// Logs the refusals of the turn.
     pub(crate) fn write_refusals(&mut self) {
         if let Some(guard) = &mut self.guard {
             guard.write_refusals();
         }
     }
 
-    /// Whether there was a token in what was executed since the last call.
+    /// Whether the input executed since the last call contained a token.
     pub(crate) fn take_read_token(&mut self) -> bool {
         self.guard.as_mut().is_some_and(|guard| std::mem::take(&mut guard.has_read_token))
     }
 
-    /// The client's connection will bring no more while its put waits.
+    /// Notes that the client's connection will send no more while its put waits.
     pub(crate) fn note_end(&mut self, client: ClientId) {
         if let Some(guard) = &mut self.guard {
             guard.note_end(client);
@@ -482,7 +484,7 @@ impl Executor {
         self.guard.is_some()
     }
 
-    /// Who is at the other end of a client's connection; returns whether it may stay.
+    /// Tells the guard the other end of a client's connection; returns whether it may stay.
     pub(crate) fn identify(
         &mut self,
         client: ClientId,

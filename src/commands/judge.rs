@@ -1,8 +1,8 @@
 //! Commands on a server with access rules. [`Executor::guard_command`] is the one place where rules decide, before a
 //! command is executed.
 //!
-//! Owns: what a refusal looks like. A client that may not know of a job is told that there is none, and a `put` that is
-//! refused has its body skipped.
+//! Owns: the form of a refusal. For a client that may not know a job, the reply is that the job does not exist; the
+//! body of a refused `put` is skipped.
 
 use super::words::in_words_of_audit;
 use super::{Executor, Outcome, Row, answer};
@@ -20,32 +20,32 @@ const AUDIT_WORK: u64 = 16;
 /// The subject of a command: the tubes and jobs for which it needs roles.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// Nothing that needs a role: every client may.
+    /// Nothing that needs a role: every client may give the command.
     Nothing,
-    /// Some tube or other: the answer tells only of tubes that the client may see.
+    /// At least one tube: the answer shows only tubes that the client may see.
     AnyTube,
-    /// This tube, which the command names; the answer tells only of tubes that the client may see.
+    /// This tube, which the command names; the answer shows only tubes that the client may see.
     Mentioned(&'a str),
     /// All tubes.
     Every,
     /// The tube that the client uses.
     Used,
-    /// The tube into which a `put` with this text behind its size goes: the one that it names, or the used one.
+    /// The target tube of a `put` with this text after its size: the tube that the text names, or the used one.
     Target(&'a [u8]),
-    /// The tubes that the client watches. The others leave its watch list.
+    /// The tubes that the client watches. Tubes without the role leave its watch list.
     Watched,
-    /// The tube, or the group, of this name.
+    /// The tube, or the group, with this name.
     Named(&'a str),
     /// The tube of this job.
     OfJob(JobId),
-    /// The tubes of these jobs. They are judged one by one, when it is their turn.
+    /// The tubes of these jobs. Each is checked when the command reaches it.
     OfJobs(IdList<'a>),
-    /// The tube of this job, and the tube to which it goes: see [`Roles::MOVE_TARGET`].
+    /// The tube of this job, and its target tube: see [`Roles::MOVE_TARGET`].
     OfJobAndNamed(JobId, &'a str),
 }
 
 impl Executor {
-    /// Judges a command. Returns its outcome if it is refused.
+    /// Checks a command. Returns its outcome if it is refused.
     pub(super) fn guard_command(
         &mut self,
         client: ClientId,
@@ -72,8 +72,8 @@ impl Executor {
         }
     }
 
-    /// Notes a refusal, and the beginning of a managing command. That there is no such job is no refusal. If there is
-    /// one that the client may not know of, only the log says so: the client can see what is counted.
+    /// Notes a refusal, and the beginning of a managing command. A job that does not exist is not a refusal. If the job
+    /// exists and the client may not know it, only the log has the refusal: the client could see the counts.
     fn audit(
         &mut self,
         client: ClientId,
@@ -97,7 +97,7 @@ impl Executor {
         }
     }
 
-    /// A request has come to an outcome. If it was a managing command that is over, its reply is in the output from
+    /// Handles the outcome of a request. If it was a managing command that has ended, its reply is in the output from
     /// `start` on.
     pub(super) fn end_audit(&mut self, client: ClientId, output: &mut Output, start: usize) {
         if let Some(guard) = &mut self.guard
@@ -147,11 +147,16 @@ impl Executor {
         roles.meets(needed)
     }
 
-    /// Whether the access rules let the client end this job. If not, there is none for it.
+    /// Whether the access rules let the client end this job. If not, the job does not exist for this client.
     pub(super) fn may_end(&self, client: ClientId, id: JobId) -> bool {
+        self.meets_for_job(client, id, Roles::END_JOBS)
+    }
+
+    /// Whether the client has one of these roles for the tube of this job.
+    pub(super) fn meets_for_job(&self, client: ClientId, id: JobId, needed: Roles) -> bool {
         let Some(guard) = &self.guard else { return true };
         let tube = self.queue.job(id).map(|job| job.tube.as_str());
-        guard.grants(client).is_some_and(|grants| grants.judge_job(Roles::END_JOBS, tube) == Verdict::Allowed)
+        guard.grants(client).is_some_and(|grants| grants.judge_job(needed, tube) == Verdict::Allowed)
     }
 
     /// Whether the client may name the groups and the concurrency keys in these tags of a `put`.
@@ -162,7 +167,7 @@ impl Executor {
         grants.is_some_and(|grants| names.all(|name| grants.on(name.as_str()).meets(Roles::PRODUCE)))
     }
 
-    /// The names in the tags of a `put` were refused.
+    /// Notes that the names in the tags of a `put` were refused.
     pub(super) fn note_refused_put(&mut self, client: ClientId, now: Timestamp) {
         if let Some(guard) = &mut self.guard {
             guard.count_refusal(client);
@@ -170,7 +175,7 @@ impl Executor {
         }
     }
 
-    /// The tube that a dead job comes from, if it is dead and the client has a role for that tube; else empty.
+    /// The tube from which a dead job comes, if the client has a role for that tube; otherwise empty.
     pub(super) fn source_shown_to<'a>(&self, client: ClientId, job: &JobView<'a>) -> &'a str {
         let from = job.dead_from();
         match &self.guard {
@@ -182,7 +187,7 @@ impl Executor {
         }
     }
 
-    /// Whether the client may see all tubes. On an open server it may.
+    /// Whether the client may see all tubes. On an open server every client may.
     pub(super) fn sees_every_tube(&self, client: ClientId) -> bool {
         self.guard.as_ref().is_none_or(|guard| {
             guard.grants(client).is_some_and(|grants| grants.everywhere().meets(Roles::ANY))

@@ -11,12 +11,11 @@ use crate::protocol::Reply;
 use crate::queue::ClientId;
 use crate::session::{Output, Until};
 
-/// The most that a `kick` may cost in a turn. A job that it moves costs 1, and more if the job goes to a waiting
-/// client.
+/// The maximum cost of a `kick` in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
 const WORK_PER_TURN: u64 = 512;
 
 impl Executor {
-    /// Buried jobs if there are any, else delayed ones (protocol, "kick").
+    /// Kicks buried jobs if there are any, otherwise delayed ones (protocol, "kick").
     pub(super) fn kick(
         &mut self,
         client: ClientId,
@@ -29,8 +28,7 @@ impl Executor {
         self.kick_from(client, state, bound, 0, output, now)
     }
 
-    /// Goes on with a kick that has moved `kicked` jobs. If the disk becomes full, the reply counts the jobs moved so
-    /// far.
+    /// Continues a kick that has moved `kicked` jobs. If the disk becomes full, the reply counts the jobs moved so far.
     fn kick_from(
         &mut self,
         client: ClientId,
@@ -69,7 +67,7 @@ impl Executor {
         })
     }
 
-    /// A buried or delayed job becomes ready.
+    /// Makes a buried or delayed job ready.
     pub(super) fn kick_one(&mut self, id: JobId, now: Timestamp) -> Result<(), ChangeError> {
         if !self.queue.is_kickable(id) {
             return Err(Obstacle::WrongState.into());

@@ -1,6 +1,6 @@
-//! The commands that show jobs: `list-jobs`, `peek` and its like, and `peek-reserved`.
+//! The commands that show jobs: `list-jobs`, the `peek` commands, and `peek-reserved`.
 //!
-//! Owns: how much of a search for reserved jobs and of a list is done in a turn. A page of jobs in another state is
+//! Owns: how much of a search for reserved jobs and of a list is done in a turn. A page of jobs in any other state is
 //! found at once, and a short page is also written at once.
 
 use std::vec;
@@ -13,21 +13,20 @@ use crate::queue::{ClientId, Page, PageOrder, Search};
 use crate::session::{Output, Until};
 use crate::stats::{JobView, write_line};
 
-/// Jobs written in a turn: some 100 microseconds.
+/// Jobs written in a turn: about 100 microseconds.
 const JOBS_PER_TURN: usize = 128;
 /// The cost of a written job, in simple requests.
 const WORK_PER_JOB: u64 = 4;
-/// Clients and reservations looked at in a turn: some 100 microseconds.
+/// Clients and reservations probed in a turn: about 100 microseconds.
 const PROBES_PER_TURN: usize = 1000;
-/// Looks that cost as much as a simple request.
+/// How many probes cost as much as a simple request.
 const PROBES_PER_WORK: u64 = 2;
-/// The length of a job's line at its usual, in bytes.
+/// The usual length of a job's line, in bytes.
 const LINE_BYTES: usize = 160;
-/// How many of the jobs that were reserved first are found: one of them will still be reserved at the end of the
-/// search.
+/// How many of the earliest reserved jobs are found: one of them will still be reserved at the end of the search.
 const CANDIDATES: usize = 64;
 
-/// The purpose of a look for reserved jobs.
+/// The purpose of a search for reserved jobs.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     /// `list-jobs` of this client.
@@ -38,18 +37,18 @@ enum Purpose {
 
 /// A page of `list-jobs` that is being written.
 struct JobPage {
-    /// Who has asked for it.
+    /// The client that has asked for it.
     client: ClientId,
     /// The tube's name.
     tube: Box<str>,
     state: JobState,
-    /// The jobs that are not written yet.
+    /// The jobs that have not been written yet.
     jobs: vec::IntoIter<JobId>,
     writer: ListWriter,
 }
 
 impl Executor {
-    /// The jobs of a tube in a state, those after the place `after`.
+    /// The jobs of a tube in a state, after the position `after`.
     pub(super) fn list_jobs(
         &mut self,
         client: ClientId,
@@ -83,7 +82,7 @@ impl Executor {
         answer(output, &found.unwrap_or(Reply::NotFound))
     }
 
-    /// Does a turn's share of a search, and answers if that is the end of it.
+    /// Does a turn's share of a search, and answers if the search is complete.
     fn search(
         &mut self,
         purpose: Purpose,
@@ -110,7 +109,7 @@ impl Executor {
                 };
                 let first = page.jobs.iter().copied().find(is_there);
                 if first.is_none() && !page.jobs.is_empty() {
-                    // All of them were given back meanwhile.
+                    // All of them were released in the meantime.
                     return search_later(purpose, Search::new(tube, PageOrder::Since, None, CANDIDATES));
                 }
                 self.peek(first, output)
@@ -141,7 +140,7 @@ impl Executor {
         self.write_jobs(page, output, now)
     }
 
-    /// Writes a turn's share of the page. A job that has left the tube or the state meanwhile is left out.
+    /// Writes a turn's share of the page. A job that has left the tube or the state in the meantime is left out.
     fn write_jobs(&mut self, mut page: JobPage, output: &mut Output, now: Timestamp) -> Outcome {
         let mut line = String::new();
         for id in page.jobs.by_ref().take(JOBS_PER_TURN) {

@@ -1,4 +1,4 @@
-//! `list-tubes` and `list-tubes-watched`, however many tubes there are.
+//! `list-tubes` and `list-tubes-watched`, for any number of tubes.
 //!
 //! Owns: the list of all tubes that is being made, and the last complete list as long as it can be used. A short list
 //! is written at once. A long list is made in slices, one in each turn, and all clients that ask for it in the meantime
@@ -17,7 +17,7 @@ use crate::tube_name::TubeName;
 /// Tubes listed in a slice, which takes about 30 microseconds.
 const TUBES_PER_SLICE: usize = 256;
 
-/// How many turns a list that no reply holds is kept, so that the clients that waited for it can be served.
+/// For how many turns a list that no reply holds is kept, so that the clients that waited for it can be served.
 const TURNS_KEPT: u8 = 3;
 
 /// The lists of all tubes.
@@ -27,13 +27,13 @@ pub struct TubeLists {
     finished: Option<Finished>,
     /// The version of the last list for which there was no memory.
     failed: Option<u64>,
-    /// A list was completed or given up since the server last asked.
+    /// Whether a list was completed or abandoned since the server last asked.
     has_news: bool,
 }
 
 #[derive(Debug)]
 struct UnderWay {
-    /// The version of the set of tubes at the beginning.
+    /// The version of the set of tubes when the list was begun.
     version: u64,
     writer: ListWriter,
 }
@@ -47,20 +47,20 @@ struct Finished {
 }
 
 impl TubeLists {
-    /// Memory that the lists take, in bytes, whether a reply holds a part of them or not.
+    /// Memory of the lists, in bytes, whether or not a reply holds a part of them.
     pub fn bytes(&self) -> usize {
         let under_way = self.under_way.as_ref().map_or(0, |list| list.writer.held_bytes());
         under_way + self.finished.as_ref().map_or(0, |finished| finished.list.byte_len())
     }
 
-    /// Whether there is a list, under way or complete, that each turn has to look after.
+    /// Whether there is a list, in progress or complete, that each turn must manage.
     #[inline]
     pub fn are_in_use(&self) -> bool {
         self.under_way.is_some() || self.finished.is_some()
     }
 
-    /// Whether there is a list, or none because memory is short, for a client that asked at the version `since`. Newer
-    /// ones have each tube that was there then and is still there, too.
+    /// Whether there is a list, or none because memory is low, for a client that asked at the version `since`. A newer
+    /// list also has each tube that existed then and still exists.
     fn is_over(&self, since: u64) -> bool {
         let version = self.finished.as_ref().map(|finished| finished.version);
         version.max(self.failed).is_some_and(|version| version >= since)
@@ -77,13 +77,13 @@ impl Executor {
             let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
             return self.answer_data(Some(list), output);
         }
-        // That there was no memory for an earlier list does not mean that there is none now.
+        // An earlier lack of memory for a list does not mean that memory is lacking now.
         self.tube_lists.failed = None;
         self.await_list(self.queue.tubes_version(), output)
     }
 
-    /// Answers a client that asked for all tubes at the version `since`, once there is a list for it. Begins one if
-    /// that is needed.
+    /// Answers a client that asked for all tubes at the version `since`, once there is a list for it. Begins a list if
+    /// one is needed.
     fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
         if !self.tube_lists.is_over(since) && self.tube_lists.under_way.is_none() {
             let bytes = list_bytes(self.queue.figures().tubes, self.queue.tube_name_bytes());
@@ -106,12 +106,12 @@ impl Executor {
         answer(output, &Reply::List(&finished.list))
     }
 
-    /// Whether the list of all tubes is short, so that it is written at once.
+    /// Whether the list of all tubes is short enough to be written at once.
     pub(super) fn is_list_short(&self) -> bool {
         list_bytes(self.queue.figures().tubes, self.queue.tube_name_bytes()) < SHORT_LIST_BYTES
     }
 
-    /// Writes a slice of the list that is under way, if there is one.
+    /// Writes a slice of the list in progress, if there is one.
     fn write_slice(&mut self) {
         let Some(mut list) = self.tube_lists.under_way.take() else { return };
         if (self.is_memory_exhausted)() {
@@ -137,7 +137,7 @@ impl Executor {
         }
     }
 
-    /// A turn's share of the work on the list of all tubes.
+    /// Does a turn's share of the work on the list of all tubes.
     pub(super) fn tend_lists(&mut self) {
         self.write_slice();
         if self.has_idle_list()
@@ -152,7 +152,7 @@ impl Executor {
 
     fn drop_finished(&mut self) {
         if let Some(finished) = self.tube_lists.finished.take() {
-            let_go(finished.list, &mut self.detached_bodies);
+            drop_list(finished.list, &mut self.detached_bodies);
         }
     }
 
@@ -169,7 +169,7 @@ impl Executor {
         self.tube_lists.under_way.is_some() || self.has_idle_list()
     }
 
-    /// Whether the clients that wait for the list of all tubes are to be served again.
+    /// Whether the clients that wait for the list of all tubes must be served again.
     pub(crate) fn take_list_news(&mut self) -> bool {
         std::mem::take(&mut self.tube_lists.has_news)
     }
@@ -200,11 +200,11 @@ impl Executor {
             return answer(output, &Reply::OutOfMemory);
         }
         let Ok(writer) = ListWriter::new(expected) else { return answer(output, &Reply::OutOfMemory) };
-        self.go_on_with_watched(client, 0, writer, output)
+        self.continue_watched(client, 0, writer, output)
     }
 
-    /// Writes a slice of a list of watched tubes that has the first `written` of them.
-    fn go_on_with_watched(
+    /// Writes a slice of a list of watched tubes that already has the first `written` of them.
+    fn continue_watched(
         &mut self,
         client: ClientId,
         written: usize,
@@ -221,23 +221,23 @@ impl Executor {
         let written = written + TUBES_PER_SLICE;
         if written < self.queue.watched_count(client) {
             return stall_holding(writer.held_bytes(), Until::NextTurn, move |server, client, output, _| {
-                server.go_on_with_watched(client, written, writer, output)
+                server.continue_watched(client, written, writer, output)
             });
         }
         self.answer_list(writer, output)
     }
 
-    /// Answers with a list that is complete.
+    /// Answers with a complete list.
     pub(super) fn answer_list(&mut self, writer: ListWriter, output: &mut Output) -> Outcome {
         let Ok(list) = writer.finish() else { return answer(output, &Reply::OutOfMemory) };
         let outcome = answer(output, &Reply::List(&list));
-        let_go(list, &mut self.detached_bodies);
+        drop_list(list, &mut self.detached_bodies);
         outcome
     }
 }
 
 /// Drops a list; replies may still hold pieces of it.
-fn let_go(list: List, detached: &mut DetachedBodies) {
+fn drop_list(list: List, detached: &mut DetachedBodies) {
     let pieces: Vec<_> = list.watch().collect();
     drop(list);
     pieces.into_iter().for_each(|(piece, bytes)| detached.watch(piece, bytes));

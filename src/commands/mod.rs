@@ -1,13 +1,13 @@
 //! The commands. Each is a row of the table here, and a file beside it with all of its work.
 //!
-//! Owns: the table of what commands need and do, and the executor, which holds the state that they work on: the queue,
-//! the log, the access rules. Only this part uses the queue and the log together. Driven by the turn
-//! ([`server`](crate::server)), which hands in one request after the other.
+//! Owns: the table with the requirements and the action of each command, and the executor, which holds the state on
+//! which they work: the queue, the log, the access rules. Only this part uses the queue and the log together. Driven by
+//! the turn ([`server`](crate::server)), which passes in one request after the other.
 //!
-//! Each command checks, reserves room in the log, changes the queue, and appends: whatever can fail comes before the
-//! first change. A command that does not end in its turn leaves a [`Rest`].
+//! Each command checks, reserves room in the log, changes the queue, and appends: every step that can fail comes before
+//! the first change. A command that does not end in its turn leaves a [`Rest`].
 //!
-//! What an operator orders by the API goes the same way, for an internal client of the queue: see `orders`.
+//! An operator's order through the API takes the same way, for an internal client of the queue: see `orders`.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -72,19 +72,20 @@ use crate::protocol::{Command, Reply, parse_tags};
 use crate::queue::{ClientId, Flushed, Release};
 use crate::session::{self, Complete, Output, Put, Until};
 
-/// The rest of a command that does not end in its turn. The session of its client, or its order, holds it and knows
-/// nothing of it. It ends with its client.
+/// The rest of a command that does not end in its turn. The session of its client, or its order, holds it without
+/// knowing its contents. It ends with its client.
 pub struct Rest(RestKind);
 
-/// The forms of a rest.
+/// The kinds of rests.
 enum RestKind {
-    /// This, when its turn has come.
+    /// A function to call when its turn has come.
     GoOn(Box<GoOn>),
-    /// The answer to a reserve. This and the next are values, because another program can go on with them.
+    /// The wait for the answer to a reserve. This kind and the next two are values, because another program can
+    /// continue them.
     Wait(Wait),
-    /// To store a job that has come whole.
+    /// A job whose body has arrived, to be stored.
     Put(Box<(Put, Body)>),
-    /// To do what a `complete` asks for whose puts have come whole.
+    /// A `complete` whose puts have arrived, to be executed.
     Complete(Box<Complete>),
 }
 
@@ -105,12 +106,12 @@ enum Wait {
 pub type Outcome = session::Outcome<Rest>;
 
 impl Rest {
-    /// Goes on, because its turn has come. What waits for an answer of the queue has no turn.
+    /// Continues the command, because its turn has come. A rest that waits for an answer of the queue has no turn.
     fn go_on(self, server: &mut Executor, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
         match self.0 {
             RestKind::GoOn(go_on) => go_on(server, client, output, now),
-            RestKind::Put(put) => server.go_on_with_put(client, put.0, put.1, output, now),
-            RestKind::Complete(complete) => server.go_on_with_complete(client, complete, output, now),
+            RestKind::Put(put) => server.continue_put(client, put.0, put.1, output, now),
+            RestKind::Complete(complete) => server.continue_complete(client, complete, output, now),
             RestKind::Wait(_) => Outcome::Abort,
         }
     }
@@ -122,14 +123,14 @@ impl fmt::Debug for Rest {
     }
 }
 
-/// The needs of a command: a row of the table.
+/// The requirements of a command: a row of the table.
 #[derive(Clone, Copy, Debug)]
 struct Row<'a> {
-    /// One of these roles, for the subject.
+    /// One of these roles, for the subject, is required.
     roles: Roles,
     subject: Subject<'a>,
     memory: MemoryClass<'a>,
-    /// A number of the command that stands in the log.
+    /// A number of the command, for the log.
     number: Option<u64>,
 }
 
@@ -138,7 +139,7 @@ const fn needs<'a>(roles: Roles, subject: Subject<'a>, memory: MemoryClass<'a>) 
 }
 
 impl Row<'_> {
-    /// With a number for the log.
+    /// The row with a number for the log.
     fn noting(self, number: impl Into<u64>) -> Self {
         Self { number: Some(number.into()), ..self }
     }
@@ -149,7 +150,7 @@ impl Row<'_> {
     }
 }
 
-/// Makes two functions of the table: what a command needs, and what it does.
+/// Makes two functions of the table: the requirements of a command, and its action.
 macro_rules! table {
     (<$guarded:ident> ($server:ident, $client:ident, $output:ident, $now:ident)
      $($command:pat => $row:expr, $run:expr;)+) => {
@@ -163,7 +164,7 @@ macro_rules! table {
             }
         }
 
-        /// Does what the command asks for, which may be done.
+        /// Executes the command, which has passed the checks.
         #[inline(always)]
         fn run<const $guarded: bool>(
             $server: &mut Executor,
@@ -179,7 +180,7 @@ macro_rules! table {
     };
 }
 
-// The table of commands: the role that a command needs and for what, what it asks of memory, and what it does. If
+// The table of commands: the role that a command needs and for which subject, its class of memory, and its action. If
 // access rules are in force, the server is `GUARDED`; the commands of the hot path are compiled for both.
 #[rustfmt::skip]
 table! {
@@ -291,12 +292,12 @@ fn answer(output: &mut Output, reply: &Reply<'_>) -> Outcome {
     }
 }
 
-/// Answers with this reply if there was what the command names.
+/// Answers with this reply if the subject of the command exists; otherwise with NOT_FOUND.
 fn found(is_there: bool, reply: Reply<'static>, output: &mut Output) -> Outcome {
     answer(output, &if is_there { reply } else { Reply::NotFound })
 }
 
-/// The command goes on with `rest` when `until` has come.
+/// Stalls the command, which continues with `rest` after `until`.
 fn stall(
     until: Until,
     rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
@@ -313,14 +314,14 @@ fn stall_holding(
     Outcome::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, held_bytes }
 }
 
-/// The command goes on when the queue has answered the reserve in which the client waits. If the wait is `ABORTABLE`,
+/// The command continues when the queue has answered the reserve in which the client waits. If the wait is `ABORTABLE`,
 /// the client's next byte ends it.
 fn wait<const ABORTABLE: bool>(wait: Wait) -> Outcome {
     let until = if ABORTABLE { Until::DeliveryOrInput } else { Until::Delivery };
     Outcome::Stall { rest: Rest(RestKind::Wait(wait)), until, held_bytes: 0 }
 }
 
-/// Why a command leaves a job as it is.
+/// The reason why a command leaves a job unchanged.
 enum ChangeError {
     Obstacle(Obstacle),
     NoRoom(NoRoom),
@@ -357,7 +358,7 @@ impl From<Obstacle> for Reply<'_> {
     }
 }
 
-/// Answers a command that was to change one job. It goes on with `rest` when the log has room.
+/// Answers a command that changes one job. It continues with `rest` when the log has room.
 fn changed(
     result: Result<(), ChangeError>,
     reply: Reply<'static>,
@@ -371,7 +372,7 @@ fn changed(
     }
 }
 
-/// The outcome of a command for which the log has no room, now or for good.
+/// The outcome of a command for which the log has no room, for now or permanently.
 fn lacks_room(
     no_room: NoRoom,
     output: &mut Output,

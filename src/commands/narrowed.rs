@@ -1,7 +1,7 @@
 //! `list-tubes` and `stats` for a client that may not see every tube.
 //!
-//! Owns: how far such a list or such a sum is. Each is made in slices, by a walk through the registry of tubes, where a
-//! tube keeps its place. A long list therefore has the order of the registry, and no tube that was made after the
+//! Owns: the progress of such a list or sum. Each is made in slices, by a walk through the registry of tubes, where a
+//! tube keeps its slot. A long list therefore has the order of the registry, and no tube that was made after the
 //! request. Driven by `list_tubes` and `stats`.
 
 use std::collections::TryReserveError;
@@ -15,18 +15,18 @@ use crate::session::{Output, Until};
 use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
 use crate::tube_name::TubeName;
 
-/// The most that a slice may cost, in simple requests.
+/// The maximum cost of a slice, in simple requests.
 const WORK_PER_TURN: u64 = 64;
-/// Tubes looked at between two looks at the time: a pattern can take long to match a name.
+/// How many tubes are examined between two checks of the time: matching a pattern against a name can take long.
 const TUBES_AT_ONCE: usize = 16;
-/// Tubes that cost as much to look at as a simple request.
+/// How many tubes can be examined for the cost of a simple request.
 const TUBES_PER_WORK: u64 = 4;
 
-/// A walk through the tubes that are there since their set had a version.
+/// A walk through the tubes that have existed since their set had a given version.
 #[derive(Clone, Copy)]
 struct Walk {
     since: u64,
-    /// The next place.
+    /// The next slot.
     place: usize,
 }
 
@@ -38,7 +38,7 @@ enum Purpose {
 }
 
 impl Purpose {
-    /// The memory of what will be answered.
+    /// The memory of the answer so far.
     fn held_bytes(&self) -> usize {
         match self {
             Self::List(writer) => writer.held_bytes(),
@@ -90,7 +90,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        // What `stats` takes does not depend on the tubes.
+        // The memory for `stats` does not depend on the number of tubes.
         if matches!(&purpose, Purpose::List(writer) if self.lacks_memory_for(writer.held_bytes() + output.held_bytes()))
         {
             return answer(output, &Reply::OutOfMemory);
@@ -117,7 +117,7 @@ impl Executor {
         })
     }
 
-    /// Visits the tubes in the next places; returns whether there are more places.
+    /// Visits the tubes in the next slots; returns whether there are more slots.
     fn visit(
         &self,
         client: ClientId,
@@ -130,17 +130,18 @@ impl Executor {
         let Some((grants, tubes)) = grants.zip(self.queue.tubes_since(walk.since, places)) else {
             return Ok(false);
         };
-        for (name, jobs, counters) in tubes.filter(|(name, ..)| grants.on(name.as_str()).meets(Roles::ANY)) {
+        for (name, jobs, counters, dead) in
+            tubes.filter(|(name, ..)| grants.on(name.as_str()).meets(Roles::ANY))
+        {
             match purpose {
                 Purpose::List(writer) => writer.push(name.as_str())?,
-                Purpose::Sums(sums) => sums.add(&jobs, &counters),
+                Purpose::Sums(sums) => sums.add(&jobs, &counters, dead),
             }
         }
         Ok(true)
     }
 
-    /// The server as a client sees it that may not see every tube: what its commands and jobs are as a whole is not
-    /// told.
+    /// The server as a client sees it that may not see every tube: the totals of its commands and jobs are hidden.
     fn narrowed_view(&self, sums: TubeSums, now: Timestamp) -> ServerView<'_> {
         static NO_COMMANDS: CommandCounts = CommandCounts::NONE;
         ServerView { sums, commands: &NO_COMMANDS, ..self.server_view(now) }

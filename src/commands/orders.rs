@@ -1,8 +1,8 @@
 //! The orders of the API: the same commands, each run for an internal client of its own.
 //!
-//! Owns: which orders are carried out, a slice in each turn, and when the task of an order is over: not before the log
-//! has what was changed. What is left of an order is the [`Rest`] of a command. Driven by the turn; [`crate::http`]
-//! hands in the orders and reads the table of tasks.
+//! Owns: which orders are carried out, a slice in each turn, and when the task of an order ends: not before the log has
+//! its changes. The rest of an order is the [`Rest`] of a command. Driven by the turn; [`crate::http`] passes in the
+//! orders and reads the table of tasks.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -23,31 +23,31 @@ use crate::stats::{ClientView, Connections};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 
-/// The most that all orders together may cost in a turn, in simple requests: some 150 microseconds. A flush may cost
+/// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost
 /// more, as it may for other clients.
 const WORK_PER_TURN: u64 = 512;
-/// Jobs looked at that cost as much as a simple request.
+/// How many jobs can be examined for the cost of a simple request.
 const PROBES_PER_WORK: u64 = 2;
-/// How much of its time an order with a rate makes up for: more than a turn takes, and than a timer is late.
+/// How much lost time an order with a rate may make up for: more than a turn takes, and more than the delay of a timer.
 const CATCH_UP_NS: u64 = NS_PER_S / 10;
-/// Bytes of bodies searched that cost as much as a simple request.
+/// How many bytes of bodies can be searched for the cost of a simple request.
 const SEARCHED_BYTES_PER_WORK: u64 = 1024;
 
 /// The orders that are being carried out.
 #[derive(Debug, Default)]
 pub struct Orders {
     tasks: Tasks,
-    /// The first one is next.
+    /// The first order is the next to continue.
     running: VecDeque<Running>,
-    /// Orders that are carried out, and whose changes the log may not have yet, in their order.
+    /// Orders that have ended, but whose changes the log may not have yet, in order.
     settling: VecDeque<(TaskId, Progress, Option<SequenceNumber>)>,
-    /// The order whose turn it is.
+    /// The order that is being executed now.
     current: Option<TaskId>,
-    /// Why it cannot go on.
+    /// The reason why it cannot continue.
     failure: Option<Obstacle>,
-    /// When it goes on, if it has a rate.
+    /// When it continues, if it has a rate.
     resumes_at: Option<Timestamp>,
-    /// The work of the executor at which the turn's share is used up.
+    /// The executor's work at which the turn's share is used up.
     end: u64,
 }
 
@@ -75,12 +75,12 @@ struct JobsOrder {
     change: Change,
     jobs: Jobs,
     came_at: Timestamp,
-    /// A job that was found and has to wait for room in the log.
+    /// A job that was found and must wait for room in the log.
     awaiting_room: Option<JobId>,
     pace: Option<Pace>,
 }
 
-/// How fast an order changes jobs.
+/// The rate at which an order changes jobs.
 struct Pace {
     /// The nanoseconds for each job.
     interval_ns: u64,
@@ -93,16 +93,16 @@ impl Pace {
         Self { interval_ns: NS_PER_S / u64::from(per_s.get()), next_at: now }
     }
 
-    /// Counts a job. Time that was not used is made up for up to [`CATCH_UP_NS`].
+    /// Counts a job. Lost time is made up for, up to [`CATCH_UP_NS`].
     fn count(&mut self, now: Timestamp) {
         self.next_at = self.next_at.max(now.minus_ns(CATCH_UP_NS)) + self.interval_ns;
     }
 }
 
 enum Jobs {
-    /// These.
+    /// These jobs.
     Named(vec::IntoIter<JobId>),
-    /// Those that a walk finds, at most as many as were counted.
+    /// The jobs that a walk finds, at most as many as were counted.
     Counted { walk: Box<Walk>, left: u64 },
 }
 
@@ -147,12 +147,12 @@ impl Control for Executor {
 }
 
 impl Executor {
-    /// From now on, takes orders of the API.
+    /// From now on, accepts orders of the API.
     pub fn accept_orders(&mut self) {
         self.orders = Some(Box::default());
     }
 
-    /// Whether there is something to do for an order even if no event comes.
+    /// Whether an order has work even if no event comes.
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
             let settled = self.settled();
@@ -161,13 +161,13 @@ impl Executor {
         })
     }
 
-    /// When the first order goes on that waits because of its rate.
+    /// When the first order continues that waits because of its rate.
     pub(crate) fn next_order_at(&self) -> Option<Timestamp> {
         let orders = self.orders.as_ref()?;
         orders.running.iter().filter_map(|running| running.resumes_at).min()
     }
 
-    /// Ends the orders that wait because of their rate, before another program goes on with the queue.
+    /// Ends the orders that wait because of their rate, before another program takes over the queue.
     pub(crate) fn stop_waiting_orders(&mut self) {
         let running = self.orders.iter().flat_map(|orders| &orders.running);
         let waiting: Vec<TaskId> =
@@ -175,7 +175,7 @@ impl Executor {
         waiting.into_iter().for_each(|task| self.stop(task));
     }
 
-    /// The log may have room again.
+    /// Wakes the orders that wait for room in the log.
     pub(super) fn wake_orders(&mut self) {
         if let Some(orders) = &mut self.orders {
             orders.running.iter_mut().for_each(|running| running.until = Until::NextTurn);
@@ -204,14 +204,14 @@ impl Executor {
             orders.end = end;
             let Some(running) = orders.running.pop_front() else { break };
             if running.until == Until::NextTurn || running.resumes_at.is_some_and(|at| at <= now) {
-                self.go_on_with_order(running, now);
+                self.continue_order(running, now);
             } else {
                 orders.running.push_back(running);
             }
         }
     }
 
-    /// Tasks are over whose changes the log has.
+    /// Ends the tasks whose changes the log has.
     fn end_settled_tasks(&mut self) {
         let settled = self.settled();
         let Some(orders) = &mut self.orders else { return };
@@ -231,7 +231,7 @@ impl Executor {
     }
 
     /// Does a share of an order.
-    fn go_on_with_order(&mut self, Running { task, client, rest, .. }: Running, now: Timestamp) {
+    fn continue_order(&mut self, Running { task, client, rest, .. }: Running, now: Timestamp) {
         let Some(orders) = &mut self.orders else { return };
         let progress = if orders.tasks.get(task).is_none_or(|task| task.is_to_stop) {
             Progress::Stopped
@@ -257,7 +257,7 @@ impl Executor {
         }
     }
 
-    /// The first step of an order that came at `came_at`.
+    /// The first step of an order that was given at `came_at`.
     fn begin_order(
         &mut self,
         client: ClientId,
@@ -302,29 +302,29 @@ impl Executor {
         }
     }
 
-    /// The order fails.
+    /// Fails the current order.
     pub(super) fn fail_order(&mut self, obstacle: Obstacle) -> Outcome {
-        // A command that can be an order fails for its client otherwise.
+        // A command that is not an order fails for its client instead.
         if let Some(orders) = self.orders.as_mut().filter(|orders| orders.current.is_some()) {
             orders.failure = Some(obstacle);
         }
         Outcome::Done
     }
 
-    /// The task of the order whose turn it is; `None` while the command of another client is executed.
+    /// The task of the current order; `None` while the command of a client is executed.
     fn task(&mut self) -> Option<&mut Task> {
         let orders = self.orders.as_mut()?;
         orders.tasks.get_mut(orders.current?)
     }
 
-    /// If the command is an order, its task has done `count` more.
+    /// If the command is an order, adds `count` to the work that its task has done.
     pub(super) fn count_for_task(&mut self, count: u64) {
         if let Some(task) = self.task() {
             task.done += count;
         }
     }
 
-    /// Puts a job, as a client would that uses its tube. `id` is what it got in an earlier turn.
+    /// Puts a job, as a client that uses its tube would. `id` is the id that it got in an earlier turn.
     fn put_for_order(&mut self, client: ClientId, job: NewJob, id: Option<JobId>, now: Timestamp) -> Outcome {
         let NewJob { tube, body, priority, delay_s, ttr_s, tags } = job;
         if body.len() as u64 > self.config.max_job_bytes {
@@ -364,7 +364,7 @@ impl Executor {
         Outcome::Done
     }
 
-    /// The put of an order fails, and counts as one of a client.
+    /// Fails the put of an order, and counts it like a client's put.
     fn fail_put(&mut self, obstacle: Obstacle) -> Outcome {
         self.counters.rejected_puts.count(&obstacle.into());
         self.fail_order(obstacle)
@@ -396,7 +396,7 @@ impl Executor {
             };
             let counted = match self.change_job(client, id, &order.change, order.came_at, now) {
                 Ok(is_changed) => {
-                    // A walk finds a job again if its change has put it where the walk comes later.
+                    // A walk finds a job again if its change has moved it to a later position.
                     if !is_changed && matches!(order.jobs, Jobs::Counted { .. }) {
                         continue;
                     }
@@ -451,7 +451,7 @@ impl Executor {
         }
     }
 
-    /// Changes a job for an order that came at `came_at`; returns whether it was otherwise before.
+    /// Changes a job for an order that was given at `came_at`; returns whether that made a difference.
     fn change_job(
         &mut self,
         client: ClientId,
@@ -471,7 +471,7 @@ impl Executor {
             Change::Kick => self.kick_one(id, now)?,
             Change::Move(tube) if tube_before == tube => return Ok(false),
             Change::Move(tube) => self.move_for_order(client, id, tube.as_str(), now)?,
-            // A dead job that is in the tube that it came from lives again.
+            // A dead job that goes back to its original tube is no longer dead.
             Change::Redrive(_) => {
                 let source: Box<str> =
                     job.tags.and_then(|tags| tags.dead).ok_or(Obstacle::NotDead)?.from.as_str().into();
@@ -498,7 +498,7 @@ impl Executor {
 }
 
 impl JobsOrder {
-    /// Goes on when `until` has come.
+    /// Continues after `until`.
     fn stall(self, until: Until) -> Outcome {
         stall(until, |server, client, _, now| server.change_jobs(client, self, now))
     }
@@ -517,7 +517,7 @@ mod tests {
             let ids: Vec<_> = (0..3).map(|_| harness.put(1, 0, "x")).collect();
             let order = Order::Change(Change::Kick, Selection::Jobs(Vec::new()));
             let task = harness.executor.order(order, harness.now).unwrap();
-            // As it is when the log had no room for the first job.
+            // The same state as when the log had no room for the first job.
             let mut jobs = ids.clone().into_iter();
             let awaiting_room = jobs.next();
             let (change, jobs) = (Change::Priority(Priority(9)), Jobs::Named(jobs));
@@ -529,7 +529,7 @@ mod tests {
             running.rest = Rest(RestKind::GoOn(Box::new(|server: &mut Executor, client, _: &mut _, now| {
                 server.change_jobs(client, order, now)
             })));
-            harness.executor.go_on_with_order(running, harness.now);
+            harness.executor.continue_order(running, harness.now);
             while harness.executor.has_orders() {
                 harness.slice();
             }

@@ -14,14 +14,14 @@ use crate::tube_name::TubeName;
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
-/// The most that a slice may cost beyond its bound: the last job, with a large body to free.
+/// How much a slice may exceed its bound: the cost of the last job, with a large body to free.
 const SLACK: u64 = 64;
 
 pub(super) struct Harness {
     pub(super) executor: Executor,
     client: ClientId,
     pub(super) now: Timestamp,
-    /// The most that a slice has cost.
+    /// The highest cost of a slice.
     longest: u64,
 }
 
@@ -81,7 +81,7 @@ impl Harness {
         self.executor.tasks().get(id).unwrap().clone()
     }
 
-    /// Carries the order out, and returns its task when it is over.
+    /// Carries the order out, and returns its task when it has ended.
     fn execute(&mut self, order: Order) -> Task {
         let id = self.executor.order(order, self.now).unwrap();
         while self.executor.has_orders() {
@@ -121,7 +121,7 @@ fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
         let order = harness.counted(change.clone(), JobState::Ready, None, 1500);
         let late = harness.put(0, 0, "body");
         let task = harness.execute(order);
-        // The job that has the priority already is not changed.
+        // The job that already has the priority is not changed.
         let changed = if matches!(change, Change::Priority(_)) { 1499 } else { 1500 };
         assert_eq!((task.done, task.skipped, task.progress), (changed, 0, Progress::Done), "{change:?}");
         let late = harness.executor.queue.job(late).expect("what came later is left");
@@ -181,7 +181,7 @@ fn a_search_of_large_bodies_takes_many_slices() {
     assert!(harness.now.since_ns(started) / 1_000_000 > 3 * 80, "a slice looks at 128 KiB");
 }
 
-/// A harness in whose tube `t` this many jobs are dead, which came from `source`.
+/// A harness with this many dead jobs in its tube `t`, which came from `source`.
 fn with_dead(count: usize) -> (Harness, Vec<JobId>) {
     let mut harness = Harness::new();
     let rule = TubeRule { max_attempts: Some(1), dead_tube: Some("t".into()), ..TubeRule::new("source") };

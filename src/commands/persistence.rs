@@ -1,7 +1,7 @@
 //! The binlog's side of executing commands: check, **reserve**, mutate, **append**.
 //!
-//! Owns: how the queue's changes become records, and up to which record replies can be sent. Without a
-//! binlog everything here does nothing, and every reply can be sent at once.
+//! Owns: how the queue's changes become records, and up to which record replies can be sent. Without a binlog
+//! everything here does nothing, and every reply can be sent at once.
 
 mod complete;
 mod postponed;
@@ -22,30 +22,30 @@ use crate::queue::{Change, Hold, JobView, Queue, SessionKey};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 
-/// The log, and how far it has come.
+/// The log, and the progress of its writes.
 #[derive(Default)]
 pub struct Persistence {
     binlog: Option<Binlog>,
-    /// Whether a reply waits until what was logged before it is on the medium, not only written.
+    /// Whether a reply waits until the records before it are on the medium, and not only written.
     waits_for_medium: bool,
-    /// Whether another server can take the store over, so that replies leave only while this one has a lease.
+    /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
     pub(super) is_leased: bool,
-    /// The last record that the last good commit has written.
+    /// The last record of the last successful commit.
     written: SequenceNumber,
-    /// Replies made since the last were held that depend on no record.
+    /// How many replies that depend on no record were made since replies were last held.
     settled_replies: u32,
-    /// Why the log has ended; nothing that is not settled by then may be acknowledged.
+    /// The reason why the log has ended; nothing that was not settled by then may be acknowledged.
     failure: Option<BinlogError>,
-    /// Empty between commands; kept for its room.
+    /// Empty between commands; kept for its capacity.
     changes: Vec<Change>,
-    /// Room for the tags of a job.
+    /// A buffer for the tags of a job.
     tags: Vec<u8>,
     postponed: Postponed,
     /// The log of another program, until this one opens it.
     described: Option<Box<DescribedLog>>,
 }
 
-/// The tags of `job`, whose bytes may stand in `room`.
+/// The tags of `job`, whose bytes may be in `room`.
 fn tags_of<'a>(queue: &'a Queue, job: &JobView<'a>, room: &'a mut Vec<u8>) -> EncodedTags<'a> {
     match job.tags {
         Some(tags) => EncodedTags::of(queue.tags_for_log(job.record.id, room), tags),
@@ -53,7 +53,7 @@ fn tags_of<'a>(queue: &'a Queue, job: &JobView<'a>, room: &'a mut Vec<u8>) -> En
     }
 }
 
-/// Logs a job's new state, for which there is room.
+/// Logs a job's new state, for which room has been reserved.
 fn append_state(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, now: Timestamp) {
     if is_reservation {
         binlog.append_reservation(&job.record, job.body.len(), now);
@@ -62,7 +62,8 @@ fn append_state(binlog: &mut Binlog, job: &JobView<'_>, is_reservation: bool, no
     }
 }
 
-/// Logs that a job has ended, with what its tags make of it, and that it `completes` so many puts directly before it.
+/// Logs the end of a job, with the effects of its tags, and how many puts directly before it belong to it
+/// (`completes`).
 fn append_end(binlog: &mut Binlog, queue: &mut Queue, end: Change, id: JobId, completes: Option<u8>) {
     let freed_group = if let Change::DeletedWith(_) = end { queue.next_freed_group() } else { None };
     let cooldown = queue.cooldown(id).map(|(tube, key, until)| Cooldown { tube: tube.as_str(), key, until });
@@ -82,8 +83,8 @@ impl Persistence {
         self.binlog.is_some()
     }
 
-    /// Whether a put fits, with its later delete. Nothing has changed either way. The tube is asked for with a log
-    /// alone.
+    /// Whether a put fits, together with its later delete. Changes nothing in either case. The tube is looked up only
+    /// if there is a log.
     #[inline]
     pub fn room_for_put<'a>(
         &mut self,
@@ -97,7 +98,7 @@ impl Persistence {
         binlog.reserve_put(tube().as_bytes().len(), body.len(), tags)
     }
 
-    /// Whether this job can be moved to a tube with this name. Nothing has changed either way.
+    /// Whether this job can be moved to a tube with this name. Changes nothing in either case.
     pub fn room_for_move(
         &mut self,
         queue: &Queue,
@@ -115,12 +116,12 @@ impl Persistence {
             }
             None => tags_of(queue, &job, &mut self.tags),
         };
-        // What the log has of the session may be in an older file, which goes with the job.
+        // The log's record of the session may be in an older file, which will be removed with the job's record.
         let names = queue.session_hold(id).map(|Hold { key, .. }| (key.identity.len(), key.name.len()));
         binlog.reserve_move(tube.len(), job.body.len(), &tags, names)
     }
 
-    /// Whether a change of a job's state fits. Nothing has changed either way.
+    /// Whether a change of a job's state fits. Changes nothing in either case.
     pub fn room_for_update(&mut self) -> Result<(), NoRoom> {
         self.await_file()?;
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
@@ -132,10 +133,10 @@ impl Persistence {
         self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.reserve_hold(identity_len, name_len))
     }
 
-    /// Logs what has changed in the queue. The changes that must not be answered unlogged have reserved room before.
-    /// Other changes (a reservation, a time-out, a release without delay) are logged later if the next file is being
-    /// made, and with the job's next change if the disk is full. For the first reservation of a job that expires, the
-    /// log has kept room.
+    /// Logs the changes of the queue. Changes that must be logged before their replies have reserved room before. Other
+    /// changes (a reservation, a time-out, a release without delay) are logged later if the next file is being made,
+    /// and together with the job's next change if the disk is full. For the first reservation of a job that expires,
+    /// the log has kept room.
     #[inline]
     pub fn log_changes(&mut self, queue: &mut Queue, now: Timestamp) {
         if queue.has_changes() {
@@ -187,8 +188,8 @@ impl Persistence {
         self.changes = changes;
     }
 
-    /// Copies some live jobs out of the oldest file, logs what was postponed, and writes all that was logged since the
-    /// last commit.
+    /// Copies some live jobs out of the oldest file, logs postponed changes, and writes everything that was logged
+    /// since the last commit.
     pub fn commit(&mut self, queue: &Queue, now: Timestamp) {
         self.migrate(queue, now);
         self.catch_up(queue, now);
@@ -199,28 +200,28 @@ impl Persistence {
         }
     }
 
-    /// Copies live jobs out of the oldest file, as many as a turn may, and as far as there is room.
+    /// Copies live jobs out of the oldest file, up to the limit for a turn, and as far as there is room.
     fn migrate(&mut self, queue: &Queue, now: Timestamp) {
         while let Some(binlog) = &mut self.binlog
             && let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
             let tags = queue.tags_for_log(id, &mut self.tags);
-            // The log has kept room for a copy as it was before it went to its dead tube.
+            // The log has kept room for a copy of the job as it was before it went to its dead tube.
             if self.postponed.deaths.contains(&id)
                 && !binlog.has_room_for_copy(job.tube.as_bytes().len(), job.body.len(), tags.len())
             {
                 break;
             }
             binlog.append_migrated(&job.record, job.tube, job.body, tags, now);
-            // What the oldest file says of the session goes with the file.
+            // The oldest file's record of the session is removed with the file.
             if queue.session_hold(id).is_some() {
                 let _ = self.log_hold_by(queue, id, Binlog::append_hold_copy);
             }
         }
     }
 
-    /// Writes what another program needs to go on with the log.
+    /// Writes the facts that another program needs to take over the log.
     pub fn describe(&self, out: &mut Writer<'_>) {
         self.binlog.is_some().describe(out);
         if let Some(binlog) = &self.binlog {
@@ -228,12 +229,12 @@ impl Persistence {
         }
     }
 
-    /// Reads what [`Persistence::describe`] has written: a log with the jobs of this queue.
+    /// Reads the facts that [`Persistence::describe`] has written, about a log with the jobs of this queue.
     pub fn read_description(&mut self, from: &mut Reader<'_>, queue: &Queue) -> Result<(), Malformed> {
         if from.value()? {
             let log = DescribedLog::read(from)?;
             if !log.jobs().eq(queue.job_ids()) {
-                return Err(Malformed("the log and the queue have other jobs"));
+                return Err(Malformed("the log and the queue have different jobs"));
             }
             self.described = Some(Box::new(log));
         }
@@ -251,7 +252,7 @@ impl Persistence {
         self.failure.get_or_insert(error);
     }
 
-    /// Up to which record replies can be sent.
+    /// The last record for which replies can be sent.
     pub fn settled(&self) -> SequenceNumber {
         match &self.binlog {
             Some(binlog) if self.waits_for_medium => binlog.durable(),
@@ -259,30 +260,30 @@ impl Persistence {
         }
     }
 
-    /// For how long replies may leave, from now on; without a lease for ever.
+    /// For how long replies can be sent from now on; without a lease, there is no limit.
     #[inline]
     pub fn lease_left_ns(&self) -> u64 {
         self.binlog.as_ref().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
-    /// When the log wants to go on by itself.
+    /// When the log has work of its own.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.binlog.as_ref().and_then(Binlog::next_deadline)
     }
 
-    /// What the log keeps in memory, in bytes.
+    /// The memory of the log, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.binlog.as_ref().map_or(0, Binlog::memory_bytes)
     }
 
-    /// Delays of jobs have ended.
+    /// Notes that delays of jobs have ended.
     pub fn note_end_of_delay(&mut self, now: Timestamp) {
         if let Some(binlog) = &mut self.binlog {
             binlog.note_end_of_delay(now);
         }
     }
 
-    /// Does what is due in the log.
+    /// Does the log's work that is due.
     #[inline]
     pub fn advance(&mut self, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
@@ -305,7 +306,7 @@ impl Persistence {
 }
 
 impl Executor {
-    /// Puts a job back that was replayed from the binlog, with its tags in their bytes.
+    /// Restores a job that was replayed from the binlog, with its encoded tags.
     ///
     /// # Panics
     /// If the allocator has no memory.
@@ -314,7 +315,7 @@ impl Executor {
         restored.expect("a start without memory for its jobs fails");
     }
 
-    /// From now on every change is logged. `next_job_id` is the first id that was never given.
+    /// From now on every change is logged. `next_job_id` is the first id that was never assigned.
     ///
     /// # Panics
     /// If the allocator has no memory.
@@ -332,16 +333,16 @@ impl Executor {
         self.persistence.keep(binlog, sync);
     }
 
-    /// From now on, the store of the binlog works beside the loop, and calls `wake` when it has done something. Without
-    /// a binlog, nothing happens.
+    /// From now on, the store of the binlog works on its own thread, and calls `wake` when it has completed something.
+    /// Without a binlog, nothing happens.
     ///
     /// # Errors
-    /// If the system has no thread for it.
+    /// If the system provides no thread.
     pub fn start_binlog(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
         self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.start(wake))
     }
 
-    /// What the store of the binlog has done, to be given to [`Executor::binlog_completed`].
+    /// The next completion of the binlog's store, for [`Executor::binlog_completed`].
     pub(crate) fn next_binlog_completion(&mut self) -> Option<Completion> {
         self.persistence.binlog.as_mut().and_then(Binlog::next_completion)
     }
@@ -351,14 +352,14 @@ impl Executor {
         self.persistence.binlog.as_ref().and_then(Binlog::tasks_begin_at)
     }
 
-    /// Has the store of the binlog begin what was asked of it.
+    /// Starts the requested tasks of the binlog's store.
     pub(crate) fn begin_binlog_tasks(&mut self) {
         if let Some(binlog) = &mut self.persistence.binlog {
             binlog.begin_tasks();
         }
     }
 
-    /// Takes note of what the store of the binlog has done.
+    /// Handles a completion of the binlog's store.
     pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = &mut self.persistence.binlog else { return };
         if matches!(completion.task, Task::Sync(_)) && completion.result.is_ok() {
@@ -367,22 +368,23 @@ impl Executor {
         if let Err(error) = binlog.on_completion(completion, now) {
             self.persistence.fail(error);
         }
-        // Copies and postponed changes come before the commands that wait for room: those could take all of it, and
-        // without copies no file would ever be removed.
+        // Copies and postponed changes come before the commands that wait for room: the commands could take all of it,
+        // and without copies no file would ever be removed.
         self.persistence.migrate(&self.queue, now);
         self.persistence.catch_up(&self.queue, now);
         self.wake_orders();
     }
 
-    /// The binlog stores wall-clock times: the difference between the wall clock and that of `now`.
+    /// Sets the offset for wall-clock times in the binlog: the wall clock less the clock of `now`.
     pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
         if let Some(binlog) = &mut self.persistence.binlog {
             binlog.set_wall_offset(wall_offset_ns);
         }
     }
 
-    /// Notes that the next reply is RESERVED. It depends on no record if a restart finds the job in any case: the reply
-    /// says nothing else of the log. A job with tags may be free because of a change that a restart does not find.
+    /// Notes that the next reply is RESERVED. The reply depends on no record if a restart finds the job in any case,
+    /// because it contains nothing else from the log. A job with tags may be free because of a change that a restart
+    /// does not find.
     pub(super) fn note_reserved(&mut self, id: JobId) {
         let Some(binlog) = &self.persistence.binlog else { return };
         if binlog.has_on_medium(id) && !self.queue.has_tags(id) && self.queue.session_hold(id).is_none() {
@@ -390,22 +392,22 @@ impl Executor {
         }
     }
 
-    /// How many replies depend on no record, of those made since the last call.
+    /// How many of the replies since the last call depend on no record.
     pub(crate) fn take_settled_replies(&mut self) -> u32 {
         std::mem::take(&mut self.persistence.settled_replies)
     }
 
-    /// The last record that a reply depends on that is made now; `None` without a binlog.
+    /// The last record on which a reply made now depends; `None` without a binlog.
     pub(crate) fn last_logged(&self) -> Option<SequenceNumber> {
         self.persistence.binlog.as_ref().map(Binlog::awaited)
     }
 
-    /// Up to which record replies can be sent.
+    /// The last record for which replies can be sent.
     pub(crate) fn settled(&self) -> SequenceNumber {
         self.persistence.settled()
     }
 
-    /// Asserts every invariant of the log, whose cost grows with the number of jobs.
+    /// Asserts every invariant of the log. The cost grows with the number of jobs.
     #[inline]
     pub(crate) fn check_binlog(&self) {
         let Persistence { binlog, written, .. } = &self.persistence;
@@ -426,7 +428,7 @@ impl Executor {
     /// Ends the log at a clean exit.
     ///
     /// # Errors
-    /// Where the disk has failed, now or before.
+    /// If the disk has failed, now or before.
     pub fn close_binlog(&mut self, now: Timestamp) -> Result<(), BinlogError> {
         if let Some(failure) = self.persistence.failure.take() {
             return Err(failure);
@@ -439,8 +441,8 @@ impl Executor {
         self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
     }
 
-    /// Logs all changes, makes them as durable as the policy asks for, and waits for it: another program is about to go
-    /// on with the log. Changes that wait for the next file get it.
+    /// Logs all changes, makes them as durable as the policy requires, and waits for that: another program is about to
+    /// take over the log. Changes that wait for the next file get it.
     pub fn settle_binlog(&mut self, now: Timestamp) {
         loop {
             self.persistence.catch_up(&self.queue, now);
@@ -460,12 +462,12 @@ impl Executor {
         !binlog.as_ref().is_none_or(Binlog::is_settled) || !postponed.is_empty()
     }
 
-    /// From now on every change is logged, by the log that the description has. `wall_offset_ns` is the wall clock less
-    /// the clock of `now`.
+    /// From now on every change is logged, in the log of the description. `wall_offset_ns` is the wall clock less the
+    /// clock of `now`.
     ///
     /// # Errors
     /// If the description has no log, or the files are not those of the other program.
-    pub fn go_on_with_binlog(
+    pub fn continue_with_binlog(
         &mut self,
         storage: Box<dyn Storage>,
         config: binlog::Config,
@@ -481,18 +483,18 @@ impl Executor {
         Ok(())
     }
 
-    /// Whether another server can take the queue over.
+    /// Whether another server can take over the queue.
     #[inline]
     pub(crate) fn is_leased(&self) -> bool {
         self.persistence.is_leased
     }
 
-    /// Whether what has taken effect until now may be told.
+    /// Whether replies about the changes so far can be sent.
     pub(crate) fn may_answer(&self) -> bool {
         !self.is_leased() || self.persistence.lease_left_ns() > 0
     }
 
-    /// For how long replies may leave, from now on; without a lease for ever.
+    /// For how long replies can be sent from now on; without a lease, there is no limit.
     pub(crate) fn lease_left_ns(&self) -> u64 {
         self.persistence.lease_left_ns()
     }

@@ -1,4 +1,4 @@
-//! The command `put`, and what access rules ask of it.
+//! The command `put`, and its checks by access rules.
 
 use std::rc::Rc;
 
@@ -16,20 +16,21 @@ use crate::tags::{EncodedTags, TagSet};
 pub(super) enum Stored {
     /// The job is in its tube.
     New,
-    /// This job has the same key: its state, if it is not deleted, and its new priority if it has become more urgent.
+    /// This job has the same key: its state, unless it has been deleted, and its new priority if it has become more
+    /// urgent.
     Duplicate(JobId, Option<JobState>, Option<Priority>),
-    /// The server drains.
+    /// The server is in drain mode.
     Draining,
     /// A rule limits the tube, and there is no room for the job.
     TubeFull,
-    /// Memory or disk is short.
+    /// Memory or disk space is low.
     NoRoom,
-    /// The log has no room yet. Nothing has changed, and the body comes back.
+    /// The log has no room yet. Nothing has changed, and the body is returned.
     Later(Body),
 }
 
 impl Executor {
-    /// The line of a `put`, with its tags. The size is judged before what follows it, as in C.
+    /// The line of a `put`, with its tags. The size is checked before the text after it, as in C.
     pub(super) fn begin_put(
         &mut self,
         client: ClientId,
@@ -115,9 +116,9 @@ impl Executor {
         }
     }
 
-    /// Goes on with a `put` that was put off. On a server with access rules it is judged again, because any event of
-    /// its connection has it try: it may still have to wait, others may have put, and the rules may have changed.
-    pub(super) fn go_on_with_put(
+    /// Continues a `put` that was put off. On a server with access rules it is checked again, because any event of its
+    /// connection retries it: it may still have to wait, other clients may have put, and the rules may have changed.
+    pub(super) fn continue_put(
         &mut self,
         client: ClientId,
         put: Put,
@@ -135,15 +136,15 @@ impl Executor {
         self.put_permitted(client, put, body, output, now)
     }
 
-    /// Refuses a `put` whose body is complete, because memory or disk is short or the server drains.
+    /// Refuses a `put` whose body is complete, because memory or disk space is low, or because of drain mode.
     #[cold]
     pub(super) fn reject_put(&mut self, reply: &Reply<'_>, output: &mut Output) -> Outcome {
         self.counters.rejected_puts.count(reply);
         answer(output, reply)
     }
 
-    /// The line of a `put`, with `text` behind its size, on a server with access rules. A client whose jobs are counted
-    /// gets a job with an owner. Wrong tags are answered as on an open server.
+    /// The line of a `put`, with `text` after its size, on a server with access rules. If the client's jobs are
+    /// counted, its job gets an owner. Wrong tags are answered as on an open server.
     pub(super) fn begin_put_guarded(
         &mut self,
         client: ClientId,
@@ -167,7 +168,7 @@ impl Executor {
         }
     }
 
-    /// A `put` whose body is complete, on a server with access rules. It may have to wait for its turn.
+    /// A `put` whose body is complete, on a server with access rules. It may have to wait for its pace.
     pub(super) fn put_guarded(
         &mut self,
         client: ClientId,
@@ -188,7 +189,7 @@ impl Executor {
         self.put_permitted(client, put, body, output, now)
     }
 
-    /// Does a put that need not wait for its pace. Other clients of the same identity may have put meanwhile.
+    /// Does a put that need not wait for its pace. Other clients of the same identity may have put in the meantime.
     fn put_permitted(
         &mut self,
         client: ClientId,
@@ -211,8 +212,8 @@ impl Executor {
         self.answer_put(client, put, stored, output)
     }
 
-    /// Whether a job with such a body and these tags is more than the client's identity may put, whose name comes with
-    /// it. `None` if there is no limit.
+    /// The name of the client's identity, and whether a job with this body and these tags exceeds its limit. `None` if
+    /// there is no limit.
     pub(super) fn exceeds_job_bytes(
         &self,
         client: ClientId,
@@ -226,8 +227,8 @@ impl Executor {
         Some((name, exceeds))
     }
 
-    /// Whether a put whose line was allowed still is. Only other rules can have changed that; the roles for the used
-    /// tube are forgotten then.
+    /// Whether a put whose line was allowed is still allowed. Only new rules can have changed that; in that case the
+    /// roles for the used tube have been forgotten.
     fn may_still_put(&self, client: ClientId, put: &Put) -> bool {
         let known = self.guard.as_ref().and_then(|guard| guard.client(client));
         let is_known = known.is_some_and(|known| known.used.is_some()) && put.tube().is_none();
@@ -247,7 +248,7 @@ pub(super) fn new_job(put: &Put) -> NewJob {
     NewJob { id: put.id, priority, delay_s, ttr_s }
 }
 
-/// The put goes on when `until` has come.
+/// Continues the put after `until`.
 #[cold]
 fn put_later(until: Until, put: Put, body: Body) -> Outcome {
     let held_bytes = put.held_bytes() + body.len();

@@ -12,8 +12,8 @@ use crate::session::{BodyRefusal, Output, Put, PutExtras};
 use crate::tags::{EncodedTags, Name, TagError, TagSet};
 
 impl Executor {
-    /// The line of a `put` with text behind its size, which is read as `tags`, or of one whose job has an `owner`. The
-    /// size is judged before the text, as in C.
+    /// The line of a `put` with text after its size, which is parsed as `tags`, or of a put whose job has an `owner`.
+    /// The size is checked before the text, as in C.
     #[cold]
     pub(super) fn begin_put_with(
         &mut self,
@@ -54,7 +54,7 @@ impl Executor {
         Ok(PutExtras::of_tags(bytes, tags.tube.map(|name| name.as_str().into())))
     }
 
-    /// Stores the job of a `put` that has extras, in the tube that its tags name or in the used one.
+    /// Stores the job of a `put` with extras, in the tube that its tags name or in the used one.
     pub(super) fn store_with_extras(
         &mut self,
         client: ClientId,

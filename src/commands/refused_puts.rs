@@ -1,4 +1,4 @@
-//! Puts that the server refuses although they are right: it drains, or memory or the disk is short.
+//! Puts that the server refuses although they are valid: because of drain mode, or because memory or disk space is low.
 //!
 //! Owns: their numbers, and when the log has a line about them. The executor counts them; the event loop asks once a
 //! turn whether a line is due.
@@ -13,17 +13,17 @@ use crate::description::{Described, Malformed, Reader, Writer};
 use crate::log_setup::Count;
 use crate::protocol::Reply;
 
-/// The least time between two lines, and how long the status shows the last one.
+/// The shortest time between two lines, and how long the status shows the last one.
 const INTERVAL_NS: u64 = 60 * NS_PER_S;
 
 /// The numbers of puts that were refused.
 #[derive(Debug, Default)]
 pub(super) struct RefusedPuts {
-    /// All of them, also those that are too long.
+    /// All refused puts, including those that are too long.
     pub total: u64,
     draining: u64,
     no_room: u64,
-    /// How many of `draining` and `no_room` are in a line.
+    /// How many of `draining` and `no_room` have been logged.
     logged: u64,
     last: Option<(Timestamp, RefusedPutsLine)>,
 }
@@ -43,7 +43,7 @@ impl fmt::Display for RefusedPutsLine {
 
 impl Described for RefusedPuts {
     fn describe(&self, out: &mut Writer<'_>) {
-        // When the last line was written, and its words, matter for a minute.
+        // The time and the words of the last line matter only for a minute.
         let Self { total, draining, no_room, logged, last: _ } = self;
         [*total, *draining, *no_room, *logged].describe(out);
     }
@@ -116,12 +116,12 @@ impl Executor {
         }
     }
 
-    /// When [`Executor::log_refused_puts`] has something to do.
+    /// When [`Executor::log_refused_puts`] has a line to log.
     pub fn next_line_of_refused_puts_at(&self) -> Option<Timestamp> {
         self.counters.rejected_puts.due_at()
     }
 
-    /// Which puts were refused in the last minute, in words.
+    /// The puts that were refused in the last minute, in words.
     pub(crate) fn refused_puts(&self, now: Timestamp) -> Option<RefusedPutsLine> {
         self.counters.rejected_puts.recent(now)
     }
@@ -144,7 +144,7 @@ mod tests {
         }
         let line = |puts| format!("refused {puts} puts: the disk of the binlog is full");
         assert_eq!(lines, [(0, line(5)), (60, line(300))]);
-        // The last puts have their line although no other put is refused.
+        // The last puts get their line even if no other put is refused.
         assert_eq!(puts.due_at(), Some(Timestamp(120 * NS_PER_S)));
         let last = puts.take_due(true, false, Timestamp(120 * NS_PER_S)).unwrap();
         assert_eq!(last.to_string(), "refused 195 puts: the server drains");

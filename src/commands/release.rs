@@ -9,7 +9,7 @@ use crate::queue::{ClientId, Release, Released};
 use crate::session::Output;
 
 impl Executor {
-    /// A release without delay is done even if the disk is full, because the job must not stay with its client.
+    /// A release without delay succeeds even if the disk is full, because the job must not stay with its client.
     pub(super) fn release(
         &mut self,
         client: ClientId,

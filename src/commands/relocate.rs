@@ -1,4 +1,4 @@
-//! The commands `move` and `reprioritize`; and a new delay, which only an order of the API gives to a job.
+//! The commands `move` and `reprioritize`, and a new delay, which only an order of the API can give to a job.
 
 use super::{ChangeError, Executor, Outcome, changed};
 use crate::clock::Timestamp;
@@ -75,7 +75,7 @@ impl Executor {
         Ok(())
     }
 
-    /// A ready or delayed job becomes ready at `until`.
+    /// Delays a ready or delayed job until `until`.
     pub(super) fn delay_one(
         &mut self,
         id: JobId,

@@ -40,7 +40,7 @@ impl Executor {
         }
     }
 
-    /// The queue has answered a reserve that has waited.
+    /// Handles the queue's answer to a reserve that has waited.
     pub(super) fn answer_reserve(
         &mut self,
         client: ClientId,
@@ -102,10 +102,10 @@ impl Executor {
     }
 }
 
-/// The job that a client has reserved that waited for it.
+/// The job that a waiting client has reserved.
 ///
 /// # Errors
-/// The outcome of its command if there is none.
+/// The outcome of its command if there is no job.
 pub(super) fn reserved(wait: WaitOutcome, output: &mut Output) -> Result<JobId, Outcome> {
     match wait {
         WaitOutcome::Reserved(id) => Ok(id),

@@ -1,6 +1,6 @@
 //! The command `reserve-batch`.
 //!
-//! Owns: how many jobs a batch reserves in a turn. It first reserves its jobs, in as many turns as that takes, and then
+//! Owns: how many jobs a batch reserves in a turn. It first reserves its jobs, in several turns if necessary, and then
 //! answers in one piece, because the reply begins with their number.
 
 use super::reserve::reserved;
@@ -14,32 +14,32 @@ use crate::queue::{ClientId, Reserve, WaitOutcome};
 use crate::seconds::Seconds;
 use crate::session::{Output, Until};
 
-/// The most that a batch may cost in a turn, in simple requests: some 100 microseconds.
+/// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
 const WORK_PER_TURN: u64 = 400;
-/// Jobs whose replies cost as much to write as a simple request.
+/// How many jobs' replies can be written for the cost of a simple request.
 const REPLIES_PER_WORK: u64 = 4;
 
 /// A `reserve-batch` that is being executed.
 pub struct Batch {
-    /// How many jobs the client wants at most.
+    /// The maximum number of jobs that the client wants.
     most: u32,
-    /// How long it waits for the first; `None`: not at all.
+    /// How long it waits for the first job; `None` if it does not wait.
     timeout_s: Option<Seconds>,
-    /// The jobs that are reserved for it so far.
+    /// The jobs that have been reserved so far.
     ids: Vec<JobId>,
-    /// The bytes that their replies copy.
+    /// How many bytes of their replies are copied.
     own_bytes: usize,
-    /// How long their replies are, in bytes.
+    /// The total length of their replies, in bytes.
     all_bytes: usize,
 }
 
 impl Batch {
-    /// One without jobs.
+    /// A batch without jobs.
     pub fn new(most: u32, timeout_s: Option<Seconds>) -> Self {
         Self { most, timeout_s, ids: Vec::new(), own_bytes: 0, all_bytes: 0 }
     }
 
-    /// Goes on when its time has come.
+    /// Continues the batch after `until`.
     fn stall(self, until: Until) -> Outcome {
         let held_bytes = self.ids.capacity() * size_of::<JobId>();
         stall_holding(held_bytes, until, |server, client, output, now| {
@@ -47,14 +47,14 @@ impl Batch {
         })
     }
 
-    /// Goes on when the log has room for its first job.
+    /// Continues the batch when the log has room for its first job.
     fn await_room(self, no_room: NoRoom, output: &mut Output) -> Outcome {
         lacks_room(no_room, output, |server, client, output, now| {
             server.reserve_batch(client, self, output, now)
         })
     }
 
-    /// Whether it may have another job. The first may have any size, as in a `reserve`.
+    /// Whether the batch may have another job. The first may have any size, as in a `reserve`.
     fn has_room_in(&self, output: &Output, is_memory_low: bool) -> bool {
         self.ids.is_empty()
             || self.ids.len() < self.most as usize
@@ -63,7 +63,7 @@ impl Batch {
 }
 
 impl Executor {
-    /// Reserves a turn's share of a batch, and answers if that was all, or all that the output has room for.
+    /// Reserves a turn's share of a batch, and answers if the batch is complete or the output has no more room.
     pub(super) fn reserve_batch(
         &mut self,
         client: ClientId,
@@ -76,7 +76,7 @@ impl Executor {
                 WatchList::Allowed => {}
                 WatchList::Forbidden if batch.ids.is_empty() => return answer(output, &Reply::Forbidden),
                 WatchList::Unfinished if batch.ids.is_empty() => return batch.stall(Until::NextTurn),
-                // The jobs that it has are answered; there are no more.
+                // The batch is answered with the jobs that it has; there are no more.
                 WatchList::Forbidden | WatchList::Unfinished => batch.most = batch.ids.len() as u32,
             }
         }
@@ -118,8 +118,8 @@ impl Executor {
         self.answer_batch(client, &batch.ids, output, now)
     }
 
-    /// The queue has answered a batch that has waited for its first job. The others follow in the next turn, which
-    /// has time for them.
+    /// Handles the queue's answer to a batch that has waited for its first job. The others follow in the next turn,
+    /// which has time for them.
     pub(super) fn answer_first_of_batch(
         &mut self,
         client: ClientId,
@@ -151,8 +151,8 @@ impl Executor {
         batch.ids.push(id);
     }
 
-    /// The jobs that the client has lost while the others were reserved, to a flush or to their time to run, are left
-    /// out.
+    /// Answers a batch. Jobs that the client has lost in the meantime, to a flush or at the end of their time to run,
+    /// are left out.
     fn answer_batch(
         &mut self,
         client: ClientId,

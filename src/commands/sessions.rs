@@ -1,8 +1,8 @@
-//! The command `session`: what the client reserves outlives its connection.
+//! The command `session`: the client's reservations outlive its connection.
 //!
-//! Owns: whose a session is, how many reservations join it in a turn, and which connections end because another one has
-//! taken their session over. The server closes these before anybody else gives a command, so that nothing more is
-//! executed of theirs.
+//! Owns: the owner of a session, how many reservations join it in a turn, and which connections end because another
+//! client has taken over their session. The server closes these before any other command, so that no more of their
+//! commands are executed.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Executor {
         }
     }
 
-    /// Makes what the client had reserved before the session's, a turn's share, and answers if that was the rest.
+    /// Moves the client's earlier reservations to the session, a turn's share, and answers if these were the last.
     fn join_session(
         &mut self,
         client: ClientId,
@@ -66,14 +66,14 @@ impl Executor {
         limits.map_or_else(|| Arc::from(""), |(name, _)| Arc::from(&*name))
     }
 
-    /// The name of the session that has reserved the job, if the client may know it: it is one of its own identity.
+    /// The name of the session that has reserved the job, if it belongs to the client's identity; otherwise empty.
     pub(super) fn session_shown_to(&self, client: ClientId, id: JobId) -> &str {
         let Some(key) = self.queue.session_of_job(id) else { return "" };
         if key.identity == self.identity_of(client) { &key.name } else { "" }
     }
 
-    /// Whether there is room in the log for the reservation that the client is about to make, if it is a session's,
-    /// which is as durable as a put.
+    /// Reserves room in the log for the reservation that the client is about to make, if it belongs to a session,
+    /// because it is then as durable as a put.
     #[inline(always)]
     pub(super) fn room_for_hold(&mut self, client: ClientId) -> Result<(), NoRoom> {
         if self.queue.has_session(client) { self.room_for_hold_of_session(client) } else { Ok(()) }
@@ -85,7 +85,8 @@ impl Executor {
         self.persistence.room_for_hold(identity.len(), name.len())
     }
 
-    /// Answers a client that waited for a job. The reply waits until the log has the reservation, if it is a session's.
+    /// Answers a client that waited for a job. If the reservation belongs to a session, the reply waits until the log
+    /// has it.
     pub(super) fn answer_delivered(
         &mut self,
         client: ClientId,
@@ -102,7 +103,7 @@ impl Executor {
         })
     }
 
-    /// The server listens: restored sessions are kept for their grace from now on.
+    /// Starts the graces of restored sessions, because the server listens now.
     pub fn begin_graces(&mut self, now: Timestamp) {
         self.queue.begin_graces(now);
     }

@@ -1,7 +1,7 @@
-//! The commands `stats`, and what the stats are read from.
+//! The command `stats`, and the views from which stats are read.
 //!
-//! Owns: where each part of a view comes from. Never decides which figures are shown: the tables in `crate::stats` do.
-//! Driven by the table of commands and by `http` for the metrics.
+//! Owns: the source of each part of a view. Never decides which figures are shown: the tables in `crate::stats` do.
+//! Driven by the table of commands, and by `http` for the metrics.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::stats::{self, IdentityView, JOB, JobView};
 use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums, WAITS_FOR};
 use crate::tls::Acceptor;
 
-/// Bytes of stats and lists that cost as much as a simple request to render and copy.
+/// How many bytes of stats and lists can be rendered and copied for the cost of a simple request.
 const DATA_BYTES_PER_WORK: u64 = 64;
 
 impl StatsSource for Executor {
@@ -47,7 +47,7 @@ impl StatsSource for Executor {
 }
 
 impl Executor {
-    /// Has the metrics show the figures of the TLS listeners.
+    /// Adds the figures of the TLS listeners to the metrics.
     pub(crate) fn show_tls(&mut self, acceptor: &Rc<Acceptor>) {
         self.tls = Some(Rc::clone(acceptor));
     }
@@ -61,14 +61,14 @@ impl Executor {
         self.answer_data(Some(stats), output)
     }
 
-    /// Answers with stats or a short list, if there is what was asked for.
+    /// Answers with stats or a short list, or with NOT_FOUND if there is no data.
     pub(super) fn answer_data(&mut self, data: Option<Vec<u8>>, output: &mut Output) -> Outcome {
         let Some(data) = data else { return answer(output, &Reply::NotFound) };
         self.work += data.len() as u64 / DATA_BYTES_PER_WORK;
         answer(output, &Reply::Data(&data))
     }
 
-    /// The stats for a client, to which the server looks like this.
+    /// The stats for a client, with its view of the server.
     pub(super) fn stats_for(&self, client: ClientId, server: &ServerView<'_>) -> Vec<u8> {
         let figures = self.guard.as_ref().and_then(|guard| guard.figures_of(client));
         let identity = figures.map(|figures| IdentityView { figures, queue: &self.queue });

@@ -1,4 +1,4 @@
-//! The table of commands against the documents.
+//! Compares the table of commands with the documents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use super::judge::Subject;
 use crate::access::Roles;
 use crate::protocol::{Command, Origin, Verb, parse};
 
-/// The commands in the tables of doc/protocol.md, each with the line that stands there, with values in place of the
-/// arguments; and whether they stand in the table of extensions.
+/// The commands in the tables of doc/protocol.md: the line of each, with values in place of the arguments, and whether
+/// it is in the table of extensions.
 fn documented() -> Vec<(String, bool)> {
     let document = include_str!("../../doc/protocol.md");
     let (_, commands) = document.split_once("\n## Commands\n").unwrap();
@@ -26,7 +26,7 @@ fn documented() -> Vec<(String, bool)> {
     [lines(of_c, false), lines(ours, true)].concat()
 }
 
-/// A line for the usage of a command, without what is optional.
+/// A line for the usage of a command, without its optional parts.
 fn example(usage: &str) -> String {
     let usage = usage.split('[').next().unwrap_or_default().trim_end_matches([' ', '…']);
     let word = |word: &str| {
@@ -56,7 +56,7 @@ fn the_document_has_each_command_once() {
             documented.iter().filter(|(line, table)| command(line).verb() == verb && *table == is_ours);
         assert_eq!(rows.count(), 1, "{}", verb.as_str());
     }
-    // Four of C's commands take more here.
+    // Four of C's commands take further arguments here.
     assert_eq!(documented.len(), Verb::COUNT + 4);
 }
 
@@ -98,11 +98,11 @@ fn subject(subject: Subject<'_>) -> &'static str {
     }
 }
 
-/// In how many files of the server a command is named at most, outside of their tests: the table and the grammar of the
+/// The maximum number of the server's files, without tests, that name a command: the table and the grammar of the
 /// protocol or a page of the API, the table here, the file of the command, the method of the queue.
 const MAX_FILES_OF_A_COMMAND: usize = 4;
 
-/// The files of Rust below the directory, without those of tests and clients.
+/// The Rust files below the directory, without those of tests and clients.
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -14,18 +14,18 @@ use crate::session::{Output, Until};
 /// Reservations that a `touch-all` touches in a turn.
 const TOUCHES_PER_TURN: usize = 400;
 
-/// A `touch-all` that came at `at`, and has touched all reservations up to `after` in the order of their ends but those
-/// that it has passed over.
+/// A `touch-all` that came at `at`. It has touched all reservations up to `after`, in the order of their ends, except
+/// those that it has skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct TouchAll {
     at: Timestamp,
     after: Option<(Timestamp, JobId)>,
-    /// How many it has passed over.
+    /// How many it has skipped.
     passed: u64,
 }
 
 impl TouchAll {
-    /// One that comes now.
+    /// A `touch-all` that comes now.
     pub fn new(now: Timestamp) -> Self {
         Self { at: now, after: None, passed: 0 }
     }
@@ -47,9 +47,8 @@ impl Executor {
         }
     }
 
-    /// Touches a turn's share of what the client has reserved, and answers if that was the rest. The times to run start
-    /// again at the instant of the command. Jobs of tubes from which the client may not reserve any more are passed
-    /// over.
+    /// Touches a turn's share of the client's reservations, and answers if these were the last. The times to run start
+    /// again at the instant of the command. Jobs of tubes from which the client may no longer reserve are skipped.
     pub(super) fn touch_all(
         &mut self,
         client: ClientId,

@@ -1,7 +1,7 @@
 //! The command `wait-job`: a client waits until a job is deleted or buried.
 
 use super::{Executor, Outcome, Wait, answer, wait};
-use crate::access::{Roles, Verdict};
+use crate::access::Roles;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::Reply;
@@ -26,10 +26,18 @@ impl Executor {
         }
     }
 
-    /// The queue has answered a client that has waited for the end of this job.
-    pub(super) fn answer_job_wait(&mut self, id: JobId, wait: WaitOutcome, output: &mut Output) -> Outcome {
+    /// Handles the queue's answer to a client that has waited for the end of this job. The job may have been buried in
+    /// a tube of which the client may not know.
+    pub(super) fn answer_job_wait(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        wait: WaitOutcome,
+        output: &mut Output,
+    ) -> Outcome {
         let reply = match wait {
             WaitOutcome::Deleted => Reply::DeletedJob(id),
+            WaitOutcome::Buried if !self.meets_for_job(client, id, Roles::ANY) => Reply::NotFound,
             WaitOutcome::Buried => Reply::BuriedPut(id),
             WaitOutcome::TimedOut => Reply::TimedOut,
             WaitOutcome::Reserved(_) | WaitOutcome::DeadlineSoon => Reply::InternalError,
@@ -37,11 +45,9 @@ impl Executor {
         answer(output, &reply)
     }
 
-    /// Whether the rules let the client wait for the end of the job for which it waits. `None` if it does not wait so.
+    /// Whether the rules let the client wait for the end of its job. `None` if it does not wait for a job's end.
     pub(super) fn may_wait_for_job(&self, client: ClientId) -> Option<bool> {
-        let job = self.queue.job(self.queue.awaited_by(client)?)?;
-        let grants = self.grants(client);
-        let verdict = grants.map(|grants| grants.judge_job(Roles::ANY, Some(job.tube.as_str())));
-        Some(verdict == Some(Verdict::Allowed))
+        let id = self.queue.awaited_by(client)?;
+        self.queue.job(id).map(|_| self.meets_for_job(client, id, Roles::ANY))
     }
 }

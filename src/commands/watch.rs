@@ -1,7 +1,7 @@
 //! The commands `use`, `watch` and `ignore`, and the watch lists of clients that may not reserve from every tube.
 //!
-//! Owns: that tubes from which a client may not reserve leave its watch list. `default`, which each client watches at
-//! first, is often one of them.
+//! Owns: the rule that tubes from which a client may not reserve leave its watch list. `default`, which each client
+//! watches at first, is often one of them.
 
 use super::guard::watched_tubes_from;
 use super::{Executor, Outcome, answer};
@@ -10,9 +10,9 @@ use crate::protocol::Reply;
 use crate::queue::ClientId;
 use crate::session::Output;
 
-/// Watched tubes that are looked at in a turn, as long as the time for that lasts.
+/// The maximum number of watched tubes that are examined in a turn, while there is time.
 const TUBES_PER_TURN: u64 = 256;
-/// Watched tubes that are looked at between two looks at the time: a pattern can take long to match.
+/// How many watched tubes are examined between two checks of the time: matching a pattern can take long.
 const TUBES_AT_ONCE: usize = 8;
 
 /// Whether a client may reserve from the tubes that it watches.
@@ -20,9 +20,9 @@ const TUBES_AT_ONCE: usize = 8;
 pub enum WatchList {
     /// From all of them.
     Allowed,
-    /// From none: it watches one tube, which is not for it.
+    /// From none of them: it watches one tube, from which it may not reserve.
     Forbidden,
-    /// There are tubes that were not looked at.
+    /// Some tubes have not been examined.
     Unfinished,
 }
 
@@ -35,7 +35,8 @@ impl Executor {
         answer(output, &Reply::Using(tube))
     }
 
-    /// Tubes in the watch list of the client that were not looked at leave it before the answer counts them.
+    /// Tubes in the client's watch list that have not been examined are checked, and may leave it, before the answer
+    /// counts them.
     pub(super) fn watch(
         &mut self,
         client: ClientId,
@@ -57,7 +58,7 @@ impl Executor {
         answer(output, &Reply::Watching(self.queue.watched_count(client)))
     }
 
-    /// The last tube of the watch list takes the place of the one that leaves it.
+    /// The last tube of the watch list moves to the index of the removed one.
     pub(super) fn ignore(&mut self, client: ClientId, tube: &str, output: &mut Output) -> Outcome {
         let before = self.queue.watched_count(client);
         let left = self.queue.ignore(client, tube);
@@ -68,15 +69,15 @@ impl Executor {
         answer(output, &left.map_or(Reply::NotIgnored, Reply::Watching))
     }
 
-    /// The client's watch list may have another length.
+    /// Updates the count for the client's watch list, whose length may have changed.
     fn count_watched(&mut self, client: ClientId) {
         if let Some(guard) = &mut self.guard {
             guard.set_watched(client, self.queue.watched_count(client));
         }
     }
 
-    /// Takes tubes from which the client may not reserve out of its watch list, a turn's share. The last tube stays,
-    /// because a client always watches one.
+    /// Removes tubes from which the client may not reserve from its watch list, a turn's share. The last tube stays,
+    /// because a client always watches at least one.
     pub(super) fn drop_unwatchable(&mut self, client: ClientId) -> WatchList {
         let end = self.spent() + TUBES_PER_TURN;
         loop {

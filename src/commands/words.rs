@@ -1,7 +1,7 @@
-//! The words for a command in the log: the lines of `-VV`, each command and the first line of each reply, and those of
-//! the audit.
+//! The words for a command in the log: the lines of `-VV`, which have each command and the first line of each reply,
+//! and those of the audit.
 //!
-//! Never: logs a body, a tag or a token, which may be secret.
+//! Never logs a body, a tag or a token, because these may be secret.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub(super) fn log_reply(client: ClientId, reply: &[u8]) {
     trace!(reply_to = client.index; ">{} reply {line}", client.index);
 }
 
-/// The command with the jobs and tubes that it names.
+/// The command, with the jobs and tubes that it names.
 fn in_words(command: &Command<'_>, used_tube: &str) -> String {
     let row = Row::of(command);
     let mut words = command.verb().as_str().to_owned();

@@ -1,9 +1,9 @@
 //! The cost of the work of a turn, and the work that becomes due in it.
 //!
-//! Work is counted in simple requests, and a request counts what it does. What it costs cannot be counted: to delete a
-//! job that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one of
-//! a short queue. So the [`Meter`] looks at the clock from time to time, and adds what the time exceeds the count by.
-//! Tests have no clock, or one of their own.
+//! Work is counted in simple requests, and each request counts its own work. Its real cost cannot be counted: to delete
+//! a job that has four tags, among a million of them in no order, takes twenty times as long as to delete the next one
+//! of a short queue. Therefore the [`Meter`] reads the clock from time to time, and adds the difference if the time
+//! exceeds the count. Tests have no clock, or one of their own.
 
 use std::fmt;
 
@@ -11,24 +11,24 @@ use super::Executor;
 use crate::clock::Timestamp;
 use crate::queue::Advanced;
 
-/// What a turn does at most of what has become due, as delays that end, and of what clients that are gone have left.
+/// The maximum work of a turn on what has become due, such as the ends of delays, and on the remains of closed clients.
 const ADVANCE_WORK: u64 = 512;
 
 /// How long a simple request takes, in nanoseconds.
 const WORK_NS: u64 = 250;
 
-/// The most work between two looks at the clock.
+/// The maximum work between two readings of the clock.
 const MAX_WORK_UNSEEN: u64 = 64;
 
-/// Finds out what work has really cost.
+/// Measures the real cost of work.
 #[derive(Default)]
 pub struct Meter {
-    /// `None` if the count is all that there is.
+    /// `None` if only the count is used.
     clock: Option<Box<dyn Fn() -> Timestamp>>,
-    /// How much work was done at the last look, and when that was.
+    /// The work at the last reading, and its instant.
     work: u64,
     at: Timestamp,
-    /// The work from one look to the next, less where it costs more.
+    /// The work between two readings, which is less if work costs more.
     step: u64,
 }
 
@@ -39,26 +39,26 @@ impl Meter {
         self.step = MAX_WORK_UNSEEN;
     }
 
-    /// A turn begins `now`, when `work` was done already. The time before it counts for nobody.
+    /// Begins a turn at `now`, when `work` had already been done. The time before it is not counted.
     #[inline]
     pub fn begin_turn(&mut self, work: u64, now: Timestamp) {
         (self.work, self.at) = (work, now);
     }
 
-    /// Whether it is time for a look.
+    /// Whether a reading is due.
     #[inline]
     pub fn is_due(&self, work: u64) -> bool {
         work - self.work >= self.step && self.step > 0
     }
 
-    /// Looks at the clock; returns how much is to be added to `work`.
+    /// Reads the clock; returns how much must be added to `work`.
     #[cold]
     pub fn look(&mut self, work: u64) -> u64 {
         let Some(clock) = &self.clock else { return 0 };
         let now = clock();
         let (counted, taken) = (work - self.work, now.since_ns(self.at) / WORK_NS);
         let added = taken.saturating_sub(counted);
-        // At the same rate, the next look comes after as much time as `MAX_WORK_UNSEEN` should take.
+        // At the same rate, the next reading comes after the time that `MAX_WORK_UNSEEN` should take.
         self.step = (counted * MAX_WORK_UNSEEN / taken.max(1)).clamp(1, MAX_WORK_UNSEEN);
         self.begin_turn(work + added, now);
         added
@@ -66,12 +66,12 @@ impl Meter {
 }
 
 impl Executor {
-    /// From now on a turn ends when its time is over, however little was counted.
+    /// From now on a turn ends when its time is over, even if little work was counted.
     pub fn measure_time(&mut self, clock: impl Fn() -> Timestamp + 'static) {
         self.meter.set_clock(clock);
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(crate) fn begin_turn(&mut self, now: Timestamp) {
         self.meter.begin_turn(self.work(), now);
     }
@@ -81,9 +81,9 @@ impl Executor {
         self.work + self.queue.work()
     }
 
-    /// The cost of everything so far, with the time that it has taken if that is more. Code that works until a budget
-    /// is spent calls this, also when it begins: then the time before that is not its own, and it can do something
-    /// whatever that was.
+    /// The cost of everything so far, including the time that it has taken if that is more. Code that works until a
+    /// budget is spent calls this, also when it begins: then the time before is not counted for it, and it can do some
+    /// work however long that time was.
     #[inline]
     pub(crate) fn spent(&mut self) -> u64 {
         let work = self.work();
@@ -93,7 +93,7 @@ impl Executor {
         self.work()
     }
 
-    /// Does a turn's share of what has become due.
+    /// Does a turn's share of the work that has become due.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         let end = self.work() + ADVANCE_WORK;
         loop {

@@ -1,38 +1,38 @@
-//! Who may use the API.
+//! The access rules of the API.
 //!
-//! Owns: the token, and the decision whether a request may read or change anything. Never knows what a request asks
-//! for beyond that. Driven by an exchange, before the body of the request is read.
+//! Owns: the token, and the decision whether a request may read or change anything. Knows nothing else about a request.
+//! Driven by an exchange, before the body of the request is read.
 //!
-//! With a token, a request must have it: a page from elsewhere does not know it. Without one, the listener is on a
-//! loopback address or a unix socket (`startup` sees to that), and what has to be kept out are pages from elsewhere in
-//! a browser on the same machine. They cannot read, because of the host that they name (see [`super::host`]), and they
-//! cannot change anything, because they cannot send the header `X-Beanstalkd-Admin`.
+//! If there is a token, a request must have it: a page from another site does not know it. Without a token, the
+//! listener is on a loopback address or a unix socket (`startup` checks that), and the server must reject pages from
+//! other sites in a browser on the same machine. They cannot read, because of the host that they name (see
+//! [`super::host`]), and they cannot change anything, because they cannot send the header `X-Beanstalkd-Admin`.
 
 use super::Sources;
 use super::request::{Method, Request};
 use crate::token::TokenHash;
 
-/// The conditions for every request for the API.
+/// The conditions for every request to the API.
 #[derive(Debug, Default)]
 pub struct Access {
-    /// The token that every request has to show; `None` if none is asked for.
+    /// The token that every request must have; `None` if none is required.
     pub token: Option<TokenHash>,
     /// Whether changes are refused.
     pub is_read_only: bool,
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// It names a host that is not this server; this option could name it.
+    /// The request names a host that is not this server. The named option can add that host.
     Misdirected(&'static str),
-    /// It has no token, or a wrong one.
+    /// The request has no token, or a wrong one.
     Unauthorized,
-    /// A page from elsewhere has made it.
+    /// A page from another site has made the request.
     FromElsewhere,
-    /// It wants a change, and lacks the header that pages from elsewhere cannot send.
+    /// The request is for a change, and lacks the header that pages from other sites cannot send.
     Unmarked,
-    /// It wants a change, and the server allows none.
+    /// The request is for a change, and the server allows none.
     ReadOnly,
 }
 
@@ -51,10 +51,10 @@ impl Denied {
 }
 
 impl Access {
-    /// Judges a request.
+    /// Checks a request.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason for a refusal.
     pub fn judge(&self, request: &Request, sources: &Sources<'_>) -> Result<(), Denied> {
         let is_change = !matches!(request.method, Method::Get | Method::Head);
         match &self.token {

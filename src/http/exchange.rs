@@ -1,8 +1,8 @@
 //! The requests and responses of one HTTP connection, over bytes.
 //!
-//! Owns: the part of a request that has arrived, the part of the response that is rendered, and whether another request
-//! may follow. It answers the requests of a connection one after the other. `httparse` parses them. An order for the
-//! server is handed out, and answered when the server says what has become of it.
+//! Owns: the part of a request that has arrived, the rendered part of the response, and whether another request may
+//! follow. It answers the requests of a connection one after the other. `httparse` parses them. It hands an order over
+//! to the server, and answers when the server reports the result.
 
 use zeroize::Zeroize;
 
@@ -21,53 +21,53 @@ use crate::orders::{Order, Progress, TaskId, Tasks};
 use crate::queue::Queue;
 use crate::{job, json};
 
-/// The longest request line with headers, in bytes; browsers behind proxies send two or three thousand.
+/// The maximum size of a request line with headers, in bytes; browsers behind proxies send two or three thousand.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
 
-/// The most headers; browsers send about twenty.
+/// The maximum number of headers; browsers send about twenty.
 const MAX_HEADERS: usize = 64;
 
-/// The media type of what the API answers.
+/// The media type of the API's answers.
 const JSON: &str = "application/json";
 
 /// The requests of one HTTP client, and the responses to them.
 #[derive(Debug, Default)]
 pub struct Exchange {
     input: Vec<u8>,
-    /// How much of the head of the next request there is, and how many bytes of the input were looked at for that.
+    /// How much of the next request's head has arrived, and how many bytes of the input have been searched for its end.
     arrival: Arrival,
     seen: usize,
     output: Vec<u8>,
-    /// How many bytes of `output` are sent.
+    /// How many bytes of `output` have been sent.
     sent: usize,
     stage: Stage,
-    /// Whether no further request is answered.
+    /// Whether the exchange answers no further requests.
     closing: bool,
     /// Whether the client has closed its side.
     ended: bool,
-    /// Why a request was refused.
+    /// The reason why a request was refused.
     denied: Option<Denied>,
 }
 
-/// Where in a request or a response the exchange is.
+/// The progress of a request or of its response.
 #[derive(Debug, Default)]
 enum Stage {
-    /// Before the end of the head of a request.
+    /// The end of the head of a request is missing.
     #[default]
     Head,
-    /// Before the end of the body of this request, whose length in bytes is the number.
+    /// The end of the body of this request is missing; the number is the body's length in bytes.
     Body(Box<Request>, usize),
-    /// The server has to do this.
+    /// An order for the server.
     Order(Box<ServerRequest>),
-    /// The server does this task; the response says what has become of it.
+    /// The server works on this task; the response reports the result.
     Await(TaskId),
-    /// The response comes when a job has ended.
+    /// The response is sent when a job has ended.
     Follow(Followed),
-    /// The rest of the response is to be rendered.
+    /// The rest of the response must be rendered.
     Rest(Box<SlicedResponse>),
 }
 
-/// What the server has to do.
+/// A request to the server.
 #[derive(Debug)]
 pub enum ServerRequest {
     /// To carry out an order.
@@ -80,8 +80,8 @@ pub enum ServerRequest {
 #[derive(Debug)]
 struct SlicedResponse {
     body: Body,
-    /// Whether the response is sent in chunks, the last of which marks its end. If not, it ends with the connection, or
-    /// its length stands in its head.
+    /// Whether the response is sent in chunks, the last of which marks its end. Otherwise it ends with the connection,
+    /// or its head has its length.
     chunked: bool,
 }
 
@@ -92,7 +92,7 @@ enum Body {
     Jobs(JobList),
     Clients(ClientList),
     Count(JobCount),
-    /// The body of a job, and the number of its bytes that are rendered.
+    /// The body of a job, and how many of its bytes are rendered.
     Bytes(job::Body, usize),
 }
 
@@ -109,33 +109,33 @@ impl Exchange {
     /// Takes bytes that were read from the socket.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.input.capacity() == 0 {
-            // So that growing leaves no copy of a token behind.
+            // Reserved first, because a buffer that grows leaves a copy of a token in freed memory.
             self.input.reserve(MAX_HEAD_BYTES);
         }
         self.input.extend_from_slice(bytes);
-        self.look_for_head();
+        self.check_for_head();
     }
 
-    /// Looks whether the next request is there, once the exchange is done with the one before.
-    fn look_for_head(&mut self) {
+    /// Checks whether the next request has arrived, if the previous one is done.
+    fn check_for_head(&mut self) {
         if !matches!(self.stage, Stage::Head) || !self.output.is_empty() || self.arrival != Arrival::Partial {
             return;
         }
-        // Empty lines in front of a request mean nothing (RFC 9112, section 2.2).
+        // Empty lines before a request have no meaning (RFC 9112, section 2.2).
         while self.seen == 0 && self.input.starts_with(b"\r\n") {
             self.input.drain(..2);
         }
         self.arrival = Arrival::of(&self.input, self.seen);
-        // A CR at the end may begin an empty line.
+        // A CR at the end may be the start of an empty line.
         self.seen = if self.input == b"\r" { 0 } else { self.input.len() };
     }
 
-    /// The client has closed its side. Requests that have arrived are still answered.
+    /// Notes that the client has closed its side. Requests that have arrived are still answered.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// How many more bytes it takes; 0 if the request that has arrived must be answered first.
+    /// How many more bytes the exchange takes; 0 if it must first answer a request that has arrived.
     #[must_use]
     pub fn room(&self) -> usize {
         let most = match &self.stage {
@@ -151,13 +151,13 @@ impl Exchange {
         }
     }
 
-    /// The bytes that are rendered and not sent.
+    /// The bytes that are rendered but not sent.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 
-    /// The socket has taken `count` bytes of the output.
+    /// Notes that the socket has taken `count` bytes of the output.
     pub fn advance(&mut self, count: usize) {
         self.sent += count;
         assert!(self.sent <= self.output.len(), "no more is sent than there is");
@@ -165,7 +165,7 @@ impl Exchange {
             self.output.clear();
             self.output.shrink_to(2 * SLICE_BYTES);
             self.sent = 0;
-            self.look_for_head();
+            self.check_for_head();
         }
     }
 
@@ -175,7 +175,7 @@ impl Exchange {
         self.closing && matches!(self.stage, Stage::Head) && self.output.is_empty()
     }
 
-    /// Whether a whole request, or at least all of its head, is being answered.
+    /// Whether a request is being answered whose head, at least, has arrived.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         self.arrival != Arrival::Partial
@@ -184,28 +184,28 @@ impl Exchange {
             || !matches!(self.stage, Stage::Head) && self.follows_until().is_none()
     }
 
-    /// Whether all that has arrived is answered, and the answers are sent. Who waits for the end of a job counts as
-    /// idle: such a connection makes room for others.
+    /// Whether everything that has arrived is answered, and the answers are sent. A client that waits for the end of a
+    /// job counts as idle: its connection makes room for others.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let is_answered = matches!(self.stage, Stage::Head) || self.follows_until().is_some();
         self.input.is_empty() && self.output.is_empty() && is_answered
     }
 
-    /// When a request that waits for the end of a job is answered in any case.
+    /// When a request that waits for the end of a job is answered at the latest.
     #[must_use]
     pub fn follows_until(&self) -> Option<Timestamp> {
         if let Stage::Follow(followed) = &self.stage { followed.until() } else { None }
     }
 
-    /// Looks whether the job whose end the request waits for has ended.
+    /// Checks whether the job for whose end the request waits has ended.
     pub fn look_at_job(&mut self, queue: &Queue, now: Timestamp) {
         if let Stage::Follow(followed) = &mut self.stage {
             followed.look(queue, self.ended, now);
         }
     }
 
-    /// Whether `turn` may have something to do: the previous slice is sent, and there is more to render.
+    /// Whether `turn` may have work: the previous slice is sent, and there is more to render.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.output.is_empty()
@@ -218,31 +218,30 @@ impl Exchange {
             }
     }
 
-    /// Whether a response is under way.
+    /// Whether a response is incomplete.
     #[must_use]
     pub fn has_rest(&self) -> bool {
         matches!(self.stage, Stage::Rest(_))
     }
 
-    /// The connection is gone. Frees a slice of what its response was made of; returns whether nothing is left.
-    pub fn let_go(&mut self) -> bool {
+    /// Frees a slice of the response's data, after the connection has ended; returns whether nothing is left.
+    pub fn free_slice(&mut self) -> bool {
         match &mut self.stage {
             Stage::Rest(rest) => match &mut rest.body {
-                Body::Metrics(metrics) => metrics.let_go(),
+                Body::Metrics(metrics) => metrics.free_slice(),
                 Body::Tubes(_) | Body::Jobs(_) | Body::Clients(_) | Body::Count(_) | Body::Bytes(..) => true,
             },
             Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) => true,
         }
     }
 
-    /// Does a slice of work if the previous slice is sent. Returns whether it did any work.
+    /// Does a slice of work, if the previous slice has been sent. Returns whether it did any work.
     pub fn turn(&mut self, phase: Phase<'_>) -> bool {
         if !self.has_work() {
             return false;
         }
         match (phase, std::mem::take(&mut self.stage)) {
-            // Such a response was begun when the server was serving, and a server that serves never returns to its
-            // start.
+            // Such a response was begun while the server was serving, and a serving server never returns to its start.
             (Phase::Serving(sources), Stage::Rest(rest)) => {
                 self.render(rest, sources);
                 true
@@ -256,7 +255,7 @@ impl Exchange {
             }
             (phase, Stage::Body(request, length)) => {
                 if self.input.len() < length {
-                    // The client has left in the middle of its request.
+                    // The client has closed its side in the middle of its request.
                     self.closing = true;
                     return false;
                 }
@@ -268,7 +267,7 @@ impl Exchange {
         }
     }
 
-    /// The request to the server, if there is one. `accept`, `await_task` or `refuse_order` must follow.
+    /// The request to the server, if there is one. The caller must then call `accept`, `await_task` or `refuse_order`.
     pub fn take_request(&mut self) -> Option<ServerRequest> {
         match std::mem::take(&mut self.stage) {
             Stage::Order(command) => Some(*command),
@@ -279,12 +278,12 @@ impl Exchange {
         }
     }
 
-    /// The server carries out the command; the answer comes when it is done.
+    /// The server carries out the order; the answer is sent when it is done.
     pub fn await_task(&mut self, id: TaskId) {
         self.stage = Stage::Await(id);
     }
 
-    /// The server will carry out the command: the answer names the task.
+    /// The server will carry out the order; the answer names the task.
     pub fn accept(&mut self, id: TaskId, tasks: &Tasks, now: Timestamp) {
         match tasks.get(id) {
             Some(task) => self.respond_json("202 Accepted", &json::line(&TaskNow(task, now))),
@@ -292,12 +291,12 @@ impl Exchange {
         }
     }
 
-    /// The server does not carry out the command.
+    /// The server does not carry out the order.
     pub fn refuse_order(&mut self) {
         self.respond_problem(Method::Post, &Problem::busy());
     }
 
-    /// Answers a request that waits for a task, if the task is over.
+    /// Answers a request that waits for a task, if the task has ended.
     pub fn look_at(&mut self, tasks: &Tasks, now: Timestamp) {
         let Stage::Await(id) = self.stage else { return };
         let task = tasks.get(id);
@@ -351,7 +350,7 @@ impl Exchange {
         }
     }
 
-    /// Answers the next request if all of it has arrived.
+    /// Answers the next request, if all of it has arrived.
     fn begin(&mut self, phase: Phase<'_>) -> bool {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
@@ -359,7 +358,7 @@ impl Exchange {
         let request = match (parsed.parse(&self.input), arrival) {
             (Ok(httparse::Status::Complete(length)), Arrival::Whole) => {
                 let request = Request::of(&parsed);
-                // The head may have a token.
+                // The head may contain a token.
                 let rest = self.input.split_off(length);
                 self.input.zeroize();
                 self.input.extend_from_slice(&rest);
@@ -384,14 +383,14 @@ impl Exchange {
             (_, BodyLength::Contradictory) => self.refuse("400 Bad Request"),
             _ if !request.has_proper_host => self.refuse("400 Bad Request"),
             (phase, BodyLength::Bytes(0)) => self.answer(&request, &[], phase),
-            // What is at `--metrics` takes no body, of whatever request.
+            // No request to the site of `--metrics` may have a body.
             (Phase::Serving(sources @ Sources { site: Site::Admin { .. }, .. }), length)
                 if sources.is_of_api(&request) =>
             {
                 self.read_body(request, length, sources);
             }
             (phase, _) => {
-                // The bytes that follow may be the body of this request, which nothing here takes.
+                // The bytes that follow may be the body of this request, which no path accepts.
                 self.closing = true;
                 self.answer(&request, &[], phase);
             }
@@ -399,7 +398,7 @@ impl Exchange {
         true
     }
 
-    /// Reads the body of a request for the API, if the request is allowed to have one.
+    /// Reads the body of a request to the API, if the request may have one.
     fn read_body(&mut self, request: Request, length: BodyLength, sources: &Sources<'_>) {
         let problem = match (self.judge(&request, sources), length) {
             (Err(problem), _) => problem,
@@ -418,17 +417,17 @@ impl Exchange {
         self.respond_problem(request.method, &problem);
     }
 
-    /// Whether the request may have what it asks of the API. That it may not is for the log.
+    /// Checks whether the API may answer the request; notes a refusal for the log.
     fn judge(&mut self, request: &Request, sources: &Sources<'_>) -> Result<(), Problem> {
         sources.judge(request).map_err(|denied| {
-            // The page asks without a token before somebody enters one.
+            // The page sends requests without a token until somebody enters one.
             let is_first = denied == Denied::Unauthorized && request.origin.bearer.is_none();
             self.denied = Some(denied).filter(|_| !is_first);
             denied.into()
         })
     }
 
-    /// Why a request was refused since the last call, if one was.
+    /// The reason of a refusal since the last call, if there was one.
     pub fn take_denial(&mut self) -> Option<Denied> {
         self.denied.take()
     }
@@ -462,7 +461,7 @@ impl Exchange {
         self.answer_monitoring(request, phase);
     }
 
-    /// Answers a request to the listener of `--metrics`.
+    /// Answers a request to the site of `--metrics`.
     fn answer_monitoring(&mut self, request: &Request, phase: Phase<'_>) {
         let response = match (request.path.as_str(), phase) {
             ("/healthz", _) => plain("200 OK", "", "ok\n"),
@@ -556,7 +555,7 @@ impl Exchange {
         }
     }
 
-    /// Begins a response that is rendered in slices.
+    /// Starts a response that is rendered in slices.
     fn stream(&mut self, request: &Request, content_type: &str, body: Body) {
         let chunked = request.is_1_1;
         self.closing |= !chunked;
@@ -581,7 +580,7 @@ impl Exchange {
     }
 }
 
-/// No page of another origin may embed what the API answers.
+/// Pages of another origin may not embed answers of the API.
 const API_HEADERS: &str = "Cross-Origin-Resource-Policy: same-origin\r\n";
 
 fn plain<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {

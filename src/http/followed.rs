@@ -1,7 +1,7 @@
 //! A request that waits for the end of a job.
 //!
-//! Owns: when it is answered. The server looks at it in each turn, after all commands: to look up one job costs less
-//! than to be told.
+//! Owns: when it is answered. The server checks it in each turn, after all commands: looking up one job costs less than
+//! a notification would.
 
 use super::request::Method;
 use crate::clock::Timestamp;
@@ -13,29 +13,29 @@ use crate::queue::Queue;
 pub struct Followed {
     /// The job.
     pub job: JobId,
-    /// How it was asked for.
+    /// The method of the request.
     pub method: Method,
     until: Timestamp,
     is_over: bool,
 }
 
 impl Followed {
-    /// A request that is answered at this instant in any case.
+    /// A request that is answered at this instant at the latest.
     pub fn new(job: JobId, method: Method, until: Timestamp) -> Self {
         Self { job, method, until, is_over: false }
     }
 
-    /// Whether it is to be answered now.
+    /// Whether the answer is due.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// When it is answered in any case, if it still waits.
+    /// When it is answered at the latest, if it still waits.
     pub fn until(&self) -> Option<Timestamp> {
         (!self.is_over).then_some(self.until)
     }
 
-    /// Looks whether the job is deleted or buried, or the client sends no more.
+    /// Checks whether the job is deleted or buried, or the client has closed its side.
     pub fn look(&mut self, queue: &Queue, has_left: bool, now: Timestamp) {
         let goes_on = queue.job(self.job).is_some_and(|job| job.record.state != JobState::Buried);
         self.is_over |= !goes_on || has_left || now >= self.until;

@@ -11,10 +11,10 @@ use crate::stats::{SERVER, ServerView, Value};
 /// The time from one sample to the next.
 const INTERVAL_NS: u64 = 5 * NS_PER_S;
 
-/// How many samples are kept: those of ten minutes.
+/// The number of samples: ten minutes of them.
 const SAMPLES: usize = 121;
 
-/// The sampled figures, by their keys in `stats`. For counters the pages show rates.
+/// The sampled figures, by their keys in `stats`. The pages show counters as rates.
 const SERIES: [&str; 9] = [
     "total-jobs",
     "job-reserves",
@@ -27,7 +27,7 @@ const SERIES: [&str; 9] = [
     "current-connections",
 ];
 
-/// A sample: when it was taken, and the values of `SERIES`.
+/// A sample: its instant, and the values of `SERIES`.
 type Sample = (Timestamp, [u64; SERIES.len()]);
 
 /// Samples at even intervals, the oldest first.
@@ -37,7 +37,7 @@ pub struct History {
 }
 
 impl History {
-    /// When the next sample is to be taken.
+    /// When the next sample is due.
     #[must_use]
     pub fn next_at(&self) -> Timestamp {
         self.samples.back().map_or(Timestamp::default(), |(at, _)| *at + INTERVAL_NS)
@@ -63,7 +63,7 @@ impl History {
         self.samples.push_back(sample);
     }
 
-    /// The JSON: how long ago each sample was taken, then the values of each series, the oldest first.
+    /// The JSON: the age of each sample, then the values of each series, the oldest first.
     pub fn at(&self, now: Timestamp) -> impl Serialize {
         let ages: Vec<u64> = self.samples.iter().map(|(at, _)| now.since_ns(*at) / 1_000_000).collect();
         let values = |place: usize| self.samples.iter().map(|(_, values)| values[place]).collect();

@@ -2,7 +2,7 @@
 //!
 //! Owns: the decision which hosts cannot be the host of a page from another server. A browser lets a page read
 //! responses from the page's own host. The owner of that host can make its name resolve to the address of this server
-//! (DNS rebinding), but a request from that page still names the other host.
+//! (DNS rebinding), but a request from that page still has the name of the other host.
 
 use std::net::IpAddr;
 

@@ -3,19 +3,19 @@
 //!
 //! Owns: everything that speaks HTTP, at two sites: `--metrics` and `--admin`. `exchange` has the requests and
 //! responses of one connection over bytes, `request` the head of a request, `prometheus` the metrics, and `page` the
-//! page beside them. At the other site, `access` says who may ask, `api` has the paths, `tube_query` the tubes that a
-//! request means, and `app` the page. `page` reads from `api` as well. `rendering` is for metrics and lists of tubes,
-//! and `history` has the samples for the plots. These parts are pure. `server` has the connections, which the event
-//! loop drives. `startup_health` has a thread that answers before the loop runs. HTTP never changes the queue: it reads
-//! the same views as the stats commands of the protocol, and hands orders to the server, which carries them out in its
-//! turns with the calls that it makes for a client.
+//! status page beside them. At the other site, `access` has the access rules, `api` the paths, `tube_query` the choice
+//! of tubes in a request, and `app` the page. `page` also reads from `api`. `rendering` is for metrics and lists of
+//! tubes, and `history` has the samples for the plots. These parts are pure. `server` has the connections, which the
+//! event loop drives. `startup_health` has a thread that answers before the loop runs. HTTP never changes the queue: it
+//! reads the same views as the stats commands of the protocol, and hands orders to the server, which carries them out
+//! in its turns with the same calls as for a client.
 //!
 //! # How a scrape is bounded
 //!
 //! A turn of the loop does at most one slice of work for all HTTP connections together. A slice is one of these:
 //!
-//! - copy the figures of [`snapshot::TUBES_PER_SLICE`] tubes. So all series of a tube are of the same instant, and no
-//!   later slice reads the queue;
+//! - copy the figures of [`snapshot::TUBES_PER_SLICE`] tubes. All series of a tube therefore have the same instant, and
+//!   no later slice reads the queue;
 //! - write about [`SLICE_BYTES`] of text from those copies.
 //!
 //! A slice takes tens of microseconds. A scrape of 20,000 tubes takes some hundreds of slices, and between two slices
@@ -53,44 +53,44 @@ use crate::orders::Tasks;
 use crate::os::Usage;
 use crate::stats::{Clients, ServerView};
 
-/// The size of a slice of text, in bytes: enough to keep a socket busy, and too little to delay clients.
+/// The size of a slice of text, in bytes: large enough to keep a socket busy, and too small to delay clients.
 pub const SLICE_BYTES: usize = 32 * 1024;
 
-/// The data that responses are made of.
+/// The data from which responses are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     /// The server's figures.
     pub server: ServerView<'a>,
-    /// Asks the system which resources the process uses; the argument is about the number of open descriptors. It is
+    /// Asks the system which resources the process uses; the argument is roughly the number of open descriptors. It is
     /// called once for each response.
     pub usage: fn(usize) -> Usage,
     /// The samples of the last minutes.
     pub history: &'a History,
-    /// How many tubes may have series of their own; 0 for none.
+    /// How many tubes can have their own series; 0 for none.
     pub max_tubes: usize,
-    /// The address on which HTTP is served.
+    /// The address at which HTTP is served.
     pub address: Address<'a>,
-    /// The site that is served there.
+    /// The site at this address.
     pub site: Site<'a>,
 }
 
 /// The site of a listener.
 #[derive(Clone, Copy, Debug)]
 pub enum Site<'a> {
-    /// Metrics, health and a page that only shows.
+    /// Metrics, health checks, and a page that cannot change anything.
     Metrics,
     /// The API and its page.
     Admin {
-        /// Who may use it.
+        /// The access rules.
         access: &'a Access,
-        /// The tasks of the server for it.
+        /// The server's tasks for the API.
         tasks: &'a Tasks,
-        /// Who is connected.
+        /// The connected clients.
         clients: ClientSource<'a>,
     },
 }
 
-/// Where clients are looked up.
+/// The source in which clients are looked up.
 #[derive(Clone, Copy)]
 pub struct ClientSource<'a>(pub &'a dyn Clients);
 
@@ -101,7 +101,7 @@ impl fmt::Debug for ClientSource<'_> {
 }
 
 impl Site<'_> {
-    /// Who may use what the site has of the API.
+    /// The access rules of the site's API.
     fn access(&self) -> &Access {
         match self {
             Self::Metrics => &Access { token: None, is_read_only: true },
@@ -118,7 +118,7 @@ impl Site<'_> {
     }
 }
 
-/// Where HTTP is served.
+/// The address at which HTTP is served.
 #[derive(Clone, Copy, Debug)]
 pub enum Address<'a> {
     /// On a unix socket.
@@ -128,7 +128,7 @@ pub enum Address<'a> {
 }
 
 impl Sources<'_> {
-    /// Whether the request is one for the API.
+    /// Whether the request is for the API.
     fn is_of_api(&self, request: &Request) -> bool {
         match self.site {
             Site::Metrics => page::FIGURES.contains(&request.path.as_str()),
@@ -136,7 +136,7 @@ impl Sources<'_> {
         }
     }
 
-    /// Whether the request may have what it asks of the API.
+    /// Checks whether the API may answer the request.
     fn judge(&self, request: &Request) -> Result<(), Denied> {
         self.site.access().judge(request, self)
     }
@@ -159,9 +159,9 @@ impl Sources<'_> {
 /// The phase of the server.
 #[derive(Clone, Copy)]
 pub enum Phase<'a> {
-    /// It does not serve yet; the text is the reason.
+    /// The server does not serve yet; the text is the reason.
     Starting(&'a str),
-    /// It serves, and has this data.
+    /// The server serves, and has this data.
     Serving(&'a Sources<'a>),
 }
 

@@ -1,6 +1,6 @@
 //! The metrics in the text format of Prometheus (version 0.0.4).
 //!
-//! Owns: the order of the series. The format demands that all lines of a family stand together, so the tubes of the
+//! Owns: the order of the series. The format requires that all lines of a family are together, so the tubes of the
 //! snapshot are read once for each family.
 
 use std::fmt::Display;
@@ -48,14 +48,14 @@ impl Form for TextFormat {
             return None;
         }
         let mut start = place.tube;
-        // Of the rows behind the table, the loop goes through none.
+        // After the last row of the table, this loop does nothing.
         for (row, figure) in TUBE.iter().enumerate().skip(place.row) {
             let Some(family) = Family::of(figure, "tube_") else { continue };
             if start == 0 {
                 head(out, &family.name, family.kind, family.help);
             }
             for (place, tube) in tubes.iter().enumerate().skip(start) {
-                // No byte that the name of a tube may contain needs an escape.
+                // Tube names contain no byte that needs an escape.
                 let parts = [family.name.as_str(), "{tube=\"", tube.name.as_str(), "\"} "];
                 parts.into_iter().for_each(|part| out.push_str(part));
                 push_value(out, &figure.read, tube);
@@ -74,13 +74,13 @@ impl Form for TextFormat {
 
 type TimesOf = fn(&TubeView) -> &Durations;
 
-/// The histograms of the tubes of which a job was reserved: they follow the rows of the table.
+/// The histograms of the tubes from which a job was reserved; they come after the rows of the table.
 const TIMES: [(&str, &str, TimesOf); 2] = [
     ("beanstalkd_tube_wait_seconds", "How long jobs were ready before they were reserved.", TubeView::wait),
     ("beanstalkd_tube_run_seconds", "How long clients had jobs before they deleted them.", TubeView::run),
 ];
 
-/// Writes histograms of tubes until there is a slice of them; returns where to go on.
+/// Writes histograms of tubes until `out` has a slice; returns the position after them.
 fn write_times(tubes: &[TubeView], place: Place, out: &mut String) -> Option<Place> {
     if tubes.iter().all(|tube| tube.times.is_none()) {
         return None;
@@ -137,7 +137,7 @@ impl Family {
     }
 }
 
-/// Writes a value in the unit of the metrics. The value of a word is 1, because the word itself is a label.
+/// Writes a value in the unit of the metrics. A word has the value 1, because the word itself is a label.
 fn push_value<S: Subject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) {
     let mut buffer = itoa::Buffer::new();
     match read {
@@ -163,7 +163,7 @@ fn row<S: Subject>(
     out.push('\n');
 }
 
-/// Writes all metrics but those of tubes.
+/// Writes all metrics except those of tubes.
 fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
     let server = &sources.server;
     write_figures(server, out);
@@ -218,14 +218,14 @@ fn write_identities(server: &ServerView<'_>, out: &mut String) {
         let Some(family) = Family::of(figure, "") else { continue };
         head(out, &family.name, family.kind, family.help);
         for figures in server.identities {
-            // No byte that a name may contain needs an escape.
+            // Names contain no byte that needs an escape.
             let view = IdentityView { figures, queue: server.queue };
             row(out, &family, &[("identity", &figures.name)], &figure.read, &view);
         }
     }
 }
 
-/// Writes the figures of the database in which the binlog is.
+/// Writes the figures of the binlog's database.
 fn write_database(server: &ServerView<'_>, out: &mut String) {
     let Some(database) = &server.binlog.database else { return };
     for figure in DATABASE {

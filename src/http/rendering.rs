@@ -1,25 +1,25 @@
 //! A response about the server and its tubes, rendered in slices.
 //!
-//! Owns: the order of its parts, and which one is next. What the parts look like is up to a [`Form`]: the metrics or
-//! the figures of the page. Driven by an exchange.
+//! Owns: the order of its parts, and which one is next. A [`Form`] decides the format of the parts: the metrics or the
+//! figures of the page. Driven by an exchange.
 
 use super::Sources;
 use super::snapshot::{Choice, Snapshot};
 
-/// The form of a response.
+/// The format of a response.
 pub trait Form {
-    /// The place among the tubes where the next slice begins; the default is before the first tube.
+    /// The position among the tubes at which the next slice begins; the default is before the first tube.
     type Place: Copy + Default;
 
     /// Writes the part before the tubes.
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String);
 
-    /// Writes tubes from `place` on until `out` has a slice. Returns where the next slice begins, or `None` at the end
-    /// of the response.
+    /// Writes tubes from `place` on until `out` has a slice. Returns the position of the next slice, or `None` at the
+    /// end of the response.
     fn write_tubes(snapshot: &Snapshot, place: Self::Place, out: &mut String) -> Option<Self::Place>;
 }
 
-/// A response in the form `F`, as far as it is rendered.
+/// A response in the format `F` that is being rendered.
 #[derive(Debug)]
 pub struct Rendering<F: Form> {
     snapshot: Snapshot,
@@ -31,12 +31,12 @@ enum Stage<P> {
     Gather,
     Server,
     Tubes(P),
-    /// All is rendered.
+    /// The response is complete.
     Over,
 }
 
 impl<F: Form> Rendering<F> {
-    /// A response with these tubes, which is not rendered yet.
+    /// A response with these tubes; nothing is rendered yet.
     pub fn new(choice: Choice, sources: &Sources<'_>) -> Self {
         Self { snapshot: Snapshot::new(choice, sources.server.queue), stage: Stage::Gather }
     }
@@ -59,12 +59,12 @@ impl<F: Form> Rendering<F> {
                 self.stage = F::write_tubes(&self.snapshot, place, out).map_or(Stage::Over, Stage::Tubes);
                 false
             }
-            Stage::Over => self.let_go(),
+            Stage::Over => self.free_slice(),
         }
     }
 
-    /// Frees a slice of what the response was made of; returns whether nothing is left.
-    pub fn let_go(&mut self) -> bool {
-        self.snapshot.let_go()
+    /// Frees a slice of the response's data; returns whether nothing is left.
+    pub fn free_slice(&mut self) -> bool {
+        self.snapshot.free_slice()
     }
 }

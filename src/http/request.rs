@@ -1,55 +1,55 @@
-//! The head of a request, and the few things in it that an answer depends on.
+//! The head of a request, and the few parts of it on which an answer depends.
 //!
-//! Owns: which headers are read, and how the length of a body is known. `httparse` parses the bytes.
+//! Owns: which headers are read, and how the length of a body is determined. `httparse` parses the bytes.
 
 use zeroize::Zeroizing;
 
 use super::{Sources, host};
 
-/// The header that a page from elsewhere cannot send without asking this server first, which never allows it.
+/// The header that a page from another site cannot send without first asking this server, which never allows it.
 pub const MARKER: &str = "x-beanstalkd-admin";
 
-/// The parts of a request that the responses depend on.
+/// The parts of a request on which the responses depend.
 #[derive(Debug)]
 pub struct Request {
     /// The method of the request.
     pub method: Method,
     /// The path of the target.
     pub path: String,
-    /// The text behind the `?` of the target; empty if there is none.
+    /// The text after the `?` of the target; empty if there is none.
     pub query: String,
-    /// Who has made it, as far as it says so.
+    /// The origin of the request, as far as its headers show it.
     pub origin: Origin,
-    /// Whether there are as many headers `Host` as there must be: one, which only HTTP/1.0 may leave out.
+    /// Whether the number of headers `Host` is right: one, or none with HTTP/1.0.
     pub has_proper_host: bool,
     /// Whether this is HTTP/1.1, in which responses may be sent in chunks.
     pub is_1_1: bool,
     /// Whether the client may send another request on this connection.
     pub keep_alive: bool,
-    /// The body behind the head.
+    /// The length of the body after the head.
     pub body: BodyLength,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// Whether the body is said to be JSON.
+    /// Whether the content type of the body is JSON.
     pub is_json: bool,
 }
 
-/// The origin of a request, as far as its headers say it.
+/// The origin of a request, as far as its headers show it.
 #[derive(Debug)]
 pub struct Origin {
     /// The hosts that the target and the headers name; usually there is one.
     hosts: Vec<String>,
     /// The origins of pages that the request names.
     pages: Vec<String>,
-    /// The origin of the request, as the browser says it (`Sec-Fetch-Site`).
+    /// The relation of the page to this server, as the browser reports it (`Sec-Fetch-Site`).
     fetch_sites: Vec<String>,
     /// Whether the request has the header [`MARKER`].
     pub is_marked: bool,
-    /// The credentials behind `Bearer`, if there is exactly one header `Authorization`.
+    /// The credentials after `Bearer`, if there is exactly one header `Authorization`.
     pub bearer: Option<Zeroizing<Vec<u8>>>,
 }
 
-/// The methods that mean something here.
+/// The methods that have a meaning here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Reads.
@@ -58,24 +58,24 @@ pub enum Method {
     Head,
     /// Changes something.
     Post,
-    /// None of them.
+    /// Any other method.
     Other,
 }
 
 /// How much of a head has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrival {
-    /// Not all of it.
+    /// A part of it.
     #[default]
     Partial,
     /// All of it.
     Whole,
-    /// A line ends with a bare LF. Other servers on the way could see another end of the head than this one.
+    /// A line ends with a bare LF. Another server on the way could see a different end of the head than this one.
     Malformed,
 }
 
 impl Arrival {
-    /// How much of a head is in `input`, of which `seen` bytes were looked at before.
+    /// How much of a head is in `input`, the first `seen` bytes of which have been searched before.
     pub fn of(input: &[u8], seen: usize) -> Self {
         for end in (seen..input.len()).filter(|&at| input[at] == b'\n') {
             if end == 0 || input[end - 1] != b'\r' {
@@ -88,14 +88,14 @@ impl Arrival {
     }
 }
 
-/// How long the body of a request is.
+/// The length of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// A body of this many bytes; 0 if there is none.
     Bytes(u64),
-    /// Its length is not known beforehand.
+    /// The length is not announced.
     Unknown,
-    /// The headers contradict each other, or are no numbers. Two readers could disagree where the next request begins.
+    /// The headers contradict each other, or are not numbers. Two readers could disagree where the next request begins.
     Contradictory,
 }
 
@@ -141,13 +141,13 @@ impl Request {
 }
 
 impl Origin {
-    /// Whether every host that is named is this server, so that no page elsewhere can have asked. What names none
-    /// is no browser.
+    /// Whether every host that the request names is this server, so that no page from another site can have made the
+    /// request. A request without a host does not come from a browser.
     pub fn names(&self, sources: &Sources<'_>) -> bool {
         self.hosts.iter().all(|host| host::is_address_or_local(host) || sources.has_name(host::name_of(host)))
     }
 
-    /// Whether a browser would say of this request that a page of another origin has made it.
+    /// Whether a browser says that a page of another origin has made the request.
     pub fn is_from_elsewhere(&self) -> bool {
         let is_own = |page: &String| {
             page.split_once("://")

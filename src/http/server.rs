@@ -1,7 +1,7 @@
-//! The connections of a site: over which metrics, health and the page are served, or the API.
+//! The connections of a site, over which it serves metrics, health and the page, or the API.
 //!
-//! Owns: the listener, its few connections, and the samples of the last minutes. HTTP connections are not
-//! clients of the queue. The event loop calls `turn` after the work of the protocol; [`crate::http`] says how little a
+//! Owns: the listener, its few connections, and the samples of the last minutes. HTTP connections are not clients of
+//! the queue. The event loop calls `turn` after the work of the protocol; [`crate::http`] describes how little work a
 //! turn does.
 
 use std::io::{self, ErrorKind};
@@ -26,30 +26,30 @@ use crate::stats::{ClientView, Clients, Connections, StatsSource};
 use crate::stream::{Accepted, ListenerSocket, Socket, Stream};
 use crate::tls::{Acceptor, ClientCertificate, HANDSHAKE_TIMEOUT};
 
-/// The most connections at a time: enough for a few scrapers and some people who look at the page.
+/// The maximum number of connections: enough for a few scrapers and some people who look at the page.
 const MAX_CONNECTIONS: usize = 16;
 
-/// How long a connection may make no progress. A scraper that keeps its connection asks more often.
+/// How long a connection may make no progress. A scraper that keeps its connection sends requests more often.
 const IDLE_NS: u64 = 120 * NS_PER_S;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_NS: u64 = HANDSHAKE_TIMEOUT.as_nanos() as u64;
 
-/// How long the head of a request may take. A client that sends it a byte at a time makes no progress by that.
+/// The time limit for the head of a request. A client that sends it byte by byte makes no progress with that.
 const HEAD_NS: u64 = 10 * NS_PER_S;
 
-/// How long the server does not accept after a failure, which is usually a lack of descriptors.
+/// How long the server stops accepting after a failure, which is usually a lack of descriptors.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 
 /// How long a connection that is being answered keeps its slot although a new connection needs one: longer than any
-/// scrape takes if the scraper reads it.
+/// scrape takes if the scraper reads the response.
 const PROTECTED_NS: u64 = 30 * NS_PER_S;
 
-/// How many connections that are being answered keep their slots, at most. The other slots are always free for a
-/// new connection, so that a health check waits for nobody.
+/// The maximum number of connections that keep their slots while they are answered. The other slots are always
+/// available to a new connection, so a health check never waits.
 const MAX_PROTECTED: usize = MAX_CONNECTIONS - 4;
 
-/// The most bytes that are read at a time.
+/// The maximum number of bytes in one read.
 const READ_BYTES: usize = 4096;
 
 /// The HTTP side of the server.
@@ -62,28 +62,28 @@ pub struct HttpServer {
     next: usize,
     /// The slot of the connection that may take the next step of its handshake.
     next_handshake: usize,
-    /// Of connections that are gone: what is still to be freed, a slice in each turn.
+    /// The data of closed connections that must still be freed, a slice in each turn.
     ended: Vec<Exchange>,
-    /// Whether the last turn has done work, so that there may be more.
+    /// Whether the last turn did work, so that there may be more.
     busy: bool,
     registry: Rc<Registry>,
     history: History,
     role: Role,
 }
 
-/// Where the site is served.
+/// The listener of the site.
 struct SiteListener {
     socket: ListenerSocket,
-    /// The host that the command line names.
+    /// The host on the command line.
     host: Option<String>,
-    /// When to accept; `None` while no connection waits.
+    /// When to accept the next connection; `None` while none waits.
     accept_at: Option<Timestamp>,
 }
 
 /// The role of a listener.
 #[derive(Debug)]
 pub enum Role {
-    /// Metrics, health checks and the status page. The number is that of the tubes with series of their own, at most.
+    /// Metrics, health checks and the status page. The number is the maximum of tubes with their own series.
     Metrics(usize),
     /// The API and its page.
     Admin(Access),
@@ -99,13 +99,13 @@ impl Role {
     }
 }
 
-/// What the server is doing, like [`Phase`], but before its figures are read.
+/// The state of the server, like [`Phase`], but before its figures are read.
 pub enum ServerState<'a> {
-    /// It does not serve yet; the text is the reason.
+    /// The server does not serve yet; the text is the reason.
     Starting(&'a str),
-    /// It serves, and has these figures.
+    /// The server serves, and has these figures.
     Serving(&'a dyn StatsSource),
-    /// It serves, and carries out orders; its clients have these connections.
+    /// The server serves, and carries out orders; its clients have these connections.
     ServingApi(&'a mut dyn Control, &'a dyn Connections),
 }
 
@@ -122,7 +122,7 @@ impl Clients for KnownClients<'_> {
 }
 
 impl ServerState<'_> {
-    /// The source of the figures, if there are any yet.
+    /// The source of the figures, if there is one yet.
     fn source(&self) -> Option<&dyn StatsSource> {
         match self {
             Self::Starting(_) => None,
@@ -131,7 +131,7 @@ impl ServerState<'_> {
         }
     }
 
-    /// Whether what responses say by now may leave. Figures and health always may.
+    /// Whether responses may be sent now. Figures and health may always be sent.
     fn may_answer(&self) -> bool {
         match self {
             Self::Starting(_) | Self::Serving(_) => true,
@@ -150,26 +150,26 @@ struct Connection {
     stage: Stage,
 }
 
-/// The stage of a connection: the event that it waits for, and since when.
+/// The stage of a connection: the event for which it waits, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// A request of which some bytes are missing, or the first request of a client.
+    /// A request that is incomplete, or the first request of a client.
     Head(Timestamp),
-    /// Another request of a client that was answered; this is when it last made progress.
+    /// The next request of a client that has been answered; this is when it last made progress.
     Idle(Timestamp),
-    /// Its answer.
+    /// The answer to the request.
     Answer(Timestamp),
 }
 
-/// What the socket can do, as far as the poll and the last calls have said.
+/// The state of the socket, as the poll and the last calls have reported it.
 enum Link {
     Open {
-        /// A read may return something.
+        /// A read may return data.
         readable: bool,
-        /// A write may take something.
+        /// A write may succeed.
         writable: bool,
     },
-    /// The client has ended the connection, or it has failed.
+    /// The client has closed the connection, or the connection has failed.
     Gone,
 }
 
@@ -216,8 +216,8 @@ impl HttpServer {
         &self.listener.socket
     }
 
-    /// Notes an event. A slot changes its connection only in `turn`, which follows all events of a poll, so no event is
-    /// for an earlier connection in the slot.
+    /// Notes an event. A slot gets another connection only in `turn`, which comes after all events of a poll, so no
+    /// event is for an earlier connection in the slot.
     pub fn notice(&mut self, event: &Event) {
         match PollToken::decode(event.token()) {
             Some(PollToken::HttpListener(site)) if site == self.role.number() => {
@@ -238,13 +238,13 @@ impl HttpServer {
         self.role.number() as usize * MAX_CONNECTIONS
     }
 
-    /// When the next turn is due if no event comes before.
+    /// When the next turn is due if no event comes before it.
     pub fn next_turn_at(&self) -> Timestamp {
         let sample_at = self.history.next_at();
         self.next_event_at().map_or(sample_at, |at| at.min(sample_at))
     }
 
-    /// When there is something to do for a connection or the listener.
+    /// When a connection or the listener has work.
     pub fn next_event_at(&self) -> Option<Timestamp> {
         if self.busy {
             return Some(Timestamp::default());
@@ -263,17 +263,17 @@ impl HttpServer {
         Ok(self.listener.socket.into())
     }
 
-    /// Closes the connections of clients that would not get in any more, after a reload.
+    /// After a reload, closes the connections of clients whose certificates are no longer accepted.
     pub fn recheck_certificates(&mut self) {
         for slot in &mut self.connections {
-            // A client in its handshake is checked at the end of it.
+            // A client in its handshake is checked when the handshake ends.
             slot.take_if(|connection| {
                 !connection.socket.is_handshaking() && !connection.socket.is_certificate_good()
             });
         }
     }
 
-    /// A turn: accepts, reads, does one slice of work, writes, and closes connections that are over.
+    /// A turn: accepts, reads, does one slice of work, writes, and closes finished connections.
     pub fn turn(&mut self, mut state: ServerState<'_>, now: Timestamp) {
         if let Some(source) = state.source()
             && now >= self.history.next_at()
@@ -299,22 +299,22 @@ impl HttpServer {
             }
         }
         self.busy = self.work(&mut state, now) || handshake.is_some();
-        self.ended.pop_if(Exchange::let_go);
+        self.ended.pop_if(Exchange::free_slice);
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
             connection.note_stage(now);
             if connection.is_over(now) {
                 let ended = slot.take().map(|connection| connection.exchange);
                 self.ended.extend(ended.filter(Exchange::has_rest));
-                // A client may wait for the slot.
+                // A client may be waiting for the slot.
                 self.listener.accept_at = self.listener.accept_at.map(|_| Timestamp::default());
             }
         }
         self.busy |= !self.ended.is_empty();
     }
 
-    /// The slot of the connection whose handshake may go on in this turn, which is one in turn: a step takes up to a
-    /// millisecond.
+    /// The slot of the connection whose handshake continues in this turn. One handshake continues in each turn, because
+    /// a step takes up to a millisecond.
     fn take_handshake(&mut self) -> Option<usize> {
         let slots = (0..MAX_CONNECTIONS).map(|step| (self.next_handshake + step) % MAX_CONNECTIONS);
         let slot = { slots }.find(|&slot| {
@@ -393,13 +393,13 @@ impl HttpServer {
         }
     }
 
-    /// Accepts at most as many connections as there are slots; others wait for the next turn.
+    /// Accepts at most as many connections as there are slots; the others wait for the next turn.
     fn accept(&mut self, now: Timestamp) {
         for _ in 0..MAX_CONNECTIONS {
             if self.listener.accept_at.is_none_or(|at| now < at) {
                 return;
             }
-            // There is one in the next turn: no more than `MAX_PROTECTED` are kept.
+            // In the next turn there is a slot, because no more than `MAX_PROTECTED` are protected.
             let Some(slot) = self.slot_for_new_connection(now) else { return };
             match self.listener.socket.accept() {
                 Ok(accepted) => self.add(accepted, slot, now),
@@ -409,7 +409,7 @@ impl HttpServer {
                     self.listener.accept_at = Some(now + ACCEPT_PAUSE_NS);
                     self.warnings.line(now, |withheld| {
                         warn!(
-                            "no HTTP for a connection, nor for {withheld} since the last such line: {error}"
+                            "cannot accept an HTTP connection ({withheld} others since the last such line): {error}"
                         );
                     });
                 }
@@ -417,9 +417,9 @@ impl HttpServer {
         }
     }
 
-    /// A slot for a new connection: a free slot, or else that of the oldest request of which bytes are missing, or that
-    /// of the connection that has been idle for the longest time. The first connections that are being answered keep
-    /// their slots for `PROTECTED_NS`.
+    /// A slot for a new connection: a free one, or else that of the oldest incomplete request, or that of the
+    /// connection that has been idle for the longest time. The first connections that are being answered keep their
+    /// slots for `PROTECTED_NS`.
     fn slot_for_new_connection(&self, now: Timestamp) -> Option<usize> {
         let stage = |slot: usize| self.connections[slot].as_ref().map(|connection| connection.stage);
         let mut answering: Vec<(Timestamp, usize)> = (0..MAX_CONNECTIONS)
@@ -461,13 +461,13 @@ impl HttpServer {
     }
 }
 
-/// Forwards the command of the exchange to the server, if there is one, and logs whose it is.
+/// Forwards the order of the exchange to the server, if there is one, and logs its origin.
 fn forward_command(connection: &mut Connection, control: &mut dyn Control, now: Timestamp) {
     match connection.exchange.take_request() {
         None => {}
         Some(ServerRequest::Order(order)) => {
             let is_short = order.is_short();
-            // What is put changes nothing that is there.
+            // A put does not change existing jobs.
             let level = if matches!(order, Order::Put(_)) { Level::Debug } else { Level::Info };
             let command = order.in_words();
             match control.order(order, now) {
@@ -516,7 +516,7 @@ impl Connection {
         if event.is_error() || event.is_write_closed() {
             self.link = Link::Gone;
         } else if let Link::Open { readable, writable } = &mut self.link {
-            // What TLS itself has to send is sent by a read.
+            // A read also sends the data of TLS itself.
             let sends = event.is_writable() && self.socket.wants_write();
             *readable |= event.is_readable() || event.is_read_closed() || sends;
             *writable |= event.is_writable();
@@ -532,7 +532,7 @@ impl Connection {
             }
             match self.socket.read(&mut buffer[..room]) {
                 Ok(0) => {
-                    // A client that has closed its side may still want its answer.
+                    // A client that has closed its side may still expect its answer.
                     *readable = false;
                     self.exchange.end();
                 }
@@ -575,7 +575,7 @@ impl Connection {
         matches!(self.link, Link::Gone) || self.exchange.is_finished() || now >= self.is_over_at()
     }
 
-    /// Notes what it waits for.
+    /// Notes the event for which the connection waits.
     fn note_stage(&mut self, now: Timestamp) {
         self.stage = match self.stage {
             Stage::Answer(since) if self.exchange.is_answering() => Stage::Answer(since),
@@ -586,7 +586,7 @@ impl Connection {
         };
     }
 
-    /// When the connection has taken too long. Steps of a handshake are no progress, nor is half a request.
+    /// When the connection exceeds its time limit. Steps of a handshake and parts of a request are not progress.
     fn is_over_at(&self) -> Timestamp {
         match self.stage {
             Stage::Head(since) if self.socket.is_handshaking() => since + HANDSHAKE_NS,

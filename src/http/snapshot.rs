@@ -1,4 +1,4 @@
-//! Copies of the tubes' figures, taken a few tubes at a time.
+//! Copies of the tubes' figures, made for a few tubes at a time.
 //!
 //! Owns: the choice of the tubes of a response, and the copies of their figures. Driven by a response, one slice in
 //! each turn.
@@ -11,21 +11,21 @@ use super::tube_query::Query;
 use crate::clock::Timestamp;
 use crate::queue::{Queue, TubeView};
 
-/// How many tubes a slice looks at.
+/// How many tubes a slice examines.
 pub const TUBES_PER_SLICE: usize = 256;
 
-/// How many copies of figures a slice frees: the name of each is in another place of the memory.
+/// How many copies of figures a slice frees: each has a name in another part of the memory.
 const FREED_PER_SLICE: usize = 512;
 
 /// How many tubes a slice compares with a pattern.
 const MATCHED_PER_SLICE: usize = 32;
 
-/// Which tubes are chosen if there are too many.
+/// The choice of tubes if there are too many.
 #[derive(Debug)]
 pub enum Choice {
     /// The first tubes of `list-tubes`. This choice does not change when tubes are made.
     Oldest(usize),
-    /// The first tubes in the order of the query, among all tubes that it asks for.
+    /// The first tubes in the order of the query, among all tubes that match it.
     First(usize, Query),
 }
 
@@ -33,17 +33,17 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct Snapshot {
     choice: Choice,
-    /// The places of the copies in `tubes`, by their names. A tube that is removed and made again during the response
-    /// stands at the end of the list again, and Prometheus refuses a scrape that has a tube twice. For a query this
+    /// The indexes of the copies in `tubes`, by their names. A tube that is removed and made again during the response
+    /// appears again at the end of the list, and Prometheus rejects a scrape that has a tube twice. For a query this
     /// table stays empty, because a page may show a tube twice.
     seen: HashTable<u32>,
     hasher: RandomState,
-    /// How many tubes of the list the snapshot has looked at.
+    /// How many tubes of the list the snapshot has examined.
     position: usize,
     tubes: Vec<TubeView>,
     /// How many tubes were not chosen.
     pub omitted: usize,
-    /// How many tubes the query asks for, wherever in the order they are.
+    /// How many tubes match the query, at any position.
     pub matched: usize,
 }
 
@@ -51,7 +51,7 @@ impl Snapshot {
     /// An empty snapshot.
     #[must_use]
     pub fn new(choice: Choice, queue: &Queue) -> Self {
-        // There is room for all from the start, so that no slice has to move what the slices before it have copied.
+        // The snapshot has room for all from the start, so that no slice has to move the copies of the earlier ones.
         let room = match choice {
             Choice::Oldest(count) => count.min(queue.figures().tubes) + TUBES_PER_SLICE,
             Choice::First(..) => 0,
@@ -67,7 +67,7 @@ impl Snapshot {
         }
     }
 
-    /// Looks at the next tubes. Returns whether the snapshot is complete.
+    /// Copies the next tubes. Returns whether the snapshot is complete.
     pub fn gather(&mut self, queue: &Queue, now: Timestamp) -> bool {
         let has_pattern = self.query().is_some_and(Query::has_pattern);
         let share = if has_pattern { MATCHED_PER_SLICE } else { TUBES_PER_SLICE };
@@ -108,7 +108,7 @@ impl Snapshot {
                 let count = *count;
                 if self.tubes.len() > 2 * count || at_end {
                     if self.tubes.len() > count {
-                        // To find the first tubes takes fewer steps than to sort all of them.
+                        // Selecting the first tubes takes fewer steps than sorting all of them.
                         self.tubes.select_nth_unstable_by(count, |a, b| query.compare(a, b));
                     }
                     self.omitted += self.tubes.len().saturating_sub(count);
@@ -122,9 +122,9 @@ impl Snapshot {
         }
     }
 
-    /// Frees a slice of the copies, which nobody needs any more; returns whether there are none left. To free a hundred
-    /// thousand at once takes milliseconds.
-    pub fn let_go(&mut self) -> bool {
+    /// Frees a slice of the copies, which are no longer needed; returns whether none are left. To free a hundred
+    /// thousand at once would take milliseconds.
+    pub fn free_slice(&mut self) -> bool {
         self.tubes.truncate(self.tubes.len().saturating_sub(FREED_PER_SLICE));
         self.tubes.is_empty()
     }
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!((snapshot.tubes.as_ptr(), snapshot.seen.capacity()), (start, room));
         let (mut slices, mut left) = (0, TUBES);
         while left > 0 {
-            let is_last = snapshot.let_go();
+            let is_last = snapshot.free_slice();
             assert!(left - snapshot.tubes.len() <= FREED_PER_SLICE);
             assert_eq!(is_last, snapshot.tubes.is_empty());
             (slices, left) = (slices + 1, snapshot.tubes.len());

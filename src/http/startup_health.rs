@@ -1,6 +1,6 @@
-//! Answers health checks over HTTP before the loop runs: while the binlog is read, or its lock is awaited.
+//! Answers health checks over HTTP before the loop runs: while the server reads the binlog, or waits for its lock.
 //!
-//! Owns: a thread that answers `/healthz`, and `/readyz` with what the server is doing. The main thread is busy or
+//! Owns: a thread that answers `/healthz`, and `/readyz` with the server's current activity. The main thread is busy or
 //! blocked during that time. The thread ends before the first client is served, and the listener goes to the loop.
 
 use std::io::{self, ErrorKind};
@@ -15,16 +15,16 @@ use crate::clock::Timestamp;
 use crate::os::listen::Listener;
 use crate::tls::{Acceptor, Credentials};
 
-/// How many events one poll returns at most; there are few connections.
+/// The maximum number of events from one poll; there are few connections.
 const EVENTS: usize = 32;
 
 /// The token of the waker; the tokens of the sockets are larger.
 const WAKER: Token = Token(0);
 
-/// The reason, which the two threads share. `None` ends the thread.
+/// The reason, shared by the two threads. `None` ends the thread.
 type Reason = Arc<Mutex<Option<String>>>;
 
-/// Answers health checks while the binlog is being read.
+/// Answers health checks while the server is starting.
 pub struct StartupHealth {
     reason: Reason,
     waker: Waker,
@@ -32,8 +32,8 @@ pub struct StartupHealth {
 }
 
 impl StartupHealth {
-    /// Serves on `listener`, which needs the credentials if it is for TLS; the text says why the server is not ready
-    /// yet.
+    /// Serves on `listener`, which needs the credentials if it is for TLS; the text is the reason why the server is not
+    /// ready yet.
     ///
     /// # Errors
     /// If the system provides no poll or no thread.
@@ -53,7 +53,7 @@ impl StartupHealth {
         Ok(Self { reason, waker, thread })
     }
 
-    /// Changes the reason.
+    /// Replaces the reason.
     pub fn say(&self, reason: &str) {
         self.set(Some(line(reason)));
     }
@@ -84,7 +84,7 @@ fn serve(
     clock: &dyn Fn() -> Timestamp,
     shared: &Reason,
 ) -> io::Result<Listener> {
-    // An acceptor stays on its thread, so this one has its own.
+    // An acceptor must stay on its thread, so this thread has its own.
     let tls = credentials.map(Acceptor::new);
     let mut server = HttpServer::new(listener, tls.as_ref(), None, Role::Metrics(0), poll.registry())?;
     let mut events = Events::with_capacity(EVENTS);
@@ -141,7 +141,7 @@ mod tests {
         let mut idle = connect();
         let Listener::Tcp(listener) = startup.finish().unwrap() else { panic!("it was TCP") };
         assert_eq!(listener.local_addr().unwrap(), address);
-        // The thread has closed the connection, or it still waits at the listener.
+        // The thread has closed the connection, or the connection still waits at the listener.
         listener.set_nonblocking(true).unwrap();
         let waiting = listener.accept().is_ok();
         assert!(waiting || idle.read(&mut [0]).is_ok_and(|read| read == 0));

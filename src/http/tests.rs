@@ -14,7 +14,7 @@ use crate::protocol::Verb;
 use crate::queue::Queue;
 use crate::stats::{CommandCounts, Identity, Timings, TubeSums, extensions};
 
-/// The parts of a server that the figures are read from.
+/// The parts of a server from which the figures are read.
 struct Figures {
     identity: Identity,
     queue: Queue,
@@ -84,7 +84,7 @@ impl Figures {
     }
 }
 
-/// Works and sends until there is nothing to do.
+/// Works and sends until there is nothing left to do.
 fn drive(exchange: &mut Exchange, phase: Phase<'_>) -> String {
     let mut sent = Vec::new();
     while exchange.turn(phase) {
@@ -326,14 +326,14 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
         assert_eq!(body.matches(&line).count(), 1);
     }
     assert!(body.contains("beanstalkd_metrics_tubes_omitted 0\n"));
-    // What a client leaves that disconnects in the middle is freed in slices, too.
+    // If a client disconnects in the middle, its data is freed in slices, too.
     exchange.feed(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     for _ in 0..=TUBES / snapshot::TUBES_PER_SLICE {
         exchange.turn(Phase::Serving(&figures.sources()));
         exchange.advance(exchange.output().len());
     }
     assert!(exchange.has_rest());
-    let slices = 1 + (0..TUBES).take_while(|_| !exchange.let_go()).count();
+    let slices = 1 + (0..TUBES).take_while(|_| !exchange.free_slice()).count();
     assert!(slices > 20, "{slices} slices");
 }
 
@@ -380,7 +380,7 @@ fn the_figures_of_the_page_are_for_those_who_name_this_server() {
     let refusal = answer(&figures, absolute);
     assert_eq!(status(&refusal), "421 Misdirected Request");
     assert!(body(&refusal).contains("--metrics NAME:PORT"), "{refusal}");
-    // Prometheus comes by any name.
+    // Prometheus may use any name.
     let scrape = "GET /metrics HTTP/1.1\r\nHost: queue.internal:9130\r\n\r\n";
     assert_eq!(status(&answer(&figures, scrape)), "200 OK");
 }

@@ -1,40 +1,39 @@
-//! Which tubes a list has, and in which order.
+//! The choice and the order of the tubes in a list.
 //!
-//! Owns: which names are wanted, and which tubes come first. Driven by the snapshot, which keeps the first tubes.
+//! Owns: the filter by name, and the order. Driven by the snapshot, which keeps the first tubes.
 
 use std::cmp::Ordering;
 
-use wildmatch::WildMatch;
-
+use crate::pattern::Pattern;
 use crate::queue::{JobCounts, TubeView};
 use crate::stats::{Read, TUBE, Value};
 use crate::tube_name::TubeName;
 
-/// The longest pattern, in bytes: to compare it with a long name takes some thousand steps at worst.
+/// The maximum length of a pattern, in bytes: comparing it with a long name takes some thousand steps at worst.
 const MAX_PATTERN_BYTES: usize = 64;
 
-/// Which tubes are wanted, and in which order.
+/// A choice of tubes, and their order.
 #[derive(Debug, Default)]
 pub struct Query {
     sort: Sort,
     /// Whether the smallest comes first.
     ascending: bool,
     names: Names,
-    /// Only tubes behind this place are wanted.
+    /// The list begins after this rank.
     after: Option<Rank>,
 }
 
-/// Which names are wanted. Texts are in lower case.
+/// A filter by name. Texts are in lower case.
 #[derive(Debug, Default)]
 enum Names {
     #[default]
     All,
     Containing(String),
-    Matching(WildMatch),
+    Matching(Pattern),
     None,
 }
 
-/// The place of a tube in the order.
+/// The position of a tube in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
     /// The value by which the tubes are sorted, if it is a number.
@@ -47,7 +46,7 @@ pub struct Rank {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
-    /// By the number of jobs, whatever their state.
+    /// By the number of jobs in any state.
     #[default]
     Jobs,
     Name,
@@ -56,7 +55,7 @@ enum Sort {
 }
 
 impl Query {
-    /// Sorts by `name`, by `jobs`, or by a figure of a tube that is a number. Returns whether the key is one of them.
+    /// Sorts by `name`, by `jobs`, or by a numeric figure of a tube. Returns whether the key is one of these.
     pub fn sort_by(&mut self, key: &str) -> bool {
         let is_number = |read: &Read<_>| !matches!(read, Read::Text(_) | Read::Word(_));
         let row = TUBE.iter().position(|figure| figure.key == key && is_number(&figure.read));
@@ -67,34 +66,34 @@ impl Query {
         row.is_some() || matches!(key, "name" | "jobs")
     }
 
-    /// The smallest comes first.
+    /// Puts the smallest first.
     pub fn ascend(&mut self) {
         self.ascending = true;
     }
 
-    /// Only tubes whose names contain the text are wanted, or, if it has a `*` or `?`, those whose whole names match
-    /// it. Upper and lower case are the same. A pattern of more than `MAX_PATTERN_BYTES` matches nothing.
+    /// Selects the tubes whose names contain the text, or, if it has a `*` or `?`, those whose whole names match it.
+    /// Upper and lower case are the same. A pattern of more than `MAX_PATTERN_BYTES` matches nothing.
     pub fn filter_by(&mut self, text: &str) {
         self.names = match text.to_ascii_lowercase() {
             text if text.is_empty() => Names::All,
             text if !text.contains(['*', '?']) => Names::Containing(text),
-            pattern if pattern.len() <= MAX_PATTERN_BYTES => Names::Matching(WildMatch::new(&pattern)),
+            pattern if pattern.len() <= MAX_PATTERN_BYTES => Names::Matching(Pattern::new(&pattern)),
             _ => Names::None,
         };
     }
 
-    /// Whether names are compared with a pattern, which takes longer than to look for a text.
+    /// Whether names are compared with a pattern, which takes longer than a search for a text.
     #[must_use]
     pub fn has_pattern(&self) -> bool {
         matches!(self.names, Names::Matching(_))
     }
 
-    /// Only tubes behind this place are wanted.
+    /// Selects the tubes after this rank.
     pub fn start_after(&mut self, rank: Rank) {
         self.after = Some(rank);
     }
 
-    /// Whether a tube called `name` is asked for.
+    /// Whether the filter selects a tube called `name`.
     #[must_use]
     pub fn wants(&self, name: &str) -> bool {
         let name = || name.to_ascii_lowercase();
@@ -106,7 +105,7 @@ impl Query {
         }
     }
 
-    /// Whether the tube comes behind the place from which on tubes are wanted.
+    /// Whether the tube comes after the rank with which the list begins.
     #[must_use]
     pub fn is_ahead(&self, tube: &TubeView) -> bool {
         self.after.as_ref().is_none_or(|Rank { value, jobs, name }| {
@@ -114,14 +113,14 @@ impl Query {
         })
     }
 
-    /// The place of a tube in the order.
+    /// The rank of a tube.
     #[must_use]
     pub fn rank(&self, tube: &TubeView) -> Rank {
         let (value, jobs, _) = self.parts(tube);
         Rank { value, jobs, name: tube.name.clone() }
     }
 
-    /// The order of two tubes. If they are equal, the one with more jobs comes first, and then the one with the
+    /// Compares two tubes. If their values are equal, the one with more jobs comes first, and then the one with the
     /// smaller name.
     #[must_use]
     pub fn compare(&self, a: &TubeView, b: &TubeView) -> Ordering {
@@ -146,7 +145,7 @@ impl Query {
     }
 }
 
-/// Jobs in the tube, whatever their state.
+/// Jobs in the tube, in any state.
 fn jobs(tube: &TubeView) -> u64 {
     let JobCounts { urgent: _, ready, reserved, delayed, buried } = tube.jobs;
     ready + reserved + delayed + buried

@@ -1,6 +1,6 @@
 //! The argument of a flag.
 //!
-//! Owns: how each kind of argument is parsed, and what an error says was expected. Driven by
+//! Owns: the parser of each kind of argument, and the expected form in an error. Driven by
 //! [`Options::parse`](super::Options::parse).
 
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ const ADDRESS: &str = "an address, with a port up to 65535 if any, such as 127.0
 const ADDRESS_WITH_PORT: &str = "an address with a port up to 65535, such as 127.0.0.1:9130, [::1]:9130 or \
                                  tls://0.0.0.0:9130, or unix:/run/socket";
 
-/// An argument, with its flag as the command line spells it. Empty for a flag that takes none.
+/// An argument, with its flag as the command line spells it. The argument is empty if the flag takes none.
 #[derive(Clone)]
 pub struct Argument {
     flag: String,
@@ -35,7 +35,7 @@ impl fmt::Display for Argument {
 }
 
 impl Argument {
-    /// The argument of `flag`, which is as the command line spells it.
+    /// The argument of `flag`, spelled as on the command line.
     pub fn new(flag: String, value: OsString) -> Self {
         Self { flag, value }
     }
@@ -45,7 +45,7 @@ impl Argument {
         &self.flag
     }
 
-    /// The path of a directory, of any bytes.
+    /// The place of a binlog: the path of a directory, of any bytes, or the URL of a database.
     pub fn place(&self) -> Result<BinlogPlace, UsageError> {
         if self.value.is_empty() {
             return Err(self.refused("a directory"));
@@ -53,7 +53,7 @@ impl Argument {
         match self.value.to_str() {
             Some(text) if is_database_url(text) => match DatabaseUrl::parse(text) {
                 Ok(url) => Ok(BinlogPlace::Database(Box::new(url))),
-                // The address may hold a password, which no message repeats.
+                // The URL may contain a password, so no message repeats it.
                 Err(expected) => Err(UsageError::InvalidArgument {
                     flag: self.flag.clone(),
                     argument: "postgresql://...".to_owned(),
@@ -79,7 +79,7 @@ impl Argument {
         Ok(PathBuf::from(&self.value))
     }
 
-    /// Text, which must be UTF-8.
+    /// A text, which must be UTF-8.
     pub fn text(&self) -> Result<String, UsageError> {
         self.read("UTF-8", |text| Some(text.to_owned()))
     }
@@ -94,12 +94,12 @@ impl Argument {
         number::as_sscanf(self.value.as_bytes()).ok_or_else(|| self.refused("milliseconds, such as 50"))
     }
 
-    /// A number of bytes as C reads it, or one with a suffix, which C refuses.
+    /// A number of bytes as C reads it, or one with a suffix, which C does not accept.
     pub fn size(&self) -> Result<u64, UsageError> {
         number::as_sscanf(self.value.as_bytes()).map_or_else(|| self.bytes(), Ok)
     }
 
-    /// A number of bytes, with or without one of the suffixes k, m and g (powers of 1024).
+    /// A number of bytes, optionally with one of the suffixes k, m and g (powers of 1024).
     pub fn bytes(&self) -> Result<u64, UsageError> {
         self.read(SIZE, number::number_of_bytes)
     }
@@ -132,8 +132,8 @@ impl Argument {
         })
     }
 
-    /// An address in one of the forms `unix:PATH`, `HOST`, `HOST:PORT`, `:PORT`, `[V6]`, `[V6]:PORT` and,
-    /// as C takes it, a bare V6. Those for TCP may have `tls://` in front. Without a port it has `default_port`.
+    /// An address in one of the forms `unix:PATH`, `HOST`, `HOST:PORT`, `:PORT`, `[V6]`, `[V6]:PORT` and, as in C, a
+    /// bare V6. Those for TCP may begin with `tls://`. The default port is `default_port`.
     pub fn address(&self, default_port: &str) -> Result<ListenAddress, UsageError> {
         self.any_address(Some(default_port), ADDRESS)
     }
@@ -164,7 +164,7 @@ impl Argument {
         Ok(ListenAddress::Tcp { host, port, is_tls })
     }
 
-    /// The warning for a port that C accepts although it makes no sense.
+    /// The warning about a port that C accepts although it makes no sense.
     pub fn doubt_as_port(&self) -> Option<String> {
         let port = self.value.to_str()?;
         if port.is_empty() {
@@ -207,7 +207,8 @@ fn tcp_address(text: &str) -> Option<(Option<String>, Option<String>)> {
     Some(((!every_host).then(|| host.to_owned()), port.map(str::to_owned)))
 }
 
-/// Whether `port` is a number above the largest port. Anything but digits may be the name of a service.
+/// Whether `port` is a number above the largest port. A text with other characters than digits may be the name of a
+/// service.
 fn is_too_large(port: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit()) && !port.parse::<u64>().is_ok_and(|port| port <= 65_535)
 }

@@ -1,11 +1,11 @@
 //! The command line, one flag at a time.
 //!
-//! Owns: the words that are not read yet. Never knows the meaning of a flag.
-//! Driven by [`Options::parse`](super::Options::parse).
+//! Owns: the words that have not been read yet. Never knows the meaning of a flag. Driven by
+//! [`Options::parse`](super::Options::parse).
 //!
-//! getopts parses a whole line, returns one error if there is any in it, and takes only UTF-8. C reads from left to
-//! right, so that the first of `-v`, `-h` and an error counts, also within a cluster such as `-Vv`, and a path may have
-//! any bytes. Therefore getopts gets one flag at a time here, and each byte of the line as the char of that number.
+//! getopts parses a whole line, returns one error if there is any, and accepts only UTF-8. C reads from left to right,
+//! so the first of `-v`, `-h` and an error counts, even within a cluster such as `-Vv`, and a path may have any bytes.
+//! Therefore getopts gets one flag at a time here, and each byte of the line as the char with that number.
 
 use std::ffi::OsString;
 use std::mem;
@@ -25,14 +25,14 @@ type Found = (&'static Flag, Argument);
 #[derive(Default)]
 pub struct CommandLine {
     flags: getopts::Options,
-    /// The words that are not read yet.
+    /// The words that have not been read yet.
     words: vec::IntoIter<String>,
-    /// The letters of a cluster such as `-FVb` that are not read yet, and the argument that may stand behind them.
+    /// The letters of a cluster such as `-FVb` that have not been read yet, and the argument that may follow them.
     cluster: String,
 }
 
 impl CommandLine {
-    /// The command line that consists of `words`; the program's name is not one of them.
+    /// The command line with these `words`, without the program's name.
     pub fn new<W>(words: W) -> Self
     where
         W: IntoIterator,
@@ -46,10 +46,11 @@ impl CommandLine {
         Self { flags, words: words.into_iter(), cluster: String::new() }
     }
 
-    /// The next flag with its argument, which is empty where the flag takes none; `None` at the end of the line.
+    /// The next flag with its argument, which is empty if the flag takes none; `None` at the end of the line.
     ///
     /// # Errors
-    /// If there is no such flag, if the flag lacks its argument or takes none, or if the next word is not a flag.
+    /// If there is no such flag, if the flag lacks its argument or has one that it does not take, or if the next word
+    /// is not a flag.
     pub fn next(&mut self) -> Result<Option<Found>, UsageError> {
         if self.cluster.is_empty() {
             let Some(word) = self.words.next() else { return Ok(None) };
@@ -58,7 +59,7 @@ impl CommandLine {
                 return self.flag(&word, name, &format!("--{}", text_of(name))).map(Some);
             }
             match word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
-                // Nothing after this word is a flag, and this server takes nothing else.
+                // No flag follows this word, and this server takes no other arguments.
                 Some("-") => match self.words.next() {
                     Some(word) => return Err(UsageError::UnknownArgument(text_of(&word))),
                     None => return Ok(None),
@@ -67,34 +68,34 @@ impl CommandLine {
                 None => return Err(UsageError::UnknownArgument(text_of(&word))),
             }
         }
-        // A letter that is no flag may be the first byte of several that are one character to the user.
+        // A letter that is not a flag may be the first byte of a character with several bytes.
         let spelled = text_of(&self.cluster).chars().take(1).collect::<String>();
         let letter = self.cluster.remove(0).to_string();
         self.flag(&format!("-{letter}"), &letter, &format!("-{spelled}")).map(Some)
     }
 
-    /// The next word, if there is one and it is no flag.
+    /// The next word, if it is not a flag.
     pub fn next_operand(&mut self) -> Option<String> {
         Some(self.next_operand_bytes()?.to_string_lossy().into_owned())
     }
 
-    /// The second place of a copy, which stands behind the flag with the first one.
+    /// The target of a copy, which follows the argument of the flag.
     pub fn place_of_copy(&mut self, first: &Argument) -> Result<BinlogPlace, UsageError> {
         let missing = || UsageError::MissingArgument(first.flag().to_owned());
         let word = self.next_operand_bytes().ok_or_else(missing)?;
         Argument::new(first.flag().to_owned(), word).place()
     }
 
-    /// The next word, if there is one and it is no flag.
+    /// The next word, if it is not a flag.
     fn next_operand_bytes(&mut self) -> Option<OsString> {
         let is_operand = self.cluster.is_empty()
             && self.words.as_slice().first().is_some_and(|word| !word.starts_with('-'));
         if is_operand { self.words.next().map(|word| bytes_of(&word)) } else { None }
     }
 
-    /// The flag `name` in `word`, which the user knows as `spelled`, with its argument.
+    /// The flag `name` in `word`, spelled `spelled` by the user, with its argument.
     fn flag(&mut self, word: &str, name: &str, spelled: &str) -> Result<Found, UsageError> {
-        // getopts would take `--p` for `-p`, and the second `-` of `-V-` for the end of the flags.
+        // getopts would read `--p` as `-p`, and the second `-` of `-V-` as the end of the flags.
         if (name.len() == 1) == word.starts_with("--") {
             return Err(UsageError::UnknownFlag(spelled.to_owned()));
         }
@@ -116,17 +117,17 @@ impl CommandLine {
     }
 }
 
-/// A char for each byte of `word`, with the byte's number.
+/// The bytes of `word` as chars with the same numbers.
 fn chars_of(word: OsString) -> String {
     word.into_vec().into_iter().map(char::from).collect()
 }
 
-/// The bytes that became `chars`.
+/// The bytes for which these chars stand.
 fn bytes_of(chars: &str) -> OsString {
     OsString::from_vec(chars.chars().map(|char| char as u8).collect())
 }
 
-/// What became `chars`, as text for a message.
+/// The text for which these chars stand, for a message.
 fn text_of(chars: &str) -> String {
     bytes_of(chars).to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Why a command line is refused.
+//! The reasons why a command line is refused.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ pub enum UsageError {
     UnknownFlag(String),
     /// An argument that is not a flag.
     UnknownArgument(String),
-    /// The flag ends the line and needs an argument.
+    /// The flag is the last word, and needs an argument.
     MissingArgument(String),
-    /// The flag takes no argument and has one (`--verbose=3`).
+    /// The flag takes no argument, but has one (`--verbose=3`).
     UnexpectedArgument(String),
     /// The flag does not accept this argument.
     InvalidArgument {
@@ -23,14 +23,14 @@ pub enum UsageError {
         /// The values that the flag takes.
         expected: &'static str,
     },
-    /// The flag does nothing without another one.
+    /// The flag has no effect without another one.
     Alone {
         /// The flag, as the line spells it.
         flag: String,
         /// The flag that is missing.
         other: &'static str,
     },
-    /// Something cannot work without a flag.
+    /// Something does not work without a flag.
     Lacks {
         /// The flag or the setting that needs it.
         what: String,

@@ -1,4 +1,4 @@
-//! All flags: how the command line spells each, what it needs, and what it sets.
+//! All flags: the spelling, the requirements and the effect of each.
 //!
 //! Owns: the table. A new option is one row, a field of [`Options`](super::Options), and its lines in `help.txt` and in
 //! the manual. Driven by [`Options::parse`](super::Options::parse).
@@ -10,7 +10,7 @@ use getopts::HasArg;
 use super::argument::Argument;
 use super::{Action, DEFAULT_PORT, Draft, Fsync, UsageError};
 
-/// Sets what a flag with this argument stands for.
+/// Sets the option of a flag with this argument.
 type Set = fn(&mut Draft, &Argument) -> Result<(), UsageError>;
 
 /// A row of the table.
@@ -21,16 +21,17 @@ pub struct Flag {
     pub long: &'static str,
     /// Whether it takes an argument.
     pub takes: HasArg,
-    /// Without this it does nothing.
+    /// The setting without which it has no effect.
     pub needs: Option<Needs>,
     /// Its effect on the options.
     pub set: Set,
 }
 
-/// The setting without which a flag does nothing.
+/// The setting without which a flag has no effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// The binlog. An operator is only warned of a flag that is `known_to_c`, because C takes it without `-b`.
+    /// The binlog. For a flag that is `known_to_c`, the operator only gets a warning, because C accepts it without
+    /// `-b`.
     Binlog {
         /// C has the flag.
         known_to_c: bool,
@@ -199,7 +200,7 @@ pub const FLAGS: &[Flag] = &[
         draft.options.verbosity = draft.options.verbosity.saturating_add(1);
         Ok(())
     }),
-    // What is done in place of serving.
+    // Actions that replace serving.
     Flag::plain("v", "version", |draft, _| put(&mut draft.last_word, Ok(Action::ShowVersion))),
     Flag::plain("h", "help", |draft, _| put(&mut draft.last_word, Ok(Action::ShowHelp))),
     Flag::with("", "check", |draft, argument| {

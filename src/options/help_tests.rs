@@ -1,4 +1,4 @@
-//! The help and the manual beside the flags that there are.
+//! Compares the help and the manual with the table of flags.
 
 use super::*;
 

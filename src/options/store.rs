@@ -1,4 +1,4 @@
-//! Where the binlog is, and how a database is used for it.
+//! The place of the binlog, and the settings for a database.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::database_url::DatabaseUrl;
 
-/// How long the owner's heartbeat does not change before a standby takes over, unless `--takeover-after` says
-/// otherwise.
+/// The default of `--takeover-after`: a standby takes over if the owner's heartbeat has not changed for this long.
 pub const DEFAULT_TAKEOVER_AFTER: Duration = Duration::from_secs(1);
-/// How long commands wait for the database unless `--store-timeout` says otherwise: a promotion takes some ten seconds.
+/// The default of `--store-timeout`, the time for which commands wait for the database: a promotion takes about ten
+/// seconds.
 pub const DEFAULT_STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a binlog is.
+/// The place of a binlog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BinlogPlace {
     /// In a directory.
@@ -30,12 +30,12 @@ impl fmt::Display for BinlogPlace {
     }
 }
 
-/// How a database is used.
+/// The settings for a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// How long the owner's heartbeat does not change before a standby takes over.
+    /// A standby takes over if the owner's heartbeat has not changed for this long.
     pub takeover_after: Duration,
-    /// How long the server goes on while the database confirms nothing.
+    /// How long the server continues while the database confirms nothing.
     pub timeout: Duration,
     /// Whether the database may commit without a standby.
     pub allow_async: bool,

@@ -36,10 +36,10 @@ fn without_flags_the_defaults_are_those_of_c() {
     assert_eq!((options.binlog, options.user, options.verbosity), (None, None, 0));
 }
 
-/// What a line is to change, beside its spellings.
+/// The change that a line makes to the options.
 type Change = fn(&mut Options);
 
-/// Spellings that mean the same, and what they change.
+/// Spellings with the same meaning, and their change.
 type Spellings = (&'static [&'static [&'static str]], Change);
 
 fn assert_same(table: &[Spellings]) {
@@ -123,7 +123,7 @@ fn options_that_c_lacks_change_what_they_name() {
     ]);
 }
 
-/// What `line` means behind the flags that others need: a binlog, a unix socket, metrics.
+/// The options of `line`, after the flags that other flags need: a binlog, a unix socket, metrics.
 fn everything_that_flags_need(line: &[&str]) -> Options {
     serve(
         &[
@@ -183,7 +183,7 @@ fn addresses_come_from_l_and_p_and_besides_from_listen() {
     assert_eq!(serve(&["--admin", "[::1]:9"]).admin, Some(tcp("::1", "9")));
 }
 
-/// As in C, the argument is the text behind the letter, or the next word if there is none.
+/// As in C, the argument is the text after the letter, or the next word if there is no such text.
 #[test]
 fn an_argument_is_the_rest_of_the_word_or_the_next_word_whatever_it_looks_like() {
     let table: &[(&[&str], &str)] = &[
@@ -400,7 +400,7 @@ fn the_first_of_version_help_and_errors_counts() {
 fn each_flag_of_the_command_line_means_something() {
     for Flag { short, long, .. } in flags::FLAGS {
         for flag in [format!("-{short}"), format!("--{long}")] {
-            // Without its forms that do not exist.
+            // Leaves out the forms that do not exist.
             if flag.trim_start_matches('-').is_empty() {
                 continue;
             }
@@ -503,7 +503,7 @@ fn paths_are_bytes_and_names_are_text() {
     let long = OsStr::from_bytes(b"--binlog-dir=/\xff");
     let Ok(Action::Serve(options)) = Options::parse([long]) else { panic!() };
     assert_eq!(options.binlog, Some(BinlogPlace::Directory(path)));
-    // Every byte that an argument can have is kept.
+    // Each byte that an argument can have is kept.
     let every: Vec<u8> = (1..=255).rev().collect();
     let Ok(Action::Check(BinlogPlace::Directory(path), _)) =
         Options::parse(["--check".as_ref(), OsStr::from_bytes(&every)])

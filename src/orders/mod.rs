@@ -1,7 +1,7 @@
-//! Orders: what the API asks the server to do, and which jobs it means. Tasks: how far each order has come.
+//! Orders: the requests of the API to the server, and the jobs that they select. Tasks: the progress of each order.
 //!
-//! Owns: the words for orders and their outcomes, and the table of tasks. Never carries out an order: the server does,
-//! in slices, with the calls that it makes for a client. Driven by an exchange, which reads the table, and by the
+//! Owns: the words for orders and their outcomes, and the table of tasks. Never carries out an order: the server does
+//! that, in slices, with the same calls as for a client. Driven by an exchange, which reads the table, and by the
 //! server, which writes it.
 
 pub mod selection;
@@ -18,13 +18,13 @@ use crate::seconds::Seconds;
 use crate::stats::{ClientView, Connections, StatsSource};
 use crate::tube_name::TubeName;
 
-/// Tasks under way at a time: more than people start, and each of them gets its turns soon.
+/// The maximum number of running tasks: more than people start, and few enough that each gets its turns soon.
 pub const MAX_RUNNING: usize = 16;
 
-/// How many tasks that are over can still be asked for.
+/// How many ended tasks are kept for later requests.
 const MAX_ENDED: usize = 64;
 
-/// The ids in a line of the log.
+/// The maximum number of ids in a line of the log.
 const MAX_IDS_SHOWN: usize = 100;
 
 /// An order of the API.
@@ -36,7 +36,7 @@ pub enum Order {
     Change(Change, Selection),
     /// Pause the tube for this many seconds; 0 ends its pause.
     Pause(TubeName, u32),
-    /// Delete jobs of the tube, or forget the keys of deleted ones that still count.
+    /// Delete jobs of the tube, or the cooldowns of deleted ones.
     Flush(TubeName, Flushed),
     /// Begin or end drain mode.
     Drain(bool),
@@ -44,10 +44,10 @@ pub enum Order {
     KillClient(u64),
 }
 
-/// A job to be put.
+/// A job to put.
 #[derive(Debug)]
 pub struct NewJob {
-    /// Its tube, which is made if there is none.
+    /// Its tube, which is made if it does not exist.
     pub tube: TubeName,
     /// Its body.
     pub body: Body,
@@ -57,7 +57,7 @@ pub struct NewJob {
     pub delay_s: Seconds,
     /// Its time to run.
     pub ttr_s: Seconds,
-    /// Its tags, in their bytes; none if it has no tags.
+    /// Its tags, encoded; empty if it has no tags.
     pub tags: Vec<u8>,
 }
 
@@ -74,20 +74,20 @@ pub enum Change {
     Priority(Priority),
     /// A ready or delayed job gets a delay of this many seconds from now.
     Delay(u32),
-    /// A dead job goes back to the tube that it came from, at most this many a second.
+    /// A dead job goes back to the tube from which it came, at most this many per second.
     Redrive(Option<NonZeroU32>),
 }
 
-/// Which jobs are changed.
+/// The jobs to change.
 #[derive(Debug)]
 pub enum Selection {
-    /// These.
+    /// These jobs.
     Jobs(Vec<JobId>),
-    /// Those that a walk finds, at most as many as were counted.
+    /// The jobs that a walk finds, at most as many as were counted.
     Counted(Box<Walk>, u64),
 }
 
-/// Why a job, or all of an order, is left as it is.
+/// The reason why a job, or everything in an order, stays unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// There is no such job.
@@ -98,34 +98,34 @@ pub enum Obstacle {
     NoClient,
     /// A client has reserved the job.
     Reserved,
-    /// The job is in a state in which this cannot be done.
+    /// The job's state does not allow the change.
     WrongState,
     /// No rule has sent the job to a dead tube.
     NotDead,
     /// This job of the other tube has the same `idp` key.
     KeyExists(JobId),
-    /// The body is longer than the server takes.
+    /// The body is larger than the server accepts.
     TooBig,
     /// A rule limits the tube, and there is no room for this job.
     TubeFull,
-    /// The server takes no jobs now.
+    /// The server is in drain mode.
     Draining,
-    /// Memory or disk is short.
+    /// Memory or disk space is low.
     NoRoom,
-    /// The server ends, or something in it has gone wrong.
+    /// The server is ending, or has an internal error.
     Failed,
 }
 
-/// How a task stands.
+/// The progress of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is being done.
+    /// The task is running.
     Running,
-    /// It is done.
+    /// The task is done.
     Done,
-    /// It was stopped; what was done stays.
+    /// The task was stopped; its changes stay.
     Stopped,
-    /// It could not go on; what was done stays.
+    /// The task could not continue; its changes stay.
     Failed(Obstacle),
 }
 
@@ -133,35 +133,35 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(pub u64);
 
-/// How far an order has come.
+/// A task: the progress of an order.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// Its number.
     pub id: TaskId,
     /// The action, in the words of the API.
     pub action: &'static str,
-    /// The tube, where the order names one.
+    /// The tube, if the order names one.
     pub tube: Option<TubeName>,
-    /// How many jobs there are to do, where that is known.
+    /// How many jobs the order is for, if that is known.
     pub expected: Option<u64>,
     /// How many jobs were changed.
     pub done: u64,
-    /// How many jobs were left as they are.
+    /// How many jobs stayed unchanged.
     pub skipped: u64,
-    /// Why the last of these was.
+    /// The reason for the last of these.
     pub obstacle: Option<Obstacle>,
-    /// The job that was put, or the one that has its `idp` key.
+    /// The job that was put, or the existing job with the same `idp` key.
     pub job: Option<JobId>,
-    /// How it stands.
+    /// Its progress.
     pub progress: Progress,
     /// When it began.
     pub begun_at: Timestamp,
-    /// Whether a request has told it to stop.
+    /// Whether a request has asked it to stop.
     pub is_to_stop: bool,
 }
 
 impl Order {
-    /// The word of the API.
+    /// The action, as a word of the API.
     #[must_use]
     pub fn action(&self) -> &'static str {
         match self {
@@ -215,7 +215,7 @@ impl Order {
         }
     }
 
-    /// Whether it is about a single thing, so that the request is answered when it is done.
+    /// Whether the order changes a single thing, so that the request is answered when it is done.
     #[must_use]
     pub fn is_short(&self) -> bool {
         match self {
@@ -256,13 +256,13 @@ pub fn flush_action(flushed: Flushed) -> &'static str {
 }
 
 impl Task {
-    /// Whether it will not change any more.
+    /// Whether the task has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.progress != Progress::Running
     }
 
-    /// Counts what has become of a job.
+    /// Counts the outcome for one job.
     pub fn count(&mut self, outcome: Result<(), Obstacle>) {
         match outcome {
             Ok(()) => self.done += 1,
@@ -274,11 +274,11 @@ impl Task {
     }
 }
 
-/// The tasks that are under way, and the last ones that are over.
+/// The running tasks, and the last ones that have ended.
 #[derive(Debug, Default)]
 pub struct Tasks {
     last_id: u64,
-    /// In the order of their numbers.
+    /// Ordered by their numbers.
     tasks: VecDeque<Task>,
 }
 
@@ -289,7 +289,7 @@ impl Tasks {
         Self { last_id: 0, tasks: VecDeque::new() }
     }
 
-    /// Adds the task of an order; `None` if too many are under way.
+    /// Adds the task of an order; `None` if too many are running.
     pub fn add(&mut self, order: &Order, now: Timestamp) -> Option<TaskId> {
         let running = self.tasks.iter().filter(|task| !task.is_over()).count();
         if running == MAX_RUNNING {
@@ -318,7 +318,7 @@ impl Tasks {
         Some(id)
     }
 
-    /// The task with this number, if it is under way or was one of the last.
+    /// The task with this number, if it is running or was one of the last.
     #[must_use]
     pub fn get(&self, id: TaskId) -> Option<&Task> {
         self.tasks.iter().find(|task| task.id == id)
@@ -337,19 +337,19 @@ impl Tasks {
 
 /// The interface of the server for the API: its figures, and the execution of orders.
 pub trait Control: StatsSource {
-    /// Begins to carry out an order. `None` if too many orders are being carried out; then nothing has changed.
+    /// Starts an order. `None` if too many orders are running; then nothing has changed.
     fn order(&mut self, order: Order, now: Timestamp) -> Option<TaskId>;
 
-    /// Ends a task before its time, if it is still under way.
+    /// Stops a task, if it is still running.
     fn stop(&mut self, id: TaskId);
 
     /// The tasks.
     fn tasks(&self) -> &Tasks;
 
-    /// A client with one of these connections; `None` if it is gone.
+    /// A client with its connection from `connections`; `None` if it has disconnected.
     fn client(&self, id: ClientId, connections: &dyn Connections, now: Timestamp) -> Option<ClientView<'_>>;
 
-    /// Whether what the figures and the tasks show by now may be told.
+    /// Whether an answer may show the current figures and tasks.
     fn may_answer(&self) -> bool {
         true
     }

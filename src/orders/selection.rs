@@ -1,11 +1,11 @@
 //! The jobs of a tube in one state that match a filter.
 //!
 //! Owns: whether a job matches a filter, and the position of a walk through a state. A call examines a bounded number
-//! of jobs and of bytes of their bodies, so a walk through a million jobs, or a search of a body of a gigabyte, takes
+//! of jobs and of bytes of their bodies, so a walk through a million jobs, or a search in a body of a gigabyte, takes
 //! many short calls. Driven by the responses of the API, which only read, and by the server's tasks.
 //!
-//! A walk follows the order of the state. If a task changes a job that the walk has found, and the job moves to a place
-//! that the walk has not reached, the walk finds it again: the task must recognize it.
+//! A walk follows the order of the state. If a task changes a job that the walk has found, and the job moves to a
+//! position that the walk has not reached, the walk finds it again: the task must recognize it.
 
 use std::vec;
 
@@ -18,26 +18,26 @@ use crate::protocol::Cursor;
 use crate::queue::{JobView, Page, PageOrder, Queue, Search};
 use crate::tube_name::TubeName;
 
-/// Jobs that are taken from the order of a state at once.
+/// The number of jobs on a page of the walk, which are read from the order of a state at once.
 const JOBS_PER_PAGE: usize = 128;
-/// Reserved jobs that are taken at once: more, because each page looks at the reservations of all clients.
+/// The same for reserved jobs: larger, because each page examines the reservations of all clients.
 const RESERVED_JOBS_PER_PAGE: usize = 1024;
-/// Clients and reservations that a look at a job's worth of time suffices for.
+/// How many clients and reservations can be probed in the time of one job.
 const PROBES_PER_JOB: usize = 4;
-/// The longest text that a filter looks for, in bytes.
+/// The maximum length of the text for which a filter searches, in bytes.
 pub const MAX_CONTAINED_BYTES: usize = 256;
 
-/// The work that a walk may still do in this call.
+/// The work that a walk may still do in the current call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Jobs to look at.
+    /// Jobs to examine.
     pub jobs: usize,
     /// Bytes of bodies to search.
     pub bytes: usize,
 }
 
 impl Share {
-    /// The share of a turn: some 100 microseconds.
+    /// The share of a turn: about 100 microseconds.
     pub const TURN: Self = Self { jobs: 256, bytes: 128 * 1024 };
 
     fn is_used_up(self) -> bool {
@@ -45,19 +45,19 @@ impl Share {
     }
 }
 
-/// The instant at which jobs were counted. A job that has come later does not count.
+/// The instant at which jobs were counted. Jobs that came later do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsOf {
-    /// The first id that no job had.
+    /// The next id at that instant.
     pub next_id: JobId,
     /// The time.
     pub at: Timestamp,
 }
 
-/// Which jobs of a state are meant.
+/// A filter for the jobs in a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Only jobs that were there then; ages are counted from then.
+    /// Only jobs that existed at this instant; ages are counted from it.
     pub as_of: AsOf,
     /// Only jobs that were put at least this many seconds before.
     pub older_than_s: Option<u64>,
@@ -67,7 +67,7 @@ pub struct Filter {
     pub min_priority: Option<u32>,
     /// Only jobs with this priority number or a smaller one.
     pub max_priority: Option<u32>,
-    /// Only jobs with such a tag.
+    /// Only jobs with a matching tag.
     pub tag: Option<TagFilter>,
     /// Only jobs that a rule has sent to a dead tube.
     pub is_dead: bool,
@@ -76,7 +76,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// All jobs that were there then.
+    /// All jobs that existed at this instant.
     #[must_use]
     pub fn all(as_of: AsOf) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Filter {
         }
     }
 
-    /// Whether the job passes all but the search of its body.
+    /// Whether the job passes the filter, except for the search in its body.
     fn takes(&self, job: &JobView<'_>) -> bool {
         let record = &job.record;
         let age_ns = self.as_of.at.since_ns(record.created_at);
@@ -108,11 +108,11 @@ impl Filter {
 /// The result of a step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// This job is meant.
+    /// This job matches.
     Job(JobId),
     /// The share is used up.
     Unfinished,
-    /// There are no more.
+    /// There are no more jobs.
     Done,
 }
 
@@ -122,23 +122,23 @@ pub struct Walk {
     tube: TubeName,
     state: JobState,
     filter: Filter,
-    /// The jobs of the last page that are not looked at.
+    /// The jobs of the last page that have not been examined.
     page: vec::IntoIter<JobId>,
-    /// Where the next page begins.
+    /// The position after which the next page begins.
     after: Option<Position>,
-    /// A page of reserved jobs that is being looked for.
+    /// A search for a page of reserved jobs, in progress.
     search: Option<Search>,
     is_last_page: bool,
-    /// The job whose body is being searched, and how many bytes of it were.
+    /// The job whose body is being searched, and how many of its bytes have been searched.
     searched: Option<(JobId, usize)>,
-    /// The place of the last job that was looked at.
+    /// The position of the last job that was examined.
     last: Option<Position>,
-    /// How many jobs it has looked at.
+    /// How many jobs it has examined.
     probed: u64,
 }
 
 impl Walk {
-    /// A walk through the jobs that stand behind the place `after`.
+    /// A walk through the jobs after the position `after`.
     #[must_use]
     pub fn new(tube: TubeName, state: JobState, filter: Filter, after: Option<Position>) -> Self {
         Self {
@@ -167,25 +167,25 @@ impl Walk {
         &self.filter
     }
 
-    /// The cursor behind the last job that it has looked at.
+    /// The cursor after the last job that it has examined.
     #[must_use]
     pub fn cursor(&self) -> Option<Cursor> {
         self.last.map(|position| Cursor { state: self.state, position })
     }
 
-    /// How many jobs it has looked at.
+    /// How many jobs it has examined.
     #[must_use]
     pub fn probed(&self) -> u64 {
         self.probed
     }
 
-    /// Whether it may find more.
+    /// Whether there may be more jobs.
     #[must_use]
     pub fn may_find_more(&self) -> bool {
         self.page.len() > 0 || !self.is_last_page
     }
 
-    /// Goes on to the next job that is meant.
+    /// Finds the next job that matches.
     pub fn next(&mut self, queue: &Queue, share: &mut Share) -> Step {
         loop {
             if share.is_used_up() {
@@ -208,7 +208,7 @@ impl Walk {
         }
     }
 
-    /// Looks at a job of the page. Returns whether it is meant, or `None` if its body is not searched to the end.
+    /// Examines a job of the page. Returns whether it matches, or `None` if the search in its body is incomplete.
     fn look_at(&mut self, id: JobId, queue: &Queue, share: &mut Share) -> Option<bool> {
         let job = queue
             .job(id)
@@ -221,7 +221,7 @@ impl Walk {
         let Some(text) = &self.filter.contains else { return Some(true) };
         let start = self.searched.filter(|&(searched, _)| searched == id).map_or(0, |(_, bytes)| bytes);
         let rest = &job.body.as_slice()[start..];
-        // What is cut off here may begin with the end of what is looked at.
+        // A match may begin at the end of this part and continue after it.
         let end = rest.len().min(share.bytes + text.len());
         let is_found = memmem::find(&rest[..end], text.as_bytes()).is_some();
         share.bytes -= end.min(share.bytes);

@@ -1,6 +1,6 @@
 //! A filter for jobs by a tag.
 //!
-//! Owns: the text of such a filter, and which tags match it.
+//! Owns: the syntax of such a filter, and which tags match it.
 
 use crate::tags::{TagSet, Trace};
 use crate::tube_name::TubeName;
@@ -25,7 +25,7 @@ enum Kind {
     Trace,
 }
 
-/// Matches jobs that have a tag of a kind, with any key or with a certain one.
+/// Matches jobs that have a tag of one kind, with any key or with a given one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagFilter {
     kind: Kind,
@@ -34,8 +34,8 @@ pub struct TagFilter {
 }
 
 impl TagFilter {
-    /// Parses `idp`, `con`, `grp`, `aft`, `trc` or `exp`, all but the last also with a colon and a key, a group or a
-    /// trace.
+    /// Parses `idp`, `con`, `grp`, `aft`, `trc` or `exp`; all except the last may be followed by a colon and a key, a
+    /// group or a trace.
     pub fn parse(text: &str) -> Option<Self> {
         let (word, name) = match text.split_once(':') {
             Some((word, name)) => (word, Some(TubeName::parse(name.as_bytes())?)),

@@ -1,15 +1,15 @@
-//! Output buffers, lent to the connections that have something to send: an idle connection has none.
+//! Output buffers, lent to the connections that have something to send: an idle connection has no buffer.
 
 use crate::session::Output;
 
-/// Buffers kept for the next turn: about as many as a turn usually needs.
+/// How many buffers are kept for the next turn: about the number that a turn usually needs.
 const KEPT: usize = 64;
-/// A new buffer's size: a few short replies.
+/// The size of a new buffer: a few short replies.
 const NEW_BYTES: usize = 512;
 /// A buffer that has grown beyond this is not kept.
 const MAX_KEPT_BYTES: usize = 64 * 1024;
 
-/// The buffers that no connection holds at the moment.
+/// The buffers that no connection holds.
 #[derive(Debug, Default)]
 pub struct BufferPool(Vec<Vec<u8>>);
 
@@ -22,7 +22,7 @@ impl BufferPool {
         }
     }
 
-    /// Takes back the buffer of an `output` that has been sent.
+    /// Takes back the buffer of an `output` that has been sent completely.
     pub fn reclaim(&mut self, output: &mut Output) {
         let buffer = output.take_buffer();
         if self.0.len() < KEPT && (1..=MAX_KEPT_BYTES).contains(&buffer.capacity()) {

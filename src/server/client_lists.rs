@@ -23,13 +23,13 @@ bitflags! {
         const BINLOG_ROOM = 1 << 3;
         /// Clients that wait for the list of all tubes.
         const TUBE_LIST = 1 << 4;
-        /// Clients of which it is not known yet who they are.
+        /// Clients that have not been identified yet.
         const LOG_IN = 1 << 5;
     }
 }
 
 impl Lists {
-    /// The list of the clients with a command that waits for this; `None` if another part knows when it goes on.
+    /// The list of the clients with a command that waits for `until`; `None` if another part knows when it continues.
     pub fn of_those_awaiting(until: Until) -> Option<Self> {
         match until {
             Until::BinlogRoom => Some(Self::BINLOG_ROOM),
@@ -42,12 +42,12 @@ impl Lists {
 /// The lists of a server.
 #[derive(Debug, Default)]
 pub struct ClientLists {
-    /// Connections that can go on without an event: their input has been read already, or their command is not
+    /// Connections that can continue without an event: their input has already been read, or their command is not
     /// finished.
     pub going_on: VecDeque<ClientId>,
-    /// Connections that had an event in a turn that had no time left for it.
+    /// Connections whose event came in a turn that had no time left for it.
     pub postponed: VecDeque<ClientId>,
-    /// Connections whose handshake goes on, with an event in this turn or an earlier one.
+    /// Connections whose handshake continues, with an event in this turn or an earlier one.
     pub handshaking: VecDeque<ClientId>,
     pub unsent: Vec<ClientId>,
     pub with_held_replies: Vec<ClientId>,

@@ -1,6 +1,6 @@
-//! The connections as others see them, and those that clients end of each other.
+//! The connections as other clients and the API see them, and the clients that another client ends.
 //!
-//! Owns: what a page of `list-clients` and the API learn of a connection. Driven by the turn.
+//! Owns: the data about a connection for a page of `list-clients` and for the API. Driven by the turn.
 
 use log::debug;
 
@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::stats::{ConnectionView, Connections};
 
-/// The connections by the index of their clients.
+/// The connections, by the index of their clients.
 struct Table<'a, S>(&'a [Option<Box<Connection<S>>>]);
 
 impl<S: Stream> Connections for Table<'_, S> {
@@ -21,7 +21,7 @@ impl<S: Stream> Connections for Table<'_, S> {
 }
 
 impl<S: Stream> Server<S> {
-    /// The executor, which carries out the orders of the API, and the connections, of which it knows nothing.
+    /// The executor, which carries out the orders of the API, and the connections, which the executor does not know.
     pub fn parts(&mut self) -> (&mut Executor, impl Connections) {
         (&mut self.executor, Table(&self.connections))
     }
@@ -32,7 +32,7 @@ impl<S: Stream> Server<S> {
         self.executor.write_client_pages(&Table(&self.connections), now);
     }
 
-    /// Closes the clients that another one has killed, or whose session it has taken over.
+    /// Closes the clients that another client has killed, or whose session it has taken over.
     pub(super) fn close_killed(&mut self, now: Timestamp) {
         while let Some(id) = self.executor.next_to_close() {
             debug!("{} is killed, or has lost its session", id.index);

@@ -22,7 +22,7 @@ use crate::session::{Activity, MAX_OUTPUT_BYTES, Session, Stop, Until};
 use crate::stats::ConnectionView;
 use crate::stream::{Handle, Stream};
 
-/// Bytes read at a time while memory is short, because the server may have to keep what it has read.
+/// Bytes read at a time when memory is low, because the server may have to keep what it has read.
 const LOW_MEMORY_READ_BYTES: usize = 4 * 1024;
 
 /// The events that the poll has reported about a connection.
@@ -38,16 +38,16 @@ pub struct Readiness {
     pub failed: bool,
 }
 
-/// The state of the input: what the next read can bring.
+/// The state of the input, which decides whether to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// Nothing, until the poll reports input.
+    /// There is nothing to read until the poll reports input.
     Quiet,
-    /// Perhaps some bytes.
+    /// There may be bytes.
     Ready,
-    /// The client will send no more. What it has sent may still have to be read.
+    /// The client will send no more. Bytes that it has sent may still have to be read.
     HalfClosed,
-    /// Everything that the client has sent was read.
+    /// Everything that the client has sent has been read.
     Ended,
     /// A read has failed: the connection ends at once.
     Failed,
@@ -57,11 +57,11 @@ enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
     Open,
-    /// It is full; the poll will report when it is not.
+    /// The socket is full; the poll will report when it is not.
     Blocked,
 }
 
-// In a debug build, mio's sockets are larger.
+// In a debug build, the sockets of mio are larger.
 #[cfg(all(target_pointer_width = "64", not(debug_assertions)))]
 const _: () =
     assert!(size_of::<Connection<crate::stream::Socket>>() <= 160, "a connection is a block of 160 bytes");
@@ -70,7 +70,7 @@ const _: () =
 #[derive(Debug)]
 pub struct Connection<S> {
     stream: S,
-    /// The decoder of what the client sends, and the replies that are not sent yet.
+    /// The decoder of the client's input, and the replies that have not been sent yet.
     pub session: Session<Rest>,
     input: Input,
     sending: Sending,
@@ -79,13 +79,13 @@ pub struct Connection<S> {
     pub listed: Lists,
     /// When a byte last came or went.
     pub active_at: Timestamp,
-    /// When it was made, in seconds: room for 32 bits is left in the block.
+    /// When it was made, in seconds: the block has room for only 32 bits.
     connected_s: u32,
     /// Which replies may be sent; only with a binlog.
     held: Option<Box<HeldReplies>>,
-    /// The generation of its [`ClientId`]: earlier clients had the same index.
+    /// The generation of its [`ClientId`], because earlier clients had the same index.
     generation: u32,
-    /// How many bytes of this connection are in the sum over all buffers; a body has 1 GiB at most.
+    /// How many bytes of this connection are in the sum over all buffers; a body has at most 1 GiB.
     counted_bytes: u32,
 }
 
@@ -112,20 +112,20 @@ impl<S: Stream> Connection<S> {
         self.generation == id.generation
     }
 
-    /// The client that the connection at this index belongs to.
+    /// The id of the client whose connection is at this index.
     pub fn id_at(&self, index: usize) -> ClientId {
         ClientId { index: index as u32, generation: self.generation }
     }
 
-    /// Latches what the poll has reported to this client; returns whether the socket takes bytes again.
+    /// Latches the poll's report for this client; returns whether the socket takes bytes again.
     #[inline]
     pub fn notice(&mut self, id: ClientId, readiness: Readiness) -> bool {
         let Readiness { readable, writable, read_closed, failed } = readiness;
         if !self.listed.contains(Lists::TURN) {
             self.budget = if self.has_work() { Budget::Sustained } else { Budget::Burst };
         }
-        // Commands that the client sent before its connection broke are still executed; then a read or a write
-        // fails, and the connection ends. On a unix socket each client that closes has "failed".
+        // Commands that the client sent before its connection broke are still executed; then a read or a write fails,
+        // and the connection ends. On a unix socket, every client that closes has "failed".
         self.input = match self.input {
             Input::Quiet | Input::Ready if read_closed || failed => Input::HalfClosed,
             Input::Quiet if readable || writable && self.stream.wants_write() => Input::Ready,
@@ -139,12 +139,12 @@ impl<S: Stream> Connection<S> {
         has_room
     }
 
-    /// Whether the TLS handshake of the client is not done.
+    /// Whether the TLS handshake of the client is in progress.
     pub fn is_handshaking(&self) -> bool {
         self.stream.is_handshaking()
     }
 
-    /// Whether it is not known yet who the client is.
+    /// Whether the client has not been identified yet.
     pub fn awaits_log_in(&self, executor: &Executor, id: ClientId) -> bool {
         self.is_handshaking() || executor.is_unknown(id)
     }
@@ -154,7 +154,7 @@ impl<S: Stream> Connection<S> {
         self.stream.peer_certificate().is_some()
     }
 
-    /// Whether the certificate would let it in now.
+    /// Whether the certificate would be accepted now.
     pub fn is_certificate_good(&self) -> bool {
         self.stream.is_certificate_good()
     }
@@ -180,7 +180,7 @@ impl<S: Stream> Connection<S> {
         may_go_on && (self.may_read() || self.session.has_pending())
     }
 
-    /// Notes that it had more to do than its budget allowed.
+    /// Notes that it had more work than its budget allowed.
     pub fn exhaust_budget(&mut self) {
         self.budget = Budget::Sustained;
     }
@@ -195,8 +195,8 @@ impl<S: Stream> Connection<S> {
         self.session.is_closing() && self.session.output.is_empty() && self.sending == Sending::Open
     }
 
-    /// Resumes a command that is not finished, then reads once and executes commands, up to the budget.
-    /// If the server is `GUARDED`, access rules are asked about each command.
+    /// Resumes an unfinished command, then reads once and executes commands, up to the budget. If the server is
+    /// `GUARDED`, the access rules check each command.
     pub fn serve<const GUARDED: bool>(
         &mut self,
         executor: &mut Executor,
@@ -225,7 +225,7 @@ impl<S: Stream> Connection<S> {
                     if self.session.is_waiting() {
                         self.cancel_wait(executor, id, &Reply::TimedOut);
                     }
-                    // The rest of the input is no complete command, and will not become one.
+                    // The rest of the input is an incomplete command, and will stay incomplete.
                     self.session.close();
                 }
             }
@@ -251,7 +251,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Goes on with a command that is not finished, unless it waits for a delivery.
+    /// Resumes an unfinished command, unless it waits for a delivery.
     #[inline(always)]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         let Some(until) = self.session.unfinished_until() else { return };
@@ -277,11 +277,11 @@ impl<S: Stream> Connection<S> {
         let end_of_budget = executor.spent() + self.budget.limits().work;
         let mut has_budget = true;
         loop {
-            // Asked after the last request, too: the wait that it began may be over already.
+            // Also checked after the last request: the wait that it began may already be over.
             if !self.may_execute(executor, id, !input.is_empty()) || !has_budget {
                 return Stop::CutShort;
             }
-            // Most inputs end with a request: it need not be looked for whether a further one is whole.
+            // Most inputs end with a request; then there is no further one to look for.
             if input.is_empty() {
                 return Stop::WantsInput;
             }
@@ -292,7 +292,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether the next request may be executed, of which there may be bytes already (`has_input`).
+    /// Whether the next request may be executed, of which bytes may have arrived (`has_input`).
     #[inline]
     fn may_execute(&mut self, executor: &mut Executor, id: ClientId, has_input: bool) -> bool {
         !self.session.is_blocked() || self.ends_wait(executor, id, has_input)
@@ -320,13 +320,13 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Whether the client waits in a reserve that ends at its next byte, and has read enough of its replies that the
-    /// byte may be taken in.
+    /// server may read the byte.
     fn awaits_abort(&self) -> bool {
         self.session.unfinished_until() == Some(Until::DeliveryOrInput) && !self.session.is_over_bound()
     }
 
-    /// As `awaits_abort`, if no answer is about to be delivered. Whether there is a byte, also from a client that will
-    /// send no more, only a read can tell.
+    /// As `awaits_abort`, if no answer is about to be delivered. Only a read shows whether there is a byte, even if the
+    /// client will send no more.
     fn may_abort(&self, executor: &Executor, id: ClientId) -> bool {
         self.awaits_abort() && executor.queue().is_waiting(id)
     }
@@ -340,7 +340,7 @@ impl<S: Stream> Connection<S> {
         !self.session.is_blocked()
     }
 
-    /// Who the client is can follow from its certificate, which is there from the end of the handshake on.
+    /// Identifies the client, if its certificate does; the certificate is known from the end of the handshake on.
     fn end_handshake(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         if executor.awaits_certificate(id)
             && !self.is_handshaking()
@@ -350,7 +350,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Ends a connection above the limit of its identity, with a reply that says so. Where there is no memory for the
+    /// Ends a connection above the limit of its identity, with a reply that says so. If there is no memory for the
     /// reply, the connection ends without it.
     pub fn refuse_to_connect(&mut self, executor: &mut Executor) {
         executor.count_refused_connection();
@@ -378,17 +378,17 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether another program can go on with it now.
+    /// Whether another program can take it over now.
     pub fn is_quiet(&self) -> bool {
         !self.has_held_replies() && self.session.rest().is_none_or(Rest::is_described)
     }
 
-    /// By what another program can go on with its socket, unless it owes its client too much, or has TLS.
+    /// The handle with which another program takes over its socket; `None` if it owes its client too much, or has TLS.
     pub fn handle(&self) -> Option<Handle> {
         self.stream.handle().filter(|_| self.session.output.len() <= MAX_OUTPUT_BYTES)
     }
 
-    /// Goes on with a session that another program has described, and all of whose replies may be sent.
+    /// Continues a session that another program has described, and all of whose replies may be sent.
     pub fn adopt(&mut self, session: Session<Rest>, connected_s: u32, has_binlog: bool) {
         self.connected_s = connected_s;
         if has_binlog && !session.output.is_empty() {
@@ -402,7 +402,7 @@ impl<S: Stream> Connection<S> {
         self.connected_s
     }
 
-    /// The values of it for `list-clients`.
+    /// Its values for `list-clients`.
     pub fn view(&self, now: Timestamp) -> ConnectionView {
         let idle_s = now.since_s(self.active_at);
         let activity = if self.is_handshaking() { Activity::Receiving } else { self.session.activity() };
@@ -411,7 +411,7 @@ impl<S: Stream> Connection<S> {
             age_s: whole_seconds(now).wrapping_sub(self.connected_s).into(),
             idle_s,
             state: activity.as_str(),
-            // Nothing is read from a client that waits, and nothing sent.
+            // While a client waits, the server neither reads from it nor sends to it.
             waiting_s: if activity == Activity::Waiting { idle_s } else { 0 },
             held_bytes: self.counted_bytes.into(),
             commands: self.session.line_count(),
@@ -426,7 +426,7 @@ impl<S: Stream> Connection<S> {
     /// Asserts the invariants of a connection between two turns.
     ///
     /// # Panics
-    /// Where it is not.
+    /// If an invariant does not hold.
     pub fn check_invariants(&self) {
         self.session.check_invariants();
         let output = &self.session.output;
@@ -469,8 +469,8 @@ impl<S: Stream> Connection<S> {
         }
         self.input = match (result, self.input) {
             (Ok(0), _) => Input::Ended,
-            // A short read has emptied the socket, and the next bytes cause a new event. The end of the stream
-            // causes no further event, so the server reads until it sees the end.
+            // A short read has emptied the socket, and the next bytes cause a new event. The end of the stream causes
+            // no further event, so the server reads until it sees the end.
             (Ok(read), Input::Ready) if read < room && self.stream.has_ended() => Input::HalfClosed,
             (Ok(read), Input::Ready) if read < room => Input::Quiet,
             (Ok(_), input) => input,
@@ -489,8 +489,8 @@ impl<S: Stream> Connection<S> {
         self.active_at = now;
     }
 
-    /// Has the replies that were made since the last call wait for all that is logged by now, unless all of them are
-    /// settled.
+    /// Makes the replies since the last call wait until everything logged so far is settled, unless all of them are
+    /// settled already.
     pub fn hold_replies(&mut self, executor: &mut Executor) {
         let settled = executor.take_settled_replies();
         if let Some(record) = executor.last_logged() {
@@ -503,7 +503,7 @@ impl<S: Stream> Connection<S> {
         self.held.as_ref().is_some_and(|held| held.any())
     }
 
-    /// The binlog has failed: changes that it does not contain are not acknowledged, and the connection ends.
+    /// Handles a failure of the binlog: changes that it does not contain are not acknowledged, and the connection ends.
     pub fn refuse_unsettled(&mut self) {
         if let Some(held) = &mut self.held {
             held.refuse(&mut self.session.output);
@@ -523,18 +523,18 @@ impl<S: Stream> Connection<S> {
         *sum -= std::mem::take(&mut self.counted_bytes) as usize;
     }
 
-    /// How many bytes of the replies need no more of the log than what is `settled`.
+    /// How many bytes of the replies depend only on records up to `settled`.
     fn sendable(&mut self, settled: SequenceNumber) -> usize {
         let held = self.held.as_mut().map_or(usize::MAX, |held| held.sendable(settled));
         held.min(self.session.output.len())
     }
 
-    /// Whether it could send more if its budget allowed it.
+    /// Whether it could send more with a larger budget.
     pub fn can_send(&mut self, settled: SequenceNumber) -> bool {
         self.sending == Sending::Open && self.sendable(settled) > 0
     }
 
-    /// Sends as much as the socket takes, up to the budget, of the replies that rest on the log up to `settled`;
+    /// Sends as much as the socket takes, up to the budget, of the replies that depend only on the log up to `settled`;
     /// returns how many bytes that is.
     pub fn send(&mut self, id: ClientId, settled: SequenceNumber, now: Timestamp) -> io::Result<usize> {
         let budget = self.budget.limits().send_bytes;
@@ -570,8 +570,8 @@ impl<S: Stream> Connection<S> {
         Ok(budget - left)
     }
 
-    /// Waits for room after a write that found none. Any other error is returned, unless the write is to be tried
-    /// again.
+    /// Waits for room if the write failed because there was none. Any other error is returned, unless the write can be
+    /// repeated.
     fn cannot_send(&mut self, id: ClientId, error: io::Error) -> io::Result<()> {
         match error.kind() {
             ErrorKind::WouldBlock => {

@@ -1,8 +1,8 @@
-//! The description of the server: its clients and what they have, so that another program can go on with them.
+//! The description of the server: its clients and their state, so that another program can take them over.
 //!
-//! Owns: the order of the description, and that what is read fits together. Connections come in the order of the
+//! Owns: the order of the description, and the check that its parts fit together. Connections come in the order of the
 //! clients of the queue. `doc/handover.md` has the format. Driven by `event_loop/hand_over.rs`, between two turns; a
-//! simulation drives it with sockets of its own.
+//! simulation drives it with its own sockets.
 
 use super::client_lists::{Lists, enlist};
 use super::connection::Connection;
@@ -22,22 +22,22 @@ struct DescribedConnection {
     /// When it was made, in whole seconds, and when a byte last came or went.
     connected_s: u32,
     active_at: Timestamp,
-    /// When the server looks at that, if there is a time-out.
+    /// When the server checks for a time-out, if there is one.
     look_at: Option<Timestamp>,
-    /// Whether it is not known yet who the client is.
+    /// Whether the client has not been identified yet.
     awaits_log_in: bool,
 }
 
 described!(DescribedConnection { handle, connected_s, active_at, look_at, awaits_log_in });
 
 impl<S: Stream> Server<S> {
-    /// From now on no new command is executed, or again. What is under way goes on.
+    /// Sets whether new commands are executed. Commands in progress continue.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
         if is_paused {
             return;
         }
-        // What came meanwhile was noted and not read.
+        // Events in the meantime were noted, but nothing was read.
         for (index, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection.as_deref_mut().filter(|it| it.is_runnable()) else { continue };
             let id = connection.id_at(index);
@@ -45,8 +45,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Whether all that there is can be described: no command is half done that goes on by itself, and no reply waits
-    /// for the log. Looks at each connection.
+    /// Whether everything can be described: no command is in progress that continues by itself, and no reply waits for
+    /// the log. Examines each connection.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.executor.is_quiet()
@@ -54,8 +54,8 @@ impl<S: Stream> Server<S> {
             && self.connections.iter().flatten().all(|connection| connection.is_quiet())
     }
 
-    /// Begins to end the connections that cannot be handed over: they get the replies that are due. Returns how many
-    /// of them there are still.
+    /// Starts to end the connections that cannot be handed over: they still get the replies that they are owed. Returns
+    /// how many of them are left.
     pub fn end_those_that_cannot_be_described(&mut self) -> usize {
         let mut count = 0;
         for (index, connection) in self.connections.iter_mut().enumerate() {
@@ -70,7 +70,7 @@ impl<S: Stream> Server<S> {
         count
     }
 
-    /// Ends them now.
+    /// Closes these connections now.
     pub fn close_those_that_cannot_be_described(&mut self, now: Timestamp) {
         for index in 0..self.connections.len() {
             let connection = self.connections[index].as_deref().filter(|it| it.handle().is_none());
@@ -91,7 +91,7 @@ impl<S: Stream> Server<S> {
             executor,
             connections,
             log_ins: _,
-            // Memory without content, and lists of those that have something to do: they are made again.
+            // Empty memory, and lists of clients with work: they are made again.
             buffer: _,
             buffers: _,
             lists: _,
@@ -117,10 +117,11 @@ impl<S: Stream> Server<S> {
         executor.describe_guard(out);
     }
 
-    /// Goes on with what another server had at `now`. This one is new. `open` makes the stream of a client.
+    /// Continues with the state that another server had at `now`. This server is new. `open` makes the stream of a
+    /// client.
     ///
     /// # Errors
-    /// If it is no description, or a stream cannot be opened. The server must not be used then.
+    /// If the bytes are not a description, or if a stream cannot be opened. The server must not be used then.
     pub fn read_description(
         &mut self,
         from: &mut Reader<'_>,
@@ -133,7 +134,7 @@ impl<S: Stream> Server<S> {
         let mut without_connection = Vec::new();
         for &id in &clients {
             if !from.value::<bool>()? {
-                // It has TLS, and is closed before the server is handed over: only a trial reads this.
+                // This connection has TLS, and is closed before the server is handed over: only a trial reads it.
                 without_connection.push(id);
                 continue;
             }
@@ -148,7 +149,7 @@ impl<S: Stream> Server<S> {
         Ok(())
     }
 
-    /// Whether a session can be that of this client.
+    /// Checks that a session can belong to this client.
     fn fits(&self, id: ClientId, session: &Session<Rest>) -> Result<(), Malformed> {
         let is_possible = match (session.rest(), session.unfinished_until()) {
             (Some(rest), Some(Until::Delivery | Until::DeliveryOrInput)) => rest.is_wait(),
@@ -159,7 +160,7 @@ impl<S: Stream> Server<S> {
         if is_possible && session.is_waiting() == self.executor.queue().is_waiting(id) {
             Ok(())
         } else {
-            Err(Malformed("a client and its connection do not fit"))
+            Err(Malformed("a client and its connection do not match"))
         }
     }
 
@@ -185,7 +186,7 @@ impl<S: Stream> Server<S> {
         if !session.output.is_empty() || session.is_closing() {
             enlist(&mut self.lists.unsent, Lists::UNSENT, id, listed);
         }
-        // A command that waits for room in the log looks whether there is some now.
+        // A command that waits for room in the log checks whether there is some now.
         let is_put_off = session.unfinished_until() == Some(Until::BinlogRoom);
         if is_put_off || session.has_pending() && !session.is_blocked() {
             enlist(&mut self.lists.going_on, Lists::TURN, id, listed);
@@ -194,7 +195,7 @@ impl<S: Stream> Server<S> {
         if described.awaits_log_in
             && let Some(connection) = find(&mut self.connections, id)
         {
-            self.log_ins.go_on_with(id, &mut connection.listed);
+            self.log_ins.add_described(id, &mut connection.listed);
         }
     }
 

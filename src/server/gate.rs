@@ -1,8 +1,8 @@
-//! Whether replies may leave. With a log in a database, another server can take the queue over.
+//! The gate for replies. If the log is in a database, another server can take over the queue.
 //!
-//! Owns: what a turn does without a lease. The rule is [`Lease::holds`](crate::binlog::Lease::holds); the store knows
-//! the lease and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of a
-//! reply.
+//! Owns: the behaviour of a turn without a lease. The rule is [`Lease::holds`](crate::binlog::Lease::holds); the store
+//! knows the lease and reads the clock. Driven by [`Server::turn`], after its last command and before the first byte of
+//! a reply.
 
 use super::connection::Connection;
 use super::{Server, find};
@@ -10,10 +10,10 @@ use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::stream::Stream;
 
-/// Whether the server answers, and how long it may.
+/// Whether replies may be sent, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// Nobody else can own the queue before this time; without a database, never.
+    /// No other server can own the queue before this time; without a database, there is no end.
     Open { until: Timestamp },
     /// The server does not know whether it still owns the queue, and keeps all replies.
     Closed,
@@ -22,7 +22,7 @@ pub(super) enum Gate {
 impl Gate {
     pub(super) const OPEN: Self = Self::Open { until: Timestamp::NEVER };
 
-    /// When the turn is to ask again although no event comes. A new lease wakes the loop.
+    /// When the turn must check again even if no event comes. A new lease wakes the loop.
     pub(super) fn ends_at(self) -> Option<Timestamp> {
         match self {
             Self::Open { until } => Some(until).filter(|&until| until != Timestamp::NEVER),
@@ -30,21 +30,21 @@ impl Gate {
         }
     }
 
-    /// Whether the connection ends now: its client waits for a job, and is to look for the server that owns the queue,
-    /// or it waits for nothing any more.
+    /// Whether the connection must end now: its client waits for a job and should look for the server that owns the
+    /// queue, or it no longer waits for anything.
     pub(super) fn shuts_out<S: Stream>(self, connection: &Connection<S>) -> bool {
         self == Self::Closed && (connection.session.is_waiting() || connection.is_finished())
     }
 }
 
 impl<S: Stream> Server<S> {
-    /// Opens or closes the gate. When it closes, connections end without a word; returns whether any did, which has
-    /// given their jobs back.
+    /// Opens or closes the gate. When it closes, connections end without a reply; returns whether any ended, which has
+    /// made their jobs ready.
     #[cold]
     pub(super) fn look_at_lease(&mut self, now: Timestamp) -> bool {
         let left_ns = self.executor.lease_left_ns();
         let was_open = self.gate != Gate::Closed;
-        // The time counts from a little later than `now`: the loop looks too early rather than too late.
+        // The time is counted from a little later than `now`, so the loop checks too early rather than too late.
         self.gate = if left_ns > 0 { Gate::Open { until: now + left_ns } } else { Gate::Closed };
         if !was_open || self.gate != Gate::Closed {
             return false;
@@ -59,7 +59,7 @@ impl<S: Stream> Server<S> {
         !ended.is_empty()
     }
 
-    /// Counts what connections hold whose replies stay here; otherwise `send` does.
+    /// Counts the bytes of connections whose replies are not sent; otherwise `send` counts them.
     #[cold]
     pub(super) fn count_unsent(&mut self) {
         for &id in &self.lists.unsent {

@@ -1,7 +1,7 @@
-//! The description that one program leaves to the next one: what stands around the server.
+//! The description that one program leaves to the next one: the parts outside of the server.
 //!
-//! Owns: the format's version, and the order of its parts. `doc/handover.md` has the format, and how it is extended; a
-//! change of it, also one of a record that is described elsewhere, is a new version. Driven by
+//! Owns: the format's version, and the order of its parts. `doc/handover.md` describes the format and how to extend it;
+//! any change of it, including a record that is described elsewhere, is a new version. Driven by
 //! `event_loop/hand_over.rs` in the old program, and by the start of the new one.
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,16 +15,16 @@ use crate::poll_token::PollToken;
 use crate::stream::{Handle, ListenerSocket};
 
 /// The format that this program writes.
-pub const FORMAT: u32 = 4;
-/// The oldest format that it reads. `tests/handover/formats` has a description of each from this one on.
+pub const FORMAT: u32 = 5;
+/// The oldest format that it reads. `tests/handover/formats` has a description in each format since this one.
 pub const OLDEST_FORMAT: u32 = 3;
 
-/// What a description begins with.
+/// The first bytes of a description.
 const MAGIC: &[u8; 16] = b"beanstalkd hand\n";
-/// What it ends with, so that nothing is missing.
+/// The last bytes of a description, which show that nothing is missing.
 const END: u64 = 0x656e_6f64_656e_6f64;
 
-/// What a listener is for.
+/// The role of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerRole {
     /// Clients.
@@ -35,7 +35,7 @@ pub enum ListenerRole {
     Admin,
 }
 
-/// How a listener is spoken to.
+/// The transport of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerKind {
     /// TCP.
@@ -49,9 +49,9 @@ pub enum ListenerKind {
 /// A socket that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescribedListener {
-    /// What it is for.
+    /// Its role.
     pub role: ListenerRole,
-    /// How it is spoken to.
+    /// Its transport.
     pub kind: ListenerKind,
     /// Its descriptor.
     pub descriptor: i32,
@@ -68,16 +68,16 @@ pub struct DescribedFile {
     pub inode: u64,
 }
 
-/// All but the server itself.
+/// All parts except the server itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// The instant of the description.
     pub now: Timestamp,
-    /// What the clock adds to the time since the machine was started.
+    /// The number that the clock adds to the time since the machine was started.
     pub clock_offset_ns: u64,
     /// The sockets that listen.
     pub listeners: Vec<DescribedListener>,
-    /// How many of those for clients a service manager has opened; they are the first ones.
+    /// How many of the listeners for clients a service manager has opened; they are the first ones.
     pub inherited: usize,
     /// The files of unix sockets, which are removed at the end.
     pub files: Vec<DescribedFile>,
@@ -110,7 +110,7 @@ described!(DescribedFile { path, device, inode });
 described!(Surroundings { now, clock_offset_ns, listeners, inherited, files, lock });
 
 impl ListenerSocket {
-    /// What another program needs to go on with it.
+    /// The facts that another program needs to take over this listener.
     pub(super) fn described(&self, role: ListenerRole) -> DescribedListener {
         let kind = match self {
             Self::Tcp(_) => ListenerKind::Tcp,
@@ -122,7 +122,7 @@ impl ListenerSocket {
 }
 
 impl Surroundings {
-    /// The descriptors that they name.
+    /// The descriptors that the description names.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> {
         self.listeners.iter().map(|listener| listener.descriptor).chain(self.lock)
     }
@@ -140,14 +140,14 @@ pub fn describe<S: Stream>(server: &Server<S>, surroundings: &Surroundings, out:
 /// Reads the beginning of a description; [`Server::read_description`] reads what follows, and [`read_end`] the end.
 ///
 /// # Errors
-/// If it is none, or has another format.
+/// If the bytes are not a description, or have another format.
 pub fn read_surroundings(from: &mut Reader<'_>) -> Result<Surroundings, Malformed> {
     if from.raw(MAGIC.len())? != MAGIC {
-        return Err(Malformed("it is no description of a server"));
+        return Err(Malformed("it does not describe a server"));
     }
     let version = from.value()?;
     if !(OLDEST_FORMAT..=FORMAT).contains(&version) {
-        return Err(Malformed("its format is one that this program does not know"));
+        return Err(Malformed("this program does not know its format"));
     }
     from.set_version(version);
     let surroundings: Surroundings = from.value()?;
@@ -164,7 +164,7 @@ pub fn read_surroundings(from: &mut Reader<'_>) -> Result<Surroundings, Malforme
 /// Reads the end of a description.
 ///
 /// # Errors
-/// If it is not the end.
+/// If the bytes are not the end.
 pub fn read_end(from: &mut Reader<'_>) -> Result<(), Malformed> {
     if from.value::<u64>()? == END && from.is_at_end() {
         Ok(())
@@ -173,11 +173,11 @@ pub fn read_end(from: &mut Reader<'_>) -> Result<(), Malformed> {
     }
 }
 
-/// Reads a whole description with this executor, which is new, and tells whether another program could go on with it.
+/// Reads a whole description with this executor, which is new, to check whether another program could continue with it.
 /// Returns the version of its format.
 ///
 /// # Errors
-/// If not.
+/// If the description cannot be used.
 pub fn check(executor: Executor, bytes: &[u8]) -> Result<u32, Malformed> {
     let from = &mut Reader::new(bytes);
     let surroundings = read_surroundings(from)?;
@@ -197,7 +197,7 @@ pub fn check(executor: Executor, bytes: &[u8]) -> Result<u32, Malformed> {
     Ok(from.version())
 }
 
-/// A stream of nobody: a description is read as a trial.
+/// The stream of a client in a trial, in which no socket is used.
 #[derive(Debug)]
 pub struct NoStream;
 

@@ -1,6 +1,6 @@
-//! Replies that must not be sent yet, because what they acknowledge is not settled in the binlog.
+//! Replies that must not be sent yet, because the changes that they acknowledge are not settled in the binlog.
 //!
-//! Owns: for one connection, which of its unsent replies wait for which record.
+//! Owns: for one connection, which unsent replies wait for which record.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::binlog::SequenceNumber;
 use crate::protocol::Reply;
 use crate::session::Output;
 
-/// Where the settled replies end among those of a connection. Without a binlog no reply is held.
+/// The end of the settled replies among the replies of a connection. Without a binlog no reply is held.
 #[derive(Debug, Default)]
 pub struct HeldReplies {
     /// Ascending in every field, replies modulo 2^32.
@@ -29,14 +29,14 @@ struct Held {
 }
 
 impl HeldReplies {
-    /// All that is in `output` may be sent.
+    /// A state in which everything in `output` may be sent.
     pub fn after(output: &Output) -> Self {
         let (settled_bytes, settled_replies) = (output.len() as u64, output.replies());
         Self { held: VecDeque::new(), sent: 0, settled_bytes, settled_replies }
     }
 
-    /// All that was put into `output` since the last call depends on the records up to `record`, unless it is `settled`
-    /// replies, which depend on no record.
+    /// Everything that was put into `output` since the last call depends on the records up to `record`, unless it
+    /// consists of `settled` replies, which depend on no record.
     pub fn hold(&mut self, output: &Output, record: SequenceNumber, settled: u32) {
         let end = self.sent + output.len() as u64;
         let replies = output.replies();
@@ -54,7 +54,7 @@ impl HeldReplies {
         }
     }
 
-    /// How many unsent bytes can be sent now that the records up to `settled` are settled.
+    /// How many unsent bytes can be sent when the records up to `settled` are settled.
     pub fn sendable(&mut self, settled: SequenceNumber) -> usize {
         while let Some(held) = self.held.front().filter(|held| held.record <= settled) {
             (self.settled_bytes, self.settled_replies) = (held.end, held.replies);
@@ -68,18 +68,18 @@ impl HeldReplies {
         !self.held.is_empty()
     }
 
-    /// The socket has taken `count` bytes.
+    /// Notes that the socket has taken `count` bytes.
     pub fn advance(&mut self, count: usize) {
         self.sent += count as u64;
     }
 
-    /// The log has failed: each reply that is not settled becomes INTERNAL_ERROR.
+    /// Handles a failure of the log: each reply that is not settled becomes INTERNAL_ERROR.
     pub fn refuse(&mut self, output: &mut Output) {
         let refused = output.replies().wrapping_sub(self.settled_replies);
         output.truncate((self.settled_bytes - self.sent) as usize);
         for _ in 0..refused {
             if output.write(&Reply::InternalError).is_err() {
-                // The connection ends all the same.
+                // The connection ends in any case.
                 break;
             }
         }

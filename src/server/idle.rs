@@ -1,11 +1,10 @@
-//! Idle time-outs: which connection to look at next, for `--idle-timeout` and for the time limit of handshakes and
+//! Idle time-outs: which connection to check next, for `--idle-timeout` and for the time limit of handshakes and
 //! log-ins.
 //!
-//! Owns: for each connection the instant at which the server looks at it next, in order. A byte that comes or goes is
-//! noted in the connection and does not change this instant; when it is reached, the server sees how long the
-//! connection has been idle, and sets the next one. The first look at a connection of an unknown client asks whether it
-//! is known. Never closes anything.
-//! Driven by the server.
+//! Owns: for each connection, the instant at which the server checks it next, in order. A byte in either direction is
+//! noted in the connection and does not change this instant; when the instant comes, the server sees how long the
+//! connection has been idle, and sets the next one. The first check of a connection that awaits its log-in asks whether
+//! its client has been identified by then. Never closes anything. Driven by the server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +13,10 @@ use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::tls::HANDSHAKE_TIMEOUT;
 
-/// How long a client may take until it is known who it is. A handshake is a part of that.
+/// The time limit for the identification of a client, its handshake included.
 const LOG_IN_TIMEOUT: Duration = HANDSHAKE_TIMEOUT;
 
-/// When to look at which connection; empty while there is no time-out and no handshake.
+/// When to check which connection; empty while there is no time-out and no handshake.
 #[derive(Debug, Default)]
 pub struct IdleTimeouts {
     timeout_ns: Option<u64>,
@@ -33,21 +32,21 @@ impl IdleTimeouts {
         self.timeout_ns = Some(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Looks at a connection when it may have been idle for too long since `idle_since`, if there is a time-out.
+    /// Checks a connection when it may have been idle for too long since `idle_since`, if there is a time-out.
     pub fn watch(&mut self, id: ClientId, idle_since: Timestamp) {
         if let Some(timeout_ns) = self.timeout_ns {
             self.look(id, idle_since + timeout_ns);
         }
     }
 
-    /// Watches a connection that is made at `now`, and of which it is not known yet whose it is. The handshake and the
-    /// log-in have no more time together than a connection may be idle.
+    /// Watches a connection that is made at `now` and whose client has not been identified. The handshake and the
+    /// log-in together have at most the time for which a connection may be idle.
     pub fn watch_log_in(&mut self, id: ClientId, now: Timestamp) {
         let limit_ns = LOG_IN_TIMEOUT.as_nanos() as u64;
         self.look(id, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)));
     }
 
-    /// Looks at a connection at `look_at`, and no more at the instant at which it would have.
+    /// Checks a connection at `look_at`, and not at the instant that was set before.
     pub fn look(&mut self, id: ClientId, look_at: Timestamp) {
         self.forget(id);
         self.looks.insert((look_at, id.index, id.generation));
@@ -58,7 +57,7 @@ impl IdleTimeouts {
         self.by_index[index] = Some(look_at);
     }
 
-    /// When the server looks at the connection, if it is watched.
+    /// When the server checks the connection, if it is watched.
     pub fn look_at(&self, id: ClientId) -> Option<Timestamp> {
         self.by_index.get(id.index as usize).copied().flatten()
     }
@@ -80,12 +79,12 @@ impl IdleTimeouts {
         self.looks.len()
     }
 
-    /// When the next connection is to be looked at.
+    /// When the next connection must be checked.
     pub fn next_look_at(&self) -> Option<Timestamp> {
         self.looks.first().map(|look| look.0)
     }
 
-    /// A connection that is to be looked at by `now`; it is watched no further.
+    /// A connection whose check is due at `now`; it is no longer watched.
     pub fn next_due(&mut self, now: Timestamp) -> Option<ClientId> {
         if self.looks.first().is_none_or(|look| look.0 > now) {
             return None;

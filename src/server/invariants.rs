@@ -9,25 +9,25 @@ use crate::commands::Rest;
 use crate::queue::ClientId;
 use crate::stream::Stream;
 
-/// A state of up to this many jobs, tubes and connections is swept after each turn. A larger one is swept again after
-/// as many turns and requests as it has of these, so that the sweeps of a large state do not slow a debug build down.
+/// A state of up to this many jobs, tubes and connections is swept after each turn. A larger state is swept after a
+/// number of turns and requests equal to its size, so that the sweeps do not slow a debug build down.
 const SMALL_STATE: usize = 64;
 
 /// A larger state is not swept: a sweep needs memory in proportion to it, and would itself end a server that has no
 /// memory left.
 const MAX_SWEPT_STATE: usize = 4096;
 
-/// When to sweep next; in debug builds alone.
+/// When to sweep next; only in debug builds.
 #[derive(Debug, Default)]
 pub(super) struct Sweeps {
     /// Turns since the start.
     turns: u64,
-    /// At how many turns and simple requests.
+    /// The number of turns and simple requests at which the next sweep is due.
     next_at: u64,
 }
 
 impl<S: Stream> Server<S> {
-    /// Sweeps the state at the end of a turn, unless the last sweep of a large one was a moment ago.
+    /// Sweeps the state at the end of a turn, unless a large state was swept a short time ago.
     pub(super) fn sweep(&mut self) {
         self.sweeps.turns += 1;
         let done = self.sweeps.turns + self.executor.work();
@@ -47,7 +47,7 @@ impl<S: Stream> Server<S> {
     /// Asserts every invariant of the server and its connections.
     ///
     /// # Panics
-    /// Where one does not hold.
+    /// If an invariant does not hold.
     pub fn check_invariants(&self) {
         let (mut count, mut waiting, mut job_waits, mut buffer_bytes, mut watched) = (0, 0, 0, 0, 0);
         for (index, connection) in self.connections.iter().enumerate() {
@@ -64,7 +64,7 @@ impl<S: Stream> Server<S> {
         assert_eq!(count, self.client_count(), "each client has a connection");
         assert_eq!(buffer_bytes, self.executor.buffer_bytes, "the buffers are counted");
         assert_eq!(watched, self.idle_timeouts.len(), "each idle time-out has its connection");
-        // After the binlog has failed, sessions are closed that still wait in the queue.
+        // After the binlog has failed, sessions are closed although they still wait in the queue.
         if !self.executor.has_failed() {
             let reserves = self.executor.queue().figures().waiting;
             assert_eq!(waiting, reserves + job_waits, "session and queue agree who waits");
@@ -72,7 +72,7 @@ impl<S: Stream> Server<S> {
         assert!(!self.executor.has_deliveries(), "a turn ends when all is delivered");
     }
 
-    /// Each list has a client once, and exactly those that say that they stand in it.
+    /// Each list has a client at most once, and exactly the clients that say that the list has them.
     fn check_lists(&self) {
         self.check_list(
             Lists::TURN,

@@ -1,8 +1,8 @@
-//! Clients that the server has not identified yet: those in a TLS handshake, and on a server with access rules those
+//! Clients that the server has not identified yet: those in a TLS handshake, and, on a server with access rules, those
 //! that may do nothing before they log in.
 //!
-//! Owns: how many of them there are, at most, and in which order they came. If there are too many, the oldest gives its
-//! place to a new one, so that silent clients keep nobody out for long; `idle` has their time limit. Driven by the
+//! Owns: the maximum of such clients, and their order of arrival. If there are too many, the server closes the oldest
+//! for a new one, so that silent clients do not keep others out for long; `idle` has their time limit. Driven by the
 //! server.
 
 use std::collections::VecDeque;
@@ -17,13 +17,13 @@ use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 
-/// Places in the order of arrival that nobody has any more, before they are looked for.
+/// How many entries of identified or closed clients the order of arrival can have before they are removed.
 const MAX_GONE: usize = 1024;
 
-/// Who they are.
+/// The clients that have not been identified.
 #[derive(Debug)]
 pub struct LogIns {
-    /// In their order, with clients that are known or gone meanwhile.
+    /// In order of arrival, with some clients that have been identified or closed since.
     clients: VecDeque<ClientId>,
     count: usize,
     most: usize,
@@ -37,7 +37,7 @@ impl Default for LogIns {
 }
 
 impl LogIns {
-    /// The connection is one of theirs no longer.
+    /// Removes the connection from the clients that have not been identified.
     pub fn forget(&mut self, listed: &mut Lists) {
         if listed.contains(Lists::LOG_IN) {
             listed.remove(Lists::LOG_IN);
@@ -45,13 +45,13 @@ impl LogIns {
         }
     }
 
-    /// The connection is one of theirs, as it was in another program.
-    pub fn go_on_with(&mut self, id: ClientId, listed: &mut Lists) {
+    /// Adds a connection that another program has described as not identified.
+    pub fn add_described(&mut self, id: ClientId, listed: &mut Lists) {
         self.count += usize::from(!listed.contains(Lists::LOG_IN));
         enlist(&mut self.clients, Lists::LOG_IN, id, listed);
     }
 
-    /// Notes whether it is known now who the client is.
+    /// Notes whether the client has been identified now.
     pub fn note<S: Stream>(&mut self, connection: &mut Connection<S>, executor: &Executor, id: ClientId) {
         if connection.listed.contains(Lists::LOG_IN) && !connection.awaits_log_in(executor, id) {
             self.forget(&mut connection.listed);
@@ -60,13 +60,13 @@ impl LogIns {
 }
 
 impl<S: Stream> Server<S> {
-    /// From now on, there are at most this many connections whose identity is not known.
+    /// From now on, at most this many connections can wait for their identification.
     pub fn limit_log_ins(&mut self, most: usize) {
         self.log_ins.most = most;
     }
 
-    /// Tells a guarded server who is at the other end of a connection. Before this, the client may do nothing. Where
-    /// its identity has as many connections as it may have, the connection ends with a reply that says so.
+    /// Tells a guarded server the other end of a connection. Before this, the client may do nothing. If its identity
+    /// has reached its limit of connections, the connection ends with a reply that says so.
     pub fn identify(&mut self, id: ClientId, peer: Peer, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         let is_handshaking = connection.is_handshaking();
@@ -79,7 +79,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// The client has a time limit to become known. If there are too many like it, the oldest of them is closed.
+    /// Starts the client's time limit for its identification. If there are too many such clients, the oldest of them is
+    /// closed.
     pub(super) fn await_log_in(&mut self, id: ClientId, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         self.idle_timeouts.watch_log_in(id, now);

@@ -49,7 +49,7 @@ use crate::rate_limited_log::RateLimitedLog;
 use crate::session::{BodyRefusal, Until};
 
 /// All connections, and the executor that serves their commands. It has more fields than other types because each rule
-/// of a turn (its budget, its lists, its gate, its time-outs) keeps a state of its own.
+/// of a turn (its budget, its lists, its gate, its time-outs) has its own state.
 #[derive(Debug)]
 pub struct Server<S> {
     executor: Executor,
@@ -58,17 +58,17 @@ pub struct Server<S> {
     buffer: Box<[u8]>,
     buffers: BufferPool,
     lists: ClientLists,
-    /// Whether replies may leave.
+    /// Whether replies may be sent.
     gate: Gate,
     shortages: RateLimitedLog,
     idle_timeouts: IdleTimeouts,
     log_ins: LogIns,
     sweeps: Sweeps,
-    /// The index of the connection whose certificate is to be checked next, after a reload.
+    /// The index of the connection whose certificate is checked next, after a reload.
     next_check: Option<usize>,
     /// The cost of the clients with new input in the last turn.
     work_of_events: u64,
-    /// Whether no new command is executed: the server is about to be handed over.
+    /// Whether no new command is executed, because the server is about to be handed over.
     is_paused: bool,
 }
 
@@ -93,13 +93,13 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// From now on, closes each new connection that is idle for `timeout`, unless its client waits for the end of
-    /// a command or holds a job.
+    /// From now on, closes each new connection that is idle for `timeout`, unless its client waits for the end of a
+    /// command or holds a job.
     pub fn close_idle_after(&mut self, timeout: Duration) {
         self.idle_timeouts.set_timeout(timeout);
     }
 
-    /// How many clients are connected.
+    /// The number of connected clients.
     #[must_use]
     pub fn client_count(&self) -> usize {
         self.executor.queue().figures().clients
@@ -116,16 +116,16 @@ impl<S: Stream> Server<S> {
         &mut self.executor
     }
 
-    /// Makes sure that there is room for another client; tells whether there is.
+    /// Makes sure that there is room for another client; returns whether there is.
     #[must_use]
     pub fn reserve_client(&mut self) -> bool {
         self.executor.reserve_client() && self.connections.try_reserve(1).is_ok()
     }
 
-    /// Adds a client. `open` makes its stream; the events of the stream must come with the id that `open` gets.
+    /// Adds a client. `open` makes its stream; the events of the stream must have the id that `open` gets.
     ///
     /// # Errors
-    /// The error of `open`. There is no new client then.
+    /// The error of `open`. Then there is no new client.
     pub fn accept<E>(
         &mut self,
         open: impl FnOnce(ClientId) -> Result<S, E>,
@@ -154,7 +154,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// The clients whose puts had to wait until now go on.
+    /// Resumes the clients whose puts had to wait until now.
     fn wake_permitted(&mut self, now: Timestamp) {
         while let Some(index) = self.executor.next_permitted(now) {
             let Some(connection) = self.connections.get_mut(index as usize).and_then(Option::as_deref_mut)
@@ -166,17 +166,17 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// One turn: does what is due, and executes what has arrived, in this order.
+    /// One turn: handles what is due, and executes the commands that have arrived, in this order.
     pub fn turn(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
-        // What is due comes first, so that a command sees the queue as it is at `now`.
+        // Deadlines come first, so that a command sees the queue as it is at `now`.
         self.executor.begin_turn(now);
         let end_of_turn = self.executor.work() + TURN_WORK;
-        self.do_what_is_due(now);
+        self.do_due_work(now);
         if !self.lists.going_on.is_empty() {
             self.serve_those_going_on(now);
         }
         let before_events = self.executor.spent();
-        // However long all that has lasted, clients with new input are served.
+        // Clients with new input are served however long all of that has taken.
         let end_of_turn = end_of_turn.max(before_events + TURN_WORK / 4);
         if !self.lists.postponed.is_empty() {
             self.serve_postponed(end_of_turn, now);
@@ -191,8 +191,8 @@ impl<S: Stream> Server<S> {
             let delivered = if self.executor.has_deliveries() { self.deliver(now) } else { 0 };
             // A reply is sent only after the change that it acknowledges is in the log.
             self.executor.commit(now);
-            // What has taken effect leaves only while no other server can own the queue. This comes after the last
-            // command, so that each has taken effect while that was so, and before the first byte.
+            // Replies are sent only while no other server can own the queue. This check comes after the last command,
+            // so that the lease covers all commands, and before the first byte.
             if self.executor.is_leased() {
                 if self.look_at_lease(now) {
                     continue;
@@ -205,9 +205,9 @@ impl<S: Stream> Server<S> {
             if self.executor.has_failed() {
                 self.refuse_unsettled();
             }
-            // One write for each connection, however many replies it has.
+            // One write for each connection, whatever the number of its replies.
             self.send(delivered, now);
-            // A connection that has failed in `send` gave its jobs back, and waiting clients may have got them.
+            // A connection that failed in `send` has released its jobs, and waiting clients may have got them.
             if !self.executor.has_deliveries() {
                 break;
             }
@@ -220,9 +220,9 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Does what is not a command of a client.
+    /// Does the work that is not a command of a client.
     #[inline(always)]
-    fn do_what_is_due(&mut self, now: Timestamp) {
+    fn do_due_work(&mut self, now: Timestamp) {
         self.executor.advance(now);
         if self.executor.take_list_news() {
             self.wake_those_awaiting_tube_list();
@@ -244,7 +244,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// When the next turn is due if no event comes before.
+    /// When the next turn is due if no event comes before it.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Timestamp> {
         let is_due = !self.lists.going_on.is_empty()
@@ -271,7 +271,8 @@ impl<S: Stream> Server<S> {
         })
     }
 
-    /// Serves the connections that can go on without an event, for their part of the turn: a third, or what is little.
+    /// Serves the connections that can continue without an event, for their part of the turn: a third, or a small
+    /// minimum.
     fn serve_those_going_on(&mut self, now: Timestamp) {
         let end = self.executor.spent() + GOING_ON_WORK.max(self.work_of_events / 2);
         for _ in 0..self.lists.going_on.len() {
@@ -286,8 +287,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Serves the connections whose events earlier turns had no time for, in the order of the events. The connections
-    /// that go on without an event get a part of the turn, so the postponed ones wait only for each other.
+    /// Serves the connections for whose events earlier turns had no time, in the order of the events. The connections
+    /// that continue without an event get a part of the turn, so the postponed ones wait only for each other.
     fn serve_postponed(&mut self, end_of_turn: u64, now: Timestamp) {
         while self.executor.spent() < end_of_turn {
             let Some(id) = self.lists.postponed.pop_front() else { break };
@@ -323,9 +324,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Goes on with a turn's share of the handshakes, the oldest event first. They come after the work of the clients
-    /// that are known, and cost these a few hundred microseconds of each turn, however many anonymous clients there
-    /// are.
+    /// Continues handshakes up to the limit for a turn, the oldest event first. They come after the work of the
+    /// identified clients, and take a few hundred microseconds of each turn, however many anonymous clients there are.
     fn serve_handshakes(&mut self, now: Timestamp) {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(id) = self.lists.handshaking.pop_front() else { break };
@@ -339,8 +339,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Reads from a connection and executes the commands that have come, up to its budget. If one of them has killed
-    /// another client, or taken over its session, that one is closed before anything else is executed.
+    /// Reads from a connection and executes the commands that have arrived, up to its budget. If one of them has killed
+    /// another client, or has taken over its session, that client is closed before anything else is executed.
     fn serve(&mut self, id: ClientId, now: Timestamp) {
         self.serve_connection(id, now);
         self.close_killed(now);
@@ -351,7 +351,7 @@ impl<S: Stream> Server<S> {
         connection.uncount_bytes(&mut self.executor.buffer_bytes);
         self.buffers.lend(&mut connection.session.output);
         connection.session.is_memory_low = self.executor.is_short_of_memory();
-        // Decided here, once for a connection and turn, so that an open server asks nothing for a command.
+        // Decided here, once for each connection and turn, so that an open server checks nothing for a command.
         if self.is_paused {
             connection.serve_paused(&mut self.executor, id, now);
         } else if self.executor.is_guarded() {
@@ -375,7 +375,7 @@ impl<S: Stream> Server<S> {
             Some(Until::TubeList) => {
                 enlist(&mut self.lists.awaiting_tube_list, Lists::TUBE_LIST, id, &mut connection.listed);
             }
-            // The guard and the queue know when the client goes on.
+            // The guard and the queue know when the client continues.
             Some(Until::Permitted | Until::Delivery | Until::DeliveryOrInput) => {}
             Some(Until::NextTurn) | None => {}
         }
@@ -418,7 +418,8 @@ impl<S: Stream> Server<S> {
         self.lists.unsent.len() - unsent_before
     }
 
-    /// Writes the replies of this turn to the sockets, first those of the last `delivered` connections in the list.
+    /// Writes the replies of this turn to the sockets, starting with those of the last `delivered` connections in the
+    /// list.
     fn send(&mut self, delivered: usize, now: Timestamp) {
         let settled = self.executor.settled();
         let mut unsent = std::mem::take(&mut self.lists.unsent);
@@ -453,7 +454,7 @@ impl<S: Stream> Server<S> {
                 enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
             if connection.is_runnable() && !connection.listed.contains(Lists::TURN) {
-                // Its unsent replies were the only reason why it could not go on.
+                // Its unsent replies were the only reason why it could not continue.
                 connection.exhaust_budget();
                 enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
             }
@@ -464,21 +465,21 @@ impl<S: Stream> Server<S> {
         self.lists.unsent = unsent;
     }
 
-    /// Takes note of all that the store of the binlog has done beside the loop.
+    /// Polls the store of the binlog for completed work.
     pub fn poll_binlog(&mut self, now: Timestamp) {
         while let Some(completion) = self.executor.next_binlog_completion() {
             self.binlog_completed(completion, now);
         }
     }
 
-    /// Has the store of the binlog begin what it was asked for. This comes after the turn, so that no reply has to wait
-    /// until another thread is awake.
+    /// Starts the requested tasks of the binlog's store. This comes after the turn, so that no reply has to wait until
+    /// another thread is awake.
     pub fn begin_binlog_tasks(&mut self) {
         self.executor.begin_binlog_tasks();
     }
 
-    /// Takes note of what the store of the binlog has done. Replies that waited for it are sent in
-    /// the next turn, and commands that waited for room are tried again.
+    /// Handles a completion of the binlog's store. Replies that waited for it are sent in the next turn, and commands
+    /// that waited for room are tried again.
     pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         self.executor.binlog_completed(completion, now);
         for id in self.lists.with_held_replies.drain(..) {
@@ -495,7 +496,7 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// A list of all tubes is complete, or was given up: the clients that wait for one are served again.
+    /// After a list of all tubes is complete, or was abandoned, serves the clients that wait for one.
     fn wake_those_awaiting_tube_list(&mut self) {
         for id in self.lists.awaiting_tube_list.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
@@ -505,7 +506,8 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// The binlog has failed: changes that it does not contain are not acknowledged, and every connection ends.
+    /// Handles a failure of the binlog: changes that it does not contain are not acknowledged, and every connection
+    /// ends.
     fn refuse_unsettled(&mut self) {
         for (index, connection) in self.connections.iter_mut().enumerate() {
             if let Some(connection) = connection {
@@ -559,7 +561,7 @@ impl<S: Stream> Server<S> {
     }
 }
 
-/// The client and the connection that an event is for, if the client is still there. `id` is from a poll token.
+/// The client and the connection of an event, if the client is still connected. `id` is from a poll token.
 fn find_by_token<S: Stream>(
     connections: &mut [Option<Box<Connection<S>>>],
     id: ClientId,
@@ -569,7 +571,7 @@ fn find_by_token<S: Stream>(
     poll_token::is_for(id, client).then_some((client, connection))
 }
 
-/// The connection of the client, if the client is still there.
+/// The connection of the client, if it is still connected.
 fn find<S: Stream>(
     connections: &mut [Option<Box<Connection<S>>>],
     id: ClientId,

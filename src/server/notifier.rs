@@ -1,7 +1,7 @@
-//! Messages to the service manager while the server runs: that it lives, and what it does.
+//! Messages to the service manager while the server runs: keep-alives and the status.
 //!
-//! Owns: when to speak, and the words. Signs of life come from the loop's own turns, busy or idle, so that a
-//! loop that hangs falls silent. Driven by `event_loop`, once a turn and for each poll's time-out.
+//! Owns: when to send messages, and their words. Keep-alives come from the loop's own turns, busy or idle, so that a
+//! loop that hangs sends none. Driven by `event_loop`, once a turn and for each poll's time-out.
 
 use std::fmt;
 use std::io;
@@ -16,28 +16,27 @@ use crate::os::service_manager;
 use crate::queue::Figures;
 use crate::rate_limited_log::RateLimitedLog;
 
-/// How often the status is sent where nobody waits for signs of life.
+/// How often the status is sent if the service manager expects no keep-alives.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The server's end of the talk with the service manager.
+/// Sends messages to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     interval_ns: u64,
-    /// Signs of life are awaited, not the status alone.
+    /// Whether the service manager expects keep-alives, and not only the status.
     watchdog: bool,
-    /// Whether the service manager has got the message that the server is up.
+    /// Whether the message that the server is ready has been sent.
     has_sent_ready: bool,
-    /// Whether the status said that the server drains, and that it answers, when it was last sent: a change is sent at
-    /// once.
+    /// Whether the last status said that the server drains, and that it answers: a change is sent at once.
     said: (bool, bool),
-    /// Why the program on the disk does not run in place of this one.
+    /// The reason why a hand-over has failed: this program still runs, and not the one on the disk.
     failed_hand_over: Option<String>,
     next_at: Timestamp,
     warnings: RateLimitedLog,
 }
 
 impl Notifier {
-    /// `None` where no service manager listens. Signs of life come twice as often as they are awaited.
+    /// `None` if no service manager listens. Keep-alives are sent twice as often as they are expected.
     pub fn from_environment() -> Option<Self> {
         if !service_manager::is_listening() {
             return None;
@@ -55,7 +54,7 @@ impl Notifier {
         })
     }
 
-    /// Tells that the server is up.
+    /// Reports that the server is ready.
     pub fn ready(&mut self, executor: &Executor, now: Timestamp) {
         let sent = service_manager::notify_ready(
             &Status(executor, now, self.failed_hand_over.as_deref()).to_string(),
@@ -64,12 +63,12 @@ impl Notifier {
         self.conclude(sent, now);
     }
 
-    /// When there is something to say next.
+    /// When the next message is due.
     pub fn next_at(&self) -> Timestamp {
         self.next_at
     }
 
-    /// Says what is due.
+    /// Sends the messages that are due.
     pub fn turn(&mut self, executor: &Executor, now: Timestamp) {
         let said = (executor.is_draining(), executor.may_answer());
         if now < self.next_at && said == self.said {
@@ -88,14 +87,14 @@ impl Notifier {
         self.conclude(sent, now);
     }
 
-    /// Tells from now on why another program has not taken over.
+    /// From now on reports why another program has not taken over.
     pub fn note_failed_hand_over(&mut self, reason: &str) {
         // A status is one line.
         self.failed_hand_over = Some(reason.replace('\n', " "));
         self.next_at = Timestamp(0);
     }
 
-    /// Tells that the server is about to end.
+    /// Reports that the server is about to end.
     pub fn stopping(&mut self, now: Timestamp) {
         let sent = service_manager::notify_stopping();
         self.conclude(sent, now);

@@ -1,7 +1,7 @@
-//! What a reload changes for the clients that are connected.
+//! The effects of a reload on connected clients.
 //!
-//! Owns: that a client without a right to wait does not wait, and that one whose certificate would not let it in any
-//! more is closed. Driven by `event_loop/reload.rs`, and by the turn for the slices.
+//! Owns: the rules that a client without the right to wait does not wait, and that a client whose certificate is no
+//! longer accepted is closed. Driven by `event_loop/reload.rs`, and by the turn for the slices.
 
 use log::info;
 
@@ -11,13 +11,13 @@ use crate::access::Rules;
 use crate::clock::Timestamp;
 use crate::queue::TubeRule;
 
-/// Certificates that are checked in a turn, each of which takes about 100 microseconds.
+/// How many certificates are checked in a turn; each check takes about 100 microseconds.
 const CHECKS_PER_TURN: usize = 4;
 
 impl<S: Stream> Server<S> {
-    /// Puts other access rules in force; what is no longer allowed is refused from each client's next command on. A
-    /// wait for a job of a tube from which its client may not reserve any more ends with TIMED_OUT. Comes between two
-    /// turns.
+    /// Puts new access rules in force; from each client's next command on, the server refuses what is no longer
+    /// allowed. A wait for a job ends with TIMED_OUT if its client may no longer reserve from the tube. Called between
+    /// two turns.
     pub fn replace_rules(&mut self, rules: Rules) {
         self.executor.replace_rules(rules);
         for index in 0..self.connections.len() {
@@ -35,18 +35,18 @@ impl<S: Stream> Server<S> {
         }
     }
 
-    /// Puts other rules for tubes in force. Comes between two turns; the next one tells clients that wait.
+    /// Puts new rules for tubes in force. Called between two turns; the next turn serves clients that wait.
     pub fn replace_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
         self.executor.set_tube_rules(rules, now);
     }
 
-    /// Other files of TLS are in force: from the next turn on, checks the certificate of each client that is connected,
-    /// and closes the connections of those that would not get in any more.
+    /// Puts new TLS files in force: from the next turn on, checks the certificate of each connected client, and closes
+    /// the connections of clients that would no longer be accepted.
     pub fn recheck_certificates(&mut self) {
         self.next_check = Some(0);
     }
 
-    /// Checks a turn's share of the certificates.
+    /// Checks certificates, up to the limit for a turn.
     pub(super) fn check_certificates(&mut self, now: Timestamp) {
         let Some(mut index) = self.next_check.take() else { return };
         let mut checks = 0;

@@ -23,14 +23,14 @@ use crate::tube_name::TubeName;
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
-/// What a client has sent, and what it was sent.
+/// The bytes that a client has sent, and those that it has received.
 #[derive(Default)]
 struct Wire {
     sent: VecDeque<u8>,
     received: Vec<u8>,
-    /// How much the socket takes; everything unless a test says otherwise.
+    /// How many bytes the socket takes; all of them unless a test sets a limit.
     room: Option<usize>,
-    /// What happens when the server reads.
+    /// Called when the server reads.
     at_read: Option<Box<dyn Fn()>>,
 }
 
@@ -81,7 +81,7 @@ struct Client {
 }
 
 impl Client {
-    /// Sends `bytes`; returns the event that tells of them.
+    /// Sends `bytes`; returns their event.
     fn send(&self, bytes: &[u8]) -> (ClientId, Readiness) {
         self.wire.0.borrow_mut().sent.extend(bytes);
         (self.id, Readiness { readable: true, ..Readiness::default() })
@@ -91,7 +91,7 @@ impl Client {
         self.wire.0.borrow().received.is_empty()
     }
 
-    /// How many lines it has received since the last call.
+    /// The number of lines received since the last call.
     fn received_lines(&self) -> usize {
         let received = std::mem::take(&mut self.wire.0.borrow_mut().received);
         received.iter().filter(|&&byte| byte == b'\n').count()
@@ -191,7 +191,7 @@ fn ten_thousand_clients_are_listed_and_killed_in_slices() {
         let ids =
             page.lines().filter_map(|line| line.strip_prefix("- {id: ")?.split_once(',')?.0.parse().ok());
         seen.extend(ids.collect::<Vec<u64>>());
-        // Half of the clients go, one in ten of them at a time, and others come.
+        // Half of the clients disconnect, one in ten of them at a time, and new ones connect.
         for _ in 0..CLIENTS / 20 {
             let gone = clients.swap_remove(clients.len() / 2);
             server.close(gone.id, START);
@@ -262,7 +262,7 @@ fn a_client_that_comes_anew_waits_for_one_turn_at_most_behind_any_number_that_go
         })
         .collect();
     server.turn(greedy.iter().map(|(_, event)| *event), START);
-    // Until each of them has had its burst: so long they come anew, too.
+    // Until each of them has had its burst; until then they connect again and again.
     while greedy.iter().any(|(client, _)| client.has_received_nothing()) {
         server.turn(std::iter::empty(), START);
     }
@@ -300,7 +300,7 @@ fn an_idle_time_out_leaves_a_client_alone_whose_kick_goes_on() {
 
 // ---- the gate ----
 
-/// A store that keeps nothing, and belongs to this server for as long as the test says.
+/// A store that keeps nothing, and that belongs to this server as long as the test decides.
 struct LeasedStorage {
     lease_left_ns: Rc<Cell<u64>>,
     tasks: VecDeque<Task>,
@@ -364,7 +364,7 @@ impl Storage for LeasedStorage {
     }
 }
 
-/// A server whose log is in such a store, and the lease.
+/// A server with its log in such a store, and the lease.
 fn leased_server() -> (Server<FakeStream>, Rc<Cell<u64>>) {
     let lease = Rc::new(Cell::new(NS_PER_S));
     let storage = LeasedStorage { lease_left_ns: Rc::clone(&lease), tasks: VecDeque::new() };
@@ -382,7 +382,7 @@ impl Client {
     }
 }
 
-/// A turn in which one client sends something; then another one, once the log has what was changed.
+/// A turn in which one client sends something, and then another turn, once the log has the changes.
 fn turn_with(server: &mut Server<FakeStream>, client: &Client, bytes: &[u8]) {
     server.turn(std::iter::once(client.send(bytes)), START);
     server.poll_binlog(START);
@@ -411,7 +411,7 @@ fn without_a_lease_no_reply_leaves_and_with_the_next_one_all_do_in_order() {
 fn the_lease_is_looked_at_after_the_last_command_of_the_turn() {
     let (mut server, lease) = leased_server();
     let (first, last) = (connect(&mut server), connect(&mut server));
-    // The server stands still while it reads, and is taken over from.
+    // The server stalls while it reads, and another server takes over.
     last.wire.0.borrow_mut().at_read = Some(Box::new(move || lease.set(0)));
     let events = [first.send(b"peek-ready\r\n"), last.send(b"peek-ready\r\n")];
     server.turn(events.into_iter(), START);
@@ -496,7 +496,7 @@ fn a_watch_under_rights_looks_at_no_tube_that_was_looked_at_before() {
     assert_eq!(client.received_lines(), TUBES);
     let looks = WATCHED_NAMES.get() - before;
     assert!(looks <= 3 * TUBES as u64, "{looks} looks for {TUBES} commands");
-    // The list of those that are watched comes in slices, none of which looks at the ones before.
+    // The list of watched tubes comes in slices, none of which examines the earlier ones again.
     let before = WATCHED_NAMES.get();
     server.turn(std::iter::once(client.send(b"list-tubes-watched\r\n")), START);
     while server.next_turn_at() == Some(Timestamp::default()) {

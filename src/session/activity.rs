@@ -2,18 +2,18 @@
 
 use super::{Phase, Session, Until};
 
-/// The activity of a client. Of several, the first that is true counts, in this order.
+/// The activity of a client. If several apply, the first in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// It waits in a reserve.
     Waiting,
-    /// Its command is not finished, and goes on by itself.
+    /// Its command is not finished, and continues by itself.
     Stalled,
     /// It has not read all of its replies.
     Sending,
-    /// A part of a command or of a body has come.
+    /// A part of a command or of a body has arrived.
     Receiving,
-    /// It may give a command.
+    /// It can give a command.
     Ready,
 }
 
@@ -65,7 +65,7 @@ impl<R> Session<R> {
         self.lines_high = self.lines_high.wrapping_add(overflows.into());
     }
 
-    /// The event that an unfinished command waits for, if there is one.
+    /// The event for which an unfinished command waits, if there is one.
     #[must_use]
     pub fn unfinished_until(&self) -> Option<Until> {
         if let Phase::Unfinished { until, .. } = self.phase { Some(until) } else { None }
@@ -83,7 +83,7 @@ impl<R> Session<R> {
         matches!(self.phase, Phase::Closing)
     }
 
-    /// Whether the connection ends at once because memory is short.
+    /// Whether the connection ends at once because memory is low.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         matches!(self.phase, Phase::Aborted)

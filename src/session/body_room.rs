@@ -1,13 +1,14 @@
 //! The room for a body that arrives in pieces.
 //!
-//! Owns: how much is allocated for how much that has come, and when a body is whole. Driven by the session.
+//! Owns: how much memory is allocated for the bytes that have arrived, and when a body is complete. Driven by the
+//! session.
 
 use std::collections::TryReserveError;
 
 use crate::job::Body;
 use crate::protocol::CRLF;
 
-/// The least that is allocated for a body in progress. It grows with what arrives, so that announcing a
+/// The minimum that is allocated for a body in progress. It grows with the bytes that arrive, so that announcing a
 /// gigabyte costs nothing, and neither do thousands of clients that send a byte now and then.
 const FIRST_ALLOCATION_BYTES: usize = 1024;
 
@@ -16,25 +17,30 @@ const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
 /// The threshold at which the rest is allocated, as a share of the body: one part in this many.
 const ALLOCATE_REST_FROM_PART: usize = 4;
 
-/// The length of an accepted body of `size` bytes with the CRLF behind it. A body of more than 1 GiB is never
-/// accepted.
+/// The length of an accepted body of `size` bytes, with the CRLF after it. A body of more than 1 GiB is never accepted.
 pub fn body_with_crlf(size: u32) -> usize {
     size as usize + CRLF.len()
 }
 
-/// What has come of a body.
+/// A body of `size` bytes with its CRLF, and the input after it. `None` if a part or the CRLF is missing.
+pub fn split_body(size: u32, input: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (body, rest) = input.split_at_checked((size as usize).checked_add(CRLF.len())?)?;
+    body.ends_with(CRLF).then_some((body, rest))
+}
+
+/// How much of a body has arrived.
 pub enum Taken {
     /// A part of it.
     Part,
     /// All of it.
     Whole(Body),
-    /// All of it, and what follows it is not CRLF.
+    /// All of it, but no CRLF follows it.
     WithoutCrlf,
-    /// There is no memory for what comes next of it, which is left in the input.
+    /// There is no memory for the next bytes, which stay in the input.
     NoMemory,
 }
 
-/// Takes from `input` what it has of a body of `size` bytes with its CRLF, of which `begun` came before.
+/// Takes the bytes of a body of `size` bytes with its CRLF from `input`; `begun` has the bytes that arrived before.
 #[inline(always)]
 pub fn take_body(size: u32, begun: &mut Vec<u8>, input: &mut &[u8]) -> Taken {
     let whole = body_with_crlf(size);
@@ -66,7 +72,7 @@ pub fn take_body(size: u32, begun: &mut Vec<u8>, input: &mut &[u8]) -> Taken {
     Taken::Whole(Body::from(body))
 }
 
-/// Makes room for `taken` more bytes of a body of `size`, and for no more of it than is to be expected.
+/// Makes room for `taken` more bytes of a body of `size`, and for no more of it than can be expected.
 pub fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
     let needed = (body.len() + taken).min(size);
     if needed <= body.capacity() {

@@ -1,14 +1,15 @@
-//! A `complete` whose puts are being read: n whole `put` commands with their bodies, one behind the other.
+//! A `complete` whose puts are being read: n whole `put` commands with their bodies, one after the other.
 //!
-//! Owns: where in these commands the stream is, what of them is kept, and the first reason why the `complete` is
-//! refused for what was read. All n commands are read in any case, so that what follows them is executed as commands.
-//! The server judges each line; nothing is executed before the last body is there.
+//! Owns: the position of the stream in these commands, the parts that are kept, and the first reason for which the
+//! `complete` is refused while it is read. All n commands are read in any case, so that the bytes after them are
+//! executed as commands. The server checks each line; nothing is executed before the last body has arrived.
 
 use super::body_room::{Taken, body_with_crlf, take_body};
-use super::{BodyRefusal, Put, TOO_LONG, find_crlf};
+use super::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
+use super::{BodyRefusal, Put, TOO_LONG};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
-use crate::protocol::{CRLF, MAX_COMPLETED_PUTS, MAX_LINE_BYTES, PutHeader, longest_line, put_line};
+use crate::protocol::{MAX_COMPLETED_PUTS, PutHeader, longest_line, put_line};
 
 /// A `complete`.
 #[derive(Debug)]
@@ -17,61 +18,61 @@ pub struct Complete {
     pub id: JobId,
     /// The puts whose lines were accepted. If the `complete` is refused, their bodies are empty.
     pub puts: Vec<(Put, Body)>,
-    /// The first reason in the order of [`BodyRefusal`] why it is refused.
+    /// The first reason, in the order of [`BodyRefusal`], why it is refused.
     pub refusal: Option<BodyRefusal>,
-    /// What the puts hold beside their place in the list, in bytes.
+    /// The memory of the puts, besides the list itself, in bytes.
     kept_bytes: usize,
-    /// How many puts are not read yet.
+    /// How many puts have not been read yet.
     left: u32,
     step: Step,
 }
 
-/// Where in the stream the next byte stands.
+/// The position of the next byte of the stream.
 #[derive(Debug)]
 enum Step {
     /// In the line of a put.
     Line,
     /// In the body of an accepted put.
     Body { put: Put, body: Vec<u8> },
-    /// In a body that is thrown away, of which so many bytes are left.
+    /// In a body that is skipped, of which this many bytes are left.
     SkipBody(u64),
     /// In the rest of a line that is too long.
     SkipLine(PutHeader),
 }
 
-/// What has come of a piece of input.
+/// The result of reading a piece of input.
 pub(super) enum Progress<'a> {
-    /// More must be read.
+    /// More input is needed.
     WantsInput,
-    /// The line of a put, with the text behind its size: [`Complete::begin_put`] follows.
+    /// The line of a put, with the text after its size: [`Complete::begin_put`] must follow.
     Line(PutHeader, &'a [u8]),
-    /// The last put is read.
+    /// The last put has been read.
     Whole,
-    /// This is no `put`, or its size cannot be read: where the next command begins is not known.
+    /// This is not a `put`, or its size cannot be read: the start of the next command is unknown.
     Lost,
 }
 
 impl Complete {
-    /// One whose puts, so many, come next. It may be refused already.
+    /// A `complete` whose `count` puts come next. It may be refused already.
     #[must_use]
     pub fn new(id: JobId, count: u32, refusal: Option<BodyRefusal>) -> Self {
         Self { id, puts: Vec::new(), refusal, kept_bytes: 0, left: count, step: Step::Line }
     }
 
-    /// The same in the room of this one, which is done.
+    /// As [`Self::new`], with the memory of this one, which is done.
     pub fn renew(&mut self, id: JobId, count: u32, refusal: Option<BodyRefusal>) {
         debug_assert!(self.is_whole() && self.puts.is_empty(), "its puts are done");
         (self.id, self.refusal, self.left) = (id, refusal, count);
         self.kept_bytes = 0;
     }
 
-    /// One without puts, or all of whose puts were read.
+    /// Whether there are no puts, or all of them have been read.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.left == 0
     }
 
-    /// Reads on.
+    /// Continues to read.
     pub(super) fn read<'a>(&mut self, input: &mut &'a [u8]) -> Progress<'a> {
         loop {
             if self.left == 0 {
@@ -87,19 +88,13 @@ impl Complete {
                 },
                 Step::SkipLine(header) => {
                     let header = *header;
-                    let Some(end) = find_crlf(input) else {
-                        let may_begin_crlf = usize::from(input.last() == Some(&b'\r'));
-                        *input = &input[input.len() - may_begin_crlf..];
-                        return Progress::WantsInput;
+                    return match skip_line(input) {
+                        true => Progress::Line(header, TOO_LONG),
+                        false => Progress::WantsInput,
                     };
-                    *input = &input[end + CRLF.len()..];
-                    return Progress::Line(header, TOO_LONG);
                 }
                 Step::SkipBody(left) => {
-                    let skipped = (*left).min(input.len() as u64);
-                    *left -= skipped;
-                    *input = &input[skipped as usize..];
-                    let is_done = *left == 0;
+                    let is_done = skip_body(left, input);
                     if is_done {
                         self.end_put();
                     }
@@ -113,24 +108,16 @@ impl Complete {
         }
     }
 
-    /// The line of a put; `None` if the input goes on in another step.
+    /// The line of a put; `None` if the input continues in another step.
     fn read_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Progress<'a>> {
-        let bytes: &'a [u8] = input;
-        let mut most = MAX_LINE_BYTES;
-        let mut found = find_crlf(&bytes[..bytes.len().min(most)]);
-        if found.is_none() && bytes.len() >= most {
-            most = longest_line(bytes);
-            found = find_crlf(&bytes[..bytes.len().min(most)]);
-        }
-        match found {
-            Some(end) => {
-                let Some((header, text)) = put_line(&bytes[..end]) else { return Some(Progress::Lost) };
-                *input = &bytes[end + CRLF.len()..];
-                Some(Progress::Line(header, text))
+        let start = *input;
+        match take_line(input) {
+            Line::Whole(line) => {
+                Some(put_line(line).map_or(Progress::Lost, |(header, text)| Progress::Line(header, text)))
             }
-            None if bytes.len() < most => Some(Progress::WantsInput),
-            // Behind a size that is followed by something, the body is found.
-            None => match put_line(&bytes[..most]) {
+            Line::Part => Some(Progress::WantsInput),
+            // If text follows the size, the size is enough to find the body.
+            Line::TooLong => match put_line(&start[..longest_line(start)]) {
                 Some((header, text)) if !text.is_empty() => {
                     self.step = Step::SkipLine(header);
                     None
@@ -140,7 +127,7 @@ impl Complete {
         }
     }
 
-    /// The body of an accepted put; returns whether the input goes on in another step.
+    /// Reads the body of an accepted put; returns whether the input continues in another step.
     fn read_body(&mut self, input: &mut &[u8]) -> bool {
         let Step::Body { put, body } = &mut self.step else { return true };
         let body = match take_body(put.size, body, input) {
@@ -162,7 +149,7 @@ impl Complete {
         true
     }
 
-    /// The server has judged the line of a put.
+    /// Continues after the server has checked the line of a put.
     pub(super) fn begin_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>) {
         match judged {
             Ok(put) if self.refusal.is_some() => {
@@ -174,13 +161,21 @@ impl Complete {
         }
     }
 
-    /// The body comes next, and is thrown away.
-    fn skip(&mut self, header: PutHeader, refusal: BodyRefusal) {
-        self.refuse(refusal);
-        self.step = Step::SkipBody(u64::from(header.size) + CRLF.len() as u64);
+    /// Reads the body of the last put, with its CRLF. The server has checked the line.
+    pub fn take_last_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>, mut body: &[u8]) {
+        self.begin_put(judged);
+        let progress = self.read(&mut body);
+        debug_assert!(matches!(progress, Progress::Whole), "there is no more to be read");
     }
 
-    /// Keeps a put. If the `complete` is refused it has no body, and what its line says still counts for other reasons.
+    /// Skips the body, which comes next.
+    fn skip(&mut self, header: PutHeader, refusal: BodyRefusal) {
+        self.refuse(refusal);
+        self.step = Step::SkipBody(refused_body_bytes(header.size));
+    }
+
+    /// Keeps a put. If the `complete` is refused, the body is dropped, but the put's line still counts for other
+    /// reasons.
     fn keep(&mut self, put: Put, body: Body) {
         if self.puts.try_reserve(1).is_err() {
             return self.refuse(BodyRefusal::OutOfMemory);
@@ -194,7 +189,7 @@ impl Complete {
         self.step = Step::Line;
     }
 
-    /// It is refused. No body of it is needed any more.
+    /// Refuses the `complete`. None of its bodies is needed any more.
     fn refuse(&mut self, refusal: BodyRefusal) {
         if self.refusal.is_none() {
             self.puts.iter_mut().for_each(|(_, body)| *body = no_body());
@@ -203,7 +198,7 @@ impl Complete {
         self.refusal = Some(self.refusal.map_or(refusal, |before| before.min(refusal)));
     }
 
-    /// Lets go of all that is kept.
+    /// Frees everything that is kept.
     pub(super) fn give_up(&mut self, refusal: BodyRefusal) {
         self.refuse(refusal);
         self.step = match std::mem::replace(&mut self.step, Step::Line) {
@@ -216,7 +211,7 @@ impl Complete {
         };
     }
 
-    /// Whether memory would be free if it were given up.
+    /// Whether giving it up would free memory.
     pub(super) fn has_bodies(&self) -> bool {
         self.puts.iter().any(|(_, body)| !body.is_empty())
             || matches!(&self.step, Step::Body { body, .. } if body.capacity() > 0)
@@ -229,12 +224,12 @@ impl Complete {
         Some((body, whole))
     }
 
-    /// Whether the next byte is one of a line.
+    /// Whether the next byte belongs to a line.
     pub(super) fn wants_line(&self) -> bool {
         matches!(self.step, Step::Line | Step::SkipLine(_))
     }
 
-    /// What it takes, in bytes.
+    /// Its memory, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let in_progress = match &self.step {
@@ -251,7 +246,7 @@ impl Complete {
     }
 }
 
-/// The body of a put that is refused.
+/// The empty body of a refused put.
 fn no_body() -> Body {
     Body::from(Vec::new())
 }
@@ -294,7 +289,7 @@ impl Described for Complete {
         }
         for _ in 0..count {
             let (put, body) = (from.value()?, from.bytes()?);
-            let body = Body::copy_of(body).map_err(|_| Malformed("there is no memory for a body"))?;
+            let body = Body::copy_of(body).map_err(|_| Malformed("out of memory for a body"))?;
             complete.keep(put, body);
         }
         complete.step = match from.value::<u8>()? {
@@ -302,7 +297,7 @@ impl Described for Complete {
             1 => {
                 let (put, body): (Put, _) = (from.value()?, from.bytes()?.to_vec());
                 if body.len() >= body_with_crlf(put.size) {
-                    return Err(Malformed("half a body is a whole one"));
+                    return Err(Malformed("a partial body is complete"));
                 }
                 Step::Body { put, body }
             }
@@ -310,7 +305,7 @@ impl Described for Complete {
             3 => Step::SkipLine(from.value()?),
             _ => return Err(Malformed("the step of a complete")),
         };
-        // A put whose body is thrown away may be kept, and is not read yet.
+        // A put whose body is skipped may be kept, and has not been read yet.
         let (left, both) = (complete.left as usize, usize::from(matches!(complete.step, Step::SkipBody(_))));
         if count + left > MAX_COMPLETED_PUTS as usize + both {
             return Err(Malformed("a complete has too many puts"));

@@ -1,7 +1,7 @@
-//! The description of a session: all that another program needs to go on with a client's stream.
+//! The description of a session: everything that another program needs to continue a client's stream.
 //!
-//! Owns: what of a session is described. Replies that are not sent are written as the bytes that they are, up to
-//! [`MAX_OUTPUT_BYTES`]. A connection that owes more is not described; the server closes it.
+//! Owns: which parts of a session are described. Unsent replies are written as bytes, up to [`MAX_OUTPUT_BYTES`]. A
+//! connection that owes more is not described; the server closes it.
 
 use super::outcome::{BodyRefusal, Until};
 use super::put::PutExtras;
@@ -12,8 +12,8 @@ use crate::session::body_room::body_with_crlf;
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
-/// The most that a session may owe its client and still be handed over: more than any session owes but one whose last
-/// reply has a body of that size.
+/// The maximum of unsent replies, in bytes, with which a session can be handed over. Only a session whose last reply
+/// has a body of that size can exceed it.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 impl Described for BodyRefusal {
@@ -63,7 +63,7 @@ impl Described for Until {
             3 => Self::BinlogRoom,
             4 => Self::TubeList,
             5 => Self::Permitted,
-            _ => return Err(Malformed("what a command waits for")),
+            _ => return Err(Malformed("the wait of a command")),
         })
     }
 }
@@ -119,7 +119,7 @@ impl<R: Described> Described for Phase<R> {
                 7u8.describe(out);
                 complete.describe(out);
             }
-            // A session that was aborted is closed before the end of its turn.
+            // An aborted session is closed before the end of its turn.
             Self::Closing | Self::Aborted => 6u8.describe(out),
         }
     }
@@ -130,7 +130,7 @@ impl<R: Described> Described for Phase<R> {
             1 => {
                 let (put, body): (Put, _) = (from.value()?, from.bytes()?.to_vec());
                 if body.len() >= body_with_crlf(put.size) {
-                    return Err(Malformed("half a body is a whole one"));
+                    return Err(Malformed("a partial body is complete"));
                 }
                 Self::WantBody { put, body }
             }
@@ -158,9 +158,9 @@ impl Described for Unread {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (is_pending, bytes) = (from.value()?, from.bytes()?.to_vec());
         match is_pending {
-            _ if bytes.is_empty() => Err(Malformed("input that is not there")),
+            _ if bytes.is_empty() => Err(Malformed("input without bytes")),
             true => Ok(Self::Pending(Pending { bytes, done: 0 })),
-            // It is put at the start of the buffer into which the rest of the line is read.
+            // It is copied to the start of the buffer into which the rest of the line is read.
             false if bytes.len() >= longest_line(&bytes) => Err(Malformed("a line is too long")),
             false => Ok(Self::Partial(bytes)),
         }
@@ -176,7 +176,7 @@ impl Described for Output {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let bytes = from.bytes()?;
         let mut output = Self::default();
-        output.reserve(bytes.len()).map_err(|_| Malformed("there is no memory for a reply"))?;
+        output.reserve(bytes.len()).map_err(|_| Malformed("out of memory for a reply"))?;
         output.bytes().extend_from_slice(bytes);
         Ok(output)
     }
@@ -184,7 +184,7 @@ impl Described for Output {
 
 impl<R: Described> Described for Session<R> {
     fn describe(&self, out: &mut Writer<'_>) {
-        // Whether memory is short is asked again before the next command.
+        // The memory is checked again before the next command.
         let Self { phase, unread, output, lines: _, lines_high: _, is_memory_low: _ } = self;
         phase.describe(out);
         unread.describe(out);
@@ -202,7 +202,7 @@ impl<R: Described> Described for Session<R> {
             (_, unread) => !matches!(unread, Some(Unread::Partial(_))),
         };
         if !fits {
-            return Err(Malformed("the input of a session does not fit its phase"));
+            return Err(Malformed("the input of a session does not match its phase"));
         }
         let (lines, lines_high) = (lines as u32, (lines >> u32::BITS) as u16);
         Ok(Self { phase, unread, is_memory_low: false, lines, lines_high, output })
@@ -210,7 +210,7 @@ impl<R: Described> Described for Session<R> {
 }
 
 impl<R> Session<R> {
-    /// What is left of a command that is not finished.
+    /// The rest of an unfinished command.
     #[must_use]
     pub fn rest(&self) -> Option<&R> {
         if let Phase::Unfinished { rest, .. } = &self.phase { Some(rest) } else { None }

@@ -1,8 +1,8 @@
 //! The pure half of a connection: one client's stream of bytes, both ways.
 //!
-//! Owns: where in the stream the server is (the `Phase`), the bytes that were read and not executed yet, and the
-//! replies not sent yet. Pure: it touches no socket and executes nothing. Driven by the server, which feeds it what
-//! it has read, executes each [`Request`] that comes out, and applies its [`Outcome`].
+//! Owns: the server's position in the stream (the `Phase`), the bytes that were read but not executed yet, and the
+//! replies that have not been sent yet. Pure: it uses no socket and executes nothing. Driven by the server, which feeds
+//! it the bytes that it has read, executes each [`Request`] that comes out, and applies its [`Outcome`].
 //!
 //! ```text
 //!                 ┌────────── too long a line ──▶ SkipLine ──┐
@@ -15,8 +15,8 @@
 //!     Unfinished
 //! ```
 //!
-//! Sending is no phase: a client may send the next commands before it has read the replies to the last ones, so
-//! replies leave in each of the phases.
+//! Sending is not a phase: a client may send the next commands before it has read the replies to the last ones, so
+//! replies are sent in every phase.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -24,6 +24,7 @@ mod activity;
 mod body_room;
 mod complete;
 mod description;
+mod lines;
 mod outcome;
 mod output;
 mod put;
@@ -33,7 +34,6 @@ mod tests;
 use std::collections::TryReserveError;
 use std::fmt::Debug;
 
-use memchr::memchr;
 use zeroize::Zeroize;
 
 pub use self::activity::Activity;
@@ -43,18 +43,19 @@ pub use self::outcome::{BodyRefusal, Outcome, Until};
 pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
-use self::body_room::{Taken, body_with_crlf, make_room, take_body};
+use self::body_room::{Taken, body_with_crlf, make_room, split_body, take_body};
 use self::complete::Progress;
-use crate::job::Body;
+use self::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
+use crate::job::{Body, JobId};
 use crate::protocol::{
-    CRLF, Command, MAX_LINE_BYTES, ParseError, PutHeader, Verb, longest_line, parse, tagged_put,
+    Command, ParseError, PutHeader, Verb, longest_line, parse, plain_put_line, tagged_put,
 };
 
 /// Once this many bytes of a body have arrived and at least as many are missing, it is read directly into its own
 /// allocation; copying fewer is cheaper than another system call.
 const DIRECT_READ_FROM_BYTES: usize = 32 * 1024;
 
-/// Stands for the tags of a `put` on a line that is too long.
+/// Replaces the tags of a `put` on a line that is too long.
 const TOO_LONG: &[u8] = b" idp:";
 
 /// The next request of the client.
@@ -62,30 +63,33 @@ const TOO_LONG: &[u8] = b" idp:";
 pub enum Request<'a> {
     /// Execute this.
     Command(Command<'a>),
-    /// The line was no command.
+    /// The line is not a command.
     Malformed(ParseError),
-    /// The job announced by an accepted `put` has come whole.
+    /// The body of an accepted `put` has arrived.
     Put(Put, Body),
-    /// A body that is not to be stored has ended: answer this.
+    /// A body that must not be stored has ended: answer with this.
     Refused(BodyRefusal),
-    /// The line of a put of a `complete`, with the text behind its size, is to be judged. So much is held already.
+    /// The line of a put of a `complete`, with the text after its size, must be checked. The number is that of the
+    /// bytes held so far.
     PutOfComplete(PutHeader, &'a [u8], usize),
-    /// All puts of a `complete` have come.
+    /// All puts of a `complete` have arrived.
     Complete(Box<Complete>),
-    /// A `complete` is malformed, or one of its puts: where the next command begins is not known.
+    /// A `complete` of this job with its only put, whose body, with the CRLF after it, has arrived.
+    CompleteWith(JobId, PutHeader, &'a [u8]),
+    /// A `complete`, or one of its puts, is malformed: the start of the next command is unknown.
     Lost,
 }
 
-/// Where in the client's stream the server is.
+/// The server's position in the client's stream.
 #[derive(Debug)]
 enum Phase<R> {
     WantCommand,
-    /// The body of an accepted `put` with its CRLF, as far as it has come in pieces.
+    /// The body of an accepted `put` with its CRLF, as far as it has arrived in pieces.
     WantBody {
         put: Put,
         body: Vec<u8>,
     },
-    /// `left` bytes to be thrown away, then the answer.
+    /// `left` bytes are skipped, then the answer follows.
     SkipBody {
         left: u64,
         refusal: BodyRefusal,
@@ -96,7 +100,7 @@ enum Phase<R> {
     SkipPutLine(PutHeader),
     /// The puts of a `complete`.
     Complete(Box<Complete>),
-    /// A command is not finished; what follows it stays unparsed.
+    /// A command is not finished; the bytes after it stay unparsed.
     Unfinished {
         rest: R,
         until: Until,
@@ -104,25 +108,25 @@ enum Phase<R> {
     },
     /// Nothing more is executed; the connection ends once its replies are sent.
     Closing,
-    /// There is no memory for what the client is owed or has sent: the connection ends at once.
+    /// There is no memory for replies to the client or for its input: the connection ends at once.
     Aborted,
 }
 
-/// Why executing a piece of input has stopped.
+/// The reason why executing a piece of input has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The rest of the input is not a whole command: only more input helps.
+    /// The rest of the input is not a whole command: more input is needed.
     WantsInput,
-    /// The rest of the input may hold whole commands. Nothing more may be executed now.
+    /// The rest of the input may contain whole commands, but nothing more may be executed now.
     CutShort,
 }
 
-/// Input that was read and not executed yet.
+/// Input that was read but not executed yet.
 #[derive(Debug)]
 enum Unread {
     /// The beginning of a line.
     Partial(Vec<u8>),
-    /// Whole commands may be among it.
+    /// Input that may contain whole commands.
     Pending(Pending),
 }
 
@@ -130,12 +134,12 @@ enum Unread {
 #[derive(Debug)]
 pub struct Pending {
     bytes: Vec<u8>,
-    /// How many bytes at its start are executed.
+    /// How many bytes at its start have been executed.
     done: u32,
 }
 
 impl Pending {
-    /// Wipes what was executed, all but the last `left` bytes: there was a token in it.
+    /// Wipes the executed part, all except the last `left` bytes: it contained a token.
     pub fn wipe(&mut self, left: usize) {
         let done = self.bytes.len() - left;
         self.bytes[..done].zeroize();
@@ -148,19 +152,19 @@ impl Pending {
     }
 }
 
-/// One client's stream, both ways. `R` is what is left of a command that is not finished.
+/// One client's stream, both ways. `R` is the rest of an unfinished command.
 #[derive(Debug)]
 pub struct Session<R> {
     phase: Phase<R>,
-    /// `None` while the client is idle, and while a request of it is executed.
+    /// `None` while the client is idle, and while one of its requests is executed.
     unread: Option<Box<Unread>>,
-    /// Whether memory is short, so that this session makes do with little.
+    /// Whether memory is low, so that this session uses little.
     pub is_memory_low: bool,
-    /// The command lines so far, malformed ones included: the low half of the number, and what it has overflowed into.
-    /// So they fit beside `is_memory_low`; 2^48 lines take a client years.
+    /// The number of command lines so far, including malformed ones: its low half here, the rest in `lines_high`. In
+    /// this form they fit beside `is_memory_low`; a client needs years for 2^48 lines.
     lines: u32,
     lines_high: u16,
-    /// Replies on their way.
+    /// Replies that have not been sent.
     pub output: Output,
 }
 
@@ -178,75 +182,69 @@ impl<R> Default for Session<R> {
 }
 
 impl<R: Debug> Session<R> {
-    /// The next request in `input`, of which it takes what it has understood; `None` where more must be
-    /// read, or nothing may be parsed now.
+    /// The next request in `input`, from which it removes the bytes that it has parsed; `None` if more must be read, or
+    /// if nothing may be parsed now.
     pub fn next_request<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         match &mut self.phase {
             Phase::WantCommand => self.next_command(input),
             Phase::WantBody { .. } => self.next_body(input),
             Phase::SkipBody { left, refusal } => {
-                let (left_before, refusal) = (*left, *refusal);
-                let skipped = left_before.min(input.len() as u64);
-                *left -= skipped;
-                *input = &input[skipped as usize..];
-                (left_before == skipped).then(|| self.finish(Request::Refused(refusal)))
+                let refusal = *refusal;
+                skip_body(left, input).then(|| self.finish(Request::Refused(refusal)))
             }
             Phase::Complete(_) => self.next_of_complete(input),
-            Phase::SkipLine | Phase::SkipPutLine(_) => match find_crlf(input) {
-                Some(end) => {
-                    *input = &input[end + CRLF.len()..];
-                    self.count_line();
-                    let request = if let Phase::SkipPutLine(header) = self.phase {
-                        Request::Command(Command::PutWith(header, TOO_LONG))
-                    } else {
-                        Request::Malformed(ParseError::BadFormat)
-                    };
-                    Some(self.finish(request))
-                }
-                None => {
-                    let may_begin_crlf = usize::from(input.last() == Some(&b'\r'));
-                    *input = &input[input.len() - may_begin_crlf..];
-                    None
-                }
-            },
+            Phase::SkipLine => {
+                skip_line(input).then(|| self.end_long_line(Request::Malformed(ParseError::BadFormat)))
+            }
+            &mut Phase::SkipPutLine(header) => {
+                let put = Request::Command(Command::PutWith(header, TOO_LONG));
+                skip_line(input).then(|| self.end_long_line(put))
+            }
             Phase::Unfinished { .. } | Phase::Closing | Phase::Aborted => None,
         }
     }
 
-    fn next_command<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
-        self.next_line(input, MAX_LINE_BYTES)
-    }
-
-    /// The command on a line of at most `most` bytes: some lines of the extensions may be longer than C's.
     #[inline]
-    fn next_line<'a>(&mut self, input: &mut &'a [u8], most: usize) -> Option<Request<'a>> {
-        let bytes: &'a [u8] = input;
-        if bytes.is_empty() {
-            return None;
-        }
-        match find_crlf(&bytes[..bytes.len().min(most)]) {
-            Some(end) => {
-                *input = &bytes[end + CRLF.len()..];
+    fn next_command<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
+        let start = *input;
+        match take_line(input) {
+            Line::Whole(line) => {
                 self.count_line();
-                let line = &bytes[..end];
-                Some(parse(line).map_or_else(|error| malformed(line, error), Request::Command))
+                Some(match parse(line) {
+                    Ok(Command::Complete { id, count: 1 }) => self.complete_of_one(id, input),
+                    Ok(command) => Request::Command(command),
+                    Err(error) => malformed(line, error),
+                })
             }
-            None if bytes.len() < most => None,
-            None => match longest_line(bytes) {
-                longest if longest > most => self.next_line(input, longest),
-                _ if is_complete(bytes) => Some(Request::Lost),
-                _ => {
-                    self.phase = match tagged_put(bytes) {
-                        Some(header) => Phase::SkipPutLine(header),
-                        None => Phase::SkipLine,
-                    };
-                    self.next_request(input)
-                }
-            },
+            Line::Part => None,
+            Line::TooLong if is_complete(start) => Some(Request::Lost),
+            Line::TooLong => {
+                self.phase = match tagged_put(start) {
+                    Some(header) => Phase::SkipPutLine(header),
+                    None => Phase::SkipLine,
+                };
+                self.next_request(input)
+            }
         }
     }
 
-    /// Reads on in a `complete`.
+    /// The request for the line of a `complete` with one put. If the whole put has arrived and has no tags, as is
+    /// usual, the request contains it, so that the session need not keep it.
+    #[inline(never)]
+    fn complete_of_one<'a>(&mut self, id: JobId, input: &mut &'a [u8]) -> Request<'a> {
+        let mut rest = *input;
+        if let Line::Whole(line) = take_line(&mut rest)
+            && let Some(header) = plain_put_line(line)
+            && let Some((body, rest)) = split_body(header.size, rest)
+        {
+            *input = rest;
+            self.count_line();
+            return Request::CompleteWith(id, header, body);
+        }
+        Request::Command(Command::Complete { id, count: 1 })
+    }
+
+    /// Continues to read a `complete`.
     fn next_of_complete<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         let Phase::Complete(complete) = &mut self.phase else { return None };
         match complete.read(input) {
@@ -282,12 +280,17 @@ impl<R: Debug> Session<R> {
         }
     }
 
+    fn end_long_line<'a>(&mut self, request: Request<'a>) -> Request<'a> {
+        self.count_line();
+        self.finish(request)
+    }
+
     fn finish<'a>(&mut self, request: Request<'a>) -> Request<'a> {
         self.phase = Phase::WantCommand;
         request
     }
 
-    /// The last request, or what was left of it, has come to this: the one place where an outcome becomes a phase.
+    /// Applies the outcome of the last request, or of its rest: the one place where an outcome becomes a phase.
     #[inline(always)]
     pub fn apply(&mut self, outcome: Outcome<R>) {
         debug_assert!(
@@ -302,8 +305,7 @@ impl<R: Debug> Session<R> {
             Outcome::Done => Phase::WantCommand,
             Outcome::ReadBody(put) => Phase::WantBody { put, body: Vec::new() },
             Outcome::SkipBody(header, refusal) => {
-                // The size is any 32-bit number here: on 32-bit machines the sum needs more bits than a usize has.
-                Phase::SkipBody { left: u64::from(header.size) + CRLF.len() as u64, refusal }
+                Phase::SkipBody { left: refused_body_bytes(header.size), refusal }
             }
             Outcome::Stall { rest, until, held_bytes } => Phase::Unfinished { rest, until, held_bytes },
             Outcome::ReadPuts(complete) => Phase::Complete(complete),
@@ -324,7 +326,7 @@ impl<R: Debug> Session<R> {
         self.unread = None;
     }
 
-    /// The rest of a command that is not finished, to be resumed; its outcome is to be applied.
+    /// The rest of an unfinished command, to be resumed; its outcome must then be applied.
     pub fn take_rest(&mut self) -> Option<R> {
         self.unfinished_until()?;
         if let Phase::Unfinished { rest, .. } = std::mem::replace(&mut self.phase, Phase::WantCommand) {
@@ -333,7 +335,7 @@ impl<R: Debug> Session<R> {
         None
     }
 
-    /// Whether nothing of this client will ever be executed.
+    /// Whether no command of this client will be executed any more.
     fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Closing | Phase::Aborted)
     }
@@ -345,7 +347,7 @@ impl<R: Debug> Session<R> {
             || self.is_over_bound()
     }
 
-    /// Whether a part of a body is held that is not whole yet.
+    /// Whether a part of an incomplete body is held.
     #[must_use]
     pub fn has_body_in_progress(&self) -> bool {
         match &self.phase {
@@ -361,7 +363,7 @@ impl<R: Debug> Session<R> {
         }
     }
 
-    /// Lets go of a body in progress; what is left of it is thrown away, and then answered.
+    /// Drops a body in progress; the rest of it is skipped, and then answered.
     pub fn give_up_body(&mut self, refusal: BodyRefusal) {
         if let Phase::Complete(complete) = &mut self.phase {
             complete.give_up(refusal);
@@ -371,14 +373,14 @@ impl<R: Debug> Session<R> {
         }
     }
 
-    /// Whether the client owes the server some reading, and is not served until it has caught up.
+    /// Whether the client owes the server some reading, and is not served until it has read enough.
     #[must_use]
     pub fn is_over_bound(&self) -> bool {
         self.output.would_exceed(self.is_memory_low, 0, 0)
     }
 
-    /// Where the socket may be read straight into a body, and how many bytes are missing there; `None`
-    /// where the usual buffer does.
+    /// The buffer of a body into which the socket can be read directly, and how many bytes are missing; `None` if the
+    /// usual buffer is used.
     pub fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let (body, whole) = match &mut self.phase {
             Phase::WantBody { put, body } => (body, body_with_crlf(put.size)),
@@ -401,8 +403,8 @@ impl<R: Debug> Session<R> {
         Some((body, room))
     }
 
-    /// Keeps what is left of the input until it may be executed, or more comes. Where there is no memory for it, it
-    /// is lost, and the connection with it.
+    /// Keeps the rest of the input until it can be executed, or more arrives. If there is no memory for it, it is lost,
+    /// and the connection ends.
     #[inline]
     pub fn keep(&mut self, rest: &[u8], stop: Stop) {
         debug_assert!(self.unread.is_none(), "what was kept before was read first");
@@ -430,13 +432,13 @@ impl<R: Debug> Session<R> {
         length
     }
 
-    /// Whether input is here that can be executed as soon as the session is not blocked.
+    /// Whether there is input that can be executed as soon as the session is not blocked.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         matches!(self.unread.as_deref(), Some(Unread::Pending(_)))
     }
 
-    /// The input that waits to be executed, to be executed where it is.
+    /// The input that waits to be executed, which is executed without a copy.
     pub fn take_pending(&mut self) -> Option<Pending> {
         if !self.has_pending() {
             return None;
@@ -447,13 +449,13 @@ impl<R: Debug> Session<R> {
         }
     }
 
-    /// Keeps the last `left` bytes of what was taken.
+    /// Keeps the last `left` bytes of the pending input.
     pub fn put_back(&mut self, pending: Pending, left: usize, stop: Stop) {
         debug_assert!(self.unread.is_none(), "it was taken");
         let done = pending.bytes.len() - left;
         match stop {
             Stop::CutShort if left > 0 && !self.has_ended() => self.set_unread(pending.bytes, done, stop),
-            // A few bytes need not hold a large allocation.
+            // A few bytes need not keep a large allocation.
             Stop::CutShort | Stop::WantsInput => self.keep(&pending.bytes[done..], stop),
         }
     }
@@ -465,10 +467,10 @@ impl<R: Debug> Session<R> {
         }));
     }
 
-    /// Asserts what is true of a session between two turns.
+    /// Asserts the invariants of a session between two turns.
     ///
     /// # Panics
-    /// Where it is not.
+    /// If an invariant does not hold.
     #[inline]
     pub fn check_invariants(&self) {
         match (&self.phase, self.unread.as_deref()) {
@@ -494,7 +496,7 @@ impl<R: Debug> Session<R> {
         self.output.check_invariants();
     }
 
-    /// Memory held for bytes that are not a job yet, or not sent yet.
+    /// Memory for bytes that are not yet a job, or not yet sent.
     #[must_use]
     #[inline]
     pub fn held_bytes(&self) -> usize {
@@ -502,7 +504,7 @@ impl<R: Debug> Session<R> {
         self.output.held_bytes() + if has_input { self.held_input_bytes() } else { 0 }
     }
 
-    /// Memory held for bytes that are not a job yet.
+    /// Memory for bytes that are not yet a job.
     fn held_input_bytes(&self) -> usize {
         let input = match &self.phase {
             Phase::WantBody { put, body } => put.held_bytes() + body.capacity(),
@@ -529,26 +531,14 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, TryReserveError> {
     Ok(copy)
 }
 
-/// Whether the line that begins so is a `complete`.
+/// Whether a line that begins like this is a `complete`.
 fn is_complete(start: &[u8]) -> bool {
     start.starts_with(Verb::Complete.as_str().as_bytes())
 }
 
-/// The request for a line that is not a command. Behind a `complete` there are commands that must not be executed
-/// alone.
+/// The request for a line that is not a command. After a `complete` come commands that must not be executed by
+/// themselves.
 #[cold]
 fn malformed<'a>(line: &[u8], error: ParseError) -> Request<'a> {
     if is_complete(line) { Request::Lost } else { Request::Malformed(error) }
-}
-
-/// Where the first CRLF begins.
-fn find_crlf(bytes: &[u8]) -> Option<usize> {
-    let mut from = 0;
-    loop {
-        let newline = from + memchr(b'\n', &bytes[from..])?;
-        if newline > 0 && bytes[newline - 1] == b'\r' {
-            return Some(newline - 1);
-        }
-        from = newline + 1;
-    }
 }

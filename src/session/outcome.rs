@@ -3,8 +3,8 @@
 use super::{Complete, Put};
 use crate::protocol::{PutHeader, Reply};
 
-/// The result of a request. [`Session::apply`](super::Session::apply) makes a phase of it. `R` is what is left of a
-/// command that is not finished, of which a session knows nothing.
+/// The result of a request. [`Session::apply`](super::Session::apply) turns it into a phase. `R` is the rest of an
+/// unfinished command, whose contents a session does not know.
 #[derive(Debug)]
 #[must_use = "an outcome has to be applied to the session"]
 pub enum Outcome<R> {
@@ -12,28 +12,28 @@ pub enum Outcome<R> {
     Done,
     /// A `put` is accepted: its body comes next.
     ReadBody(Put),
-    /// A `put` is refused: its body comes next, is thrown away, and then answered.
+    /// A `put` is refused: its body comes next and is skipped, and then the refusal is answered.
     SkipBody(PutHeader, BodyRefusal),
     /// The puts of a `complete` come next.
     ReadPuts(Box<Complete>),
-    /// The line of a put of a `complete` is accepted, or refused: its body comes next, and is thrown away then.
+    /// The line of a put of a `complete` is accepted or refused: its body comes next, and is skipped if it is refused.
     OfComplete(Result<Put, (PutHeader, BodyRefusal)>),
     /// The command has passed its checks and is not finished. The client's later commands wait.
     Stall {
         /// The rest of the command.
         rest: R,
-        /// When it goes on.
+        /// When it continues.
         until: Until,
         /// Memory that the rest takes, in bytes.
         held_bytes: usize,
     },
-    /// The client has asked for the end.
+    /// The client has asked to close the connection.
     Close,
-    /// There is no memory for the reply: the connection ends at once, so that what it holds is free.
+    /// There is no memory for the reply: the connection ends at once, so that its memory is freed.
     Abort,
 }
 
-/// Why a body is not stored. If there are several reasons in a `complete`, the first in this order counts.
+/// The reason why a body is not stored. If a `complete` has several reasons, the first in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BodyRefusal {
     /// There is no such job that the client could complete.
@@ -46,7 +46,7 @@ pub enum BodyRefusal {
     OutOfMemory,
     /// A tag is wrong.
     BadTag,
-    /// The bytes behind it are not CRLF.
+    /// The bytes after it are not CRLF.
     ExpectedCrlf,
 }
 
@@ -63,25 +63,25 @@ impl From<BodyRefusal> for Reply<'_> {
     }
 }
 
-/// The event that an unfinished command waits for.
+/// The event for which an unfinished command waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// The queue's answer to a reserve, or the end of what the client sends.
+    /// The queue's answer to a reserve, or the end of the client's input.
     Delivery,
-    /// The queue's answer to a reserve, the end of what the client sends, or its next byte.
+    /// The queue's answer to a reserve, the end of the client's input, or its next byte.
     DeliveryOrInput,
-    /// Nothing: it has more to do than fits in a turn, and goes on in the next one.
+    /// No event: it has more work than fits in a turn, and continues in the next one.
     NextTurn,
-    /// The next file of the binlog: there is no room before.
+    /// The next file of the binlog: there is no room before that.
     BinlogRoom,
     /// The list of all tubes, which is made once for all clients that ask at the same time.
     TubeList,
-    /// The instant at which the client's identity may put again, or at which an order goes on that has a rate.
+    /// The instant at which the client's identity may put again, or at which an order with a rate continues.
     Permitted,
 }
 
 impl Until {
-    /// Whether a delivery of the queue ends it.
+    /// Whether it ends with a delivery of the queue.
     #[must_use]
     pub fn is_delivery(self) -> bool {
         match self {

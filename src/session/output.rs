@@ -1,8 +1,8 @@
-//! Replies on their way to a client.
+//! Replies that have not been sent to a client yet.
 //!
-//! Owns: the bytes not yet taken by the socket. Small bodies are copied among them; large ones are held
-//! and handed to the kernel from where they lie, so that a job may be deleted while it is sent. Memory goes back as
-//! the bytes are sent, also where a client that pipelines never lets the output become empty.
+//! Owns: the bytes that the socket has not taken. Small bodies are copied among them; large ones are held and passed to
+//! the kernel without a copy, so that a job can be deleted while it is sent. Memory is freed as the bytes are sent,
+//! even if a client that pipelines never lets the output become empty.
 
 use std::collections::{TryReserveError, VecDeque};
 use std::io::IoSlice;
@@ -10,21 +10,21 @@ use std::io::IoSlice;
 use crate::job::Body;
 use crate::protocol::{Reply, ReplyBuffer};
 
-/// Pieces handed to one write: more would not make it cheaper, and the kernel takes 1024 at most.
+/// The maximum number of pieces in one write: more would not make it cheaper, and the kernel takes at most 1024.
 const MAX_SLICES: usize = 64;
 
-/// The memory of sent bytes is freed once they are more than the unsent ones and at least this many: each byte is
-/// then moved once on average, and short outputs are never moved.
+/// The memory of sent bytes is freed once they are more than the unsent ones and at least this many: then each byte is
+/// moved once on average, and short outputs are never moved.
 const MIN_GIVEN_BACK_BYTES: usize = 4 * 1024;
 
-/// A buffer of up to this many bytes is kept, however few of them are in use.
+/// A buffer of up to this many bytes is kept, however few of its bytes are in use.
 const KEPT_CAPACITY_BYTES: usize = 16 * 1024;
 
-/// A connection that owes this many bytes is served no further until the client reads: its own copies.
+/// The server stops serving a connection with this many unsent bytes of its own copies until the client reads.
 const MAX_UNSENT_OWN_BYTES: usize = 64 * 1024;
-/// The most that a connection owes before it is served no further, with the bodies that it keeps alive.
+/// The server stops serving a connection with this many unsent bytes, including the bodies that it keeps alive.
 const MAX_UNSENT_BYTES: usize = 1024 * 1024;
-/// The two while memory is short.
+/// The same two limits while memory is low.
 const LOW_MEMORY_UNSENT_OWN_BYTES: usize = 1024;
 const LOW_MEMORY_UNSENT_BYTES: usize = 64 * 1024;
 
@@ -32,11 +32,11 @@ const LOW_MEMORY_UNSENT_BYTES: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub struct Output {
     bytes: Vec<u8>,
-    /// How many of `bytes` are sent.
+    /// How many of `bytes` have been sent.
     sent: u32,
-    /// Replies taken in since the connection began, modulo 2^32: only differences count.
+    /// Replies added since the connection began, modulo 2^32: only differences count.
     replies: u32,
-    /// Bodies that stand between the bytes; most connections have none, at most times.
+    /// Bodies between the bytes; most connections have none at most times.
     shared: Option<Box<SharedBodies>>,
 }
 
@@ -49,12 +49,12 @@ struct SharedBodies {
     queue: VecDeque<SharedBody>,
     /// Their unsent bytes.
     len: usize,
-    /// How many of the output's own bytes were given back since there are shared bodies: places count from
-    /// before them, so that giving back moves no place.
+    /// How many of the output's own bytes were freed since the first shared body: positions are counted from before
+    /// them, so that freeing moves no position.
     given_back: u64,
 }
 
-/// A body that goes out before the own byte at `at`.
+/// A body that is sent before the own byte at `at`.
 #[derive(Debug)]
 struct SharedBody {
     at: u64,
@@ -63,14 +63,14 @@ struct SharedBody {
 }
 
 impl SharedBodies {
-    /// None yet, with room for the first.
+    /// No bodies, with room for the first.
     fn with_room() -> Result<Self, TryReserveError> {
         let mut queue = VecDeque::new();
         queue.try_reserve_exact(1)?;
         Ok(Self { queue, ..Self::default() })
     }
 
-    /// Where in the output's bytes `body` stands.
+    /// The index of `body` in the output's bytes.
     fn index_of(&self, body: &SharedBody) -> usize {
         (body.at - self.given_back) as usize
     }
@@ -83,8 +83,8 @@ impl Output {
         self.own_len() + self.shared.as_ref().map_or(0, |shared| shared.len)
     }
 
-    /// Whether the unsent bytes, with further ones added, are too many to serve the client any further. Of those, `own`
-    /// are the output's own. While memory is short (`is_memory_low`), the bounds are lower.
+    /// Whether the unsent bytes, with further ones added, are too many to serve the client any further. Of the added
+    /// ones, `own` are the output's own. While memory is low (`is_memory_low`), the limits are lower.
     #[must_use]
     #[inline]
     pub fn would_exceed(&self, is_memory_low: bool, own: usize, all: usize) -> bool {
@@ -99,31 +99,31 @@ impl Output {
         }
     }
 
-    /// Whether everything is sent.
+    /// Whether everything has been sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Unsent bytes that this output alone holds: all but shared bodies.
+    /// Unsent bytes that only this output holds: all except shared bodies.
     #[must_use]
     pub fn own_len(&self) -> usize {
         self.bytes.len() - self.sent()
     }
 
-    /// How many of its own bytes are sent and still there.
+    /// How many of its own bytes have been sent but not freed.
     fn sent(&self) -> usize {
         self.sent as usize
     }
 
-    /// Memory that this output alone holds, in bytes.
+    /// Memory that only this output holds, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let places = self.shared.as_ref().map_or(0, |shared| shared.queue.capacity());
         self.bytes.capacity() + places * size_of::<SharedBody>()
     }
 
-    /// Replies taken in since the connection began, modulo 2^32.
+    /// Replies added since the connection began, modulo 2^32.
     #[must_use]
     pub fn replies(&self) -> u32 {
         self.replies
@@ -132,7 +132,7 @@ impl Output {
     /// Appends a reply.
     ///
     /// # Errors
-    /// Where the allocator has no room. Nothing more may be sent then: a part of the reply may stand there.
+    /// If the allocator has no memory. The output may then end with a part of the reply, so nothing more may be sent.
     #[inline]
     pub fn write(&mut self, reply: &Reply<'_>) -> Result<(), TryReserveError> {
         self.replies = self.replies.wrapping_add(1);
@@ -168,7 +168,7 @@ impl Output {
         self.bytes.try_reserve(count)
     }
 
-    /// Puts a body that others share between the bytes.
+    /// Puts a shared body between the bytes.
     fn push_shared(&mut self, body: Body) -> Result<(), TryReserveError> {
         let at = self.bytes.len() as u64;
         let shared = match &mut self.shared {
@@ -181,7 +181,7 @@ impl Output {
         Ok(())
     }
 
-    /// Takes the buffer out of an empty output, so that another connection can use it.
+    /// Takes the buffer of an empty output, for use by another connection.
     pub fn take_buffer(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty(), "a buffer is taken when its bytes are sent");
         self.sent = 0;
@@ -196,13 +196,13 @@ impl Output {
         self.bytes = buffer;
     }
 
-    /// The unsent bytes where they are in one piece, as they are without shared bodies.
+    /// The unsent bytes, if they are in one piece, as they are without shared bodies.
     #[must_use]
     pub fn as_slice(&self) -> Option<&[u8]> {
         self.shared.is_none().then(|| &self.bytes[self.sent()..])
     }
 
-    /// The first pieces of what is unsent, not more than `limit` bytes together.
+    /// The first unsent pieces, at most `limit` bytes in total.
     #[must_use]
     pub fn slices(&self, limit: usize) -> Vec<IoSlice<'_>> {
         let bodies = self.shared.iter().flat_map(|shared| {
@@ -228,7 +228,7 @@ impl Output {
         slices
     }
 
-    /// Calls `each` with all that is unsent, piece by piece.
+    /// Calls `each` with all unsent bytes, piece by piece.
     pub fn each_unsent(&self, mut each: impl FnMut(&[u8])) {
         let mut from = self.sent();
         for body in self.shared.iter().flat_map(|shared| &shared.queue) {
@@ -240,10 +240,10 @@ impl Output {
         each(&self.bytes[from..]);
     }
 
-    /// Asserts what is true of an output between two calls.
+    /// Asserts the invariants of an output between two calls.
     ///
     /// # Panics
-    /// Where it is not.
+    /// If an invariant does not hold.
     #[inline]
     pub fn check_invariants(&self) {
         assert!(self.sent() <= self.bytes.len(), "no more is sent than there is");
@@ -259,7 +259,7 @@ impl Output {
         assert_eq!(unsent, shared.len, "the unsent bytes of shared bodies are counted");
     }
 
-    /// The socket has taken `count` bytes.
+    /// Notes that the socket has taken `count` bytes.
     ///
     /// # Panics
     /// If there are fewer unsent bytes.
@@ -289,7 +289,7 @@ impl Output {
         }
         sent += count;
         assert!(sent <= self.bytes.len(), "no more is sent than there is");
-        // What is sent is given back before it is this much.
+        // Sent bytes are freed before they are this many.
         self.sent = u32::try_from(sent).expect("an output is bounded far below 4 GiB");
         if self.is_empty() {
             self.bytes.clear();
@@ -299,7 +299,7 @@ impl Output {
         }
     }
 
-    /// Moves the unsent bytes over the sent ones, and gives back what a burst has left.
+    /// Moves the unsent bytes over the sent ones, and frees the memory of a burst.
     fn give_back(&mut self) {
         if let Some(shared) = &mut self.shared {
             shared.given_back += u64::from(self.sent);
@@ -427,8 +427,8 @@ mod tests {
         }
     }
 
-    /// Replies come and leave at random, against a plain queue of bytes; the output is hardly ever empty, as that of a
-    /// client that pipelines.
+    /// Replies are added and sent at random, and compared with a plain queue of bytes; the output is hardly ever empty,
+    /// like that of a client that pipelines.
     #[test]
     fn what_is_held_is_a_small_multiple_of_what_is_unsent_whatever_comes_and_leaves() {
         let mut generator = Generator::new(5);
@@ -445,7 +445,7 @@ mod tests {
                     model.extend(b"head".iter().chain(body.as_slice()));
                 } else if random(50) == 0 {
                     let kept = random(model.len());
-                    // Only the end of a reply may become the end of all: own bytes here, wherever they stand.
+                    // The output can only be cut after a reply: here after own bytes, at any position.
                     if output.shared.is_none() {
                         output.truncate(kept);
                         model.truncate(kept);

@@ -5,7 +5,7 @@ use crate::protocol::PutHeader;
 use crate::seconds::Seconds;
 use crate::tags::{EncodedTags, Name, TagSet};
 
-/// A `put` whose line is accepted. Each connection has room for one, so what few have is kept apart.
+/// A `put` whose line is accepted. Each connection has room for one, so rarely used parts are stored separately.
 #[derive(Debug)]
 pub struct Put {
     /// The id of its job.
@@ -18,10 +18,10 @@ pub struct Put {
     extras: Option<Box<PutExtras>>,
 }
 
-/// The parts of a `put` that one without tags and in whole seconds does not have.
+/// The parts of a `put` that a put without tags and in whole seconds does not have.
 #[derive(Debug, Default)]
 pub struct PutExtras {
-    /// The bytes that [`TagSet::encode`](crate::tags::TagSet::encode) has made of the tags; none if there are none.
+    /// The encoded tags, from [`TagSet::encode`](crate::tags::TagSet::encode); empty if there are none.
     tags: Vec<u8>,
     /// The tube into which the job goes, if it is not the used one.
     tube: Option<Box<str>>,
@@ -30,7 +30,7 @@ pub struct PutExtras {
 }
 
 impl PutExtras {
-    /// Tags in their bytes, and the tube that they name.
+    /// Encoded tags, and the tube that they name.
     #[must_use]
     pub fn of_tags(tags: Vec<u8>, tube: Option<Box<str>>) -> Box<Self> {
         Box::new(Self { tags, tube, ..Self::default() })
@@ -64,7 +64,7 @@ impl Put {
         }
     }
 
-    /// Whether it has no tags, and whole seconds.
+    /// Whether it has no tags, and only whole seconds.
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
@@ -74,7 +74,7 @@ impl Put {
     /// Its tags.
     ///
     /// # Panics
-    /// If their bytes are not those of tags.
+    /// If their bytes are not encoded tags.
     #[must_use]
     pub fn tags(&self) -> EncodedTags<'_> {
         if self.is_plain() {
@@ -84,7 +84,7 @@ impl Put {
         EncodedTags::of(tags.bytes(), TagSet { tube: self.tube().map(Name::from), ..*tags.set() })
     }
 
-    /// The same in their bytes, without the tube.
+    /// Its encoded tags, without the tube.
     #[inline]
     #[must_use]
     pub fn encoded_tags(&self) -> &[u8] {

@@ -7,8 +7,8 @@ fn read_body(header: PutHeader) -> Outcome<()> {
     Outcome::ReadBody(Put::new(JobId(1), header, None))
 }
 
-/// Feeds `stream` in pieces of `step` bytes and writes down what comes out; every `put` of at most
-/// 1000 bytes is accepted, a reserve is answered at once.
+/// Feeds `stream` in pieces of `step` bytes and records the requests; every `put` of at most 1000 bytes is accepted,
+/// and a reserve is answered at once.
 fn transcript(stream: &[u8], step: usize) -> Vec<String> {
     let mut session = Session::<()>::default();
     let mut out = Vec::new();

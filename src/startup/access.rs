@@ -1,6 +1,6 @@
 //! The access file: read at the start, and by `--check-access`; and `--hash-token`.
 //!
-//! Owns: how the file is read, and what a message about it says. Driven by `startup` and `main`.
+//! Owns: how the file is read, and the messages about it. Driven by `startup` and `main`.
 
 use std::fmt;
 use std::fs::File;
@@ -19,24 +19,24 @@ use super::text_file::{self, TextError};
 /// The bit of a file's permissions that lets all users write to it.
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// Why there are no rules.
+/// The reason why there are no rules.
 #[derive(Debug)]
 pub enum AccessError {
     /// The file cannot be read.
     Unreadable(TextError),
-    /// It is wrong.
+    /// The contents are wrong.
     Wrong(FileError),
-    /// SIGHUP does not put it in force.
+    /// The file may not be what the operator wants; SIGHUP does not put it in force.
     Doubtful(Doubt),
 }
 
-/// Why a file is not to be trusted although its grammar is right. The start warns of it, because an operator is there
-/// who sees the warning; SIGHUP refuses the file, because better rules are in force.
+/// The reason why a file is doubtful although it is valid. At the start this is a warning, because an operator is there
+/// to see it; SIGHUP refuses the file, because better rules are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// Nobody is named in it: it was perhaps read while it was being written.
+    /// It has no identities: perhaps it was read while it was being written.
     NoIdentities,
-    /// Every user of the machine can change it.
+    /// Every user of the machine can write to it.
     WritableByAll,
 }
 
@@ -49,12 +49,12 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// What was read from an access file.
+/// The contents of an access file.
 #[derive(Debug)]
 pub struct AccessFile {
     /// The rules.
     pub rules: Rules,
-    /// Why they are not to be trusted, if so.
+    /// The reason why they are doubtful, if there is one.
     pub doubt: Option<Doubt>,
 }
 
@@ -73,7 +73,7 @@ impl std::error::Error for AccessError {}
 /// The rules in a file.
 ///
 /// # Errors
-/// If the file cannot be read, or has anything wrong.
+/// If the file cannot be read, or is wrong in any part.
 pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
     let unreadable = |error| AccessError::Unreadable(text_file::unreadable(path, error));
     let file = File::open(path).map_err(unreadable)?;
@@ -88,7 +88,7 @@ pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
     Ok(AccessFile { rules, doubt })
 }
 
-/// What reads the rules in a file again; its error names the file.
+/// A function that reads the rules in a file again; its error names the file.
 pub fn reader(path: PathBuf) -> Box<ReadRules> {
     let read_again = |path: &Path| match read(path)? {
         AccessFile { doubt: Some(doubt), .. } => Err(AccessError::Doubtful(doubt)),
@@ -100,9 +100,9 @@ pub fn reader(path: PathBuf) -> Box<ReadRules> {
 /// The hash of the token on the standard input.
 ///
 /// # Errors
-/// If the input cannot be read, or is no token.
+/// If the input cannot be read, or is not a token.
 pub fn hash_of_input() -> io::Result<TokenHash> {
-    // A token, the end of its line, and one byte that shows that there is a longer one.
+    // A token, the end of its line, and one more byte, which shows that the token is too long.
     let most = MAX_AUTH_BYTES as u64 + 3;
     let mut text = Zeroizing::new(Vec::with_capacity(most as usize));
     io::stdin().take(most).read_to_end(&mut text)?;

@@ -1,4 +1,4 @@
-//! The start of the API: its token, and where it may listen.
+//! The start of the API: its token, and the addresses that it may use.
 //!
 //! Owns: the rule that without a token only this machine can connect. Driven by `startup`.
 
@@ -17,20 +17,20 @@ use log::{error, info, warn};
 use super::Sockets;
 use super::path_advice::advice;
 
-/// What the API needs until the loop runs.
+/// The settings of the API until the loop runs.
 pub struct Admin {
     access: Access,
     listener: Option<Listener>,
 }
 
 impl Admin {
-    /// Reads the token, which perhaps only root can.
+    /// Reads the token, for which only root may have the permission.
     pub fn new(options: &Options) -> Result<Self, i32> {
         let token = options.admin_token_file.as_deref().map(read_token).transpose()?;
         Ok(Self { access: Access { token, is_read_only: options.admin_read_only }, listener: None })
     }
 
-    /// Listens, if the command line says so.
+    /// Listens, if the command line has an address.
     pub fn listen(&mut self, options: &Options, sockets: &mut Sockets) -> Result<(), i32> {
         let Some(address) = &options.admin else { return Ok(()) };
         let listener = sockets.listen_on(&format!("--admin {address}"), address)?;
@@ -47,8 +47,8 @@ impl Admin {
         Ok(())
     }
 
-    /// Serves on the listener of another program.
-    pub fn go_on_with(&mut self, listener: Option<Listener>) {
+    /// Takes over the listener of another program.
+    pub fn take_over(&mut self, listener: Option<Listener>) {
         self.listener = listener;
     }
 
@@ -61,7 +61,7 @@ impl Admin {
     }
 }
 
-/// The token in a file, which may have white space around it.
+/// The token in a file; white space around it is ignored.
 fn read_token(path: &Path) -> Result<TokenHash, i32> {
     let refuse = |error: &dyn Error| {
         error!("--admin-token-file {}: {error}", path.display());

@@ -1,7 +1,7 @@
 //! `--copy FROM TO`: a binlog to another place, offline, whole or not at all.
 //!
-//! Owns: the order of the steps. Both places are taken as a server takes them, so that no server uses them in the
-//! meantime. Driven by `main`.
+//! Owns: the order of the steps. The copy takes both places in the same way as a server, so that no server uses them in
+//! the meantime. Driven by `main`.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -17,16 +17,16 @@ use beanstalkd::os::directory_lock::DirectoryLock;
 
 use super::store::{Prepared, database, prepare};
 
-/// Behind the name of a directory that is not whole yet; then comes the number of the process.
+/// Follows the name of a directory that is incomplete; the number of the process comes after it.
 const MARK: &str = ".copy-";
-/// The name of the file that a directory is locked with.
+/// The name of the lock file of a directory.
 const LOCK: &str = "lock";
 /// Descriptors that a copy needs besides those of its files.
 const SPARE_DESCRIPTORS: usize = 32;
 /// Bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Debug)]
 pub struct Copied {
     /// Files.
@@ -35,7 +35,7 @@ pub struct Copied {
     pub jobs: u64,
 }
 
-/// Copies the log at `from` to `to`, where there must be none. The error is a text for the operator.
+/// Copies the log at `from` to `to`, which must not have one. The error is a text for the operator.
 pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Result<Copied, String> {
     let of = |place: &BinlogPlace, error: &dyn Display| format!("{place}: {error}");
     let source = prepare(from, options).map_err(|error| of(from, &error))?;
@@ -60,7 +60,7 @@ pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Res
     Ok(Copied { files: report.files.len() as u64, jobs: report.jobs })
 }
 
-/// Takes the log that is copied.
+/// Takes the log to copy.
 fn open_source(source: &Prepared) -> Result<Box<dyn Storage>, String> {
     match source {
         Prepared::Directory(path) => {
@@ -74,13 +74,13 @@ fn open_source(source: &Prepared) -> Result<Box<dyn Storage>, String> {
     }
 }
 
-/// The side that an error is of.
+/// The side on which an error occurred.
 enum Side {
     From(io::Error),
     To(String),
 }
 
-/// Copies the bytes of a file, without the pieces that are zeros.
+/// Copies the bytes of a file, except pieces of zeros.
 fn copy_file(source: &mut dyn Storage, target: &mut Target, file: u32, bytes: u64) -> Result<(), Side> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut offset = 0;
@@ -97,7 +97,7 @@ fn copy_file(source: &mut dyn Storage, target: &mut Target, file: u32, bytes: u6
     Ok(())
 }
 
-/// Where a log is copied to.
+/// The target of a copy.
 enum Target {
     Directory(NewDirectory),
     Database(Box<database::Copy>),
@@ -140,18 +140,18 @@ impl Target {
     }
 }
 
-/// A directory beside the one that is asked for, until it takes its place. Removed when dropped.
+/// A directory beside the requested one, until it gets that name. Removed when dropped.
 struct NewDirectory {
     path: PathBuf,
     unfinished: PathBuf,
     files: Vec<(u32, File)>,
-    /// Of the directory `unfinished`, once it is there. If the files have names from the beginning, so has the
-    /// directory.
+    /// The lock of the directory `unfinished`, once it exists. If the files have names from the beginning, the
+    /// directory has its name, too.
     lock: Option<DirectoryLock>,
 }
 
 impl NewDirectory {
-    /// For a log of a number of `files`.
+    /// A directory for a log with this number of `files`.
     fn beside(path: PathBuf, files: usize) -> Result<Self, String> {
         match fs::read_dir(&path).map(|mut entries| entries.next().is_none()) {
             Ok(true) => {}
@@ -189,7 +189,7 @@ impl NewDirectory {
             file.sync_all()?;
         }
         let file = if self.lock.is_some() {
-            // One is open at a time.
+            // Only one file is open at a time.
             self.files.clear();
             File::options().write(true).create_new(true).mode(0o600).open(self.name_of(index))?
         } else {
@@ -224,7 +224,7 @@ impl NewDirectory {
 
 impl Drop for NewDirectory {
     fn drop(&mut self) {
-        // It is not there any more once it has its name.
+        // The directory no longer exists under this name once it is published.
         let _ = fs::remove_dir_all(&self.unfinished);
     }
 }
@@ -233,8 +233,8 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes what earlier copies have left in `parent` that were killed: directories whose names begin with `mark`, and
-/// which are not locked.
+/// Removes the remains of earlier copies in `parent` that were killed: directories whose names begin with `mark`, and
+/// that are not locked.
 fn remove_remains(parent: &Path, mark: &OsStr) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -248,7 +248,7 @@ fn remove_remains(parent: &Path, mark: &OsStr) {
     }
 }
 
-/// Whether a directory has nothing but what a copy makes.
+/// Whether a directory contains only files that a copy makes.
 fn holds_a_log_alone(directory: &Path) -> bool {
     let is_file = |name: &str| name.strip_prefix("binlog.").is_some_and(|index| index.parse::<u32>().is_ok());
     let is_ours = |name: &OsStr| name == LOCK || name.to_str().is_some_and(is_file);

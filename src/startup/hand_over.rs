@@ -1,9 +1,9 @@
-//! The start of a program to which another one has handed its process over, and the trial of one.
+//! The start of a program that takes a process over from another one, and the trial of such a program.
 //!
-//! Owns: the order of the steps. They are those of any start, but the sockets, the lock and the state are there
-//! already, and so is the user. What goes wrong here ends the process: the old program is gone, and the service
-//! manager starts the server again. That is why the same steps, as far as they change nothing, are tried before.
-//! Driven by `startup` and `main`.
+//! Owns: the order of the steps. They are those of any start, except that the sockets, the lock, the state and the user
+//! already exist. An error here ends the process: the old program is gone, and the service manager starts the server
+//! again. That is why the trial performs the same steps first, as far as they change nothing. Driven by `startup` and
+//! `main`.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -30,17 +30,17 @@ use super::admin::Admin;
 use super::refusal::{refuse, refuse_binlog, refuse_lock};
 use super::{Limits, executor, host, prepare_store, read_again, read_rules, serves_sighup, settings, tubes};
 
-/// How often the files of settings are read in all, and the time in between. All clients wait meanwhile.
+/// How often the files of settings are read at most, and the time in between, in which all clients wait.
 const READS: usize = 10;
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
-/// The listeners and files of the other program, by what they are for.
+/// The listeners and files of the other program, by their roles.
 #[derive(Default)]
 struct Adopted {
     clients: Vec<Listener>,
     metrics: Option<Listener>,
     admin: Option<Listener>,
-    /// Removed when this value is dropped.
+    /// The files, which are removed when this value is dropped.
     files: Vec<SocketFile>,
     lock: Option<OwnedFd>,
 }
@@ -63,13 +63,13 @@ pub fn check(options: &Options, descriptor: i32) -> Result<(), i32> {
     sent.map_err(|error| refuse(&error, exit_code::FAILED))
 }
 
-/// Goes on as the other program has left off, to the end; the error is the exit code.
+/// Continues where the other program has stopped, until the server ends; the error is the exit code.
 pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let malformed = |error: Malformed| refuse(&error, exit_code::FAILED);
     let program = Program::this().ok();
     let signals =
         Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    handover::let_signals_in();
+    handover::unblock_signals();
     let limits = Limits::of(options);
     let (reload, rules, admin) = patiently(|| {
         let rules = (read_rules(options)?, tubes::load(options)?);
@@ -77,11 +77,11 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     })?;
     let touched_ahead = os::memory::TouchedAhead::of(description.len());
     let from = &mut Reader::new(&description);
-    from.tell_copies(touched_ahead.last());
+    from.report_copies(touched_ahead.last());
     let surroundings = hand_over::read_surroundings(from).map_err(malformed)?;
     let mut adopted = adopt(&surroundings)?;
     let clock = Clock::with_offset(surroundings.clock_offset_ns);
-    // As at any start that has jobs.
+    // As at any start with jobs.
     os::memory::give_back_only_when_told();
     os::memory::allow_huge_pages(true);
     let executor = executor(options, limits.max_memory_bytes, rules, clock)?;
@@ -113,8 +113,8 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
 }
 
-/// Reads files of settings. Somebody may be replacing several of them, one after the other, so that they do not fit
-/// together for a moment; no other program could go on in place of this one then.
+/// Reads files of settings, with several attempts. Somebody may be replacing several files one after the other, so that
+/// they do not match for a moment; at that moment no other program could take over from this one.
 fn patiently<T>(read: impl Fn() -> Result<T, i32>) -> Result<T, i32> {
     for _ in 1..READS {
         if let Ok(settings) = read() {
@@ -125,7 +125,7 @@ fn patiently<T>(read: impl Fn() -> Result<T, i32>) -> Result<T, i32> {
     read()
 }
 
-/// Why a server with these options is not handed over.
+/// The reason why a server with these options cannot be handed over.
 pub fn obstacle(options: &Options) -> Option<&'static str> {
     match &options.binlog {
         Some(BinlogPlace::Database(_)) => Some("a server whose log is in a database is restarted"),
@@ -133,14 +133,14 @@ pub fn obstacle(options: &Options) -> Option<&'static str> {
     }
 }
 
-/// The files that a program with these options reads at its start.
+/// The files of settings that a program with these options reads at its start.
 pub fn files_of_settings(options: &Options) -> Vec<PathBuf> {
     let tls = &options.tls;
     let files = [&tls.certificate, &tls.key, &tls.client_ca, &tls.crl, &options.access, &options.tubes];
     files.into_iter().chain([&options.admin_token_file]).flatten().cloned().collect()
 }
 
-/// The files of unix sockets as a description has them.
+/// The files of unix sockets, for a description.
 pub fn described(files: &[SocketFile]) -> Vec<DescribedFile> {
     let described = files.iter().map(|file| {
         let (path, device, inode) = file.identity();
@@ -174,7 +174,7 @@ fn adopt(surroundings: &Surroundings) -> Result<Adopted, i32> {
     Ok(adopted)
 }
 
-/// Goes on with the log, whose jobs the queue has already.
+/// Continues with the log, whose jobs the queue already has.
 fn open_binlog(
     event_loop: &mut EventLoop,
     place: &BinlogPlace,
@@ -189,11 +189,11 @@ fn open_binlog(
     let (config, wall_offset_ns) = (super::binlog_config(options), Clock::wall_offset_ns(now));
     let executor = event_loop.executor_mut();
     executor
-        .go_on_with_binlog(storage, config, now, wall_offset_ns)
+        .continue_with_binlog(storage, config, now, wall_offset_ns)
         .map_err(|error| refuse_binlog(place, &error))
 }
 
-/// Gives the loop what it needs besides clients.
+/// Gives the loop the parts besides clients.
 fn equip(
     event_loop: &mut EventLoop,
     options: &Options,
@@ -206,6 +206,6 @@ fn equip(
     if let Some(listener) = adopted.metrics.take() {
         event_loop.serve_metrics(listener, host(&options.metrics), options.metrics_tubes)?;
     }
-    admin.go_on_with(adopted.admin.take());
+    admin.take_over(adopted.admin.take());
     admin.serve(event_loop, host(&options.admin))
 }

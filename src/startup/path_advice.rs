@@ -1,6 +1,7 @@
-//! Why a path cannot be used: it is missing, the permissions of something on the way to it, or the sandbox of the unit.
+//! The reasons why a path cannot be used: it does not exist, a directory on the way to it lacks permissions, or the
+//! sandbox of the unit hides it.
 //!
-//! Owns: the cause, and what to do about it, for the end of a message. Driven by `refusal`, `access` and `admin`.
+//! Owns: the cause, and the advice at the end of a message. Driven by `refusal`, `access` and `admin`.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -8,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use beanstalkd::os::{privileges, service_manager};
 
-/// What writes the exceptions that the unit needs, if the package is installed.
+/// The program that writes the exceptions for the unit, if the package is installed.
 const ALLOW_PATHS: &str = "/usr/share/beanstalkd/allow-paths";
 
-/// The directories of people, which the unit hides.
+/// The home directories, which the unit hides.
 const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
 
-/// The cause of `error`, with a semicolon in front; empty if the error says it all.
+/// The cause of `error`, after a semicolon; empty if the error is clear by itself.
 pub fn advice(path: &Path, error: &io::Error) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     of_kind(&path, error.kind(), service_manager::is_supervised())
@@ -49,8 +50,8 @@ fn missing(path: &Path) -> String {
     let first = ancestors.into_iter().rev().find(|ancestor| ancestor.symlink_metadata().is_err());
     match first {
         Some(first) => format!("; {} does not exist", first.display()),
-        // Something is there, so it is a link on the way that leads nowhere.
-        None => format!("; {} is a link to what does not exist", path.display()),
+        // Something has this name, so it is a link on the way that leads nowhere.
+        None => format!("; {} is a link to a path that does not exist", path.display()),
     }
 }
 
@@ -61,7 +62,7 @@ fn forbidden(path: &Path) -> String {
     for ancestor in ancestors.into_iter().rev() {
         match ancestor.metadata() {
             Ok(_) => last = ancestor.to_owned(),
-            // What contains it may not be searched; or it is to be made there.
+            // The directory that contains it may not be searched, or the file is about to be made there.
             Err(_) => break,
         }
     }
@@ -104,6 +105,6 @@ mod tests {
         assert_eq!(missing(&path), format!("; {} does not exist", directory.path().join("a").display()));
         std::os::unix::fs::symlink("nowhere", directory.path().join("a")).unwrap();
         assert!(missing(&path).contains("a/b does not exist"), "{}", missing(&path));
-        assert!(missing(&directory.path().join("a")).contains("is a link to what does not exist"));
+        assert!(missing(&directory.path().join("a")).contains("is a link to a path that does not exist"));
     }
 }

@@ -1,6 +1,6 @@
-//! The message for an operator if the server cannot start: the flag, what was found, and what to do next.
+//! The message for an operator if the server cannot start: the flag, the problem, and what to do next.
 //!
-//! Owns: the advice, and the exit code of each failure that has more than one. Driven by `startup` and `main`.
+//! Owns: the advice, and the choice between several exit codes for a failure. Driven by `startup` and `main`.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -15,13 +15,13 @@ use log::error;
 
 use super::path_advice::advice;
 
-/// Says why the server does not start, and returns the exit code.
+/// Reports why the server does not start, and returns the exit code.
 pub fn refuse(error: &dyn Error, code: i32) -> i32 {
     error!("{error}");
     code
 }
 
-/// The lock of the binlog's directory cannot be taken.
+/// Reports that the lock of the binlog's directory cannot be taken.
 pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
     let advice = match error {
         LockError::Held { .. } => {
@@ -33,7 +33,7 @@ pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
     exit_code::BINLOG_DIRECTORY
 }
 
-/// The binlog cannot be opened.
+/// Reports that the binlog cannot be opened.
 pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
     match error {
         OpenError::Faulty(_) => {
@@ -63,7 +63,7 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
     binlog_exit_code(error)
 }
 
-/// The exit code if the binlog cannot be opened.
+/// The exit code for a binlog that cannot be opened.
 pub fn binlog_exit_code(error: &OpenError) -> i32 {
     match error {
         OpenError::Faulty(_) => exit_code::BINLOG_DAMAGED,
@@ -76,7 +76,7 @@ pub fn binlog_exit_code(error: &OpenError) -> i32 {
     }
 }
 
-/// The address that `flags` name cannot be listened on; without flags it is the default one.
+/// Reports that the server cannot listen on the address of `flags`; without flags it is the default address.
 pub fn refuse_listener(flags: &str, error: &ListenError) -> i32 {
     let flags = if flags.is_empty() { String::new() } else { format!("{flags}: ") };
     let advice = match error {
@@ -92,7 +92,7 @@ pub fn refuse_listener(flags: &str, error: &ListenError) -> i32 {
     exit_code::LISTEN
 }
 
-/// The user of `flag` cannot be found or become.
+/// Reports that the user of `flag` does not exist, or that the server cannot become this user.
 pub fn refuse_privileges(flag: &str, error: &PrivilegeError) -> i32 {
     error!("{flag}: {error}");
     match error {

@@ -1,6 +1,6 @@
 //! The store of the binlog: a directory or a database.
 //!
-//! Owns: how a store is taken, waited for and opened, and what a message about it says. Driven by `startup` and `main`.
+//! Owns: how the server takes, awaits and opens a store, and the messages about it. Driven by `startup` and `main`.
 
 use std::fmt;
 use std::io;
@@ -24,14 +24,14 @@ pub mod no_database;
 #[cfg(not(feature = "postgres"))]
 pub use self::no_database as database;
 
-/// How often a server that waits for its store looks for a signal to end.
+/// How often a server that waits for its store checks for a signal to end.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
 
 /// How long a server may need to become the owner of a queue in a database before it counts as a standby. The first
-/// server on a queue is not reported as ready before it serves.
+/// server of a queue is not reported as ready before it serves.
 const STANDBY_AFTER: Duration = Duration::from_secs(2);
 
-/// A place whose files (of a password, of authorities) were read.
+/// A place whose files (a password, authorities) have been read.
 #[derive(Clone, Debug)]
 pub enum Prepared {
     /// In a directory.
@@ -40,7 +40,7 @@ pub enum Prepared {
     Database(Box<database::Settings>),
 }
 
-/// Why a store cannot be read.
+/// The reason why a store cannot be read.
 #[derive(Debug)]
 pub struct StoreProblem(String);
 
@@ -50,7 +50,7 @@ impl fmt::Display for StoreProblem {
     }
 }
 
-/// Reads what the place needs.
+/// Reads the files that the place needs.
 pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, StoreProblem> {
     match place {
         BinlogPlace::Directory(path) => Ok(Prepared::Directory(path.clone())),
@@ -64,7 +64,7 @@ pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, 
 }
 
 impl Prepared {
-    /// The store, in which nothing can be changed.
+    /// The store, opened read-only.
     pub fn read_only(&self) -> Result<Box<dyn Storage>, StoreProblem> {
         match self {
             Self::Directory(path) => Ok(Box::new(DirectoryStorage::read_only(path))),
@@ -77,7 +77,7 @@ impl Prepared {
 
 /// The result of taking a store.
 pub enum Taken {
-    /// Nobody else uses it until this value is dropped. The number is that of the descriptor that holds its lock.
+    /// No other server uses the store until this value is dropped. The number is the descriptor that holds its lock.
     Store(Box<dyn Storage>, Option<i32>),
     /// A signal to stop came first.
     Stopped,
@@ -93,7 +93,7 @@ impl Taken {
     }
 }
 
-/// Takes the store. A standby waits for it, and says so to the service manager and at `/readyz`.
+/// Takes the store. A standby waits for it, and reports that to the service manager and at `/readyz`.
 pub fn take(
     place: &BinlogPlace,
     prepared: Prepared,
@@ -110,7 +110,7 @@ pub fn take(
                     say(&status, health);
                     notify(service_manager::notify_standby(&status));
                     let (outcome, waiting) = channel();
-                    // If the receiver is gone, the process is ending.
+                    // If the receiver has been dropped, the process is ending.
                     DirectoryLock::wait(&path, move |lock| drop(outcome.send(lock))).map_err(refuse)?;
                     let Some(lock) = await_one(&waiting, signals, place, None)? else {
                         return Ok(Taken::Stopped);
@@ -141,8 +141,8 @@ pub fn take(
     }
 }
 
-/// Waits for what a thread sends; `None` if a signal to stop comes first. If that takes long, the service manager gets
-/// `standby` as the status of a service that is ready.
+/// Waits for the message of a thread; `None` if a signal to stop comes first. If the wait is long, the service manager
+/// gets `standby` as the status of a service that is ready.
 fn await_one<T>(
     waiting: &Receiver<T>,
     signals: &mut Signals,
@@ -163,7 +163,7 @@ fn await_one<T>(
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                error!("the wait for the lock of {place} has ended without it");
+                error!("the thread that waits for the lock of {place} has ended without it");
                 return Err(exit_code::BINLOG_DIRECTORY);
             }
         }
@@ -184,7 +184,7 @@ fn notify(sent: io::Result<()>) {
     }
 }
 
-/// The store cannot be used.
+/// Reports that the store cannot be used.
 pub fn refuse(place: &BinlogPlace, error: &dyn fmt::Display) -> i32 {
     error!("-b {place}: {error}");
     exit_code::BINLOG_DIRECTORY

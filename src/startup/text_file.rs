@@ -1,6 +1,6 @@
-//! Files of settings: how they are read.
+//! Reads files of settings.
 //!
-//! Owns: the bound of their size. Driven by the reader of each file.
+//! Owns: the limit on their size. Driven by the reader of each file.
 
 use std::fmt;
 use std::fs::File;
@@ -9,10 +9,10 @@ use std::path::Path;
 
 use super::path_advice::advice;
 
-/// The largest file, in bytes: far more than anybody writes, and little enough to be read at once.
+/// The maximum size of a file, in bytes: far more than anybody writes, and small enough to be read at once.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Why there is no text.
+/// The reason why a file has no text.
 #[derive(Debug)]
 pub enum TextError {
     /// The file cannot be read; the cause is added.
@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> Result<String, TextError> {
     File::open(path).map_err(|error| unreadable(path, error)).and_then(|file| read_open(path, file))
 }
 
-/// The text of a file that is open.
+/// The text of an open file.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -48,7 +48,7 @@ pub fn read_open(path: &Path, file: File) -> Result<String, TextError> {
     if read as u64 > MAX_BYTES { Err(TextError::TooLarge) } else { Ok(text) }
 }
 
-/// The error of a file that cannot be read, with what to do about it.
+/// The error for a file that cannot be read, with advice.
 pub fn unreadable(path: &Path, error: io::Error) -> TextError {
     let cause = advice(path, &error);
     TextError::Read(error, cause)

@@ -1,4 +1,4 @@
-//! The start of TLS: the certificates and keys that the command line names.
+//! The start of TLS: the certificates and keys on the command line.
 
 use beanstalkd::options::{Options, exit_code};
 use beanstalkd::os;
@@ -8,7 +8,7 @@ use log::{error, warn};
 
 use super::path_advice::advice;
 
-/// Reads the files, if there are any, and says what SIGHUP reads again.
+/// Reads the files, if there are any, and returns what SIGHUP reads again.
 pub fn load(options: &Options) -> Result<Reload, i32> {
     let (Some(certificate), Some(key)) = (&options.tls.certificate, &options.tls.key) else {
         return Ok(Reload::default());

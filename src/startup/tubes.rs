@@ -1,6 +1,6 @@
 //! The file of rules for tubes: read at the start and at SIGHUP.
 //!
-//! Owns: what a message about the file says. Driven by `startup` and `main`.
+//! Owns: the messages about the file. Driven by `startup` and `main`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,13 @@ use super::text_file;
 /// The rules in a file.
 ///
 /// # Errors
-/// In words, if the file cannot be read, or has anything wrong.
+/// A text, if the file cannot be read, or is wrong in any part.
 pub fn read(path: &Path) -> Result<Vec<TubeRule>, String> {
     let text = text_file::read(path).map_err(|error| error.to_string())?;
     tube_rules::parse(&text).map_err(|error| error.to_string())
 }
 
-/// What reads the rules in a file again; its error names the file.
+/// A function that reads the rules in a file again; its error names the file.
 pub fn reader(path: PathBuf) -> Box<ReadTubeRules> {
     Box::new(move || read(&path).map_err(|error| format!("--tubes {}: {error}", path.display())))
 }

@@ -34,35 +34,35 @@ pub struct ClientView<'a> {
 /// A connection as `list-clients` sees it.
 #[derive(Clone, Debug)]
 pub struct ConnectionView {
-    /// The other end.
+    /// The address of the other end.
     pub address: String,
-    /// Seconds since it was made.
+    /// Seconds since it was opened.
     pub age_s: u64,
-    /// Whole seconds since a byte last came or went.
+    /// Whole seconds since the last byte in either direction.
     pub idle_s: u64,
     /// Its activity, in a word.
     pub state: &'static str,
     /// Whole seconds in which it has waited in a reserve; 0 if it does not wait.
     pub waiting_s: u64,
-    /// Memory for what is not executed yet, or not sent yet, in bytes.
+    /// Memory for bytes that have not been executed or sent yet.
     pub held_bytes: u64,
     /// Command lines so far.
     pub commands: u64,
 }
 
-/// The connections, of which only the server knows.
+/// The connections, which only the server knows.
 pub trait Connections {
-    /// The view of a client's connection; `None` if it is gone.
+    /// The view of a client's connection; `None` if the client has disconnected.
     fn connection(&self, client: ClientId, now: Timestamp) -> Option<ConnectionView>;
 }
 
 /// The clients with their connections.
 pub trait Clients {
-    /// The client at `now`; `None` if it is gone.
+    /// The client at `now`; `None` if it has disconnected.
     fn client(&self, id: ClientId, now: Timestamp) -> Option<ClientView<'_>>;
 }
 
-/// There is nobody.
+/// There are no clients.
 impl Clients for () {
     fn client(&self, _: ClientId, _: Timestamp) -> Option<ClientView<'_>> {
         None

@@ -1,9 +1,9 @@
-//! Durations by size.
+//! Histograms of durations.
 
 use crate::described;
 
-/// The upper bounds of the buckets, in nanoseconds, and the same in seconds as Prometheus writes it. They begin
-/// at what a turn of an idle server takes, and end where a client would long have given up.
+/// The upper bounds of the buckets, in nanoseconds, and the same in seconds as Prometheus writes it. They begin with
+/// the duration of a turn on an idle server, and end where most clients would have given up.
 pub const BOUNDS: [(u64, &str); 19] = [
     (10_000, "0.00001"),
     (25_000, "0.000025"),
@@ -26,12 +26,12 @@ pub const BOUNDS: [(u64, &str); 19] = [
     (10_000_000_000, "10"),
 ];
 
-/// How many durations fell into each bucket, and what all of them add up to.
+/// The number of durations in each bucket, and their sum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// One for each bound; not cumulated.
+    /// One count for each bound; not cumulative.
     counts: [u64; BOUNDS.len()],
-    /// Above the last bound.
+    /// Durations above the last bound.
     beyond: u64,
     sum_ns: u64,
 }
@@ -46,7 +46,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(ns.saturating_mul(times));
     }
 
-    /// Each bound in seconds, with how many durations are not above it.
+    /// Each bound in seconds, with the number of durations that do not exceed it.
     pub fn buckets(&self) -> impl Iterator<Item = (&'static str, u64)> {
         BOUNDS.iter().zip(self.counts).scan(0, |sum, ((_, bound), count)| {
             *sum += count;
@@ -54,13 +54,13 @@ impl Histogram {
         })
     }
 
-    /// How many durations were counted.
+    /// The number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum::<u64>() + self.beyond
     }
 
-    /// All of them together, in nanoseconds.
+    /// The sum of all durations, in nanoseconds.
     #[must_use]
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns

@@ -9,7 +9,7 @@ impl Subject for Identities {
     type View<'a> = IdentityView<'a>;
 }
 
-/// The counts of an identity's clients since the start, or since the identity is in the rules.
+/// The counts of an identity's clients since the server started, or since the identity was added to the rules.
 #[derive(Clone, Debug)]
 pub struct IdentityFigures {
     /// Its name.
@@ -18,7 +18,7 @@ pub struct IdentityFigures {
     pub connections: u64,
     /// Connections by a user, and tokens shown.
     pub log_ins: u64,
-    /// Tokens that were refused, which its clients had shown.
+    /// Tokens of its clients that were refused.
     pub log_ins_refused: u64,
     /// Commands that were refused.
     pub commands_forbidden: u64,
@@ -29,7 +29,7 @@ pub struct IdentityFigures {
 }
 
 impl IdentityFigures {
-    /// Those of an identity that has done nothing.
+    /// The figures of an identity that has done nothing.
     #[must_use]
     pub fn new(name: Rc<str>) -> Self {
         Self {
@@ -44,20 +44,20 @@ impl IdentityFigures {
     }
 }
 
-/// An identity as its figures are read.
+/// The view from which the figures of an identity are read.
 #[derive(Clone, Copy, Debug)]
 pub struct IdentityView<'a> {
     /// Its counts.
     pub figures: &'a IdentityFigures,
-    /// Where its jobs are.
+    /// The queue, which has its jobs.
     pub queue: &'a Queue,
 }
 
 type Row = Figure<Identities>;
 
-/// The figures of an identity: in `stats`, of that of the client who asks.
+/// The figures of an identity; `stats` has those of the client that asks.
 pub const IDENTITY: &[Figure<Identities>] = &[
-    // In the metrics it is the label of every other figure.
+    // In the metrics, the name is the label of every other figure.
     Row::plain("identity", Read::Text(|identity| &identity.figures.name)),
     Row::gauge("identity-connections", "Connected clients of the identity.", |identity| {
         identity.figures.connections

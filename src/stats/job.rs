@@ -20,18 +20,18 @@ pub struct JobView<'a> {
     pub job: queue::JobView<'a>,
     /// The name of the session that has reserved it, if the client that asks may know it; empty if there is none.
     pub session: &'a str,
-    /// The tube that it comes from if it is dead, and if the client that asks may know of that tube; else empty.
+    /// The tube from which a dead job comes, if the client that asks may know that tube; otherwise empty.
     pub dead_from: &'a str,
-    /// The reason why it waits, where that is shown.
+    /// The reason why it waits, if the reply shows it.
     pub waits_for: &'a str,
     /// The index of the binlog file that holds its record; 0 without a binlog.
     pub file: u32,
-    /// The instant of the question.
+    /// The instant of the request.
     pub now: Timestamp,
 }
 
 impl JobView<'_> {
-    /// Whole seconds until the job expires, rounded up, because 0 is for one that does not.
+    /// Whole seconds until the job expires, rounded up, because 0 means that it never expires.
     fn expires_in_s(&self) -> u64 {
         self.job.expires_at.map_or(0, |at| at.since_ns(self.now).div_ceil(NS_PER_S).max(1))
     }
@@ -49,8 +49,8 @@ impl JobView<'_> {
     }
 }
 
-/// The keys that a line of `list-jobs` does not have: the command has said it, it costs more than the rest, or it
-/// follows from the other figures.
+/// The keys that a line of `list-jobs` does not have: the command itself gives the value, or it costs more than the
+/// rest, or it follows from the other figures.
 const NOT_IN_LINES: [&str; 4] = ["tube", "state", "file", "failures"];
 
 /// Appends the job as a line of `list-jobs`: the figures of `stats-job` in their order, with the length of the body
@@ -99,7 +99,7 @@ pub const JOB: &[Figure<Job>] = &[
 /// The reason why a job waits, at the end of `stats-job`.
 pub const WAITS_FOR: &[Figure<Job>] = &[Row::plain("waits-for", Text(|view| view.waits_for))];
 
-/// The tags of a job, in `stats-job` behind the other figures; empty, 0 or false where there is none.
+/// The tags of a job, in `stats-job` after the other figures; empty, 0 or false if the job does not have the tag.
 pub const TAGS: &[Figure<Job>] = &[
     Row::plain(
         "idempotency-key",

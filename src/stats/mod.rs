@@ -2,8 +2,8 @@
 //!
 //! Owns: every figure's key, kind, meaning and reader, in the order in which they are printed. C's keys come first, in
 //! C's order and with C's quoting; ours follow. Everything that prints figures goes through these tables: the YAML of
-//! the protocol's stats commands (here), the metrics and the page (in `http`). Never changes what it reads. The server
-//! hands in the views.
+//! the protocol's stats commands (here), the metrics and the page (in `http`). Never changes anything. The server
+//! provides the views.
 
 mod client;
 mod database;
@@ -30,7 +30,7 @@ use crate::protocol::{DictionaryWriter, Verb};
 
 /// The subject of a table of figures.
 pub trait Subject {
-    /// The view that its readers get.
+    /// The view from which its values are read.
     type View<'a>;
 }
 
@@ -50,7 +50,7 @@ pub enum Client {}
 #[derive(Debug)]
 pub enum Identities {}
 
-/// The database in which the binlog is: `stats`.
+/// The database that holds the binlog: `stats`.
 #[derive(Debug)]
 pub enum Database {}
 
@@ -64,7 +64,7 @@ pub struct Figure<S: Subject> {
     pub key: &'static str,
     /// The kind, and how to read the value.
     pub read: Read<S>,
-    /// Its place in the metrics.
+    /// Its form in the metrics.
     pub series: Series,
 }
 
@@ -77,7 +77,7 @@ pub type ReadText<S> = for<'v, 'a> fn(&'v <S as Subject>::View<'a>) -> &'v str;
 pub enum Read<S: Subject> {
     /// A number that only grows.
     Counter(ReadNumber<S>),
-    /// How often this command was given.
+    /// How often this command was executed.
     Command(for<'v, 'a> fn(&'v S::View<'a>, Verb) -> u64, Verb),
     /// A number that goes up and down.
     Gauge(ReadNumber<S>),
@@ -96,18 +96,18 @@ pub enum Read<S: Subject> {
 /// The form of a figure in the metrics.
 #[derive(Clone, Copy)]
 pub enum Series {
-    /// A family of its own, called `name`, or like the key; without prefix and `_total`.
+    /// A separate family, called `name`, or like the key; without prefix and `_total`.
     Own {
-        /// The name where it is not that of the key. A unit stands at its end.
+        /// The name, if it differs from the key. It ends with the unit.
         name: Option<&'static str>,
         /// The meaning.
         help: &'static str,
     },
-    /// A line of the family of all commands.
+    /// A line of the family for all commands.
     Command,
-    /// A label of the line of texts.
+    /// A label on the line of texts.
     Info,
-    /// Nothing.
+    /// Not in the metrics.
     None,
 }
 
@@ -126,7 +126,7 @@ pub enum Value<'v> {
     Text(&'v str),
 }
 
-/// As YAML has it, but without quotes.
+/// The value as in YAML, but without quotes.
 impl Display for Value<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -199,7 +199,7 @@ impl<S: Subject> Figure<S> {
 /// The key of the asking client's id.
 const CLIENT_ID: &str = "client-id";
 
-/// All figures of `tables`, as the protocol's stats commands answer with them.
+/// All figures of `tables`, in the format of the protocol's stats commands.
 #[must_use]
 pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> {
     let mut dictionary = DictionaryWriter::default();
@@ -207,8 +207,8 @@ pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> 
     dictionary.into_bytes()
 }
 
-/// The figures of the server. Before the last row stand those of its database, if it has one, those of the asking
-/// client's identity, and the client's id.
+/// The figures of the server. The last row is the client's id; before it come the figures of the database, if there is
+/// one, and those of the identity of the client that asks.
 #[must_use]
 pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>, client: u64) -> Vec<u8> {
     let (rows, last) = SERVER.split_at(SERVER.len() - 1);

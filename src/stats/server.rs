@@ -19,63 +19,65 @@ impl Subject for Server {
 /// The server as its stats see it. It has more fields than other types because each is a source of figures.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerView<'a> {
-    /// Which server it is.
+    /// The identity of the server.
     pub identity: &'a Identity,
     /// Tubes, jobs and clients.
     pub queue: &'a Queue,
-    /// Sums over its tubes, or over those that the asking client may see.
+    /// Sums over its tubes, or over the tubes that the client may see.
     pub sums: TubeSums,
     /// The identities of the access rules; none if there are no rules.
     pub identities: &'a [IdentityFigures],
     /// The commands and tags that C does not have, separated by spaces.
     pub extensions: &'a str,
-    /// The figures of the binlog; its state is "off" where there is none.
+    /// The figures of the binlog; its state is "off" if there is none.
     pub binlog: binlog::Stats,
-    /// How often each command was given.
+    /// How often each command was executed.
     pub commands: &'a CommandCounts,
-    /// How long things have taken.
+    /// Durations.
     pub timings: &'a Timings,
-    /// Whether the server refuses jobs.
+    /// Whether the server is in drain mode.
     pub is_draining: bool,
     /// The largest body that `put` accepts, in bytes.
     pub max_job_bytes: u64,
-    /// The size of a binlog file as the operator has asked for it, in bytes.
+    /// The size of a binlog file that the operator has set, in bytes.
     pub binlog_file_bytes: u64,
-    /// The memory of connections for bytes that are not a job yet, or not sent yet.
+    /// The memory of connections for bytes that are not yet a job, or not yet sent.
     pub buffer_bytes: usize,
     /// Connections since the start.
     pub connections: u64,
     /// Connections that were closed because there were too many.
     pub refused_connections: u64,
-    /// Lines that were no command.
+    /// Lines that were not commands.
     pub malformed: u64,
-    /// Bodies that came whole and were not stored for a reason of the server's.
+    /// Complete bodies that the server did not store, for a reason of its own.
     pub rejected_puts: u64,
     /// The figures of the TLS listeners; `None` if there are none.
     pub tls: Option<tls::Figures>,
-    /// The instant of the question.
+    /// The instant of the request.
     pub now: Timestamp,
 }
 
 /// Sums over tubes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TubeSums {
-    /// How many tubes.
+    /// The number of tubes.
     pub tubes: u64,
     /// Their jobs by state.
     pub jobs: JobCounts,
     /// The counts of events of their jobs.
     pub counters: TubeCounters,
-    /// Memory that the jobs take, in bytes, where all tubes are summed up.
+    /// Memory that the jobs take, in bytes, if all tubes are summed up.
     pub job_bytes: u64,
-    /// How many cooldowns there are, and the memory that they take.
+    /// The number of cooldowns, and the memory that they take.
     pub cooldowns: CooldownSums,
-    /// Memory that cooldowns will take which the deletes of jobs begin, in bytes.
+    /// Memory for the cooldowns that begin when jobs are deleted, in bytes.
     pub reserved_cooldown_bytes: u64,
+    /// The jobs that rules have sent to dead tubes.
+    pub dead: u64,
 }
 
 impl TubeSums {
-    /// The sums over all tubes, with the events of tubes that are gone.
+    /// The sums over all tubes, including the events of removed tubes.
     #[must_use]
     pub fn of(queue: &Queue) -> Self {
         let figures = queue.figures();
@@ -86,13 +88,15 @@ impl TubeSums {
             job_bytes: figures.job_bytes as u64,
             cooldowns: figures.cooldowns,
             reserved_cooldown_bytes: figures.reserved_cooldown_bytes,
+            dead: figures.dead,
         }
     }
 
     /// Adds a tube.
-    pub fn add(&mut self, jobs: &JobCounts, counters: &TubeCounters) {
-        let Self { tubes, jobs: sum, counters: counts, .. } = self;
+    pub fn add(&mut self, jobs: &JobCounts, counters: &TubeCounters, dead: u64) {
+        let Self { tubes, jobs: sum, counters: counts, dead: all_dead, .. } = self;
         *tubes += 1;
+        *all_dead += dead;
         sum.urgent += jobs.urgent;
         sum.ready += jobs.ready;
         sum.reserved += jobs.reserved;
@@ -110,19 +114,19 @@ impl TubeSums {
     }
 }
 
-/// The source of the figures of the server. Making a view costs time, so one is made only for a request.
+/// The source of the server's figures. A view costs time, so one is made only for a request.
 pub trait StatsSource {
     /// The server at `now`.
     fn server_view(&self, now: Timestamp) -> ServerView<'_>;
 }
 
-/// Which server this is.
+/// The identity of this server.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The version, as MAJOR.MINOR.
     pub version: String,
-    /// Identifies this run of the server; 16 hexadecimal digits, the first a letter, so that nothing takes
-    /// it for a number.
+    /// Identifies this run of the server; 16 hexadecimal digits, the first a letter, so that no reader takes it for a
+    /// number.
     pub instance: String,
     /// The process id.
     pub pid: u32,
@@ -132,7 +136,7 @@ pub struct Identity {
     pub os: String,
     /// The kind of hardware.
     pub platform: String,
-    /// When the server began.
+    /// When the server started.
     pub started_at: Timestamp,
     /// Reads the processor time used so far.
     pub cpu_time: fn() -> CpuTime,
@@ -147,7 +151,7 @@ impl Identity {
     }
 }
 
-/// How often each command was given.
+/// How often each command was executed.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandCounts([u64; Verb::COUNT]);
 
@@ -158,7 +162,7 @@ impl Default for CommandCounts {
 }
 
 impl Described for CommandCounts {
-    /// By their names: another program may know other commands.
+    /// By name, because another program may know other commands.
     fn describe(&self, out: &mut Writer<'_>) {
         let Self(counts) = self;
         out.count(counts.len());
@@ -181,16 +185,16 @@ impl Described for CommandCounts {
 }
 
 impl CommandCounts {
-    /// No command was given.
+    /// No command was executed.
     pub const NONE: Self = Self([0; Verb::COUNT]);
 
-    /// How often `verb` was given.
+    /// How often `verb` was executed.
     #[must_use]
     pub fn of(&self, verb: Verb) -> u64 {
         self.0[verb as usize]
     }
 
-    /// How many commands were given.
+    /// The number of executed commands.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
@@ -201,22 +205,21 @@ impl CommandCounts {
         self.0[verb as usize] += 1;
     }
 
-    /// Takes back what `add` has counted, of a word that is no command on this server.
+    /// Undoes `add`, for a word that is not a command on this server.
     pub fn uncount(&mut self, verb: Verb) {
         self.0[verb as usize] -= 1;
     }
 }
 
-/// How long things have taken. Measured with one further reading of the clock a turn, and only while metrics
-/// are served.
+/// Durations. They are measured with one more reading of the clock in each turn, and only while metrics are served.
 #[derive(Clone, Debug, Default)]
 pub struct Timings {
-    /// Each turn of the loop: from the return of the poll until all replies are handed to the system. Turns
-    /// without a command count, too.
+    /// Each turn of the loop: from the return of the poll until the system has all replies. Turns without a command
+    /// count, too.
     pub turns: Histogram,
-    /// Each command, with the duration of the turn that executed it: what its client has waited at most, from
-    /// the moment that the loop saw the command, for work of its own or of others in the same turn. The time
-    /// that a reserve waits for a job is not in it.
+    /// Each command, with the duration of the turn that executed it. That is the most that its client has waited, after
+    /// the loop saw the command, for this and other commands in the same turn. The time that a reserve waits for a job
+    /// is not included.
     pub commands: Histogram,
     /// Each sync of the binlog, from its request to its completion.
     pub syncs: Histogram,
@@ -365,15 +368,16 @@ const TAGS_AND_EXTENSIONS: &[Row] = &[
     Row::gauge("current-sessions", "Sessions, with those whose connection is gone.", |server| {
         server.queue.figures().sessions as u64
     }),
-    // Clients look for it at the end; new rows come before it.
+    Row::counter("dead-jobs", "Jobs that rules have sent to dead tubes.", |server| server.sums.dead),
+    // Clients expect it at the end; add new rows before it.
     Row::plain("extensions", Read::Text(|server| server.extensions)),
 ];
 
-/// The words of the tags of a `put`, and of what C's commands take here that C does not know.
+/// The words of the tags of a `put`, and of arguments of C's commands that C does not have.
 const OTHER_WORDS: [&str; 10] =
     ["idp", "con", "grp", "aft", "exp", "tub", "trc", "touch-seconds", "release-uncounted", "fractions"];
 
-/// The names of the extensions of C's protocol, by which a client learns what it may use.
+/// The names of the extensions of C's protocol, which show a client what the server supports.
 #[must_use]
 pub fn extensions(is_guarded: bool) -> &'static str {
     static OPEN: LazyLock<String> = LazyLock::new(|| {

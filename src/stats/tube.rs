@@ -13,7 +13,7 @@ type Row = Figure<Tube>;
 
 /// The figures of `stats-tube`.
 pub const TUBE: &[Figure<Tube>] = &[
-    // In the metrics it is the label of every other figure.
+    // In the metrics, the name is the label of every other figure.
     Row::plain("name", Read::Text(|tube| tube.name.as_str())),
     Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |tube| tube.jobs.urgent),
     Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |tube| tube.jobs.ready),
@@ -57,7 +57,7 @@ pub const TUBE: &[Figure<Tube>] = &[
     })
     .named("oldest_buried_age_seconds"),
     Row::plain("oldest-ready-id", Read::Gauge(|tube| tube.oldest_ready.map_or(0, |id| id.0))),
-    // The metrics have histograms of these, from which any percentile of any time follows.
+    // The metrics have histograms of these, from which any percentile can be computed.
     Row::plain("wait-time-count", Read::Gauge(|tube| tube.wait().count)),
     Row::plain("wait-time-mean", Read::Seconds(|tube| Duration::from_nanos(tube.wait().mean_ns))),
     Row::plain("wait-time-p50", Read::Seconds(|tube| Duration::from_nanos(tube.wait().p50_ns))),

@@ -15,14 +15,14 @@ use crate::tls::Acceptor;
 pub enum ListenerSocket {
     /// For TCP.
     Tcp(TcpListener),
-    /// For clients that have to speak TLS.
+    /// For clients that must use TLS.
     Tls(TcpListener, Rc<Acceptor>),
-    /// In the file system.
+    /// For a unix socket in the file system.
     Unix(UnixListener),
 }
 
 impl ListenerSocket {
-    /// `listener`, which needs the acceptor if it is for TLS.
+    /// Adds the acceptor to `listener`, if it is for TLS.
     ///
     /// # Errors
     /// If the acceptor is missing.
@@ -45,10 +45,10 @@ impl ListenerSocket {
         }
     }
 
-    /// The socket of a client that waits.
+    /// The socket of a waiting client.
     ///
     /// # Errors
-    /// `WouldBlock` if none waits; others as `accept(2)`.
+    /// `WouldBlock` if no client waits; other errors as for `accept(2)`.
     pub fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => listener.accept().map(|(stream, _)| Accepted::Tcp(stream)),

@@ -1,6 +1,6 @@
 //! Streams: the sockets of clients and of HTTP, plain or with TLS, and those on which the server listens.
 //!
-//! Owns: the readiness that a connection sees, which is that of a plain socket with and without TLS. It knows neither
+//! Owns: the readiness that a connection sees, which is that of a plain socket, with and without TLS. Knows neither
 //! sessions nor HTTP. Driven by the connections of `server` and of `http`.
 
 mod listener;
@@ -21,7 +21,7 @@ use crate::poll_token::PollToken;
 pub struct Handle {
     /// Its descriptor.
     pub descriptor: i32,
-    /// Whether it is a unix socket, and not one of TCP.
+    /// Whether it is a unix socket and not a TCP socket.
     pub is_unix: bool,
 }
 
@@ -53,8 +53,8 @@ pub trait Stream {
     /// As `write`.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Announces to the client, within the stream, that nothing more comes. Until this succeeds the stream must not be
-    /// closed.
+    /// Announces to the client, within the stream, that no more data follows. The stream must not be closed until this
+    /// succeeds.
     ///
     /// # Errors
     /// As `write`.
@@ -65,7 +65,8 @@ pub trait Stream {
     /// Sets whether the poll reports to `token` when the socket takes bytes again.
     fn await_writable(&mut self, token: PollToken, awaited: bool);
 
-    /// By what another program in the same process can go on with the stream; `None` if none can, as none can with TLS.
+    /// The handle with which another program in the same process can take over the stream; `None` if that is
+    /// impossible, as it is with TLS.
     fn handle(&self) -> Option<Handle> {
         None
     }
@@ -75,34 +76,36 @@ pub trait Stream {
         String::from("?")
     }
 
-    /// Whether the client is not known yet: its TLS handshake is not done, so nothing can be read or written yet. Reads
-    /// go on with the handshake.
+    /// Whether the TLS handshake of the client is in progress, so that nothing can be read or written yet. Reads
+    /// continue the handshake.
     fn is_handshaking(&self) -> bool {
         false
     }
 
-    /// Whether the stream itself has something for the socket, and waits for room. Reads send it.
+    /// Whether the stream itself has bytes for the socket and waits for room. Reads send them.
     fn wants_write(&self) -> bool {
         false
     }
 
-    /// Whether the client has said within its stream, as far as it was read, that it will send no more. Only the poll
+    /// Whether the client has announced in its stream, as far as it was read, that it will send no more. Only the poll
     /// reports the end of a plain stream.
     fn has_ended(&self) -> bool {
         false
     }
 
-    /// As `has_ended`, but looks at a bounded part of the input that was not read yet; that part is still to be read.
+    /// As `has_ended`, but also examines a bounded part of the unread input; that part must still be read.
     fn look_for_end(&mut self) -> bool {
         false
     }
 
-    /// The certificate by which the client has shown who it is, in DER. It is known from the end of the handshake on.
+    /// The certificate with which the client has identified itself, in DER. It is known from the end of the handshake
+    /// on.
     fn peer_certificate(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Whether a client with this certificate would get in now; if not, the stream notes why for the log.
+    /// Whether the server would accept a client with this certificate now; if not, the stream notes the reason for the
+    /// log.
     fn is_certificate_good(&self) -> bool {
         true
     }

@@ -18,11 +18,11 @@ use crate::tls::Acceptor;
 
 /// An accepted socket that no poll watches yet.
 pub enum Accepted {
-    /// By TCP.
+    /// A TCP socket.
     Tcp(TcpStream),
-    /// At a socket in the file system.
+    /// A unix socket in the file system.
     Unix(UnixStream),
-    /// The client has to speak TLS.
+    /// A TCP socket of a client that must use TLS.
     Tls(TcpStream, Rc<Acceptor>),
 }
 
@@ -30,7 +30,7 @@ impl Accepted {
     /// The socket that another program has left to this process.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If it is not open.
     pub fn adopt(handle: Handle) -> io::Result<Self> {
         let descriptor = os::handover::adopt(handle.descriptor)?;
         Ok(if handle.is_unix {
@@ -49,7 +49,7 @@ impl Accepted {
         }
     }
 
-    /// The client, as access rules see it. An address that the system does not know any more is no loopback.
+    /// The client, as access rules see it. An address that the system no longer knows does not count as loopback.
     #[must_use]
     pub fn access_peer(&self) -> Peer {
         match self {
@@ -60,7 +60,7 @@ impl Accepted {
         }
     }
 
-    /// Sets what the listener would have given it.
+    /// Sets the options that the listener would have given the socket.
     pub fn set_options(&self) {
         let result = match self {
             Self::Tcp(stream) | Self::Tls(stream, _) => os::socket::set_connection_options(stream),
@@ -80,10 +80,10 @@ impl Accepted {
         }
     }
 
-    /// Has the poll of `registry` watch it for what it has to read, and report that to `token`.
+    /// Adds the socket to the poll of `registry`, which reports input to `token`.
     ///
     /// # Errors
-    /// Where the system does not take the socket into its poll, or has no random numbers for TLS.
+    /// If the system does not add the socket to its poll, or has no random numbers for TLS.
     pub fn watch(self, registry: Rc<Registry>, token: PollToken) -> io::Result<Socket> {
         let mut socket = match self {
             Self::Tcp(stream) => Socket::Tcp(stream, registry),
@@ -102,7 +102,7 @@ impl Accepted {
 pub enum Socket {
     /// Plain TCP.
     Tcp(TcpStream, Rc<Registry>),
-    /// A socket in the file system.
+    /// A unix socket in the file system.
     Unix(UnixStream, Rc<Registry>),
     /// With TLS over a TCP socket.
     Tls(Box<TlsStream<Socket>>),

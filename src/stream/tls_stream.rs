@@ -1,8 +1,8 @@
 //! TLS over another stream, as a stream.
 //!
-//! Owns: the stream below, the [`Channel`] that encrypts, and whether the poll is asked for room: because a reply
-//! waits, as the connection says, or because TLS itself has something to send. Connections see plaintext, and the
-//! readiness of a plain stream.
+//! Owns: the stream below, the [`Channel`] that encrypts, and whether the poll watches for room: because the connection
+//! has a reply that waits, or because TLS itself has something to send. Connections see plaintext, and the readiness of
+//! a plain stream.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::rc::Rc;
@@ -44,7 +44,7 @@ impl<S: Stream> TlsStream<S> {
     fn receive(&mut self, room: usize, take: impl FnMut(&[u8])) -> io::Result<usize> {
         let result = self.channel.read(&mut Wire(&mut self.socket), room, take);
         match &result {
-            // What a client did that has gone is not worth a line; why one was not let in, or sent off, is.
+            // The end of a client's connection is not worth a line; the reason why the server refused or ended one is.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 self.acceptor.note_failure(&self.socket.peer(), error);
             }
@@ -114,7 +114,7 @@ impl<S: Stream> Stream for TlsStream<S> {
     }
 
     fn look_for_end(&mut self) -> bool {
-        // An error shows itself again in the read that follows.
+        // The read that follows reports an error again.
         let has_ended = self.channel.look_for_end(&mut Wire(&mut self.socket)).unwrap_or(true);
         self.await_room();
         has_ended
@@ -135,12 +135,12 @@ impl<S: Stream> Stream for TlsStream<S> {
 
 impl<S: Stream> Drop for TlsStream<S> {
     fn drop(&mut self) {
-        // Here the connection was ended before its time, so its end is announced as far as there is room.
+        // The connection was ended early, so its end is announced only as far as there is room.
         let _ = self.channel.finish(&mut Wire(&mut self.socket));
     }
 }
 
-/// The stream below as the standard library sees it.
+/// The stream below, with the traits of the standard library.
 struct Wire<'a, S>(&'a mut S);
 
 impl<S: Stream> Read for Wire<'_, S> {

@@ -13,10 +13,10 @@ use super::{Channel, Credentials, HandshakeFailure};
 use crate::clock::Timestamp;
 use crate::rate_limited_log::RateLimitedLog;
 
-/// The most bytes of ciphertext that are read in one call.
+/// The maximum number of bytes of ciphertext in one read.
 const READ_BYTES: usize = 32 * 1024;
 
-/// The credentials in force, the buffer that all TLS connections read into, and the counts of handshakes.
+/// The credentials in force, the buffer into which all TLS connections read, and the counts of handshakes.
 pub struct Acceptor {
     credentials: RefCell<Credentials>,
     pub(super) scratch: RefCell<Box<[u8]>>,
@@ -39,7 +39,7 @@ struct Counts {
 /// The figures of all TLS listeners, for the metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// Connections, those in their handshake included.
+    /// Connections, including those in their handshake.
     pub open_connections: u64,
     /// Handshakes that succeeded without an earlier session.
     pub full_handshakes: u64,
@@ -74,8 +74,8 @@ impl Acceptor {
         })
     }
 
-    /// Has handshakes use other credentials. Those that have begun end with the others, and then clients are checked
-    /// with these.
+    /// Uses other credentials for new handshakes. Handshakes in progress end with the old ones, and then their clients
+    /// are checked with the new ones.
     pub fn replace(&self, credentials: Credentials) {
         *self.credentials.borrow_mut() = credentials;
     }
@@ -97,13 +97,12 @@ impl Acceptor {
         Ok(channel)
     }
 
-    /// Whether no reload has come since a handshake began with `config`.
+    /// Whether there was no reload since a handshake with `config` began.
     pub(super) fn is_in_force(&self, config: &Arc<ServerConfig>) -> bool {
         Arc::ptr_eq(&self.credentials.borrow().config, config)
     }
 
-    /// Whether a client with these certificates, its own first, gets in now: whether they are valid, from an authority,
-    /// and not revoked.
+    /// Checks a client's certificates, its own first: whether they are valid, issued by an authority, and not revoked.
     pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
         let Some(verifier) = self.credentials.borrow().verifier.clone() else { return Ok(()) };
         let (certificate, intermediates) =
@@ -115,12 +114,12 @@ impl Acceptor {
         self.counts.open.set(self.counts.open.get() - 1);
     }
 
-    /// A connection holds `after` bytes now, which were `before`.
+    /// Notes that a connection holds `after` bytes now, and held `before` bytes.
     pub(super) fn holds(&self, before: usize, after: usize) {
         self.counts.held_bytes.set(self.counts.held_bytes.get() - before + after);
     }
 
-    /// The memory of the encrypted halves of all connections, about, in bytes.
+    /// The approximate memory of the encrypted halves of all connections, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.counts.held_bytes.get()
@@ -141,7 +140,7 @@ impl Acceptor {
         *latest = format!("{peer}: {reason}");
     }
 
-    /// Writes to the log what has failed, now and then. To be called once a turn.
+    /// Writes the failures to the log, at a limited rate. Must be called once a turn.
     pub fn report(&self, now: Timestamp) {
         let (count, latest) = &mut *self.unreported.borrow_mut();
         if *count > 0 {

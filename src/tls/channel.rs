@@ -1,8 +1,8 @@
 //! The encrypted half of a connection: plaintext on one side, a socket on the other.
 //!
-//! Owns: the state of TLS for one connection, and the bytes between the two sides. Reads and writes keep the promises
-//! of plain sockets: a read that returns less than was asked for has emptied the socket, and what a write has taken is
-//! with the system.
+//! Owns: the state of TLS for one connection, and the bytes between the two sides. Reads and writes keep the guarantees
+//! of plain sockets: a read that returns less than requested has emptied the socket, and the system has everything that
+//! a write has taken.
 
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
@@ -15,15 +15,15 @@ use rustls::{Error, IoState, ServerConfig, ServerConnection};
 use super::sessions::SessionEnd;
 use super::{Acceptor, HANDSHAKE_BYTES, HandshakeFailure};
 
-/// The most plaintext that is encrypted before the socket has taken it. No write of a connection is offered less than
-/// this where it could be more (`Budget::Sustained`), so a turn needs one system call.
+/// The maximum of plaintext that is encrypted before the socket has taken it. It is not less than a connection offers
+/// in one write (`Budget::Sustained`), so a turn needs one system call.
 const MAX_UNSENT_BYTES: usize = 48 * 1024;
 
-/// How far ahead a wait for a job looks for the client's end, in bytes: a client that sends more than this behind a
-/// reserve has to close its socket for the server to see it.
+/// How far ahead a waiting reserve looks for the end of the client's input, in bytes: if a client sends more than this
+/// after a reserve, the server sees its end only when the client closes its socket.
 const LOOK_AHEAD_BYTES: usize = 16 * 1024;
 
-/// The memory of a connection that has nothing under way: the state of rustls with its keys and its smallest buffers.
+/// The memory of a connection that does nothing: the state of rustls with its keys and its smallest buffers.
 const IDLE_BYTES: usize = 9 * 1024;
 
 /// The encrypted half of a connection.
@@ -33,21 +33,21 @@ pub struct Channel {
     stage: Stage,
     /// Until when the client can resume its session.
     session_end: SessionEnd,
-    /// Bytes of the socket that rustls had no room for, because decrypted bytes have not been taken yet.
+    /// Bytes from the socket for which rustls had no room, because decrypted bytes have not been taken yet.
     unfed: Vec<u8>,
     /// The client has said that it will send no more, or has closed its half of the socket.
     has_ended: bool,
-    /// Bytes of plaintext that are encrypted, but not all taken by the socket. The caller offers them again, as it does
-    /// with a socket that is full.
+    /// Bytes of plaintext that are encrypted, but that the socket has not taken completely. The caller offers them
+    /// again, as it does with a full socket.
     encrypted: usize,
     /// The memory that the acceptor counts for this connection.
     held_bytes: usize,
 }
 
-/// How far a connection has come.
+/// The stage of a connection.
 enum Stage {
     Handshake {
-        /// The bytes that came so far.
+        /// The number of bytes received so far.
         received: usize,
         /// The settings of the handshake, which a reload may have replaced since.
         config: Arc<ServerConfig>,
@@ -62,7 +62,7 @@ enum Stage {
 enum Received {
     /// Bytes, and there may be more.
     Some,
-    /// No more than there were.
+    /// Bytes, and the socket is empty now.
     All,
 }
 
@@ -90,8 +90,8 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Has the acceptor count what the connection holds. rustls does not say how long its buffers are, so those of a
-    /// handshake are taken to be as long as what has come.
+    /// Reports the memory of the connection to the acceptor. rustls does not report the size of its buffers, so during
+    /// a handshake they are assumed to be as large as the received bytes.
     fn count(&mut self) {
         let received = if let Stage::Handshake { received, .. } = self.stage { received } else { 0 };
         let held_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
@@ -99,26 +99,25 @@ impl Channel {
         self.held_bytes = held_bytes;
     }
 
-    /// Whether the handshake is not done yet.
+    /// Whether the handshake is in progress.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
         matches!(self.stage, Stage::Handshake { .. })
     }
 
-    /// Whether the client will send no more than what was received.
+    /// Whether the client will send nothing after the bytes received so far.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether there are bytes for the socket that it has not taken.
+    /// Whether there are bytes that the socket has not taken.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         self.tls.wants_write()
     }
 
-    /// The certificate that the client has shown, in DER; `None` before the end of the handshake, and if none was asked
-    /// for.
+    /// The client's certificate, in DER; `None` before the end of the handshake, and if none was requested.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         if self.is_handshaking() {
@@ -127,20 +126,20 @@ impl Channel {
         self.tls.peer_certificates()?.first().map(AsRef::as_ref)
     }
 
-    /// Whether the client would still get in with the certificate that it has shown.
+    /// Checks whether the client's certificate would still be accepted.
     ///
     /// # Errors
-    /// Why it would not.
+    /// The reason why it would not be accepted.
     pub fn check_certificate(&self) -> Result<(), Error> {
         self.acceptor.check(self.tls.peer_certificates().unwrap_or_default())
     }
 
-    /// Passes at most `room` bytes of plaintext on to `take`; returns how many. 0 means that the client will send no
-    /// more. A client says so within TLS, or by closing its half of the socket.
+    /// Passes at most `room` bytes of plaintext to `take`; returns how many. 0 means that the client will send no more.
+    /// A client says so within TLS, or by closing its half of the socket.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing to read; `InvalidData` if the client does not keep to TLS or is refused; any
-    /// other error of the socket.
+    /// `WouldBlock` if there is nothing to read; `InvalidData` if the client breaks the protocol of TLS or is refused;
+    /// any other error of the socket.
     pub fn read<S: Read + Write>(
         &mut self,
         socket: &mut S,
@@ -160,7 +159,7 @@ impl Channel {
     ) -> io::Result<usize> {
         let mut taken = 0;
         let mut received = Received::Some;
-        // A socket that takes nothing shows itself in the next write. What came before is still read.
+        // If the socket takes nothing, the next write fails. Bytes that came before are still read.
         let _ = self.flush(socket);
         loop {
             taken += self.take_plaintext(room - taken, &mut take);
@@ -182,7 +181,8 @@ impl Channel {
         }
     }
 
-    /// Whether the client will send no more behind what has arrived. Reads a bounded part of it for that.
+    /// Whether the client will send nothing after the bytes that have arrived. For that, it reads a bounded number of
+    /// them.
     ///
     /// # Errors
     /// As `read`.
@@ -195,15 +195,15 @@ impl Channel {
         Ok(self.has_ended)
     }
 
-    /// Encrypts and sends; returns how many bytes of plaintext the socket has taken, all of them to the last byte of
-    /// ciphertext. After an error that is not final, the same bytes must be offered again.
+    /// Encrypts and sends; returns the number of plaintext bytes whose ciphertext the socket has taken completely.
+    /// After an error that is not final, the same bytes must be offered again.
     ///
     /// # Errors
     /// `WouldBlock` if the socket is full, or any other error of the socket.
     pub fn write<S: Write>(&mut self, socket: &mut S, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         debug_assert!(!self.is_handshaking(), "no command is executed before the handshake is done");
         if self.encrypted == 0 {
-            // Bytes of TLS itself, which the socket has not taken earlier, would leave less room.
+            // Bytes of TLS itself that the socket has not taken earlier would leave less room.
             self.flush(socket)?;
             let mut writer = self.tls.writer();
             self.encrypted = match slices {
@@ -211,7 +211,7 @@ impl Channel {
                 slices => writer.write_vectored(slices)?,
             };
         }
-        // Until the socket has taken them.
+        // They count until the socket has taken them.
         self.count();
         debug_assert!(
             self.encrypted <= slices.iter().map(|slice| slice.len()).sum(),
@@ -223,7 +223,7 @@ impl Channel {
         Ok(taken)
     }
 
-    /// Announces to the client that nothing more comes. May be called again.
+    /// Tells the client that no more data follows. May be called again.
     ///
     /// # Errors
     /// As `write`.
@@ -241,7 +241,7 @@ impl Channel {
         self.process().map_or(0, |state| state.plaintext_bytes_to_read())
     }
 
-    /// Has rustls go on with what it was fed.
+    /// Processes the bytes that rustls was given.
     fn process(&mut self) -> Result<IoState, Error> {
         self.session_end.within(|| self.tls.process_new_packets())
     }
@@ -261,8 +261,8 @@ impl Channel {
         taken
     }
 
-    /// Reads once from the socket, at most `most` bytes. Ciphertext is longer than its plaintext, so hardly more is
-    /// decrypted than there is room for.
+    /// Reads once from the socket, at most `most` bytes. Ciphertext is longer than its plaintext, so the decrypted
+    /// bytes rarely exceed the room.
     fn receive<S: Read + Write>(&mut self, socket: &mut S, most: usize) -> io::Result<Received> {
         let acceptor = Rc::clone(&self.acceptor);
         let mut scratch = acceptor.scratch.borrow_mut();
@@ -295,11 +295,11 @@ impl Channel {
         Ok(if count < most { Received::All } else { Received::Some })
     }
 
-    /// Decrypts `wire`, and sends what TLS has to say about it.
+    /// Decrypts `wire`, and sends the messages of TLS about it.
     fn feed<S: Write>(&mut self, socket: &mut S, mut wire: &[u8]) -> io::Result<()> {
         while !wire.is_empty() {
             match self.tls.read_tls(&mut wire) {
-                // The client has announced its end: whatever follows does not count.
+                // The client has announced its end: later bytes do not count.
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(_) if self.unread_plaintext() > 0 => {
@@ -321,8 +321,8 @@ impl Channel {
         self.end_handshake()
     }
 
-    /// Lets the client in if its handshake is done. If a reload came meanwhile, the certificate is checked as the new
-    /// files say.
+    /// Accepts the client if its handshake is done. After a reload in the meantime, its certificate is checked with the
+    /// new files.
     fn end_handshake(&mut self) -> io::Result<()> {
         let Stage::Handshake { config, .. } = &self.stage else { return Ok(()) };
         if self.tls.is_handshaking() {
@@ -346,7 +346,7 @@ impl Channel {
         io::Error::new(ErrorKind::InvalidData, reason.to_string())
     }
 
-    /// Sends all that there is to send.
+    /// Sends all encrypted bytes.
     fn flush<S: Write>(&mut self, socket: &mut S) -> io::Result<()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(socket) {

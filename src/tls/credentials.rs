@@ -1,8 +1,8 @@
 //! The certificate of the server, and the verification of its clients, from files.
 //!
 //! Owns: reading and checking the files. There are three parts: the certificate with its key, the authorities of
-//! clients, and the revocation lists. A start needs all of them. In a reload, a part whose files are bad stays as it
-//! was, and keeps no other part from being replaced: what takes rights away must not wait for a key.
+//! clients, and the revocation lists. A start needs all of them. In a reload, a part with bad files stays as it was,
+//! and does not prevent the replacement of the others: a file that revokes rights must not wait for a key.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -32,24 +32,24 @@ const MAX_CRL_BYTES: usize = 32 << 20;
 /// The files that the command line names.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// The certificate of the server, and behind it those that lead to its authority.
+    /// The certificate of the server, followed by those that lead to its authority.
     pub certificate: PathBuf,
     /// The key of the first of them.
     pub key: PathBuf,
-    /// The authorities of which each client must have a certificate; `None` asks clients for none.
+    /// The authorities that issue the certificates of clients; if `None`, clients need no certificate.
     pub client_ca: Option<PathBuf>,
-    /// Which certificates of clients were revoked.
+    /// The revocation lists for certificates of clients.
     pub crl: Option<PathBuf>,
 }
 
-/// The settings of handshakes, from files that were read and checked.
+/// The settings of handshakes, from files that have been read and checked.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub(super) config: Arc<ServerConfig>,
-    /// The verifier of the certificates of clients; `None` if they are asked for none.
+    /// The verifier of the certificates of clients; `None` if clients need no certificate.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     parts: Parts,
-    /// Warnings for the operator about files that can be used.
+    /// Warnings for the operator about files that can still be used.
     pub warnings: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Credentials {
     }
 }
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Debug)]
 pub struct CredentialError {
     flag: &'static str,
@@ -83,9 +83,9 @@ enum CredentialProblem {
     Read(io::Error),
     Pem(pem::Error),
     Missing(&'static str),
-    /// The key is not that of the certificate.
+    /// The key does not belong to the certificate.
     WrongKey,
-    /// The error of TLS about the contents.
+    /// The error of rustls about the contents.
     Rejected(Box<dyn StdError + Send + Sync>),
 }
 
@@ -121,7 +121,7 @@ impl fmt::Display for CredentialError {
 
 impl StdError for CredentialError {}
 
-/// A file with the flag that names it.
+/// A file with its flag.
 #[derive(Clone, Copy)]
 struct Named<'a> {
     flag: &'static str,
@@ -141,7 +141,7 @@ impl Named<'_> {
         secret_file::read(self.path, max_bytes).map_err(|error| self.wrong(CredentialProblem::Read(error)))
     }
 
-    /// All that the file has of a kind, which is at least one.
+    /// All items of one kind in the file; at least one.
     fn all<T: PemObject>(self, bytes: &[u8], what: &'static str) -> Result<Vec<T>, CredentialError> {
         let found: Result<Vec<T>, _> = T::pem_slice_iter(bytes).collect();
         match found {
@@ -173,8 +173,8 @@ impl Files {
         self.assemble(Parts { key, expires_at_s, authorities, lists }, warnings)
     }
 
-    /// Reads all files again. Returns what is to be used from now on, in which a part whose files cannot be used is as
-    /// `before`; and what is wrong with such files.
+    /// Reads all files again. Returns the credentials to use from now on, in which a part with bad files stays as in
+    /// `before`, and the errors of these files.
     pub fn reload(&self, before: &Credentials, wall_ns: u64) -> (Credentials, Vec<CredentialError>) {
         let now_s = wall_ns / 1_000_000_000;
         let (mut warnings, mut errors) = (Vec::new(), Vec::new());
@@ -191,7 +191,8 @@ impl Files {
             Ok(lists) => parts.lists = lists,
             Err(error) => errors.push(error),
         }
-        // The lists are the last thing that TLS can refuse, so what went well with the former ones goes well again.
+        // The lists are the last part that rustls can refuse, so a part that was accepted with the former lists is
+        // accepted again.
         let with_former_lists = Parts { lists: before.parts.lists.clone(), ..parts.clone() };
         let mut assembled = self.assemble(parts, warnings);
         if let Err(error) = assembled {
@@ -213,14 +214,15 @@ impl Files {
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&parts.key))));
-        // Sessions are resumed by tickets, so the server holds nothing for a client that has left. The keys of the
-        // tickets are made here: after a reload, a client shows its certificate again, which may have been revoked.
+        // Sessions are resumed by tickets, so the server stores nothing for a client that has disconnected. The keys of
+        // the tickets are made here: after a reload, a client must show its certificate again, which may have been
+        // revoked.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::new(Sessions::new().map_err(|error| certificates.rejected(error))?);
         Ok(Credentials { config: Arc::new(config), verifier, parts, warnings })
     }
 
-    /// The certificate of the server with its key, and when it expires, in seconds since 1970.
+    /// The certificate of the server with its key, and the time at which it expires, in seconds since 1970.
     fn server_key(
         &self,
         now_s: u64,
@@ -308,11 +310,11 @@ impl Files {
     }
 }
 
-/// A word in the PEM of a key with a passphrase, in both of its forms.
+/// A word in the PEM of a key with a passphrase, in both of its formats.
 const ENCRYPTED: &[u8] = b"ENCRYPTED";
 
-/// When the first certificate of the chain expires. A certificate that is not valid now is worth a warning, and no
-/// more: the clock of the machine may be wrong, and the clients decide.
+/// When the first certificate of the chain expires. If a certificate is not valid now, this only warns: the clock of
+/// the machine may be wrong, and the clients decide.
 fn expiry(
     file: Named<'_>,
     chain: &[CertificateDer<'_>],
@@ -331,8 +333,8 @@ fn expiry(
     Ok(end.as_secs())
 }
 
-/// A revocation list that should have been replaced still says who was revoked, so it is used with a warning: without
-/// it everybody would get in, and to refuse everybody would stop the work of all.
+/// A revocation list that should have been replaced is used with a warning, because it still says which certificates
+/// were revoked: without the list every client would be accepted, and to refuse every client would stop all work.
 fn warn_if_outdated(
     file: Named<'_>,
     list: &[u8],
@@ -347,9 +349,9 @@ fn warn_if_outdated(
     Ok(())
 }
 
-/// A time since 1970, for people.
+/// A time since 1970, in readable form.
 fn time(since_1970: Duration) -> String {
-    // The formatter has no word for a year beyond 9999.
+    // The formatter cannot print a year after 9999.
     UNIX_EPOCH.checked_add(since_1970).filter(|_| since_1970.as_secs() < 253_402_300_800).map_or_else(
         || "a time beyond the year 9999".to_owned(),
         |at| humantime::format_rfc3339_seconds(at).to_string(),

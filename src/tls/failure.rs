@@ -1,19 +1,19 @@
-//! Why a handshake has failed, for the metrics.
+//! The reasons why a handshake can fail, for the metrics.
 
 use rustls::Error;
 
-/// Why a handshake has failed.
+/// The reason why a handshake has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeFailure {
-    /// The client has ended the connection, or was too slow.
+    /// The client has closed the connection, or was too slow.
     Unfinished,
     /// The bytes of the client are not TLS, or are damaged.
     Malformed,
     /// The client sent more than [`super::HANDSHAKE_BYTES`].
     TooLong,
-    /// The client has no version of TLS, cipher suite or signature scheme that the server takes.
+    /// The client has no version of TLS, cipher suite or signature scheme that the server supports.
     Incompatible,
-    /// A certificate of the client is required, and it sent none.
+    /// The server requires a certificate, and the client sent none.
     NoCertificate,
     /// The certificate of the client is not from the authority, has expired or was revoked.
     BadCertificate,
@@ -24,7 +24,7 @@ pub enum HandshakeFailure {
 }
 
 impl HandshakeFailure {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Unfinished,
         Self::Malformed,

@@ -1,8 +1,8 @@
-//! Sessions that clients resume.
+//! Sessions that clients can resume.
 //!
-//! Owns: how long a ticket lets a client in: no longer than the certificates that the client has shown are valid. A
-//! client with a ticket shows no certificate, so the ticket has their end; who comes after it has to show a certificate
-//! again, which may be a new one. Driven by rustls, within [`SessionEnd::within`].
+//! Owns: the life of a ticket, which is no longer than the validity of the certificates that the client has shown. A
+//! client with a ticket shows no certificate, so the ticket carries their end; a client that comes later must show a
+//! certificate again, which may be a new one. Driven by rustls, within [`SessionEnd::within`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use rustls::{DistinguishedName, Error, SignatureScheme};
 
 use super::x509;
 
-/// The bytes of the end in front of a session.
+/// The size of the end before a session, in bytes.
 const END_BYTES: usize = size_of::<u64>();
 
 thread_local! {
-    /// The end of the session of the connection for which rustls works on this thread. rustls asks a verifier and makes
-    /// tickets without saying for which connection.
+    /// The end of the session of the connection that rustls processes on this thread. rustls calls a verifier and makes
+    /// tickets without naming the connection.
     static CURRENT: Cell<SessionEnd> = const { Cell::new(SessionEnd::NEVER) };
 }
 
@@ -34,13 +34,13 @@ impl SessionEnd {
     /// As long as its ticket can be read.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The first end of a chain of certificates.
+    /// The earliest end in a chain of certificates.
     fn of<'a>(chain: impl Iterator<Item = &'a CertificateDer<'a>>) -> Self {
         let end = |certificate| x509::validity(certificate).map_or(0, |(_, end)| end.as_secs());
         Self(chain.map(|certificate| end(certificate)).min().unwrap_or(0))
     }
 
-    /// Has rustls do `work` for the connection whose session has this end, which the work may change.
+    /// Lets rustls do `work` for the connection whose session has this end, which the work may change.
     pub fn within<T>(&mut self, work: impl FnOnce() -> T) -> T {
         CURRENT.set(*self);
         let result = work();
@@ -54,7 +54,7 @@ impl SessionEnd {
 pub struct Sessions(Arc<dyn ProducesTickets>);
 
 impl Sessions {
-    /// With new keys, so that no earlier ticket can be read.
+    /// Tickets with new keys, so that no earlier ticket can be read.
     pub fn new() -> Result<Self, Error> {
         Ticketer::new().map(Self)
     }
@@ -85,12 +85,12 @@ impl ProducesTickets for Sessions {
     }
 }
 
-/// Checks the certificates of clients, and notes their end.
+/// Checks the certificates of clients, and notes when they end.
 #[derive(Debug)]
 pub struct Verifier(Arc<dyn ClientCertVerifier>);
 
 impl Verifier {
-    /// Has `verifier` check them.
+    /// A verifier that calls `verifier` for the check.
     pub fn of(verifier: Arc<dyn ClientCertVerifier>) -> Self {
         Self(verifier)
     }

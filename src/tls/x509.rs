@@ -15,10 +15,10 @@ const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 /// The object identifier of a subject's alternative names (RFC 5280, section 4.2.1.6), encoded.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 29, 17];
 
-/// From when until when a certificate in DER is valid, since 1970.
+/// The start and the end of the validity of a certificate in DER, since 1970.
 ///
 /// # Errors
-/// If it is no certificate.
+/// If the bytes are not a certificate.
 pub(super) fn validity(certificate: &[u8]) -> Result<(Duration, Duration), Error> {
     match elements(Certificate::parse(certificate)?.validity)?[..] {
         [begin, end] => Ok((time(begin)?, time(end)?)),
@@ -26,12 +26,12 @@ pub(super) fn validity(certificate: &[u8]) -> Result<(Duration, Duration), Error
     }
 }
 
-/// When the list after a revocation list in DER is due, since 1970, if the list says so.
+/// When the successor of a revocation list in DER is due, since 1970, if the list says so.
 ///
 /// # Errors
-/// If it is no revocation list.
+/// If the bytes are not a revocation list.
 pub(super) fn next_update(list: &[u8]) -> Result<Option<Duration>, Error> {
-    // RFC 5280, section 5.1: the first time in it is that of this list, the second that of the next one.
+    // RFC 5280, section 5.1: the first time in a list is its own, the second is that of the next list.
     let mut times = signed(list)?;
     times.retain(|field| matches!(field.tag(), Tag::UtcTime | Tag::GeneralizedTime));
     times.get(1).copied().map(time).transpose()
@@ -40,28 +40,28 @@ pub(super) fn next_update(list: &[u8]) -> Result<Option<Duration>, Error> {
 /// The names and the serial number in the certificate of a client.
 #[derive(Debug, Default)]
 pub struct ClientCertificate {
-    /// The common name of its subject, and then its alternative names that are DNS names, addresses of mail or URIs, in
-    /// their order. None, if it cannot be read.
+    /// The common name of its subject, and then its alternative names that are DNS names, mail addresses or URIs, in
+    /// order. Empty if the certificate cannot be read.
     pub names: Vec<String>,
     /// Its serial number in hexadecimal digits, as `openssl x509 -serial` prints it.
     pub serial: String,
 }
 
 impl ClientCertificate {
-    /// The names and the serial number of a certificate in DER; none if it cannot be read.
+    /// The names and the serial number of a certificate in DER; empty if it cannot be read.
     #[must_use]
     pub fn of(certificate: &[u8]) -> Self {
         let Ok(certificate) = Certificate::parse(certificate) else { return Self::default() };
         let mut names: Vec<String> = certificate.common_name().ok().flatten().into_iter().collect();
         names.extend(certificate.alternative_names().unwrap_or_default());
-        // A zero in front keeps the number from being negative.
+        // A leading zero keeps the number from being negative.
         let digits = certificate.serial.value();
         let digits = if digits.len() > 1 { digits.strip_prefix(&[0]).unwrap_or(digits) } else { digits };
         Self { names, serial: digits.iter().map(|byte| format!("{byte:02X}")).collect() }
     }
 }
 
-/// The fields of a certificate (RFC 5280, section 4.1) that matter here.
+/// The fields of a certificate (RFC 5280, section 4.1) that the server reads.
 struct Certificate<'a> {
     serial: AnyRef<'a>,
     validity: AnyRef<'a>,
@@ -73,7 +73,7 @@ struct Certificate<'a> {
 impl<'a> Certificate<'a> {
     fn parse(certificate: &'a [u8]) -> Result<Self, Error> {
         let fields = signed(certificate)?;
-        // A certificate without a version is of the first one.
+        // A certificate without a version has version 1.
         let from = usize::from(fields.first().and_then(|first| context(*first)) == Some(0));
         match fields[from..] {
             [serial, _algorithm, _issuer, validity, subject, _key, ref optional @ ..] => {
@@ -104,7 +104,7 @@ impl<'a> Certificate<'a> {
         };
         let mut has_been_found = false;
         for extension in elements(AnyRef::from_der(wrapped.value())?)? {
-            // Between the kind and the value, an extension may say that it is critical.
+            // Between the kind and the value, an extension may be marked as critical.
             let fields = elements(extension)?;
             let (Some(kind), Some(value)) = (fields.first(), fields.last()) else { continue };
             if kind.value() != ALTERNATIVE_NAMES {
@@ -114,7 +114,7 @@ impl<'a> Certificate<'a> {
                 return Err(ErrorKind::Failed.into());
             }
             for name in elements(AnyRef::from_der(value.value())?)? {
-                // An address of mail, a DNS name, a URI.
+                // A mail address, a DNS name, a URI.
                 if matches!(context(name), Some(1 | 2 | 6)) {
                     names.push(Ia5StringRef::new(name.value())?.as_str().to_owned());
                 }
@@ -124,7 +124,7 @@ impl<'a> Certificate<'a> {
     }
 }
 
-/// The fields of what is signed, which stands in front of the signature.
+/// The fields of the signed part, which comes before the signature.
 fn signed(document: &[u8]) -> Result<Vec<AnyRef<'_>>, Error> {
     match elements(AnyRef::from_der(document)?)?[..] {
         [fields, _algorithm, _signature] => elements(fields),
@@ -132,7 +132,7 @@ fn signed(document: &[u8]) -> Result<Vec<AnyRef<'_>>, Error> {
     }
 }
 
-/// The elements that a sequence or a set consists of.
+/// The elements of a sequence or a set.
 fn elements(outer: AnyRef<'_>) -> Result<Vec<AnyRef<'_>>, Error> {
     let mut reader = SliceReader::new(outer.value())?;
     let mut elements = Vec::new();

@@ -48,14 +48,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 enum Task {
     /// Run as the floor, on this port, with bodies of this length, and with TLS if there are a certificate and its key.
     Floor(u16, usize, Option<(PathBuf, PathBuf)>),
     Measure(Choice),
 }
 
-/// What to measure.
+/// The rows to measure.
 struct Choice {
     /// Servers to compare with; empty for the usual one.
     peers: Vec<PathBuf>,

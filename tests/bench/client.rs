@@ -1,4 +1,4 @@
-//! A blocking client, for everything that a row does outside its measured part.
+//! A blocking client, for the steps of a row outside its measured part.
 //!
 //! Owns: one connection. Rows never use it where its own speed would change a figure.
 
@@ -22,7 +22,7 @@ pub enum Endpoint {
     Tls(SocketAddr),
 }
 
-/// One connection that sends a command and waits for its reply.
+/// A connection that sends a command and waits for its reply.
 pub struct Client<S = TcpStream> {
     stream: BufReader<S>,
     line: Vec<u8>,

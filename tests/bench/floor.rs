@@ -22,7 +22,7 @@ use crate::wire::Wire;
 
 const LISTENER: Token = Token(usize::MAX);
 const EVENTS_PER_TURN: usize = 1024;
-/// One read takes all that a connection sends at depth 256, and half of 16 bodies of 16 KiB.
+/// A single read takes all that a connection sends at depth 256, and half of 16 bodies of 16 KiB.
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Ids as wide as those of a server that has run for a while.
 const INSERTED: &[u8] = b"INSERTED 1000000\r\n";
@@ -137,7 +137,7 @@ impl Responder {
         Self { input: vec![0; BUFFER_BYTES].into_boxed_slice(), output: Vec::new(), reserved }
     }
 
-    /// One read and one write, unless the read filled the buffer.
+    /// A single read and a single write, unless the read filled the buffer.
     fn attend(&mut self, connection: &mut Connection, readable: bool) -> Outcome {
         if connection.stream.flush().is_err() {
             return Outcome::Closed;

@@ -49,7 +49,7 @@ pub enum Tubes {
     OneEach,
 }
 
-/// The connections of a load and what they send.
+/// The connections of a load and their commands.
 #[derive(Clone, Copy)]
 pub struct Load {
     /// How many connections.
@@ -94,9 +94,9 @@ pub enum Kind {
     Delete,
     /// `complete` of the jobs that the last batch of reserves got, each with one put.
     Complete,
-    /// One `reserve-batch` for as many jobs.
+    /// A single `reserve-batch` for this many jobs.
     ReserveBatch,
-    /// One `delete-batch` of the jobs that the batch before it reserved.
+    /// A single `delete-batch` of the jobs that the previous batch reserved.
     DeleteBatch,
     /// Redis' `LPUSH`.
     Push,
@@ -115,9 +115,9 @@ pub const DRAIN_IN_BATCHES: &[Kind] = &[Kind::ReserveBatch, Kind::DeleteBatch];
 
 /// Reserve alone.
 pub const TAKE: &[Kind] = &[Kind::Reserve];
-/// Put and then delete what was reserved, so that each job is followed by another one.
+/// Put, and then delete the reserved job, so that each job is followed by another one.
 pub const HAND_ON: &[Kind] = &[Kind::Put, Kind::Delete];
-/// As `HAND_ON`, in one command.
+/// Like `HAND_ON`, in a single command.
 pub const COMPLETE: &[Kind] = &[Kind::Complete];
 
 /// The nearest equivalent of a cycle in Redis.

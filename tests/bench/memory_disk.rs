@@ -1,4 +1,4 @@
-//! A disk in memory, for measuring what the binlog itself costs.
+//! A disk in memory, for measuring the cost of the binlog itself.
 //!
 //! Owns: the files' bytes. Never fails, and does not simulate crashes, as the tests' disk does. Driven by `micro`.
 

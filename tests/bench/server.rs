@@ -54,7 +54,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// A server, labelled with what its `-v` prints.
+    /// A server, labelled with the output of its `-v`.
     pub fn labelled(role: Role, program: PathBuf) -> Self {
         let printed = Command::new(&program).arg("-v").stdin(Stdio::null()).output();
         let label = match printed {
@@ -93,7 +93,7 @@ pub struct Setup<'a> {
     pub has_http: bool,
     /// Our server keeps the binlog in a database, and syncs it before each reply.
     pub store: Option<Store<'a>>,
-    /// Whether the load comes over TLS. Another server is behind stunnel then, whose cost counts with it.
+    /// Whether the load arrives over TLS. Another server is then behind stunnel, whose cost is included.
     pub has_tls: bool,
     /// The access rules of our server.
     pub access: Option<&'static str>,
@@ -119,9 +119,9 @@ impl Setup<'_> {
 /// The addresses of HTTP of our server.
 #[derive(Clone, Copy)]
 pub struct HttpAddresses {
-    /// That of `--metrics`.
+    /// The address of `--metrics`.
     pub metrics: SocketAddr,
-    /// That of `--admin`.
+    /// The address of `--admin`.
     pub admin: SocketAddr,
 }
 

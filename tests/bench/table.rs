@@ -5,7 +5,7 @@
 use crate::failure::Failure;
 use crate::server::{Contender, Role};
 
-/// A figure, or the reason why there is none.
+/// A figure, or the reason why it is missing.
 pub type Figure = Result<f64, Failure>;
 
 /// The figure that our server has to reach.
@@ -27,9 +27,9 @@ pub enum Target {
     None,
 }
 
-/// One row: a figure for each contender, in their order.
+/// A row: a figure for each contender, in their order.
 pub struct Row {
-    /// What was measured.
+    /// The name of the measurement.
     pub name: String,
     /// The unit of the figures.
     pub unit: &'static str,

@@ -1,4 +1,4 @@
-//! What a load and the floor talk through: a socket, plain or with TLS.
+//! The transport of a load and of the floor: a socket, plain or with TLS.
 //!
 //! Owns: the bytes between plaintext and socket. Works with blocking sockets and with others.
 
@@ -11,7 +11,7 @@ use beanstalkd_testkit::tls;
 use rustls::client::Resumption;
 use rustls::{ClientConfig, Connection};
 
-/// One call takes all that a connection sends at depth 256.
+/// A single call takes all that a connection sends at depth 256.
 const READ_BYTES: usize = 128 * 1024;
 
 thread_local! {
@@ -93,7 +93,7 @@ impl<S: Read + Write> Tls<S> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.socket) {
                 Ok(_) => {}
-                // What is left is sent when the poll says that there is room.
+                // The rest is sent when the poll reports room.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }

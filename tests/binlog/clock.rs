@@ -27,7 +27,7 @@ fn put_delayed(fixture: &mut Fixture, delay_s: impl Into<Seconds>) {
     fixture.next_id += 1;
     let deadline_at = fixture.now.plus_seconds(delay_s);
     let delayed = JobRecord {
-        // As the queue does: the fraction is in the instant alone.
+        // As in the queue: only the instant has the fraction.
         delay_s: delay_s.whole().into(),
         deadline_at,
         created_at: fixture.now,
@@ -45,7 +45,7 @@ fn put_delayed(fixture: &mut Fixture, delay_s: impl Into<Seconds>) {
     fixture.commit();
 }
 
-/// Does what is due up to this instant.
+/// Handles all deadlines up to this instant.
 fn pass(fixture: &mut Fixture, to: Timestamp) {
     for round in 0.. {
         let Some(at) = fixture.log.next_deadline().filter(|&at| at <= to) else { break };
@@ -131,7 +131,7 @@ fn a_clock_that_is_set_back_while_the_server_runs_delays_nothing_again() {
     fixture.log.set_wall_offset(-((STEP_S * NS_PER_S) as i64));
     put_delayed(&mut fixture, 600);
     pass(&mut fixture, after(10));
-    // What was put after the step is not ready because a time before the step was later.
+    // A job put after the step is not ready merely because a time before the step was later.
     assert_eq!(restart(&disk.fork(), set_back(after(10))).1, [(1, 0), (2, 594)]);
 }
 

@@ -1,4 +1,4 @@
-//! A `complete` in the log: its puts and its delete are there as a whole or not at all, wherever the log ends.
+//! A `complete` in the log: its puts and its delete exist as a whole or not at all, wherever the log ends.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn a_complete_that_is_cut_off_anywhere_has_changed_nothing() {
             for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
                 let (ids, cooling, disk) = found(&files, sync);
                 assert_eq!((ids, cooling), (vec![1], vec![]), "{sync:?}: cut at {cut} of {start} to {end}");
-                // What the start has left is the same for the next one, and for C.
+                // The next start, and C, find the same jobs as this one.
                 let left = disk.files();
                 let kept = left.get(&index).map_or(0, |bytes| used(bytes));
                 assert!(kept <= start, "{sync:?}: cut at {cut}: {kept} bytes stay of {start}");
@@ -109,7 +109,7 @@ fn a_complete_that_is_cut_off_anywhere_has_changed_nothing() {
     }
 }
 
-/// A loss of power can take any sector of what was not synced, and keep those behind it.
+/// A loss of power can take any sector that was not synced, and keep later ones.
 #[test]
 fn a_complete_that_lacks_any_byte_has_changed_nothing() {
     let [before, after] = files(700);
@@ -132,7 +132,7 @@ fn a_complete_stands_in_one_file_and_one_that_fits_into_none_is_refused() {
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
     fixture.put().unwrap();
     assert_eq!(complete(&mut fixture, 1, FILE_BYTES as usize / 3), Err(NoRoom::Full));
-    // Each fits into a file that begins with it, and few into what the one before has left.
+    // Each fits into a file that begins with it, and few fit into the rest of the previous file.
     for _ in 0..20 {
         fixture.put().unwrap();
         fixture.commit();

@@ -25,7 +25,7 @@ impl Log {
         Self::with_jobs(files).expect("more jobs are needed for this test")
     }
 
-    /// None if there are too few jobs.
+    /// `None` if there are too few jobs.
     fn with_jobs(files: Files) -> Option<Self> {
         let (_, summary, jobs) = reopen(&files).unwrap();
         assert!(!is_reported(&summary), "{summary:?}");
@@ -111,7 +111,7 @@ fn run_turns(harness: &mut Harness, seed: u64, turns: u64) {
     harness.help_all().unwrap();
 }
 
-/// Compaction included, which would have the log wake for ever.
+/// Includes compaction: without it, the log would wake again and again.
 fn run_until_idle(harness: &mut Harness) {
     while let Some(at) = harness.log.next_deadline() {
         harness.now = harness.now.max(at);

@@ -122,7 +122,7 @@ impl Harness {
         Ok(harness)
     }
 
-    /// Checks that the restored jobs are what a crash may leave.
+    /// Checks that a crash may leave the restored jobs.
     fn check(&self, restored: &Restored, sync: SyncPolicy) {
         let mut found = BTreeMap::new();
         for (record, tube, body, _) in restored {

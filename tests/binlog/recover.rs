@@ -1,5 +1,5 @@
-//! `--recover` on logs whose files are damaged where they begin: only what is damaged is lost, the next start works
-//! and finds the same, and so does one after a kill, a loss of power or a full disk in the middle of it.
+//! `--recover` on logs with files damaged at their beginnings: only the damaged parts are lost. The next start works
+//! and finds the same jobs, and so does one after a kill, a loss of power or a full disk in the middle of the recovery.
 
 use beanstalkd::binlog::{Config, OpenError, ReplaySummary, RestoredHold, SessionHold, SyncPolicy};
 use beanstalkd::clock::Timestamp;
@@ -15,14 +15,15 @@ use beanstalkd_testkit::disk::{Random, SimDisk};
 
 const NOW: Timestamp = Timestamp(2_000_000_000_000);
 
-/// Where the first record of a file of this server begins: behind the version, the header and the marker `opened`.
+/// The offset of the first record in a file of this server: after the version, the header and the marker `opened`.
 const HEAD: usize = 4 + 84 + 84;
 
-/// How much of a file of C is changed: beyond its version and the length of the first name, C has no checksum that
+/// The changed length of a file of C: beyond its version and the length of the first name, C has no checksum that would
+/// show a change.
 /// would show it.
 const HEAD_OF_C: usize = 4 + 8;
 
-/// What a start has found.
+/// The result of a start.
 #[derive(Debug)]
 pub struct Found {
     summary: ReplaySummary,
@@ -89,7 +90,7 @@ fn logs_of_c() -> Vec<Log> {
         let last = CFile::new(version).short(2, 3, READY).full(5, b"five", READY).zeros(300);
         (1..).zip([first, middle, last].map(|file| file.bytes)).collect::<Files>()
     };
-    // A newer server goes on with the log of an older one.
+    // A newer server continues the log of an older one.
     let mixed: Files = (1..).zip([&of(5)[&1], &of(5)[&2], &of(7)[&3]].map(Clone::clone)).collect();
     [of(5), of(7), mixed].map(Log::new).into()
 }
@@ -111,7 +112,7 @@ fn some_files(log: &Log) -> Vec<u32> {
 }
 
 impl Log {
-    /// A log whose newest jobs are reserved by sessions, and were not put into another file since.
+    /// A log whose newest jobs are reserved by sessions, and have not been copied to another file since.
     fn with_sessions() -> Self {
         let settings = config(SyncPolicy::EachCommit, 4096, 3);
         let mut harness = Harness::begin(SimDisk::default(), settings, None).unwrap();
@@ -219,7 +220,7 @@ fn files_of_zero_bytes_and_files_that_are_gone_lose_no_other_file() {
     }
 }
 
-/// Damage that needs all that `--recover` can do: a version, a header, a first record, a file without anything.
+/// Damage that needs every ability of `--recover`: a version, a header, a first record, an empty file.
 fn damages(log: &Log) -> Vec<Files> {
     let files = some_files(log);
     let change = |changes: &[(usize, std::ops::Range<usize>)]| {

@@ -373,7 +373,7 @@ fn after_a_failed_write_or_sync_nothing_becomes_durable_and_the_log_stops() {
         assert!(matches!(harness.log.commit(harness.now), Err(BinlogError::Stopped)));
         assert_eq!((harness.disk.next_task(), harness.log.durable()), (None, durable), "no task is started");
         assert_eq!(harness.log.stats().state, "failed");
-        // What was durable before is there at the next start.
+        // The next start finds all that was durable before.
         Harness::begin(disk.crashed_image(&mut random), settings, Some(&harness)).unwrap();
     }
     assert!(stopped > 50, "{stopped} of the failures have stopped the log");
@@ -591,7 +591,7 @@ fn a_file_is_not_removed_before_the_sync_of_the_marker_that_announces_it() {
     assert!(matches!(fixture.disk.next_task(), Some(Task::Remove { file: 1 })));
 }
 
-/// A turn, whose copies have with them what the log says of the session.
+/// A turn that copies the jobs together with the log's records of the session.
 fn turn(fixture: &mut Fixture, held: &[JobId], hold: &SessionHold<'_>) {
     while let Some(copied) = fixture.log.next_migration() {
         let tube = TubeName::default_tube();

@@ -1,4 +1,4 @@
-//! Reservations of sessions in the log: a job is as it was before, or the session's, wherever the log ends.
+//! Reservations of sessions in the log: wherever the log ends, a job is as before or is reserved by the session.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const LONG_NAME: &str = concat!(
 );
 const _: () = assert!(LONG_NAME.len() == TubeName::MAX_BYTES);
 
-/// What the log says of job 1.
+/// The log's records of job 1.
 type Found = (JobState, u32, Vec<RestoredHold>);
 
 /// Job 1 in this state.
@@ -72,7 +72,7 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// The file that the reservation stands in, and where it begins and ends.
+/// The file with the reservation, and the offsets where it begins and ends.
 fn place(before: &BTreeMap<u32, Vec<u8>>, after: &BTreeMap<u32, Vec<u8>>) -> (u32, usize, usize) {
     let (&index, bytes) = after.iter().find(|(index, bytes)| before.get(index) != Some(bytes)).unwrap();
     (index, used(&before[&index]), used(bytes))
@@ -130,7 +130,7 @@ fn logs_of_earlier_versions_say_the_same() {
     }
 }
 
-/// For C nobody has reserved the job. What C has not changed is the session's again.
+/// In C, no client has reserved the job. If C has not changed it, the session has it again.
 #[test]
 fn c_finds_the_job_as_it_was_and_ours_finds_the_session_again() {
     let Some(program) = peer() else { return };
@@ -163,7 +163,7 @@ fn c_finds_the_job_as_it_was_and_ours_finds_the_session_again() {
     }
 }
 
-/// A `move` finds room for what the log has to say of the session, too: the older file can go with the job.
+/// A `move` reserves room for the session's records of the log, too: the older file can be removed with the job.
 #[test]
 fn a_move_has_room_for_the_session() {
     let mut places = 0;

@@ -146,7 +146,7 @@ impl Harness {
         self.cooldown_logged(id, None);
     }
 
-    /// Checks that tags and cooldowns are what a crash may leave.
+    /// Checks that a crash may leave these tags and cooldowns.
     pub fn check_tags(&self, restored: &Restored, cooldowns: &Cooldowns, sync: SyncPolicy) {
         let Some(model) = &self.tag_model else { return };
         let is_cooling = |job: &JobRecord| cooldowns.contains_key(&job.id.0);

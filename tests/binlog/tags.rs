@@ -1,4 +1,4 @@
-//! Tags, cooldowns and ends of groups in the log: a change is there as a whole or not at all, however the log ends.
+//! Tags, cooldowns and ends of groups in the log: a change exists as a whole or not at all, however the log ends.
 
 use std::collections::BTreeMap;
 

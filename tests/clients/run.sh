@@ -23,6 +23,8 @@ if ! command -v python3 >/dev/null || ! command -v openssl >/dev/null; then
     exit
 fi
 
+python3 -B $here/tools_test.py
+
 if python3 -m venv "$kept/python" >/dev/null 2>&1 \
     && "$kept/python/bin/pip" install --quiet --disable-pip-version-check -r $here/python/requirements.txt; then
     run "$kept/python/bin/python" $here/python/every_method.py
@@ -72,15 +74,23 @@ fi
 
 if CARGO_TARGET_DIR=$kept/rust cargo build --quiet --locked --manifest-path $here/rust/Cargo.toml; then
     run "$kept/rust/debug/every-method"
+    run "$kept/rust/debug/opentelemetry"
 else
-    skip "Rust: beanstalkc cannot be fetched"
+    skip "Rust: beanstalkc and the crates of OpenTelemetry cannot be fetched"
 fi
 
 export GOMODCACHE="$kept/go"
-if (cd $here/go && GOFLAGS=-modcacherw go mod download) 2>/dev/null; then
-    (cd $here/go && GOFLAGS=-modcacherw python3 ../servers.py go test -count=1 .)
+if ! command -v go >/dev/null; then
+    skip "Go: there is no go (Debian: golang-go)"
+elif (cd $here/go && GOFLAGS=-modcacherw go mod download) 2>"$kept/go.log"; then
+    (cd $here/go && GOFLAGS=-modcacherw python3 ../servers.py sh -c 'go vet . && go test -count=1 .')
 else
-    echo "clients: skipped Go: there is no go, or go-beanstalk cannot be fetched" >&2
+    echo "clients: skipped Go: go-beanstalk cannot be fetched: $(tail -n 1 "$kept/go.log")" >&2
+fi
+# Without its module, Go can still parse the recipe.
+if command -v gofmt >/dev/null && ! { unformatted=$(gofmt -l $here/go) && [ -z "$unformatted" ]; }; then
+    echo "clients: $here/go is not as gofmt formats it, or not Go" >&2
+    exit 1
 fi
 
 if [ $missing = 1 ] && [ "${CI:-}" = true ]; then

@@ -40,7 +40,7 @@ const PATIENCE_WITH_RUNNING: Duration = Duration::from_secs(10);
 /// How long the processor time of an idle server is measured.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
-/// What a server must offer for a case to apply.
+/// The features that a server must have for a case to apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
     /// The protocol alone.
@@ -63,11 +63,11 @@ pub enum Needs {
 
 type Run = Box<dyn Fn(&mut Bench) -> Result<(), Failure> + Send>;
 
-/// One case of the suite.
+/// A case of the suite.
 pub struct Case {
     /// The name, unique within the topic.
     pub name: String,
-    /// What the server must offer.
+    /// The features that the server must have.
     pub needs: Needs,
     /// The reason for the required behaviour; the topic sets it if the case does not.
     pub mark: Option<Mark>,
@@ -112,7 +112,7 @@ pub fn code(
 }
 
 impl Case {
-    /// Declares what the case needs.
+    /// Declares the required features.
     pub fn needs(mut self, needs: Needs) -> Self {
         self.needs = needs;
         self

@@ -264,7 +264,7 @@ fn bytes(side: &str) -> String {
     quoted(&bytes_of(side).into_iter().map(char::from).collect::<String>())
 }
 
-/// One side of a step in the notation, from the string that [`bytes`] makes.
+/// A side of a step in the notation, from the string that [`bytes`] makes.
 fn escaped(text: &str) -> String {
     let escape = |c: char| match c {
         '!'..='~' if c != '\\' && c != '|' => c.to_string(),

@@ -20,7 +20,7 @@ pub struct Deviation {
     pub name: &'static str,
     /// Whether it is a difference or a fault.
     pub class: Class,
-    /// What the listed servers do.
+    /// The actual replies of the listed servers.
     pub line: &'static str,
     /// The servers that deviate.
     pub servers: &'static [Kind],

@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 /// How long an awaited event may take. This is short, because each attempt at a shorter script may wait this long.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Every so many steps the second server is handed over to another program.
+/// The number of steps between hand-overs of the second server to another program.
 const STEPS_BETWEEN_HAND_OVERS: usize = 8;
 
-/// What happens to the second server alone, if it is ours. Its replies must be the same.
+/// A disturbance of the second server alone, if it is ours. Its replies must be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// Nothing.
     Plain,
-    /// Another program goes on with it, again and again.
+    /// Another program takes it over, again and again.
     HandOvers,
     /// Each of its clients has a session, without a grace.
     Sessions,
@@ -43,11 +43,11 @@ pub struct Difference {
 /// The servers that are compared.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// The program of the first.
+    /// The program of the first server.
     pub a: PathBuf,
-    /// That of the second.
+    /// The program of the second server.
     pub b: PathBuf,
-    /// What happens to the second.
+    /// The disturbance of the second server.
     pub treatment: Treatment,
 }
 
@@ -83,7 +83,7 @@ struct Side {
     /// The runner's own connection, which asks only for `stats`.
     control: Client,
     clients: [Option<Client>; CLIENTS],
-    /// The client that waits in a reserve, at most one, and the replies that it is owed after that.
+    /// The client that waits in a reserve, at most one, and the replies that it must get after that.
     waiting: Option<Waiting>,
 }
 
@@ -115,7 +115,7 @@ impl Side {
         })
     }
 
-    /// The same program in another file goes on with the server.
+    /// Hands the server over to the same program in another file.
     fn hand_over(&mut self) -> std::io::Result<()> {
         let program = self.server.binary().to_owned();
         let next = program.with_extension("next");
@@ -279,8 +279,8 @@ impl Side {
     }
 }
 
-/// Another process copies the program: one that is open for writing in this one, or in a child that another thread is
-/// about to start, cannot run.
+/// Another process copies the program: a program cannot run while it is open for writing in this process, or in a child
+/// that another thread is about to start.
 fn copy(program: &Path, to: &Path) -> std::io::Result<()> {
     let status = Command::new("cp").arg(program).arg(to).status()?;
     if status.success() { Ok(()) } else { Err(std::io::Error::other(format!("cp: {status}"))) }

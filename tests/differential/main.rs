@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const SEEDS: u64 = 2000;
 
-/// Trials that the seeds are shared out to, so that a filter and the threads have something to choose from.
+/// Trials among which the seeds are divided, so that a filter and the threads have a choice.
 const BATCHES: u64 = 16;
 
 /// One in this many scripts hands our server over to another program while it is played.
@@ -29,7 +29,7 @@ const HANDED_OVER: u64 = 40;
 /// One in this many scripts is played with sessions on our server.
 const IN_SESSIONS: u64 = 10;
 
-/// How long a script is shortened for: one that lets time pass takes seconds each time it is played.
+/// The time limit for shortening a script: a script that lets time pass takes seconds each time it is played.
 const SHORTENING: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// What happens to our server while the script of this seed is played.
+/// The disturbance of our server while the script of this seed is played.
 fn treatment_of_ours(seed: u64) -> Treatment {
     if seed.is_multiple_of(HANDED_OVER) {
         Treatment::HandOvers

@@ -1,4 +1,4 @@
-//! `complete` on a real server: all of it has happened after a kill, or nothing of it, wherever its log ends.
+//! `complete` on a real server: after a kill, either all of it has happened or none, wherever the log ends.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::jobs::{ours, start, start_program};
 
 /// Kills, unless `KILLS` is set.
 const KILLS: u64 = 12;
-/// Each has a tube and a connection.
+/// The number of chains. Each has a tube and a connection.
 const CHAINS: u64 = 4;
 /// The longest life of a server, in milliseconds.
 const LIFE_MS: u64 = 200;
@@ -30,7 +30,7 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_servers_are_killed() -> Re
     let home = tempfile::tempdir().expect("there is room");
     let directory = home.path().to_str().expect("it is text").to_owned();
     let serve = move || {
-        // Small files, so that completes stand at the ends of files, and jobs are copied on.
+        // Small files, so that some completes are at the end of a file, and jobs are copied.
         start_program(ours(), &directory, &["-f", "0", "-s", "8192", "--wait-for-lock"])
     };
     let mut random = Random::new(number_from_environment("SEED").unwrap_or(1));
@@ -64,7 +64,7 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_servers_are_killed() -> Re
     Ok(())
 }
 
-/// What the server of a log has: whether the job of the `complete` is there, its puts, and the one that its group held.
+/// The state of a server on a log: whether the job of the `complete` exists, its puts, and the job that its group held.
 fn seen(directory: &Path) -> Result<(bool, usize, String), Failure> {
     let server = start_program(ours(), directory.to_str().expect("it is text"), &["-f", "0", "-s", "4096"]);
     let mut client = connect(&server)?;
@@ -75,14 +75,14 @@ fn seen(directory: &Path) -> Result<(bool, usize, String), Failure> {
     let held = client.ask(b"stats-job 2\r\n")?;
     let held = String::from_utf8_lossy(&held);
     let state = held.lines().find_map(|line| line.strip_prefix("state: ")).unwrap_or("gone").to_owned();
-    // The key of the job that has ended rests, and counts only with the end.
+    // The key of the ended job cools down, but only if the job has ended.
     let again = client.ask(b"put 0 0 60 1 idp:k:600\r\nz\r\n")?;
     let again = String::from_utf8_lossy(&again);
     assert_eq!(again.contains(" DELETED"), !old, "{again}");
     Ok((old, news.into_iter().filter(|&is_there| is_there).count(), state))
 }
 
-/// Bytes of the log from which the disk has nothing yet are zeros.
+/// The bytes of the log that are not on the disk are zeros.
 #[test]
 fn a_real_log_that_ends_at_any_byte_has_all_of_a_complete_or_nothing() -> Result<(), Failure> {
     let mut server = start(&["-f", "0", "-s", "4096"]);
@@ -117,7 +117,7 @@ fn a_real_log_that_ends_at_any_byte_has_all_of_a_complete_or_nothing() -> Result
     Ok(())
 }
 
-/// A server that drains refuses the puts, and nothing has changed, also after a kill.
+/// A server that drains refuses the puts; nothing has changed, even after a kill.
 #[test]
 fn a_complete_that_is_refused_by_a_server_that_drains_is_not_there_after_a_kill() -> Result<(), Failure> {
     let mut server = start(&["-f", "0"]);

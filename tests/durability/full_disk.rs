@@ -1,4 +1,4 @@
-//! A full file system: which commands go on, which are refused, and that no job is lost or damaged.
+//! A full file system: which commands succeed, which are refused, and that no job is lost or damaged.
 //!
 //! Needs root, to mount a small file system in memory.
 
@@ -95,7 +95,7 @@ fn run_commands(client: &mut Client, states: &mut BTreeMap<u64, &'static str>) -
     let mut random = Random::new(1);
     let mut replies = BTreeMap::new();
     for number in 0..COMMANDS {
-        // Now and then the oldest jobs are deleted, which frees some room. Otherwise puts take what was freed.
+        // Now and then the oldest jobs are deleted, which frees some room. Otherwise puts use the freed room.
         let has_air = number / 500 % 4 == 3;
         let oldest = *states.first_key_value().unwrap().0;
         let (id, delete) = match has_air && random.once_in(2) {
@@ -211,7 +211,7 @@ fn on_a_full_disk_deletes_make_room_although_each_file_keeps_a_job() {
     );
 }
 
-/// A `complete` with puts is refused, and nothing of it is there after a kill; one without puts ends its job.
+/// A `complete` with puts is refused, and has no effect, even after a kill; one without puts ends its job.
 #[test]
 fn on_a_full_disk_a_complete_is_refused_whole() {
     let Some(disk) = SmallDisk::mount(DISK_BYTES) else { return };

@@ -1,8 +1,8 @@
 //! Random steps of one client in a separate tube, and their expected results.
 //!
-//! Owns: the choice of steps, and what only the server can know of the jobs: their ids, and what it has logged. The
-//! model of all suites knows the rest: only one client uses the tube, so every reply and every state follows from the
-//! commands alone.
+//! Owns: the choice of steps, and the facts about jobs that only the server can know: their ids, and the changes that
+//! it has logged. The model of all suites knows the rest: only one client uses the tube, so every reply and every state
+//! follows from the commands alone.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub enum Step {
         priority: u32,
     },
     Delete(u64),
-    /// With puts, which are steps of their own elsewhere.
+    /// The puts are separate steps elsewhere.
     Complete {
         key: u64,
         puts: Vec<Step>,
@@ -91,7 +91,7 @@ pub struct Tube {
     names: [Name<'static>; 2],
     ttrs: u64,
     model: Model,
-    /// By key: the ids of jobs whose puts were answered, of those that were deleted, too.
+    /// By key: the ids of jobs whose puts were answered, including deleted jobs.
     ids: BTreeMap<u64, u64>,
     /// By key: the states of reserved jobs before that. If the binlog has no room for the reservation at the moment,
     /// the server replies before it logs the reservation.
@@ -114,12 +114,12 @@ impl Tube {
         Self { name, names, ttrs, model, ids, before, phantom_burials, next_key: 0, delays: 0 }
     }
 
-    /// Whether the job is there.
+    /// Whether the job exists.
     pub fn has(&self, key: u64) -> bool {
         self.model.job(key).is_some()
     }
 
-    /// The jobs that are there, and their ids, which are known once their puts are answered.
+    /// The existing jobs, and their ids, which are known once their puts are answered.
     pub fn jobs(&self) -> impl Iterator<Item = (u64, Option<u64>)> {
         self.model.jobs.iter().map(|job| (job.id, self.ids.get(&job.id).copied()))
     }
@@ -342,7 +342,7 @@ impl Tube {
         expected
     }
 
-    /// What a put of a `complete` asks of the model.
+    /// A put of a `complete`, for the model.
     fn completed_put(&mut self, put: &Step) -> CompletedPut {
         let &Step::Put { key, priority, delay, ttr, tags, ref body } = put else {
             unreachable!("only puts are in a complete")

@@ -1,6 +1,6 @@
 //! Workers with sessions, whose server is killed, stopped, handed over and taken over again and again, and whose links
-//! are cut: a job that a worker has reserved and that it knows of is still its own when it comes back within the grace,
-//! and nobody else has got it; a worker that does not come back loses its jobs when the grace is over.
+//! are cut. A worker that comes back within the grace still holds all jobs that it has reserved and knows of, and no
+//! other client has got them; a worker that does not come back loses its jobs at the end of the grace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,16 +16,16 @@ use rustix::process::Signal;
 
 use crate::jobs::{ours, start_program};
 
-/// Rounds, unless `SESSION_ROUNDS` is set.
+/// The number of rounds, unless `SESSION_ROUNDS` is set.
 const ROUNDS: u64 = 8;
-/// Workers, unless `SESSION_WORKERS` is set.
+/// The number of workers, unless `SESSION_WORKERS` is set.
 const WORKERS: u64 = 12;
-/// Commands of all workers in a round, if they are few.
+/// The number of commands of all workers in a round, for a short round.
 const MIN_STEPS: u64 = 120;
-/// The grace of those that do not come back.
+/// The grace of workers that do not come back.
 const SHORT_GRACE: Duration = Duration::from_secs(1);
 
-/// What a worker has asked for.
+/// A command of a worker.
 #[derive(Clone, Copy)]
 enum Asked {
     Touch(u64),
@@ -35,27 +35,27 @@ enum Asked {
     Reserve,
 }
 
-/// What happens at the end of a round.
+/// The event at the end of a round.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Kill,
     Stop,
-    /// To the same program in another file.
+    /// A hand-over to the same program in another file.
     HandOver,
-    /// By another server, which waits for the lock, after a kill.
+    /// A takeover by another server, which waits for the lock, after a kill.
     TakeOver,
 }
 
 struct Worker {
     name: String,
     client: Client,
-    /// The jobs that it has, as it knows.
+    /// The jobs that it knows to hold.
     held: BTreeSet<u64>,
-    /// Those of them whose end it has asked for, without having read the reply.
+    /// Those of them whose end it has requested, without having read the reply.
     unsure: BTreeSet<u64>,
 }
 
-/// The number in the reply behind this word.
+/// The number in the reply after this word.
 fn number(reply: &[u8], word: &str) -> Option<u64> {
     let text = String::from_utf8_lossy(reply);
     text.strip_prefix(word)?.split_ascii_whitespace().next()?.parse().ok()
@@ -90,7 +90,8 @@ impl Worker {
         Self { name, client, held: BTreeSet::new(), unsure: BTreeSet::new() }
     }
 
-    /// A worker comes, or comes back. What it has must be there, and nothing that it has not asked for.
+    /// Connects a worker for the first time or again. Its session must have its jobs, and none that it has not
+    /// requested.
     fn come(&mut self, server: &Server, held: &BTreeMap<String, BTreeSet<u64>>) -> Result<(), Failure> {
         let found = held.get(&self.name).cloned().unwrap_or_default();
         let sure: BTreeSet<u64> = self.held.difference(&self.unsure).copied().collect();
@@ -161,12 +162,12 @@ impl Worker {
 
 /// The servers on one log, one after the other, and their workers.
 struct World {
-    /// Has the log, the program and the rules.
+    /// The directory of the log, the program and the rules.
     home: tempfile::TempDir,
     server: Server,
     workers: Vec<Worker>,
     random: Random,
-    /// How long after its grace the job of a worker that did not come back went to another one, at most.
+    /// The longest time between the end of a grace and the delivery of the job to another worker.
     longest: Duration,
 }
 
@@ -200,7 +201,7 @@ impl World {
         for _ in 0..count.max(MIN_STEPS) {
             let at = self.random.below(count) as usize;
             if self.random.once_in(20) {
-                // The link is cut. The old connection may still be there when the worker comes back.
+                // The link is cut. The old connection may still be open when the worker comes back.
                 let held = held_by_session(&mut connect(&self.server)?)?;
                 self.workers[at].come(&self.server, &held)?;
             } else {
@@ -209,7 +210,7 @@ impl World {
         }
         let event = self.random.pick(&[Event::Kill, Event::Stop, Event::HandOver, Event::TakeOver]);
         let (id, gone) = self.one_goes(round)?;
-        // A hand-over does not disturb the one that waits for its job.
+        // A hand-over does not disturb the worker that waits for its job.
         let waiting = matches!(event, Event::HandOver).then(|| wait_for_it(&self.server, round, id));
         let mut asked = Vec::new();
         for (at, worker) in self.workers.iter_mut().enumerate() {
@@ -220,7 +221,7 @@ impl World {
         let since = self.carry_out(event).unwrap_or(gone);
         let waiting = waiting.unwrap_or_else(|| wait_for_it(&self.server, round, id));
         if matches!(event, Event::HandOver) {
-            // Nobody has noticed anything.
+            // No client has noticed anything.
             for (at, asked) in asked {
                 self.workers[at].read(asked, &mut taken)?;
                 self.workers[at].unsure.clear();
@@ -239,7 +240,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns since when the server serves again, if it has not all the time.
+    /// Returns the time since which the server serves again; `None` if it was never interrupted.
     fn carry_out(&mut self, event: Event) -> Option<Instant> {
         match event {
             Event::Kill => self.server.restart(Signal::KILL).expect("it starts on its log"),
@@ -266,7 +267,7 @@ impl World {
         Some(Instant::now())
     }
 
-    /// A worker comes, reserves the job of this round, and is gone. Returns the job and the instant.
+    /// Connects a worker that reserves the job of this round, and disconnects it. Returns the job and the instant.
     fn one_goes(&mut self, round: u64) -> Result<(u64, Instant), Failure> {
         let mut client = connect(&self.server)?;
         client.ask(format!("session gone-{round} {}\r\n", SHORT_GRACE.as_secs()).as_bytes())?;
@@ -276,7 +277,7 @@ impl World {
     }
 }
 
-/// Waits for the job of the worker that has gone. Returns when it came.
+/// Waits for the job of the worker that has left. Returns the time of its delivery.
 fn wait_for_it(server: &Server, round: u64, id: u64) -> JoinHandle<Result<Instant, Failure>> {
     let address = server.address();
     thread::spawn(move || {
@@ -301,14 +302,14 @@ fn put_and_reserve(client: &mut Client, round: u64) -> Result<u64, Failure> {
     number(&reply, "RESERVED ").ok_or_else(|| client.failure("it has reserved nothing"))
 }
 
-/// A server on the log at home, as soon as it has the lock.
+/// A server on the log in the home directory, once it has the lock.
 fn start_in(home: &Path) -> Server {
     let rules = home.join("rules");
     let flags = ["-f", "0", "-s", "65536", "--wait-for-lock", "--tubes", rules.to_str().expect("it is text")];
     start_program(&home.join("program"), home.to_str().expect("it is text"), &flags)
 }
 
-/// Another file with the same program. Another process copies it: a program that is open for writing cannot run.
+/// Makes another file with the same program. Another process copies it: a program that is open for writing cannot run.
 fn replace_program(home: &Path) {
     assert!(
         Command::new("cp").arg(ours()).arg(home.join("next")).status().is_ok_and(|status| status.success())
@@ -320,7 +321,7 @@ fn connect(server: &Server) -> Result<Client, Failure> {
     server.connect().map_err(|error| Failure::new(error.to_string()))
 }
 
-/// `SESSION_LIMIT_MS` is how long after its grace a job may stay with a worker that does not come back.
+/// `SESSION_LIMIT_MS` is the time for which a job may stay, after the grace, with a worker that does not come back.
 #[test]
 fn no_job_of_a_session_is_lost_or_given_to_another_worker() -> Result<(), Failure> {
     let rounds = number_from_environment("SESSION_ROUNDS").unwrap_or(ROUNDS);

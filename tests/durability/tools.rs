@@ -154,8 +154,9 @@ fn a_damaged_binlog_is_refused_without_recover() {
     );
     assert_eq!(jobs[&1].state, "buried");
     assert!(recovered.stderr().contains("lost.1."), "{}", recovered.stderr());
-    let kept = contents(server.directory());
-    assert!(kept.keys().any(|path| path.file_name().unwrap().to_string_lossy().starts_with("lost.1.")));
+    // Only the names are read, because the server is renaming the file that it makes ahead.
+    let mut entries = std::fs::read_dir(server.directory()).unwrap().map(|entry| entry.unwrap().path());
+    assert!(entries.any(|path| path.to_string_lossy().contains("/lost.1.")));
     assert_eq!(client.ask(&put(0, 0, 60, b"new")).unwrap(), b"INSERTED 11\r\n");
 }
 

@@ -25,7 +25,7 @@ const DEPTH: u64 = 12;
 /// The pause before another try to connect.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What all clients share.
+/// The shared state of all clients.
 pub struct Shared {
     history: Mutex<History>,
     start: Instant,
@@ -129,12 +129,12 @@ impl Load {
         true
     }
 
-    /// What the clients share.
+    /// The shared state of the clients.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// From now on, the clients send nothing, so that nothing is to be committed, or go on.
+    /// From now on, the clients send nothing, so that nothing remains to be committed or continued.
     pub fn rest(&self, is_resting: bool) {
         self.shared.is_resting.store(is_resting, Ordering::Relaxed);
     }

@@ -16,7 +16,7 @@ use crate::clients::{Load, Shared};
 use crate::proxy::Link;
 use crate::world::{TAKEOVER_AFTER, World};
 
-/// How far the clocks of two machines of the database differ.
+/// The difference between the clocks of two machines of the database.
 const CLOCK_ERROR: Duration = Duration::from_secs(45);
 
 /// A fault.
@@ -60,15 +60,15 @@ pub enum Fault {
     SlowLink,
     /// The replies of the database come late.
     LateAnswers,
-    /// What the owner sends to the database comes late.
+    /// The statements of the owner reach the database late.
     LateRequests,
     /// The link between standby and database has a fault, perhaps during a takeover.
     SpoilLinkOfStandby,
     /// The owner gets SIGTERM while it cannot reach the database.
     StopCutOff,
-    /// The heartbeat of an owner that has died is from a clock that was ahead.
+    /// The heartbeat of a dead owner has the time of a clock that was ahead.
     ClockAhead,
-    /// The heartbeat of a live owner is from a clock that is behind.
+    /// The heartbeat of a live owner has the time of a clock that is behind.
     ClockBehind,
     /// The role of the servers has unusual settings.
     HostileSettings,
@@ -81,7 +81,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them; those with which a short run begins come first.
+    /// All faults; a short run begins with the first ones.
     pub const ALL: &[Self] = &[
         Self::PauseOwner,
         Self::LosePrimary,
@@ -113,7 +113,8 @@ impl Fault {
         Self::PauseBesideThird,
     ];
 
-    /// Makes the fault, and repairs what does not recover by itself. No process is paused for longer than `longest`.
+    /// Makes the fault, and repairs all that does not recover by itself. No process is paused for longer than
+    /// `longest`.
     pub fn strike(
         self,
         world: &mut World,
@@ -140,7 +141,7 @@ impl Fault {
                 let third = world.third()?;
                 let address = Address::Tcp(third.address());
                 let still = Standstill::begin(world, load, owner);
-                // It may be the third one, which no client of the load knows.
+                // It may be the third server, which no client of the load knows.
                 let start = Instant::now();
                 while start.elapsed() < TAKEOVER_AFTER.mul_f64(2.0) {
                     load.shared().meet(&address);
@@ -239,7 +240,7 @@ pub struct Standstill {
 }
 
 impl Standstill {
-    /// Lets the server stand still.
+    /// Pauses the server.
     pub fn begin(world: &World, load: &Load, server: usize) -> Self {
         let shared = Arc::clone(load.shared());
         let id = shared.meet(&world.listeners(server)[0]).map(|(_, process)| process.id);
@@ -251,7 +252,7 @@ impl Standstill {
         Self { server, id, shared }
     }
 
-    /// Lets it go on.
+    /// Resumes the server.
     pub fn end(self, world: &World) {
         if let Some(id) = &self.id {
             let (mut history, now) = self.shared.tick();
@@ -261,8 +262,8 @@ impl Standstill {
     }
 }
 
-/// A paused server is fenced when another one has taken over. The probes ask it in the meantime, and it may not answer
-/// them when it goes on.
+/// A paused server is fenced when another one has taken over. The probes send it commands in the meantime, and it may
+/// not reply to them when it is resumed.
 fn pause_owner(world: &World, load: &Load, owner: usize, random: &mut Random) {
     world.keep(owner, false);
     let still = Standstill::begin(world, load, owner);
@@ -276,7 +277,7 @@ fn pause_owner(world: &World, load: &Load, owner: usize, random: &mut Random) {
 
 fn pause_both(world: &World, load: &Load, owner: usize, random: &mut Random) {
     let first = Standstill::begin(world, load, owner);
-    // It is about to take over, does, or has done so.
+    // It is about to take over, is taking over, or has taken over.
     thread::sleep(TAKEOVER_AFTER.mul_f64(0.5) + Duration::from_millis(random.below(2000)));
     let second = Standstill::begin(world, load, 1 - owner);
     let order = if random.once_in(2) { [first, second] } else { [second, first] };
@@ -367,7 +368,7 @@ fn shift_heartbeat(sign: &str) -> String {
     format!("UPDATE beanstalkd.queue SET heartbeat = heartbeat {sign} interval '{} s'", CLOCK_ERROR.as_secs())
 }
 
-/// Settings of the role count for its next connections: the owner's or its successor's.
+/// Settings of the role apply to its next connections: those of the owner or its successor.
 fn hostile_settings(world: &mut World, owner: usize, random: &mut Random) -> io::Result<()> {
     const SETTINGS: &[&str] = &[
         "DateStyle = 'German'",
@@ -400,7 +401,7 @@ fn hostile_settings(world: &mut World, owner: usize, random: &mut Random) -> io:
     world.pair().primary.query(&format!("ALTER ROLE {ROLE} RESET ALL")).map(drop)
 }
 
-/// The servers read the file with the password at each connect, so that they go on with the new one.
+/// The servers read the file with the password at each connect, so they continue with the new password.
 fn rotate_password(world: &mut World, random: &mut Random) -> io::Result<()> {
     wait_for_sessions(&world.pair().primary, "-infinity")?;
     world.keep_all(false);
@@ -426,10 +427,10 @@ fn end_sessions(cluster: &Cluster) -> io::Result<()> {
     cluster.query(&sql).map(drop)
 }
 
-/// The disk of the primary has no room left, until the end of `time`.
+/// The disk of the primary is full, until the end of `time`.
 fn fill_disk(world: &mut World, load: &Load, time: Duration) -> io::Result<()> {
     let Some(ballast) = world.pair().primary.fill_disk()? else { return Ok(()) };
-    // What the clients put until then fits into the files that the database has already.
+    // All that the clients put until then fits into the existing files of the database.
     load.wait_for_replies(2000, time);
     thread::sleep(time.min(TAKEOVER_AFTER));
     drop(ballast);
@@ -467,7 +468,7 @@ impl Sessions {
             session.write_all(&hello)?;
             let mut kind = [0];
             session.read_exact(&mut kind)?;
-            // 'R' says that the session may begin, 'E' that there is no room.
+            // 'R' means that the session may begin, 'E' that there is no room.
             if kind != *b"R" {
                 return Ok(());
             }

@@ -43,7 +43,7 @@ const KEEPALIVED: &str = "/usr/sbin/keepalived";
 struct Network {
     names: [String; 2],
     bridge: String,
-    /// The addresses and names of the test are there once.
+    /// Each address and name of the test exists once.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -213,7 +213,7 @@ impl Keepalived {
 
 impl Drop for Keepalived {
     fn drop(&mut self) {
-        // It ends its child, which SIGKILL would leave behind.
+        // Ends its child, too, which would survive SIGKILL.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = wait(&mut self.child);
     }

@@ -23,7 +23,7 @@ const PAUSES: u64 = 6;
 /// How long a pause is.
 const SHORTEST_MS: u64 = 100;
 const MAX_PAUSE_MS: u64 = 3000;
-/// On a machine that is busy, a server that goes on may wait for so long until it runs.
+/// On a busy machine, a resumed server may wait this long until it runs.
 const SCHEDULING: Duration = Duration::from_millis(100);
 
 #[test]

@@ -1,7 +1,7 @@
-//! Clients that send commands without a pause that need no record of the log: only the lease of the server decides
+//! Clients that send commands without a pause and without a record in the log: only the lease of the server decides
 //! whether it replies.
 //!
-//! Each client keeps its connection until the server closes it, and goes on sending while no reply comes.
+//! Each client keeps its connection until the server closes it, and sends further commands while no reply comes.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -63,14 +63,14 @@ impl Probes {
     }
 }
 
-/// What a probe does.
+/// The task of a probe.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Sends commands, and does not wait for their replies.
     Asks,
     /// Waits for a job that never comes.
     Waits,
-    /// Asks the API at this address.
+    /// Sends requests to the API at this address.
     Api(SocketAddr),
 }
 
@@ -155,7 +155,7 @@ impl Probe {
         }
     }
 
-    /// A time-out says that there was no job until its end.
+    /// A reply TIMED_OUT means that there was no job until the end of the time-out.
     fn wait(&mut self, client: &mut Client, process: &Process) -> Result<(), Lost> {
         client.ask(b"watch nothing\r\nignore default\r\n").map_err(|_| Lost)?;
         client.read_reply().map_err(|_| Lost)?;
@@ -187,7 +187,7 @@ impl Probe {
         }
     }
 
-    /// Asks again and again through one connection, which is to one process.
+    /// Sends requests again and again through one connection, which leads to one process.
     fn ask_api(&mut self, admin: SocketAddr) -> Result<(), Lost> {
         let stream = TcpStream::connect_timeout(&admin, CLIENT_PATIENCE).map_err(|_| Lost)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(|_| Lost)?;
@@ -211,7 +211,7 @@ impl Probe {
         Ok(())
     }
 
-    /// The response to a GET; waits for it for as long as there is a connection.
+    /// The response to a GET; waits for it while the connection lasts.
     fn get(&self, reader: &mut BufReader<TcpStream>, what: &str) -> Result<String, Lost> {
         let request = format!("GET /api/v1/{what} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         reader.get_mut().write_all(request.as_bytes()).map_err(|_| Lost)?;

@@ -102,7 +102,7 @@ fn connect(client: TcpStream, target: SocketAddr, shared: &Arc<Shared>) -> io::R
     server.set_nodelay(true)?;
     let mut connections = shared.lock();
     connections.sockets.extend([client.try_clone()?, server.try_clone()?]);
-    // A dead connection does not stay in the list for ever.
+    // A dead connection does not stay in the list.
     connections.sockets.retain(|socket| socket.peer_addr().is_ok());
     drop(connections);
     let back = (server.try_clone()?, client.try_clone()?);

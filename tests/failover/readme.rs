@@ -9,10 +9,10 @@ use std::time::Instant;
 use beanstalkd_testkit::PATIENCE;
 use tempfile::TempDir;
 
-/// Where `make clients` installs those of Python and Node.
+/// The directory into which `make clients` installs the libraries for Python and Node.
 const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/clients");
 
-/// A program of the readme that puts a job, reserves and deletes it, and what it prints.
+/// A program of the readme that puts a job, reserves and deletes it, and its output.
 pub struct Program {
     pub language: &'static str,
     command: Command,
@@ -21,7 +21,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Those whose language and client library are installed, for the server at `address`.
+    /// The programs whose language and client library are installed, for the server at `address`.
     pub fn all(address: SocketAddr) -> Vec<Self> {
         let python = Path::new(CLIENTS).join("python/bin/python");
         let modules = Path::new(CLIENTS).join("node/node_modules");
@@ -64,8 +64,8 @@ impl Program {
         Self { language, command, output, _directory: directory }
     }
 
-    /// Runs it until it has printed what the readme shows: it may meet the takeover, and its user starts it again. The
-    /// one for Node ends without an error then.
+    /// Runs the program until it has printed the output in the readme: it may meet the takeover, and then its user
+    /// starts it again. The program for Node ends without an error in that case.
     pub fn run(&mut self) {
         let start = Instant::now();
         loop {

@@ -1,7 +1,6 @@
-//! Two servers for one queue, kept running as a service manager would, and what they use.
+//! Two servers for one queue, kept running like under a service manager, and their surroundings.
 //!
-//! Owns: the processes of the servers, the store, and the links between them. It starts a server again when it has
-//! ended.
+//! Owns: the processes of the servers, the store, and the links between them. It restarts a server that has ended.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,11 +28,11 @@ use tempfile::TempDir;
 use crate::fence::Process;
 use crate::proxy::{Link, Proxy};
 
-/// When a standby takes over from an owner whose heartbeat it does not see.
+/// The time after which a standby takes over from an owner whose heartbeat it does not see.
 pub const TAKEOVER_AFTER: Duration = Duration::from_secs(2);
-/// How long commands wait for the database.
+/// The time for which commands wait for the database.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(8);
-/// How long a client waits for a reply before it tries another server.
+/// The time for which a client waits for a reply before it tries another server.
 pub const CLIENT_PATIENCE: Duration = Duration::from_secs(3);
 /// The queue of all servers.
 const QUEUE: &str = "failover";
@@ -60,12 +59,12 @@ impl Member {
     }
 }
 
-/// Links by what they lead to.
+/// Links by their destinations.
 type Replication = Rc<RefCell<BTreeMap<SocketAddr, Proxy>>>;
 
-/// Where the queue is kept.
+/// The store of the queue.
 pub enum Store {
-    /// A directory that both servers see; kept until the end.
+    /// A directory that both servers can reach; kept until the end.
     Directory(#[expect(dead_code, reason = "removed when dropped")] TempDir),
     /// A primary and a standby, and for each server a link to each of them.
     Database {
@@ -130,12 +129,12 @@ impl World {
         Ok(Self { members, store, supervisor: Some(supervisor), is_over })
     }
 
-    /// Where the servers listen for clients.
+    /// The addresses where the servers listen for clients.
     pub fn addresses(&self) -> [SocketAddr; 2] {
         self.members.each_ref().map(|member| member.address)
     }
 
-    /// Where they answer health checks.
+    /// The addresses where they answer health checks.
     pub fn metrics(&self) -> [SocketAddr; 2] {
         self.members.each_ref().map(|member| member.metrics)
     }
@@ -147,12 +146,12 @@ impl World {
         [Address::Tcp(member.address), Address::Unix(socket), Address::Tls(member.tls)]
     }
 
-    /// Where they serve the API.
+    /// The addresses where they serve the API.
     pub fn admins(&self) -> [SocketAddr; 2] {
         self.members.each_ref().map(|member| member.admin)
     }
 
-    /// Starts one more server of the queue, whose links nothing spoils. It ends when it is dropped.
+    /// Starts one more server of the queue, whose links have no faults. It is killed when dropped.
     pub fn third(&self) -> io::Result<Third> {
         let Store::Database { pair, .. } = &self.store else {
             unreachable!("only databases have a third server")
@@ -196,7 +195,7 @@ impl World {
         let _ = waitid(WaitId::Pid(pid), options);
     }
 
-    /// Whether a server has ended. It is not started again if it is not wanted.
+    /// Whether a server has ended. It stays down only if it is not wanted.
     pub fn has_ended(&self, member: usize) -> bool {
         matches!(self.members[member].child().try_wait(), Ok(Some(_)))
     }
@@ -220,12 +219,12 @@ impl World {
         }
     }
 
-    /// From now on, a server is started again when it has ended, or not.
+    /// Sets whether a server is restarted when it has ended.
     pub fn keep(&self, member: usize, is_wanted: bool) {
         self.members[member].is_wanted.store(is_wanted, Ordering::Relaxed);
     }
 
-    /// From now on, both servers are started again when they have ended, or not.
+    /// Sets whether both servers are restarted when they have ended.
     pub fn keep_all(&self, is_wanted: bool) {
         (0..2).for_each(|member| self.keep(member, is_wanted));
     }
@@ -273,11 +272,11 @@ impl Drop for World {
     }
 }
 
-/// A server beside the two, killed when dropped.
+/// A server in addition to the two, killed when dropped.
 pub struct Third(Member);
 
 impl Third {
-    /// Where it listens.
+    /// The address where it listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }

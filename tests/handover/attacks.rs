@@ -1,4 +1,4 @@
-//! What an unfriendly client, operator or machine does in the middle of a hand-over.
+//! What an unfriendly client, operator or machine can do in the middle of a hand-over.
 
 use std::collections::HashSet;
 use std::fs;
@@ -25,7 +25,7 @@ fn commands_that_come_byte_by_byte_lose_none() {
                     service.signal(Signal::HUP);
                 }
                 client.send([*byte]);
-                // Each program says that it is ready, and waits if nobody listens.
+                // Each program reports that it is ready, and waits if nobody listens.
                 while service.next_message().is_some() {}
             }
             let id = round + 1;
@@ -64,7 +64,7 @@ fn a_client_that_never_reads_is_handed_over_up_to_a_bound_and_delays_nobody() {
     let mut producer = service.connect();
     let ids = [LARGE, TOO_LARGE].map(|bytes| producer.put(0, 600, &vec![b'x'; bytes]));
     some.send(format!("peek {}\r\n", ids[0]));
-    // This reply is above the 16 MiB that are handed over.
+    // This reply exceeds the 16 MiB that are handed over.
     much.send(format!("peek {}\r\n", ids[1]));
     producer.data("stats");
     service.hand_over();
@@ -106,14 +106,14 @@ trait Asks {
 }
 
 impl Asks for Client {
-    /// The answer, unless the connection is closed.
+    /// The reply; `None` if the connection is closed.
     fn try_line_of(&mut self, line: &str) -> Option<String> {
         self.try_send(format!("{line}\r\n").as_bytes()).ok()?;
         self.try_line()
     }
 }
 
-/// The next program goes on with the log of this one. What it adds, and what was there, is there after a crash.
+/// The next program continues the log of this one. Its own records and the earlier ones survive a crash.
 #[test]
 fn a_crash_after_hand_overs_keeps_what_both_programs_have_logged() {
     const FLAGS: &[&str] = &["-b", "{dir}", "-f", "0", "-s", "65536"];
@@ -147,7 +147,7 @@ fn a_crash_after_hand_overs_keeps_what_both_programs_have_logged() {
     }
 }
 
-/// The program on the disk is another one than the one that was tried: a second package has come meanwhile.
+/// The program on the disk is not the one that was tried: a second package was installed in the meantime.
 #[test]
 fn a_program_that_was_not_tried_does_not_get_the_server() {
     let service = Service::start(&[]);
@@ -168,7 +168,7 @@ fn a_program_that_was_not_tried_does_not_get_the_server() {
     assert_eq!(client.ask("use a"), "USING a");
 }
 
-/// The program that is tried is killed, again and again: the server goes on, with one or the other.
+/// The tried program is killed again and again: one of the two programs goes on serving.
 #[test]
 fn a_kill_of_the_tried_program_disturbs_nobody() {
     let service = Service::start(&[]);
@@ -198,7 +198,7 @@ fn a_kill_of_the_tried_program_disturbs_nobody() {
     }
 }
 
-/// There is no room for a description: the server serves on, and says so.
+/// No memory for the description: the server keeps serving, and logs the reason.
 #[test]
 fn a_server_whose_description_finds_no_room_serves_on() {
     let service = Service::started(&["-z", "8000000"], |_| (), "trap '' XFSZ; ulimit -f 4096; exec \"$@\"");

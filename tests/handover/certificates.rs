@@ -1,5 +1,5 @@
-//! Certificates and TLS connections while a server is handed over: a certificate that is replaced, a handshake and a
-//! record that are half there, replies that are read slowly or not at all.
+//! Certificates and TLS connections during a hand-over: a replaced certificate, a handshake and a record of which only
+//! half has arrived, replies that are read slowly or not at all.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -49,7 +49,7 @@ fn connect(service: &Service) -> io::Result<Stream> {
     Ok(StreamOwned::new(tls::handshake(&socket, usual_client())?, socket))
 }
 
-/// The certificate that a new client is shown. A connection that the old program has accepted ends without one.
+/// The certificate that the server shows to a new client. Tries again if the server closes the connection before that.
 pub fn shown(service: &Service) -> CertificateDer<'static> {
     loop {
         if let Ok(stream) = connect(service) {
@@ -65,7 +65,7 @@ fn ask(stream: &mut Stream, command: &str, reply: &str) {
     assert_eq!(String::from_utf8_lossy(&read), reply);
 }
 
-/// What comes until the server closes the connection, or resets it.
+/// The rest of the bytes, until the server closes or resets the connection.
 fn rest(mut stream: impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -107,7 +107,7 @@ fn a_certificate_without_its_key_keeps_the_program_the_certificate_and_the_clien
     assert_eq!(rest(client), b"");
 }
 
-/// Nobody gets a reply that is none, nothing is executed that is not whole, and no other client waits for long.
+/// No client gets a reply to another command, no partial command is executed, and no other client waits for long.
 #[test]
 fn half_a_handshake_and_half_a_record_end_and_replies_that_are_due_come_whole() {
     const BIG: usize = 6_000_000;
@@ -120,14 +120,14 @@ fn half_a_handshake_and_half_a_record_end_and_replies_that_are_due_come_whole() 
     let mut hello = Vec::new();
     ClientConnection::new(Arc::clone(usual_client()), name).unwrap().write_tls(&mut hello).unwrap();
     begun.write_all(&hello[..hello.len() / 2]).unwrap();
-    // This one has sent a whole command, and a record of which the end is missing.
+    // This client has sent a whole command, and a record without its end.
     let mut half = connect(&service).unwrap();
     ask(&mut half, "use half\r\n", "USING half\r\n");
     half.conn.writer().write_all(b"put 0 0 60 1\r\nx\r\n").unwrap();
     let mut record = Vec::new();
     half.conn.write_tls(&mut record).unwrap();
     half.sock.write_all(&record[..record.len() - 1]).unwrap();
-    // Both have asked for more than the system keeps for them; one reads it, and one does not.
+    // Both have requested more than the system buffers for them; one reads it, the other does not.
     let [mut reader, mut idler] = [(); 2].map(|()| connect(&service).unwrap());
     for stream in [&mut reader, &mut idler] {
         stream.write_all(b"use asked\r\npeek 1\r\nuse more\r\n").unwrap();
@@ -152,7 +152,7 @@ fn half_a_handshake_and_half_a_record_end_and_replies_that_are_due_come_whole() 
     ask(&mut connect(&service).unwrap(), "list-tube-used\r\n", "USING default\r\n");
 }
 
-/// One with TLS that does not read what is due to it is waited for, but not by the others.
+/// The server waits for a TLS client that does not read its replies, but other clients do not.
 #[test]
 fn others_are_served_while_a_client_with_tls_does_not_read() {
     let service = Service::prepared(&FLAGS, prepare);
@@ -176,7 +176,7 @@ fn others_are_served_while_a_client_with_tls_does_not_read() {
     assert!((0..5).any(|_| is_served()), "nobody was");
 }
 
-/// Clients that come at any time either get an answer or are closed before they have one.
+/// Clients that connect at any time either get a reply or are closed before they have one.
 #[test]
 fn clients_that_come_meanwhile_are_served_or_closed() {
     let service = Service::prepared(&FLAGS, prepare);

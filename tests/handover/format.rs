@@ -1,8 +1,8 @@
-//! The format of a description: what changes it, what a reader makes of older ones, and of bytes that are none.
+//! The format of a description: which changes alter it, and how a reader treats older versions and other bytes.
 //!
-//! `formats/N` is a description of the server that [`fuzz::described_server`] makes, as the program wrote it that
-//! introduced version N. No change of this program can change these bytes: they stand for the program that ran before.
-//! `RECORD=1` writes the one of a new version.
+//! `formats/N` is a description of the server that [`fuzz::described_server`] makes, written by the program that
+//! introduced version N. No change of this program can change these bytes: they stand for the previous program.
+//! `RECORD=1` writes the file of a new version.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Clients that put, reserve with sessions and delete until they are told to end or the server is gone, and what they
-//! know of the jobs together.
+//! Clients that put, reserve with sessions and delete until they are told to end or the server is gone, and their
+//! common knowledge of the jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -15,23 +15,23 @@ const ENOUGH: usize = 200;
 /// Workers keep this many jobs at most.
 const MAX_HELD: usize = 4;
 
-/// What the replies say.
+/// The jobs, according to the replies.
 #[derive(Default)]
 struct Jobs {
     /// Every id that was given.
     put: BTreeSet<u64>,
     /// Puts that have no reply.
     unsure_puts: usize,
-    /// Those of whose end nobody has heard.
+    /// Jobs that are not known to have ended.
     there: BTreeSet<u64>,
-    /// Those that a client wants to delete, and has no reply.
+    /// Jobs with a delete that has no reply.
     unsure: BTreeSet<u64>,
     gone: BTreeSet<u64>,
-    /// What sessions have.
+    /// The jobs of each session.
     held: BTreeMap<&'static str, BTreeSet<u64>>,
 }
 
-/// What the clients know.
+/// The common knowledge of the clients.
 pub struct Known {
     jobs: Mutex<Jobs>,
     is_over: AtomicBool,
@@ -59,7 +59,8 @@ impl Known {
         self.jobs.lock().expect("no client has been disturbed")
     }
 
-    /// A server that was started on the log has what it has acknowledged, once. Comes when no client is there.
+    /// Checks that a server that was started on the log has every acknowledged job once. Called when no client is
+    /// connected.
     pub fn check(&self, mut client: Client, context: &str) {
         let mut jobs = self.jobs();
         if !self.has_log {
@@ -91,7 +92,7 @@ impl Known {
     }
 }
 
-/// The jobs that are there, each with its session or an empty name.
+/// The existing jobs, each with the name of its session or an empty name.
 fn jobs_of(client: &mut Client) -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for state in ["ready", "reserved"] {
@@ -108,7 +109,7 @@ fn jobs_of(client: &mut Client) -> BTreeMap<u64, String> {
     found
 }
 
-/// Puts jobs, several at once. Like each client, it returns once it is told to, or when the server is gone.
+/// Puts jobs, several at once. Like each client, it returns when it is told to end, or when the server is gone.
 pub fn produce(mut client: Client, known: &Known) {
     while !known.is_over() {
         thread::sleep(Duration::from_millis(2));

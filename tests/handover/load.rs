@@ -1,4 +1,4 @@
-//! Hand-overs under load: nothing is lost, nothing is done twice, nobody is closed.
+//! Hand-overs under load: no job is lost, no command is executed twice, no connection closes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,17 +13,17 @@ use rustix::process::Signal;
 use super::LOGS;
 use super::service::Service;
 
-/// What the clients have seen together.
+/// The common observations of the clients.
 #[derive(Default)]
 struct Seen {
     put: Mutex<HashSet<u64>>,
     deleted: Mutex<HashSet<u64>>,
     is_over: AtomicBool,
-    /// The longest answer, in milliseconds.
+    /// The longest time to a reply, in milliseconds.
     longest_ms: AtomicU64,
 }
 
-/// Puts jobs, several in one write, cut anywhere.
+/// Puts jobs, several in one write, split at random places.
 fn produce(mut client: Client, seen: &Seen, seed: u64) {
     let mut random = Random::new(seed);
     while !seen.is_over.load(Ordering::Relaxed) {
@@ -60,7 +60,7 @@ fn work(mut client: Client, seen: &Seen) {
     }
 }
 
-/// Asks again and again, and notes the longest answer.
+/// Sends a command again and again, and records the longest time to a reply.
 fn probe(mut client: Client, seen: &Seen) {
     while !seen.is_over.load(Ordering::Relaxed) {
         let start = Instant::now();
@@ -71,7 +71,7 @@ fn probe(mut client: Client, seen: &Seen) {
     }
 }
 
-/// Does `rounds` hand-overs while clients work; returns the longest answer that a probing client has waited for.
+/// Does `rounds` hand-overs while clients work; returns the longest time that a probing client has waited for a reply.
 fn hand_over_under_load(service: &Service, rounds: usize) -> Duration {
     let seen = Arc::new(Seen::default());
     let mut threads = Vec::new();
@@ -109,7 +109,7 @@ fn nothing_is_lost_or_done_twice_while_one_program_follows_the_other() {
     }
 }
 
-/// The figures of `make handover` are printed.
+/// Prints the figures of `make handover`.
 #[test]
 fn many_connections_and_jobs_are_handed_over() {
     let (connections, jobs) = (scale("HANDOVER_CONNECTIONS", 200), scale("HANDOVER_JOBS", 5_000));
@@ -151,7 +151,7 @@ fn many_connections_and_jobs_are_handed_over() {
     }
 }
 
-/// At worst a hand-over is a restart: what was acknowledged is there.
+/// At worst a hand-over is a restart: all that was acknowledged still exists.
 #[test]
 fn a_kill_at_any_moment_of_a_hand_over_loses_nothing_that_was_acknowledged() {
     const FLAGS: &[&str] = &["-b", "{dir}", "-f", "0"];

@@ -1,7 +1,7 @@
-//! Hand-overs: SIGHUP with another program on the disk. The clients of a server must not notice one, whatever they
-//! are about, and a program that is not fit must not get the server.
+//! Hand-overs: SIGHUP with another program on the disk. Whatever the clients of a server are doing, they must not
+//! notice one, and a program that is not fit must not get the server.
 //!
-//! `HANDOVER_ROUNDS`, `HANDOVER_CONNECTIONS` and `HANDOVER_JOBS` set how much there is; `make handover` sets much.
+//! `HANDOVER_ROUNDS`, `HANDOVER_CONNECTIONS` and `HANDOVER_JOBS` set the amount; `make handover` sets large values.
 
 mod attacks;
 mod certificates;
@@ -25,10 +25,10 @@ use beanstalkd_testkit::tls;
 
 use self::service::Service;
 
-/// The logs with which a server is handed over; `{dir}` is its directory.
+/// The flags for the log in these hand-overs; `{dir}` is the server's directory.
 const LOGS: [&[&str]; 4] = [&[], &["-b", "{dir}"], &["-b", "{dir}", "-f", "0"], &["-b", "{dir}", "-F"]];
 
-/// Access rules by which everybody may put and reserve, at one put a second once a first one is done.
+/// Access rules: everybody may put and reserve, one put a second after the first one.
 const RULES: &str = "[strangers]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = [\"*\"]\nmanage = [\"*\"]\n\
     [identities.slow]\nproduce = [\"*\"]\nobserve = [\"*\"]\nputs-per-second = 1\n\
     tokens = [\"";
@@ -67,9 +67,9 @@ fn half_a_command_half_a_body_and_half_a_reply_go_on() {
         body.send("put 0 0 60 5\r\nhe");
         large.send("put 0 0 60 100000\r\n");
         large.send(vec![b'y'; 60_000]);
-        // Nobody reads the reply, so that most of it stays with the server; other commands follow it.
+        // The test does not read the reply, so most of it stays with the server; other commands follow it.
         reader.send("reserve-job 1\r\nlist-tube-used\r\n");
-        // Each has been read by the server once a later client is answered.
+        // Once a later client gets its reply, the server has read each of these.
         service.connect().ask("list-tubes");
         for _ in 0..3 {
             service.hand_over();
@@ -172,7 +172,7 @@ fn metrics_and_the_api_are_served_by_the_next_program_and_access_rules_go_on() {
     let mut slow = service.connect();
     assert_eq!(slow.ask(&format!("auth {token}")), "AUTHENTICATED");
     slow.put(0, 60, b"first");
-    // This one has to wait for its turn, across the hand-over.
+    // This put must wait for its turn, across the hand-over.
     slow.send("put 0 0 60 6\r\nsecond\r\nstats\r\n");
     let start = Instant::now();
     service.hand_over();
@@ -227,7 +227,7 @@ fn a_client_with_tls_gets_its_replies_is_closed_and_has_its_session_again() {
     let mut read = vec![0; begun.len()];
     secret.read_exact(&mut read).unwrap();
     assert_eq!(read, begun);
-    // One that waits, and one in the middle of a command.
+    // One client waits, and one is in the middle of a command.
     let mut waiting = connect();
     waiting.write_all(b"watch another\r\nreserve\r\n").unwrap();
     secret.write_all(b"use some\r\nput 0 0 60 5\r\nhe").unwrap();

@@ -1,4 +1,4 @@
-//! Programs that must not get the server: it serves on, and says why.
+//! Programs that must not get the server: it keeps serving, and logs the reason.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::service::{Service, copy_program};
 
-/// Does `replace`, and expects that the server goes on and gives a reason that contains `reason`.
+/// Calls `replace`, and expects that the server keeps serving and gives a reason that contains `reason`.
 fn expect_refusal(service: &Service, reason: &str, replace: impl FnOnce(&Service)) {
     let mut client = service.connect();
     let id = client.put(0, 600, b"a job");
@@ -68,7 +68,7 @@ fn a_program_that_is_not_fit_does_not_get_the_server() {
         expect_refusal(&service, "No such file", |service| {
             service.replace_with_script("#!/no/such/interpreter\n");
         });
-        // A version that knows no hand-over, and one with another format.
+        // A version without hand-over, and one with another format.
         expect_refusal(&service, "unknown", |service| {
             service.replace_with_script("#!/bin/sh\necho 'unknown argument: --check-handover' >&2\nexit 5\n");
         });
@@ -81,7 +81,7 @@ fn a_program_that_is_not_fit_does_not_get_the_server() {
         expect_refusal(&service, "signal: 9", |service| {
             service.replace_with_script("#!/bin/sh\nkill -9 $$\n");
         });
-        // After all that, a good one gets it.
+        // After all these, a good program gets the server.
         service.hand_over();
     }
 }
@@ -124,7 +124,7 @@ fn settings_that_the_next_program_cannot_read_keep_the_old_one() {
     service.hand_over();
 }
 
-/// The file is broken after the next program has read it, and before it runs.
+/// The file becomes invalid after the next program has read it, and before that program runs.
 #[test]
 fn settings_that_break_after_the_trial_keep_the_old_program() {
     let rules = "[[tube]]\nname = \"a\"\nmax-jobs = 3\n";

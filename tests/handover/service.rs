@@ -18,17 +18,17 @@ pub struct Service {
 }
 
 impl Service {
-    /// One with these flags, in which `{dir}` is its directory.
+    /// A server with these flags, in which `{dir}` is its directory.
     pub fn start(flags: &[&str]) -> Self {
         Self::prepared(flags, |_| ())
     }
 
-    /// The same, whose directory is prepared first.
+    /// The same; `prepare` prepares its directory first.
     pub fn prepared(flags: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         Self::started(flags, prepare, "exec \"$@\"")
     }
 
-    /// The same, which a shell starts with `script`; the script ends with `exec "$@"`.
+    /// The same; a shell starts it with `script`, which ends with `exec "$@"`.
     pub fn started(flags: &[&str], prepare: impl FnOnce(&Path), script: &str) -> Self {
         Self::started_with(flags, prepare, script, Stdio::null())
     }
@@ -63,21 +63,21 @@ impl Service {
         kill_process(Pid::from_child(&self.server), signal).unwrap();
     }
 
-    /// Another file with the same program has its path from now on.
+    /// Replaces the program's file by another one with the same contents.
     pub fn replace(&self) {
         self.replace_with(|path| {
             copy_program(path);
         });
     }
 
-    /// The file that `make` makes has the program's path from now on.
+    /// Replaces the program's file by the one that `make` makes.
     pub fn replace_with(&self, make: impl FnOnce(&Path)) {
         let next = self.directory().join("next");
         make(&next);
         fs::rename(next, self.program()).unwrap();
     }
 
-    /// A script has the program's path from now on.
+    /// Replaces the program's file by a script.
     pub fn replace_with_script(&self, script: &str) {
         self.replace_with(|path| {
             fs::write(path, script).unwrap();
@@ -111,7 +111,7 @@ impl Service {
         }
     }
 
-    /// The next message to the service manager, if one is there.
+    /// The next message to the service manager, if there is one.
     pub fn next_message(&self) -> Option<String> {
         let mut message = [0; 4096];
         self.notifications.set_nonblocking(true).unwrap();
@@ -120,13 +120,13 @@ impl Service {
         Some(String::from_utf8_lossy(&message[..length.ok()?]).into_owned())
     }
 
-    /// Asks the server to end, and returns how it has ended.
+    /// Sends the server SIGTERM, and returns its exit status.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// Waits until the server has ended, and returns how.
+    /// Waits until the server has exited, and returns its exit status.
     pub fn wait(&mut self) -> ExitStatus {
         beanstalkd_testkit::panicking::wait_for(&mut self.server)
     }
@@ -143,7 +143,7 @@ impl Service {
     pub fn kill_and_restart(&mut self, flags: &[&str]) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
-        // A child that is about to try the other program has the sockets until it is ended, too.
+        // A child that is about to try the other program holds the sockets, too, until it exits.
         while UnixStream::connect(self.directory().join("socket")).is_ok() {}
         while self.next_message().is_some() {}
         self.server = spawn(self.directory.path(), flags, "exec \"$@\"", Stdio::null());
@@ -175,13 +175,13 @@ fn spawn(directory: &Path, flags: &[&str], script: &str, input: Stdio) -> Child 
         .unwrap()
 }
 
-/// Copies the server. Another process does it: a program that is open for writing in this one, or in a child that
-/// another thread of it is about to start, cannot run.
+/// Copies the server in another process: a program cannot run while it is open for writing in this process, or in a
+/// child that another thread of it is about to start.
 pub fn copy_program(path: &Path) {
     assert!(Command::new("cp").arg(built_server()).arg(path).status().unwrap().success());
 }
 
-/// The hash of a token as the access file has it, in hexadecimal digits.
+/// The hash of a token in hexadecimal digits, as in the access file.
 pub fn hash_of(token: &str) -> String {
     use std::io::Write;
     let mut program = Command::new(built_server())

@@ -1,7 +1,7 @@
-//! Something at each step of a hand-over: a kill, a stop, another signal, other settings, another time. A step is a
-//! system call (see `tracer`), while clients put, reserve with sessions and delete.
+//! An event at each step of a hand-over: a kill, a stop, another signal, other settings, another time. A step is a
+//! system call (see `tracer`); meanwhile clients put, reserve with sessions and delete.
 //!
-//! `HANDOVER_STEPS` is how many of all steps a test tries with each kind of log, `SEED` which ones.
+//! `HANDOVER_STEPS` is the number of steps that a test tries with each kind of log, `SEED` chooses them.
 
 use std::cell::Cell;
 use std::fs;
@@ -22,16 +22,16 @@ use super::known::{Known, produce, work};
 use super::service::Service;
 use super::tracer::{Step, Tracer, Whose};
 
-/// Steps with each kind of log, unless `HANDOVER_STEPS` is set.
+/// The number of steps with each kind of log, unless `HANDOVER_STEPS` is set.
 const STEPS: usize = 5;
 
-/// A server, and what its clients know.
+/// A server, and the knowledge of its clients.
 struct World {
     service: Service,
     flags: Vec<&'static str>,
     known: Arc<Known>,
     clients: Vec<JoinHandle<()>>,
-    /// How many calls of each a hand-over makes, and how many the server makes before it runs the other program.
+    /// The number of calls of each process in a hand-over, and of the server's calls before it runs the other program.
     calls: [u64; 2],
     calls_to_exec: u64,
     rounds: Cell<u64>,
@@ -49,14 +49,14 @@ impl World {
         let (clients, rounds) = (Vec::new(), Cell::new(0));
         let mut world = Self { service, flags, known, clients, calls: [0; 2], calls_to_exec: 0, rounds };
         world.begin();
-        // No process makes that many calls.
+        // No process makes this many calls.
         let tracer = world.hand_over(Step { whose: Whose::Server, number: u64::MAX, script: "" });
         world.calls = [Whose::Server, Whose::Tried].map(|whose| tracer.count(whose));
         world.calls_to_exec = tracer.count_to_exec();
         world
     }
 
-    /// Clients come.
+    /// Starts the clients.
     fn begin(&mut self) {
         self.known.begin();
         let known = || Arc::clone(&self.known);
@@ -68,18 +68,18 @@ impl World {
         }
     }
 
-    /// They go, if the server has not closed their connections.
+    /// Ends the clients whose connections the server has not closed.
     fn end(&mut self) {
         self.known.end();
         self.clients.drain(..).for_each(|client| client.join().expect("no client has been disturbed"));
     }
 
-    /// One of the steps, spread over all of them by the rounds.
+    /// One of the steps; the rounds are spread evenly over all of them.
     fn step(&self, whose: Whose, script: &'static str) -> Step<'static> {
         self.step_among(whose, 0, self.calls[usize::from(whose == Whose::Tried)], script)
     }
 
-    /// One of `count` steps behind `before`, in the same way.
+    /// One of the `count` steps after `before`, chosen in the same way.
     fn step_among(&self, whose: Whose, before: u64, count: u64, script: &'static str) -> Step<'static> {
         let rounds = scale("HANDOVER_STEPS", STEPS) as u64;
         let round = self.rounds.replace(self.rounds.get() + 1) % rounds;
@@ -87,7 +87,7 @@ impl World {
         Step { whose, number: before + 1 + (round * count / rounds + shift) % count, script }
     }
 
-    /// Asks for a hand-over to a new file; returns when it or the step is done.
+    /// Requests a hand-over to a new file; returns when the hand-over or the step is done.
     fn hand_over(&self, step: Step<'_>) -> Tracer {
         while self.service.next_message().is_some() {}
         self.service.replace();
@@ -110,7 +110,8 @@ impl World {
         running.is_ok_and(|path| path == self.service.program())
     }
 
-    /// The server has the program that is on the disk, or it is asked once more: it has said why.
+    /// Waits until the server runs the program that is on the disk. If the server has reported a failure, requests the
+    /// hand-over once more.
     fn await_program(&self, step: Step<'_>) {
         let start = Instant::now();
         while !self.has_program() {
@@ -119,13 +120,13 @@ impl World {
             while self.service.next_message().is_some() {}
             thread::sleep(Duration::from_millis(20));
         }
-        // It serves, so that it has said that it is ready.
+        // It serves, so it has already reported that it is ready.
         self.service.connect().ask("list-tube-used");
         let is_undisturbed = self.clients.iter().all(|client| !client.is_finished());
         assert!(is_undisturbed, "{step:?}: a client has lost its connection");
     }
 
-    /// The server is ended, started again on its log, and has what it has acknowledged.
+    /// Stops the server, starts it again on its log, and checks that it has all that it has acknowledged.
     fn restart_and_check(&mut self, context: &str) {
         let flags = self.flags.clone();
         self.service.kill_and_restart(&flags);
@@ -195,7 +196,7 @@ fn a_stop_at_any_step_ends_the_server_in_order() {
         |_| (),
         |world| {
             let step = world.step(Whose::Server, "kill -TERM $server");
-            // Perhaps the hand-over is over before that. A second signal would end the server at once.
+            // The hand-over may be over before that. A second signal would end the server at once.
             let status =
                 if world.hand_over(step).end() { world.service.wait() } else { world.service.stop() };
             assert!(status.success(), "{step:?}: {status}, {}", world.service.log());
@@ -205,7 +206,7 @@ fn a_stop_at_any_step_ends_the_server_in_order() {
     );
 }
 
-/// The system refuses to run the program that was tried; the stop may have come already then.
+/// The system refuses to run the tried program; the stop may have arrived by then.
 #[test]
 fn a_stop_at_the_last_steps_before_a_program_that_cannot_run_ends_the_server_in_order() {
     const LAST_STEPS: u64 = 60;
@@ -251,7 +252,7 @@ fn a_drain_at_any_step_is_not_lost() {
     );
 }
 
-/// Two packages, one right after the other, and the second one has other rules for tubes.
+/// Two packages, one right after the other, of which the second has other rules for tubes.
 #[test]
 fn another_program_and_other_rules_at_any_step_are_in_force_at_the_end() {
     const SCRIPT: &str = "cp program again; mv again program; mv other-rules rules; kill -HUP $server";
@@ -264,7 +265,7 @@ fn another_program_and_other_rules_at_any_step_are_in_force_at_the_end() {
         fs::write(path("other-rules"), rules_for(&pattern)).unwrap();
         let tracer = world.hand_over(step);
         if tracer.end() {
-            // Nobody asks once more.
+            // No second signal.
             wait_until(&format!("the last program runs, {step:?}"), || {
                 while world.service.next_message().is_some() {}
                 world.has_program()
@@ -281,7 +282,7 @@ fn another_program_and_other_rules_at_any_step_are_in_force_at_the_end() {
     });
 }
 
-/// As the next test, with a certificate and its key, of which a program may read one before and one after the change.
+/// Like the next test, with a certificate and its key: a program may read one of them before the change and one after.
 #[test]
 fn another_certificate_at_any_step_is_in_force_at_the_end() {
     const SCRIPT: &str = "mv renewed/cert.pem renewed/key.pem .; kill -HUP $server";

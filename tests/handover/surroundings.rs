@@ -1,5 +1,5 @@
-//! What stands around the server: listeners of a service manager, its watchdog, unix sockets, rules for tubes, a
-//! program that was built before this one.
+//! The server's surroundings: listeners of a service manager, its watchdog, unix sockets, rules for tubes, a program
+//! that was built before this one.
 
 use std::fs;
 use std::net::TcpListener;
@@ -18,8 +18,8 @@ use super::service::Service;
 fn the_listeners_of_a_service_manager_go_on_and_it_may_connect_meanwhile() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // The shell hands the listener on as descriptor 3, as systemd does. It gets it as its input, because every process
-    // that another test starts meanwhile would inherit a descriptor that is not closed on exec.
+    // The shell passes the listener on as descriptor 3, as systemd does. The shell gets it as its input, because every
+    // process that another test starts meanwhile would inherit a descriptor that is not closed on exec.
     let script = "exec 3<&0 </dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\"";
     let input = std::os::fd::OwnedFd::from(listener).into();
     let mut service = Service::started_with(&["--listen", "unix:{dir}/own"], |_| (), script, input);
@@ -49,7 +49,8 @@ fn the_watchdog_is_fed_by_the_next_program() {
     }
 }
 
-/// Its queue is full after some messages: the server goes on without it, and says that it is ready once it can.
+/// The queue of the service manager is full after some messages: the server goes on without it, and reports that it is
+/// ready once it can.
 #[test]
 fn a_service_manager_that_hangs_stops_nobody() {
     let service = Service::start(&[]);
@@ -107,7 +108,7 @@ fn tokens_of_a_rate_that_were_taken_stay_taken_and_a_full_tube_stays_full() {
         assert_eq!(client.data("stats-tube small")["rejected-full"], "1");
         service.hand_over();
         assert_eq!(client.data("stats-tube small")["rejected-full"], "1");
-        // The next program reads the file as it is then.
+        // The next program reads the current file.
         fs::write(service.directory().join("rules"), rules.replace("= 2\n[[", "= 3\n[[")).unwrap();
         fs::write(service.directory().join("rules"), rules.replace("max-jobs = 2", "max-jobs = 3")).unwrap();
         service.hand_over();
@@ -148,7 +149,7 @@ fn failures_that_were_counted_count_on_and_a_dead_job_stays_dead() {
     }
 }
 
-/// A description that an older program has written is read by the program itself, not only by its parts.
+/// The program itself, not only its parts, reads a description that an older program has written.
 #[test]
 fn the_program_reads_the_recorded_descriptions() {
     for format in beanstalkd::server::hand_over::OLDEST_FORMAT..=FORMAT {
@@ -164,7 +165,7 @@ fn the_program_reads_the_recorded_descriptions() {
     }
 }
 
-/// `BEFORE=path` names the program of another build, older than this one, which knows hand-overs.
+/// `BEFORE=path` names the program of an older build that has hand-overs.
 #[test]
 fn another_build_hands_over_to_this_one_and_this_one_to_the_other_or_says_why_not() {
     let Some(before) = std::env::var_os("BEFORE") else { return };

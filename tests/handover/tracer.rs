@@ -1,9 +1,9 @@
-//! Does something at the n-th system call of a hand-over: each step that anybody else can see is one, so this reaches
-//! every step, and the program needs no fault points.
+//! Runs a script at the n-th system call of a hand-over. Each step with an effect outside the process is a system call,
+//! so this reaches every step, and the program needs no fault points.
 //!
-//! Owns: the process that traces the server, which is this test program once more. It asks the server for the hand-over
-//! and counts the calls of all threads, those of the program that is tried apart from those of the server. At the n-th
-//! one, before the system carries it out, a shell does the rest; then the tracer ends, and the server goes on untraced.
+//! Owns: the process that traces the server: this test program, started once more. It requests the hand-over and counts
+//! the calls of all threads, those of the tried program apart from those of the server. Before the system executes the
+//! n-th one, a shell runs the script; then the tracer exits, and the server continues untraced.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -20,16 +20,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Whose system calls are meant.
+/// The process whose system calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The server's: of the program that runs, and then of the next one.
+    /// The calls of the server: of the program that runs, and then of the next one.
     Server,
-    /// Those of the program that is tried.
+    /// The calls of the tried program.
     Tried,
 }
 
-/// What is done when.
+/// A script, and the call before which it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     pub whose: Whose,
@@ -39,11 +39,11 @@ pub struct Step<'a> {
     pub script: &'a str,
 }
 
-/// The process that traces; ended when dropped.
+/// The process that traces; killed when dropped.
 pub struct Tracer {
     process: Child,
     calls: PathBuf,
-    /// The process that makes this file decides whether the step comes: the one that traces, or the test that ends it.
+    /// The process that creates this file decides whether the step happens: the tracer, or the test that ends it.
     decision: PathBuf,
 }
 
@@ -67,14 +67,14 @@ impl Tracer {
         Self { process, calls, decision }
     }
 
-    /// Whether the step has come, and its script is done.
+    /// Whether the step was reached, and its script is done.
     pub fn has_ended(&mut self) -> bool {
         let status = self.process.try_wait().unwrap();
         assert!(status.is_none_or(|status| status.success()), "the tracer says why");
         status.is_some()
     }
 
-    /// Ends it; returns whether the step has come.
+    /// Ends the tracer; returns whether the step was reached.
     pub fn end(mut self) -> bool {
         let has_come = !is_first(&self.decision);
         while has_come && !self.has_ended() {
@@ -83,12 +83,12 @@ impl Tracer {
         has_come
     }
 
-    /// How many calls there were so far.
+    /// The number of calls so far.
     pub fn count(&self, whose: Whose) -> u64 {
         count(&fs::read(&self.calls).unwrap(), if whose == Whose::Server { b's' } else { b't' })
     }
 
-    /// How many calls the server made before it ran the next program.
+    /// The number of calls of the server before it ran the next program.
     pub fn count_to_exec(&self) -> u64 {
         let calls = fs::read(&self.calls).unwrap();
         let exec = calls.iter().rposition(|&mark| mark == EXEC).expect("there was a hand-over");
@@ -103,7 +103,7 @@ impl Drop for Tracer {
     }
 }
 
-/// Stands behind the mark of a call with which the server runs another program.
+/// Follows the mark of a call with which the server runs another program.
 const EXEC: u8 = b'x';
 
 fn count(calls: &[u8], mark: u8) -> u64 {
@@ -149,7 +149,7 @@ fn traces() {
     }
 }
 
-/// Traces the threads that there are, and those and the children that they start.
+/// Traces the existing threads, and the threads and children that they start.
 fn seize_all(server: Pid) {
     let options = Options::PTRACE_O_TRACESYSGOOD
         | Options::PTRACE_O_TRACECLONE
@@ -165,7 +165,7 @@ fn seize_all(server: Pid) {
             return;
         }
         for thread in more.into_iter().map(Pid::from_raw) {
-            // One that was started by a thread that is traced already is traced, too.
+            // A thread that a traced thread has started is traced already.
             if ptrace::seize(thread, options).is_ok() {
                 ptrace::interrupt(thread).unwrap();
             }
@@ -173,13 +173,13 @@ fn seize_all(server: Pid) {
     }
 }
 
-/// The thread that is about to make a call; `None` if nobody is left.
+/// The thread that is about to make a call; `None` if no thread is left.
 fn next_call() -> Option<Pid> {
     loop {
         match waitpid(None, Some(WaitPidFlag::__WALL)) {
             Ok(WaitStatus::PtraceSyscall(thread)) => match ptrace::syscall_info(thread) {
                 Ok(info) if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY => return Some(thread),
-                // It comes back from one, or is killed.
+                // A thread returns from a call, or is killed.
                 Ok(_) | Err(_) => go_on(thread, None),
             },
             Ok(WaitStatus::PtraceEvent(thread, ..)) => go_on(thread, None),
@@ -191,7 +191,7 @@ fn next_call() -> Option<Pid> {
     }
 }
 
-/// One that was killed meanwhile cannot.
+/// Resumes the thread, unless it was killed in the meantime.
 fn go_on(thread: Pid, signal: Option<Signal>) {
     let _ = ptrace::syscall(thread, signal);
 }

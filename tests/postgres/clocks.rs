@@ -1,4 +1,4 @@
-//! Times in the log are right for every owner, whatever its wall clock says.
+//! Times in the log are right for every owner, whatever its wall clock shows.
 
 use std::process::Command;
 
@@ -65,7 +65,7 @@ impl Timed {
         Self { delayed, expires }
     }
 
-    /// Each of them has some of its time left, and not more than it was given.
+    /// Each of the times has not yet run out, and is not longer than it was set.
     fn check(&self, client: &mut Client) {
         let left: u64 = figure_of_job(client, self.delayed, "time-left").parse().unwrap();
         assert!((1000 - SLOWNESS_S..=1000).contains(&left), "the delay has {left} s left");
@@ -92,12 +92,12 @@ fn a_successor_ends_delays_cooldowns_and_jobs_at_the_right_time_whatever_its_clo
         let url = cluster.url(queue);
         let owner = launch(&url, &format!("{queue}-1"), first);
         let timed = Timed::put(&mut owner.connect());
-        // One that watches.
+        // A standby.
         let standby = launch(&url, &format!("{queue}-2"), second);
         standby.wait_for("waiting for it");
         drop(owner);
         timed.check(&mut standby.connect());
-        // One that starts when no server runs any more, and one that gets the queue.
+        // A server that starts when no other one runs, and its successor.
         drop(standby);
         let mut third = launch(&url, &format!("{queue}-3"), first);
         timed.check(&mut third.connect());
@@ -112,7 +112,7 @@ fn stop(server: &mut Launched) {
     assert!(server.wait().success());
 }
 
-/// The tables as a server of the version before makes them.
+/// The tables as the previous version made them.
 #[test]
 fn tables_without_the_clock_get_it_from_the_owner_of_the_tables() {
     let Some(installation) = installation() else { return };
@@ -121,7 +121,7 @@ fn tables_without_the_clock_get_it_from_the_owner_of_the_tables() {
     password.use_once(&url);
     let drop_clock = "ALTER TABLE beanstalkd.queue DROP COLUMN clock, DROP COLUMN clock_at";
     cluster.query(drop_clock).unwrap();
-    // For a role that may not change the tables, the message says what to do.
+    // If the role may not change the tables, the message tells the operator the commands.
     cluster
         .query("ALTER TABLE beanstalkd.queue OWNER TO postgres; GRANT ALL ON beanstalkd.queue TO beanstalkd")
         .unwrap();

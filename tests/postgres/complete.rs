@@ -24,7 +24,7 @@ fn check(chains: &mut [Chain], client: &mut Client) {
     chains.iter_mut().for_each(|chain| chain.check(client).unwrap());
 }
 
-/// Every second owner is not killed: it stands still until the next one has the queue, and then goes on.
+/// Every second owner is not killed: it is paused until the next one has the queue, and then resumed.
 #[test]
 fn a_chain_of_completes_neither_breaks_nor_forks_when_owners_die_or_stand_still() {
     let Some(installation) = installation() else { return };

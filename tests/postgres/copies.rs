@@ -63,7 +63,7 @@ fn a_copy_that_is_broken_off_leaves_no_log() {
     let mut server = password.serve_directory(directory);
     put(&mut server.connect().unwrap(), "job");
     server.stop(Signal::TERM).unwrap();
-    // The tables are there, and no row of the log may be added.
+    // The tables exist, but a row cannot be added to the log.
     password.use_once(&cluster.url("other"));
     cluster
         .query(
@@ -175,7 +175,7 @@ fn a_copy_that_dies_or_finds_no_room_makes_no_directory() {
     assert_eq!(password.run(&["--dump", to]).1, password.run(&["--dump", from]).1);
 }
 
-/// What copies have left in `directory`.
+/// The remains of copies in `directory`.
 fn remains(directory: &Path) -> Vec<String> {
     let names = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name());
     let mut left: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();

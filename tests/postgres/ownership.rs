@@ -1,4 +1,4 @@
-//! The ownership of a queue: takeovers, clean stops, and owners that go on after a takeover.
+//! The ownership of a queue: takeovers, clean stops, and owners that are resumed after a takeover.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -56,7 +56,7 @@ fn a_full_database_refuses_puts_and_takes_deletes_as_a_full_directory_does() {
         assert!(count < 300, "the disk is not full");
     }
     assert_eq!(figure(&mut client, "binlog-state"), "full");
-    // Workers go on, for longer than commands would wait for a database that is silent.
+    // Workers continue, for longer than commands would wait for a database that does not answer.
     let start = Instant::now();
     for id in kept.drain(..30) {
         client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();

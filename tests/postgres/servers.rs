@@ -1,4 +1,4 @@
-//! The servers of these tests, and what their clients do.
+//! The servers of these tests, and the commands of their clients.
 
 use std::fs;
 use std::io;
@@ -73,7 +73,7 @@ impl Password {
         self.launch_with(url, flags, name, &[])
     }
 
-    /// As `launch`, with these variables of the environment.
+    /// Like `launch`, with these environment variables.
     pub fn launch_with(&self, url: &str, flags: &[&str], name: &str, variables: &[(&str, &str)]) -> Launched {
         let log = self.directory().join(format!("{name}.log"));
         let socket = self.directory().join(name);
@@ -150,7 +150,7 @@ pub fn put(client: &mut Client, body: &str) -> u64 {
     id.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("put: {reply:?}"))
 }
 
-/// Whether the job is there, with this body.
+/// Whether the job exists, with this body.
 pub fn has(client: &mut Client, id: u64, body: &str) -> bool {
     let reply = client.ask(format!("peek {id}\r\n").as_bytes()).unwrap();
     reply.starts_with(b"FOUND") && String::from_utf8_lossy(&reply).contains(body)

@@ -1,4 +1,4 @@
-//! What a connection to the database needs: its own settings, an address that works, and the current password.
+//! The requirements of a connection to the database: its own settings, an address that works, and the current password.
 
 use std::ffi::OsString;
 use std::fs;
@@ -86,7 +86,7 @@ fn settings_of_the_role_and_of_the_database_change_nothing() {
         let id = put(&mut client, &"x".repeat(30_000));
         client.exchange(format!("delete {id}\r\n").as_bytes(), b"DELETED\r\n").unwrap();
     }
-    // A session that is idle for longer than the role permits goes on.
+    // A session that is idle for longer than the role permits stays open.
     std::thread::sleep(std::time::Duration::from_millis(300));
     let last = put(&mut client, "last");
     server.restart(Signal::KILL).unwrap();
@@ -250,7 +250,7 @@ fn a_database_that_cannot_be_reached_is_said_with_its_address_and_the_reason() {
     let (done, said) = password.run(&["--check", &url]);
     let expected = format!("cannot connect to the database at {address}: connection refused");
     assert!(!done && said.contains(&expected) && said.contains("listen_addresses"), "{said}");
-    // One that never answers takes no longer than the address says.
+    // An address that never answers takes no longer than the connection string allows.
     let silent = TcpListener::bind(address).unwrap();
     let mut child =
         Command::new(ours()).args(["--check", &format!("{url}&connect_timeout=1")]).spawn().unwrap();

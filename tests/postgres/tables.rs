@@ -60,14 +60,14 @@ fn commits_that_wait_share_a_transaction_and_one_connection_stays() {
     for client in &mut clients {
         assert!(client.read_reply().unwrap().starts_with(b"INSERTED "));
     }
-    // One was under way, and one has all changes that came in the meantime.
+    // One transaction was under way, and another one has all changes of the meantime.
     let more = count() - before;
     assert!((1..=2).contains(&more), "{more} transactions");
     let connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'beanstalkd'";
     cluster.wait_for(connections, "1").unwrap();
 }
 
-/// While another transaction is open, the next commit must read each version of the row that a commit leaves behind.
+/// While another transaction is open, the next commit must read each version of the row that earlier commits have left.
 #[test]
 fn commits_leave_no_versions_of_the_row_of_the_queue() {
     let Some(installation) = installation() else { return };
@@ -158,7 +158,7 @@ fn a_damaged_log_is_refused_and_recovered_with_what_was_cut_off_kept() {
     let mut client = server.connect().unwrap();
     assert!(has(&mut client, ids[0], "first") && !has(&mut client, ids[1], "sec"));
     assert_ne!(cluster.query("SELECT count(*) FROM beanstalkd.lost").unwrap(), "0");
-    // The files that have a job: nothing of them can be read. Compaction may have made a second one.
+    // The files that have a job: none of their records can be read. Compaction may have made a second one.
     server.stop(Signal::TERM).unwrap();
     let damage = "UPDATE beanstalkd.log SET bytes = decode(repeat('a5', length(bytes)), 'hex')
         WHERE file IN (SELECT file FROM beanstalkd.log WHERE position('first' IN bytes) > 0)";

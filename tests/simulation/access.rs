@@ -1,5 +1,5 @@
-//! Access rules: single cases. The seeds of `harness` have servers with rules that allow everything, which must answer
-//! as open servers do.
+//! Access rules: single cases. The seeds of `harness` have servers with rules that allow everything; these must reply
+//! as servers without rules do.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ pub const ANNA: Peer = Peer::Unix(Some(1));
 /// A server with rules, and the time.
 pub struct Guarded(pub Server<FakeStream>, Timestamp);
 
-/// A client of it.
+/// A client of this server.
 pub struct Client {
     id: ClientId,
     pub pipe: Rc<RefCell<Pipe>>,
@@ -72,7 +72,7 @@ impl Guarded {
         Client { id, pipe }
     }
 
-    /// The replies to `commands`, and how many turns they take.
+    /// The replies to `commands`, and the number of turns for them.
     pub fn ask(&mut self, client: &Client, commands: &str) -> (String, usize) {
         client.pipe.borrow_mut().arrive(commands.as_bytes());
         let event = client.pipe.borrow_mut().take_event();
@@ -81,7 +81,7 @@ impl Guarded {
         (self.received(client), turns)
     }
 
-    /// The turns for work that is left; returns how many.
+    /// Runs the turns for the remaining work; returns their number.
     fn turns(&mut self) -> usize {
         let mut turns = 0;
         while self.0.next_turn_at().is_some_and(|at| at <= self.1) {
@@ -183,7 +183,7 @@ fn puts_that_come_too_fast_wait_and_are_all_done_in_the_order_in_which_they_came
     let (first, second) = (server.connect(Some(ANNA)), server.connect(Some(ANNA)));
     let puts = "put 0 0 1 1\r\nx\r\n".repeat(4);
     assert_eq!(server.reply(&first, &puts), "INSERTED 1\r\nINSERTED 2\r\n");
-    // A client that only works is not slowed.
+    // A client that only works is not delayed.
     assert_eq!(server.reply(&second, "put 0 0 1 1\r\ny\r\n"), "");
     let other = server.connect(Some(ANNA));
     assert_eq!(server.reply(&other, "reserve\r\n"), "RESERVED 1 1\r\nx\r\n");
@@ -283,7 +283,7 @@ fn other_rules_count_from_the_next_command_on_and_end_waits_for_what_is_lost() {
     );
     assert_eq!(server.reply(&anna, "reserve\r\n"), "");
     assert_eq!(server.reply(&operator, "watch b\r\nreserve\r\n"), "WATCHING 2\r\n");
-    // Anna keeps a2; her token is gone.
+    // Anna keeps a2; her token no longer exists.
     let rules = "[identities.operator]\nunix-users = [0]\nwork = [\"*\"]\n\
                  [identities.anna]\nunix-users = [1]\nwork = [\"a2\"]\n";
     server.0.replace_rules(Rules::parse(rules, &|_| None).unwrap());

@@ -336,7 +336,7 @@ fn the_end_of_what_a_client_sends_ends_an_abortable_reserve_as_any_other() {
         harness.turn(&[&all_at_once]);
         assert_eq!((all_at_once.received().as_str(), harness.server.client_count()), (answer, 0), "{last:?}");
     }
-    // A job that comes in the same turn is the only answer.
+    // A job that becomes ready in the same turn is the only reply.
     let mut harness = Harness::new();
     let [worker, producer] = [(); 2].map(|()| harness.connect());
     assert_eq!(harness.say(&worker, "reserve-with-abort\r\n"), "");

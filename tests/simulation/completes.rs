@@ -1,4 +1,4 @@
-//! `complete`: single cases about the time between its line and its last body, and about what stands against it.
+//! `complete`: single cases about the time between its line and its last body, and about its refusals.
 
 use beanstalkd::binlog::SyncPolicy;
 use beanstalkd::queue::PoisonLimits;
@@ -21,7 +21,7 @@ const RESERVE: &str = "put 0 0 60 1\r\nx\r\nreserve\r\n";
 const RESERVED: &str = "INSERTED 1\r\nRESERVED 1 1\r\nx\r\n";
 const COMPLETE: &str = "complete 1 2\r\nput 0 0 60 4 grp:g tub:t\r\nquit\r\nput 7 0 60 0\r\n\r\n";
 
-/// Another program goes on with the server and this client.
+/// Another program takes over the server and this client.
 fn hand_over(server: &Server<FakeStream>, client: &Client) -> Server<FakeStream> {
     let description = described(server);
     let mut next = Server::new(executor(PoisonLimits::default(), 100));
@@ -62,7 +62,7 @@ fn a_hand_over_after_any_byte_of_a_complete_changes_nothing_of_it() {
     }
 }
 
-/// Whatever takes the job away while the puts come, they are read, and nothing has changed.
+/// If the job is lost in any way while the puts arrive, they are read, and nothing has changed.
 #[test]
 fn a_complete_whose_job_is_lost_while_its_puts_come_changes_nothing() {
     for how in ["kill", "session", "flush", "leave"] {
@@ -107,7 +107,7 @@ fn guarded(lines: &str) -> (Guarded, crate::access::Client) {
 fn the_puts_of_a_complete_count_for_the_rate_of_its_identity_and_commands_behind_it_wait() {
     let (mut server, client) = guarded("puts-per-second = 2");
     let other = server.connect(Some(ANNA));
-    // One of the two of the first second is used.
+    // One of the two puts of the first second is used.
     assert_eq!(server.reply(&client, &format!("{COMPLETE}list-tube-used\r\n")), "");
     let operator = server.connect(Some(OPERATOR));
     assert_eq!(server.reply(&operator, "peek 1\r\npeek 2\r\n"), "FOUND 1 1\r\nx\r\nNOT_FOUND\r\n");
@@ -117,7 +117,7 @@ fn the_puts_of_a_complete_count_for_the_rate_of_its_identity_and_commands_behind
     assert_eq!(server.received(&other), "");
     server.pass(500_000_000);
     assert_eq!(server.received(&other), "INSERTED 4\r\n");
-    // What is refused in any case, and a complete without puts, wait for nothing.
+    // A `complete` that is refused in any case waits for nothing, nor does one without puts.
     assert_eq!(server.reply(&client, "reserve-job 4\r\n"), "RESERVED 4 1\r\ny\r\n");
     let refused = "complete 4 1\r\nput 0 0 60 1 what\r\nx\r\n";
     assert_eq!(server.reply(&client, refused), "BAD_FORMAT\r\n");
@@ -185,7 +185,7 @@ fn while_memory_is_short_a_complete_with_puts_is_refused_and_its_bodies_are_give
     IS_EXHAUSTED.set(true);
     assert_eq!(harness.say(&client, COMPLETE), "OUT_OF_MEMORY\r\n");
     IS_EXHAUSTED.set(false);
-    // It becomes short while the puts come.
+    // Memory becomes short while the puts arrive.
     let cut = COMPLETE.len() - 1;
     assert_eq!(harness.say(&client, &COMPLETE[..cut]), "");
     IS_EXHAUSTED.set(true);
@@ -218,11 +218,11 @@ fn a_full_disk_refuses_a_complete_and_keeps_its_job() {
         let mut next = Harness::start(image, sync, 4096);
         let worker = next.connect();
         assert_eq!(next.say(&worker, "peek 1\r\n"), "FOUND 1 1\r\nx\r\n");
-        // There is always room for a delete.
+        // There is always room for the record of a delete.
         assert_eq!(harness.ask(&client, "complete 1 0\r\n"), "COMPLETED\r\n");
         harness.disk.set_room(None);
         assert_eq!(harness.ask(&client, "reserve-job 3\r\n"), "RESERVED 3 0\r\n\r\n");
-        // The log makes a file when it tries again.
+        // The log makes a file at one of its next attempts.
         let completes = (0..20).any(|_| {
             harness.now = harness.now.plus_seconds(1);
             harness.turn(&[]);

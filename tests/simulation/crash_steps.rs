@@ -1,9 +1,9 @@
-//! Sessions and dead jobs, one step at a time, while the disk ends between any two of its operations.
+//! Sessions and dead jobs, one step at a time, while the disk can fail between any two of its operations.
 //!
-//! Owns: a server with a binlog, workers of two sessions, a tube whose jobs die, and the model of all that. A step is a
-//! command, a lost connection, or some time that passes. After it, the server must have what the model has. After a
-//! crash, each job is as it was before the last step, or as this step has made it; once the command was answered, only
-//! the latter. `crashes` has several commands at a time, and neither sessions nor rules.
+//! Owns: a server with a binlog, workers of two sessions, a tube whose jobs die, and a model of these. A step is a
+//! command, a lost connection, or some time that passes. After it, the server must have the state of the model. After a
+//! crash, each job is as it was before or after the last step; once the command was answered, only the latter is
+//! allowed. `crashes` has several commands at a time, but neither sessions nor rules.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use beanstalkd::job::JobId;
 use beanstalkd::protocol::{Command, parse};
 use beanstalkd::queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd::server::{Readiness, Server};
-use beanstalkd::tags::TagSet;
+use beanstalkd::tags::{Concurrency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use beanstalkd_model::{Accepted, Answer, Model, PutTags, Server as Oracle, State};
@@ -30,32 +30,36 @@ use beanstalkd_testkit::subject::{START, executor};
 const LIVES: u64 = 5;
 /// The most steps of a server.
 const STEPS: u64 = 40;
-/// So many losses of power are looked at for each crash, besides the one after which the next server goes on.
+/// The number of losses of power that are examined for each crash, besides the one after which the next server starts.
 const IMAGES: u64 = 12;
 /// The number of turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 2000;
 /// The longest body.
 const MAX_JOB_BYTES: u32 = 65_535;
-/// So small that the log is compacted all the time.
+/// A length so small that the log is compacted all the time.
 const FILE_BYTES: u64 = 4096;
 /// More operations than any run does.
 const NEVER: u64 = 1 << 60;
-/// Within this time, everything is on the medium that no reply waits for.
+/// What a put into a tube says in which keys take turns.
+const KEYS: [&str; 5] = ["", " con:a:9", " con:b:9", " con:b:2", " con:c:1"];
+/// Within this time, all that no reply waits for is on the medium.
 const REST_NS: u64 = 60_000_000;
-/// What was seen, so that a test knows that it has tested something.
+/// The number of cases seen, so that a test knows that it has tested something.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Jobs that a session had after a crash.
     pub held: u64,
     /// Jobs that were dead after a crash.
     pub dead: u64,
-    /// Jobs of which a crash has kept what was not answered.
+    /// Jobs whose unanswered change a crash has kept.
     pub kept: u64,
-    /// Jobs of which it has not.
+    /// Jobs whose unanswered change a crash has lost.
     pub lost: u64,
+    /// Reservations of a job before an older one, because it was the turn of its key.
+    pub turns: u64,
 }
 
-/// What a crash must not change of a job.
+/// The facts of a job that a crash must not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Facts {
     state: &'static str,
@@ -117,7 +121,7 @@ fn facts_of_server(server: &Server<FakeStream>, id: u64) -> Option<Facts> {
 struct Client {
     id: ClientId,
     pipe: Rc<RefCell<Pipe>>,
-    /// Whether it is about to be closed, because it is gone or its session was taken over.
+    /// Whether it is about to be closed, because the client is gone or its session was taken over.
     is_ending: bool,
     is_closed: bool,
 }
@@ -127,18 +131,18 @@ struct Asked {
     client: ClientId,
     expected: Vec<u8>,
     received: Vec<u8>,
-    /// The jobs that it changes.
+    /// The jobs that the command changes.
     changed: BTreeSet<u64>,
-    /// The state of the model since it.
+    /// The index in `stages` of the state after the command.
     stage: usize,
 }
 
-/// What may be on the medium.
+/// The states that may be on the medium.
 #[derive(Default)]
 struct Doubt {
-    /// The model since the last moment at which all was on the medium, as each event has left it.
+    /// The states of the model since all was last on the medium: one after each event.
     stages: Vec<Model>,
-    /// By job: the first of these that has what was answered.
+    /// By job: the first of these states that includes the acknowledged changes.
     answered: BTreeMap<u64, usize>,
     asked: Option<Asked>,
 }
@@ -157,7 +161,7 @@ struct Steps {
     oracle: Oracle,
     clients: Vec<Client>,
     doubt: Doubt,
-    /// The next file of the log, while it takes long to be made. The store does nothing else meanwhile.
+    /// The next file of the log, while making it takes long. The store does nothing else meanwhile.
     slow: Option<Task>,
     now: Timestamp,
     outcome: Outcome,
@@ -167,7 +171,7 @@ struct Steps {
 /// Runs some servers on one disk, each until it crashes.
 ///
 /// # Panics
-/// If a server does anything else than the model, or a crash changes what it must not.
+/// If a server does anything other than the model, or a crash changes a fact that it must keep.
 pub fn run(seed: u64, trace: bool) -> Outcome {
     observer::take();
     let mut steps = Steps::new(seed, trace);
@@ -177,7 +181,7 @@ pub fn run(seed: u64, trace: bool) -> Outcome {
         steps.crash();
     }
     steps.start();
-    steps.outcome
+    Outcome { turns: steps.oracle.model.turns, ..steps.outcome }
 }
 
 impl Settings {
@@ -186,6 +190,7 @@ impl Settings {
             max_attempts: Some(random.pick(&[1, 2, 2, 2, 3])),
             backoff_s: random.pick(&[None, Some(2), Some(2)]),
             dead_tube: (!random.once_in(4)).then(|| "dead".into()),
+            is_fair: random.once_in(2),
             ..TubeRule::new("mail")
         }];
         if random.once_in(4) {
@@ -275,7 +280,7 @@ impl Steps {
         stages
     }
 
-    /// Each job of the server must be as one of the stages has it that are possible: returns which, by id.
+    /// Compares each job of the server with the possible stages: returns the matching stage by id.
     fn judge(&self, server: &Server<FakeStream>, stages: &[Model]) -> Vec<(u64, usize)> {
         let stage_of = |id| {
             let found = facts_of_server(server, id);
@@ -311,7 +316,7 @@ impl Steps {
         if self.random.once_in(4) {
             self.disk.crash_after(1 + self.random.below(12));
         }
-        // What a start has found is logged again.
+        // A start logs again what it has found.
         self.advance_model();
         self.settle();
         for _ in 0..self.random.below(STEPS) {
@@ -325,7 +330,7 @@ impl Steps {
         }
     }
 
-    /// A kill or a loss of power, perhaps some more while the next servers start.
+    /// A kill or a loss of power, perhaps followed by more of them while the next servers start.
     fn crash(&mut self) {
         if self.settings.sync == SyncPolicy::EachCommit {
             let stages = self.stages_after_restart();
@@ -348,7 +353,7 @@ impl Steps {
         }
     }
 
-    /// The disk is as a kill leaves it, or, if replies have waited for it, a loss of power.
+    /// Leaves the disk as after a kill or, if replies have waited for the disk, as after a loss of power.
     fn leave_disk(&mut self) {
         let is_kill = self.settings.sync != SyncPolicy::EachCommit || self.random.once_in(2);
         self.say(|| format!("crashes, by a kill: {is_kill}"));
@@ -418,7 +423,7 @@ impl Steps {
         self.settle();
     }
 
-    /// Fills files of the log, so that older ones are compacted.
+    /// Fills files of the log, so that the older ones are compacted.
     fn churn(&mut self, client: usize) {
         for _ in 0..1 + self.random.below(4) {
             let id = self.oracle.model.next_id;
@@ -454,18 +459,20 @@ impl Steps {
         self.ask(client, &line, None);
     }
 
-    /// Puts a job, or so many that their reservations do not fit into one file.
+    /// Puts a job, or so many jobs that their reservations do not fit into one file.
     fn put(&mut self, client: usize) {
         let count = if self.random.once_in(12) { 30 } else { 1 };
         for _ in 0..count {
             let body = vec![b'x'; self.random.pick(&[0, 20, 200])];
             let (priority, delay) = (self.random.below(3), self.random.pick(&[0, 0, 0, 2]));
             let ttr = self.random.pick(&[1, 3, 60, 600]);
-            self.ask(client, &format!("put {priority} {delay} {ttr} {}", body.len()), Some(&body));
+            let is_keyed = self.settings.rules[0].is_fair;
+            let key = if is_keyed { self.random.pick(&KEYS) } else { "" };
+            self.ask(client, &format!("put {priority} {delay} {ttr} {}{key}", body.len()), Some(&body));
         }
     }
 
-    // What a step does to the server and to the model.
+    // The effect of a step on the server and on the model.
 
     fn advance_clock(&mut self) {
         self.now = self.now + 1000 + self.random.below(NS_PER_MS);
@@ -484,7 +491,7 @@ impl Steps {
         self.doubt.stages.push(self.oracle.model.clone());
     }
 
-    /// Sends a command, whose reply must be the model's, unless the disk crashes.
+    /// Sends a command. Unless the disk crashes, its reply must be that of the model.
     fn ask(&mut self, client: usize, line: &str, body: Option<&[u8]>) {
         if self.disk.has_crashed() {
             return;
@@ -518,19 +525,7 @@ impl Steps {
     /// Executes a command in the model; returns its reply.
     fn execute(&mut self, index: u32, line: &str, body: Option<&[u8]>) -> Vec<u8> {
         let answer = match parse(line.as_bytes()).expect("a command") {
-            Command::Put(header) => {
-                let Answer::Body(id) = self.oracle.put(index, header.size, PutTags::Good) else {
-                    unreachable!("a body follows")
-                };
-                let accepted = Accepted {
-                    id,
-                    tags: TagSet::default(),
-                    priority: header.priority.0,
-                    delay_s: header.delay_s,
-                    ttr_s: header.ttr_s,
-                };
-                self.oracle.body(index, accepted, body.expect("a put has a body").into(), true, self.now)
-            }
+            Command::Put(_) | Command::PutWith(..) => self.execute_put(index, line, body),
             command => self.oracle.command(index, command, self.now),
         };
         for before in std::mem::take(&mut self.oracle.model.taken_over) {
@@ -542,8 +537,31 @@ impl Steps {
         reply
     }
 
-    /// Lets the server do all that it has to do, until all of it is on the medium or the disk has crashed. Then it must
-    /// have what the model has. While a file takes long to be made, the command is answered if it can be, and no more.
+    fn execute_put(&mut self, index: u32, line: &str, body: Option<&[u8]>) -> Answer {
+        let (header, key) = match parse(line.as_bytes()) {
+            Ok(Command::Put(header)) => (header, None),
+            Ok(Command::PutWith(header, _)) => (header, KEYS.into_iter().rfind(|key| line.ends_with(key))),
+            other => panic!("{other:?} is no put"),
+        };
+        let concurrency = key.and_then(|key| {
+            let (key, limit) = key.strip_prefix(" con:")?.split_once(':')?;
+            Some(Concurrency { key: key.into(), limit: limit.parse().expect("a number") })
+        });
+        let Answer::Body(id) = self.oracle.put(index, header.size, PutTags::Good) else {
+            unreachable!("a body follows")
+        };
+        let accepted = Accepted {
+            id,
+            tags: TagSet { concurrency, ..TagSet::default() },
+            priority: header.priority.0,
+            delay_s: header.delay_s,
+            ttr_s: header.ttr_s,
+        };
+        self.oracle.body(index, accepted, body.expect("a put has a body").into(), true, self.now)
+    }
+
+    /// Runs the server until all its work is done and on the medium, or the disk has crashed. Then it must have the
+    /// state of the model. While making a file takes long, runs only until the command is answered, if it can be.
     fn settle(&mut self) {
         let until = self.now + REST_NS;
         for _ in 0..TURNS_TO_REST {
@@ -579,7 +597,7 @@ impl Steps {
         panic!("the server has not become idle after {TURNS_TO_REST} turns; {}", self.asked());
     }
 
-    /// The next task of the store, unless a file takes long to be made.
+    /// The next task of the store; `None` while making a file takes long.
     fn next_task(&mut self) -> Option<Task> {
         if self.slow.is_some() {
             return None;
@@ -633,13 +651,13 @@ impl Steps {
         }
     }
 
-    /// All that the model has is on the medium.
+    /// Notes that the whole state of the model is on the medium.
     fn settled(&mut self) {
         self.oracle.model.forget_the_past();
         self.doubt = Doubt { stages: vec![self.oracle.model.clone()], ..Doubt::default() };
     }
 
-    /// The server must have what the model has.
+    /// Requires that the server has the state of the model.
     fn compare(&mut self) {
         for client in &self.clients {
             assert_eq!(client.is_closed, client.is_ending, "client {}", client.id.index);
@@ -653,6 +671,8 @@ impl Steps {
                 "job {}",
                 job.id
             );
+            let waits_for = self.server.executor().queue().waits_for(JobId(job.id), self.now);
+            assert_eq!(waits_for, model.waits_for(job, self.now).join(" "), "job {}", job.id);
         }
         let figures = self.server.executor().queue().figures();
         assert_eq!((figures.jobs.total(), figures.sessions), (model.jobs.len(), model.sessions.len()));

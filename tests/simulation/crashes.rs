@@ -2,8 +2,8 @@
 //! or in order. When it starts again, it must have everything that it has acknowledged.
 //!
 //! Owns: a server on a disk in memory, the ways in which it ends, and the helper thread's tasks, which are done and
-//! reported at random moments. `workload` has the commands of the clients, and `durable_model` what must come back.
-//! `harness` tests the whole protocol.
+//! reported at random moments. `workload` has the commands of the clients, and `durable_model` the jobs that must come
+//! back. `harness` tests the whole protocol.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -198,7 +198,7 @@ impl Lives {
         end
     }
 
-    /// A sync or a write fails. (Where a file cannot be made, the server goes on.)
+    /// Makes a sync or a write fail. (If a file cannot be made, the server keeps running.)
     fn fail(&mut self) {
         for client in &self.clients {
             client.pipe.borrow_mut().widen();
@@ -220,7 +220,7 @@ impl Lives {
         }
     }
 
-    /// Ends the server, and leaves the disk as this end leaves it.
+    /// Ends the server, and leaves the disk in the state after this end.
     fn end(&mut self, end: End) {
         self.say(|| format!("{end:?}"));
         self.disk = match end {
@@ -245,7 +245,7 @@ impl Lives {
         self.disk = attempt.crashed_image(&mut self.disk_random);
     }
 
-    /// How many acknowledgements must hold after such an end, which a loss of power may follow.
+    /// The number of acknowledgements that must hold after such an end, which a loss of power may follow.
     fn promise(&self, end: End, power_is_lost: bool) -> Option<u64> {
         let is_kept = matches!(end, End::Killed | End::DiskFailure | End::Exit) && !power_is_lost;
         match self.sync {
@@ -277,8 +277,8 @@ impl Lives {
         }
     }
 
-    /// Another program goes on with all that the server has, and with its log, if nothing is half done. The disk may
-    /// crash meanwhile.
+    /// If nothing is half done, another program takes over the state of the server and its log. The disk may crash
+    /// meanwhile.
     fn hand_over(&mut self) {
         while !self.done.is_empty() {
             self.hear();
@@ -308,8 +308,8 @@ impl Lives {
         read.expect("a server reads what another one has described");
         assert!(from.is_at_end(), "all of it was read");
         let config = self.config();
-        let log = next.executor_mut().go_on_with_binlog(self.disk.storage(), config, self.now, 0);
-        // The sockets of the old program are closed, and no connection.
+        let log = next.executor_mut().continue_with_binlog(self.disk.storage(), config, self.now, 0);
+        // The old program's sockets are closed, but no connection ends.
         self.server = next;
         observer::take();
         match log {

@@ -1,4 +1,4 @@
-//! Single cases, many of which a seed has found, each in its shortest form.
+//! Single cases in their shortest form; a seed has found many of them.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ fn connect_with_room(server: &mut Server<FakeStream>, room: usize) -> Client {
     Client { id, pipe }
 }
 
-/// Runs a turn with the events of these clients, in this order, and then the turns for work that is left.
+/// Runs a turn with the events of these clients, in this order, and then the turns for the remaining work.
 fn turn(server: &mut Server<FakeStream>, clients: &[&Client]) {
     let events: Vec<(ClientId, Readiness)> =
         clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
@@ -324,7 +324,7 @@ fn a_large_reply_is_sent_in_pieces_between_which_others_are_answered() {
     assert_eq!(bytes, format!("FOUND 1 {BODY_BYTES}\r\n\r\n").len() + BODY_BYTES);
 }
 
-/// Lets the client watch this many tubes. Returns the data that `list-tubes-watched` must reply then.
+/// Makes the client watch this many tubes. Returns the data that `list-tubes-watched` must reply then.
 fn watch_many(server: &mut Server<FakeStream>, client: &Client, tubes: usize) -> String {
     let names: Vec<String> = (0..tubes).map(|number| format!("{number}-{}", "x".repeat(90))).collect();
     let commands: String = names.iter().map(|name| format!("watch {name}\r\n")).collect();
@@ -349,7 +349,7 @@ fn a_long_list_of_tubes_is_made_in_slices_and_held_once_for_all_clients() {
     let events: Vec<_> =
         clients.iter().map(|client| (client.id, client.pipe.borrow_mut().take_event())).collect();
     server.turn(events.into_iter(), START);
-    // A new tube is in the lists of clients that ask after it was made.
+    // A new tube is in the lists of clients that send the command after it was made.
     maker.pipe.borrow_mut().arrive(b"watch late\r\n");
     late.pipe.borrow_mut().arrive(b"list-tubes\r\n");
     let events = [&maker, &late].map(|client| (client.id, client.pipe.borrow_mut().take_event()));
@@ -403,7 +403,7 @@ fn a_long_list_of_watched_tubes_is_made_in_slices_between_which_others_are_answe
     assert_eq!(bytes, format!("OK {}\r\n{list}\r\nUSING default\r\n", list.len()));
 }
 
-/// Each delivery costs a system call, so a turn makes few of them, whatever causes a thousand.
+/// Each delivery costs a system call, so a turn makes few of them, whichever event causes a thousand.
 #[test]
 fn jobs_go_to_a_thousand_waiting_clients_in_slices() {
     const WORKERS: usize = 1_000;
@@ -519,7 +519,7 @@ fn a_wait_for_a_job_is_answered_by_what_has_ended_it_whatever_follows() {
         client.pipe.borrow_mut().arrive(b"wait-job 1 1\r\n");
         turn(&mut server, &[client]);
     }
-    // The job is buried and there again before most of them are answered, and somebody waits for it anew.
+    // The job is buried and kicked before most of them are answered, and another client waits for it.
     worker.pipe.borrow_mut().arrive(b"bury 1 0\r\nkick-job 1\r\n");
     let mut replies = String::new();
     while !replies.ends_with("KICKED\r\n") {
@@ -533,12 +533,12 @@ fn a_wait_for_a_job_is_answered_by_what_has_ended_it_whatever_follows() {
     server.turn([(newcomer.id, event)].into_iter(), START);
     let answered = clients.iter().take_while(|client| client.pipe.borrow().has_outbound()).count();
     assert!(answered < WAITING - 2, "{answered} are answered");
-    // One of them will send no more, and is told what has happened.
+    // One of them will send nothing more, and gets the reply.
     clients[WAITING - 2].pipe.borrow_mut().end(false);
     let event = clients[WAITING - 2].pipe.borrow_mut().take_event();
     server.turn([(clients[WAITING - 2].id, event)].into_iter(), START);
     assert!(clients[WAITING - 2].pipe.borrow().has_outbound(), "it does not wait for its turn");
-    // One of them leaves, and the time of the others is over.
+    // One of them leaves, and the time-out of the others has passed.
     clients[WAITING - 1].pipe.borrow_mut().break_off();
     let event = clients[WAITING - 1].pipe.borrow_mut().take_event();
     let later = START.plus_seconds(2);

@@ -1,4 +1,4 @@
-//! A model of the jobs of a server with a binlog, which knows what must come back after a restart.
+//! A model of the jobs of a server with a binlog: the jobs that must come back after a restart.
 //!
 //! Owns: the versions of each job, and which of them were acknowledged. Never talks to a server. Driven by `crashes`,
 //! which reports the commands and the replies.
@@ -20,7 +20,7 @@ pub struct Facts {
     pub kicks: u32,
     /// Whether it waits for a group; the state is delayed.
     pub is_held: bool,
-    /// Of a job that expires: whether it was ever reserved.
+    /// For a job that expires: whether it was ever reserved.
     pub was_reserved: bool,
 }
 
@@ -40,9 +40,9 @@ pub struct Job {
     pub id: Option<u64>,
     pub tube: String,
     pub body: Vec<u8>,
-    /// As they were put.
+    /// The tags of the put.
     pub tags: TagSet<'static>,
-    /// Whether a duplicate has made it more urgent since it was reserved.
+    /// Whether a duplicate has raised its priority since it was reserved.
     pub is_upgraded: bool,
     /// Whether a command on it is not yet answered.
     pub is_busy: bool,
@@ -91,9 +91,9 @@ pub struct DurableModel {
     /// The number of acknowledgements of this server. Those of all earlier servers count as one.
     pub acknowledgements: u64,
     burials: u64,
-    /// The first id that this server may give.
+    /// The first id that this server may issue.
     first_id: u64,
-    /// What was sent to this server as a `complete`: the job, and those that were put.
+    /// Each `complete` that was sent to this server: its job, and the jobs of its puts.
     completes: Vec<(usize, Vec<usize>)>,
 }
 
@@ -122,8 +122,8 @@ impl DurableModel {
         self.jobs.iter().any(|job| job.is_member_of(group))
     }
 
-    /// Notes a command that deletes a job, or, if it is a flush, forgets its key. Jobs that wait for its group are free
-    /// if it was the last member.
+    /// Notes a command that deletes a job and, if it is a flush, forgets its key. If it was the last member of its
+    /// group, the jobs that wait for the group become free.
     pub fn end(&mut self, job: usize, is_flush: bool) -> Vec<Step> {
         let tags = self.jobs[job].tags;
         let mut steps = vec![self.change(job, None)];
@@ -143,13 +143,13 @@ impl DurableModel {
         steps
     }
 
-    /// Notes a `complete` of this job with these puts: all of it has happened, or nothing of it.
+    /// Notes a `complete` of this job with these puts: either all of it has happened, or none.
     pub fn complete(&mut self, job: usize, puts: &[Step]) {
         self.completes.push((job, puts.iter().map(|&(put, _)| put).collect()));
     }
 
-    /// Compares what is found of each `complete`. A job is gone for another reason if its own put was not promised; a
-    /// job that was put can be deleted since.
+    /// Checks that each `complete` was restored as a whole or not at all. A job may also be gone because its own put
+    /// was not promised, and a job that was put may have been deleted since.
     fn check_completes(&self, found: &[Option<&Restored>], promised: Option<u64>) {
         for (job, puts) in &self.completes {
             let there = |at: &usize| found[*at].is_some();
@@ -264,8 +264,8 @@ impl DurableModel {
             if let Some(promised) = promised {
                 job.check(facts.as_ref(), is_cooling, has_members, promised);
             }
-            // The id of an acknowledged job is not given again, even if the job was lost, because its client may
-            // still delete it.
+            // The id of an acknowledged job is not issued again, even if the job was lost, because its client may still
+            // delete it.
             let is_kept = promised.is_some() || is_cooling;
             job.id = found.map(|(record, ..)| record.id.0).or(job.id.filter(|_| is_kept));
             assert!(job.id.is_none_or(|id| id < next_id), "the id {next_id} is given twice");
@@ -289,17 +289,17 @@ fn freed(held: &Facts) -> Facts {
     Facts { state, is_held: false, ..held.clone() }
 }
 
-/// The tags without what has become of them.
+/// The tags without the changes since the put.
 fn as_put(tags: TagSet<'_>) -> TagSet<'_> {
     TagSet { after: tags.after.map(|after| After { is_free: false, ..after }), ..tags }
 }
 
 impl Job {
     /// Checks that the restored version is not older than the promised one. A loss of power can take the members of a
-    /// group that are newer than what was promised: then the group holds nothing, whatever the versions say. It can
+    /// group that are newer than the promised version: then the group holds nothing, whatever the versions are. It can
     /// also take the delete of a job, or another change of it, and leave the later delete by which its group has lost
-    /// its last member. Of a delete that was not promised it can take the cooldown, while the file that had the job is
-    /// removed already.
+    /// its last member. It can take the cooldown of a delete that was not promised, although the file with the job is
+    /// already removed.
     fn check(&self, facts: Option<&Facts>, is_cooling: bool, has_members: bool, promised: u64) {
         let is_promised = |version: &Version| version.acknowledged.is_some_and(|before| before < promised);
         let first = self.versions.iter().rposition(is_promised);

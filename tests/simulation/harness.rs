@@ -12,6 +12,7 @@ use std::sync::Arc;
 use beanstalkd::access::{Peer, Rules};
 use beanstalkd::clock::Timestamp;
 use beanstalkd::description::{Reader, Writer};
+use beanstalkd::job::JobId;
 use beanstalkd::protocol::Command;
 use beanstalkd::queue::{ClientId, PoisonLimits, Rate, TubeRule};
 use beanstalkd::server::{Readiness, Server};
@@ -28,14 +29,14 @@ use beanstalkd_testkit::subject::{START, executor};
 const MAX_CLIENTS: usize = 6;
 /// The number of turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 1000;
-/// Access rules with which a server answers as one without rules does.
+/// Access rules with which a server replies like one without rules.
 const EVERYTHING_IS_ALLOWED: &str =
     "[strangers]\nproduce = [\"*\"]\nwork = [\"*\"]\nobserve = [\"*\"]\nmanage = [\"*\"]\n";
 
-/// A client, with what it has sent and what it expects.
+/// A client, with the bytes that it has sent and the replies that it expects.
 struct Client {
     id: ClientId,
-    /// What no other client has.
+    /// A number that no other client has.
     number: u64,
     pipe: Rc<RefCell<Pipe>>,
     /// Bytes that were sent and have not arrived yet.
@@ -48,15 +49,15 @@ struct Client {
     accepted: Option<Accepted>,
     /// The replies that it has not read yet.
     expected: VecDeque<u8>,
-    /// How many of these replies the observer has not seen yet.
+    /// The number of these replies that the observer has not seen yet.
     owed: u32,
-    /// Whether it reserves by chance.
+    /// Whether it reserves at random.
     draws: bool,
-    /// It waits in a `reserve-with-abort` that ended with this byte of what it has sent.
+    /// While it waits in a `reserve-with-abort`: the number of bytes sent up to the end of that command.
     abortable_from: Option<u64>,
     /// Whether the server has executed its `quit`.
     has_quit: bool,
-    /// Whether another client has killed it, or taken its session over, so that its connection ends at once.
+    /// Whether another client has killed it or taken over its session, so that its connection ends at once.
     is_taken_over: bool,
 }
 
@@ -74,20 +75,30 @@ pub struct Harness {
     trace: bool,
 }
 
-/// Runs a server from start to end. Returns a digest of every byte that its clients received.
+/// Observations of a server.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The digest of every byte that its clients received.
+    digest: u64,
+    /// The number of reservations of a job before an older one, because of the turn of its key.
+    pub turns: u64,
+}
+
+/// Runs a server from start to end.
 ///
 /// # Panics
 /// If the server does anything other than what the oracle expects.
-pub fn run(seed: u64, trace: bool) -> u64 {
+pub fn run(seed: u64, trace: bool) -> Outcome {
     observer::take();
     let mut harness = Harness::new(seed, trace);
+    harness.say(|| format!("limits {:?}, rule {:?}", harness.limits, harness.rule));
     let steps = 20 + harness.random.below(180);
     for _ in 0..steps {
         harness.step();
     }
     harness.come_to_rest();
     harness.end_everything();
-    harness.digest.finish()
+    Outcome { digest: harness.digest.finish(), turns: harness.oracle.model.turns }
 }
 
 /// A server without clients.
@@ -105,7 +116,28 @@ fn new_server(
     Server::new(executor)
 }
 
-/// All that the server has.
+/// A rule for tubes, which says something in any of its fields, or nothing.
+fn random_rule(random: &mut Random) -> TubeRule {
+    let mut rule = TubeRule::new(random.pick(&["*", "?*", "default"]));
+    rule.max_jobs = random.once_in(2).then(|| 1 + random.below(5));
+    rule.max_bytes = random.once_in(2).then(|| random.below(2000));
+    rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
+    rule.backoff_s = random.once_in(2).then(|| random.pick(&[1, 5]));
+    rule.max_backoff_s = random.once_in(2).then(|| random.pick(&[1, 3, 7]));
+    rule.max_age_s = random.once_in(4).then(|| random.pick(&[1, 5, 60]));
+    rule.dead_tube = random.once_in(2).then(|| random.pick(&["default", "dead"]).into());
+    rule.max_reserved = random.once_in(4).then(|| 1 + random.below(3) as u32);
+    let burst = 1 + random.below(3) as u32;
+    rule.rate = random.once_in(4).then_some(Rate { tokens: 2, period_ns: 1_000_000_000, burst });
+    rule.is_fair = random.once_in(2);
+    if rule.is_fair && !random.once_in(4) {
+        // Without these limits, keys can have several jobs.
+        (rule.max_jobs, rule.max_bytes) = (None, None);
+    }
+    rule
+}
+
+/// The whole state of the server.
 pub fn described(server: &Server<FakeStream>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut sink = |piece: Vec<u8>| bytes.extend(piece);
@@ -121,19 +153,7 @@ impl Harness {
         let max_job_bytes = random.pick(&[10, 65_535, 65_535, 1 << 20]);
         let mut oracle = Oracle::new(limits, max_job_bytes, START);
         oracle.has_rules = random.once_in(4);
-        let rule = random.once_in(4).then(|| {
-            let mut rule = TubeRule::new(random.pick(&["*", "t*", "default"]));
-            rule.max_jobs = random.once_in(2).then(|| 1 + random.below(5));
-            rule.max_bytes = random.once_in(2).then(|| random.below(2000));
-            rule.max_attempts = random.once_in(2).then(|| 1 + random.below(3) as u32);
-            rule.backoff_s = random.once_in(2).then(|| random.pick(&[1, 5]));
-            rule.max_age_s = random.once_in(4).then(|| random.pick(&[1, 5, 60]));
-            rule.dead_tube = random.once_in(2).then(|| random.pick(&["default", "dead"]).into());
-            rule.max_reserved = random.once_in(4).then(|| 1 + random.below(3) as u32);
-            let burst = 1 + random.below(3) as u32;
-            rule.rate = random.once_in(4).then_some(Rate { tokens: 2, period_ns: 1_000_000_000, burst });
-            rule
-        });
+        let rule = random.once_in(3).then(|| random_rule(&mut random));
         oracle.model.set_rules(rule.iter().cloned().collect(), START);
         Self {
             server: new_server(limits, max_job_bytes, oracle.has_rules, rule.as_ref()),
@@ -175,13 +195,24 @@ impl Harness {
                 self.server.executor_mut().set_draining(draining);
             }
             43 if self.random.once_in(3) => self.hand_over(),
+            43 if self.rule.is_some() && self.random.once_in(3) => self.reload(),
             43 => self.clients[client].pipe.borrow_mut().false_alarm(),
             44..=47 => self.pass_time(),
             _ => self.turn(8),
         }
     }
 
-    /// Another program goes on with all that the server has, unless a command is half done.
+    /// The file of rules has another rule, or none. The tubes are so few that they follow it before the next command.
+    fn reload(&mut self) {
+        self.rule = (!self.random.once_in(4)).then(|| random_rule(&mut self.random));
+        self.say(|| format!("reads its rules again: {:?}", self.rule));
+        let rules: Vec<TubeRule> = self.rule.iter().cloned().collect();
+        self.server.executor_mut().set_tube_rules(rules.clone(), self.now);
+        self.oracle.model.set_rules(rules, self.now);
+        self.turn(1);
+    }
+
+    /// Another program takes over the whole state of the server, unless a command is half done.
     fn hand_over(&mut self) {
         if !self.server.is_quiet() {
             return;
@@ -213,7 +244,7 @@ impl Harness {
         assert!(described(&next) == description, "what was read is what was described");
         self.server = next;
         self.oracle.model.hand_over();
-        // The sockets of the old program are closed, and no connection.
+        // The old program's sockets are closed, but no connection ends.
         observer::take();
     }
 
@@ -257,11 +288,19 @@ impl Harness {
     fn send(&mut self, client: usize) {
         let known = Knowledge {
             client: self.random.pick(&self.clients.iter().map(|client| client.number).collect::<Vec<_>>()),
+            held: {
+                let (index, model) = (self.clients[client].id.index, &self.oracle.model);
+                model.jobs.iter().map(|job| job.id).find(|&id| model.holds(index, id))
+            },
             next_id: self.oracle.model.next_id,
             max_job_bytes: self.oracle.max_job_bytes,
             draws: self.clients[client].draws,
+            has_turns: self.rule.as_ref().is_some_and(|rule| rule.is_fair),
         };
-        let count = if self.random.once_in(100) { 300 } else { 1 + self.random.below(5) };
+        // With so many jobs that a list of them takes several turns, its reply would come later than that of the
+        // oracle.
+        let (usual, most) = if known.has_turns { (15, 60) } else { (5, 300) };
+        let count = if self.random.once_in(100) { most } else { 1 + self.random.below(usual) };
         let client = &mut self.clients[client];
         if client.pipe.borrow().ended {
             return;
@@ -394,8 +433,20 @@ impl Harness {
             assert!(!client.is_taken_over, "client {} is still there, which was to end", client.id.index);
             assert_eq!(client.owed, 0, "client {} waits for a reply at the end of the turn", client.id.index);
         }
-        if self.random.once_in(8) {
+        if self.random.once_in(8) || self.trace {
             self.server.executor().queue().check_invariants();
+            self.compare_waits();
+        }
+    }
+
+    /// Each job must wait for the same things in the server and in the oracle, unless the server is behind.
+    fn compare_waits(&self) {
+        if self.server.next_turn_at().is_none_or(|at| at > self.now) {
+            let (queue, model) = (self.server.executor().queue(), &self.oracle.model);
+            for job in &model.jobs {
+                let expected = model.waits_for(job, self.now).join(" ");
+                assert_eq!(queue.waits_for(JobId(job.id), self.now), expected, "job {}", job.id);
+            }
         }
     }
 
@@ -468,15 +519,26 @@ impl Harness {
         let accepted = client.accepted.take();
         let unread = client.expected.len();
         self.say(|| format!("{index} is answered {request:?}"));
-        let is_command =
-            !matches!(request, Request::Body { .. } | Request::BadFormat | Request::UnknownCommand);
+        let is_command = !matches!(
+            request,
+            Request::Body { .. }
+                | Request::EndOfComplete
+                | Request::Lost
+                | Request::BadFormat
+                | Request::UnknownCommand
+        );
         assert_eq!(logged, is_command, "{request:?} is parsed as something else");
         let answer = match (&request, accepted) {
             (Request::Body { bytes, ended_well }, Some(accepted)) => {
                 self.oracle.body(index, accepted, Arc::clone(bytes), *ended_well, now)
             }
             (Request::Put { size, tags, .. }, _) => self.oracle.put(index, *size, tags.kind()),
-            (Request::BadFormat, _) => self.oracle.refuse("BAD_FORMAT"),
+            (Request::PutOfComplete { put, size, kind, ended_well }, _) => {
+                self.oracle.put_of_complete(index, put.clone(), *size, *kind, *ended_well);
+                Answer::None
+            }
+            (Request::EndOfComplete, _) => self.oracle.end_complete(index, now),
+            (Request::Lost | Request::BadFormat, _) => self.oracle.refuse("BAD_FORMAT"),
             (Request::UnknownCommand, _) => self.oracle.refuse("UNKNOWN_COMMAND"),
             (Request::Command(command @ Command::KillClient { number }), _) => {
                 let none = self.oracle.command_as_seen(index, *command, 0, unread, now);
@@ -492,7 +554,8 @@ impl Harness {
         }
         let client = self.client(index);
         match (answer, request) {
-            (Answer::Reply(bytes), _) => {
+            (Answer::Reply(bytes), request) => {
+                client.has_quit |= matches!(request, Request::Lost);
                 client.expect(bytes);
                 client.owed -= u32::from(!logged);
             }
@@ -509,7 +572,7 @@ impl Harness {
         }
     }
 
-    /// The client of this number ends, if there is one.
+    /// Ends the client of this number, if there is one.
     fn kill(&mut self, index: u32, number: u64) -> Option<Answer> {
         let victim = self.clients.iter_mut().find(|client| client.number == number)?;
         if victim.id.index == index {
@@ -542,6 +605,7 @@ impl Harness {
         self.digest.write_u64(u64::MAX);
         self.clients.remove(place);
         self.oracle.batches.remove(&id.index);
+        self.oracle.completing.remove(&id.index);
         self.oracle.fields.remove(&id.index);
         self.oracle.model.disconnect(id.index, usize::MAX, self.now);
     }
@@ -630,7 +694,11 @@ impl Harness {
             );
         }
         assert_eq!(queue.figures().jobs, self.oracle.model.counts(None));
-        assert_eq!(queue.figures().tubes, self.oracle.model.listed.len());
+        let tubes: Vec<String> =
+            queue.tubes_from(0, self.now).map(|tube| tube.name.as_str().to_owned()).collect();
+        let model = &self.oracle.model;
+        let expected: Vec<&str> = model.listed.iter().map(|&tube| model.tube(tube).name.as_str()).collect();
+        assert_eq!(tubes, expected, "{:?}", queue.tubes_from(0, self.now).collect::<Vec<_>>());
     }
 }
 
@@ -641,7 +709,7 @@ impl Client {
         self.owed += 1;
     }
 
-    /// It is answered although nothing in the queue has ended its wait.
+    /// A client is answered although no event in the queue has ended its wait.
     fn expect_end_of_wait(&mut self) {
         let pipe = self.pipe.borrow();
         let reply = match self.abortable_from.take() {

@@ -1,4 +1,4 @@
-//! What a client without rights, with few rights, or with lost rights can do to others.
+//! The harm that a client without rights, with few rights, or with lost rights can do to others.
 
 use beanstalkd::access::{Peer, Rules, TokenHash};
 use beanstalkd::clock::NS_PER_S;
@@ -8,7 +8,7 @@ use crate::access::{ANNA, Guarded, OPERATOR};
 const TOKEN: &str = "a-token-of-the-team-that-is-long-enough";
 const STRANGER: Peer = Peer::Unix(Some(7));
 
-/// A server with an operator, and with a team whose user is Anna and that has these lines in its table.
+/// A server with an operator and a team. The team's user is Anna, and its table has these lines.
 fn server(team: &str) -> Guarded {
     Guarded::with(&rules(team))
 }
@@ -28,7 +28,7 @@ fn address(number: u32) -> Peer {
 #[test]
 fn a_right_token_gets_in_however_many_wrong_ones_have_come_before() {
     let mut server = server("work = [\"*\"]");
-    // One address has had its ten, and all further addresses together have had theirs.
+    // One address has used its ten, and all further addresses together have used theirs.
     for number in (0..4200).chain([1; 20]) {
         let guesser = server.connect(Some(address(number)));
         assert_eq!(server.reply(&guesser, "auth wrong\r\n"), "UNAUTHORIZED\r\n");
@@ -112,7 +112,7 @@ fn puts_that_wait_hold_no_connection_that_has_ended() {
         let client = server.connect(Some(ANNA));
         client.pipe.borrow_mut().arrive(b"put 0 0 1 1\r\nx\r\n");
         if number % 2 == 0 {
-            // The end comes with the put, and for the others when it waits.
+            // The end comes with the put, or, for the other clients, while they wait.
             client.pipe.borrow_mut().end(false);
         }
         server.ask(&client, "");
@@ -154,7 +154,7 @@ fn a_put_whose_line_came_before_a_right_was_taken_is_refused() {
         assert_eq!(server.0.executor().queue().figures().jobs.ready, 0);
         server.0.executor().queue().check_invariants();
     }
-    // One that waits until it is permitted, and one whose client has its right still.
+    // One client waits until it is permitted, and the other one still has its right.
     let mut server = server("produce = [\"*\"]\nputs-per-second = 1");
     let client = server.connect(Some(ANNA));
     assert_eq!(server.reply(&client, &"put 0 0 1 1 grp:g\r\nx\r\n".repeat(3)), "INSERTED 1\r\n");

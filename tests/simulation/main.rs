@@ -76,7 +76,9 @@ fn assert_seen(what: &str, count: u64, above: usize, runs: usize) {
 
 #[test]
 fn every_reply_is_the_expected_one_and_none_is_missing() {
-    run_seeds(1, harness::run);
+    let outcomes = run_seeds(1, harness::run);
+    let turns = outcomes.iter().map(|outcome| outcome.turns).sum();
+    assert_seen("turns", turns, outcomes.len() / 100, outcomes.len());
 }
 
 #[test]
@@ -94,6 +96,7 @@ fn sessions_and_dead_jobs_are_as_before_or_after_the_step_in_which_the_disk_cras
     assert_seen("dead", sum(|seen| seen.dead), 0, outcomes.len());
     assert_seen("kept", sum(|seen| seen.kept), 0, outcomes.len());
     assert_seen("lost", sum(|seen| seen.lost), 0, outcomes.len());
+    assert_seen("turns", sum(|seen| seen.turns), 0, outcomes.len());
 }
 
 #[test]

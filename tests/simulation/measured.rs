@@ -1,4 +1,4 @@
-//! Budgets of time: an operation that counts as little work may take long.
+//! Time budgets: an operation that counts as little work may take long.
 //!
 //! Owns: a clock on which much time passes between any two readings. With it the server must end each turn after a few
 //! operations, whatever they are; without it the same operations fill their budgets by number.
@@ -19,7 +19,7 @@ use beanstalkd_testkit::subject::{START, executor};
 use crate::access::{ANNA, OPERATOR};
 use crate::directed::{Client, connect, received};
 
-/// How much later each reading of the clock is, in nanoseconds.
+/// The time that passes between two readings of the clock, in nanoseconds.
 const TICK_NS: u64 = 50_000;
 const GREEDY: usize = 8;
 /// Jobs of each greedy client, with a clock and without one: the first turn of counted work takes thousands.
@@ -72,8 +72,8 @@ impl Timed {
     }
 }
 
-/// The most operations in a turn but the first, while each of the greedy clients sends its commands. A client that asks
-/// little is answered soon.
+/// The most operations in a turn but the first, while each of the greedy clients sends its commands. Another client,
+/// which sends little, gets its replies soon.
 fn most_in_a_turn(attack: &Attack, is_measured: bool) -> u64 {
     let mut timed = Timed::new(None);
     let share = SHARES[usize::from(!is_measured)];
@@ -114,16 +114,16 @@ fn most_in_a_turn(attack: &Attack, is_measured: bool) -> u64 {
     most
 }
 
-/// What the greedy clients do, and how much of it they have done.
+/// The commands of the greedy clients, and the operations that they have executed.
 struct Attack {
     name: &'static str,
     delay_s: u32,
-    /// For the ids of its share of the jobs.
+    /// The commands for the ids of its share of the jobs.
     commands: fn(&[u64]) -> String,
     done: fn(&Queue) -> u64,
 }
 
-/// The ids of the jobs of one of the greedy clients, in no order.
+/// The ids of the jobs of one of the greedy clients, in random order.
 fn ids(client: u64, share: u64) -> Vec<u64> {
     (0..share).map(|at| 1 + client * share + at * 769 % share).collect()
 }

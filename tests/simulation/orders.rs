@@ -109,7 +109,7 @@ fn orders_that_wait_for_room_change_every_job() {
     harness.say(&client, &job.repeat(JOBS as usize));
     let mut waited = 0;
     for round in 1..20 {
-        // The order before it uses up what a turn has for orders.
+        // The order before it uses up the turn's budget for orders.
         let kick = Order::Change(Change::Kick, Selection::Jobs(vec![JobId(1); 520]));
         let kicks = order(&mut harness, kick).unwrap();
         let there = TUBES[round % 2];
@@ -139,7 +139,7 @@ fn orders_that_wait_for_room_change_every_job() {
     assert!(waited > 1, "the log had room for all of them");
 }
 
-/// An order at random, about the few jobs and tubes that there are.
+/// A random order, about the few jobs and tubes that exist.
 fn any_order(harness: &Harness, random: &mut Random) -> Order {
     let tube = TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap();
     let number = random.below(4) as u32;

@@ -2,13 +2,13 @@
 //! statements arrive late, servers and database machines stop and die, connections run out, clocks differ and jump, and
 //! replication is switched off and on.
 //!
-//! Owns: the database with its row of the queue, the statements on their way, and servers that do what [`Owner`],
-//! [`Lease`] and [`Watch`] say. A server has two threads that stand still between any two steps: one asks the database,
-//! the other one executes commands that leave no record (duplicates, peeks, time-outs, reservations without room for
-//! their record), checks the lease, and sends. Oracle: an acknowledged change is in every later state of the database,
-//! and every later owner has read it; no id is acknowledged twice; no server sends a reply that it made after another
-//! server had taken over; a server that takes over serves clients. [`Mutation`] breaks the rules one by one, and the
-//! oracle must notice it.
+//! Owns: the database with its row of the queue, the statements on their way, and servers that follow [`Owner`],
+//! [`Lease`] and [`Watch`]. A server has two threads that pause between any two steps: one sends statements to the
+//! database, the other one executes commands that leave no record (duplicates, peeks, time-outs, reservations without
+//! room for their record), checks the lease, and sends. Oracle: an acknowledged change is in every later state of the
+//! database, and every later owner has read it; no id is acknowledged twice; no server sends a reply that it made after
+//! another server had taken over; a server that takes over serves clients. [`Mutation`] breaks the rules one by one,
+//! and the oracle must notice it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,10 +23,10 @@ const MS: u64 = 1_000_000;
 const RATE_PER_MILLION: u64 = 83_333;
 const TIMES: Times = Times { takeover_after_ns: 2000 * MS, store_timeout_ns: 30_000 * MS };
 
-/// Instead of the step of an owner: a server that is not the owner waits for an answer.
+/// Takes the place of an owner's step: a server that is not the owner waits for an answer.
 const WATCHING: Step = Step::Rest(Timestamp(0));
 
-/// What is done wrong on purpose.
+/// The rule that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     None,
@@ -38,13 +38,13 @@ pub enum Mutation {
     NoRaise,
     /// An owner that looks for its rows does not check the epoch.
     BlindLook,
-    /// There is no query behind a commit whether the database still waits for its standby.
+    /// No query after a commit checks whether the database still waits for its standby.
     NoQuestion,
     /// A reply is sent without a check of the lease.
     NoCheck,
     /// The lease is checked before the command is executed.
     CheckFirst,
-    /// The lease counts from the answer to a heartbeat.
+    /// The lease starts with the answer to a heartbeat.
     FromAnswer,
     /// A standby measures the age of a heartbeat by the clock of the database.
     Age,
@@ -121,7 +121,7 @@ enum Reply {
 /// A statement on its way.
 #[derive(Debug)]
 struct Flight {
-    /// The server that waits for the answer, and its process; `None` after the connection is lost.
+    /// The server that waits for the answer, and its process; `None` if the connection is lost.
     server: Option<(usize, u64)>,
     request: Request,
     stage: Stage,
@@ -130,7 +130,7 @@ struct Flight {
 #[derive(Debug)]
 enum Stage {
     Sent,
-    /// It holds the row, and waits for the standby to have change number N.
+    /// The statement holds the row, and waits until the standby has change number N.
     Held(usize, Reply),
     Answered(Reply),
 }
@@ -139,12 +139,12 @@ enum Stage {
 #[derive(Debug)]
 struct Cluster {
     changes: Vec<Change>,
-    /// What the primary shows: all changes but the last, if a statement holds the row.
+    /// The state that the primary shows: all changes but the last, if a statement holds the row.
     visible: State,
-    /// How many changes the standby has.
+    /// The number of changes that the standby has.
     replicated: usize,
     is_attached: bool,
-    /// Whether the standby is there and gets nothing for a while.
+    /// Whether the standby is connected, but receives nothing for a while.
     is_slow: bool,
     waits_for_standby: bool,
     has_free_connections: bool,
@@ -179,7 +179,7 @@ struct Owning {
     next_id: u64,
     file: u64,
     offset: u64,
-    /// The epoch with which it has begun.
+    /// The epoch with which its ownership began.
     claimed: u64,
     turn: Turn,
 }
@@ -192,21 +192,21 @@ enum Turn {
     /// The lease was checked.
     MayBegin,
     Executed(u64),
-    /// The lease was checked, and the reply is to be sent.
+    /// The lease was checked, and the reply can be sent.
     MayAnswer(u64),
 }
 
 #[derive(Debug)]
 struct Server {
     role: Role,
-    /// Each process has another name.
+    /// A number that no other process of this server has.
     life: u64,
     is_waiting: Option<Step>,
     frozen_until: Timestamp,
     clock: Clock,
 }
 
-/// A clock that nobody can set. It begins anywhere, and is too slow or too fast.
+/// A clock that nobody can set. It begins at any time, and is too slow or too fast.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     start: u64,
@@ -227,9 +227,9 @@ struct World {
     servers: Vec<Server>,
     flights: Vec<Flight>,
     acknowledged: BTreeSet<u64>,
-    /// What each owner has read, by the epoch with which it began.
+    /// The ids that each owner has read, by the epoch with which its ownership began.
     read: BTreeMap<u64, BTreeSet<u64>>,
-    /// The step in which each owner has learned that it is one, by the epoch with which it began.
+    /// The step in which each owner has learned of its ownership, by the epoch with which it began.
     taken: BTreeMap<u64, u64>,
     steps: u64,
     told: usize,
@@ -238,13 +238,13 @@ struct World {
     trace: bool,
 }
 
-/// How much has happened.
+/// The numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub acknowledged: usize,
     pub takeovers: usize,
     pub epochs: u64,
-    /// Replies that were sent, and checks of a lease that was over.
+    /// Replies that were sent, and checks that found the lease over.
     pub told: usize,
     pub silences: usize,
 }
@@ -381,7 +381,7 @@ impl World {
         }
     }
 
-    /// The clock of the database jumps, to the clock of another machine or because it is set.
+    /// The clock of the database jumps: it is now that of another machine, or it was set.
     fn set_clock(&mut self) {
         self.cluster.clock_ahead = 1_000_000 * MS - self.random.below(60_000) * MS;
     }
@@ -393,7 +393,7 @@ impl World {
         }
     }
 
-    /// Answers the statement that holds the row, if it need not wait any more.
+    /// Answers the statement that holds the row, if it need no longer wait.
     fn release(&mut self) {
         let waits = self.cluster.waits_for_standby;
         let replicated = self.cluster.replicated;
@@ -402,7 +402,7 @@ impl World {
                 && (!waits || *number < replicated)
             {
                 self.cluster.visible.apply(&self.cluster.changes[*number]);
-                // The question that was sent behind the commit finds that it need not have waited.
+                // The query after the commit finds that the database no longer waits for its standby.
                 let is_doubtful = !waits && self.mutation != Mutation::NoQuestion;
                 flight.stage = Stage::Answered(if is_doubtful { Reply::Doubtful } else { reply.clone() });
             }
@@ -421,7 +421,8 @@ impl World {
         self.recover();
     }
 
-    /// What was waiting for the standby is committed here, although the standby may not have it.
+    /// The primary starts again. A change that was waiting for the standby is committed now, although the standby may
+    /// not have it.
     fn restart_primary(&mut self) {
         self.tell(|| "the primary starts again".to_owned());
         self.recover();
@@ -434,7 +435,7 @@ impl World {
                 self.lost(server, life);
             }
         }
-        // Servers that have just asked for nothing lose their connections, too.
+        // Servers without a statement under way lose their connections, too.
         for Server { role, .. } in &mut self.servers {
             if let Role::Watching { watch, is_connected, can_read, .. } = role {
                 (*is_connected, *can_read) = (false, false);
@@ -447,7 +448,7 @@ impl World {
         }
     }
 
-    /// A connection breaks. What was sent through it may still be done.
+    /// A connection breaks. The statements that were sent through it may still be executed.
     fn lose_connection(&mut self) {
         if self.flights.is_empty() {
             return;
@@ -459,7 +460,7 @@ impl World {
         }
     }
 
-    /// One statement goes on: it arrives, or its answer does.
+    /// One statement progresses: it arrives, or its answer does.
     fn progress(&mut self) {
         if self.flights.is_empty() {
             return;
@@ -582,7 +583,7 @@ impl World {
         self.flights.push(Flight { server: Some((server, life)), request, stage: Stage::Sent });
     }
 
-    /// A server that waits for nothing does its next step.
+    /// A server that waits for nothing takes its next step.
     fn act(&mut self, at: usize) {
         let begins_work = self.random.once_in(2);
         let claims_first = self.mutation == Mutation::ClaimFirst;
@@ -629,7 +630,7 @@ impl World {
         self.send(at, step, request);
     }
 
-    /// The turn of an owner goes on by a step.
+    /// Takes a step of the owner's turn.
     fn serve(&mut self) {
         let at = self.random.below(SERVERS as u64) as usize;
         let Server { role: Role::Owning(owning), frozen_until, clock, .. } = &mut self.servers[at] else {
@@ -662,7 +663,7 @@ impl World {
         };
     }
 
-    /// The connection through which a server waits for an answer is gone.
+    /// The connection is gone through which a server waits for an answer.
     fn lost(&mut self, server: usize, life: u64) {
         if self.servers[server].life != life {
             return;
@@ -697,7 +698,7 @@ impl World {
                     Reply::Connected => {
                         self.servers[server].role = Role::Reading { epoch, can_read: true, sent_at };
                     }
-                    // The connection was lost, and there is no other one yet.
+                    // The connection was lost, and there is no new one yet.
                     _ if self.cluster.visible.row.epoch == epoch => {
                         self.servers[server].role = Role::Reading { epoch, can_read: false, sent_at };
                     }

@@ -1,5 +1,5 @@
-//! Replies while the next file of the log takes long to be made: none leaves before the log has what it says, wherever
-//! the file before ends.
+//! Replies while making the next file of the log takes long: no reply leaves before its changes are in the log,
+//! wherever the previous file ends.
 
 use beanstalkd::binlog::SyncPolicy;
 use beanstalkd::job::JobId;
@@ -10,19 +10,19 @@ use beanstalkd_testkit::subject::START;
 
 use crate::waits::Harness;
 
-/// Changes of job 3 that fill the log up to somewhere in the files that are there. They need two records each.
+/// The most changes of job 3, which fill the existing files of the log. Each needs two records.
 const MAX_FILL: usize = 70;
 const FILL: &str = "reserve-job 3\r\nrelease 3 0 0\r\n";
 const FILE_BYTES: u64 = 4096;
 /// A session with both jobs of the tube.
 const BOTH: &str = "session w 60\r\nreserve-job 1\r\nreserve-job 2\r\n";
 
-/// A command of the worker, and what it has to have changed once it is answered.
+/// A command of the worker, and the change that it must have made once it is answered.
 struct Case {
     prepare: &'static str,
     command: &'static str,
     reply: &'static str,
-    /// What another client says behind the command.
+    /// The command of another client after that of the worker.
     other: &'static str,
     is_done: fn(&Queue) -> bool,
 }
@@ -87,7 +87,7 @@ fn is_in(queue: &Queue, id: u64, tube: &str) -> bool {
     queue.job(JobId(id)).is_some_and(|job| job.tube.as_str() == tube)
 }
 
-/// Whether a server that starts after a kill has what the command has done.
+/// Whether a server that starts after a kill has the changes of the command.
 fn is_done_after_kill(case: &Case, disk: &SimDisk) -> bool {
     let after = Harness::start(disk.fork(), SyncPolicy::Every(50), FILE_BYTES);
     (case.is_done)(after.server.executor().queue())

@@ -1,4 +1,5 @@
-//! Random rights: a client may do what `doc/security.md` says, and sees nothing of tubes for which it has no role.
+//! Random rights: a client may use the commands that `doc/security.md` permits, and sees nothing of tubes for which it
+//! has no role.
 //!
 //! Owns: an oracle that reads the document's table of commands, and commands of every kind from a seed. The server's
 //! own table of commands is not used here.
@@ -9,23 +10,23 @@ use beanstalkd_testkit::random::Random;
 use crate::access::{ANNA, Client, Guarded, OPERATOR};
 use crate::run_seeds;
 
-/// One seed in this many seeds of the simulation.
+/// One in this many seeds of the simulation.
 const SHARE: u64 = 16;
 const STEPS: usize = 80;
 
 const ROLES: [&str; 4] = ["produce", "work", "observe", "manage"];
-/// The tubes of commands, which are the names of groups and keys, too.
+/// The tubes in the commands. They are also the names of groups and keys.
 const TUBES: [&str; 6] = ["default", "a1", "a2", "b1", "b2", "c"];
 const PATTERNS: [&str; 8] = ["a*", "b?", "?1", "c", "*2", "none", "a1", "*"];
 
-/// What Anna may do.
+/// Anna's rights.
 struct Rights {
     patterns: [Vec<&'static str>; 4],
 }
 
 impl Rights {
-    /// Anna may always work in `default`, which each client watches at first: otherwise it leaves her watch list, which
-    /// has separate tests.
+    /// Anna may always work in `default`, which each client watches at first: otherwise it would leave her watch list;
+    /// separate tests cover that.
     fn random(random: &mut Random) -> Self {
         let mut patterns = ROLES.map(|_| Vec::new());
         for (role, patterns) in patterns.iter_mut().enumerate() {
@@ -82,7 +83,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// A command, and what it names.
+/// A command, and the names in it.
 struct Command {
     word: &'static str,
     text: String,
@@ -137,7 +138,7 @@ const OTHERS: [&str; 17] = [
 ];
 
 impl Command {
-    /// A command about one of `tubes`, or of the jobs up to `last_id` and one more.
+    /// A command about one of `tubes`, or about a job with an id of up to `last_id` + 1.
     fn random(random: &mut Random, tubes: &[&'static str], last_id: u64) -> Self {
         let word = match random.below(8) {
             0 | 1 => "put",
@@ -179,7 +180,7 @@ impl Command {
     }
 }
 
-/// The roles that the document names for a command, and what for.
+/// The roles that the document requires for a command, and their subject.
 fn documented(word: &str) -> (Vec<&'static str>, &'static str) {
     let document = include_str!("../../doc/security.md");
     let quoted = format!("`{word}`");
@@ -193,7 +194,7 @@ fn documented(word: &str) -> (Vec<&'static str>, &'static str) {
     (roles, cells[3])
 }
 
-/// The oracle, beside a server without rules that does what Anna may do.
+/// The oracle, with a server without rules that executes the commands that Anna may use.
 struct Oracle<'a> {
     rights: &'a Rights,
     open: &'a mut Guarded,

@@ -4,16 +4,37 @@ use std::sync::Arc;
 
 use beanstalkd::job::{Counting, JobId, JobState, Position, Priority};
 use beanstalkd::protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord};
+use beanstalkd::queue::NewJob;
 use beanstalkd::seconds::Seconds;
 use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet, Trace};
-use beanstalkd_model::PutTags;
+use beanstalkd_model::{CompletedPut, PutTags};
 use beanstalkd_testkit::random::Random;
 
-/// A request. A `put` is two requests, its line and its body.
+/// A request. A `put` is two requests, its line and its body; in a `complete` it is one, which the server executes at
+/// the end of its line.
 #[derive(Clone, Debug)]
 pub enum Request {
-    Put { priority: u32, delay_s: Seconds, ttr_s: Seconds, size: u32, tags: Tags },
-    Body { bytes: Arc<[u8]>, ended_well: bool },
+    Put {
+        priority: u32,
+        delay_s: Seconds,
+        ttr_s: Seconds,
+        size: u32,
+        tags: Tags,
+    },
+    Body {
+        bytes: Arc<[u8]>,
+        ended_well: bool,
+    },
+    PutOfComplete {
+        put: CompletedPut,
+        size: u32,
+        kind: PutTags,
+        ended_well: bool,
+    },
+    /// The last body of a `complete`.
+    EndOfComplete,
+    /// An invalid `complete`, or a line after it that is not one of its puts: the connection ends.
+    Lost,
     DeleteBatch(Vec<JobId>),
     Command(Command<'static>),
     BadFormat,
@@ -21,29 +42,35 @@ pub enum Request {
 }
 
 impl Request {
-    /// The command, if it is one but a `put`.
+    /// The command, if the request is one other than a `put`.
     pub fn command(&self) -> Option<Command<'_>> {
         match self {
             Self::DeleteBatch(ids) => Some(Command::DeleteBatch(IdList::new(ids).expect("there are ids"))),
             Self::Command(command) => Some(*command),
-            Self::Put { .. } | Self::Body { .. } | Self::BadFormat | Self::UnknownCommand => None,
+            Self::Put { .. }
+            | Self::Body { .. }
+            | Self::PutOfComplete { .. }
+            | Self::EndOfComplete
+            | Self::Lost
+            | Self::BadFormat
+            | Self::UnknownCommand => None,
         }
     }
 }
 
-/// What stands behind the size of a `put`.
+/// The words after the size of a `put`.
 #[derive(Clone, Copy, Debug)]
 pub enum Tags {
     /// Tags, or nothing.
     Good(TagSet<'static>),
-    /// A tag that is wrong: the body is skipped.
+    /// An invalid tag: the body is skipped.
     Bad(&'static str),
-    /// No tag: the body is not one.
+    /// A word that is not a tag: the body is not read as a body.
     Unknown(&'static str),
 }
 
 impl Tags {
-    /// What they are for the model.
+    /// The kind of the tags in the model.
     pub fn kind(&self) -> PutTags {
         match self {
             Self::Good(_) => PutTags::Good,
@@ -161,13 +188,17 @@ const UNKNOWN: [&[u8]; 10] =
 /// The facts that a random request may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge {
-    /// The server has given all ids below this one.
+    /// The server has issued all ids below this one.
     pub next_id: u64,
     pub max_job_bytes: u32,
     /// The number of some client.
     pub client: u64,
-    /// Whether this client reserves by chance. If so, it reserves one job at a time: of a batch, the oracle could not
-    /// know which jobs it has got.
+    /// A job that the client has reserved.
+    pub held: Option<u64>,
+    /// Whether keys take turns in some tubes. If so, more jobs have keys, and fewer have distinct priorities.
+    pub has_turns: bool,
+    /// Whether this client reserves at random. If so, it reserves one job at a time: the oracle could not know which
+    /// jobs of a batch it has got.
     pub draws: bool,
 }
 
@@ -177,7 +208,13 @@ const MAX_LINE_BYTES: usize = 224;
 /// Appends a random request to `bytes`. Returns it as values, each with the length of `bytes` at its end.
 pub fn request(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Request, usize)> {
     match random.below(40) {
-        0..=9 => put(random, known, bytes),
+        0..=8 => put(random, known, bytes, false),
+        16..=25 if known.has_turns => put(random, known, bytes, false),
+        26..=35 if known.has_turns => {
+            let command = work(random, known);
+            line(bytes, (Request::Command(command), text(random, command)))
+        }
+        9 => complete(random, known, bytes),
         10 => line(bytes, malformed(random)),
         _ => {
             let request = command(random, known);
@@ -215,8 +252,53 @@ fn malformed(random: &mut Random) -> (Request, Vec<u8>) {
     }
 }
 
-fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Request, usize)> {
+/// A `complete` with puts, and with every possible error.
+fn complete(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Request, usize)> {
+    if random.once_in(30) {
+        let lost = [&b"complete"[..], b"complete 1", b"complete 1 101", b"complete 1 1 ", b"complete x 1"];
+        return line(bytes, (Request::Lost, random.pick(&lost).to_vec()));
+    }
+    let count = if random.once_in(30) { 100 } else { 1 + random.below(4) as u32 };
+    let any = 1 + random.below(known.next_id);
+    let any = random.pick(&[known.next_id, any, 0]);
+    let id = JobId(known.held.filter(|_| !random.once_in(8)).unwrap_or(any));
+    let command = Command::Complete { id, count };
+    let text = text(random, command);
+    let mut parts = line(bytes, (Request::Command(command), text));
+    for _ in 0..count {
+        if random.once_in(60) {
+            let other = [&b"delete 1"[..], b"", b"put", b"put 0 0 1", b"putt 0 0 1 0", b" put 0 0 1 0"];
+            let lost = line(bytes, (Request::Lost, random.pick(&other).to_vec()));
+            return parts.into_iter().chain(lost).collect();
+        }
+        parts.extend(put_of_complete(put(random, known, bytes, true)));
+    }
+    parts.push((Request::EndOfComplete, bytes.len()));
+    parts
+}
+
+/// The single request that replaces the line of a put and its body.
+fn put_of_complete(parts: Vec<(Request, usize)>) -> Option<(Request, usize)> {
+    let mut parts = parts.into_iter();
+    let (Request::Put { priority, delay_s, ttr_s, size, tags }, end) = parts.next()? else { return None };
+    let (Request::Body { bytes, ended_well }, _) = parts.next()? else { return None };
+    let new = NewJob { id: JobId(0), priority: Priority(priority), delay_s, ttr_s };
+    let set = if let Tags::Good(tags) = tags { tags } else { TagSet::default() };
+    let put = CompletedPut { new, body: bytes, tags: set };
+    Some((Request::PutOfComplete { put, size, kind: tags.kind(), ended_well }, end))
+}
+
+/// A `put`. If it belongs to a `complete`, its body follows in any case.
+fn put(
+    random: &mut Random,
+    known: Knowledge,
+    bytes: &mut Vec<u8>,
+    in_complete: bool,
+) -> Vec<(Request, usize)> {
     let size = match random.below(60) {
+        // Whether a batch looks for more jobs depends on the room in the output, and keys that it finds used up leave
+        // their rows. With small bodies there is always room.
+        0..=5 if known.has_turns => random.below(64) as u32,
         0 => known.max_job_bytes,
         1 => known.max_job_bytes + 1,
         2 => 8 * 1024 - 1 + random.below(3) as u32,
@@ -226,11 +308,16 @@ fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Reque
         6..=20 => 0,
         _ => random.below(64) as u32,
     };
-    let tags = tags(random);
-    let (priority, delay_s, ttr_s) = (random.pick(&PRIORITIES), random.pick(&DELAYS), random.pick(&TTRS));
+    let tags = tags(random, known.has_turns);
+    let is_usual = known.has_turns && !random.once_in(4);
+    let (priority, delay_s) = match is_usual {
+        true => (5, Seconds::ZERO),
+        false => (random.pick(&PRIORITIES), random.pick(&DELAYS)),
+    };
+    let ttr_s = random.pick(&TTRS);
     bytes.extend(format!("put {priority} {delay_s} {ttr_s} {size}{}\r\n", tags_text(random, tags)).bytes());
     let mut parts = vec![(Request::Put { priority, delay_s, ttr_s, size, tags }, bytes.len())];
-    if !matches!(tags, Tags::Unknown(_)) || size > known.max_job_bytes {
+    if in_complete || !matches!(tags, Tags::Unknown(_)) || size > known.max_job_bytes {
         let start = bytes.len();
         let pattern = random.pick(&[&b"body of a job\r\n"[..], b"\r\n", b"x", b"\0\r", b"quit\r\n"]);
         let turn = random.below(pattern.len() as u64) as usize;
@@ -243,7 +330,7 @@ fn put(random: &mut Random, known: Knowledge, bytes: &mut Vec<u8>) -> Vec<(Reque
     parts
 }
 
-fn tags(random: &mut Random) -> Tags {
+fn tags(random: &mut Random, has_turns: bool) -> Tags {
     match random.below(40) {
         0 => return Tags::Unknown(random.pick(&["x", " x", " idp", " ", " idp:k x", "idp:k"])),
         1 => {
@@ -262,15 +349,22 @@ fn tags(random: &mut Random) -> Tags {
         _ => return Tags::Good(TagSet::default()),
     }
     let mut some = |one_in| random.once_in(one_in).then(|| random.below(12) as usize);
-    let concurrency =
-        some(3).map(|raw| Concurrency { key: ["k", LONG_NAME][raw % 2].into(), limit: [1, 1, 2][raw % 3] });
+    let concurrency = if has_turns {
+        let raw = some(1).filter(|raw| *raw != 11);
+        raw.map(|raw| Concurrency {
+            key: ["k", "l", LONG_NAME][raw % 3].into(),
+            limit: [1, 9, 9, 2][raw % 4],
+        })
+    } else {
+        some(3).map(|raw| Concurrency { key: ["k", LONG_NAME][raw % 2].into(), limit: [1, 1, 2][raw % 3] })
+    };
     Tags::Good(TagSet {
         concurrency,
         idempotency: some(4).map(|raw| Idempotency {
             key: ["k", LONG_NAME][raw % 2].into(),
             cooldown_s: [Seconds::ZERO, HALF, whole(3)][raw % 3],
         }),
-        // Where a flush ends the last members of two groups, the model need not do it in the same order.
+        // If a flush ends the last members of two groups, the order in the model may differ.
         group: some(3).filter(|_| concurrency.is_none()).map(|raw| ["g", "h"][raw % 2].into()),
         after: some(4).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
         expires_after_s: some(4).map(|raw| [HALF, whole(2), whole(10)][raw % 3]),
@@ -280,7 +374,7 @@ fn tags(random: &mut Random) -> Tags {
     })
 }
 
-/// A tag that makes a line longer than any may be.
+/// A tag that makes a line too long.
 const TOO_LONG: &str = {
     const BYTES: [u8; 2000] = {
         let mut bytes = [b'n'; 2000];
@@ -328,6 +422,25 @@ fn tags_text(random: &mut Random, tags: Tags) -> String {
     words.iter().fold(String::new(), |text, word| text + gap + word)
 }
 
+/// A command of a worker for a tube in which keys take turns.
+fn work(random: &mut Random, known: Knowledge) -> Command<'static> {
+    let id = JobId(known.held.unwrap_or_else(|| 1 + random.below(known.next_id)));
+    let any = JobId(1 + random.below(known.next_id));
+    let priority = Priority(random.pick(&[5, 5, 5, 0]));
+    match random.below(20) {
+        0 => Command::Release { id, priority, delay_s: HALF, counting: Counting::Counted },
+        1..=3 => Command::Release { id, priority, delay_s: Seconds::ZERO, counting: Counting::Counted },
+        4 => Command::Bury { id, priority },
+        5 => Command::Kick { bound: random.pick(&[1, 3, 100]) },
+        6 => Command::ReserveJob(any),
+        7 => Command::Reprioritize { id: any, priority },
+        8 => Command::Move { id: any, tube: random.pick(&["default", "a"]) },
+        9..=11 => Command::Delete(id),
+        12 => Command::StatsJob(any),
+        _ => Command::ReserveWithTimeout { timeout_s: random.pick(&[Seconds::ZERO, Seconds::ZERO, HALF]) },
+    }
+}
+
 fn command(random: &mut Random, known: Knowledge) -> Request {
     let newest = known.next_id.saturating_sub(random.below(8));
     let any = 1 + random.below(known.next_id);
@@ -342,7 +455,7 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
             Command::ReserveFields(FieldList::new(fields).expect("each is there once"))
         }
         69 | 70 => Command::KillClient { number: random.pick(&[known.client, known.client, 0, u64::MAX]) },
-        // What there is to list, only the server knows.
+        // Only the server knows the clients to list.
         71 => Command::ListClients { limit: 1, after: Some(ClientCursor { place: u32::MAX }) },
         52..=54 => Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) },
         55..=58 if known.draws => Command::ReserveWithTimeout { timeout_s: 0.into() },
@@ -441,8 +554,7 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
     Request::Command(command)
 }
 
-/// One of the possible spellings of a command: numbers may have spaces and zeros before them, and a usual number may be
-/// left out.
+/// A random spelling of a command: numbers may have leading spaces and zeros, and a default may be left out.
 fn text(random: &mut Random, command: Command<'_>) -> Vec<u8> {
     let mut text = Vec::new();
     match command {

@@ -1,4 +1,4 @@
-//! A server with a binlog, and the replies that wait for its syncs. The server must send each reply, and none before
+//! A server with a binlog, and the replies that wait for its syncs. The server must send each reply, but none before
 //! its records are on the medium.
 //!
 //! Owns: the server on a disk in memory. The test decides when the tasks of the helper thread are done.
@@ -90,7 +90,7 @@ impl Harness {
         true
     }
 
-    /// Like `say`, if the reply may have to wait until the binlog tries again to make or remove a file.
+    /// Like `say`, for a reply that may have to wait until the binlog tries again to make or remove a file.
     pub fn ask(&mut self, client: &Client, command: &str) -> String {
         let mut answer = self.say(client, command);
         for _ in 0..20 {
@@ -113,7 +113,7 @@ impl Harness {
     }
 }
 
-/// The reply that a waiting worker gets after `happen`. `prepare` is done before it waits.
+/// The reply to a waiting worker after `happen`. `prepare` is done before the worker waits.
 fn answer_after(
     sync: SyncPolicy,
     prepare: [&str; 2],
@@ -245,8 +245,8 @@ fn a_reservation_waits_for_what_was_logged_before_and_not_for_its_own_record_unl
     assert!(next > harness.now && next.since_ns(harness.now) <= 50_000_000, "a moment later");
 }
 
-/// What others have changed without a reply so far may be lost; a job that is on the medium is there in any case. A job
-/// with tags may be free because of such a change.
+/// Changes by others that have no reply yet may be lost; a job that is on the medium exists in any case. A job with
+/// tags may be free because of such a change.
 #[test]
 fn a_reservation_waits_for_no_change_of_others_if_its_job_is_on_the_medium_and_has_no_tags() {
     let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
@@ -353,7 +353,7 @@ fn a_batch_of_deletes_that_is_answered_survives_a_loss_of_power() {
 }
 
 /// No room is reserved for deaths: on a full disk they are logged later. Meanwhile the log copies such jobs, whose tags
-/// and tube have become longer than the room that their old records had.
+/// and tube have become longer than the room of their old records.
 #[test]
 fn jobs_that_die_on_a_full_disk_are_there_once_wherever_the_log_ends() {
     const BODY: &str = "0123456789012345678901234567890123456789";
@@ -407,7 +407,7 @@ fn jobs_that_die_on_a_full_disk_are_there_once_wherever_the_log_ends() {
     }
 }
 
-/// After a loss of power, each of these jobs is there once, with its body: `stats` and each `peek` say so.
+/// After a loss of power, each of these jobs exists once, with its body, according to `stats` and each `peek`.
 fn check_image(harness: &Harness, jobs: &[u64], random: &mut Random) {
     let image = harness.disk.crashed_image(&mut Random::new(random.next()));
     image.set_room(None);

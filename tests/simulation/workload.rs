@@ -33,7 +33,7 @@ pub enum Expected {
     /// These bytes, which acknowledge these steps.
     Reply(Vec<u8>, Vec<Step>),
     Inserted(Step),
-    /// The ids of these jobs, which were put by a `complete` that has done the other steps.
+    /// The ids of these jobs, which a `complete` has put; the same `complete` has done the other steps.
     Completed(Vec<Step>, Vec<Step>),
     /// Any job of the shared tube.
     SharedJob,
@@ -123,7 +123,7 @@ impl Lives {
         }
     }
 
-    /// A job that nothing refuses, and the bytes of its put, with further words behind its tags.
+    /// A job that the server does not refuse, and the bytes of its put, with further words after its tags.
     fn new_job(
         &mut self,
         tube: &str,
@@ -232,7 +232,7 @@ impl Lives {
         }
     }
 
-    /// Which job of the tube a put with this key names.
+    /// The job of the tube that a put with this key names.
     fn first_with_key(&self, tube: &str, key: Name<'_>) -> Key {
         let has_key = |job: &Job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key);
         let jobs = self.durable_model.jobs.iter().enumerate();
@@ -438,6 +438,6 @@ impl Lives {
 enum Key {
     Free,
     Used(usize),
-    /// The test does not know yet.
+    /// The test cannot tell yet.
     Unclear,
 }

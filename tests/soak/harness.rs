@@ -29,7 +29,7 @@ impl Violations {
     }
 }
 
-/// One run of the server, with the state that its clients share.
+/// A single run of the server, with the shared state of its clients.
 pub struct Harness<'a> {
     pub address: Address,
     pub model: &'a Model,

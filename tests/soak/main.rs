@@ -58,7 +58,7 @@ enum End {
     Kill,
     /// SIGUSR1, then SIGTERM while clients still work.
     Terminate,
-    /// The clients leave, and the server goes on.
+    /// The clients disconnect, and the server keeps running.
     Quiet,
 }
 
@@ -91,7 +91,7 @@ impl Soak {
         }
     }
 
-    /// One run of the server under load. Returns the samples.
+    /// A single run of the server under load. Returns the samples.
     fn live(&mut self, length: Duration, end: End) -> Vec<Sample> {
         let start = Instant::now();
         let mut control = self.server.connect().unwrap();

@@ -69,7 +69,7 @@ fn stats(client: &mut Client) -> Result<BTreeMap<String, String>, Failure> {
     Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
-/// One number of `stats`; 0 if it is not a number.
+/// A number of `stats`; 0 if it is not a number.
 fn number(stats: &BTreeMap<String, String>, key: &str) -> u64 {
     stats.get(key).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -79,7 +79,7 @@ fn jobs(stats: &BTreeMap<String, String>) -> u64 {
     states.iter().map(|state| number(stats, &format!("current-jobs-{state}"))).sum()
 }
 
-/// One number of `stats`; 0 if it is not a number.
+/// A number of `stats`; 0 if it is not a number.
 pub fn stat(client: &mut Client, key: &str) -> Result<u64, Failure> {
     Ok(number(&stats(client)?, key))
 }

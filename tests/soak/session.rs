@@ -1,4 +1,4 @@
-//! One connection and its commands. Each reply is compared with the model.
+//! A connection and its commands. Each reply is compared with the model.
 //!
 //! Owns: the commands, and the replies that each may get. All clients share the jobs, so most commands may get one of
 //! several replies. No reply may show that a job is damaged, lost, or back after its delete.

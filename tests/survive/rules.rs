@@ -105,7 +105,7 @@ fn dead_jobs_and_forgiven_failures_survive_a_restart() {
         }
     }
     assert_eq!(client.ask("move 2 t"), "MOVED");
-    // As a crash ends it.
+    // The server ends as in a crash.
     server.signal(Signal::KILL);
     drop(server);
     let server = Server::start(&flags);

@@ -1,4 +1,4 @@
-//! What one client can take of the memory with cooldowns, watch lists and jobs of which few stay.
+//! The share of the memory that one client can take with cooldowns, watch lists and jobs of which most are gone.
 
 use std::path::Path;
 
@@ -156,7 +156,7 @@ fn watched_together(server: &Server) -> usize {
         }
         watched += 1;
     }
-    // One that leaves makes room.
+    // A client that leaves makes room.
     clients[0].ask("ignore t0");
     assert!(clients[1].ask("watch another").starts_with("WATCHING"));
     watched

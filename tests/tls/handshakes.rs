@@ -39,11 +39,11 @@ fn a_handshake_cut_at_any_byte_leaves_nothing_behind() {
     wait_until("all strangers are gone", || client.stat("current-connections") == 1);
 }
 
-/// Does the handshake up to what the client sends last, and returns this.
+/// Does the handshake up to the last flight of the client, and returns this flight.
 fn last_flight(mut socket: &TcpStream, config: &Arc<ClientConfig>) -> Vec<u8> {
     let mut tls = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap();
     tls.write_tls(&mut socket).unwrap();
-    // With TLS 1.2 the handshake goes on behind this flight, with TLS 1.3 it ends with it.
+    // With TLS 1.2 the handshake continues after this flight, with TLS 1.3 it ends with it.
     while tls.is_handshaking() && !(tls.wants_write() && tls.protocol_version() == Some(TLS12.version)) {
         tls.read_tls(&mut socket).unwrap();
         tls.process_new_packets().unwrap();

@@ -1,4 +1,4 @@
-//! What SIGHUP changes, and what it does not.
+//! The settings that SIGHUP changes, and those that it keeps.
 
 use beanstalkd_testkit::panicking::{Server, wait_until};
 use beanstalkd_testkit::tls::{Authority, Leaf};

@@ -24,7 +24,7 @@ use crate::client_hello;
 /// Turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 10_000;
 
-/// Far more handshakes than a turn goes on with.
+/// Far more handshakes than a turn continues.
 const STRANGERS: usize = 50;
 
 /// An acceptor with the usual certificate.
@@ -91,7 +91,7 @@ impl Simulation {
         self.server.turn(events.into_iter(), self.now);
     }
 
-    /// Whether the server would go on without an event.
+    /// Whether the server would continue without an event.
     fn is_busy(&self) -> bool {
         self.server.next_turn_at().is_some_and(|at| at <= self.now)
     }
@@ -133,7 +133,7 @@ impl Peer {
         self.tls.writer().write_all(bytes).unwrap();
     }
 
-    /// Lets some of what was said arrive.
+    /// Lets some of the sent bytes arrive.
     fn arrive(&mut self, most: usize) {
         while self.tls.wants_write() {
             self.tls.write_tls(&mut self.under_way).unwrap();
@@ -246,7 +246,7 @@ fn run(seed: u64) {
     assert_eq!(simulation.acceptor.held_bytes(), 0, "seed {seed}: nobody holds anything");
 }
 
-/// Room in the socket can be used by a read, which sends what was encrypted. The reply goes on nevertheless.
+/// A read can use room in the socket, to send encrypted bytes. The reply continues nevertheless.
 #[test]
 fn a_reply_goes_on_after_a_read_has_sent_what_was_encrypted() {
     let mut simulation = Simulation::new(1);

@@ -1,7 +1,7 @@
 //! The attachments that precede a record and belong to it: the tags of a job, the cooldown that a delete starts, the
 //! group that it frees.
 //!
-//! Owns: the layout of the markers that hold these, and of what they hold. Driven by the writer, which appends them in
+//! Owns: the layout of the markers that hold these, and of their contents. Driven by the writer, which appends them in
 //! one piece with their record, and by the replay, which uses them only if the record follows.
 
 use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, WallOffset, put, take};
@@ -11,7 +11,7 @@ use crate::job::JobId;
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
-/// Bytes that one marker holds: behind the job's id and behind the tag of the seal.
+/// How many bytes one marker holds: after the job's id and after the tag of the seal.
 const PART_BYTES: usize = FIRST_BYTES + SECOND_BYTES;
 const FIRST_AT: usize = 24;
 const FIRST_BYTES: usize = 12;
@@ -28,15 +28,15 @@ const MAX_SESSION_BYTES: usize = SESSION_HEAD_BYTES + 2 * TubeName::MAX_BYTES;
 const _: () = assert!(MAX_SESSION_BYTES <= MAX_BYTES);
 /// The short records of such a session.
 pub(super) const MAX_SESSION_UNITS: u64 = MAX_SESSION_BYTES.div_ceil(PART_BYTES) as u64;
-/// No attachment is longer.
+/// The maximum length of an attachment.
 const MAX_BYTES: usize = TagSet::MAX_BYTES;
 const _: () = assert!(MAX_COOLDOWN_BYTES <= MAX_BYTES && MAX_BYTES.div_ceil(PART_BYTES) <= u8::MAX as usize);
 
-/// The most short records that a delete needs: for a cooldown, for a group that it frees, and for itself.
+/// The maximum number of short records for a delete: for a cooldown, for a group that it frees, and for itself.
 pub(super) const MAX_DELETE_UNITS: u64 =
     (MAX_COOLDOWN_BYTES.div_ceil(PART_BYTES) + TubeName::MAX_BYTES.div_ceil(PART_BYTES) + 1) as u64;
 
-/// The cooldown of an idempotency key: the key still counts, though its job was deleted.
+/// The cooldown of an idempotency key: the key still counts, although its job was deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cooldown<'a> {
     /// The name of the job's tube.
@@ -50,9 +50,9 @@ pub struct Cooldown<'a> {
 /// The side effects of a delete. The log keeps them and the delete as one change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SideEffects<'a> {
-    /// The cooldown that it starts.
+    /// The cooldown that it starts, if it starts one.
     pub cooldown: Option<Cooldown<'a>>,
-    /// The group of which the job was the last member: the jobs that wait for it are free.
+    /// The group of which the job was the last member: the jobs that wait for it become free.
     pub freed_group: Option<&'a str>,
     /// How many puts before it are one change with it: [`Binlog::append_put_of_complete`](crate::Binlog) has logged
     /// them, directly before.
@@ -64,34 +64,34 @@ pub struct SideEffects<'a> {
 pub struct SessionHold<'a> {
     /// When the reservation ends.
     pub until: Timestamp,
-    /// The job's counter of reservations, this one included. Another reservation of the job is not this one.
+    /// The job's counter of reservations, including this one. It distinguishes this reservation from others of the job.
     pub reserves: u32,
-    /// For how long the session is kept without a client, in milliseconds.
+    /// How long the session lasts without a client, in milliseconds.
     pub grace_ms: u32,
-    /// Whose session it is.
+    /// The identity that owns the session.
     pub identity: &'a str,
     /// Its name.
     pub name: &'a str,
 }
 
-/// The kind of an attachment. The numbers go on from those of [`MarkerKind`](super::marker::MarkerKind).
+/// The kind of an attachment. The numbers continue those of [`MarkerKind`](super::marker::MarkerKind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The tags of the job whose full record follows.
     Tags = 7,
-    /// The cooldown that the delete starts that follows.
+    /// The cooldown that the following delete starts.
     DeleteCooldown = 8,
-    /// The group that the delete frees that follows.
+    /// The group that the following delete frees.
     DeleteFrees = 9,
-    /// A cooldown that was copied: it needs no record.
+    /// A copied cooldown: it needs no record.
     Cooldown = 10,
     /// A group that was found without members: it needs no record.
     Frees = 11,
-    /// The cooldown of the job counts no more: it needs no record.
+    /// The end of the job's cooldown: it needs no record.
     Forgets = 12,
-    /// The session that has reserved the job: it needs no record, and says that the job is reserved.
+    /// The session that has reserved the job: it needs no record, and means that the job is reserved.
     Session = 13,
-    /// How many full records directly before it are one change with the delete that follows.
+    /// How many full records directly before it form one change with the delete that follows.
     Completes = 14,
 }
 
@@ -110,18 +110,18 @@ impl Kind {
         })
     }
 
-    /// Whether it counts as soon as all its parts are there.
+    /// Whether it counts as soon as all its parts have been read.
     pub(super) fn stands_alone(self) -> bool {
         matches!(self, Self::Cooldown | Self::Frees | Self::Forgets | Self::Session)
     }
 }
 
-/// How many markers hold `len` bytes; an attachment without bytes has one.
+/// The number of markers that hold `len` bytes; an attachment without bytes has one.
 pub(super) fn parts(len: usize) -> u64 {
     len.div_ceil(PART_BYTES).max(1) as u64
 }
 
-/// Length of the markers of tags of `len` bytes; none for no tags.
+/// Length of the markers for tags of `len` bytes; 0 without tags.
 pub(super) fn tag_record_bytes(len: usize) -> u64 {
     if len == 0 { 0 } else { parts(len) * SHORT_BYTES }
 }
@@ -130,17 +130,17 @@ pub(super) fn tag_record_bytes(len: usize) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) kind: Kind,
-    /// The job that it belongs to; 0 if it belongs to none.
+    /// The job to which it belongs; 0 if there is none.
     pub(super) job: JobId,
-    /// Counts the parts of an attachment from 0.
+    /// The number of the part in its attachment, from 0.
     pub(super) number: u8,
-    /// Length of the attachment in bytes, all parts together.
+    /// Length of the whole attachment in bytes.
     pub(super) total: u16,
     bytes: [u8; PART_BYTES],
 }
 
 impl Part {
-    /// The markers that hold `bytes`, of which there are at most [`MAX_BYTES`].
+    /// The markers that hold `bytes`, at most [`MAX_BYTES`] of them.
     pub(super) fn all(kind: Kind, job: JobId, bytes: &[u8]) -> impl Iterator<Item = Self> {
         debug_assert!(bytes.len() <= MAX_BYTES, "an attachment has a bound");
         (0..parts(bytes.len())).map(move |number| {
@@ -153,7 +153,7 @@ impl Part {
         })
     }
 
-    /// The bytes of the marker at `offset` of the file that `seal` belongs to.
+    /// The bytes of the marker at `offset` of the file with this `seal`.
     pub(super) fn encode(&self, seal: Seal, offset: u64) -> [u8; SHORT_BYTES as usize] {
         let mut bytes = [0; SHORT_BYTES as usize];
         let fixed = &mut bytes[FIXED_AT..];
@@ -168,7 +168,7 @@ impl Part {
         bytes
     }
 
-    /// Reads the fixed part of a marker whose seal is right; `None` if it is no part of an attachment.
+    /// Reads the fixed part of a marker with a valid seal; `None` if it is not part of an attachment.
     pub(super) fn decode(fixed: &[u8; RECORD_BYTES]) -> Option<Self> {
         let mut bytes = [0; PART_BYTES];
         put(&mut bytes, 0, take::<FIRST_BYTES>(fixed, FIRST_AT));
@@ -185,7 +185,7 @@ impl Part {
         (is_within && part.job.0 <= MAX_JOB_ID && fixed[8..12] == MAGIC.to_le_bytes()).then_some(part)
     }
 
-    /// The bytes of the attachment that this part holds.
+    /// The bytes of the attachment in this part.
     pub(super) fn payload(&self) -> &[u8] {
         let rest = usize::from(self.total).saturating_sub(usize::from(self.number) * PART_BYTES);
         &self.bytes[..rest.min(PART_BYTES)]
@@ -204,7 +204,7 @@ impl Part {
 }
 
 impl Cooldown<'_> {
-    /// The bytes that the log keeps: the end on the wall clock, the length of the tube's name, the name, the key.
+    /// The encoding in the log: the end on the wall clock, the length of the tube's name, the name, the key.
     pub(super) fn encode(&self, wall: WallOffset) -> Box<[u8]> {
         let mut bytes = Vec::with_capacity(cooldown_bytes(self.tube.len(), self.key.len()));
         bytes.extend_from_slice(&wall.to_disk(self.until).to_le_bytes());
@@ -215,12 +215,12 @@ impl Cooldown<'_> {
     }
 }
 
-/// Length of what [`Cooldown::encode`] makes.
+/// Length of the output of [`Cooldown::encode`].
 fn cooldown_bytes(tube_len: usize, key_len: usize) -> usize {
     8 + 1 + tube_len + key_len
 }
 
-/// A cooldown as it stands in the log.
+/// A cooldown in the encoding of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoggedCooldown<'a> {
     pub(super) tube: &'a str,
@@ -230,7 +230,7 @@ pub(super) struct LoggedCooldown<'a> {
 }
 
 impl<'a> LoggedCooldown<'a> {
-    /// Reads bytes from [`Cooldown::encode`], or from a disk; `None` if they cannot come from there.
+    /// Reads bytes from [`Cooldown::encode`], or from a disk; `None` if they are not a cooldown.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (until, rest) = bytes.split_first_chunk()?;
         let (&tube_len, rest) = rest.split_first()?;
@@ -244,7 +244,7 @@ impl<'a> LoggedCooldown<'a> {
 }
 
 impl SessionHold<'_> {
-    /// The bytes that the log keeps. Names that are too long for it, which no identity has, are cut off.
+    /// The encoding in the log. Names that are too long for it, which no identity has, are cut off.
     pub(super) fn encode(&self, wall: WallOffset) -> Vec<u8> {
         let identity = &self.identity.as_bytes()[..self.identity.len().min(TubeName::MAX_BYTES)];
         let mut bytes = Vec::with_capacity(SESSION_HEAD_BYTES + identity.len() + self.name.len());
@@ -257,7 +257,7 @@ impl SessionHold<'_> {
         bytes
     }
 
-    /// Length of what [`SessionHold::encode`] makes.
+    /// Length of the output of [`SessionHold::encode`].
     fn bytes(identity_len: usize, name_len: usize) -> usize {
         SESSION_HEAD_BYTES + identity_len.min(TubeName::MAX_BYTES) + name_len
     }
@@ -267,7 +267,7 @@ impl SessionHold<'_> {
         parts(Self::bytes(identity_len, name_len)) * SHORT_BYTES
     }
 
-    /// Reads bytes from [`SessionHold::encode`], or from a disk; `None` if they cannot come from there.
+    /// Reads bytes from [`SessionHold::encode`], or from a disk; `None` if they are not a session.
     pub(super) fn decode(bytes: &[u8], wall: WallOffset) -> Option<SessionHold<'_>> {
         let (until, rest) = bytes.split_first_chunk()?;
         let (reserves, rest) = rest.split_first_chunk()?;
@@ -284,8 +284,8 @@ impl SessionHold<'_> {
     }
 }
 
-/// How many short records the delete of a job with these tags may need beside its own, and the cooldown after it to be
-/// forgotten.
+/// How many short records the delete of a job with these tags may need in addition to its own, including the one that
+/// later ends the cooldown.
 pub(super) fn side_effect_units(tube_len: usize, tags: &TagSet<'_>) -> u8 {
     let cooldown = tags.idempotency.filter(|tag| !tag.cooldown_s.is_zero());
     let cooldown = cooldown.map_or(0, |tag| parts(cooldown_bytes(tube_len, tag.key.len())) + 1);

@@ -1,6 +1,6 @@
-//! Looking at a log without changing it: `--check` and `--dump`.
+//! Reads a log without changing it: `--check` and `--dump`.
 //!
-//! Owns: the report and the dump's lines. It reads a store in which nothing can be changed.
+//! Owns: the report and the lines of the dump. It reads a store that is opened read-only.
 
 use std::collections::BTreeMap;
 use std::{fmt, io};
@@ -25,19 +25,19 @@ use crate::tags::{After, Concurrency, Dead, Idempotency, TagSet};
 pub struct FileReport {
     /// Its index.
     pub index: u32,
-    /// Who has written it, or what it is: "written by this server", "written by C", "blank" or "damaged".
+    /// Its writer or its state: "written by this server", "written by C", "blank" or "damaged".
     pub writer: &'static str,
     /// Its length.
     pub bytes: u64,
     /// Whole records, markers not counted.
     pub records: u64,
-    /// Jobs that are alive and whose full record stands in it.
+    /// Live jobs whose full record is in it.
     pub live: u64,
     /// How many of them have tags.
     pub tagged: u64,
-    /// Cooldowns that stand in it and were not forgotten, those that have ended since included.
+    /// Cooldowns in it that have no record of their end, including those whose time has passed.
     pub cooldowns: u64,
-    /// Where it is broken, in bytes.
+    /// The offset at which it is damaged, in bytes.
     pub broken_at: Option<u64>,
 }
 
@@ -46,16 +46,16 @@ pub struct FileReport {
 pub struct CheckReport {
     /// The files, oldest first.
     pub files: Vec<FileReport>,
-    /// Jobs that a server would have after starting.
+    /// The number of jobs that a server would have after starting.
     pub jobs: u64,
-    /// Why a server would not start.
+    /// The reasons why a server would not start.
     pub faults: Vec<LogFault>,
     /// Further warnings for the operator.
     pub warnings: Vec<Warning>,
 }
 
 impl CheckReport {
-    /// Whether a server would start and find all that was written.
+    /// Whether a server would start and find everything that was written.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.faults.is_empty() && self.files.iter().all(|file| file.broken_at.is_none())
@@ -90,10 +90,10 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// Checks the log in `storage`, which stays as it is.
+/// Checks the log in `storage` without changing it.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If it cannot be read.
 pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
     let replay = Replay::read(storage, false)?;
     let judgement = replay.judge();
@@ -115,7 +115,7 @@ pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
     })
 }
 
-/// The report on a file in which `live` jobs and `cooldowns` are alive.
+/// The report on a file with this number of live jobs, of tagged ones among them, and of cooldowns.
 fn report(file: &FileState, live: u64, tagged: u64, cooldowns: u64) -> FileReport {
     let (writer, readable) = match file.kind {
         Kind::Ours { .. } => ("written by this server", true),
@@ -140,12 +140,12 @@ fn report(file: &FileState, live: u64, tagged: u64, cooldowns: u64) -> FileRepor
     }
 }
 
-/// Writes each job that is alive in the log in `storage` to `out`, as one JSON object a line, by
-/// ascending id, then each cooldown, and returns how many files the log has. The store stays as it is. What is
-/// damaged is passed over, as far as it can be.
+/// Writes each live job of the log in `storage` to `out`, as one JSON object a line, by ascending id, then each
+/// cooldown; returns how many files the log has. The store is not changed. Damaged parts are skipped as far as
+/// possible.
 ///
 /// # Errors
-/// Where the log cannot be read; an error of `out` as [`io::Error`] within.
+/// If the log cannot be read; an error of `out` is the inner [`io::Error`].
 pub fn dump(storage: &mut dyn Storage, out: &mut dyn io::Write) -> Result<io::Result<usize>, OpenError> {
     let mut replay = Replay::read(storage, true)?;
     let tagged = &mut replay.jobs.tagged;
@@ -170,8 +170,7 @@ fn write_jobs(jobs: &Jobs, out: &mut dyn io::Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A job in the dump. Times are seconds since 1970, with what is less than a second cut off. The words of tags have all
-/// of it.
+/// A job in the dump. Times are seconds since 1970, rounded down. Only the words of tags have fractions.
 struct DumpedJob<'a> {
     record: JobRecord,
     tube: &'a str,
@@ -213,8 +212,8 @@ impl Serialize for DumpedJob<'_> {
     }
 }
 
-/// The tags of a job, by the keys of `stats-job`, and all together in the words of `put`. In place of `expires-in`,
-/// which changes with time, `expires` says when, as long as nobody has reserved the job.
+/// The tags of a job, by the keys of `stats-job`, and all together in the words of `put`. `expires-in` changes with
+/// time, so `expires` gives the instant instead, as long as no client has reserved the job.
 fn write_tags<M: SerializeMap>(line: &mut M, job: &JobRecord, tags: &TagSet<'_>) -> Result<(), M::Error> {
     let mut words = Vec::new();
     if let Some(Idempotency { key, cooldown_s }) = tags.idempotency {

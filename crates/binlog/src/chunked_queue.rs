@@ -1,19 +1,19 @@
 //! A queue, first in, first out, in chunks that never move.
 //!
-//! Owns: the chunks. However much it holds, adding something allocates a chunk at most, so that no growth copies it and
-//! none needs much memory at a time.
+//! Owns: the chunks. Adding an item allocates at most one chunk, so that no growth copies the queue and none needs much
+//! memory at a time.
 
 use std::collections::VecDeque;
 
-/// Bytes of a chunk. Chunks of 4 KiB would share the allocator's pages with those of the queue, and keep the memory of
-/// the replay from being used again.
+/// Size of a chunk in bytes. Chunks of 4 KiB would share the allocator's pages with those of the queue, and the memory
+/// of the replay could not be used again.
 const CHUNK_BYTES: usize = 512;
 
-/// A queue of small things.
+/// A queue of small items.
 #[derive(Debug)]
 pub(super) struct ChunkedQueue<T> {
     chunks: VecDeque<Vec<T>>,
-    /// How much of the first chunk was taken.
+    /// How many items of the first chunk have been removed.
     taken: usize,
     len: usize,
 }
@@ -40,12 +40,12 @@ impl<T: Copy> ChunkedQueue<T> {
         }
     }
 
-    /// The entry that was added first.
+    /// The oldest item.
     pub(super) fn first(&self) -> Option<T> {
         self.chunks.front().map(|chunk| chunk[self.taken])
     }
 
-    /// Takes what was added first.
+    /// Removes the oldest item.
     pub(super) fn pop(&mut self) -> Option<T> {
         let chunk = self.chunks.front()?;
         let item = chunk[self.taken];
@@ -58,17 +58,17 @@ impl<T: Copy> ChunkedQueue<T> {
         Some(item)
     }
 
-    /// How much it holds.
+    /// The number of items.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds nothing.
+    /// Whether there are no items.
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All that it holds, in the order in which it was added.
+    /// All items, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = T> {
         self.chunks.iter().flatten().skip(self.taken).copied()
     }

@@ -1,6 +1,6 @@
-//! The puts of a `complete` as the replay finds them: they count with the delete behind them, or not at all.
+//! The puts of a `complete` during the replay: they count together with the delete after them, or not at all.
 //!
-//! Owns: the full records of which the delete was not read yet. Driven by the table of jobs, record by record.
+//! Owns: the full records whose delete has not been read yet. Driven by the table of jobs, record by record.
 
 use std::collections::TryReserveError;
 
@@ -19,17 +19,17 @@ pub(super) struct OfComplete {
     pub(super) bytes: Box<[u8]>,
     pub(super) source: Source,
     pub(super) tags: FoundTags,
-    /// Where it begins, with its tags, and where the next record must begin.
+    /// Where it begins, including its tags, and where the next record must begin.
     start: LogPosition,
     end: LogPosition,
 }
 
-/// The records, one directly behind the other.
+/// The records, one directly after the other.
 #[derive(Debug, Default)]
 pub(super) struct Completing(Vec<OfComplete>);
 
 impl Completing {
-    /// Keeps a record. Those before it do not belong to it if they do not stand directly before it.
+    /// Keeps a record. Earlier ones are dropped if they are not directly before it.
     pub(super) fn push(
         &mut self,
         id: JobId,
@@ -50,20 +50,21 @@ impl Completing {
         Ok(())
     }
 
-    /// Something else has come: what is kept never counts.
+    /// Drops the kept records, which never count, because another record has come.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The `count` records that are one change with a delete that begins at `start` with its attachments; `None` if
-    /// they are not all there.
+    /// The `count` records that form one change with the delete that begins, including its attachments, at `start`;
+    /// `None` if they are not all there.
     pub(super) fn take(&mut self, count: u8, start: LogPosition) -> Option<Vec<OfComplete>> {
         let mut found = std::mem::take(&mut self.0);
         let surplus = found.len().checked_sub(count.into())?;
         (found.last()?.end == start).then(|| found.split_off(surplus))
     }
 
-    /// The file has ended. If a `complete` in it has no delete, returns where it begins and how many records it has.
+    /// Ends a file. If a `complete` in it has no delete, returns where the `complete` begins and how many records it
+    /// has.
     pub(super) fn end_file(&mut self, file: u32) -> Option<(u64, u64)> {
         let dropped = std::mem::take(&mut self.0);
         let first = dropped.first().filter(|first| first.start.file == file)?;

@@ -1,7 +1,7 @@
-//! The cooldowns that have not ended, as they stand in the log.
+//! The cooldowns that have not ended, in the encoding of the log.
 //!
-//! Owns: their bytes, by the job whose delete started each. It does not know where they stand. Driven by the replay,
-//! then by the open log.
+//! Owns: their bytes, by the job whose delete started each. Does not know their positions. Driven by the replay, then
+//! by the open log.
 
 use beanstalkd_structures::IdMap;
 
@@ -13,12 +13,12 @@ use crate::job::JobId;
 #[derive(Debug, Default)]
 pub(super) struct Cooldowns {
     by_job: IdMap<Box<[u8]>>,
-    /// The length of all bytes together.
+    /// The total length of all bytes.
     len_bytes: usize,
 }
 
 impl Cooldowns {
-    /// Notes a cooldown, in place of another one of the same job. Returns whether its bytes can be one.
+    /// Adds a cooldown, and replaces an earlier one of the same job. Returns whether its bytes are valid.
     pub(super) fn insert(&mut self, id: JobId, bytes: Box<[u8]>) -> bool {
         let is_one = LoggedCooldown::decode(&bytes).is_some();
         if is_one {
@@ -28,7 +28,7 @@ impl Cooldowns {
         is_one
     }
 
-    /// Forgets the cooldown of a job. Returns when it would have ended, on the wall clock, if there was one.
+    /// Removes the cooldown of a job. Returns when it would have ended, on the wall clock, if there was one.
     pub(super) fn remove(&mut self, id: JobId) -> Option<i64> {
         let bytes = self.by_job.remove(id)?;
         self.len_bytes -= bytes.len();
@@ -40,19 +40,19 @@ impl Cooldowns {
         self.by_job.get(id).map(|bytes| &**bytes)
     }
 
-    /// All of them, by ascending id of their jobs.
+    /// All cooldowns, by ascending id of their jobs.
     pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, LoggedCooldown<'_>)> {
         self.by_job
             .iter()
             .filter_map(|(id, bytes)| LoggedCooldown::decode(bytes).map(|cooldown| (id, cooldown)))
     }
 
-    /// The memory that they take, in bytes.
+    /// Their memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.by_job.bytes() + self.len_bytes
     }
 
-    /// How many there are.
+    /// The number of cooldowns.
     pub(super) fn len(&self) -> usize {
         self.by_job.len()
     }

@@ -1,7 +1,6 @@
-//! The address of a queue in PostgreSQL, as `-b` takes it.
+//! The URL of a queue in PostgreSQL, as the argument of `-b`.
 //!
-//! Owns: the parsing of `postgresql://[user@]host[:port],.../db?queue=NAME`, and what is refused in it. Never opens
-//! anything.
+//! Owns: the parsing and checking of `postgresql://[user@]host[:port],.../db?queue=NAME`. Never opens anything.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,14 +11,14 @@ use crate::percent;
 
 /// PostgreSQL's port.
 const DEFAULT_PORT: u16 = 5432;
-/// The user if the address names none.
+/// The user if the URL names none.
 const DEFAULT_USER: &str = "beanstalkd";
-/// The longest time to wait for a host: it holds up the hosts behind it.
+/// The longest time to wait for a host: the hosts after it must wait, too.
 const MAX_CONNECT_SECONDS: u64 = 600;
 /// The longest name of a queue, in bytes.
 const MAX_QUEUE_BYTES: usize = 200;
 
-/// A machine of the database.
+/// A host of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatabaseHost {
     /// A name or an address, and a port.
@@ -33,12 +32,12 @@ pub enum DatabaseHost {
     Unix(PathBuf),
 }
 
-/// How the connection is protected.
+/// The protection of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatabaseTls {
-    /// Not at all.
+    /// No encryption.
     Off,
-    /// Nobody can read along, and nobody's name is verified.
+    /// Encryption, without verification of the server.
     Require,
     /// The server's certificate is verified, without its name.
     VerifyCa {
@@ -52,10 +51,10 @@ pub enum DatabaseTls {
     },
 }
 
-/// Where a queue's log is.
+/// The location of a queue's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseUrl {
-    /// At least one.
+    /// The hosts, at least one.
     pub hosts: Vec<DatabaseHost>,
     /// The role.
     pub user: String,
@@ -63,13 +62,13 @@ pub struct DatabaseUrl {
     pub database: String,
     /// The name of the queue.
     pub queue: String,
-    /// How the connection is protected.
+    /// The protection of the connection.
     pub tls: DatabaseTls,
     /// How long each address may take to accept a connection.
     pub connect_timeout: Option<Duration>,
 }
 
-/// The address as it was meant: it never has a password.
+/// The URL in normal form: it never has a password.
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "postgresql://{}@", self.user)?;
@@ -90,7 +89,7 @@ impl fmt::Display for DatabaseHost {
     }
 }
 
-/// Whether `text` is meant as an address of a database, and not as a directory.
+/// Whether `text` is the URL of a database, and not a directory.
 #[must_use]
 pub fn is_database_url(text: &str) -> bool {
     without_scheme(text).is_some()
@@ -101,10 +100,10 @@ fn without_scheme(text: &str) -> Option<&str> {
 }
 
 impl DatabaseUrl {
-    /// The address that `text` is.
+    /// Parses `text` as a URL.
     ///
     /// # Errors
-    /// What was expected instead. The words never repeat a part of `text`, which may hold a password.
+    /// The expected form. The words never repeat a part of `text`, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const FORM: &str = "postgresql://[USER@]HOST[:PORT][,HOST...]/DATABASE?queue=NAME";
         let rest = without_scheme(text).ok_or(FORM)?;
@@ -128,7 +127,7 @@ impl DatabaseUrl {
         let tls = match (tls, roots) {
             (Some(SslMode::Disable), Some(_)) => return Err("no sslrootcert where sslmode is disable"),
             (Some(SslMode::Disable), None) => DatabaseTls::Off,
-            // As for libpq, authorities are there to be asked.
+            // As in libpq, authorities are used if they are given.
             (Some(SslMode::Require | SslMode::VerifyCa), Some(roots)) => DatabaseTls::VerifyCa { roots },
             (Some(SslMode::Require), None) => DatabaseTls::Require,
             (Some(SslMode::VerifyCa), None) => return Err("sslrootcert=FILE where sslmode is verify-ca"),
@@ -140,7 +139,7 @@ impl DatabaseUrl {
 }
 
 impl DatabaseHost {
-    /// Whether what goes there stays on this machine.
+    /// Whether data to this host stays on this machine.
     fn is_near(&self) -> bool {
         match self {
             Self::Unix(_) => true,
@@ -151,7 +150,7 @@ impl DatabaseHost {
     }
 }
 
-/// The words of libpq that are understood. The other two may fall back to plain text.
+/// The words of libpq that are supported. The other two may fall back to plain text.
 enum SslMode {
     Disable,
     Require,
@@ -198,7 +197,7 @@ impl Parameters {
                     let seconds = seconds.ok_or("connect_timeout=SECONDS from 1 to 600, for each address")?;
                     found.connect_timeout = Some(Duration::from_secs(seconds));
                 }
-                // The server does this in any case.
+                // The server always does this.
                 ("target_session_attrs", "read-write" | "primary" | "any") => {}
                 ("target_session_attrs", _) => {
                     return Err(
@@ -242,7 +241,7 @@ fn host(text: &str) -> Option<DatabaseHost> {
     (!host.is_empty()).then_some(DatabaseHost::Tcp { host, port })
 }
 
-/// `text` without escapes, if it has no byte that a file name cannot have.
+/// `text` with its escapes decoded, if it has no byte that a file name cannot have.
 fn decoded(text: &str) -> Option<String> {
     percent::decode(text).filter(|text| !text.contains('\0'))
 }

@@ -1,7 +1,7 @@
-//! What to do where a file of the log ends: the table of recovery.
+//! The table of recovery: the action at the end of each file of the log.
 //!
-//! Owns: the decision, as a function of everything that it depends on. Driven by the replay.
-//! `doc/binlog.md` shows the same table, and a test compares the two.
+//! Owns: the decision, as a function of all facts on which it depends. Driven by the replay. `doc/binlog.md` shows the
+//! same table, and a test compares the two.
 
 /// The program that wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,38 +14,38 @@ pub enum Writer {
     C,
 }
 
-/// The bytes behind the last record of the unbroken sequence from the file's beginning.
+/// The bytes after the last record of the unbroken sequence from the file's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEnd {
     /// Zeros, or nothing.
     Clean,
-    /// Something that is not a record, and then zeros or nothing: a record that was being written.
+    /// Bytes that are not a record, and then zeros or nothing: a record that was being written.
     Torn,
-    /// Something that is not a record, and then more data.
+    /// Bytes that are not a record, and then more data.
     DataBeyond,
 }
 
-/// All that the decision depends on.
+/// All facts on which the decision depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
     /// The program that wrote the file.
     pub writer: Writer,
-    /// How it ends.
+    /// The end of the file.
     pub end: FileEnd,
-    /// Whether it ends before what is known to have been on the medium.
+    /// Whether the file ends before a position that was on the medium.
     pub below_durable: bool,
-    /// Whether the operator asked to go on past damage (`--recover`).
+    /// Whether the operator wants to continue in spite of damage (`--recover`).
     pub recover: bool,
 }
 
 /// The action for the end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Go on with the next file.
+    /// Continue with the next file.
     Accept,
-    /// Keep the tail aside, end the file there, report it.
+    /// Keep a copy of the tail, end the file there, report it.
     CutTail,
-    /// Apply the records of the tail that are whole, then do as for `CutTail`.
+    /// Apply the complete records of the tail, then do as for `CutTail`.
     ApplyAndCutTail,
     /// Do not start.
     Refuse,
@@ -59,16 +59,16 @@ pub fn decide(situation: Situation) -> Decision {
     use Writer::{C, OursAnsweredFirst, OursSyncedFirst};
     let Situation { writer, end, below_durable, recover } = situation;
     match (writer, end, below_durable, recover) {
-        // Bytes that were on the medium are missing. A crash does not do that; it is damage.
+        // Bytes that were on the medium are missing. A crash does not cause that; it is damage.
         (OursSyncedFirst | OursAnsweredFirst, _, true, false) => Refuse,
         (OursSyncedFirst | OursAnsweredFirst, Clean, true, true) => Accept,
         (OursSyncedFirst | OursAnsweredFirst, Torn | DataBeyond, true, true) => ApplyAndCutTail,
         (_, Clean, _, _) => Accept,
-        // A crash can tear what was not synced. With -f 0, no client has had a reply to it.
+        // A crash can tear bytes that were not synced. With -f 0, no client has got a reply that depends on them.
         (OursSyncedFirst, Torn | DataBeyond, false, false) => CutTail,
         (OursSyncedFirst, Torn | DataBeyond, false, true) => ApplyAndCutTail,
         (OursAnsweredFirst, Torn | DataBeyond, false, _) => ApplyAndCutTail,
-        // C writes in order and does not say what it has synced: a crash can tear the tail, and nothing before it.
+        // C writes in order and does not record what it has synced: a crash can tear the tail, but nothing before it.
         (C, Torn, _, _) => CutTail,
         (C, DataBeyond, _, false) => Refuse,
         (C, DataBeyond, _, true) => ApplyAndCutTail,

@@ -1,7 +1,7 @@
-//! Which job is in which file, and what each file holds.
+//! The files of the log: the jobs in each file, and its live bytes.
 //!
 //! Owns: the files of the log to which records were appended, in order; for each job the file of its full record, for
-//! each cooldown the file of its markers; the count of live bytes. It knows indexes and lengths, and no bytes. Driven
+//! each cooldown the file of its markers; the count of live bytes. It knows indexes and lengths, but no bytes. Driven
 //! by the replay, then by the open log.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,12 +15,12 @@ use super::format::{MAX_JOB_ID, SHORT_BYTES};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 
-/// No file is longer, by what a description says: the sum of the lengths of many must not overflow.
+/// The maximum length of a file in a description: the sum of many lengths must not overflow.
 pub const MAX_FILE_BYTES: u64 = 1 << 40;
-/// How many ids of jobs that are no longer in the file are skipped at a time: this takes some microseconds.
+/// How many ids of jobs that have left the file are skipped at a time: this takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
 
-/// A job or a cooldown that is alive in a file.
+/// A live job or cooldown in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
     /// A job, with its full record and its tags.
@@ -42,7 +42,7 @@ impl Item {
 struct PackedItem(u64);
 
 impl PackedItem {
-    /// Stands for a cooldown. No job has such an id.
+    /// The bit of a cooldown. No job has such an id.
     const COOLDOWN: u64 = 1 << 63;
 
     fn pack(item: Item) -> Self {
@@ -60,19 +60,20 @@ impl PackedItem {
 
 const _: () = assert!(MAX_JOB_ID < PackedItem::COOLDOWN);
 
-/// Which record has the newest state of a job. A cooldown has no other record than its own.
+/// The record with the newest state of a job. A cooldown has only its own record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Newest {
     Full,
     Short,
 }
 
-/// The index of a file and [`Newest`] in 4 bytes, of which an `Option` takes no more.
+/// The index of a file and [`Newest`] in 4 bytes; an `Option` of it takes no more.
 #[derive(Clone, Copy, Debug)]
 struct PackedFile(NonZeroU32);
 
 impl PackedFile {
-    /// Stands for [`Newest::Short`]. No index has this bit, nor the index plus one, which the others hold.
+    /// The bit of [`Newest::Short`]. No index has this bit, and neither has an index plus one, which is the stored
+    /// number.
     const SHORT: u32 = 1 << 31;
 
     fn pack(index: u32, newest: Newest) -> Self {
@@ -91,7 +92,7 @@ impl PackedFile {
 
 const _: () = assert!(MAX_INDEX + 1 < PackedFile::SHORT);
 
-/// Where a job's full record is, or a cooldown: 8 bytes a job.
+/// The location of a job's full record, or of a cooldown: 8 bytes a job.
 #[derive(Clone, Copy, Debug)]
 struct Location {
     file: PackedFile,
@@ -107,8 +108,8 @@ impl Location {
         self.file.unpack().0
     }
 
-    /// What the job keeps of the log: its record, the newest state, and room for the delete. What a cooldown keeps: its
-    /// markers, and room for the one that forgets it.
+    /// The bytes of the log that a job needs: its record, the newest state, and room for the delete. A cooldown needs
+    /// its markers, and room for the one that ends it.
     fn live_bytes(self) -> u64 {
         let update = match self.file.unpack().1 {
             Newest::Full => 0,
@@ -125,10 +126,10 @@ pub struct LogFile {
     pub index: u32,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Jobs whose full record is in it, and cooldowns that stand in it.
+    /// Jobs whose full record is in it, and cooldowns in it.
     pub live: u64,
-    /// The jobs whose full records were appended to it and the cooldowns, in this order. One that leaves the file stays
-    /// here until it is passed over: to take it out of the middle would cost more than the 8 bytes.
+    /// The jobs and cooldowns whose records were appended to it, in order. One that leaves the file stays here until it
+    /// is skipped: to remove it from the middle would cost more than the 8 bytes.
     order: ChunkedQueue<PackedItem>,
 }
 
@@ -137,16 +138,16 @@ pub struct LogFile {
 pub struct Files {
     files: VecDeque<LogFile>,
     locations: Locations,
-    /// The largest id ever placed.
+    /// The largest id that was ever added.
     newest: u64,
     live_bytes: u64,
-    /// Sum of the lengths of all jobs' full records and tags, and of all cooldowns.
+    /// Total length of all jobs' full records and tags, and of all cooldowns.
     full_bytes: u64,
-    /// Sum of the lengths of all files but the last.
+    /// Total length of all files except the last.
     closed_bytes: u64,
 }
 
-/// Where each job and each cooldown is.
+/// The location of each job and each cooldown.
 #[derive(Debug, Default)]
 struct Locations {
     jobs: IdMap<Location>,
@@ -161,7 +162,7 @@ impl Locations {
         }
     }
 
-    /// Where those of the same kind are.
+    /// The locations of items of the same kind.
     fn like(&mut self, item: Item) -> &mut IdMap<Location> {
         match item {
             Item::Job(_) => &mut self.jobs,
@@ -189,7 +190,7 @@ impl Files {
         if self.files.len() > 1 { self.files.front() } else { None }
     }
 
-    /// Removes the oldest file, in which nothing is alive.
+    /// Removes the oldest file, which has no live items.
     pub fn pop_oldest(&mut self) {
         if let Some(oldest) = self.files.pop_front() {
             debug_assert_eq!(oldest.live, 0);
@@ -197,7 +198,7 @@ impl Files {
         }
     }
 
-    /// Forgets file `index`, if it is there and nothing in it is alive.
+    /// Removes file `index`, if it exists and has no live items.
     pub fn forget_empty(&mut self, index: u32) {
         if let Some(at) = self.position(index)
             && self.files[at].live == 0
@@ -210,27 +211,27 @@ impl Files {
         }
     }
 
-    /// The memory in which it stands which job and which cooldown is in which file, in bytes.
+    /// The memory for the locations of jobs and cooldowns, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        // Each stands in the order of its file, too.
+        // Each is also in the list of its file.
         let Locations { jobs, cooldowns } = &self.locations;
         jobs.bytes() + cooldowns.bytes() + (jobs.len() + cooldowns.len()) * size_of::<PackedItem>()
     }
 
-    /// How many jobs and cooldowns stand in file `index`.
+    /// The number of live jobs and cooldowns in file `index`.
     #[must_use]
     pub fn live_in(&self, index: u32) -> u64 {
         self.position(index).map_or(0, |at| self.files[at].live)
     }
 
-    /// How many cooldowns stand in the log.
+    /// The number of cooldowns in the log.
     #[must_use]
     pub fn cooldown_count(&self) -> usize {
         self.locations.cooldowns.len()
     }
 
-    /// How many cooldowns stand in each file that has any. This looks at all of them.
+    /// The number of cooldowns in each file that has any. This examines all of them.
     #[must_use]
     pub fn cooldowns_by_file(&self) -> BTreeMap<u32, u64> {
         let mut counts = BTreeMap::new();
@@ -267,7 +268,7 @@ impl Files {
         self.files.front().map_or(0, |file| file.index)
     }
 
-    /// How many files.
+    /// The number of files.
     #[must_use]
     pub fn count(&self) -> usize {
         self.files.len()
@@ -285,19 +286,19 @@ impl Files {
         self.closed_bytes
     }
 
-    /// Bytes that the newest state of all jobs takes and all cooldowns, with the room for their deletes.
+    /// Bytes of the newest states of all jobs and of all cooldowns, with the room for their deletes.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// Bytes that the log would have if it had each job and each cooldown once.
+    /// Bytes that the log would have if it contained each job and each cooldown once.
     #[must_use]
     pub fn full_bytes(&self) -> u64 {
         self.full_bytes
     }
 
-    /// How many jobs have a full record in the log.
+    /// The number of jobs with a full record in the log.
     #[must_use]
     pub fn job_count(&self) -> u64 {
         self.locations.jobs.len() as u64
@@ -309,33 +310,33 @@ impl Files {
         self.locations.jobs.get(id).map(|location| location.index())
     }
 
-    /// Length of what is alive of it: the job's full record and tags, or the cooldown.
+    /// Length of the item's live record: the job's full record and tags, or the cooldown.
     #[must_use]
     pub fn record_bytes(&self, item: Item) -> Option<u64> {
         self.locations.of(item).map(|location| u64::from(location.bytes))
     }
 
-    /// The oldest files, in which nothing is alive: they only wait for their removal.
+    /// The oldest files, as long as they have no live items: they wait only for their removal.
     pub fn emptied(&self) -> impl Iterator<Item = &LogFile> {
         self.closed().take_while(|file| file.live == 0)
     }
 
-    /// Whether something in a closed file is alive.
+    /// Whether a closed file has a live item.
     #[must_use]
     pub fn has_live_in_closed(&self) -> bool {
         self.closed().any(|file| file.live > 0)
     }
 
-    /// The item to copy first: the first one in the oldest file with something alive, if that file is closed.
-    /// `None` also if [`Files::find_first`] has not found it yet.
+    /// The item to copy first: the first one in the oldest file with live items, if that file is closed. Also `None` if
+    /// [`Files::find_first`] has not found it yet.
     #[must_use]
     pub fn first_to_migrate(&self) -> Option<Item> {
         let file = self.closed().find(|file| file.live > 0)?;
         file.order.first().map(PackedItem::unpack).filter(|&item| self.locations.has(item, file.index))
     }
 
-    /// Passes over what is not in the oldest file any more. Returns what [`Files::first_to_migrate`] says then;
-    /// `None` if there is more to pass over than is done at once.
+    /// Skips items that have left the oldest file. Returns the new result of [`Files::first_to_migrate`]; `None` if
+    /// there are more items to skip than one call does.
     pub fn find_first(&mut self) -> Option<Item> {
         let closed = self.files.len().saturating_sub(1);
         let file = self.files.iter_mut().take(closed).find(|file| file.live > 0)?;
@@ -349,16 +350,16 @@ impl Files {
         None
     }
 
-    /// Notes that the job's full record is in file `index` now, or the cooldown. With the tags of the job it is `bytes`
-    /// long. Returns whether there was one before.
+    /// Notes that the full record of the job, or the cooldown, is now in file `index`. Its length is `bytes`, including
+    /// the tags of the job. Returns whether the item existed before.
     pub fn place(&mut self, item: Item, index: u32, bytes: u64) -> bool {
-        // Jobs usually come in the order of their ids, and a newer one than all cannot be there.
+        // Jobs usually come in the order of their ids, and a job newer than all others cannot be there.
         let was_there = item.id().0 <= self.newest && self.remove(item);
         self.newest = self.newest.max(item.id().0);
         let Some(at) = self.position(index) else { return was_there };
         let location = Location {
             file: PackedFile::pack(index, Newest::Full),
-            // A body size is an i32, a name has 200 bytes and tags have a bound, so the sum is less than 2^32.
+            // The size of a body is an i32, a name has 200 bytes and tags have a limit, so the sum is less than 2^32.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
         };
         let file = &mut self.files[at];
@@ -381,7 +382,7 @@ impl Files {
         }
     }
 
-    /// Forgets the job or the cooldown. Returns whether it was there.
+    /// Removes the job or the cooldown. Returns whether it existed.
     pub fn remove(&mut self, item: Item) -> bool {
         let Some(location) = self.locations.like(item).remove(item.id()) else { return false };
         self.live_bytes -= location.live_bytes();
@@ -429,7 +430,7 @@ impl Files {
         assert!(self.files.iter().is_sorted_by(|a, b| a.index < b.index), "the files are in order");
     }
 
-    /// Where file `index` stands among the files.
+    /// The position of file `index` among the files.
     fn position(&self, index: u32) -> Option<usize> {
         let last = self.files.len().checked_sub(1)?;
         if self.files[last].index == index {
@@ -446,7 +447,7 @@ impl Files {
     }
 }
 
-/// Each file has its list, in which the length of what has left the file is 0.
+/// Each file has its list, in which items that have left the file have the length 0.
 impl Described for Files {
     fn describe(&self, out: &mut Writer<'_>) {
         // The sums follow from the lists.

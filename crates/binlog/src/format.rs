@@ -1,17 +1,17 @@
 //! The bytes of a binlog file: version 7 as C beanstalkd writes it, version 5 as it still reads it.
 //!
-//! Owns: offsets, widths and the meaning of each field, and the seal (checksum and tag) that this server
-//! puts into the padding. It sees one record at a time, and does not decide what a bad record means.
-//! `doc/binlog.md` describes the same layout in tables.
+//! Owns: offsets, widths and the meaning of each field, and the seal (checksum and tag) that this server puts into the
+//! padding. It sees one record at a time, and does not decide what a bad record means. `doc/binlog.md` describes the
+//! same layout in tables.
 
 use crate::clock::Timestamp;
 use crate::job::{Counters, JobId, JobRecord, JobState};
 use crate::seconds::Seconds;
 use crate::tube_name::TubeName;
 
-/// The version that is written.
+/// The version that the server writes.
 pub const VERSION: i32 = 7;
-/// The version of C beanstalkd 1.4.6, which is read only.
+/// The version of C beanstalkd 1.4.6, which the server only reads.
 pub const VERSION_5: i32 = 5;
 /// Length of the version at the start of a file.
 pub const VERSION_BYTES: u64 = 4;
@@ -25,8 +25,8 @@ pub const SHORT_BYTES: u64 = 4 + RECORD_BYTES as u64;
 pub const TRAILER: &[u8; 2] = b"\r\n";
 /// The job id that makes a short record a marker: C ignores short records of jobs it does not know.
 pub const MARKER_ID: u64 = u64::MAX;
-/// The largest id that a job can have: a thousand million puts a second reach it in 292 years. A record with a
-/// larger id is damaged; a server that went on from there would soon have no ids left.
+/// The largest id that a job can have: a thousand million puts a second reach it in 292 years. A record with a larger
+/// id is damaged; a server that continued from there would soon have no ids left.
 pub const MAX_JOB_ID: u64 = i64::MAX as u64;
 /// The largest body whose size, with the trailer, the format can hold.
 pub const MAX_BODY_BYTES: usize = i32::MAX as usize - TRAILER.len();
@@ -38,41 +38,41 @@ const TAG_LOW: usize = 36;
 /// Offset of the padding that holds the upper 24 bits of the tag.
 const TAG_HIGH: usize = 77;
 
-/// Length of what the checksum covers before the record: nonce and offset.
+/// Length of the data that the checksum covers before the record: nonce and offset.
 const PLACE_BYTES: usize = 16;
 /// How many bytes of a record are copied, with its position, to compute the checksum: enough for every record without
 /// its body, and for most whole records.
 const COPIED_BYTES: usize = 512;
 const _: () = assert!(COPIED_BYTES >= PLACE_BYTES + 4 + TubeName::MAX_BYTES + RECORD_BYTES);
 
-/// Bytes that begin at a multiple of eight, which the checksum takes in eights.
+/// Bytes that begin at a multiple of eight; the checksum reads eight at a time.
 #[repr(align(8))]
 struct Aligned([u8; COPIED_BYTES]);
 
 /// The state of a deleted job.
 pub const STATE_DELETED: u8 = 0;
-/// The length of the body in a delete after which the job comes again in another tube: no delete of C's has it.
+/// The length of the body in the delete of a job that moves to another tube: no delete of C's has it.
 const DEPARTURE: i32 = -1;
-/// The length of the body in a delete that attachments precede: no delete of C's has it.
+/// The length of the body in a delete after attachments: no delete of C's has it.
 const WITH_SIDE_EFFECTS: i32 = -2;
-/// A full record that tags precede has a time to run of thousandths of a second and this remainder, in ns. C runs the
-/// job for a nanosecond longer; its records have no ignored field that could say this instead.
+/// In a full record after tags, the time to run consists of thousandths of a second and this remainder, in ns. C runs
+/// the job for a nanosecond longer; its records have no ignored field that could be used instead.
 const TAGGED_NS: i64 = 1;
-/// The remainder, in ns, in the time to run of a full record that counts only with the delete that ends a `complete`.
+/// In a full record that counts only with the delete that ends a `complete`, the remainder in the time to run, in ns.
 const OF_COMPLETE_NS: i64 = 2;
 /// The length of the body in a delete that ends a `complete`: no delete of C's has it.
 const COMPLETES: i32 = -3;
 
-/// Bytes that a full record takes.
+/// Length of a full record.
 #[must_use]
 pub fn full_record_bytes(tube_len: usize, body_len: usize) -> u64 {
     SHORT_BYTES + tube_len as u64 + body_len as u64 + TRAILER.len() as u64
 }
 
-/// The fixed part of a record, field by field as it stands on disk.
+/// The fixed part of a record, with the fields in their order on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskRecord {
-    /// The job's id; 0 where the file ends, [`MARKER_ID`] in a marker.
+    /// The job's id; 0 at the end of the file, [`MARKER_ID`] in a marker.
     pub id: u64,
     /// Its priority.
     pub priority: u32,
@@ -84,8 +84,8 @@ pub struct DiskRecord {
     pub body_size: i32,
     /// When it was put, in wall-clock nanoseconds since 1970.
     pub created_at: i64,
-    /// When its delay or reservation ends, on the same clock; for a job that this server buried, when
-    /// that was, which is how the order of burial outlives migration.
+    /// When its delay or reservation ends, on the same clock; for a job that this server buried, the time of the
+    /// burial, which preserves the order of burial across copies.
     pub deadline_at: i64,
     /// Its counters.
     pub counters: Counters,
@@ -118,8 +118,8 @@ impl DiskRecord {
         Self { id: id.0, state: STATE_DELETED, ..Self::default() }
     }
 
-    /// The short record before the full record of job `id` in another tube: a delete, for C. C reads nothing of a
-    /// delete but its id and state.
+    /// The short record before the full record of job `id` in another tube: a delete, for C. C reads only the id and
+    /// the state of a delete.
     #[must_use]
     pub fn departure(id: JobId) -> Self {
         Self { body_size: DEPARTURE, ..Self::deletion(id) }
@@ -131,7 +131,7 @@ impl DiskRecord {
         self.state == STATE_DELETED && self.body_size == DEPARTURE
     }
 
-    /// The short record that deletes job `id`, behind the cooldown that it starts or the group that it frees.
+    /// The short record that deletes job `id`, after the cooldown that it starts or the group that it frees.
     #[must_use]
     pub fn deletion_with_side_effects(id: JobId) -> Self {
         Self { body_size: WITH_SIDE_EFFECTS, ..Self::deletion(id) }
@@ -161,19 +161,19 @@ impl DiskRecord {
         Self { ttr_ns: self.ttr_ns + OF_COMPLETE_NS, ..self }
     }
 
-    /// Whether the full record counts only with such a delete, if this server wrote it.
+    /// Whether the full record counts only with such a delete; valid only if this server wrote it.
     #[must_use]
     pub fn is_of_complete(&self) -> bool {
         self.ttr_ns & OF_COMPLETE_NS != 0
     }
 
-    /// This full record as one that the tags of its job precede.
+    /// This full record as one after the tags of its job.
     #[must_use]
     pub fn with_tags(self) -> Self {
         Self { ttr_ns: self.ttr_ns + TAGGED_NS, ..self }
     }
 
-    /// Whether tags precede the full record, if this server wrote it.
+    /// Whether tags precede the full record; valid only if this server wrote it.
     #[must_use]
     pub fn has_tags(&self) -> bool {
         // Thousandths of a second are multiples of four nanoseconds.
@@ -204,13 +204,13 @@ impl DiskRecord {
         }
     }
 
-    /// Whether it says that the job is reserved, for the time of this number.
+    /// Whether it records the job's reservation with this number.
     pub fn is_reservation(&self, reserves: u32) -> bool {
         self.state == 2 && self.counters.reserves == reserves
     }
 
-    /// The job's state after a restart: a reserved job is ready again. `None` if the job is deleted,
-    /// or if the format does not know the state.
+    /// The job's state after a restart: a reserved job is ready again. `None` if the job is deleted, or if the format
+    /// does not have the state.
     #[must_use]
     pub fn live_state(&self) -> Option<JobState> {
         match self.state {
@@ -253,7 +253,7 @@ impl DiskRecord {
         bytes
     }
 
-    /// Reads the fixed part of a version 7 record, whatever its padding.
+    /// Reads the fixed part of a version 7 record and ignores its padding.
     #[must_use]
     pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Self {
         Self {
@@ -305,7 +305,7 @@ pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     field
 }
 
-/// The value that ties a record to its position: the random nonce of its file.
+/// The seal of a file, which ties a record to its position through the random nonce of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// The file's nonce.
@@ -313,8 +313,8 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The seal of the file in which this whole record was written at `offset`; `None` if there is none. The tag has
-    /// all of the nonce but eight bits.
+    /// The seal of the file in which this whole record was written at `offset`; `None` if the record has none. The tag
+    /// contains all of the nonce except eight bits.
     #[must_use]
     pub fn of(record: &[u8], fixed_at: usize, offset: u64) -> Option<Self> {
         let fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
@@ -325,8 +325,8 @@ impl Seal {
         { seals }.find(|seal| seal.holds(record, fixed_at, offset))
     }
 
-    /// Seals a whole record, from the name's length to the end of the body: fills the padding of the
-    /// fixed part, which stands at `fixed_at` and whose padding is zero.
+    /// Seals a whole record, from the name's length to the end of the body: fills the padding, which is zero, of the
+    /// fixed part at `fixed_at`.
     pub fn apply(self, record: &mut [u8], fixed_at: usize, offset: u64) {
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&self.place(offset)), record);
         let tag = self.tag(offset);
@@ -335,23 +335,23 @@ impl Seal {
         record[fixed_at + TAG_HIGH..fixed_at + RECORD_BYTES].copy_from_slice(&tag.to_le_bytes()[4..7]);
     }
 
-    /// Whether the tag in the fixed part says that the record was written at `offset` of this file.
+    /// Whether the tag in the fixed part shows that the record was written at `offset` of this file.
     #[must_use]
     pub fn tag_matches(self, fixed: &[u8; RECORD_BYTES], offset: u64) -> bool {
         let tag = self.tag(offset).to_le_bytes();
         fixed[TAG_LOW..TAG_LOW + 4] == tag[..4] && fixed[TAG_HIGH..] == tag[4..7]
     }
 
-    /// Whether a whole record, from the name's length to the end of the body, is the one that was
-    /// written at `offset` of this file, to the last bit.
+    /// Whether a whole record, from the name's length to the end of the body, is exactly the one that was written at
+    /// `offset` of this file.
     #[must_use]
     pub fn holds(self, record: &[u8], fixed_at: usize, offset: u64) -> bool {
         let stored_fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
         if !self.tag_matches(&stored_fixed, offset) {
             return false;
         }
-        // The position and the record with its padding zero, in one aligned piece as far as they fit: the checksum of a
-        // piece costs most where the piece begins and ends amid eight bytes.
+        // The position and the record, with zeros for its padding, in one aligned piece as far as they fit: the
+        // checksum of a piece costs most if the piece begins or ends in the middle of eight bytes.
         let mut copy = Aligned([0; COPIED_BYTES]);
         let (copied, rest) = record.split_at(record.len().min(COPIED_BYTES - PLACE_BYTES));
         let copy = &mut copy.0[..PLACE_BYTES + copied.len()];
@@ -376,7 +376,7 @@ impl Seal {
         place
     }
 
-    /// 56 bits that differ from offset to offset and from file to file.
+    /// 56 bits that are different at each offset and in each file.
     fn tag(self, offset: u64) -> u64 {
         mix(self.nonce ^ spread(offset)) >> 8
     }
@@ -396,7 +396,7 @@ pub fn mix(value: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The value that [`mix`] has made `mixed` of: the factors are the inverse ones.
+/// The value for which [`mix`] returns `mixed`: the factors are the inverse ones.
 fn unmix(mixed: u64) -> u64 {
     let mut value = (mixed ^ (mixed >> 31) ^ (mixed >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
     value = (value ^ (value >> 27) ^ (value >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
@@ -454,7 +454,7 @@ mod tests {
         assert!(seal.holds(&record, 9, 4096));
         assert!(!seal.holds(&record, 9, 4097));
         assert!(!Seal { nonce: 0xFEEC }.holds(&record, 9, 4096));
-        // A record that does not fit into one piece.
+        // The record does not fit into one piece.
         let mut long = record.clone();
         long.resize(3 * COPIED_BYTES, 7);
         long[9 + CHECKSUM..9 + CHECKSUM + 4].fill(0);

@@ -1,8 +1,8 @@
-//! The jobs as the replay finds them, record by record.
+//! The jobs during the replay, record by record.
 //!
-//! Owns: the jobs that are alive so far, their tubes and bodies, which file each is in, the order of burial. A valid
-//! full record replaces an earlier one; an invalid one changes nothing. What tags lead to is `tagged`'s part. Driven by
-//! the replay, file by file.
+//! Owns: the live jobs so far, their tubes and bodies, the file of each, the order of burial. A valid full record
+//! replaces an earlier one; an invalid one changes nothing. `tagged` handles the effects of tags. Driven by the replay,
+//! file by file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -22,42 +22,42 @@ use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::tube_name::TubeName;
 
-/// The time at the start.
+/// The times at the start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// The wall clock less the clock of `now`.
     pub(super) wall: WallOffset,
     pub(super) now: Timestamp,
-    /// A time that had come when the log was written, in wall-clock nanoseconds since 1970.
+    /// A time that had passed when the log was written, in wall-clock nanoseconds since 1970.
     pub(super) known: i64,
 }
 
 impl Times {
-    /// Those with which every delay ends when the log says.
+    /// Times with which every delay ends as the log says.
     pub(super) const AS_LOGGED: Self = Self { wall: WallOffset(0), now: Timestamp::NEVER, known: 0 };
 
-    /// Whether the wall clock was set back since the log was written.
+    /// Whether the wall clock has been set back since the log was written.
     pub(super) fn is_set_back(self) -> bool {
         self.wall.to_disk(self.now).saturating_add(CLOCK_STEP_NS) <= self.known
     }
 }
 
-/// A job so far.
+/// A job as replayed so far.
 #[derive(Debug)]
 pub(super) struct ReplayedJob {
     pub(super) body: Body,
     /// When it was put, in wall-clock nanoseconds since 1970.
     created_at: i64,
-    /// When its delay ends, on the same clock; for a buried job, when it was buried: only the order counts.
+    /// When its delay ends, on the same clock; for a buried job, when it was buried, of which only the order counts.
     deadline_at: i64,
-    /// One more than the index of its counters in [`Jobs::histories`], unless all are zero.
+    /// One more than the index of its counters in [`Jobs::histories`]; `None` if all counters are zero.
     history: Option<NonZeroU32>,
     priority: Priority,
     /// The whole seconds of its delay.
     delay_s: u32,
     /// The whole seconds of its time to run.
     whole_ttr_s: u32,
-    /// Its fraction of a second.
+    /// The fraction of a second in its time to run.
     ttr_thousandths: u16,
     /// The number of its tube.
     pub(super) tube: u32,
@@ -68,7 +68,7 @@ pub(super) struct ReplayedJob {
 const _: () = assert!(size_of::<Option<ReplayedJob>>() == 56, "every job passes through this table at start");
 
 impl ReplayedJob {
-    /// When it was buried, if it is: only the order counts.
+    /// When it was buried, if it is buried: only the order counts.
     pub(super) fn buried_at(&self) -> Option<i64> {
         (self.state == JobState::Buried).then_some(self.deadline_at)
     }
@@ -78,14 +78,14 @@ impl ReplayedJob {
         histories.get(self.history).reserves > 0
     }
 
-    /// When the delay of a delayed job ends. The wall clock may have been set back since the log was written: what had
-    /// ended has ended, and no delay is longer than the job's own.
+    /// When the delay of a delayed job ends. If the wall clock has been set back since the log was written, delays that
+    /// had ended stay ended, and no delay is longer than the job's own.
     fn end_of_delay(&self, times: Times) -> Timestamp {
         let written = times.wall.to_memory(self.deadline_at);
         if self.deadline_at <= times.known {
             return written.min(times.now);
         }
-        // The record has the whole seconds of the delay alone, so the job's own delay can be almost a second longer.
+        // The record has only the whole seconds of the delay, so the job's own delay can be almost a second longer.
         let latest = times.now.plus_seconds(self.delay_s);
         if written < latest + NS_PER_S { written } else { latest }
     }
@@ -96,7 +96,7 @@ impl ReplayedJob {
         self.state == JobState::Delayed && self.end_of_delay(times) < written
     }
 
-    /// The job as it is restored: a job that was reserved is ready.
+    /// The record for restoring the job: a reserved job becomes ready.
     pub(super) fn to_record(&self, id: JobId, histories: &Histories, times: Times) -> JobRecord {
         JobRecord {
             id,
@@ -114,8 +114,8 @@ impl ReplayedJob {
     }
 }
 
-/// The counters of the jobs that have any: those of most jobs are zero. Counters that were replaced stay until the
-/// replay is done; they need little memory beside their records.
+/// The counters of the jobs that have any: those of most jobs are zero. Replaced counters stay until the end of the
+/// replay; they need little memory compared with their records.
 #[derive(Debug, Default)]
 pub(super) struct Histories(Vec<Counters>);
 
@@ -125,7 +125,7 @@ impl Histories {
         at.and_then(|at| self.0.get(at)).copied().unwrap_or_default()
     }
 
-    /// Keeps the counters of a job, in place of those that it had under `before`.
+    /// Stores the counters of a job, and replaces those at `before`.
     fn keep(
         &mut self,
         before: Option<NonZeroU32>,
@@ -144,22 +144,22 @@ impl Histories {
     }
 }
 
-/// A reservation that a session has, as the log has kept it.
+/// A session's reservation from the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredHold {
     /// The job.
     pub id: JobId,
     /// When the reservation ends.
     pub until: Timestamp,
-    /// For how long the session is kept without a client, in milliseconds.
+    /// How long the session lasts without a client, in milliseconds.
     pub grace_ms: u32,
-    /// Whose session it is.
+    /// The identity that owns the session.
     pub identity: Box<str>,
     /// Its name.
     pub name: Box<str>,
 }
 
-/// Where a record comes from.
+/// The source of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     /// Index of the file.
@@ -168,7 +168,7 @@ pub(super) struct Source {
     pub(super) offset: u64,
     /// Whether this server wrote it: attachments may precede it, and a buried job's record holds the time of burial.
     pub(super) is_ours: bool,
-    /// Whether it comes after a record that is broken.
+    /// Whether it comes after a damaged record.
     pub(super) beyond: bool,
     /// Whether it counts without its attachments, if they are lost.
     pub(super) recovers: bool,
@@ -194,24 +194,24 @@ pub(super) struct LostAttachments {
 pub(super) struct Jobs {
     pub(super) alive: IdMap<ReplayedJob>,
     pub(super) histories: Histories,
-    /// The files read so far, and which of them holds each job's full record.
+    /// The files read so far, and the file of each job's full record.
     pub(super) files: Files,
     pub(super) tubes: Tubes,
     /// The time of the latest burial; `None` if no job has ever been buried, as in most logs.
     pub(super) latest_burial: Option<i64>,
     /// Larger than every id seen.
     pub(super) next_id: u64,
-    /// Short records of jobs that are not there: deleted, or migrated out of files that are gone.
+    /// Short records of unknown jobs: deleted ones, or ones that were migrated out of removed files.
     pub(super) ignored: u64,
-    /// Jobs whose state depends on records after a broken one.
+    /// Jobs whose state depends on records after a damaged one.
     pub(super) rescued: BTreeSet<JobId>,
-    /// Cooldowns whose state depends on records after a broken one, by the job whose delete started each.
+    /// Cooldowns whose state depends on records after a damaged one, by the job whose delete started each.
     pub(super) rescued_cooldowns: BTreeSet<JobId>,
     pub(super) tagged: Tagged,
-    /// The sessions that have reserved jobs, as long as no record says something else of the job.
+    /// The sessions that have reserved jobs, until a record changes the job.
     sessions: IdMap<Box<[u8]>>,
     pending: Pending,
-    /// The puts of a `complete` whose delete was not read yet, one directly behind the other.
+    /// The puts of a `complete` whose delete has not been read yet, one directly after the other.
     pub(super) completing: Completing,
     pub(super) lost: Vec<LostAttachments>,
 }
@@ -245,7 +245,7 @@ impl Jobs {
         Ok(applied)
     }
 
-    /// The job has this record. Its session has it no more, unless the record is one of the same reservation.
+    /// Ends a session's reservation because the job has this record, unless the record belongs to the same reservation.
     fn end_session_unless_reserved(&mut self, id: JobId, record: &DiskRecord) {
         let hold = self.session_of(id, WallOffset(0));
         if hold.is_some_and(|hold| !record.is_reservation(hold.reserves)) {
@@ -258,7 +258,7 @@ impl Jobs {
         self.sessions.get(id).and_then(|bytes| SessionHold::decode(bytes, wall))
     }
 
-    /// The reservations that sessions have.
+    /// The reservations of sessions.
     pub(super) fn restored_sessions(&self, wall: WallOffset) -> Vec<RestoredHold> {
         let there = self.sessions.iter().filter(|&(id, _)| self.alive.get(id).is_some());
         let holds = there.filter_map(|(id, bytes)| Some((id, SessionHold::decode(bytes, wall)?)));
@@ -326,7 +326,7 @@ impl Jobs {
         Ok(true)
     }
 
-    /// A full record of a `complete` waits for the delete. Its tags must be there; nothing of it is recovered alone.
+    /// Keeps a full record of a `complete` until the delete. Its tags must be there; no part of it is recovered alone.
     fn put_aside(
         &mut self,
         id: JobId,
@@ -348,7 +348,7 @@ impl Jobs {
         Ok(true)
     }
 
-    /// The tags of the full record at `source`; `None` if it does not count because they are lost.
+    /// The tags of the full record at `source`; `None` if the record does not count because they are lost.
     fn tags_of(
         &mut self,
         id: JobId,
@@ -375,7 +375,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Takes note of a part of an attachment.
+    /// Handles a part of an attachment.
     pub(super) fn attach(&mut self, part: &Part, source: Source) -> Result<(), OpenError> {
         let Some(Attachment { kind, job, bytes }) = self.pending.add(part, source.position())? else {
             return Ok(());
@@ -396,7 +396,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// A session has reserved the job, whatever the job was before.
+    /// Notes that a session has reserved the job, whatever its state was.
     fn reserve_for_session(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) -> Result<(), OpenError> {
         let Some(hold) = SessionHold::decode(&bytes, WallOffset(0)) else { return Ok(()) };
         if let Some(job) = self.alive.get_mut(id) {
@@ -412,8 +412,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// A cooldown shows that its job was deleted: a loss of power can keep the cooldown, which is repeated as long as
-    /// it lasts, and take the record of the delete.
+    /// Starts a cooldown, which shows that its job was deleted: a power loss can preserve the cooldown, which is
+    /// repeated while it lasts, and lose the record of the delete.
     fn start_cooldown(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) {
         let record_bytes = parts(bytes.len()) * SHORT_BYTES;
         if self.tagged.cooldowns.insert(id, bytes) {
@@ -437,8 +437,8 @@ impl Jobs {
         }
     }
 
-    /// The wall clock was set back to `after`: delays that had ended by `before` are not to last longer because of
-    /// that.
+    /// Handles a wall clock that was set back to `after`: delays that had ended by `before` must not last longer
+    /// because of that.
     pub(super) fn end_delays(&mut self, before: i64, after: i64) {
         let is_over = |job: &ReplayedJob| job.state == JobState::Delayed && job.deadline_at <= before;
         let over: Vec<JobId> = self
@@ -454,7 +454,7 @@ impl Jobs {
         }
     }
 
-    /// Drops the cooldowns that have ended when the wall clock shows `wall_ns`.
+    /// Drops the cooldowns that have ended by `wall_ns` on the wall clock.
     pub(super) fn end_cooldowns(&mut self, wall_ns: i64) -> Result<(), OpenError> {
         let mut ended = Vec::new();
         for (id, cooldown) in self.tagged.cooldowns.iter() {
@@ -472,7 +472,7 @@ impl Jobs {
 
     fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
         if record.is_departure() {
-            // The full record behind it, if that was written, is what has happened.
+            // The full record after it, if it was written, says what happened.
             return Ok(true);
         }
         let Some(state) = record.live_state() else { return self.apply_delete(id, record, source) };
@@ -537,10 +537,10 @@ impl Jobs {
         Ok(true)
     }
 
-    /// When the job of `record`, which is buried, was buried. C leaves the end of the reservation in the record,
-    /// which comes close. A short record of C's is written at the burial, so that it comes after all others,
-    /// even of a job that was buried before: C does not log that it was reserved in between. A full one is a
-    /// copy, and leaves a job that was buried `before` in its place.
+    /// When the job of `record`, which is buried, was buried. C leaves the end of the reservation in the record, which
+    /// is close to that time. C writes a short record at the burial, so that it comes after all others, even if the job
+    /// was buried before: C does not log the reservation in between. A full record is a copy, and leaves a job that was
+    /// buried `before` at its position.
     fn burial(&mut self, record: &DiskRecord, before: Option<i64>, is_full: bool, source: Source) -> i64 {
         let time = if source.is_ours {
             record.deadline_at
@@ -559,7 +559,7 @@ impl Jobs {
 pub(super) struct Tubes {
     names: Vec<TubeName>,
     numbers: HashMap<TubeName, u32>,
-    /// That of the last record: most records are of the same tube as the one before.
+    /// The number of the last record's tube: most records have the same tube as the one before.
     latest: u32,
 }
 
@@ -569,7 +569,7 @@ impl Tubes {
         &self.names[number as usize]
     }
 
-    /// The number of the tube of this name; `None` if no tube can have it.
+    /// The number of the tube with this name; `None` if the name is not valid.
     fn number(&mut self, name: &[u8]) -> Result<Option<u32>, OpenError> {
         if self.names.get(self.latest as usize).is_some_and(|tube| tube.as_bytes() == name) {
             return Ok(Some(self.latest));

@@ -1,9 +1,9 @@
-//! The binlog: every job, on disk, in files that C beanstalkd 1.12 and 1.13 can read and write too.
+//! The binlog: every job, on disk, in files that C beanstalkd 1.12 and 1.13 can also read and write.
 //!
-//! Owns: the log's format, its files and the room in them, what is on the medium and what is not yet, the replay at
-//! start. Everything outside `directory` and `postgres` is pure: it calls no clock, no file system and no thread. It
-//! uses the store of its files through the trait [`Storage`], submits slow work as a [`Task`] and takes the outcome as
-//! a [`Completion`]; these two implement the trait. Driven by the server: **check, reserve, mutate, append**, then one
+//! Owns: the log's format, its files and the room in them, which records are on the medium, and the replay at start.
+//! Everything outside `directory` and `postgres` is pure: it calls no clock, no file system and no thread. It uses the
+//! store of its files through the trait [`Storage`], submits slow work as a [`Task`] and gets the outcome as a
+//! [`Completion`]; these two implement the trait. Driven by the server: **check, reserve, mutate, append**, then one
 //! [`Binlog::commit`] a turn. `doc/binlog.md` has the layout and the rules of recovery.
 //!
 //! ```
@@ -72,14 +72,14 @@ const MAX_INDEX: u32 = i32::MAX as u32 - 1;
 /// Lengths of files are rounded up to this many bytes, as C does.
 const BLOCK_BYTES: u64 = 4096;
 
-/// When a reply can be sent, and when the store syncs.
+/// When replies can be sent, and when the store syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
     /// The store never syncs (`-F`).
     Never,
     /// At most this many milliseconds after the first byte that no sync covers (`-f MS`).
     Every(u32),
-    /// After every commit; no reply is sent before (`-f 0`, `-D`).
+    /// After every commit; replies are sent only after that (`-f 0`, `-D`).
     EachCommit,
 }
 
@@ -90,14 +90,14 @@ pub struct Config {
     pub file_bytes: u64,
     /// When to sync.
     pub sync: SyncPolicy,
-    /// Whether to start in spite of damage (`--recover`). What is cut off is kept.
+    /// Whether to start in spite of damage (`--recover`). Tails that are cut off are kept.
     pub recover: bool,
-    /// Random, and new at each start: the nonces of the files are computed from it.
+    /// A random number, new at each start: the nonces of the files are computed from it.
     pub nonce_seed: u64,
 }
 
 impl Config {
-    /// With whole blocks, and one word for a sync of each commit.
+    /// Rounds the length to whole blocks, and gives each policy a single form.
     fn rounded(self) -> Self {
         Self {
             file_bytes: self.file_bytes.max(1).next_multiple_of(BLOCK_BYTES),
@@ -107,8 +107,7 @@ impl Config {
     }
 }
 
-/// The number of a record of this run, from 1; 0 before the first one. By it the server knows whether a reply can be
-/// sent.
+/// The number of a record of this run, from 1; 0 before the first one. It shows the server whether a reply can be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SequenceNumber(pub u64);
 
@@ -121,7 +120,7 @@ pub struct LogPosition {
     pub offset: u64,
 }
 
-/// Why a record cannot be appended now. Nothing has changed.
+/// The reason why a record cannot be appended now. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// The next file is being made: there may be room after the next completion.
@@ -130,7 +129,7 @@ pub enum NoRoom {
     Full,
 }
 
-/// Why the log has ended. After this, nothing may be acknowledged that was not durable before.
+/// The reason why the log has ended. After this, only changes that were already durable may be acknowledged.
 #[derive(Debug)]
 pub enum BinlogError {
     /// Bytes could not be written to file `file` at `offset`.
@@ -142,15 +141,15 @@ pub enum BinlogError {
         /// The error of the system.
         error: io::Error,
     },
-    /// File `file` could not be synced: what the kernel held of it may be lost.
+    /// File `file` could not be synced: data that the kernel held for it may be lost.
     Sync {
         /// Index of the file.
         file: u32,
         /// The error of the system.
         error: io::Error,
     },
-    /// File `file` could not be made or opened, and neither room, descriptors nor memory was lacking: the medium fails,
-    /// or the directory was removed, replaced or made read-only.
+    /// File `file` could not be made or opened, although there was enough room, descriptors and memory: the medium
+    /// fails, or the directory was removed, replaced or made read-only.
     Create {
         /// Index of the file.
         file: u32,
@@ -164,7 +163,7 @@ pub enum BinlogError {
         /// The error of the system.
         error: io::Error,
     },
-    /// A record was appended for which no room had been reserved. This is a mistake in the caller.
+    /// A record was appended without reserved room. This is a mistake in the caller.
     NotReserved,
     /// An earlier call failed.
     Stopped,
@@ -185,7 +184,7 @@ impl fmt::Display for BinlogError {
 
 impl std::error::Error for BinlogError {}
 
-/// Why the log could not be opened. The files are as they were.
+/// The reason why the log could not be opened. The files have not been changed.
 #[derive(Debug)]
 pub enum OpenError {
     /// The directory could not be read.
@@ -208,7 +207,7 @@ pub enum OpenError {
     Keep {
         /// Index of the file.
         file: u32,
-        /// Where the cut was to be, in bytes.
+        /// The offset of the cut, in bytes.
         offset: u64,
         /// The error of the system.
         error: io::Error,
@@ -217,7 +216,7 @@ pub enum OpenError {
     OutOfMemory,
     /// No index is left for a new file: the format's last one is 2147483646.
     TooManyFiles,
-    /// What the files hold contradicts itself: damage, or files that are missing or misplaced.
+    /// The contents of the files contradict each other: damage, or missing or misplaced files.
     Faulty(Vec<LogFault>),
     /// The log failed while it was being repaired.
     Failed(BinlogError),

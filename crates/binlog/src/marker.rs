@@ -1,35 +1,34 @@
-//! Markers: records in which this server notes what it needs at the next start, and which C ignores.
+//! Markers: records with facts that this server needs at the next start, and that C ignores.
 //!
-//! Owns: the layout of a marker, a sealed short record with an id that no job has. Driven by `writer/append.rs`,
-//! which says what is known at the time, and by the replay, which uses only markers whose seal is right.
+//! Owns: the layout of a marker, which is a sealed short record with an id that no job has. Driven by
+//! `writer/append.rs`, which writes the current facts, and by the replay, which uses only markers with a valid seal.
 
 use super::format::{MARKER_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION, VERSION_BYTES, put, take};
 use super::{LogPosition, SyncPolicy};
 
 /// "BTK" and the version of the marker's own layout.
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"BTK\x01");
-/// Where the fixed part stands in a short record.
+/// Offset of the fixed part in a short record.
 pub(super) const FIXED_AT: usize = 4;
 
-/// By how much the wall clock must be set back at once to count as set back. Small steps are corrections that never
-/// end.
+/// By how much the wall clock must be set back at once to count as set back. Smaller steps are constant corrections.
 pub(super) const CLOCK_STEP_NS: i64 = 1_000_000_000;
 
-/// Length of what every file of ours begins with: the version and the header marker.
+/// Length of the head of each file of ours: the version and the header marker.
 pub const HEAD_BYTES: u64 = VERSION_BYTES + SHORT_BYTES;
 
-/// The content of a marker, beside the fields that all markers have.
+/// The contents of a marker, besides the fields that all markers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerKind {
-    /// Follows the version: the file is this server's. The offset is the length with which it was made.
+    /// Comes after the version: the file is this server's. The offset is the file's original length.
     Header(u64),
     /// The file is in use; the one before it ended at this position.
     Opened(LogPosition),
-    /// Nothing else: the marker was written for its durable position.
+    /// No further contents: the marker was written for its durable position.
     Durable,
     /// The server exited cleanly; nothing follows.
     Closed,
-    /// The log goes on in the file with this index.
+    /// The log continues in the file with this index.
     Continued(u32),
     /// Recovery ended a file at this position.
     Cut(LogPosition),
@@ -38,11 +37,11 @@ pub enum MarkerKind {
 /// A marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// Its content, beside the other fields.
+    /// Its contents, besides the other fields.
     pub kind: MarkerKind,
     /// Index of the file that it is in.
     pub file: u32,
-    /// Every job id given so far is smaller than this.
+    /// Every job id assigned so far is smaller than this.
     pub next_job_id: u64,
     /// All bytes of the log before this position were on the medium when the marker was written.
     pub durable: LogPosition,
@@ -50,13 +49,13 @@ pub struct Marker {
     pub oldest: u32,
     /// When the server that wrote the marker answered its clients.
     pub sync: SyncPolicy,
-    /// In markers of the kinds `Durable` and `Closed`: a time, in wall-clock nanoseconds since 1970, that had come when
-    /// the marker was written; 0 if it is not known.
+    /// In markers of the kinds `Durable` and `Closed`: a time, in wall-clock nanoseconds since 1970, that had passed
+    /// when the marker was written; 0 if it is not known.
     pub time: i64,
 }
 
 impl Marker {
-    /// The bytes of the marker at `offset` of the file that `seal` belongs to.
+    /// The bytes of the marker at `offset` of the file with this `seal`.
     #[must_use]
     pub fn encode(&self, seal: Seal, offset: u64) -> [u8; SHORT_BYTES as usize] {
         let (kind, other) = match self.kind {
@@ -90,8 +89,8 @@ impl Marker {
         bytes
     }
 
-    /// Reads the fixed part of a marker whose seal is right; `None` for a kind that this version does not
-    /// know and that is to be ignored.
+    /// Reads the fixed part of a marker with a valid seal; `None` for a kind that this version does not have and must
+    /// ignore.
     #[must_use]
     pub fn decode(fixed: &[u8; RECORD_BYTES]) -> Option<Self> {
         let u32_at = |at| u32::from_le_bytes(take(fixed, at));
@@ -128,21 +127,21 @@ impl Marker {
         })
     }
 
-    /// The nonce of the file that a marker is in.
+    /// The nonce of the file that contains a marker.
     #[must_use]
     pub fn nonce(fixed: &[u8; RECORD_BYTES]) -> u64 {
         u64::from_le_bytes(take(fixed, 16))
     }
 
-    /// Whether the bytes after the version look like what is left of a damaged header marker. No record of C's
-    /// has this id, or this number instead of a priority.
+    /// Whether the bytes after the version look like the remains of a damaged header marker. No record of C's has this
+    /// id, or this number instead of a priority.
     #[must_use]
     pub fn resembles_header(head: &[u8]) -> bool {
         let at = VERSION_BYTES as usize + FIXED_AT;
         let id = head.get(at..at + 8).is_some_and(|id| id == MARKER_ID.to_le_bytes());
         let magic = head.get(at + 8..at + 12).is_some_and(|magic| magic == MAGIC.to_le_bytes());
-        // A flipped bit can have changed either of the two. In a record of C's, the priority may happen to be the
-        // magic number, so that this number alone is not enough.
+        // A flipped bit can have changed either of the two. In a record of C's, the priority may happen to be the magic
+        // number, so this number alone is not enough.
         id || (magic && head.get(at..at + 8).is_some_and(|id| id.iter().filter(|&&b| b == 0xFF).count() >= 7))
     }
 }

@@ -1,4 +1,4 @@
-//! Opening the log: replay, repair, and the new file in which it goes on.
+//! Opening the log: replay, repair, and the new file in which it continues.
 //!
 //! Owns: the order of the steps, which makes them safe to repeat after a crash at any point. Driven by the
 //! server, once.
@@ -17,22 +17,20 @@ use crate::job::{Body, JobId, JobRecord, JobState};
 use crate::tags::{EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
-/// Zeros at the end of an old file are given back from this many bytes on.
+/// Zeros at the end of an old file are freed if there are at least this many bytes.
 const TRIM_BYTES: u64 = 4096;
 
-/// Takes a job that was replayed: its record, its tube, its body, and its tags as [`TagSet`](crate::tags::TagSet)
-/// encodes them, empty if it has none.
+/// Takes a replayed job: its record, its tube, its body, and its encoded tags (see [`TagSet`](crate::tags::TagSet)),
+/// empty if it has none.
 pub type Restore<'a> = dyn FnMut(JobRecord, &TubeName, Body, &[u8]) + 'a;
 
 impl Binlog {
-    /// Reads the log in `storage`, repairs what a crash has torn, and begins a new file. `restore` is then
-    /// called once for each job: those that are not buried by ascending id, then the buried in the order
-    /// of their burial. A job that was reserved is ready. `wall_offset_ns` is the clock of the log
-    /// less the clock of `now`.
+    /// Reads the log in `storage`, repairs the damage of a crash, and begins a new file. Then `restore` is called once
+    /// for each job: first those that are not buried, by ascending id, then the buried ones in the order of their
+    /// burial. A reserved job becomes ready. `wall_offset_ns` is the clock of the log less the clock of `now`.
     ///
-    /// # Errors
-    /// If the log cannot be read, or holds damage that a crash does not explain; nothing has changed
-    /// on disk in that case. If the new file cannot be made.
+    /// If the log cannot be read, or has damage that a crash does not explain; in these cases nothing has changed on
+    /// disk. Also if the new file cannot be made.
     pub fn open(
         mut storage: Box<dyn Storage>,
         config: Config,
@@ -47,9 +45,9 @@ impl Binlog {
         if !judgement.faults.is_empty() {
             return Err(OpenError::Faulty(judgement.faults));
         }
-        // 1. What is to be cut off is copied.
+        // 1. The tails to be cut off are copied.
         let tails = keep_tails(&mut *storage, &replay, &judgement)?;
-        // 2. A new file says where the old ones end, and repeats what depends on records that are about to be cut.
+        // 2. A new file records where the old ones end, and repeats the state that depends on records about to be cut.
         let next_index = replay.files.last().map_or(1, |last| last.index + 1);
         if next_index > MAX_INDEX {
             return Err(OpenError::TooManyFiles);
@@ -65,19 +63,19 @@ impl Binlog {
         log.log_ends(&replay, &judgement)?;
         let times = Times { wall, now, known: replay.facts.time };
         if times.is_set_back() {
-            // Without room, delays may last longer after the next start.
+            // Without room for this, delays may last longer after the next start.
             let _ = log.log_time(now);
         }
         log.repeat_rescued(&replay, times)?;
         log.log_freed_groups(&freed_groups)?;
-        // 3. All of that is on the medium, and all that was read, before anything is cut.
-        // Where nothing is to be cut, `-F` holds; where nothing was read, the new file, which was synced
-        // when it was made, may wait for its first record.
+        // 3. All of that, and everything that was read, is on the medium before anything is cut. If nothing must be
+        //    cut, `-F` applies; if nothing was read, the new file, which was synced when it was made, can wait for its
+        //    first record.
         let syncs = !judgement.cuts.is_empty()
             || !judgement.given_up.is_empty()
             || (config.sync != SyncPolicy::Never && !replay.files.is_empty());
         log.flush(syncs, now).map_err(OpenError::Failed)?;
-        // 4. Before that, a start without `--recover` finds the same damage.
+        // 4. Until this step, a start without `--recover` finds the same damage.
         log.cut_tails(&replay, &judgement, now)?;
         keep_given_up(&mut *log.storage, &replay, &judgement)?;
         log.trim_files(&replay, config.sync);
@@ -91,9 +89,9 @@ impl Binlog {
         Ok((log, summary))
     }
 
-    /// Says where each file ends that is ours or is about to be cut, so that a file that is shorter at a later start is
-    /// known to be damaged, and which files the operator has agreed to miss. Of the newest file the new one says so
-    /// anyway, which is enough unless the file has lost what was durable.
+    /// Records the end of each file that is ours or is about to be cut, so that a file that is shorter at a later start
+    /// counts as damaged, and which files the operator has agreed to lose. The new file records the end of the newest
+    /// one anyway, which is enough unless that file has lost durable bytes.
     fn log_ends(&mut self, replay: &Replay, judgement: &Judgement) -> Result<(), OpenError> {
         let newest = replay.files.last().map_or(0, |last| last.index);
         for (at, file) in replay.files.iter().enumerate() {
@@ -117,7 +115,7 @@ impl Binlog {
         Ok(())
     }
 
-    /// Writes the state of the jobs once more that depends on records after a broken one.
+    /// Writes the state of the jobs again that depends on records after a damaged one.
     fn repeat_rescued(&mut self, replay: &Replay, times: Times) -> Result<(), OpenError> {
         for &id in &replay.jobs.rescued {
             let Some(found) = replay.jobs.alive.get(id) else {
@@ -149,7 +147,7 @@ impl Binlog {
         self.outcome().map_err(OpenError::Failed)
     }
 
-    /// Says which groups jobs wait for no more. On a full disk it does not: the next start finds out again.
+    /// Logs the groups for which jobs no longer wait. On a full disk it does not: the next start finds them again.
     fn log_freed_groups(&mut self, groups: &BTreeSet<Box<str>>) -> Result<(), OpenError> {
         for group in groups {
             match self.with_room(|log| log.append_freed_group(group)) {
@@ -189,13 +187,13 @@ impl Binlog {
         Ok(())
     }
 
-    /// Gives back the zeros that a file of ours was made with and that no record will need. A file of C's
-    /// loses its zeros where they are too few for a record, which C would complain of.
+    /// Frees the zeros at the end of our files that no record will need. A file of C's loses its zeros if they are too
+    /// few for a record, because C would report that.
     fn trim_files(&mut self, replay: &Replay, sync: SyncPolicy) {
         for file in replay.files.iter().filter(|file| file.file_end == FileEnd::Clean) {
             let zeros = file.bytes - file.end;
             let trims = match file.kind {
-                // A shorter file is damage unless another file names its end, which `-F` does not wait for.
+                // A shorter file counts as damaged unless another file records its end, for which `-F` does not wait.
                 Kind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
                 Kind::C(_) => (1..SHORT_BYTES).contains(&zeros),
                 Kind::Blank | Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => false,
@@ -207,7 +205,7 @@ impl Binlog {
     }
 }
 
-/// The files and the jobs as the writer counts them.
+/// The files and the jobs, as the writer counts them.
 fn beginning(replay: &mut Replay, judgement: &Judgement, next_index: u32) -> Beginning {
     let mut files = std::mem::take(&mut replay.jobs.files);
     for &index in &judgement.given_up {
@@ -243,7 +241,7 @@ fn beginning(replay: &mut Replay, judgement: &Judgement, next_index: u32) -> Beg
     }
 }
 
-/// Copies each tail that is to be cut.
+/// Copies each tail that is about to be cut.
 fn keep_tails(
     storage: &mut dyn Storage,
     replay: &Replay,
@@ -259,7 +257,7 @@ fn keep_tails(
     Ok(tails)
 }
 
-/// Takes the files that cannot be read at all, but that the operator has agreed to miss, out of the log.
+/// Removes the files from the log that cannot be read at all, and that the operator has agreed to lose.
 fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, judgement: &Judgement) -> Result<(), OpenError> {
     for file in replay.files.iter().map(|file| file.index).filter(|index| judgement.given_up.contains(index))
     {
@@ -268,8 +266,8 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, judgement: &Judgeme
     Ok(())
 }
 
-/// Gives the jobs to the server, in the order that makes its queues what they were. Returns those whose delay ends
-/// earlier than the log says, because the wall clock was set back.
+/// Passes the jobs to the server, in the order that restores its queues. Returns those whose delay ends earlier than
+/// the log says, because the wall clock was set back.
 fn hand_over(jobs: Jobs, times: Times, restore: &mut Restore<'_>) -> Result<Vec<JobId>, OpenError> {
     let Jobs { alive, tubes, histories, tagged, .. } = jobs;
     let (mut buried, mut earlier) = (Vec::new(), Vec::new());

@@ -1,26 +1,26 @@
-//! Who owns a queue whose log is in a database, what an owner does upon each answer of the database, and what it may
-//! say.
+//! The ownership of a queue whose log is in a database: the steps of an owner after each answer of the database, and
+//! its right to reply.
 //!
-//! Owns: the decisions of an owner, in [`Owner`], its right to answer, in [`Lease`], and the decisions of a server that
-//! waits to become one, in [`Watch`]. Pure: they say what to do next, and get the outcome. Driven by the helper thread
-//! of `postgres/`, by the turn of the server, and by the simulation with a database in memory.
+//! Owns: the decisions of an owner, in [`Owner`], its right to reply, in [`Lease`], and the decisions of a server that
+//! waits to become the owner, in [`Watch`]. Pure: they return the next step, and get its outcome. Driven by the helper
+//! thread of `postgres/`, by the turn of the server, and by the simulation with a database in memory.
 //!
 //! The queue has a row with an epoch, an owner and a heartbeat. Each transaction of the owner locks that row and proves
-//! that it still has the owner's epoch. A server that takes over raises the epoch, and has to wait for a transaction
-//! that holds the row. So after that, no earlier owner commits anything, whatever the clocks say; the clocks only say
-//! when to take over.
+//! that it still has the owner's epoch. A server that takes over raises the epoch, and must wait for a transaction that
+//! holds the row. After that, no earlier owner commits anything, whatever the clocks say; the clocks only decide when
+//! to take over.
 //!
-//! Not every reply waits for a commit: a job that was only looked at, a time-out or a duplicate leave no record. For
-//! these there is the lease. A standby takes over when it has not seen the heartbeat change for longer than
-//! `takeover_after` on its own clock, so it cannot do so earlier than that after the owner has *sent* the last
-//! heartbeat that it has seen. The owner counts the same time, less a margin, on its own clock, from the instant just
-//! before it has sent its last confirmed heartbeat. If a command took effect before that time was over, nobody else
-//! owned the queue then. A proof that changes no heartbeat extends no lease, because a
-//! standby does not see it.
+//! Not every reply waits for a commit: a peek, a time-out or a duplicate leaves no record. For these there is the
+//! lease. A standby takes over when it has not seen the heartbeat change for longer than `takeover_after` on its own
+//! clock, so it cannot take over earlier than that after the owner has *sent* the last heartbeat that the standby has
+//! seen. The owner counts the same time, less a margin, on its own clock, from an instant just before it sent its last
+//! confirmed heartbeat. If a command took effect before that time was over, no other server owned the queue then. A
+//! proof without a heartbeat does not extend the lease, because a standby does not see it.
 //!
-//! If a connection is lost in the middle of a transaction, nobody knows whether it was committed, and it may still be
-//! on its way. The owner then raises its own epoch through a new connection. After that the earlier transaction is
-//! either there or will never be, and the owner looks. All that was committed before is as durable as the raised epoch.
+//! If a connection is lost in the middle of a transaction, the owner does not know whether it was committed, and it may
+//! still be on its way. The owner then raises its own epoch through a new connection. After that, the earlier
+//! transaction has either been committed or never will be, and the owner checks which. Everything that was committed
+//! before is as durable as the raised epoch.
 
 mod watch;
 
@@ -30,46 +30,46 @@ use crate::clock::{NS_PER_S, Timestamp};
 /// How long an owner waits before it tries to reach the database again.
 const RETRY_NS: u64 = 200_000_000;
 
-/// The lease ends this part of `takeover_after` before its end. The clocks of two machines do not have the same rate: a
-/// daemon that corrects one makes it faster or slower by up to 8.4 % (chrony's `maxslewrate`), and so the time between
-/// two instants can differ by 17 %. The time between the check of the lease and the write needs no margin, because the
-/// check comes after the effect.
+/// The lease ends before `takeover_after` is over, by one part of it in this many. The clocks of two machines do not
+/// have the same rate: a daemon that corrects one makes it faster or slower by up to 8.4 % (chrony's `maxslewrate`), so
+/// the time between two instants can differ by 17 %. The time between the check of the lease and the write needs no
+/// margin, because the check comes after the effect.
 const MARGIN_SHARE: u64 = 5;
 
 /// The times that the operator has chosen, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// How long a heartbeat does not change when its owner is taken for dead.
+    /// How long a heartbeat must not change before its owner counts as dead.
     pub takeover_after_ns: u64,
-    /// How long the owner goes on without an answer of the database.
+    /// How long the owner continues without an answer of the database.
     pub store_timeout_ns: u64,
 }
 
 impl Times {
     /// The time between two heartbeats. Each leaves a dead version of the row, so they are as rare as a takeover
-    /// allows.
+    /// permits.
     #[must_use]
     pub fn beat_ns(self) -> u64 {
         (self.takeover_after_ns / 10).min(NS_PER_S)
     }
 
-    /// The time after which a standby looks at the heartbeat again.
+    /// The time after which a standby reads the heartbeat again.
     #[must_use]
     pub fn look_ns(self) -> u64 {
         self.beat_ns() / 2
     }
 
-    /// How long a lease holds after its heartbeat was sent.
+    /// How long a lease lasts after its heartbeat was sent.
     #[must_use]
     pub fn lease_ns(self) -> u64 {
         self.takeover_after_ns - self.takeover_after_ns / MARGIN_SHARE
     }
 }
 
-/// The right of an owner to answer: nobody else can own the queue before its end.
+/// The right of an owner to reply: no other server can own the queue before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// On a clock of this machine that nobody can set, and that counts the time while the machine is suspended.
+    /// On a clock of this machine that cannot be set, and that counts the time while the machine is suspended.
     end: Timestamp,
 }
 
@@ -77,7 +77,7 @@ impl Lease {
     /// No right.
     pub const NONE: Self = Self { end: Timestamp(0) };
 
-    /// The right that a heartbeat gives which was sent after `sent_at`, and was confirmed.
+    /// The lease from a confirmed heartbeat that was sent after `sent_at`.
     #[must_use]
     pub fn of(sent_at: Timestamp, times: Times) -> Self {
         Self { end: sent_at + times.lease_ns() }
@@ -95,15 +95,15 @@ impl Lease {
         self.end
     }
 
-    /// Whether replies may say what has taken effect. `now` is read **after** the last command whose reply is to be
-    /// sent, and before the first byte of it. A pause after that does no harm: what the reply says was so while nobody
-    /// else could own the queue, and the reply is late as one that the network has delayed.
+    /// Whether replies may be sent about changes so far. `now` is read **after** the last command whose reply is about
+    /// to be sent, and before the first byte of it. A pause after that does no harm: the reply was true while no other
+    /// server could own the queue, and its delay is like a delay in the network.
     #[must_use]
     pub fn holds(self, now: Timestamp) -> bool {
         self.left_ns(now) > 0
     }
 
-    /// For how long it holds.
+    /// How long it still lasts.
     #[must_use]
     pub fn left_ns(self, now: Timestamp) -> u64 {
         self.end.since_ns(now)
@@ -113,69 +113,70 @@ impl Lease {
 /// The next step of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Reach a server of the database that takes writes, and whose commits are as durable as the operator wants.
+    /// Connect to a server of the database that accepts writes, and whose commits are as durable as the operator
+    /// requires.
     Connect,
-    /// Raise the epoch of the queue if this server still owns it and if the row has at least this epoch. It is a
+    /// Raise the epoch of the queue if this server still owns it and if the row has at least this epoch. This is a
     /// heartbeat.
     Raise(u64),
-    /// Look whether the transaction under way is there, if the queue has this epoch: another owner may have written to
-    /// the same place of the log since.
+    /// Check whether the pending transaction has been committed, if the queue has this epoch: another owner may have
+    /// written to the same position of the log since.
     Look(u64),
-    /// Commit the transaction under way if the queue has this epoch.
+    /// Commit the pending transaction if the queue has this epoch.
     Commit {
         /// The epoch.
         epoch: u64,
-        /// Whether the commit is a heartbeat, too. Most are none: each heartbeat leaves a dead version of the row,
-        /// which stays for as long as another client has a transaction open.
+        /// Whether the commit is also a heartbeat. Most are not: each heartbeat leaves a dead version of the row, which
+        /// stays as long as another client has a transaction open.
         beats: bool,
     },
     /// Change the heartbeat if the queue has this epoch.
     Beat(u64),
     /// Nothing until this time, or until there is something to commit.
     Rest(Timestamp),
-    /// Nothing more: the transaction under way has failed, and so will all others.
+    /// Stop: the pending transaction has failed, and so will all others.
     End(End),
 }
 
-/// Why an owner ends.
+/// The reason why an owner ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Another server owns the queue.
     TakenOver,
-    /// The database has confirmed nothing for as long as an owner goes on without it.
+    /// The database has confirmed nothing within the time for which an owner continues without it.
     TimedOut,
-    /// The database refuses what it must do.
+    /// The database refuses a necessary operation.
     Refused,
 }
 
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is done. To [`Step::Look`]: the transaction is there.
+    /// The step is done. For [`Step::Look`]: the transaction was committed.
     Done,
-    /// To [`Step::Raise`]: the epoch that the queue has now.
+    /// For [`Step::Raise`]: the new epoch of the queue.
     Raised(u64),
-    /// To [`Step::Look`]: the transaction is not there.
+    /// For [`Step::Look`]: the transaction was not committed.
     Absent,
-    /// To [`Step::Raise`]: another server owns the queue.
+    /// For [`Step::Raise`]: another server owns the queue.
     TakenOver,
-    /// The queue has another epoch, or the database has stopped to replicate. Nothing was changed.
+    /// The queue has another epoch, or the database no longer replicates. Nothing has changed.
     NotProven,
-    /// Nothing was changed, and the same may succeed later.
+    /// Nothing has changed, and the same step may succeed later.
     Busy,
-    /// Nothing was changed, and the same will fail again.
+    /// Nothing has changed, and the same step will fail again.
     Refused,
-    /// The connection is lost, and what the step has done is unknown.
+    /// The connection is lost, and the effect of the step is not known.
     Lost,
 }
 
-/// The transaction under way.
+/// The pending transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
     None,
-    /// It was not begun, or has not changed anything.
+    /// It has not been sent, or has changed nothing.
     Open,
-    /// It was begun, and its answer was lost.
+    /// It was sent, and its answer was lost.
     Unknown,
 }
 
@@ -185,11 +186,11 @@ enum State {
     Lost { retry_at: Timestamp },
     /// There is a connection, and no proof that this server is the owner.
     Connected,
-    /// This server is the owner, and does not know whether the transaction under way is there.
+    /// This server is the owner, and does not know whether the pending transaction was committed.
     Raised,
     /// This server has proven that it is the owner.
     Serving,
-    /// It is over.
+    /// The owner has ended.
     Ended(End),
 }
 
@@ -203,15 +204,15 @@ pub struct Owner {
     lease: Lease,
     /// When the next heartbeat is due.
     beat_at: Timestamp,
-    /// When the last step was asked for, which is before it was sent.
+    /// When the last step was requested, which is before it was sent.
     asked_at: Timestamp,
-    /// The first step since which the database has not confirmed what was asked of it.
+    /// The first step since then that the database has not confirmed.
     silent_since: Option<Timestamp>,
 }
 
 impl Owner {
-    /// A server that has become the owner with `epoch`, and is connected. What has made it the owner was sent after
-    /// `sent_at`, and is its first heartbeat.
+    /// A server that has become the owner with `epoch`, and is connected. The takeover was sent after `sent_at`, and is
+    /// its first heartbeat.
     #[must_use]
     pub fn new(times: Times, epoch: u64, sent_at: Timestamp) -> Self {
         let mut owner = Self {
@@ -228,49 +229,49 @@ impl Owner {
         owner
     }
 
-    /// The epoch that this owner has raised last.
+    /// The epoch that this owner raised last.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Its right to answer.
+    /// Its right to reply.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.lease
     }
 
-    /// Whether the last answer came through a connection that is still good.
+    /// Whether the last answer came through a connection that still works.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.state == State::Serving
     }
 
-    /// Whether no transaction is under way, so that another may begin.
+    /// Whether no transaction is pending, so that another can begin.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.pending == Pending::None
     }
 
-    /// A transaction is to be committed.
+    /// Begins a transaction that must be committed.
     ///
     /// # Panics
-    /// If one is under way.
+    /// If one is pending.
     pub fn begin(&mut self) {
         assert!(self.is_free(), "one transaction at a time");
         self.pending = Pending::Open;
     }
 
-    /// When this owner ends if the database goes on to confirm nothing; `None` while it has confirmed all.
+    /// When this owner ends if the database continues to confirm nothing; `None` while everything is confirmed.
     #[must_use]
     pub fn gives_up_at(&self) -> Option<Timestamp> {
         self.silent_since.map(|since| since + self.times.store_timeout_ns)
     }
 
-    /// The step to do now. `now` is read before the step is sent.
+    /// The next step. `now` is read before the step is sent.
     pub fn next(&mut self, now: Timestamp) -> Step {
         let gives_up_at = self.gives_up_at();
-        // One that stood still in the meantime may still be the owner: it asks first.
+        // An owner that was suspended in the meantime may still be the owner: it asks first.
         if !self.is_serving() && gives_up_at.is_some_and(|at| at <= now) {
             self.end(End::TimedOut);
         }
@@ -293,8 +294,7 @@ impl Owner {
         step
     }
 
-    /// Takes note of what came of `step`, which is the last one. Returns whether the transaction under way is committed
-    /// now.
+    /// Handles the answer to `step`, which is the last one. Returns whether the pending transaction is now committed.
     pub fn answered(&mut self, step: Step, answer: Answer, now: Timestamp) -> bool {
         match (step, answer) {
             (Step::Connect, Answer::Done) => self.state = State::Connected,
@@ -318,7 +318,7 @@ impl Owner {
                 self.pending = Pending::Open;
             }
             (Step::Beat(_), Answer::Done) => self.note_beat(),
-            // Perhaps it was this server that has raised the epoch, through a connection that it has given up.
+            // Perhaps this server itself raised the epoch, through a connection that it has abandoned.
             (Step::Commit { .. } | Step::Beat(_) | Step::Look(_), Answer::NotProven) => {
                 self.state = State::Connected;
                 self.lease = Lease::NONE;
@@ -338,17 +338,18 @@ impl Owner {
         false
     }
 
-    /// The database has answered, and the transaction under way waits for something else. It is not given up for that.
+    /// Notes that the database has answered while the pending transaction waits for something else, so that it is not
+    /// abandoned.
     pub fn note_answer(&mut self) {
         self.silent_since = None;
     }
 
-    /// The transaction under way has changed nothing, and is given up.
+    /// Abandons the pending transaction, which has changed nothing.
     pub fn abandon(&mut self) {
         self.pending = Pending::None;
     }
 
-    /// A heartbeat is confirmed that was sent after `asked_at`. While a transaction waits, its clients do.
+    /// Notes a confirmed heartbeat that was sent after `asked_at`. While a transaction waits, its clients wait, too.
     fn note_beat(&mut self) {
         self.lease = Lease::of(self.asked_at, self.times);
         self.beat_at = self.asked_at + self.times.beat_ns();
@@ -373,7 +374,7 @@ mod tests {
         Timestamp(ms * MS)
     }
 
-    /// The owner's next step, once it has the outcome of the last one.
+    /// The owner's next step after the outcome of the last one.
     fn answer(owner: &mut Owner, answer: Answer, now: Timestamp) -> (Step, bool) {
         let step = owner.next(now);
         (step, owner.answered(step, answer, now))
@@ -517,7 +518,7 @@ mod tests {
         assert_eq!(owner.epoch(), 12);
     }
 
-    /// Whatever two clocks do that are corrected as fast as the fastest daemon does it.
+    /// The two clocks are corrected at the highest rate of any daemon.
     #[test]
     fn the_lease_is_over_before_a_standby_can_take_over_although_the_clocks_differ() {
         const FASTEST_PER_MILLION: u64 = 83_334;

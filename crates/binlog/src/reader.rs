@@ -1,6 +1,6 @@
-//! Reading a file of the log from its beginning to its end, a large piece at a time.
+//! Reads a file of the log from its beginning to its end, a large piece at a time.
 //!
-//! Owns: one buffer, used again for every file. It does not know the format. Driven by the replay.
+//! Owns: one buffer, which is used for every file. Does not know the format. Driven by the replay.
 
 use std::io::{self, ErrorKind};
 
@@ -10,7 +10,7 @@ use super::storage::Storage;
 /// The bytes of one read: enough to make the calls cheap, and few enough to stay in the cache until they are parsed.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// The bytes that are compared with zeros at a time.
+/// The number of bytes that are compared with zeros at a time.
 const ZERO_RUN_BYTES: usize = 256;
 
 fn is_zero(bytes: &[u8]) -> bool {
@@ -30,7 +30,7 @@ pub(super) struct Reader<'s> {
 }
 
 impl<'s> Reader<'s> {
-    /// A reader that has no file yet.
+    /// A reader without a file.
     pub(super) fn new(storage: &'s mut dyn Storage) -> Self {
         Self { storage, file: 0, size: 0, buffer: Vec::new(), start: 0, end: 0, offset: 0 }
     }
@@ -48,12 +48,12 @@ impl<'s> Reader<'s> {
         self.size
     }
 
-    /// Reads no more of the file.
+    /// Stops reading the file.
     pub(super) fn close(&mut self) {
         self.storage.release(self.file);
     }
 
-    /// The bytes at `offset`: at least `least` of them, or all to the end of the file.
+    /// The bytes at `offset`: at least `least` of them, or all up to the end of the file.
     pub(super) fn at(&mut self, offset: u64, least: usize) -> Result<&[u8], OpenError> {
         let skipped = offset.checked_sub(self.offset).and_then(|skipped| usize::try_from(skipped).ok());
         match skipped {
@@ -77,7 +77,7 @@ impl<'s> Reader<'s> {
         (self.start, self.end) = (0, self.end - self.start);
         let wanted = least.max(PIECE_BYTES).min(rest);
         if self.buffer.len() < wanted {
-            // A record is as long as its body, or as damage says.
+            // A record is as long as its body, or as long as damage claims.
             self.buffer.try_reserve_exact(wanted - self.buffer.len())?;
             self.buffer.resize(wanted, 0);
         }
@@ -85,7 +85,7 @@ impl<'s> Reader<'s> {
             let at = self.offset + self.end as u64;
             match self.storage.read(self.file, at, &mut self.buffer[self.end..wanted]) {
                 Ok(0) => {
-                    // The file is shorter than it said: what is there is all there is.
+                    // The file is shorter than its reported size: there are no more bytes.
                     self.size = at;
                     break;
                 }

@@ -1,16 +1,16 @@
-//! One record among the bytes of a file: where its parts are, and whether they are plausible.
+//! One record among the bytes of a file: the positions of its parts, and whether they are plausible.
 //!
-//! Owns: the bounds. It takes no length that goes beyond the end of the file. Driven by the replay.
+//! Owns: the bounds. Accepts no length that goes beyond the end of the file. Driven by the replay.
 
 use super::format::{
     DiskRecord, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER, VERSION_5, take,
 };
 use crate::tube_name::TubeName;
 
-/// No record's head, up to its body, is longer.
+/// The maximum length of a record's head, up to its body.
 pub(super) const MAX_HEAD_BYTES: usize = 8 + TubeName::MAX_BYTES + RECORD_BYTES;
 
-/// Which of the two layouts a file has.
+/// The layout of a file, one of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Seven,
@@ -42,7 +42,7 @@ impl Version {
     }
 }
 
-/// Where the parts of a record are, counted from its first byte.
+/// The positions of the parts of a record, from its first byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     /// Offset of the name; the fixed part follows it.
@@ -58,8 +58,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout of the record that `bytes` begin with, of which the file has `rest` bytes. `None` if
-    /// its head is cut short, or its lengths go beyond the file.
+    /// The layout of the record at the beginning of `bytes`, with `rest` bytes left in the file. `None` if its head is
+    /// incomplete, or if its lengths go beyond the file.
     pub(super) fn read(version: Version, bytes: &[u8], rest: u64) -> Option<Self> {
         let name_at = version.length_bytes();
         let length = bytes.get(..name_at)?;
@@ -85,7 +85,7 @@ impl Layout {
         self.fixed_at > self.name_at
     }
 
-    /// Whether it is a marker of ours, or something with its id.
+    /// Whether it is a marker of ours, or another record with its id.
     pub(super) fn is_marker(&self) -> bool {
         !self.is_full() && self.record.id == MARKER_ID
     }
@@ -95,14 +95,14 @@ impl Layout {
         &bytes[self.name_at..self.fixed_at]
     }
 
-    /// Whether the parts of the whole record in `bytes` are what a server writes: those that
-    /// [`Layout::is_plausible_but_name`] looks at, and a legal name.
+    /// Whether the parts of the whole record in `bytes` are plausible: those that [`Layout::is_plausible_but_name`]
+    /// checks, and a valid name.
     pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
         self.is_plausible_but_name(bytes) && (!self.is_full() || TubeName::check(self.name(bytes)).is_some())
     }
 
-    /// Whether the parts of the whole record in `bytes`, its name aside, are what a server writes: a job, a
-    /// known state, a body that ends in the trailer.
+    /// Whether the parts of the whole record in `bytes`, except its name, are plausible: a job, a known state, a body
+    /// that ends in the trailer.
     pub(super) fn is_plausible_but_name(&self, bytes: &[u8]) -> bool {
         let record = &self.record;
         if record.id == 0 {

@@ -1,7 +1,7 @@
-//! Reading the log at start: all files, oldest first, record by record.
+//! Reads the log at the start: all files, oldest first, record by record.
 //!
-//! Owns: what was found in each file and what the markers say. It changes nothing in the store. Driven by `open`,
-//! which acts on the findings, and by `check`, which reports them.
+//! Owns: the findings in each file, and the facts in the markers. Changes nothing in the store. Driven by `open`, which
+//! acts on the findings, and by `check`, which reports them.
 
 use std::collections::BTreeMap;
 
@@ -21,20 +21,20 @@ mod identify;
 pub(super) use findings::Judgement;
 pub use findings::{DamagedFile, LogFault, ReplaySummary, Warning};
 
-/// How often a long replay says how far it is, in bytes read.
+/// How often a long replay reports its progress, in bytes read.
 const PROGRESS_BYTES: u64 = 512 * 1024 * 1024;
 
-/// No record of either version is shorter.
+/// The minimum length of a record in either version.
 const MIN_RECORD_BYTES: u64 = SHORT_BYTES;
 
-/// The kind of a file, as the replay has found it.
+/// The kind of a file, as found by the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Written by this server.
     Ours { seal: Seal, sync: SyncPolicy },
     /// Written by C beanstalkd, in this layout.
     C(Version),
-    /// No record, and no room for one, or nothing but zeros: C was killed while it made the file.
+    /// No record, and no room for one, or only zeros: C was killed while it made the file.
     Blank,
     /// Written by this server, but its header is damaged.
     BrokenHeader,
@@ -45,7 +45,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The layout of its records, if it has any that can be read.
+    /// The layout of its records, if they can be read.
     fn version(self) -> Option<Version> {
         match self {
             Self::Ours { .. } => Some(Version::Seven),
@@ -61,18 +61,18 @@ pub(super) struct FileState {
     pub(super) index: u32,
     pub(super) kind: Kind,
     pub(super) bytes: u64,
-    /// The length it was made with, if it is ours.
+    /// Its original length, if it is ours.
     pub(super) made_bytes: u64,
-    /// Where the unbroken sequence of records ends; 0 if even the version is damaged.
+    /// The end of the unbroken sequence of records; 0 if even the version is damaged.
     pub(super) end: u64,
     pub(super) file_end: FileEnd,
     /// Records in the unbroken sequence, markers not counted.
     pub(super) records: u64,
-    /// Whole records beyond it.
+    /// Whole records after it.
     pub(super) records_beyond: u64,
-    /// The file that its last marker says the log goes on in.
+    /// The file in which the log continues, as its last marker says.
     pub(super) continued: Option<u32>,
-    /// Where the file before it ended, if it has been in use.
+    /// The end of the file before it, if that is known.
     pub(super) opened: Option<LogPosition>,
 }
 
@@ -98,15 +98,15 @@ impl FileState {
 pub(super) struct MarkerFacts {
     /// The highest durable position.
     pub(super) durable: LogPosition,
-    /// The highest index below which no file was needed, and the file that says so.
+    /// The highest index below which no file was needed, and the file that records this.
     pub(super) oldest: Option<(u32, u32)>,
-    /// Where files ended.
+    /// The ends of files.
     pub(super) ends: BTreeMap<u32, u64>,
-    /// Where recovery has ended files, which counts for more.
+    /// The ends at which recovery has cut files, which take precedence.
     pub(super) cuts: BTreeMap<u32, u64>,
-    /// Every id given is smaller.
+    /// Every assigned id is smaller.
     next_id: u64,
-    /// The time that the last marker with a time says had come, in wall-clock nanoseconds since 1970.
+    /// The time in the last marker that has one, which had passed by then, in wall-clock nanoseconds since 1970.
     pub(super) time: i64,
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Replay {
     pub(super) files: Vec<FileState>,
     pub(super) jobs: Jobs,
     pub(super) facts: MarkerFacts,
-    /// Names that look like files of the log and are not.
+    /// Names that look like files of the log but are not.
     pub(super) strange_names: Vec<String>,
     /// Records read, markers not counted.
     pub(super) records: u64,
@@ -177,14 +177,14 @@ impl Replay {
             self.jobs.files.push(index, bytes);
         }
         if let Some(version) = file.kind.version() {
-            // If the version is damaged, it is cut off with all that follows it.
+            // If the version is damaged, it is cut off together with everything after it.
             if identify::stated_version(reader)? == Some(version) {
                 let mut offset = VERSION_BYTES;
                 while let Some(bytes) = self.read_one(reader, &mut file, version, offset, false)? {
                     offset += bytes;
                 }
                 if let Some((start, count)) = self.jobs.completing.end_file(index) {
-                    // A `complete` whose end was not written: nothing of it counts, for C neither.
+                    // A `complete` whose end was not written: no part of it counts, for C neither.
                     offset = start;
                     file.records -= count;
                 }
@@ -241,7 +241,7 @@ impl Replay {
         Source { file: file.index, offset, is_ours: file.is_ours(), beyond, recovers }
     }
 
-    /// The content of a marker counts at once; a part of an attachment waits for the others and for its record.
+    /// Handles a marker, which counts at once; a part of an attachment waits for the others and for its record.
     fn read_marker(
         &mut self,
         file: &mut FileState,
@@ -260,7 +260,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Whether records beyond a broken one count. They do not if no client can have had a reply to them.
+    /// Whether records after a damaged one count. They do not if no client can have got a reply that depends on them.
     fn applies_beyond(&self, file: &FileState) -> bool {
         match file.writer() {
             Writer::OursAnsweredFirst => true,
@@ -268,7 +268,7 @@ impl Replay {
         }
     }
 
-    /// Reads the bytes behind the unbroken sequence.
+    /// Reads the bytes after the unbroken sequence.
     fn read_tail(
         &mut self,
         reader: &mut Reader<'_>,
@@ -296,7 +296,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Looks for whole records of this server beyond the broken one, by their tags.
+    /// Searches for whole records of this server after the damaged one, by their tags.
     fn scan_ours(
         &mut self,
         reader: &mut Reader<'_>,
@@ -306,7 +306,7 @@ impl Replay {
         file.file_end = FileEnd::Torn;
         let mut offset = file.end;
         while let Some(start) = reader.first_nonzero(offset)? {
-            // A record may begin with up to three zeros more: those of its name's length.
+            // A record may begin with up to three more zeros: those of its name's length.
             offset = start.saturating_sub(11).max(offset);
             while offset <= start {
                 let bytes = reader.at(offset, MAX_HEAD_BYTES)?;
@@ -323,8 +323,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Looks for whole records of C's beyond the broken one: first where the broken one ends by its lengths. These may
-    /// be what is damaged: if no record is there, wherever a full record can be.
+    /// Searches for whole records of C's after the damaged one: first where the damaged one ends according to its
+    /// lengths. These may be the damaged part: if no record is there, at every position where a full record can be.
     fn scan_c(
         &mut self,
         reader: &mut Reader<'_>,
@@ -351,12 +351,12 @@ impl Replay {
         Ok(())
     }
 
-    /// Takes note of what a marker says. Beyond a broken record, what it says of other files does not count: the marker
-    /// will be cut off, and the new file says it again.
+    /// Notes the facts in a marker. After a damaged record, its facts about other files do not count: the marker will
+    /// be cut off, and the new file repeats them.
     fn note_marker(&mut self, file: &mut FileState, marker: &Marker, beyond: bool) {
         let facts = &mut self.facts;
         facts.next_id = match marker.kind {
-            // Ids that were announced ahead and not given can be given.
+            // Ids that were announced ahead but not assigned can be assigned.
             MarkerKind::Closed => marker.next_job_id,
             _ => facts.next_id.max(marker.next_job_id),
         }
@@ -381,7 +381,7 @@ impl Replay {
         }
     }
 
-    /// A time had come. If an earlier marker has said a later one, the wall clock was set back between them.
+    /// Notes a time that had passed. If an earlier marker has a later time, the wall clock was set back between them.
     fn note_time(&mut self, time: i64) {
         let before = self.facts.time;
         if time.saturating_add(CLOCK_STEP_NS) <= before && time != 0 {
@@ -393,8 +393,8 @@ impl Replay {
     }
 }
 
-/// How many bytes after the last valid record can be a record that C was writing: C writes the name's length, the
-/// name, the fixed part and the body one after another, over zeros.
+/// How many bytes after the last valid record can belong to a record that C was writing: C writes the name's length,
+/// the name, the fixed part and the body one after another, over zeros.
 fn torn_bytes(version: Version, bytes: &[u8], rest: u64) -> u64 {
     if rest < MIN_RECORD_BYTES {
         return rest;

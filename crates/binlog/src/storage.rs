@@ -1,22 +1,22 @@
 //! The interface between the log and the store of its files.
 //!
-//! Owns: the trait [`Storage`], the tasks of a store and what can come of them. The log uses a store through this
-//! trait alone, so that a directory, a disk in memory or a database can be the store.
+//! Owns: the trait [`Storage`], the tasks of a store and their outcomes. The log uses a store only through this trait,
+//! so that the store can be a directory, a disk in memory or a database.
 
 use std::io::{self, ErrorKind};
 
 use super::LogPosition;
 use super::marker::HEAD_BYTES;
 
-/// A store of the log's files. Each file has an index, a length that it is made with, and bytes that are zero until
-/// they are appended.
+/// A store of the log's files. Each file has an index, a length from its creation, and bytes that are zero until they
+/// are appended.
 ///
-/// A store belongs to one log at a time: who makes it takes the ownership (a lock, for a directory), and the store
-/// releases it when it is dropped.
+/// A store belongs to one log at a time: the code that makes it takes the ownership (a lock, for a directory), and the
+/// store releases it when it is dropped.
 ///
-/// No method is called again after a failed append or sync, because the store may have dropped the data by then.
+/// No method is called again after a failed append or sync, because the store may have dropped the data.
 pub trait Storage {
-    /// The files that are there.
+    /// The existing files.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -34,62 +34,61 @@ pub trait Storage {
     /// If the file cannot be read.
     fn read(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
 
-    /// Makes ready what appending to file `file` and syncing it needs, so that neither can lack a resource that others
-    /// may take. The log calls this before it appends to the file for the first time.
+    /// Takes the resources for appending to file `file` and syncing it, so that neither fails because others have taken
+    /// them. The log calls this before it appends to the file for the first time.
     ///
     /// # Errors
     /// If a resource is lacking (descriptors or memory), or if there is no such file.
     fn prepare(&mut self, file: u32) -> io::Result<()>;
 
-    /// Writes all of `bytes` at a position that is the end of what was appended before. Returns without waiting for the
-    /// medium.
+    /// Writes all of `bytes` at the end of what was appended before. Returns without waiting for the medium.
     ///
     /// # Errors
-    /// If the store cannot take all bytes. Which of them it holds is then unknown.
+    /// If the store cannot take all bytes. Then it is not known which of them it has.
     fn append(&mut self, at: LogPosition, bytes: &[u8]) -> io::Result<()>;
 
-    /// Gives back what reading or appending to file `file` has needed: the log does neither for now.
+    /// Releases the resources for reading or appending to file `file`, which the log does not do for now.
     fn release(&mut self, file: u32);
 
-    /// Gives `task` to the store, which does it after all tasks that were submitted before.
+    /// Submits `task` to the store, which does it after all tasks that were submitted before.
     fn submit(&mut self, task: Task);
 
-    /// The outcome of the next task that is done; `None` if none is. The store may do several syncs of one file as one,
-    /// and then returns the outcome of the last of them alone.
+    /// The outcome of the next completed task; `None` if there is none. The store may do several syncs of one file as
+    /// one, and then returns only the outcome of the last of them.
     fn poll(&mut self) -> Option<Completion>;
 
-    /// Begins what was submitted, at the latest now. The caller calls this when it has sent its replies: to wake
+    /// Begins the submitted tasks, now at the latest. The caller calls this when it has sent its replies: waking
     /// another thread takes time, and on a machine with one processor that thread may run at once.
     fn begin(&mut self) {}
 
-    /// Whether something was submitted that could begin now.
+    /// Whether there are submitted tasks that could begin now.
     fn has_tasks_to_begin(&self) -> bool {
         false
     }
 
-    /// As [`Storage::poll`], but waits for a task that is under way; `None` if there is none.
+    /// As [`Storage::poll`], but waits for a task in progress; `None` if there is none.
     fn wait(&mut self) -> Option<Completion>;
 
-    /// From now on, the store does its tasks beside the caller, and calls `wake` when an outcome can be polled. Before
-    /// this call, tasks are done by [`Storage::wait`] alone.
+    /// From now on, the store does its tasks on another thread, and calls `wake` when an outcome can be polled. Before
+    /// this call, only [`Storage::wait`] does tasks.
     ///
     /// # Errors
-    /// If the system has no thread for it.
+    /// If the system provides no thread.
     fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()>;
 
-    /// The time now in nanoseconds since 1970, by a clock that the log's owners on different machines hand on; `None`
-    /// if the times in the log are those of this machine's wall clock.
+    /// The current time in nanoseconds since 1970, by a clock that passes between the log's owners on different
+    /// machines; `None` if the times in the log are those of this machine's wall clock.
     fn clock_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Whether there is no room for more, although the files are there. What was appended gets the room that is left.
+    /// Whether there is no room for more, although the files exist. Appended bytes get the remaining room.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// For how long replies may say what has taken effect by now, in nanoseconds from now on; 0 if it may not.
-    /// `None` if nobody can take the store over while this process lives. The store reads a clock in this call.
+    /// For how many nanoseconds from now on replies about the changes so far can be sent; 0 if they cannot. `None` if
+    /// no other server can take over the store while this process lives. The store reads a clock in this call.
     fn lease_left_ns(&self) -> Option<u64> {
         None
     }
@@ -99,17 +98,17 @@ pub trait Storage {
         None
     }
 
-    /// Copies file `file` from `offset` on, up to its last byte that is not zero, to where no log is read from. Returns
-    /// how many bytes it copied; they are durable by then.
+    /// Copies file `file` from `offset` up to its last byte that is not zero, to a place from which no log is read.
+    /// Returns how many bytes it copied; they are durable then.
     ///
     /// # Errors
     /// If the bytes cannot be read or written.
     fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64>;
 
-    /// Takes file `file` out of the log and keeps its bytes. If there is no such file, this fails.
+    /// Removes file `file` from the log and keeps its bytes. Fails if there is no such file.
     ///
     /// # Errors
-    /// If the file cannot be taken out.
+    /// If the file cannot be removed from the log.
     fn set_aside(&mut self, file: u32) -> io::Result<()>;
 }
 
@@ -120,13 +119,13 @@ pub struct DatabaseFigures {
     pub epoch: u64,
     /// Transactions of this owner that the database has confirmed, heartbeats included.
     pub commits: u64,
-    /// How often another connection was necessary.
+    /// How often a new connection was necessary.
     pub reconnects: u64,
     /// The time since the last confirmed transaction, in seconds.
     pub silence_s: u64,
-    /// Whether the server has proven lately enough that it owns the queue: without this, it answers nothing.
+    /// Whether the server has recently proved that it owns the queue: otherwise it sends no replies.
     pub has_lease: bool,
-    /// Whether the server makes sure that the database replicates each commit.
+    /// Whether the server ensures that the database replicates each commit.
     pub is_replicated: bool,
     /// The size of the table of the log when it was last vacuumed, in bytes; 0 before that.
     pub table_bytes: u64,
@@ -137,17 +136,17 @@ pub struct DatabaseFigures {
 pub struct Listing {
     /// Their indexes, in any order.
     pub indexes: Vec<u64>,
-    /// Names that look like those of the log's files and are not.
+    /// Names that look like those of the log's files but are not.
     pub strange_names: Vec<String>,
 }
 
-/// A task that a store does for the log beside the loop, in the order in which they were submitted.
+/// A task that a store does for the log outside of the loop, in the order of submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Make all bytes of a file durable that were appended before this position. The log submits one of these for each
-    /// file that it has filled, so that what is durable is always the beginning of the log.
+    /// file that it has filled, so that the durable part is always the beginning of the log.
     Sync(LogPosition),
-    /// Make file `file`. It is whole and durable before anybody can see it in the log.
+    /// Make file `file`. It is complete and durable before it appears in the log.
     Make {
         /// Index of the file.
         file: u32,
@@ -156,7 +155,7 @@ pub enum Task {
         /// Its first bytes.
         head: Box<[u8; HEAD_BYTES as usize]>,
     },
-    /// Cut file `file`, to which nothing is appended any more, to `bytes`.
+    /// Cut file `file`, to which nothing more is appended, to `bytes`.
     Shorten {
         /// Index of the file.
         file: u32,
@@ -185,8 +184,8 @@ pub struct Completion {
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// Whether the machine or the process lacked a resource that others may give back: descriptors or memory. The
-/// call has done nothing and may be made again.
+/// Whether the machine or the process lacked a resource that others may release: descriptors or memory. The call has
+/// done nothing and may be repeated.
 #[must_use]
 pub fn is_shortage(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::OutOfMemory)

@@ -1,7 +1,7 @@
-//! Tags, cooldowns and freed groups as the replay finds them.
+//! Tags, cooldowns and freed groups during the replay.
 //!
-//! Owns: the attachments that wait for their record; the tags of the jobs that have any; which jobs wait for which
-//! group; the cooldowns. It knows neither jobs nor files. Driven by the table of jobs, record by record.
+//! Owns: the attachments that wait for their record; the tags of the jobs that have any; the jobs that wait for each
+//! group; the cooldowns. Knows neither jobs nor files. Driven by the table of jobs, record by record.
 
 use std::collections::{BTreeSet, HashMap, HashSet, TryReserveError};
 
@@ -18,7 +18,7 @@ use crate::tube_name::TubeName;
 /// The attachments of a record: its tags, a cooldown, a freed group.
 const MAX_ATTACHMENTS: usize = 3;
 
-/// An attachment that is whole.
+/// A complete attachment.
 #[derive(Debug)]
 pub(super) struct Attachment {
     pub(super) kind: Kind,
@@ -26,7 +26,7 @@ pub(super) struct Attachment {
     pub(super) bytes: Box<[u8]>,
 }
 
-/// An attachment of which more parts may come.
+/// An attachment whose next parts may follow.
 #[derive(Debug)]
 struct Incomplete {
     /// The part that was read last.
@@ -34,16 +34,16 @@ struct Incomplete {
     bytes: Vec<u8>,
 }
 
-/// Attachments that stand one behind another, and wait for the record that they belong to.
+/// Attachments, one directly after another, that wait for their record.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     attachments: Vec<Incomplete>,
-    /// Where the next part or the record must begin.
+    /// The position at which the next part or the record must begin.
     end: LogPosition,
 }
 
 impl Pending {
-    /// Adds the part at `at`. Returns the attachment if it stands alone and is whole now.
+    /// Adds the part at `at`. Returns the attachment if it stands alone and is now complete.
     pub(super) fn add(
         &mut self,
         part: &Part,
@@ -78,7 +78,7 @@ impl Pending {
         Ok(whole.map(Incomplete::into_attachment))
     }
 
-    /// Takes all attachments of the record of `job` that begins at `at`; none if one of them is not whole.
+    /// Takes all attachments of the record of `job` that begins at `at`; none if one of them is incomplete.
     pub(super) fn take(&mut self, job: JobId, at: LogPosition) -> Vec<Attachment> {
         if self.attachments.is_empty() {
             return Vec::new();
@@ -103,21 +103,21 @@ impl Incomplete {
 pub(super) enum FoundTags {
     /// The job has none.
     None,
-    /// They stand before the record.
+    /// They are before the record.
     Here(Box<[u8]>),
-    /// They are damaged here, and stand before an earlier record of the job.
+    /// They are damaged here, but are before an earlier record of the job.
     Earlier,
     /// They are lost.
     Lost,
 }
 
-/// The tags of all jobs that were read so far, and the cooldowns.
+/// The tags of all jobs read so far, and the cooldowns.
 #[derive(Debug, Default)]
 pub(super) struct Tagged {
     /// The tags of the jobs that have any.
     pub(super) tags: IdMap<Box<[u8]>>,
     pub(super) cooldowns: Cooldowns,
-    /// For each group the jobs that were read with a wait for it; some may not be there any more, or not wait.
+    /// For each group, the jobs that were read and wait for it; some may have been deleted since, or no longer wait.
     waiting: HashMap<Box<str>, Vec<JobId>>,
 }
 
@@ -126,12 +126,12 @@ pub(super) struct Tagged {
 pub(super) struct FoundSideEffects {
     pub(super) cooldown: Option<Box<[u8]>>,
     pub(super) freed_group: Option<Box<[u8]>>,
-    /// How many full records before it are one change with it.
+    /// How many full records before it form one change with it.
     pub(super) completes: Option<u8>,
 }
 
 impl FoundSideEffects {
-    /// From the attachments before a delete. `None` if there are none, or others.
+    /// The side effects in the attachments before a delete. `None` if there are none, or unexpected ones.
     pub(super) fn of(attachments: Vec<Attachment>) -> Option<Self> {
         let mut found = Self::default();
         for Attachment { kind, bytes, .. } in attachments {
@@ -155,7 +155,7 @@ impl Tagged {
         self.tags.get(id).map_or(&[], |tags| tags)
     }
 
-    /// The tags of a full record that says that there are some, with the attachments that precede it.
+    /// The tags of a full record with tags, from the attachments before it.
     pub(super) fn find(&self, id: JobId, mut attachments: Vec<Attachment>) -> FoundTags {
         match attachments.pop() {
             Some(Attachment { kind: Kind::Tags, bytes, .. })
@@ -168,7 +168,7 @@ impl Tagged {
         }
     }
 
-    /// The newest full record of job `id` has these tags. Returns their length.
+    /// Sets the tags of job `id` from its newest full record. Returns their length.
     pub(super) fn set(&mut self, id: JobId, found: FoundTags) -> Result<usize, TryReserveError> {
         match found {
             FoundTags::None | FoundTags::Lost => {
@@ -195,14 +195,14 @@ impl Tagged {
         }
     }
 
-    /// Job `id` has no tags, or is gone.
+    /// Removes the tags of job `id`, which has none or is deleted.
     pub(super) fn forget(&mut self, id: JobId) {
         if !self.tags.is_empty() {
             self.tags.remove(id);
         }
     }
 
-    /// Frees the jobs so far that wait for `group`. Returns which.
+    /// Frees the jobs so far that wait for `group`. Returns their ids.
     pub(super) fn free_group(&mut self, group: &[u8]) -> Vec<JobId> {
         let Some(group) = TubeName::check(group) else { return Vec::new() };
         let mut freed = self.waiting.remove(group).unwrap_or_default();
@@ -216,8 +216,8 @@ impl Tagged {
         freed
     }
 
-    /// The groups without members that jobs wait for. A delete and what it frees are one change, so that such a group
-    /// is left only by damage, by a loss of power that took puts without a reply, or by C.
+    /// The groups without members for which jobs wait. A delete and the group that it frees are one change, so such a
+    /// group can be left only by damage, by a power loss that lost unacknowledged puts, or by C.
     pub(super) fn groups_without_members(&self) -> BTreeSet<Box<str>> {
         let tags = || self.tags.iter().filter_map(|(_, bytes)| TagSet::decode_checked(bytes));
         let members: HashSet<Name<'_>> = tags().filter_map(|tags| tags.group).collect();
@@ -249,7 +249,7 @@ mod tests {
         LogPosition { offset: HERE.offset + markers * SHORT_BYTES, ..HERE }
     }
 
-    /// Reads the attachments, which stand one behind another, then the record of `job` at `at`.
+    /// Reads the attachments, one directly after another, then the record of `job` at `at`.
     fn taken(attachments: &[(Kind, JobId, &[u8])], job: JobId, at: LogPosition) -> Vec<(Kind, Vec<u8>)> {
         let mut pending = Pending::default();
         let all = attachments.iter().flat_map(|&(kind, job, bytes)| Part::all(kind, job, bytes));

@@ -1,6 +1,6 @@
 //! Puts the lines of standard input into a tube, many at a time:
-//! `cargo run --example producer -- 127.0.0.1:11300 mail`. It connects again when the server restarts, and says which
-//! lines it is not sure of.
+//! `cargo run --example producer -- 127.0.0.1:11300 mail`. It connects again when the server restarts, and reports the
+//! lines that may or may not have been put.
 
 use std::error::Error;
 use std::io;

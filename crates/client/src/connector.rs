@@ -1,4 +1,4 @@
-//! How connections are opened.
+//! The settings with which connections are opened.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::{Client, Connection};
 /// The default time-out of a connect and of each reply.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How connections are opened: time-outs, TLS, the log-in, the session, and what to do when one is lost.
+/// The settings with which connections are opened: time-outs, TLS, the log-in, the session, and the reaction to a lost
+/// connection.
 ///
 /// ```no_run
 /// use beanstalk_client::{Connector, Reconnect, Token};
@@ -41,12 +42,11 @@ pub struct Connector {
     /// Connections to hosts use TLS with these settings.
     #[cfg(feature = "tls")]
     pub tls: Option<Tls>,
-    /// Makes each connection the holder of this session for this grace.
+    /// Attaches each connection to this session with this grace.
     pub session: Option<(TubeName, Duration)>,
-    /// Connects again when a connection is lost; `None`: the connection ends with an error.
+    /// Connects again when a connection is lost; with `None` the connection ends with an error.
     pub reconnect: Option<Reconnect>,
-    /// Asks the server for its extensions before the first request that a server without them would take for something
-    /// else.
+    /// Asks the server for its extensions before the first request that a server without them would misunderstand.
     pub check_extensions: bool,
 }
 
@@ -94,15 +94,15 @@ impl Connector {
         Self { tls: Some(tls), ..self }
     }
 
-    /// Makes each connection the holder of the session of this name for this grace, at most an hour. Two connections
-    /// cannot have one session: a worker adds the numbers of its slots to the name.
+    /// Attaches each connection to the session with this name, with this grace of at most an hour. Two connections
+    /// cannot share a session: a worker adds the numbers of its slots to the name.
     #[must_use]
     pub fn session(self, name: TubeName, grace: Duration) -> Self {
         Self { session: Some((name, grace)), ..self }
     }
 
-    /// Connects again when a connection is lost. What the connection was told is said again: log-in, session, used and
-    /// watched tubes, mode. [`Repeat`](crate::Repeat) says which commands are sent again.
+    /// Connects again when a connection is lost, and restores its state: log-in, session, used and watched tubes, mode.
+    /// [`Repeat`](crate::Repeat) defines which commands are sent again.
     #[must_use]
     pub fn reconnect(self, reconnect: Reconnect) -> Self {
         Self { reconnect: Some(reconnect), ..self }
@@ -134,7 +134,7 @@ impl Connector {
         Ok(crate::asynchronous::Client::from(connection))
     }
 
-    /// This connector, with a session of its own for the connection of this number.
+    /// This connector, with a separate session for the connection with this number.
     pub(crate) fn numbered(&self, number: usize) -> Result<Self, Error> {
         let mut connector = self.clone();
         if let Some((name, _)) = &mut connector.session {
@@ -144,15 +144,25 @@ impl Connector {
         Ok(connector)
     }
 
-    /// The connector of a pool: none of its connections has a session, because none keeps a job.
+    /// The connector of a pool: its connections have no session, because none of them keeps a job.
     pub(crate) fn for_pool(mut self) -> Self {
         self.session = None;
-        // A connection that has waited for long may be lost; a new one is tried once.
+        // A connection that was unused for long may be lost; then a new one is tried once.
         self.reconnect.get_or_insert(Reconnect::new().give_up_after(Duration::ZERO));
         self
     }
 
-    /// What a connection is told first.
+    /// Whether connections to this address use TLS.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn uses_tls(&self, address: &Address) -> bool {
+        #[cfg(feature = "tls")]
+        let has_tls = self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        let has_tls = false;
+        has_tls && matches!(address, Address::Tcp { .. })
+    }
+
+    /// The state that a new connection begins with.
     pub(crate) fn standing(&self) -> Result<Standing, Error> {
         let session = match &self.session {
             None => None,

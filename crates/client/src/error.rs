@@ -5,7 +5,7 @@ use beanstalkd_protocol::{Refusal, Reply, ReplyError, Verb, YamlError};
 use std::fmt;
 use std::io;
 
-/// Why a command has failed.
+/// The reason why a command has failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,14 +20,14 @@ pub enum Error {
     Io(io::Error),
     /// The server closed the connection.
     Closed,
-    /// The server answered with TLS, and the connection is without it.
+    /// The server answered with TLS, but the connection does not use it.
     SpeaksTls,
     /// The reply did not arrive in time. It may still arrive: [`Connection::receive`](crate::Connection::receive) can
     /// be called again.
     TimedOut,
     /// The received bytes are not a reply of the protocol. The connection can no longer be used.
     Malformed(ReplyError),
-    /// The data after OK does not have the form that the command promises.
+    /// The data after OK does not have the form that the protocol defines for the command.
     MalformedData(YamlError),
     /// A reply of the protocol that this command does not have.
     Unexpected {
@@ -36,20 +36,25 @@ pub enum Error {
         /// The reply.
         reply: String,
     },
+    /// A reply that came before the command that it would answer. The connection can no longer be used.
+    Unasked {
+        /// The reply.
+        reply: String,
+    },
     /// The server refused the command. Nothing has changed.
     Refused(Refusal),
-    /// The connection was lost before the reply, and the command must not be sent again by itself: the server may have
-    /// executed it, or not.
+    /// The connection was lost before the reply, and the command must not be sent again automatically: the server may
+    /// or may not have executed it.
     Unconfirmed {
         /// The name of the command.
         command: &'static str,
     },
-    /// The server does not offer this extension: it is another one, or an older one. Nothing has changed.
+    /// The server does not have this extension, because it is another or an older server. Nothing has changed.
     Unsupported {
-        /// The command or the tag, as `extensions` in `stats` would have it.
+        /// The command or the tag, as in `extensions` of `stats`.
         extension: String,
     },
-    /// All connections of the pool are in use, and none came back in time.
+    /// All connections of the pool are in use, and none was returned in time.
     PoolExhausted,
 }
 
@@ -65,15 +70,17 @@ pub enum Culprit {
 }
 
 impl Error {
-    /// The error of a command whose reply says that it was not executed, or is that of another command.
+    /// The error for a reply that refuses the command, or that belongs to another command.
     pub fn of_reply(command: Verb, reply: &Reply<'_>) -> Self {
         match reply.refusal() {
             Some(refusal) => Self::Refused(refusal),
-            None => {
-                let reply = format!("{reply:?}").chars().take(200).collect();
-                Self::Unexpected { command: command.as_str(), reply }
-            }
+            None => Self::Unexpected { command: command.as_str(), reply: shortened(reply) },
         }
+    }
+
+    /// The error for a reply to a command that was not sent.
+    pub(crate) fn unasked(reply: &Reply<'_>) -> Self {
+        Self::Unasked { reply: shortened(reply) }
     }
 
     /// The party that caused the error.
@@ -82,7 +89,8 @@ impl Error {
             Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::SpeaksTls | Self::TimedOut => {
                 Culprit::Network
             }
-            Self::Malformed(_) | Self::MalformedData(_) | Self::Unexpected { .. } => Culprit::Server,
+            Self::Malformed(_) | Self::MalformedData(_) => Culprit::Server,
+            Self::Unexpected { .. } | Self::Unasked { .. } => Culprit::Server,
             Self::Refused(Refusal::OutOfMemory | Refusal::InternalError | Refusal::Draining) => {
                 Culprit::Server
             }
@@ -92,16 +100,22 @@ impl Error {
         }
     }
 
-    /// Whether the connection can no longer be used: it is lost, or nobody knows where the next reply begins.
+    /// Whether the connection can no longer be used: it is lost, or the start of the next reply is not known.
     pub(crate) fn is_end_of_connection(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::SpeaksTls | Self::Malformed(_) => true,
+            Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::SpeaksTls => true,
+            Self::Malformed(_) | Self::Unasked { .. } => true,
             Self::TimedOut | Self::MalformedData(_) | Self::Unexpected { .. } | Self::Refused(_) => false,
             Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => false,
         }
     }
 
-    /// Whether a server without the extension of a command says this.
+    /// Whether the commands after it still get their replies: there is none for this one.
+    pub(crate) fn is_of_one_command(&self) -> bool {
+        matches!(self, Self::Unconfirmed { .. } | Self::Unsupported { .. })
+    }
+
+    /// Whether a server without the extension of a command answers like this.
     pub(crate) fn may_be_unsupported(&self) -> bool {
         matches!(self, Self::Refused(Refusal::UnknownCommand | Refusal::BadFormat))
     }
@@ -115,10 +129,16 @@ impl Error {
         }
     }
 
-    /// Whether the server has sent what the protocol does not have as an answer to the command. Nobody knows which
-    /// command its next bytes answer, so the connection is of no more use.
+    /// Whether the server may be able to do it later: it had no memory or no space, or it has a bug.
+    pub(crate) fn is_temporary(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::OutOfMemory | Refusal::InternalError))
+    }
+
+    /// Whether the server has sent an answer that the protocol does not define for the command. It is not known which
+    /// command its next bytes answer, so the connection cannot be used any more.
     pub fn is_out_of_step(&self) -> bool {
-        matches!(self, Self::Malformed(_) | Self::MalformedData(_) | Self::Unexpected { .. })
+        let is_of_data = matches!(self, Self::Malformed(_) | Self::MalformedData(_));
+        is_of_data || matches!(self, Self::Unexpected { .. } | Self::Unasked { .. })
     }
 
     /// Whether the reply was TIMED_OUT: no job came in time.
@@ -143,6 +163,7 @@ impl fmt::Display for Error {
             Self::Malformed(error) => write!(f, "the server does not speak the protocol: {error}"),
             Self::MalformedData(error) => write!(f, "the server's data cannot be read: {error}"),
             Self::Unexpected { command, reply } => write!(f, "the server answered {command} with {reply}"),
+            Self::Unasked { reply } => write!(f, "the server sent {reply} before the command for it"),
             Self::Refused(refusal) => write!(f, "the server answered {refusal}"),
             Self::Unconfirmed { command } => {
                 write!(f, "the connection was lost before the reply to {command}: it may have been executed")
@@ -166,7 +187,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Whether the server was reached, and its certificate, or what it says, is not to be trusted.
+/// Whether the server was reached, but its certificate or its messages cannot be trusted.
 #[cfg(feature = "tls")]
 fn is_of_tls(error: &io::Error) -> bool {
     let source = error.get_ref();
@@ -176,6 +197,11 @@ fn is_of_tls(error: &io::Error) -> bool {
 #[cfg(not(feature = "tls"))]
 fn is_of_tls(_: &io::Error) -> bool {
     false
+}
+
+/// A reply in a message.
+fn shortened(reply: &Reply<'_>) -> String {
+    format!("{reply:?}").chars().take(200).collect()
 }
 
 impl From<io::Error> for Error {

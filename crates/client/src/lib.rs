@@ -23,17 +23,17 @@
 //! The module `asynchronous` has the same with futures (feature `tokio`).
 //!
 //! Commands that C beanstalkd does not have are extensions; [`Client::extensions`] asks a server which of them it
-//! offers. A server without one is never sent what it would take for something else: the result is
+//! offers. The client never sends an extension that the server lacks and would misunderstand: the result is
 //! [`Error::Unsupported`].
 //!
-//! [`Servers`] finds the server of a key, for those who outgrow one.
+//! [`Servers`] finds the server of a key, for programs that need several servers.
 //!
 //! # When the connection is lost
 //!
-//! With [`Connector::reconnect`], the client connects again, and says again what the connection was told: log-in,
-//! session, used tube, watched tubes with their weights, mode, fields. Then it goes on where it was, in the middle of a
-//! pipeline too. A command of which the server has not got the last byte was not executed, and is sent. Of the others,
-//! nobody knows whether they were:
+//! With [`Connector::reconnect`], the client connects again, and restores the state of the connection: log-in, session,
+//! used tube, watched tubes with their weights, mode, fields. Then it continues, even in the middle of a pipeline. A
+//! command whose last byte the server has not received was not executed, and is sent. For the others, it is not known
+//! whether they were executed:
 //!
 //! | command | is sent again |
 //! |---|---|
@@ -42,20 +42,23 @@
 //! | every `peek`, `stats` and `list`, `wait-job` | yes |
 //! | `touch`, `touch-all`, `pause-tube`, `reprioritize`, `drain`, `undrain` | yes: twice is the same as once |
 //! | `delete`, `complete`, `release`, `bury`, `reserve-job`, `kill-client` | yes; if there is no such job or client, [`Error::Unconfirmed`] |
-//! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once |
+//! | `put` with `idp:<key>:<seconds>` | yes, until the seconds are over: the server stores it once. If the server of the new connection lacks one of its tags, [`Error::Unconfirmed`] |
 //! | every other `put`, `kick`, `kick-job`, `move` | no: [`Error::Unconfirmed`] |
 //! | `flush-tube`, `flush-buried`, `delete-batch` | no: [`Error::Unconfirmed`] |
 //!
 //! Without a session, the server gives the jobs of a lost connection to other workers at once. With one
-//! ([`Connector::session`]), it keeps them for the grace.
+//! ([`Connector::session`]), it keeps them for the grace. A [`Worker`] ends a job only where it is still reserved for
+//! it. A `Client` does what its caller says, and a server without a log counts its jobs from 1 again when it is
+//! restarted: a `delete` that comes after the restart is for another job with that id. With a log, no id comes a second
+//! time.
 //!
 //! # Inside
 //!
-//! Three floors. `core` has the commands, what their replies mean, their order, what is sent again and which step comes
-//! next; it uses no socket and no clock. Two drivers take these steps: `blocking`, and `asynchronous` with tokio. A
-//! client knows which reply belongs to which command, from one table for both drivers. The bytes are those of the
-//! crate `beanstalkd-protocol`, which the server uses too. Never: starts a thread or a
-//! task, but for the jobs of a worker; panics because of the bytes of a server.
+//! Three layers. `core` has the commands, the meaning of their replies, their order, the repetitions and the next step;
+//! it uses no socket and no clock. Two drivers take these steps: `blocking`, and `asynchronous` with tokio. One table
+//! for both drivers defines which reply belongs to which command. The bytes are those of the crate
+//! `beanstalkd-protocol`, which the server uses too. It never starts a thread or a task, except for the jobs of a
+//! worker, and never panics because of the bytes of a server.
 
 mod address;
 #[cfg(feature = "tokio")]

@@ -1,18 +1,18 @@
-//! Several servers, for those who outgrow one: which of them has the jobs of a key.
+//! Several servers: the choice of the server for a key.
 //!
-//! Owns: the choice. It is rendezvous hashing: each server gets a number from its name and the key, and the largest
-//! number wins. If a server is added or removed, only the keys that come to it, or were on it, move. Twenty lines, and
-//! the same in every language, where a library would have a hash of its own.
+//! Owns: the choice, by rendezvous hashing: each server gets a number from its name and the key, and the largest number
+//! wins. If a server is added or removed, only the keys move that belong to it. It is twenty lines, with the same
+//! result in every language; a library would have its own hash.
 //!
-//! Never: talks to a server. Driven by: callers, who have a client or a pool for each server.
+//! Never talks to a server. Driven by: callers, who have a client or a pool for each server.
 
 use std::fmt;
 
-/// Servers by key. `T` is what the caller has for each: an address, a [`Pool`](crate::Pool), a client.
+/// Servers by key. `T` is the caller's value for each: an address, a [`Pool`](crate::Pool), a client.
 ///
-/// The names decide, so they must be the same in each program, and stay when a server moves to another address. Jobs of
-/// one key are on one server: tags such as `idp:`, `con:` and `grp:` count within it. Ids of jobs are of one server
-/// each. A worker works for all of them: [`Worker::server`](crate::Worker::server).
+/// The names decide, so they must be the same in each program, and must not change when a server moves to another
+/// address. Jobs of one key are on one server: tags such as `idp:`, `con:` and `grp:` count within it. Each server has
+/// its own job ids. One worker can work for all of them: [`Worker::server`](crate::Worker::server).
 ///
 /// ```
 /// use beanstalk_client::{Connector, Pool, Servers};
@@ -55,12 +55,12 @@ impl<T> fmt::Debug for Servers<T> {
 }
 
 impl<T> Servers<T> {
-    /// No server.
+    /// An empty list of servers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a server of this name, or replaces it.
+    /// Adds a server with this name, or replaces it.
     #[must_use]
     pub fn add(self, name: &str, value: T) -> Self {
         self.add_weighted(name, 1.0, value)
@@ -87,7 +87,7 @@ impl<T> Servers<T> {
         best.map(|server| (server.name.as_str(), &server.value))
     }
 
-    /// All servers in the order in which the key prefers them: if the first is removed, the second has its keys.
+    /// All servers in the order in which the key prefers them: if the first is removed, the second gets its keys.
     pub fn ranked(&self, key: &[u8]) -> impl Iterator<Item = (&str, &T)> {
         let mut servers: Vec<_> = self.servers.iter().map(|server| (server.score(key), server)).collect();
         servers.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -99,25 +99,25 @@ impl<T> Servers<T> {
         self.servers.iter().map(|server| (server.name.as_str(), &server.value))
     }
 
-    /// All servers, to be used.
+    /// All servers, for changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut T)> {
         self.servers.iter_mut().map(|server| (server.name.as_str(), &mut server.value))
     }
 }
 
 impl<T> Server<T> {
-    /// The number by which the server competes for the key: `-weight / ln(x)`, where x is the hash of its name, a zero
-    /// byte and the key as a fraction between 0 and 1.
+    /// The score of the server for the key: `-weight / ln(x)`, where x is the hash of its name, a zero byte and the key
+    /// as a fraction between 0 and 1.
     fn score(&self, key: &[u8]) -> f64 {
         let hash = hash(self.name.as_bytes(), key);
-        // The 53 bits that a fraction has, and neither 0 nor 1.
+        // The 53 bits of a fraction, which is neither 0 nor 1.
         let fraction = ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         -self.weight / fraction.ln()
     }
 }
 
 /// FNV-1a of the name, a zero byte and the key, and then the finalizer of MurmurHash3, because FNV mixes the last bytes
-/// little.
+/// poorly.
 fn hash(name: &[u8], key: &[u8]) -> u64 {
     let bytes = name.iter().chain(&[0]).chain(key);
     let fnv = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_choice_is_the_same_for_ever() {
-        // Another program, in another language, finds the same server: these numbers must not change.
+        // A program in another language must find the same server: these numbers must not change.
         assert_eq!([hash(b"", b""), hash(b"a", b"key")], [0xb903_4ad3_7056_f5fb, 0x218a_bb4b_3b90_a729]);
         let servers = servers(&["a", "b", "c"]);
         let chosen: String = (0..16).map(|n| servers.of(format!("key {n}").as_bytes()).unwrap().0).collect();

@@ -1,4 +1,4 @@
-//! The span of a job, with the feature `tracing`. Without it there is none, and nothing is done.
+//! The span of a job, with the feature `tracing`. Without the feature there is no span.
 
 #[cfg(all(feature = "tokio", feature = "tracing"))]
 use tracing::Instrument;
@@ -16,14 +16,14 @@ impl Span {
         )
     }
 
-    /// What `act` returns; it runs in the span.
+    /// Runs `act` in the span, and returns its result.
     pub fn run<T>(&self, act: impl FnOnce() -> T) -> T {
         #[cfg(feature = "tracing")]
         let _entered = self.0.enter();
         act()
     }
 
-    /// The future, which is polled in the span.
+    /// The future, polled in the span.
     #[cfg(feature = "tokio")]
     pub fn around<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         #[cfg(feature = "tracing")]

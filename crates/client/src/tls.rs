@@ -1,4 +1,4 @@
-//! TLS: the authorities that the client trusts, and the certificate that it shows.
+//! TLS: the authorities that the client trusts, and the client's own certificate.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 /// A TCP connection with TLS.
 pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// How long a server may be silent in the handshake before it is asked whether it speaks the protocol without TLS.
+/// How long a server may be silent in the handshake before the client tries whether it speaks the protocol without TLS.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// The server speaks the protocol without TLS.
@@ -31,7 +31,7 @@ impl fmt::Display for NotTls {
 
 impl std::error::Error for NotTls {}
 
-/// Whether the error of a handshake can be that of a server without TLS: an answer that is no TLS, or the end.
+/// Whether the error of a handshake can come from a server without TLS: an answer that is not TLS, or the end.
 fn is_no_tls(error: &io::Error) -> bool {
     let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     let is_end = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
@@ -58,9 +58,9 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl Tls {
-    /// Trusts servers with a certificate of the authorities in the file `ca`, or without one of those of the system.
-    /// The server may ask for a certificate: that is the first of the files of `identity`, and the second is its key.
-    /// All files are in PEM format.
+    /// Trusts servers with a certificate from the authorities in the file `ca`, or, without a file, from those of the
+    /// system. If the server asks for a certificate, it gets the one in the first file of `identity`, whose key is in
+    /// the second file. All files are in PEM format.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -98,7 +98,7 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Begins TLS with the server that is called `host`, with tokio.
+    /// Begins TLS with the server named `host`, with tokio.
     #[cfg(feature = "tokio-tls")]
     pub(crate) async fn begin_async(
         &self,
@@ -111,8 +111,8 @@ impl Tls {
         connector.connect(name, stream).await.map_err(is_no_tls)
     }
 
-    /// Begins TLS with the server that is called `host`, and waits for the end of the handshake. If the server is
-    /// silent for [`SILENCE`], or answers with something else than TLS, asks `is_plain` once; if so, the error is
+    /// Begins TLS with the server named `host`, and waits for the end of the handshake. If the server is silent for
+    /// [`SILENCE`], or answers with something other than TLS, calls `is_plain` once; if that returns true, the error is
     /// `NotTls`.
     pub(crate) fn begin(
         &self,
@@ -161,7 +161,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     found.map_err(|error| TlsError { path: path.to_owned(), problem: Pem(error).to_string() })
 }
 
-/// What is wrong with a file.
+/// The error in a file.
 struct Pem(pem::Error);
 
 impl fmt::Display for Pem {

@@ -1,13 +1,13 @@
-//! What a worker does with jobs, without threads and tasks: what a handler gets and returns, and what becomes of the
+//! The decisions of a worker, without threads and tasks: the input and the result of a handler, and the outcome for the
 //! job.
 //!
-//! Owns: the settings of a worker, and every decision on a job. Never: waits, or talks to a server; `blocking::worker`
-//! and `asynchronous::worker` do.
+//! Owns: the settings of a worker, and every decision about a job. Never waits, or talks to a server;
+//! `blocking::worker` and `asynchronous::worker` do.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
@@ -20,14 +20,17 @@ use crate::core::{Attempts, Reconnect};
 use crate::error::Error;
 use crate::span::Span;
 
-/// The longest wait of one reserve. A worker looks after each whether it is to stop.
+/// The longest wait of one reserve. After each, a worker checks whether it should stop.
 pub(crate) const TURN: Seconds = Seconds::ONE;
 
-/// How long a worker tries to connect before it looks whether it is to stop.
+/// How long a worker tries to connect before it checks whether it should stop.
 const CONNECT_TURN: Duration = Duration::from_secs(2);
 
-/// How long a worker waits before it looks again whether it is to stop.
+/// How long a worker waits before it checks again whether it should stop.
 pub(crate) const STOP_TURN: Duration = Duration::from_millis(100);
+
+/// How often the end of a job is tried on another connection of its session. If so many are lost, more do not help.
+pub(crate) const MAX_SETTLES: usize = 5;
 
 /// A job as a handler gets it.
 #[derive(Debug)]
@@ -43,11 +46,11 @@ pub struct Delivery {
     pub ttr: u64,
     /// Seconds since its put.
     pub age: u64,
-    /// How often it was reserved, this time included. A lost connection counts here, and is no failure.
+    /// How often it was reserved, including this time. A lost connection counts here, but is not a failure.
     pub reserves: u64,
-    /// Which attempt this is, from 1 on: one more than the failures that the counters of the job show.
+    /// The number of this attempt, from 1: one more than the failures in the counters of the job.
     pub attempt: u64,
-    /// All counters of the job, and its tags. Only [`Worker::with_info`] asks for them for each job.
+    /// All counters of the job, and its tags; requested for each job only with [`Worker::with_info`].
     pub info: Option<JobInfo>,
     tube: String,
     trace: Option<TraceParent>,
@@ -55,7 +58,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// A job with its counters. Without them, its fields are all there: see [`Worker::needs_info`].
+    /// A job with its counters. Without them, all its fields must be present: see [`Worker::needs_info`].
     pub(crate) fn new(job: Job, info: Option<JobInfo>, retry: &Retry, stopper: &Stopper) -> Self {
         let Job { id, body, fields } = job;
         let (fields, buries) = match &info {
@@ -84,14 +87,13 @@ impl Delivery {
         &self.tube
     }
 
-    /// The span in which the job was put, from the tag `trc:`. A tracing library takes it as the parent of the job's
+    /// The span in which the job was put, from the tag `trc:`. A tracing library can use it as the parent of the job's
     /// own span.
     pub fn trace(&self) -> Option<&TraceParent> {
         self.trace.as_ref()
     }
 
-    /// Whether the worker is to stop. It waits for the handler; one that takes long may end earlier with
-    /// [`Outcome::Again`].
+    /// Whether the worker should stop. It waits for the handler; a slow handler can end early with [`Outcome::Again`].
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
@@ -102,16 +104,16 @@ impl Delivery {
     }
 }
 
-/// What a handler returns. `Result<(), E>` becomes one: `Ok` is [`Self::Done`], `Err` is [`Self::Failed`].
+/// The result of a handler. `Result<(), E>` can be used: `Ok` is [`Self::Done`], `Err` is [`Self::Failed`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The job is done: it is deleted.
+    /// The job is done, and will be deleted.
     Done,
-    /// It has failed for this reason: it is tried again, or buried, as [`Retry`] says.
+    /// The job has failed for this reason: it is tried again, or buried, depending on [`Retry`].
     Failed(String),
-    /// It was not tried to its end: it is to come again after this time, and this is no failure.
+    /// The job was not completed: it is tried again after this time, and this does not count as a failure.
     Again(Duration),
-    /// There is no use in another attempt, for this reason: it is buried.
+    /// Another attempt is useless, for this reason: the job is buried.
     Hopeless(String),
 }
 
@@ -132,8 +134,8 @@ impl<E: fmt::Display> From<Result<(), E>> for Outcome {
 
 /// How often a job is tried, and the delays between. The default: five attempts, after 1, 2, 4 and 8 seconds.
 ///
-/// The failures are those that the counters of the job show: its releases and time-outs. A server with rules for tubes
-/// counts by itself; then [`Self::by_server`] leaves all to it.
+/// The failures are those in the counters of the job: its releases and time-outs. A server with rules for tubes counts
+/// by itself; then use [`Self::by_server`], which leaves the decision to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
@@ -153,12 +155,12 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Five attempts.
+    /// The default: five attempts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// So many attempts, at least one.
+    /// This many attempts, at least one.
     #[must_use]
     pub fn max_attempts(self, max_attempts: u64) -> Self {
         Self { max_attempts: max_attempts.max(1), ..self }
@@ -176,14 +178,14 @@ impl Retry {
         Self { max_attempts: u64::MAX, first_delay: Duration::ZERO, max_delay: Duration::ZERO }
     }
 
-    /// The failures since the job was last kicked. A bury was the end of a series: all of it but the last failure were
-    /// releases and time-outs.
+    /// The failures since the job was last kicked. A bury was the end of a series: all its failures except the last
+    /// were releases and time-outs.
     fn failures(&self, fields: &Fields, buries: u64) -> u64 {
         let before = if self.counts_buries() { buries.saturating_mul(self.max_attempts - 1) } else { 0 };
         given_back(fields).saturating_sub(before)
     }
 
-    /// Whether the burials of a job say how many of its failures are of an earlier series.
+    /// Whether the burials of a job show how many of its failures belong to an earlier series.
     fn counts_buries(&self) -> bool {
         self.max_attempts > 1 && self.max_attempts < u64::MAX
     }
@@ -200,26 +202,28 @@ fn given_back(fields: &Fields) -> u64 {
     fields.releases.unwrap_or_default().saturating_add(fields.timeouts.unwrap_or_default())
 }
 
-/// What is done with a job at the end of an attempt.
+/// The action for a job at the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settled {
     /// It is deleted.
     Deleted,
-    /// It comes again after this time.
+    /// It is tried again after this time.
     Released(Duration),
-    /// It is given back, and this counts as no failure.
+    /// It is released, and this does not count as a failure.
     GivenBack(Duration),
     /// It is buried.
     Buried,
-    /// Its TTR has ended before, or somebody has deleted it. Another worker may have it.
+    /// Its TTR had already ended, or another client has deleted it, or the connection that had reserved it was lost
+    /// and no session has it. Another worker may have it.
     Lost,
-    /// The connection was lost before the server has confirmed it: it may be done, or the job comes again.
+    /// The server has not confirmed the action, because the connection was lost, or because the server could not do it
+    /// then: it may have been executed, or the job becomes ready again.
     Unconfirmed,
 }
 
 impl Settled {
-    /// What is to be done.
+    /// The planned action.
     pub(crate) fn plan(outcome: &Outcome, delivery: &Delivery, retry: &Retry) -> Self {
         match outcome {
             Outcome::Done => Self::Deleted,
@@ -230,30 +234,28 @@ impl Settled {
         }
     }
 
-    /// What has become of it, unless the error says nothing of the job, and the error after which the connection is of
-    /// no more use.
-    pub(crate) fn after(self, result: Result<bool, Error>) -> (Option<Self>, Result<(), Error>) {
+    /// The action that was executed, and the error if the connection is not to be used any more.
+    pub(crate) fn after(self, result: Result<bool, Error>) -> (Self, Result<(), Error>) {
         match result {
-            Ok(true) => (Some(self), Ok(())),
-            Ok(false) => (Some(Self::Buried), Ok(())), // by a limit of the server
-            Err(Error::Unconfirmed { .. }) => (Some(Self::Unconfirmed), Ok(())),
-            // Without a session the server has given the job back; with one, its TTR decides.
-            Err(error) if error.is_of_network() => (Some(Self::Unconfirmed), Ok(())),
-            Err(error) if error.is_out_of_step() => (Some(Self::Unconfirmed), Err(error)),
-            Err(error) if error.is_not_found() => (Some(Self::Lost), Ok(())),
-            Err(error) => (None, Err(error)),
+            Ok(true) => (self, Ok(())),
+            Ok(false) => (Self::Buried, Ok(())), // because of a limit of the server
+            Err(Error::Unconfirmed { .. }) => (Self::Unconfirmed, Ok(())),
+            // Without a session the server has released the job; with one, its TTR decides.
+            Err(error) if error.is_of_network() => (Self::Unconfirmed, Ok(())),
+            Err(error) if error.is_not_found() => (Self::Lost, Ok(())),
+            Err(error) => (Self::Unconfirmed, Err(error)),
         }
     }
 }
 
-/// A time in seconds, as precise as the server takes it: whole ones, rounded up, without the extension `fractions`.
+/// A time in seconds, as precise as the server supports: whole seconds, rounded up, without the extension `fractions`.
 pub(crate) fn seconds(time: Duration, has_fractions: bool) -> Seconds {
     let precise = Seconds::of_ns(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
     let rounded = || u32::try_from(precise.rounded_up()).map_or(Seconds::MAX, Seconds::from);
     if has_fractions { precise } else { rounded() }
 }
 
-/// What a worker tells, for logs, metrics and traces.
+/// An event of a worker, for logs, metrics and traces.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -263,21 +265,21 @@ pub enum Event<'a> {
     Ended {
         /// The job.
         delivery: &'a Delivery,
-        /// What the handler has returned.
+        /// The result of the handler.
         outcome: &'a Outcome,
-        /// What was done with the job.
+        /// The action for the job.
         settled: Settled,
         /// How long the handler took.
         took: Duration,
     },
-    /// A job that is worked on could not be touched. If its TTR ends, another worker gets it.
+    /// A job in progress could not be touched. If its TTR ends, another worker gets it.
     NotTouched(&'a Delivery, &'a Error),
-    /// There is no connection to the server, or the worker has closed it, because what the server sends is not what the
-    /// protocol has; the worker tries again.
+    /// There is no connection to the server, or the worker has closed it because the server's answer does not follow
+    /// the protocol; the worker tries again.
     Disconnected(&'a Error),
 }
 
-/// How many attempts have ended, and how.
+/// The numbers of ended attempts, by outcome.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the words of Settled")]
@@ -290,7 +292,7 @@ pub struct Report {
     pub unconfirmed: u64,
 }
 
-/// The counters behind a [`Report`].
+/// The counters of a [`Report`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters([AtomicU64; 6]);
 
@@ -319,12 +321,13 @@ impl Counters {
 pub struct Stopper(Arc<AtomicBool>);
 
 impl Stopper {
-    /// The worker takes no further job, and ends when its handlers have ended.
+    /// Stops the worker: it runs no further job, and ends when its handlers have ended. A job that it was about to get
+    /// is ready again.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is to stop.
+    /// Whether the worker should stop.
     pub fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -333,10 +336,10 @@ impl Stopper {
 type Hook = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 type SpanOf = Arc<dyn Fn(&Delivery) -> Span + Send + Sync>;
 
-/// Takes jobs from the watched tubes and gives them to a handler: as many at a time as it has slots, each with a
-/// connection. It reserves a job only when a slot is free, touches it while the handler runs, and then deletes,
-/// releases or buries it. A lost connection is opened again; with [`Connector::session`] its jobs stay, and each slot
-/// has the session of its name with its number.
+/// Takes jobs from the watched tubes and passes them to a handler: one job at a time in each of its slots, each of
+/// which has a connection. It reserves a job only when a slot is free, touches it while the handler runs, and then
+/// deletes, releases or buries it. A lost connection is opened again; with [`Connector::session`] its jobs stay
+/// reserved, and the session of each slot has the given name and the slot's number.
 ///
 /// ```no_run
 /// use beanstalk_client::{Connector, Event, Retry, Worker};
@@ -372,7 +375,7 @@ pub struct Worker {
     pub(crate) until_empty: bool,
     pub(crate) stopper: Stopper,
     pub(crate) counters: Arc<Counters>,
-    /// How long a server may be away.
+    /// How long a server may be unreachable.
     patience: Duration,
     hook: Option<Hook>,
     span_of: Option<SpanOf>,
@@ -390,8 +393,8 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker with one slot. It waits for ever for a server that is away, unless the connector has a
-    /// [`Connector::reconnect`] that gives up.
+    /// A worker with one slot. A server that is not there at the start is an error after a few attempts. It waits
+    /// without a limit for one that goes away later, unless the connector has a [`Connector::reconnect`] that gives up.
     pub fn new(mut connector: Connector, server: Address) -> Self {
         let reconnect = connector.reconnect.unwrap_or(Reconnect::forever());
         connector.reconnect = Some(reconnect.give_up_after(reconnect.give_up_after.min(CONNECT_TURN)));
@@ -411,27 +414,27 @@ impl Worker {
         }
     }
 
-    /// Takes jobs from this server, too, with as many slots.
+    /// Takes jobs from this server, too, with the same number of slots.
     #[must_use]
     pub fn server(mut self, server: Address) -> Self {
         self.servers.push(server);
         self
     }
 
-    /// Watches this tube, and `default` no longer unless it is named.
+    /// Watches this tube; `default` is no longer watched unless it is named.
     #[must_use]
     pub fn watch(mut self, tube: TubeName) -> Self {
         self.tubes.push(tube);
         self
     }
 
-    /// How many jobs of each server it works on at a time.
+    /// The number of jobs from each server at a time.
     #[must_use]
     pub fn slots(self, slots: usize) -> Self {
         Self { slots: slots.max(1), ..self }
     }
 
-    /// How often a job is tried.
+    /// Sets how often a job is tried.
     #[must_use]
     pub fn retry(self, retry: Retry) -> Self {
         Self { retry, ..self }
@@ -443,7 +446,7 @@ impl Worker {
         Self { until_empty: true, ..self }
     }
 
-    /// Called for each event, by the thread or the task in which it happens.
+    /// Sets the function for events, which is called by the thread or the task in which the event happens.
     #[must_use]
     pub fn on_event(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         Self { hook: Some(Arc::new(hook)), ..self }
@@ -478,14 +481,19 @@ impl Worker {
         self.span_of.as_ref().map_or_else(Span::none, |span_of| span_of(delivery))
     }
 
-    /// Whether the fields of a job do not say all that a delivery has.
+    /// Whether the fields of a job lack values that a delivery has.
     pub(crate) fn needs_info(&self, fields: &Fields) -> bool {
         self.with_info || !fields.are_all() || self.retry.counts_buries() && given_back(fields) > 0
     }
 
-    /// What stops it.
+    /// The handle that stops the worker.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
+    }
+
+    /// Whether a session keeps its jobs when a connection is lost.
+    pub(crate) fn has_session(&self) -> bool {
+        self.connector.session.is_some()
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
@@ -502,30 +510,36 @@ impl Worker {
         if self.until_empty { Seconds::ZERO } else { TURN }
     }
 
-    /// The slots, each with its server, and its connector: a session of its own.
+    /// The pause after a reserve that was sent at `sent` and has timed out: without it, a server that answers TIMED_OUT
+    /// too early would be asked in a busy loop.
+    pub(crate) fn rest_of_turn(&self, sent: Instant) -> Duration {
+        Duration::from_nanos(self.turn().as_ns()).saturating_sub(sent.elapsed())
+    }
+
+    /// The slots, each with its server and its connector, which has a separate session.
     pub(crate) fn slot_connectors(&self) -> Result<Vec<(Address, Connector)>, Error> {
         let slots =
             self.servers.iter().flat_map(|server| (0..self.slots).map(move |number| (server, number)));
         slots.map(|(server, number)| Ok((server.clone(), self.connector.numbered(number)?))).collect()
     }
 
-    /// The pause before a slot goes on with another connection, after this error and so long without an answer; `None`
-    /// if it does not go on. `attempts` are those since an answer.
+    /// The pause before a slot continues with another connection, after this error and this time without an answer;
+    /// `None` if it does not continue. `attempts` are those since the last answer.
     pub(crate) fn pause_after(
         &self,
         error: &Error,
         away: Duration,
         attempts: &mut Attempts,
     ) -> Option<Duration> {
-        let may_help = error.is_of_network() || error.is_out_of_step();
+        let may_help = error.is_of_network() || error.is_out_of_step() || error.is_temporary();
         if !may_help || away > self.patience || self.stopper.is_stopped() {
             return None;
         }
         self.tell(&Event::Disconnected(error));
         match error.is_of_network() {
-            // The connection has paused between its own attempts.
+            // The connection has already paused between its own attempts.
             true => Some(Duration::ZERO),
-            // A server that answers at once, and always wrong, is not asked without a pause.
+            // A server whose answers come at once but are wrong, or refuse, is not asked without a pause.
             false => attempts.next_pause(&self.connector.reconnect?.give_up_after(Duration::MAX)),
         }
     }

@@ -1,4 +1,4 @@
-//! The driver with tokio: as the one that blocks, and what only it has: futures that are dropped.
+//! The driver with tokio: the tests of the blocking one, and those of dropped futures.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ async fn a_future_may_be_dropped_at_any_moment() {
         let dropped = timeout(Duration::from_millis(20), client.reserve_with_timeout(1)).await;
         assert!(dropped.is_err());
         let id = other.put(b"x", &PutOptions::new()).await.unwrap().id;
-        // The server has given the job to the reserve that nobody waits for.
+        // The server has assigned the job to the abandoned reserve.
         assert_eq!(client.stats_job(id).await.unwrap().state, JobState::Reserved);
         assert_eq!(client.reserve_with_timeout(0).await.unwrap().id, id);
         client.delete(id).await.unwrap();

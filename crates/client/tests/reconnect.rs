@@ -1,4 +1,5 @@
-//! Connections that are lost at every moment: what is done once, what is said again, and what is not known.
+//! Connections that are lost at any moment: which commands are executed once, which are repeated, and which are
+//! unknown.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -102,7 +103,7 @@ fn a_session_keeps_a_job_through_every_loss() {
             connector.connect(&fake.address().parse().unwrap()).unwrap()
         };
         let id = loop {
-            // A put whose reply is lost is the caller's to decide on.
+            // If the reply to a put is lost, the caller must decide.
             let _ = client.put(b"x", &PutOptions::new());
             if let Ok(job) = client.peek_next(JobState::Ready) {
                 break job.id;
@@ -129,7 +130,7 @@ fn fields_are_asked_for_again_after_every_loss() {
         let fake = closing(at, is_after);
         let mut client = connect(&fake);
         client.reserve_fields(&[Field::Tube, Field::Attempts]).unwrap();
-        // A put whose reply is lost is the caller's to decide on.
+        // If the reply to a put is lost, the caller must decide.
         while client.put_in(&tube("a"), b"x", &PutOptions::new()).is_err() {}
         client.watch(&tube("a")).unwrap();
         let Fields { tube, attempts, age, .. } = client.reserve_with_timeout(0).unwrap().fields;
@@ -352,4 +353,40 @@ fn a_pool_does_not_lend_a_connection_that_was_closed_while_it_rested() {
     closer.close();
     fake.disarm();
     pool.get().unwrap().put(b"y", &PutOptions::new()).unwrap();
+}
+
+#[test]
+fn a_server_without_the_extensions_of_the_last_one_does_not_get_what_it_would_misunderstand() {
+    for is_async in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let servers = std::thread::spawn(move || {
+            let stats = |stream: &mut UnixStream, data: &str| {
+                assert_eq!(stream.read(&mut [0; 4096]).unwrap(), "stats\r\n".len());
+                write!(stream, "OK {}\r\n{data}\r\n", data.len()).unwrap();
+            };
+            let (mut first, _) = listener.accept().unwrap();
+            stats(&mut first, "---\nextensions: \"idp\"\n");
+            let _ = first.read(&mut [0; 4096]);
+            drop(first);
+            let (mut second, _) = listener.accept().unwrap();
+            stats(&mut second, "---\nversion: \"1.13\"\n");
+            let mut rest = String::new();
+            second.read_to_string(&mut rest).unwrap();
+            rest
+        });
+        let keyed = PutOptions::new().tag("idp:k:600".parse().unwrap());
+        let (address, body) = (Address::Unix(path), b"drain\r\n");
+        let result = if is_async {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                connector().connect_async(&address).await.unwrap().put(body, &keyed).await
+            })
+        } else {
+            connector().connect(&address).unwrap().put(body, &keyed)
+        };
+        assert!(matches!(result, Err(Error::Unconfirmed { command: "put" })), "{result:?}");
+        assert_eq!(servers.join().unwrap(), "");
+    }
 }

@@ -125,17 +125,28 @@ fn a_complete_has_its_puts_behind_it() {
 
 #[test]
 fn fields_are_those_that_the_connection_has_asked_for() {
-    let replies = "USING tube attempts\r\nRESERVED 7 2 mail 3\r\nhi\r\nRESERVED_BATCH 2\r\nRESERVED 8 0 a 1\r\n\r\n\
-        RESERVED 9 0 b 2\r\n\r\nFOUND 7 2\r\nhi\r\nUSING\r\nRESERVED 10 0\r\n\r\n";
-    let (jobs, _) = with(replies, |c| {
-        c.reserve_fields(&[Field::Tube, Field::Attempts]).unwrap();
-        let mut jobs = vec![c.reserve().unwrap()];
-        jobs.extend(c.reserve_batch(5, None).unwrap());
-        assert_eq!(c.peek(7).unwrap().fields, Fields::default());
-        c.reserve_fields(&[]).unwrap();
-        jobs.push(c.reserve_job(10).unwrap());
-        jobs
+    let replies = [
+        "USING tube attempts\r\n",
+        "RESERVED 7 2 mail 3\r\nhi\r\n",
+        "RESERVED_BATCH 2\r\nRESERVED 8 0 a 1\r\n\r\nRESERVED 9 0 b 2\r\n\r\n",
+        "FOUND 7 2\r\nhi\r\n",
+        "USING\r\n",
+        "RESERVED 10 0\r\n\r\n",
+    ];
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        for reply in replies {
+            let _ = theirs.read(&mut [0; 4096]);
+            theirs.write_all(reply.as_bytes()).unwrap();
+        }
     });
+    let mut c = Client::from(Connection::over_unix(ours).unwrap());
+    c.reserve_fields(&[Field::Tube, Field::Attempts]).unwrap();
+    let mut jobs = vec![c.reserve().unwrap()];
+    jobs.extend(c.reserve_batch(5, None).unwrap());
+    assert_eq!(c.peek(7).unwrap().fields, Fields::default());
+    c.reserve_fields(&[]).unwrap();
+    jobs.push(c.reserve_job(10).unwrap());
     let seen: Vec<_> =
         jobs.iter().map(|job| (job.id, job.fields.tube.as_deref(), job.fields.attempts)).collect();
     let expected =

@@ -85,7 +85,7 @@ fn a_handler_and_the_events_about_its_job_are_in_the_span_of_the_job() {
             true => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 let ran = worker.run_async(|_| async {
-                    // It goes on in the span when it was polled by others meanwhile.
+                    // The handler continues in its span after other tasks were polled.
                     tokio::task::yield_now().await;
                     tracing::info!("ran");
                     Outcome::Done

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use beanstalk_client::{Address, Connector, Error, PutOptions, Reconnect, Refusal, Tls, Token};
+use beanstalk_client::{Address, Connector, Error, JobState, PutOptions, Reconnect, Refusal, Tls, Token};
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::tls::{Authority, Leaf};
@@ -89,4 +89,55 @@ fn a_server_that_is_silent_is_a_time_out() {
     for error in errors(&connector.tls(Tls::new(Some(&ca), None).unwrap()), &address) {
         assert!(matches!(error, Error::Connect { .. }), "{error}");
     }
+}
+
+#[test]
+fn what_tls_has_taken_is_not_written_a_second_time_after_a_time_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
+    let (ca, cert, key) = (path("ca"), path("cert"), path("key"));
+    let authority = Authority::new("authority");
+    let identity = authority.issue(Leaf::of("localhost"));
+    std::fs::write(&ca, authority.pem()).unwrap();
+    std::fs::write(&cert, identity.certificate_pem()).unwrap();
+    std::fs::write(&key, identity.key_pem()).unwrap();
+    let port = free_address().unwrap();
+    let tls = format!("tls://{port}");
+    let listen = ["--listen", &tls, "--tls-cert", &cert, "--tls-key", &key, "-z", "100m"];
+    let server = Server::start(&listen);
+    let kill = |signal: &str| {
+        let pid = server.pid().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    };
+    let address: Address = format!("localhost:{}", port.port()).parse().unwrap();
+    let connector = Connector::new().tls(Tls::new(Some(ca.as_ref()), None).unwrap());
+    // More than the kernel's buffers take, and each part of it is a command.
+    let (body, short) = (b"use wrong\r\n".repeat(2_000_000), Some(Duration::from_millis(100)));
+
+    let mut client = connector.connect(&address).unwrap();
+    client.use_tube(&"a".parse().unwrap()).unwrap();
+    client.set_timeout(short).unwrap();
+    kill("-STOP");
+    let late = client.put(&body, &PutOptions::new());
+    kill("-CONT");
+    assert!(matches!(late, Err(Error::TimedOut)), "{late:?}");
+    client.set_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(client.list_tube_used().unwrap(), "a");
+    assert!(client.peek_next(JobState::Ready).unwrap().body == body, "another body");
+    assert_eq!(client.stats().unwrap().number("malformed-commands"), Some(0));
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = connector.connect_async(&address).await.unwrap();
+        client.use_tube(&"b".parse().unwrap()).await.unwrap();
+        client.set_timeout(short);
+        kill("-STOP");
+        let late = client.put(&body, &PutOptions::new()).await;
+        kill("-CONT");
+        assert!(matches!(late, Err(Error::TimedOut)), "{late:?}");
+        client.set_timeout(Some(Duration::from_secs(60)));
+        assert_eq!(client.list_tube_used().await.unwrap(), "b");
+        assert!(client.peek_next(JobState::Ready).await.unwrap().body == body, "another body");
+        assert_eq!(client.stats().await.unwrap().number("malformed-commands"), Some(0));
+    });
 }

@@ -180,7 +180,7 @@ fn a_job_whose_ttr_has_ended_is_lost_and_that_is_said() {
         let mut client = put(server, 1, &PutOptions::new());
         let address = server.address();
         let report = run(&worker(server), is_async, move |delivery| {
-            // Another client kicks the job out of the worker's hands in the only way there is.
+            // The only way in which another client can take the job from the worker.
             let mut other = Client::connect(&address.parse().unwrap()).unwrap();
             if other.extensions().unwrap().has("flush-tube") {
                 other.flush_tube(&tube()).unwrap();
@@ -235,4 +235,11 @@ fn a_worker_survives_its_server_and_keeps_its_job_with_a_session() {
         assert!(client.stats_tube(&tube()).is_err() || client.peek_next(JobState::Ready).is_err());
         assert!(cuts.try_recv().is_err(), "the connection was opened again at once");
     }
+}
+
+#[test]
+fn the_worker_of_the_page_on_clients_is_the_one_of_the_readme_which_is_compiled() {
+    let page = include_str!("../../../doc/clients.md");
+    let worker = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(include_str!("../README.md").contains(worker), "{worker}");
 }

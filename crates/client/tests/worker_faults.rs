@@ -1,11 +1,12 @@
-//! Workers whose servers die, lie, or know no extension: what becomes of the jobs, and how the run ends.
+//! Workers whose servers crash, send wrong answers, or lack extensions: the outcome for the jobs, and the end of the
+//! run.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beanstalk_client::{
     Address, Client, Connector, Delivery, Error, Event, JobState, Outcome, PutOptions, Reconnect, Report,
@@ -112,7 +113,7 @@ fn attempts_are_known_without_a_question_where_the_server_has_fields() {
             assert_eq!(attempts.load(Ordering::SeqCst), 1 + 1 + 2 + 1);
             let log = fake.take_log();
             let asked = log.iter().filter(|line| line.starts_with("stats-job")).count();
-            // The counters of a job that has failed say whether it was buried before.
+            // The counters of a failed job show whether it was buried before.
             assert_eq!(asked, if is_asked { 4 } else { 1 }, "{log:?}");
         }
     }
@@ -135,7 +136,7 @@ fn scripted(scripts: Vec<Vec<Vec<u8>>>) -> (String, tempfile::TempDir) {
     (format!("unix:{}", path.display()), directory)
 }
 
-/// What a server says until the worker has reserved a job.
+/// The server's answers until the worker has reserved a job.
 fn reserved(job: &[u8]) -> Vec<Vec<u8>> {
     let fields = b"USING tube attempts timeouts releases age pri ttr trace\r\n";
     vec![b"WATCHING 2\r\n".to_vec(), b"WATCHING 1\r\n".to_vec(), fields.to_vec(), job.to_vec()]
@@ -161,7 +162,8 @@ fn half_a_reply_is_a_lost_connection() {
             assert_eq!(report.unwrap().deleted, 1, "cut at {cut}");
             assert_eq!(ran.load(Ordering::SeqCst), 1, "cut at {cut}");
         }
-        // A server that says nothing of the fields that it has agreed to is asked, as one that has none.
+        // If a server accepts the fields but does not send them, the worker asks about each job, as without the
+        // extension.
         let stats = b"---\nid: 7\ntube: work\nstate: reserved\npri: 0\nage: 0\nttr: 60\nreleases: 1\n";
         let data = [format!("OK {}\r\n", stats.len()).as_bytes(), stats, b"\r\n"].concat();
         let rest = vec![data, b"DELETED\r\n".to_vec(), b"TIMED_OUT\r\n".to_vec()];
@@ -174,7 +176,7 @@ fn half_a_reply_is_a_lost_connection() {
     }
 }
 
-/// What is no answer to a reserve or a delete, and what a worker would take for the next answer if it read on.
+/// Wrong answers to a reserve or a delete, and bytes that a worker would take for the next answer if it continued.
 const WRONG: &[&[u8]] = &[
     b"RESERVED 7 \xff\r\n",
     b"RESERVED\r\n",
@@ -192,8 +194,7 @@ const WRONG: &[&[u8]] = &[
 ];
 const NEXT: &[u8] = b"DELETED\r\nRESERVED 9 5 work 1 0 0 0 0 60 -\r\nwrong\r\n";
 
-/// The answers on a connection after the first one, to the worker's greeting, which it sends at once, and then to each
-/// command.
+/// The answers on a later connection: to the worker's greeting, which it sends at once, and then to each command.
 fn again(answers: &[&[u8]]) -> Vec<Vec<u8>> {
     let greeting = reserved(answers[0]).concat();
     std::iter::once(greeting).chain(answers[1..].iter().map(|answer| answer.to_vec())).collect()
@@ -250,6 +251,25 @@ fn a_server_that_never_answers_right_ends_the_worker_when_it_is_told_to_or_out_o
 }
 
 #[test]
+fn a_server_that_says_at_once_that_no_job_came_in_time_is_asked_once_a_second() {
+    for is_async in [false, true] {
+        let none = || b"TIMED_OUT\r\n".to_vec();
+        let job = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n".to_vec();
+        let script = [reserved(&none()), vec![none(), job, b"DELETED\r\n".to_vec()]].concat();
+        let (address, _directory) = scripted(vec![script]);
+        let worker = Worker::new(connector(), address.parse().unwrap()).watch(tube());
+        let (stopper, began) = (worker.stopper(), Instant::now());
+        let report = run(&worker, is_async, move |_| {
+            stopper.stop();
+            Outcome::Done
+        });
+        assert_eq!(report.unwrap().deleted, 1);
+        let reserves = 3;
+        assert!(began.elapsed() >= Duration::from_secs(reserves - 1), "the worker has not waited in between");
+    }
+}
+
+#[test]
 fn a_server_that_dies_while_a_job_runs_is_no_panic_and_a_stop_ends_the_worker() {
     for is_async in [false, true] {
         let Some(server) = beanstalk_testing::ours(&[]) else { return };
@@ -293,10 +313,157 @@ fn two_workers_with_one_session_take_it_from_each_other_and_no_job_runs_twice() 
         });
         let runs = runs.lock().unwrap();
         assert!(runs.values().all(|count| *count == 1), "{runs:?}");
-        // A job whose RESERVED was lost stays with the session: until its TTR ends, nobody has it.
+        // A job whose RESERVED was lost stays with the session: until its TTR ends, no other client gets it.
         let left = client.stats_tube(&tube()).unwrap();
         let left = left.number("current-jobs-reserved").unwrap() + left.number("current-jobs-ready").unwrap();
         assert!(runs.len() + left as usize >= JOBS, "{left} left, {} have run", runs.len());
         assert_eq!(left as usize, JOBS - runs.len());
+    }
+}
+
+/// A server that runs `each` with every connection and its number. Returns what `each` has noted down.
+fn noting(
+    connections: usize,
+    each: impl Fn(usize, &mut UnixStream, &mut Vec<String>) + Send + 'static,
+) -> (String, tempfile::TempDir, std::thread::JoinHandle<Vec<String>>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let served = std::thread::spawn(move || {
+        let mut notes = Vec::new();
+        for (number, stream) in listener.incoming().take(connections).enumerate() {
+            each(number, &mut stream.unwrap(), &mut notes);
+        }
+        notes
+    });
+    (format!("unix:{}", path.display()), directory, served)
+}
+
+/// Reads what has come, and sends this.
+fn answer(stream: &mut UnixStream, text: &[u8]) -> String {
+    let mut bytes = [0; 4096];
+    let count = stream.read(&mut bytes).unwrap();
+    stream.write_all(text).unwrap();
+    String::from_utf8(bytes[..count].to_vec()).unwrap()
+}
+
+const JOB: &[u8] = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n";
+
+fn with_session(has_session: bool) -> Connector {
+    match has_session {
+        true => connector().session("s".parse().unwrap(), Duration::from_secs(60)),
+        false => connector(),
+    }
+}
+
+#[test]
+fn a_job_of_a_lost_connection_is_not_ended_on_the_next_one_unless_its_session_has_it() {
+    let (unconfirmed, deleted) = ([0, 0, 1], [1, 0, 0]);
+    for (touched, report) in
+        [(None, unconfirmed), (Some("NOT_FOUND\r\n"), unconfirmed), (Some("TOUCHED\r\n"), deleted)]
+    {
+        for is_async in [false, true] {
+            let (address, _directory, served) = noting(2, move |number, stream, notes| {
+                let session = if touched.is_some() { b"SESSION 1\r\n".as_slice() } else { b"" };
+                let texts = [&[session.to_vec()][..], &reserved(JOB)].concat();
+                let greeting = texts[..4].concat();
+                match (number, touched) {
+                    (0, _) => {
+                        texts
+                            .iter()
+                            .filter(|text| !text.is_empty())
+                            .for_each(|text| drop(answer(stream, text)));
+                        assert_eq!(answer(stream, b""), "delete 7\r\n");
+                    }
+                    (_, None) => notes.push(answer(stream, &[&greeting[..], b"TIMED_OUT\r\n"].concat())),
+                    (_, Some(touched)) => {
+                        notes.push(answer(stream, &[&greeting[..], touched.as_bytes()].concat()));
+                        if touched == "TOUCHED\r\n" {
+                            notes.push(answer(stream, b"DELETED\r\n"));
+                        }
+                        notes.push(answer(stream, b"TIMED_OUT\r\n"));
+                    }
+                }
+            });
+            let worker = worker(with_session(touched.is_some()), &address);
+            assert_eq!(figures(run(&worker, is_async, |_| Outcome::Done)), report, "{touched:?}");
+            let notes = served.join().unwrap();
+            let deletes = notes.iter().filter(|lines| lines.contains("delete")).count();
+            assert_eq!(deletes as u64, report[0], "{notes:?}");
+            assert_eq!(notes[0].contains("touch 7"), touched.is_some(), "{notes:?}");
+        }
+    }
+}
+
+/// How many were deleted, released, and not confirmed.
+fn figures(report: Result<Report, Error>) -> [u64; 3] {
+    let Report { deleted, released, given_back, buried, lost, unconfirmed, .. } = report.unwrap();
+    assert_eq!((given_back, buried, lost), (0, 0, 0));
+    [deleted, released, unconfirmed]
+}
+
+#[test]
+fn a_job_that_comes_after_the_stop_is_given_back_and_not_run() {
+    for (has_session, is_async) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (sender, stoppers) = std::sync::mpsc::channel::<beanstalk_client::Stopper>();
+        let stoppers = Mutex::new(stoppers);
+        let (address, _directory, served) = noting(1, move |_, stream, notes| {
+            if has_session {
+                answer(stream, b"SESSION 0\r\n");
+            }
+            let texts = reserved(JOB);
+            texts[..3].iter().for_each(|text| drop(answer(stream, text)));
+            assert!(answer(stream, b"").starts_with("reserve-with-timeout"));
+            stoppers.lock().unwrap().recv().unwrap().stop();
+            stream.write_all(JOB).unwrap();
+            if has_session {
+                notes.push(answer(stream, b"RELEASED\r\n"));
+            }
+            notes.push(answer(stream, b""));
+        });
+        let worker = Worker::new(with_session(has_session), address.parse().unwrap()).watch(tube());
+        sender.send(worker.stopper()).unwrap();
+        assert_eq!(figures(run(&worker, is_async, |_| Outcome::Done)), [0, 0, 0]);
+        let expected = ["release 7 0 0 uncounted\r\n", "quit\r\n"];
+        assert_eq!(served.join().unwrap(), expected[usize::from(!has_session)..]);
+    }
+}
+
+#[test]
+fn a_handler_that_panics_before_its_future_is_there_has_failed() {
+    let fake = Fake::start();
+    let _client = put(&fake, 3);
+    let retry = Retry::new().delays(Duration::ZERO, Duration::ZERO);
+    let (worker, calls) = (worker(connector(), &fake.address()).retry(retry), AtomicUsize::new(0));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let report = runtime.block_on(worker.run_async(move |_| {
+        assert!(calls.fetch_add(1, Ordering::SeqCst) > 0, "the first call");
+        async {}
+    }));
+    assert_eq!(figures(report), [3, 1, 0]);
+}
+
+#[test]
+fn a_hook_that_panics_ends_all_slots_and_the_panic_is_that_of_the_run() {
+    for is_async in [false, true] {
+        let fake = Fake::start();
+        let _client = put(&fake, 1);
+        let worker = Worker::new(connector(), fake.address().parse().unwrap()).watch(tube()).slots(3);
+        let worker = worker.on_event(|_| panic!("the hook"));
+        let act = std::panic::AssertUnwindSafe(|| run(&worker, is_async, |_| Outcome::Done));
+        let panic = std::panic::catch_unwind(act).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"the hook"));
+    }
+}
+
+#[test]
+fn a_server_that_is_out_of_memory_is_asked_again_and_the_end_of_each_attempt_is_reported() {
+    for refused in [b"OUT_OF_MEMORY\r\n".as_slice(), b"INTERNAL_ERROR\r\n"] {
+        for is_async in [false, true] {
+            let good = again(&[JOB, b"DELETED\r\n", b"TIMED_OUT\r\n"]);
+            let (address, _directory) = scripted(vec![reserved(refused), again(&[JOB, refused]), good]);
+            let report = run(&worker(connector(), &address), is_async, |_| Outcome::Done);
+            assert_eq!(figures(report), [1, 0, 1]);
+        }
     }
 }

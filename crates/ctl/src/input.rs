@@ -67,7 +67,7 @@ fn taken(line: io::Result<Vec<u8>>) -> Result<Vec<u8>, Failure> {
     Ok(line)
 }
 
-/// The ids of the command line; in the place of `-`, those of standard input, each once.
+/// The ids of the command line; `-` is replaced by those of standard input, each once.
 pub fn ids(arguments: &[Id]) -> Result<Vec<u64>, Failure> {
     let mut ids = Vec::new();
     for argument in arguments {

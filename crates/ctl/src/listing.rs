@@ -121,7 +121,7 @@ fn by_pages(
             loop {
                 let page = session.client.list_jobs(&tube.name, state, PAGE, cursor.as_ref());
                 let page = match page {
-                    Err(error) if error.is_not_found() => break, // the tube was removed meanwhile
+                    Err(error) if error.is_not_found() => break, // the tube was removed in the meantime
                     other => other?,
                 };
                 if !give(session, page.jobs)? {
@@ -156,7 +156,7 @@ fn by_walking(
     if !walk.down(session, top, 1, give)? || walk.seen >= walk.expected {
         return Ok(());
     }
-    // If jobs are missing, they were deleted meanwhile, or they have higher ids, because refused puts use up ids.
+    // If jobs are missing, they were deleted in the meantime, or they have higher ids, because refused puts use up ids.
     walk.expected = session.tubes(&filter.tubes)?.iter().map(Tube::jobs).sum();
     if !has_binlog && walk.seen < walk.expected {
         let newest = newest_id(session)?;
@@ -167,7 +167,7 @@ fn by_walking(
 
 struct Walk<'a> {
     names: HashSet<&'a str>,
-    /// The number of jobs of the tubes, in all states: jobs may change their state meanwhile, but not their tube.
+    /// The number of jobs of the tubes, in all states: jobs may change their state in the meantime, but not their tube.
     expected: u64,
     seen: u64,
 }

@@ -60,21 +60,22 @@ impl Output {
     }
 }
 
-/// Prints a message on standard error, on one line. The only place that does: a text of a server may be in it.
+/// Prints a message on standard error, on one line. No other code does: a text of a server may be in it.
 #[allow(clippy::print_stderr, reason = "the messages of the program")]
 pub fn say(message: &str) {
     eprintln!("beanstalkctl: {}", visible(message.as_bytes(), false));
 }
 
-/// Whether a terminal does something else than to show the character: control characters of ASCII and of Latin-1,
-/// separators of lines, and what changes the direction of the text.
+/// Whether a terminal does not simply show the character: control characters of ASCII and of Latin-1, separators of
+/// lines, and characters that change the direction of the text.
 fn controls_terminal(character: char) -> bool {
     let changes_direction = matches!(character,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     character.is_control() || changes_direction
 }
 
-/// JSON in which no character controls the terminal. Outside of its texts JSON has no such character but line ends.
+/// JSON without characters that control the terminal. Outside of its texts, JSON has no such characters except line
+/// ends.
 fn escaped_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + 16);
     for character in json.chars() {

@@ -69,7 +69,7 @@ impl Session {
         // An invalid name could not be sent back to the server.
         let mut names: Vec<TubeName> = chosen.filter_map(|name| name.parse().ok()).collect();
         names.sort();
-        // If nothing is found, the command says so.
+        // If nothing is found, the command reports it.
         let is_found = |pattern: &&GlobMatcher| names.iter().any(|name| pattern.is_match(name.as_str()));
         for pattern in patterns.iter().filter(|pattern| !names.is_empty() && !is_found(pattern)) {
             say(&format!("no tube matches {}", pattern.glob()));
@@ -77,7 +77,7 @@ impl Session {
         Ok(names)
     }
 
-    /// The tubes that match, with their counters. A tube that is removed meanwhile is left out.
+    /// The tubes that match, with their counters. A tube that is removed in the meantime is left out.
     pub fn tubes(&mut self, patterns: &[GlobMatcher]) -> Result<Vec<Tube>, Failure> {
         let names = self.tube_names(patterns)?;
         let commands = names.iter().map(|name| Command::StatsTube(name.as_str()));

@@ -16,12 +16,12 @@ pub struct Child {
 }
 
 impl Child {
-    /// Runs the ignored test `name` in a new process, which can ask for `argument`.
+    /// Runs the ignored test `name` in a new process, which can read `argument`.
     pub fn start(name: &str, argument: &OsStr) -> Self {
         Self::spawn(Command::new(env::current_exe().unwrap()), name, argument)
     }
 
-    /// Runs the ignored test `name` by way of `wrapper`, which runs the command line that follows its own arguments.
+    /// Runs the ignored test `name` through `wrapper`, a program that runs the command line after its own arguments.
     pub fn start_in(mut wrapper: Command, name: &str, argument: &OsStr) -> Self {
         wrapper.arg(env::current_exe().unwrap());
         Self::spawn(wrapper, name, argument)

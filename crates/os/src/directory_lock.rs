@@ -83,10 +83,10 @@ impl DirectoryLock {
         }
     }
 
-    /// The lock of `directory` that another program in this process has taken through this descriptor.
+    /// The lock of `directory`, through a descriptor that another program in this process has locked.
     ///
     /// # Errors
-    /// If another process has it by now.
+    /// If another process holds it now.
     pub fn adopt(directory: &Path, descriptor: OwnedFd) -> Result<Self, LockError> {
         let (path, file) = (directory.join("lock"), File::from(descriptor));
         match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
@@ -149,7 +149,7 @@ fn whole_file() -> libc::flock {
     lock
 }
 
-/// The process that holds the lock.
+/// The id of the process that holds the lock.
 fn holder(file: &File) -> Option<i32> {
     let mut lock = whole_file();
     fcntl(file, FcntlArg::F_GETLK(&mut lock)).ok()?;
@@ -164,8 +164,8 @@ mod tests {
     use super::*;
     use crate::child::Child;
 
-    /// The other process of these tests: takes the lock of the directory in its argument, reports the
-    /// result, and keeps the lock until its input ends.
+    /// Runs in the child of these tests: takes the lock of the directory in its argument, reports the result, and keeps
+    /// the lock until its input ends.
     #[test]
     #[ignore = "runs as a child of other tests"]
     fn child_takes_the_lock() {

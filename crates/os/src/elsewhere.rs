@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::time::ClockId;
 use socket2::SockRef;
 
-/// The clock that is most like Linux's; whether it goes on while the machine is suspended depends on the system.
+/// The clock that is most like Linux's. Whether it goes on while the machine is suspended depends on the system.
 pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// Unknown: the figures are in `/proc` on Linux.
@@ -19,17 +19,17 @@ pub fn memory() -> Option<(u64, u64)> {
     None
 }
 
-/// There are none.
+/// Fails: these systems have no such files.
 pub fn open_unnamed(_directory: &Path) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// There are none.
+/// Fails: these systems have no such files.
 pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// An empty file without a name, which is closed when the process runs another program.
+/// An empty file without a name. The system closes it when the process runs another program.
 pub fn memory_file() -> io::Result<File> {
     let number = crate::process::random_u64();
     let path = std::env::temp_dir().join(format!("beanstalkd-handover-{}-{number:016x}", std::process::id()));
@@ -38,12 +38,12 @@ pub fn memory_file() -> io::Result<File> {
     Ok(file)
 }
 
-/// Nothing is to be done: no other process can open a file without a name.
+/// Does nothing: no other process can open a file without a name.
 pub fn seal(_file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing: the child is ended by the time limit.
+/// Does nothing: the time limit ends the child.
 pub fn end_with_parent() -> io::Result<()> {
     Ok(())
 }
@@ -51,10 +51,10 @@ pub fn end_with_parent() -> io::Result<()> {
 /// Does nothing: these systems have no such setting.
 pub fn allow_huge_pages(_allow: bool) {}
 
-/// How many names a file has.
+/// The number of names of a file.
 ///
 /// # Errors
-/// If the file cannot be asked.
+/// If the system does not report it.
 pub fn link_count(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.nlink())
 }

@@ -1,7 +1,7 @@
-//! The calls that hand a process over to another program: a file for the description, descriptors that outlive the
-//! change of programs, the trial of the other program, and the change itself.
+//! The system calls that hand a process over to another program: a file for the description, descriptors that stay open
+//! across the change of programs, a test run of the other program, and the change itself.
 //!
-//! Owns: how the next program learns which descriptor the description has. Decides nothing.
+//! Owns: the way in which the next program learns the descriptor of the description. Decides nothing.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -21,27 +21,27 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 
 use super::platform;
 
-/// Tells the next program the process for which it is, and the descriptor of the description.
+/// The variable that names the process for which the description is meant, and the descriptor of the description.
 const VARIABLE: &str = "BEANSTALKD_HANDOVER";
 
-/// How many pieces of a description may wait for the thread that writes them.
+/// How many pieces of a description can wait for the thread that writes them.
 const PIECES_AHEAD: usize = 8;
 
-/// The program that runs, and where its file was when it began.
+/// The program that runs, and the path of its file at the start.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
-    /// Device, inode, length, and when it was written.
+    /// The file's device, inode, length and time of the last change.
     running: Option<Mark>,
 }
 
-/// The values that tell one file from another.
+/// The values that distinguish one file from another.
 pub type Mark = (u64, u64, u64, i64, i64);
 
-/// The file that has this path now.
+/// The file that currently has this path.
 ///
 /// # Errors
-/// If there is none, or the system does not show it.
+/// If there is no such file, or if the system does not show it.
 pub fn mark(path: &Path) -> io::Result<Mark> {
     let metadata = fs::metadata(path)?;
     Ok((metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
@@ -51,14 +51,14 @@ pub fn mark(path: &Path) -> io::Result<Mark> {
 const REPLACED: &[u8] = b" (deleted)";
 
 impl Program {
-    /// This program. To be called at the start, while its file is still the one that runs.
+    /// This program. Must be called at the start, before its file can have been replaced.
     ///
     /// # Errors
-    /// If the system does not say where the file is.
+    /// If the system does not report the path of the file.
     pub fn this() -> io::Result<Self> {
         let path = std::env::current_exe()?;
         let running = mark(&path).ok();
-        // A second package may have come between the start of this program and now: then the mark is that of its file.
+        // If the file was replaced between the start of this program and now, this is the mark of the new file.
         let now = std::env::current_exe()?;
         Ok(match now.as_os_str().as_bytes().strip_suffix(REPLACED) {
             Some(path) if mark(&now).is_err() => Self { path: OsStr::from_bytes(path).into(), running: None },
@@ -66,25 +66,25 @@ impl Program {
         })
     }
 
-    /// The path of its file.
+    /// The path of the program's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file that has that path now, if it is another one than the one that runs.
+    /// The file that currently has that path, if it is not the file that runs.
     #[must_use]
     pub fn replaced_by(&self) -> Option<Mark> {
         mark(&self.path).ok().filter(|&now| Some(now) != self.running)
     }
 }
 
-/// A file for a description, which no other process sees.
+/// A file for a description. No other process sees it.
 #[derive(Debug)]
 pub struct DescriptionFile(File);
 
 impl DescriptionFile {
-    /// An empty file: in memory, or, where the system has no such files, one without a name in the directory for
+    /// An empty file in memory, or, where the system has no such files, a file without a name in the directory for
     /// temporary files.
     ///
     /// # Errors
@@ -93,8 +93,9 @@ impl DescriptionFile {
         platform::memory_file().map(Self)
     }
 
-    /// From now on it has what `describe` makes, in order. Another thread writes, because that takes as long as to
-    /// describe. A file that had another description keeps its memory, which the system then need not find again.
+    /// Replaces the contents with the output of `describe`, in order. Another thread writes, because writing takes as
+    /// long as describing. A file that already held a description keeps its memory, so the system need not find new
+    /// memory.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -109,14 +110,14 @@ impl DescriptionFile {
                 file.set_len(end)
             };
             let writer = thread::Builder::new().name("description".to_owned()).spawn_scoped(scope, write)?;
-            // If the thread takes no more, it says below why.
+            // If the thread has stopped, its result below says why.
             describe(&mut |piece| drop(pieces.send(piece)));
             drop(pieces);
             writer.join().unwrap_or_else(|_| Err(io::Error::other("the thread that writes has ended")))
         })
     }
 
-    /// Nobody can change it any more, this program included, where the system can make sure of that.
+    /// Protects the file from changes by any process, including this one, if the system supports that.
     ///
     /// # Errors
     /// If the system refuses it.
@@ -124,7 +125,7 @@ impl DescriptionFile {
         platform::seal(&self.0)
     }
 
-    /// Its descriptor.
+    /// The descriptor of the file.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
@@ -142,11 +143,11 @@ pub struct Description {
 unsafe impl Send for Description {}
 
 impl Description {
-    /// The description behind a descriptor that another program has left to this process; `None` if there is none. The
+    /// The description that another program has left to this process through a descriptor; `None` if there is none. The
     /// descriptor is closed.
     ///
     /// # Errors
-    /// If the descriptor is none of a file, or there is no memory.
+    /// If the descriptor does not refer to a file, or if there is no memory.
     pub fn inherited() -> io::Result<Option<Self>> {
         let Some(text) = std::env::var_os(VARIABLE) else { return Ok(None) };
         let numbers = text.to_str().and_then(|text| text.split_once(':'));
@@ -154,7 +155,7 @@ impl Description {
             numbers.and_then(|(pid, fd)| Some((pid.parse::<u32>().ok()?, fd.parse::<RawFd>().ok()?)));
         match numbers {
             Some((pid, descriptor)) if pid == std::process::id() => Self::of(descriptor).map(Some),
-            // It was for another process, which has started this one.
+            // The variable was meant for another process, which has started this one.
             _ => Ok(None),
         }
     }
@@ -162,10 +163,10 @@ impl Description {
     /// The description in the file with this descriptor, which is closed.
     ///
     /// # Errors
-    /// If the descriptor is none of a file, or there is no memory.
+    /// If the descriptor does not refer to a file, or if there is no memory.
     pub fn of(descriptor: RawFd) -> io::Result<Self> {
         let no_file =
-            || io::Error::new(io::ErrorKind::InvalidInput, "this descriptor is none of a description");
+            || io::Error::new(io::ErrorKind::InvalidInput, "this descriptor does not refer to a description");
         if descriptor < 3 {
             return Err(no_file());
         }
@@ -182,10 +183,10 @@ impl Description {
         if !metadata.is_file() || len == 0 {
             return Err(no_file());
         }
-        // SAFETY: a new mapping at an address that the system chooses, of a file that is open and as long as this.
-        // Nobody changes or shortens the file while it is mapped: it has no name, and it is sealed, or the program that
-        // has written it waits for the end of this process before it writes to it again. Its pages are not found at
-        // once: the system finds 16 of them at the first touch of one, in much less time.
+        // SAFETY: a new mapping at an address that the system chooses, of an open file of this length. Nobody changes
+        // or shortens the file while it is mapped: it has no name, and it is sealed, or the program that has written it
+        // waits for the end of this process before it writes again. The pages are not mapped in advance: the system
+        // maps 16 of them at the first access to one, which takes much less time.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
         };
@@ -197,7 +198,7 @@ impl Description {
 }
 
 impl Description {
-    /// Gives its memory back, which takes the system long: another thread waits for it, if there can be one.
+    /// Unmaps the description on another thread if one can be started, because the system needs long for it.
     pub fn drop_beside(self) {
         let give_back = move || {
             leave_signals_to_others();
@@ -211,7 +212,7 @@ impl Deref for Description {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping is as long as this, can be read, and stays until the value is dropped.
+        // SAFETY: the mapping has this length, can be read, and stays until the value is dropped.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }
@@ -225,13 +226,17 @@ impl Drop for Description {
     }
 }
 
-/// The other end of a descriptor that a description names.
+/// Takes ownership of a descriptor that a description names. From now on the system closes it when the process runs
+/// another program.
 ///
 /// # Errors
-/// If it is not open. From now on it is closed when the process runs another program.
+/// If the descriptor is not open.
 pub fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 3 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this descriptor is none of a socket"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "this descriptor does not refer to a socket",
+        ));
     }
     // SAFETY: the descriptor is owned only if it is open. The description names each descriptor once, which its reader
     // checks, and no other part of this process knows of it.
@@ -245,7 +250,7 @@ pub fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
     Ok(owned)
 }
 
-/// Whether a descriptor stays open when the process runs another program.
+/// Sets whether a descriptor stays open when the process runs another program.
 fn keep_open(descriptor: RawFd, stays: bool) -> io::Result<()> {
     // SAFETY: the caller has the descriptor open; it is borrowed for this call alone.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
@@ -254,11 +259,12 @@ fn keep_open(descriptor: RawFd, stays: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the program as a child that tries to read the description, and whose output comes from the descriptor that is
-/// returned. It ends with this process at the latest. `arguments` come before `flag` and the number of the descriptor.
+/// Starts the program as a child that tries to read the description; returns a descriptor from which the child's output
+/// is read. The child ends when this process ends, at the latest. `arguments` come before `flag` and the number of the
+/// descriptor.
 ///
 /// # Errors
-/// If it cannot be started.
+/// If the child cannot be started.
 pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io::Result<(Child, OwnedFd)> {
     let descriptor = description.descriptor();
     let parent = std::process::id();
@@ -273,21 +279,21 @@ pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io:
         }
         keep_open(descriptor, true)
     };
-    // SAFETY: the closure makes system calls alone, which are safe after a fork, and allocates nothing unless it fails.
+    // SAFETY: the closure only makes system calls, which are safe after a fork, and allocates nothing unless it fails.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn()?;
-    // The other end is the child's alone from now on, so that its end can be seen.
+    // From now on only the child has the other end, so that this process sees when the child ends.
     drop(command);
     Ok((child, output.into()))
 }
 
-/// Signals that come while this value lives wait: for the next program, or for this one if it goes on.
+/// While this value lives, signals wait: for the next program, or for this one if it goes on.
 #[derive(Debug)]
 pub struct HeldSignals(SigSet);
 
-/// Holds the signals back that have a handler: in this thread, and in those that it starts from now on. Each other
-/// thread of the process must do so by itself ([`leave_signals_to_others`]), because the system gives a signal to any
-/// thread that takes it, and what the handlers of this program have noted is lost with it.
+/// Holds back the signals that have a handler, in this thread and in those that it starts from now on. Every other
+/// thread of the process must call [`leave_signals_to_others`], because the system gives a signal to any thread that
+/// accepts it, and a signal that a handler of this program has noted would be lost with the program.
 ///
 /// # Errors
 /// If the system refuses it.
@@ -303,13 +309,13 @@ impl Drop for HeldSignals {
     }
 }
 
-/// This thread gets none of the signals that have a handler: the loop's does.
+/// This thread no longer receives the signals that have a handler; the thread of the poll loop receives them.
 pub fn leave_signals_to_others() {
     let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&handled()), None);
 }
 
-/// Runs `program` in this process, with its arguments, and leaves the description and these descriptors to it, and the
-/// signals that are held back. Returns only if that fails: then all is as before.
+/// Runs `program` in this process, with its arguments. The description, these descriptors and the signals that are held
+/// back stay for the new program. Returns only if that fails; then nothing has changed.
 #[must_use]
 pub fn change_program(
     program: &Path,
@@ -327,7 +333,7 @@ pub fn change_program(
     error
 }
 
-/// Not by the standard library, which lets all signals in.
+/// Calls `execve` itself, because the standard library would let all signals in.
 fn exec(program: &Path, description: RawFd) -> io::Error {
     let text = |text: OsString| CString::new(text.into_vec());
     let variable = OsString::from(format!("{VARIABLE}={}:{description}", std::process::id()));
@@ -354,7 +360,8 @@ fn handled() -> SigSet {
     [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
 }
 
-/// The handlers are there: what has come since the last program is handled now.
-pub fn let_signals_in() {
+/// Accepts signals again, once the handlers are installed. Signals that came since the last program ended are handled
+/// now.
+pub fn unblock_signals() {
     let _ = pthread_sigmask(SigmaskHow::SIG_UNBLOCK, Some(&handled()), None);
 }

@@ -1,7 +1,7 @@
 //! The system calls that the standard library does not make, behind safe functions.
 //!
-//! Owns: everything `unsafe`, and every use of `libc` and `nix`. Never decides anything about jobs or
-//! connections, and uses nothing of the rest. `main` drives most of it at the start, the server the rest.
+//! Owns: all `unsafe` code of the server, and every use of `libc` and `nix`. Never decides anything about jobs or
+//! connections, and uses no other part of the server. `main` calls most of it at the start, the server the rest.
 //!
 //! ```
 //! let before = beanstalkd_os::clock::boot_time_ns();
@@ -25,8 +25,8 @@ pub mod unnamed_file;
 
 pub use self::process::{CpuTime, Usage};
 
-// The facilities that only Linux has, and their replacements on other systems. Both modules have the same items, so
-// that no other module asks whether it is compiled for Linux.
+// The facilities that only Linux has, and their replacements on other systems. Both modules have the same items, so no
+// other module has to ask whether it is compiled for Linux.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux;
 #[cfg(any(target_os = "linux", target_os = "android"))]

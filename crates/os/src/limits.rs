@@ -34,9 +34,8 @@ pub fn disk_room(path: &Path) -> io::Result<u64> {
     Ok((room.blocks_available() as u64).saturating_mul(room.fragment_size() as u64))
 }
 
-/// The memory that the process' control group may use, in bytes, or any of the groups around it; `None` without a
-/// limit, or if the system has no control groups. At the limit the kernel ends the process; no allocation fails
-/// before that.
+/// The smallest memory limit, in bytes, of the process' control group and the groups around it; `None` without a limit,
+/// or if the system has no control groups. At the limit the kernel ends the process; no allocation fails before that.
 #[must_use]
 pub fn group_memory_bytes() -> Option<u64> {
     platform::group_memory_bytes()
@@ -54,7 +53,7 @@ mod tests {
         setrlimit(Resource::RLIMIT_NOFILE, 20, hard).unwrap();
         let raised = raise_open_files().unwrap();
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        // The system's numbers of this kind have no sign on Linux, and one on FreeBSD.
+        // These numbers are unsigned on Linux and signed on FreeBSD.
         assert_eq!((i128::from(raised), soft), (i128::from(hard), hard));
         Child::say("raised");
     }

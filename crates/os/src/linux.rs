@@ -33,24 +33,24 @@ pub fn memory() -> Option<(u64, u64)> {
     Some((pages.next()?? * page_bytes, pages.next()?? * page_bytes))
 }
 
-/// Opens a new file in `directory` that has no name, and that is gone when it is closed, unless it gets one.
+/// Opens a new file without a name in `directory`. The file disappears when it is closed, unless it gets a name.
 pub fn open_unnamed(directory: &Path) -> io::Result<File> {
     File::options().write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(directory)
 }
 
-/// Gives a file without a name this one.
+/// Gives the path `path` to a file without a name.
 pub fn name_file(file: &File, path: &Path) -> io::Result<()> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(linkat(AT_FDCWD, &*unnamed, AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?)
 }
 
-/// An empty file in memory, which is closed when the process runs another program.
+/// An empty file in memory. The system closes it when the process runs another program.
 pub fn memory_file() -> io::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     Ok(memfd_create(c"beanstalkd-handover", flags)?.into())
 }
 
-/// Nobody can change or shorten the file any more.
+/// From now on nobody can change or shorten the file.
 pub fn seal(file: &File) -> io::Result<()> {
     let seals =
         SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
@@ -58,26 +58,26 @@ pub fn seal(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// The process ends when the thread that has started it ends.
+/// Ends the process when the thread that has started it ends.
 pub fn end_with_parent() -> io::Result<()> {
     Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
 }
 
-/// Whether the kernel may use huge pages for memory that is touched from now on. Old kernels have no such setting, and
-/// then do as the system is configured.
+/// Sets whether the kernel may use huge pages for memory that is touched from now on. Old kernels have no such setting,
+/// and follow the system's configuration.
 pub fn allow_huge_pages(allow: bool) {
     let _ = nix::sys::prctl::set_thp_disable(!allow);
 }
 
-/// How many names a file has. Asks for nothing else: since Linux 6.13, a file whose times somebody has read gets exact
-/// times with its next write, and `fdatasync` then has to write the inode, too.
+/// The number of names of a file. It asks for nothing else: since Linux 6.13, after somebody has read the times of a
+/// file, its next write gets exact times, and `fdatasync` then has to write the inode, too.
 ///
 /// # Errors
-/// If the file cannot be asked.
+/// If the system does not report it.
 pub fn link_count(file: &File) -> io::Result<u64> {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the descriptor is open, the path is an empty string that ends, and the kernel fills `found`, whose zeros
-    // are valid, too.
+    // SAFETY: the descriptor is open, the path is an empty string with its final NUL, and the kernel fills `found`, for
+    // which zeros are valid, too.
     let (status, found) = unsafe {
         let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
         let status =
@@ -87,12 +87,12 @@ pub fn link_count(file: &File) -> io::Result<u64> {
     if status == 0 && found.stx_mask & libc::STATX_NLINK != 0 {
         return Ok(found.stx_nlink.into());
     }
-    // A kernel before 4.11, or a file system that does not know.
+    // A kernel before 4.11, or a file system that does not report the number.
     Ok(file.metadata()?.nlink())
 }
 
-/// How many descriptors are open. `files` is about their number: if it is large, and the kernel does not report the
-/// number, they are not counted.
+/// The number of open descriptors. `files` is roughly that number: if it is large, and the kernel does not report the
+/// number, the descriptors are not counted.
 pub fn open_files(files: usize) -> Option<u64> {
     let directory = "/proc/self/fd";
     let counted = fs::metadata(directory).ok()?.len();
@@ -102,12 +102,11 @@ pub fn open_files(files: usize) -> Option<u64> {
     if files > MAX_COUNTED_FILES {
         return None;
     }
-    // One of these descriptors is that of the directory itself.
+    // One of these descriptors is open on the directory itself.
     Some((fs::read_dir(directory).ok()?.count() as u64).saturating_sub(1))
 }
 
-/// The memory that the process' control group may use, in bytes, or any of the groups around it; `None` without a
-/// limit.
+/// The smallest memory limit, in bytes, of the process' control group and the groups around it; `None` without a limit.
 pub fn group_memory_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     smallest_group_limit(&groups, Path::new("/sys/fs/cgroup"))
@@ -155,7 +154,7 @@ pub fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
     getsockopt(connection, PeerCredentials).ok().map(|peer| peer.uid())
 }
 
-/// Whether `path` is in a directory for temporary files that systemd has made for this unit only.
+/// Whether `path` is in a directory for temporary files that systemd has made for this unit alone.
 pub fn is_in_private_tmp(path: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_private_by(&mounts, path))
 }
@@ -170,22 +169,22 @@ fn is_private_by(mounts: &str, path: &Path) -> bool {
     })
 }
 
-/// Has the pages of `bytes` bytes from an address on, whatever they are for: those that the process has mapped and not
-/// touched get their memory. Returns whether another call could do so, too.
+/// Makes the kernel provide memory for all mapped pages in this range of addresses that have not been touched yet.
+/// Returns whether it makes sense to call this again.
 pub fn touch(start: usize, bytes: usize) -> bool {
-    // SAFETY: the contents of no page change, and none is mapped or given back, so any address will do.
+    // SAFETY: the call changes the contents of no page, and maps or unmaps none, so any address is allowed.
     let status = unsafe { libc::madvise(start as *mut libc::c_void, bytes, libc::MADV_POPULATE_WRITE) };
-    // A kernel before 5.14 does not know this; memory that nobody has mapped is another error.
+    // A kernel before 5.14 does not know this advice; memory that is not mapped gives another error.
     status == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
 }
 
-/// Gives the memory of `block` back to the system; its next use takes ordinary pages, not huge ones.
+/// Gives the memory of `block` back to the system; the next access gets ordinary pages, not huge ones.
 ///
 /// # Safety
 /// The block consists of `bytes` bytes in whole pages, and its contents are not needed.
 pub unsafe fn leave_untouched(block: *mut u8, bytes: usize) {
     for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
-        // SAFETY: as the caller's. If the system does not take the advice, nothing is lost.
+        // SAFETY: the caller's guarantees are passed on. If the system does not follow the advice, nothing is lost.
         unsafe { libc::madvise(block.cast(), bytes, advice) };
     }
 }

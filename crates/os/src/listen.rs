@@ -20,8 +20,8 @@ use super::socket;
 mod error;
 pub use error::ListenError;
 
-/// How many connections may wait to be accepted; the system limits this to its own maximum. It is more than C's
-/// 1024, because after a restart all workers connect again at the same time.
+/// How many connections can wait to be accepted; the system limits this to its own maximum. It is more than C's 1024,
+/// because after a restart all workers connect again at the same time.
 const BACKLOG: i32 = 4096;
 
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
@@ -42,7 +42,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Where it listens, for the log: the actual address and port with `tls://` in front where it is for TLS, or
+    /// The address for the log: the actual address and port, with `tls://` before them if the listener is for TLS, or
     /// `unix:PATH`.
     #[must_use]
     pub fn address(&self) -> String {
@@ -74,8 +74,8 @@ impl Listener {
     }
 }
 
-/// Listens on a TCP port: on the first address of `host` that can be bound, as C does; on every address
-/// of the machine if `host` is `None`. `port` is a number or the name of a service.
+/// Listens on a TCP port: like C, on the first address of `host` that can be bound, or on every address of the machine
+/// if `host` is `None`. `port` is a number or the name of a service.
 ///
 /// # Errors
 /// If a name does not resolve or none of its addresses can be bound.
@@ -111,7 +111,7 @@ fn tcp_at(address: &SockAddr, every_address: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// The permissions and the owner of a unix socket. What is `None` depends on the umask and the process.
+/// The permissions and the owner of a unix socket. For a field that is `None`, the umask or the process decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnixAccess {
     mode: Option<u32>,
@@ -151,7 +151,7 @@ pub fn unix(path: &Path, access: UnixAccess) -> Result<(UnixListener, SocketFile
     Ok((socket.into(), file))
 }
 
-/// Removes the socket of a server that has ended. A server that runs would accept a connection.
+/// Removes the socket of a server that has ended. A running server would accept a connection.
 fn remove_stale(path: &Path, address: &SockAddr) -> Result<(), ListenError> {
     let in_the_way = |source| ListenError::BindUnix { path: path.to_owned(), source };
     match fs::metadata(path) {
@@ -205,7 +205,7 @@ impl SocketFile {
         Self { path, device, inode }
     }
 
-    /// Its path, its device and its inode.
+    /// The path, the device and the inode of the file.
     #[must_use]
     pub fn identity(&self) -> (&Path, u64, u64) {
         (&self.path, self.device, self.inode)
@@ -217,8 +217,8 @@ impl Drop for SocketFile {
         let is_ours = fs::metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (self.device, self.inode));
         if is_ours {
-            // The user that the server has become may not be permitted to remove it; the next start then finds a
-            // stale socket.
+            // The user that the server has become may lack the permission to remove the file; then the next start finds
+            // a stale socket.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,10 +1,9 @@
 //! A reserve of memory for the time when the system has no memory left.
 //!
-//! Owns: the reserve, and the wrapper of the allocator that uses it. If a client decides the size of an
-//! allocation, the code can handle a failure and answers OUT_OF_MEMORY. A failure of the many
-//! small allocations of data structures could not be handled, because a half-done change cannot be undone. The
-//! reserve is for these: it is freed when one of them fails, and until it is filled again the server accepts
-//! nothing new.
+//! Owns: the reserve, and the wrapper of the allocator that uses it. If a client decides the size of an allocation, the
+//! code can handle a failure and answers OUT_OF_MEMORY. A failure of the many small allocations of data structures
+//! cannot be handled, because a change that is half done cannot be undone. The reserve is for these: it is freed when
+//! one of them fails, and until it is full again the server accepts nothing new.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
@@ -24,11 +23,11 @@ const PIECE: Layout = match Layout::from_size_align(1 << 20, 4096) {
     Ok(layout) => layout,
     Err(_) => panic!("a page is a valid alignment"),
 };
-/// Allocations of this size and above do not use the reserve: they would not fit, and the code that asks for them
-/// can handle a failure.
+/// Allocations of at least this size do not use the reserve: they would not fit, and the code that asks for them can
+/// handle a failure.
 const LARGE_BYTES: usize = 8 << 20;
 
-/// Whether the reserve has been used up.
+/// Whether the reserve is used up.
 static EXHAUSTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the server is using its reserve. It should then accept nothing new.
@@ -38,30 +37,31 @@ pub fn is_exhausted() -> bool {
     EXHAUSTED.load(Ordering::Relaxed)
 }
 
-/// The allocator's option for the time after which an allocation on any thread gives free memory back. The crate does
-/// not name this option, only the options beside it.
+/// The allocator's option for the delay after which any allocation, on any thread, gives free memory back. The crate
+/// has no name for this option, only for its neighbours.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = libmimalloc_sys::mi_option_use_numa_nodes - 1;
 /// In milliseconds: a week, which is long enough to mean never.
 const NO_PURGE_MS: c_long = 7 * 24 * 3600 * 1000;
 
-/// From now on no allocation gives freed memory back to the system: only `give_back` does. Otherwise, after a gigabyte
-/// was freed, an allocation a second later would wait until all of it is unmapped.
+/// From now on no allocation gives freed memory back to the system; only `give_back` does. Otherwise, a second after a
+/// gigabyte was freed, some allocation would wait until all of it is unmapped.
 pub fn give_back_only_when_told() {
-    // SAFETY: the function has no preconditions; the allocator reads its options anew each time.
+    // SAFETY: the function has no preconditions; the allocator reads its options each time it uses them.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NO_PURGE_MS) };
 }
 
-/// Whether the kernel may use huge pages for memory that is touched from now on. They make the start on a large binlog
-/// faster. A server that runs goes without: a small one would take twice its memory, and the page fault of a huge page
-/// lasts milliseconds. The setting changes nothing where the system has huge pages off, or on request alone.
+/// Sets whether the kernel may use huge pages for memory that is touched from now on. They make a start with a large
+/// binlog faster. A running server does without them: a small server would take twice the memory, and the page fault of
+/// a huge page takes milliseconds. The setting has no effect where the system never uses huge pages, or uses them only
+/// on request.
 pub fn allow_huge_pages(allow: bool) {
     platform::allow_huge_pages(allow);
 }
 
-/// Gives freed memory back to the system. The system needs a millisecond for some twenty megabytes, so another thread
-/// waits for it, if there can be one.
+/// Gives freed memory back to the system. The system needs a millisecond for about twenty megabytes, so another thread
+/// waits for it, if one can be started.
 pub fn give_back() {
-    // SAFETY: the function has no preconditions, and touches free memory alone.
+    // SAFETY: the function has no preconditions, and touches only free memory.
     let collect = |force| unsafe { libmimalloc_sys::mi_collect(force) };
     // This gives this thread's free memory to the allocator, which takes little time.
     collect(false);
@@ -75,37 +75,39 @@ pub fn give_back() {
     }
 }
 
-/// Another thread that touches memory before the one does that takes much of it, piece behind piece: the system needs
-/// a microsecond for the first touch of a page, about as long as that thread needs to fill it. Ends when dropped.
+/// Touches memory on another thread, ahead of a thread that is about to fill a lot of it in ascending order. The system
+/// needs a microsecond for the first touch of a page, about as long as that thread needs to fill the page. Ends when
+/// dropped.
 #[derive(Debug)]
 pub struct TouchedAhead(Arc<AtomicUsize>);
 
-/// In place of an address: there is nothing more to touch.
+/// Replaces the address when there is nothing more to touch.
 const OVER: usize = usize::MAX;
-/// For less memory than this, no thread is worth it.
+/// Below this much memory, a thread does not pay off.
 const MIN_TOUCHED_BYTES: usize = 16 << 20;
-/// So much is touched in one call.
+/// How many bytes one call touches.
 const TOUCHED_AT_ONCE: usize = 1 << 20;
-/// One of so many parts of all is touched ahead: what is left of it in the end was touched for later.
+/// The thread touches at most the total divided by this number ahead. What is touched and not used in the end serves
+/// later allocations.
 const PARTS: usize = 64;
-/// How long the thread sleeps where it is far enough ahead.
+/// How long the thread sleeps when it is far enough ahead.
 const PAUSE: Duration = Duration::from_micros(50);
 
 impl TouchedAhead {
-    /// Begins, where somebody is about to take so many bytes.
+    /// Starts the thread, if the caller is about to fill enough memory: `bytes` bytes.
     #[must_use]
     pub fn of(bytes: usize) -> Self {
         let last = Arc::new(AtomicUsize::new(0));
         if bytes >= MIN_TOUCHED_BYTES {
             let of_thread = Arc::clone(&last);
-            // Without the thread all is as it would be without this.
+            // If the thread cannot be started, the memory is touched only when it is filled.
             let thread = thread::Builder::new().name("touch-ahead".to_owned());
             drop(thread.spawn(move || touch_ahead(&of_thread, bytes / PARTS)));
         }
         Self(last)
     }
 
-    /// Who takes the memory says here where the last piece is.
+    /// The thread that fills the memory stores the address of its last piece here.
     #[must_use]
     pub fn last(&self) -> &AtomicUsize {
         &self.0
@@ -118,7 +120,7 @@ impl Drop for TouchedAhead {
     }
 }
 
-/// Touches the memory behind `last`, wherever that is, up to so many bytes.
+/// Touches up to `ahead` bytes after the address in `last`, and follows it.
 fn touch_ahead(last: &AtomicUsize, ahead: usize) {
     super::handover::leave_signals_to_others();
     let mut touched = 0..0;
@@ -154,20 +156,20 @@ impl<A: GlobalAlloc> WithReserve<A> {
         Self { allocator, pieces: [const { AtomicPtr::new(ptr::null_mut()) }; PIECES] }
     }
 
-    /// Fills the reserve; returns whether it is full. Its pages take address space and no memory.
+    /// Fills the reserve; returns whether it is full. Its pages take address space but no memory.
     pub fn fill(&self) -> bool {
         for piece in &self.pieces {
             if !piece.load(Ordering::Relaxed).is_null() {
                 continue;
             }
-            // SAFETY: the layout is not of size zero.
+            // SAFETY: the size of the layout is not zero.
             let block = unsafe { self.allocator.alloc(PIECE) };
             if block.is_null() {
-                // There is no memory for a full reserve, so the pieces that it has are freed for use now.
-                self.let_go();
+                // There is no memory for a full reserve, so its pieces are freed and can be used now.
+                self.free_reserve();
                 return false;
             }
-            // The allocator may have made the piece of huge pages or of used pages.
+            // The allocator may have taken huge pages or used pages for the piece.
             // SAFETY: the block has this size and whole pages, and no other code uses it yet.
             unsafe { platform::leave_untouched(block, PIECE.size()) };
             if piece.compare_exchange(ptr::null_mut(), block, Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -180,13 +182,13 @@ impl<A: GlobalAlloc> WithReserve<A> {
     }
 
     /// Gives the reserve back to the allocator; returns whether there was one.
-    fn let_go(&self) -> bool {
+    fn free_reserve(&self) -> bool {
         EXHAUSTED.store(true, Ordering::Relaxed);
         let mut any = false;
         for piece in &self.pieces {
             let block = piece.swap(ptr::null_mut(), Ordering::Relaxed);
             if !block.is_null() {
-                // SAFETY: `fill` allocated the block with this layout, and the swap made it ours alone.
+                // SAFETY: `fill` allocated the block with this layout, and after the swap no other code has it.
                 unsafe { self.allocator.dealloc(block, PIECE) };
                 any = true;
             }
@@ -194,17 +196,17 @@ impl<A: GlobalAlloc> WithReserve<A> {
         any
     }
 
-    /// `block`; if it is null, frees the reserve and returns what `again` returns.
+    /// Returns `block`. If it is null, frees the reserve and returns the result of `again`.
     fn or_from_reserve(&self, block: *mut u8, size: usize, again: impl FnOnce() -> *mut u8) -> *mut u8 {
-        if block.is_null() && size < LARGE_BYTES && self.let_go() { again() } else { block }
+        if block.is_null() && size < LARGE_BYTES && self.free_reserve() { again() } else { block }
     }
 }
 
-// SAFETY: every call goes to the allocator within with the layout that came in, and its block is passed
-// on; a second attempt is made only where the first yielded nothing.
+// SAFETY: every call goes to the inner allocator with the caller's layout, and its block is returned; the second
+// attempt is made only if the first returned null.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for WithReserve<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are passed on; so in the methods below.
+        // SAFETY: the caller's guarantees are passed on; the same holds for the methods below.
         let alloc = || unsafe { self.allocator.alloc(layout) };
         self.or_from_reserve(alloc(), layout.size(), alloc)
     }
@@ -239,20 +241,20 @@ mod tests {
         left: AtomicUsize,
     }
 
-    // SAFETY: whatever is given out comes from the system's allocator, and goes back there.
+    // SAFETY: every block comes from the system's allocator, and goes back to it.
     unsafe impl GlobalAlloc for Limited {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             let take = |left: usize| left.checked_sub(layout.size());
             if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
                 return ptr::null_mut();
             }
-            // SAFETY: as the caller's.
+            // SAFETY: the caller's guarantees are passed on.
             unsafe { System.alloc(layout) }
         }
 
         unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
             self.left.fetch_add(layout.size(), Ordering::Relaxed);
-            // SAFETY: as the caller's.
+            // SAFETY: the caller's guarantees are passed on.
             unsafe { System.dealloc(block, layout) }
         }
     }
@@ -264,7 +266,7 @@ mod tests {
         assert!(allocator.fill() && !is_exhausted());
         let large = Layout::from_size_align(LARGE_BYTES, 16).unwrap();
         let small = Layout::from_size_align(2 << 20, 16).unwrap();
-        // SAFETY: the sizes are not zero, and what comes goes back with the layout that it came with.
+        // SAFETY: the sizes are not zero, and each block is freed with the layout with which it was allocated.
         unsafe {
             assert!(allocator.alloc(large).is_null());
             assert!(!is_exhausted());
@@ -274,7 +276,7 @@ mod tests {
             allocator.dealloc(block, small);
         }
         assert!(allocator.fill() && !is_exhausted());
-        allocator.let_go();
+        allocator.free_reserve();
         assert_eq!(allocator.allocator.left.load(Ordering::Relaxed), reserve + (1 << 20));
     }
 }

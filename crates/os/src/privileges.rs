@@ -79,8 +79,8 @@ pub fn become_user(name: &str) -> Result<(), PrivilegeError> {
     Ok(())
 }
 
-/// The result of one step. If nothing has to change, a missing permission is no error: under a service
-/// manager that has set the user and filters these calls, `-u` with that same user must work.
+/// The result of one step. If the step has nothing to change, a missing permission is not an error: if a service
+/// manager has set the user and filters these calls, `-u` with the same user must work.
 fn step(
     name: &str,
     step: &'static str,
@@ -114,7 +114,7 @@ pub fn id_of_user(name: &str) -> Option<u32> {
     User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
 }
 
-/// The user that the process has, as the system decides about files.
+/// The user id with which the system checks this process' access to files.
 #[must_use]
 pub fn own_user() -> u32 {
     nix::unistd::geteuid().as_raw()
@@ -135,7 +135,7 @@ pub fn name_of_group(id: u32) -> String {
 /// The id of the user with this name or number.
 ///
 /// # Errors
-/// If there is none.
+/// If there is no such user.
 pub(super) fn user_id(name_or_id: &str) -> Result<Uid, PrivilegeError> {
     match name_or_id.parse() {
         Ok(id) => Ok(Uid::from_raw(id)),
@@ -146,7 +146,7 @@ pub(super) fn user_id(name_or_id: &str) -> Result<Uid, PrivilegeError> {
 /// The id of the group with this name or number.
 ///
 /// # Errors
-/// If there is none.
+/// If there is no such group.
 pub(super) fn group_id(name_or_id: &str) -> Result<Gid, PrivilegeError> {
     match name_or_id.parse() {
         Ok(id) => Ok(Gid::from_raw(id)),
@@ -206,7 +206,7 @@ mod tests {
         Child::say("nobody");
     }
 
-    /// Runs only if the tests run as root, as in containers.
+    /// Does nothing unless the tests run as root, as they do in containers.
     #[cfg(target_os = "linux")]
     #[test]
     fn roots_groups_are_gone_with_root() {

@@ -20,7 +20,7 @@ pub struct CpuTime {
     pub system: Duration,
 }
 
-/// The processor time used so far; zero if the system does not provide it.
+/// The processor time used so far; zero if the system does not report it.
 #[must_use]
 pub fn cpu_time() -> CpuTime {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
@@ -33,7 +33,7 @@ fn duration(time: TimeVal) -> Duration {
     Duration::from_micros(time.num_microseconds().unsigned_abs())
 }
 
-/// The resources that the process uses; `None` if the system does not provide a figure.
+/// The resources that the process uses. A figure is `None` if the system does not report it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Memory that is in RAM, in bytes.
@@ -42,13 +42,13 @@ pub struct Usage {
     pub virtual_bytes: Option<u64>,
     /// Open descriptors.
     pub open_files: Option<u64>,
-    /// How many descriptors may be open.
+    /// How many descriptors the process may have open.
     pub max_files: Option<u64>,
 }
 
-/// The resources that the process uses now; the call takes tens of microseconds. `files` is about the number of
-/// open descriptors: if it is large, and an old kernel (before Linux 6.2) does not report the number, the
-/// descriptors are not counted.
+/// The resources that the process uses now; the call takes tens of microseconds. `files` is roughly the number of open
+/// descriptors: if it is large, and an old kernel (before Linux 6.2) does not report the number, the descriptors are
+/// not counted.
 #[must_use]
 pub fn usage(files: usize) -> Usage {
     let (virtual_bytes, resident_bytes) = platform::memory().unzip();
@@ -58,7 +58,7 @@ pub fn usage(files: usize) -> Usage {
     Usage { resident_bytes, virtual_bytes, open_files: platform::open_files(files), max_files }
 }
 
-/// The resident memory of the process, in bytes; `None` where the system does not say.
+/// The resident memory of the process, in bytes; `None` if the system does not report it.
 #[must_use]
 pub fn resident_bytes() -> Option<usize> {
     usize::try_from(platform::memory()?.1).ok()
@@ -90,16 +90,16 @@ impl Machine {
     }
 }
 
-/// A number that no other call, in this process or another, is likely to return. It distinguishes instances
-/// of the server and is not secret.
+/// A random number that no other call, in this process or another, is likely to return. It distinguishes instances of
+/// the server and is not secret.
 #[must_use]
 pub fn random_u64() -> u64 {
     // The standard library takes the keys of its hashers from the system's random numbers.
     RandomState::new().build_hasher().finish()
 }
 
-/// From now on a panic in any thread ends the process at once, with a message and by SIGABRT. After a panic the
-/// state cannot be trusted, so nothing is cleaned up and nothing more is written to files. The binlog has what
+/// From now on a panic in any thread ends the process at once, with a message and SIGABRT. After a panic the state
+/// cannot be trusted, so nothing is cleaned up and nothing more is written to files. The binlog keeps everything that
 /// was written before.
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {

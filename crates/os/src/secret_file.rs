@@ -10,24 +10,24 @@ use zeroize::Zeroizing;
 /// The bit of a file's permissions that lets all users read it.
 const READABLE_BY_ALL: u32 = 0o004;
 
-/// A file that was read; its bytes are wiped from memory after use.
+/// The contents of a file; the bytes are wiped from memory after use.
 #[derive(Debug)]
 pub struct SecretFile {
     /// Its contents.
     pub bytes: Zeroizing<Vec<u8>>,
-    /// Whether everybody on this machine can read it.
+    /// Whether every user of this machine can read it.
     pub is_readable_by_all: bool,
 }
 
 /// Reads a file of at most `max_bytes`.
 ///
 /// # Errors
-/// If the system refuses to read it, or if it is longer.
+/// If the system refuses to read the file, or if it is longer.
 pub fn read(path: &Path, max_bytes: usize) -> io::Result<SecretFile> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     let is_readable_by_all = metadata.permissions().mode() & READABLE_BY_ALL != 0;
-    // Growing would leave copies behind.
+    // If the vector grew, it would leave copies of the secret behind.
     let room = metadata.len().min(max_bytes as u64) as usize + 1;
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
     file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;

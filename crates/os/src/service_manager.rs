@@ -57,8 +57,8 @@ impl std::error::Error for InheritError {
     }
 }
 
-/// All sockets that the service manager has passed, with the same options as the server's own sockets. Must be
-/// called at the start, before the process opens any descriptor; later calls find no sockets.
+/// All sockets that the service manager has passed, with the options of the server's own sockets. Must be called at the
+/// start, before the process opens any descriptor; later calls find no sockets.
 ///
 /// # Errors
 /// If one of them cannot be used.
@@ -69,8 +69,8 @@ pub fn inherited_listeners() -> Result<Vec<Listener>, InheritError> {
     }
     let descriptors = sd_notify::listen_fds().map_err(InheritError::Environment)?;
     let sockets = descriptors.map(|descriptor| {
-        // SAFETY: the service manager has opened the descriptor for this process, named by its id, and
-        // `listen_fds` found it open. No other code knows of it: `TAKEN` ensures that it is taken only once.
+        // SAFETY: the service manager has opened the descriptor for this process, which it names by its id, and
+        // `listen_fds` has found it open. No other code knows it: `TAKEN` ensures that it is taken only once.
         unsafe { OwnedFd::from_raw_fd(descriptor) }
     });
     // All descriptors are owned before the first is checked, so that all are closed if one is refused.
@@ -98,7 +98,7 @@ fn listener(descriptor: OwnedFd) -> Result<Listener, InheritError> {
     }
 }
 
-/// Whether a service manager expects messages.
+/// Whether a service manager listens for messages.
 #[must_use]
 pub fn is_listening() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
@@ -125,8 +125,8 @@ pub fn notify_ready(status: &str) -> io::Result<()> {
     notify(&ready(status, watchdog_timeout()))
 }
 
-/// Reports to the service manager that the server has started as far as it can: it is a standby. Jobs for which the
-/// service is needed go on. The service manager awaits no keep-alives until [`notify_ready`].
+/// Reports to the service manager that the server has started as far as it can: it is a standby. Jobs of the service
+/// manager that wait for this service can go on. The service manager expects no keep-alives until [`notify_ready`].
 ///
 /// # Errors
 /// As `notify_ready`.
@@ -136,8 +136,8 @@ pub fn notify_standby(status: &str) -> io::Result<()> {
     sd_notify::notify(&[NotifyState::Custom(text.trim_end())])
 }
 
-/// `watchdog` is how long the service manager waits for a keep-alive, zero for ever; `None` leaves it as
-/// it is.
+/// The message that the server is ready. `watchdog` is how long the service manager waits for a keep-alive, zero for no
+/// limit; `None` leaves its setting unchanged.
 fn ready(status: &str, watchdog: Option<Duration>) -> String {
     let watchdog = watchdog.map(|timeout| format!("WATCHDOG_USEC={}", timeout.as_micros()));
     let watchdog = watchdog.as_deref().map(NotifyState::Custom);
@@ -148,13 +148,13 @@ fn lines<'a>(states: impl IntoIterator<Item = NotifyState<'a>>) -> String {
     states.into_iter().map(|state| format!("{state}\n")).collect()
 }
 
-/// Sends a message. The function of the library would wait if the service manager hangs and its queue is full.
+/// Sends a message. The library's function would block if the service manager hangs and its queue is full.
 fn notify(text: &str) -> io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
     socket.connect(path)?;
-    // A message arrives whole or not at all.
+    // A message is sent whole or not at all.
     socket.send(text.as_bytes()).map(drop)
 }
 
@@ -182,8 +182,8 @@ pub fn notify_watchdog(status: &str) -> io::Result<()> {
     notify(&lines([NotifyState::Watchdog, NotifyState::Status(status)]))
 }
 
-/// After how long without a keep-alive the service manager kills the server; `None` if it does not.
-/// The server should send keep-alives twice as often.
+/// The time without a keep-alive after which the service manager kills the server; `None` if it does not. The server
+/// should send keep-alives twice as often.
 #[must_use]
 pub fn watchdog_timeout() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|timeout| !timeout.is_zero())
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Reports what it has inherited and sends the service manager a message at each step.
+    /// Reports the sockets that it has inherited, and sends the service manager a message at each step.
     #[test]
     #[ignore = "runs as a child of other tests"]
     fn child_of_a_service_manager() {
@@ -242,15 +242,15 @@ mod tests {
         Child::say(&format!("{:?}", watchdog_timeout()));
     }
 
-    /// Moves `passed` to the descriptors that the protocol requires: 3 and the following ones.
+    /// Moves `passed` to the descriptors that the protocol requires: 3 and up.
     fn hand_over(passed: [RawFd; 2]) -> io::Result<()> {
         // They are first moved to high numbers, because one of `passed` may have the number that another one needs.
         let parked = passed.map(|descriptor| {
-            // SAFETY: the call takes numbers, and affects a descriptor that nobody else knows.
+            // SAFETY: the call takes numbers, and affects a descriptor that no other code knows.
             unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 100) }
         });
         for (place, parked) in (3..).zip(parked) {
-            // SAFETY: this process is about to become another program and uses none of its own descriptors.
+            // SAFETY: this process is about to run another program and uses none of its own descriptors.
             if unsafe { libc::dup2(parked, place) } == -1 {
                 return Err(io::Error::last_os_error());
             }
@@ -275,7 +275,7 @@ mod tests {
             .env("NOTIFY_SOCKET", directory.path().join("notify"))
             .env("WATCHDOG_USEC", "3000000")
             .env_remove("WATCHDOG_PID");
-        // SAFETY: what runs between fork and exec is safe there: it only makes system calls.
+        // SAFETY: the closure only makes system calls, which are safe between fork and exec.
         unsafe { shell.pre_exec(move || hand_over(passed)) };
         let mut child = Child::start_in(shell, name, "".as_ref());
         let heard = || {

@@ -23,13 +23,13 @@ pub enum Signal {
     Drain,
     /// SIGUSR2: accept jobs again.
     Undrain,
-    /// SIGHUP: read again what can change while the server runs.
+    /// SIGHUP: read the files again that can change while the server runs.
     Reload,
     /// SIGTERM or SIGINT: end.
     Stop,
 }
 
-/// The signals received; an event source that becomes readable with the first of them.
+/// The received signals. This event source becomes readable when a signal arrives.
 pub struct Signals {
     received: signal_hook_mio::v1_0::Signals,
     /// Whether the next SIGTERM or SIGINT ends the process at once.
@@ -70,8 +70,8 @@ impl Signals {
 }
 
 impl Signals {
-    /// The signals received since the last call come once more, to the next program, or to this one if it goes on, for
-    /// which they are the first ones then: they must be held back.
+    /// Raises the signals received since the last call again, for the next program, or for this one if it goes on.
+    /// Signals must be held back, so that they are the first ones that it gets.
     pub fn pass_on(&mut self, _held: &HeldSignals) {
         for signal in self.received.pending() {
             if matches!(signal, SIGTERM | SIGINT) {
@@ -130,7 +130,7 @@ mod tests {
         Child::say("still here");
     }
 
-    // Gets a stop, and then cannot run the next program.
+    // Gets the signal to stop, and then cannot run the next program.
     #[test]
     #[ignore = "runs as a child of other tests"]
     fn child_cannot_be_handed_over() {
@@ -140,7 +140,7 @@ mod tests {
         let mut events = Events::with_capacity(4);
         raise(SIGTERM).unwrap();
         for _ in 0..2 {
-            // Another thread of the tests may get the signal, and later.
+            // Another thread of the tests may get the signal, and later than this call.
             while poll.poll(&mut events, None).is_err() || events.is_empty() {}
             let held = hold_signals().unwrap();
             signals.pass_on(&held);

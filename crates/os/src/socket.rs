@@ -9,25 +9,26 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::platform;
 
-/// After this time without data, the system asks a client whether it is still there.
+/// If no data has come for this long, the system asks whether the client is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// How long the client has for each answer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// How many answers may be missing.
+/// How many answers may fail to come.
 const KEEPALIVE_PROBES: u32 = 8;
-/// How long sent data may stay unacknowledged: as long as keepalive takes. A client that only reads
-/// slowly looks the same to the system, so this must not be much shorter.
+/// How long sent data may stay unacknowledged: as long as keepalive takes. To the system, a client that only reads
+/// slowly looks the same, so this must not be much shorter.
 const USER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// The keepalive of a connection to the database, which is near: without it nothing is acknowledged.
+/// The idle time before keepalive on a connection to the database, which is in the same network and acknowledges at
+/// once.
 const DATABASE_IDLE: Duration = Duration::from_secs(2);
 const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
 const DATABASE_PROBES: u32 = 4;
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Sets the options of a connection: small replies are not delayed, and a connection ends if its client
-/// disappears, so that its jobs come back. If set on a listening socket, the options apply to every
-/// connection accepted there. Does nothing to unix sockets, which need none of them.
+/// Sets the options of a connection: small replies are not delayed, and the connection ends if its client disappears,
+/// so that its jobs become ready again. If set on a listening socket, the options apply to every connection accepted
+/// there. Does nothing to unix sockets, which need none of these options.
 ///
 /// # Errors
 /// If the system refuses an option.
@@ -64,8 +65,8 @@ fn set_tcp_options(
     platform::set_user_timeout(socket, user_timeout)
 }
 
-/// The other end of a connection, as text for the log: the address and port, or for a unix
-/// socket the process and its user.
+/// The other end of a connection, as text for the log: the address and port, or, for a unix socket, the process and its
+/// user.
 #[must_use]
 pub fn peer(connection: &impl AsFd) -> String {
     let socket = SockRef::from(connection);
@@ -82,7 +83,7 @@ pub fn peer(connection: &impl AsFd) -> String {
     }
 }
 
-/// The address at the other end of a connection; `None` for a unix socket, and for a client that is gone.
+/// The address at the other end of a connection; `None` for a unix socket, and if the client has disconnected.
 #[must_use]
 pub fn peer_address(connection: &impl AsFd) -> Option<SocketAddr> {
     let address = SockRef::from(connection).peer_addr().ok()?;
@@ -95,12 +96,11 @@ pub fn peer_user(connection: &impl AsFd) -> Option<u32> {
     platform::unix_peer_user(connection)
 }
 
-/// Reads once from `connection` and appends the bytes to `buffer`: at most `max_bytes`, and at most the
-/// spare capacity of `buffer`, which is neither grown nor zeroed first. 0 means that the client
-/// will send no more.
+/// Reads once from `connection` and appends the bytes to `buffer`: at most `max_bytes`, and at most the spare capacity
+/// of `buffer`, which is neither grown nor zeroed first. 0 means that the client will send no more data.
 ///
 /// # Errors
-/// As `read(2)`; `WouldBlock` where nothing has arrived.
+/// As `read(2)`; `WouldBlock` if nothing has arrived.
 ///
 /// # Panics
 /// If there is no room for a single byte, because 0 would then look like the end of the input.

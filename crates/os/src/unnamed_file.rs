@@ -1,4 +1,4 @@
-//! Files that have no name until they are whole: what a process leaves behind that is killed is nothing.
+//! Files that have no name until they are complete: a process that is killed leaves no partial file.
 
 use std::fs::File;
 use std::io;
@@ -6,15 +6,15 @@ use std::path::Path;
 
 use super::platform;
 
-/// Opens a new file in `directory` that has no name, and that is gone when it is closed, unless it gets one.
+/// Opens a new file without a name in `directory`. The file disappears when it is closed, unless it gets a name.
 ///
 /// # Errors
-/// If the system or the file system has no such files.
+/// If the system or the file system does not support such files.
 pub fn open(directory: &Path) -> io::Result<File> {
     platform::open_unnamed(directory)
 }
 
-/// Gives it a name in the same file system.
+/// Gives the file a name in the same file system.
 ///
 /// # Errors
 /// If the system refuses it.

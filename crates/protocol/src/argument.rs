@@ -1,4 +1,4 @@
-//! How the arguments of a command are written.
+//! The arguments of commands, as they are written.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::seconds::Seconds;
 
 /// An argument of a command.
 pub(super) trait Argument {
-    /// Appends it to the line, with the space before it.
+    /// Appends the argument to the line, with a space before it.
     fn write(&self, line: &mut Vec<u8>);
 }
 
@@ -35,7 +35,7 @@ impl Argument for Seconds {
     }
 }
 
-/// The weight of a watched tube. C beanstalkd knows none, so the usual one is left out.
+/// The weight of a watched tube. C beanstalkd has no weights, so the default weight is left out.
 impl Argument for u16 {
     fn write(&self, line: &mut Vec<u8>) {
         if *self != 1 {
@@ -83,7 +83,7 @@ impl Argument for JobState {
     }
 }
 
-/// A release that counts says nothing of it, as in C.
+/// A release that counts has no word, as in C.
 impl Argument for Counting {
     fn write(&self, line: &mut Vec<u8>) {
         match self {

@@ -20,30 +20,30 @@ use crate::number::{as_strtoul, leading_u32, leading_u64, skip_spaces, whole_u32
 use crate::seconds::Seconds;
 use crate::tube_name::{TubeName, is_name_byte};
 
-/// The longest time-out of a reserve, in seconds: what C's `int` holds.
+/// The longest time-out of a reserve, in seconds: the maximum of C's `int`.
 pub(super) const MAX_TIMEOUT: Seconds = Seconds::new(i32::MAX as u32, 0);
 
-/// How a line is parsed that begins like a command.
+/// The grammar of the lines with one prefix.
 struct Grammar {
-    /// The bytes with which it begins: the command's word, and a space where C does not know the command without.
+    /// The prefix: the command's word, and a space if C does not recognise the command without it.
     prefix: &'static str,
-    /// Makes a command of the rest; `None` if that is wrong. Of rows with the same beginning, the first that takes the
-    /// line counts.
+    /// Makes a command from the rest of the line; `None` if the rest is wrong. Of several rows with the same prefix,
+    /// the first that accepts the line counts.
     parse: for<'a> fn(&'a [u8]) -> Option<Command<'a>>,
-    /// The longest line, in bytes with its CRLF.
+    /// The maximum length of a line, in bytes with its CRLF.
     max_line_bytes: usize,
 }
 
-/// Where a command comes from.
+/// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// C has it, and counts it in its `stats`.
+    /// C has the command, and counts it in its `stats`.
     C,
-    /// C has it, and does not count it.
+    /// C has the command, but does not count it.
     UncountedByC,
-    /// It is ours: `stats` lists it under `extensions`.
+    /// The command is ours: `stats` lists it under `extensions`.
     Ours,
-    /// It is ours, and only a server with access rules has it.
+    /// The command is ours, and only a server with access rules has it.
     OursGuarded,
 }
 
@@ -57,11 +57,11 @@ macro_rules! commands {
         #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
         pub enum Command<'a> {
             $($verb $(($of))? $({ $($field: $field_of),+ })?,)+
-            /// A `put` with this text behind its size, which is not judged yet: the size comes first.
+            /// A `put` with this text after its size. The text is parsed later, because the size is checked first.
             PutWith(PutHeader, &'a [u8]),
         }
 
-        /// A command without its arguments, for counting.
+        /// A command without its arguments, for the counters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
         pub enum Verb {
@@ -69,7 +69,7 @@ macro_rules! commands {
         }
 
         impl Verb {
-            /// All of them, in the order in which `stats` counts them.
+            /// All verbs, in the order in which `stats` counts them.
             pub const ALL: [Self; [$($prefix),+].len()] = [$(Self::$verb),+];
 
             /// The key under which `stats` counts the command.
@@ -80,7 +80,7 @@ macro_rules! commands {
                 }
             }
 
-            /// Where the command comes from.
+            /// The origin of the command.
             #[must_use]
             pub const fn origin(self) -> Origin {
                 match self {
@@ -132,7 +132,7 @@ macro_rules! commands {
     };
 }
 
-// The table of commands: word, arguments, origin, grammar. A line is written as the word and the arguments in the order
+// The table of commands: word, arguments, origin, grammar. A line is the word and the arguments, in the order
 // of the row, which the grammar must take. A new command is a row here, at the end of `Ours`, and one in the table of
 // the server. The order is that of the counters in `stats`: C's order, then ours.
 #[rustfmt::skip]
@@ -187,25 +187,25 @@ commands! {
     "complete" Complete { id: JobId, count: u32 } Ours => complete;
     "wait-job" WaitJob { id: JobId, timeout_s: Option<Seconds> } Ours => wait_job;
     "reserve-fields" ReserveFields(fields: FieldList) Ours => reserve_fields;
-    // What follows the word is a token, or what should be one.
+    // The rest of the line is the token, valid or not.
     "auth " Auth(token: &'a [u8]) OursGuarded => |token| Some(Command::Auth(token));
 }
 
 impl Verb {
-    /// How many verbs there are.
+    /// The number of verbs.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The word of the protocol.
+    /// The command's word in the protocol.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.counter_key().split_at("cmd-".len()).1
     }
 }
 
-/// Where a page of `list-jobs` has ended.
+/// The end of a page of `list-jobs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// The state of the listed jobs.
+    /// The state of the jobs in the list.
     pub state: JobState,
     /// The position of the page's last job.
     pub position: Position,
@@ -257,7 +257,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
 
 #[inline(never)]
 fn parse_by_table(line: &[u8]) -> Result<Command<'_>, ParseError> {
-    // To C, a line that holds a NUL has a wrong length. Behind a tag it spoils the tag alone.
+    // To C, a line that contains a NUL has a wrong length. A NUL after the first tag makes only that tag wrong.
     if memchr::memchr(0, line).is_some() && !put_tags::has_tag(line) {
         return Err(ParseError::BadFormat);
     }
@@ -272,7 +272,7 @@ fn parse_by_table(line: &[u8]) -> Result<Command<'_>, ParseError> {
     Err(error)
 }
 
-/// The commands that begin with the same byte as the line.
+/// The rows whose prefix begins with the same byte as the line.
 fn rows_of(line: &[u8]) -> impl Iterator<Item = &'static Grammar> {
     let mut rows = line.first().and_then(|&first| ROWS.get(usize::from(first))).copied().unwrap_or(0);
     std::iter::from_fn(move || {
@@ -282,7 +282,7 @@ fn rows_of(line: &[u8]) -> impl Iterator<Item = &'static Grammar> {
     })
 }
 
-/// How long the line that begins so may be, in bytes with its CRLF.
+/// The maximum length of a line that begins like this, in bytes with its CRLF.
 #[must_use]
 pub fn longest_line(start: &[u8]) -> usize {
     let is_of = |row: &&Grammar| {
@@ -300,6 +300,7 @@ fn alone<'a>(rest: &[u8], command: Command<'a>) -> Option<Command<'a>> {
     rest.is_empty().then_some(command)
 }
 
+#[inline(always)]
 fn id(rest: &[u8]) -> Option<JobId> {
     whole_u64(rest).map(JobId)
 }
@@ -312,7 +313,7 @@ fn put(rest: &[u8]) -> Option<Command<'_>> {
     put_with::<true>(rest)
 }
 
-/// Parses a `put` without a fraction of a second, as most are.
+/// Parses a `put` without a fraction of a second; most puts have none.
 #[inline]
 fn put_in_whole_seconds(rest: &[u8]) -> Option<Command<'_>> {
     put_with::<false>(rest)
@@ -324,9 +325,16 @@ fn put_with<const FRACTIONS: bool>(rest: &[u8]) -> Option<Command<'_>> {
     Some(if rest.is_empty() { Command::Put(header) } else { Command::PutWith(header, rest) })
 }
 
-/// The numbers of a `put`, and what follows the last.
+/// The numbers of a `put`, and the text after the last one.
 pub(super) fn put_numbers(rest: &[u8]) -> Option<(PutHeader, &[u8])> {
     numbers_of_put::<true>(rest)
+}
+
+/// The numbers of the `put` on `line`, if they are in whole seconds and nothing follows the size.
+#[must_use]
+pub fn plain_put_line(line: &[u8]) -> Option<PutHeader> {
+    let (header, rest) = numbers_of_put::<false>(line.strip_prefix(b"put ")?)?;
+    rest.is_empty().then_some(header)
 }
 
 #[inline(always)]

@@ -1,9 +1,9 @@
-//! The fields of `reserve-fields`, which C beanstalkd does not have: what a RESERVED line says behind the size.
+//! The fields of `reserve-fields`, which C beanstalkd does not have: the values after the size in a RESERVED line.
 
 use super::argument::Argument;
 use super::command::Command;
 
-/// Something that a RESERVED line can say of its job.
+/// A value of a job that a RESERVED line can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the protocol's own words; doc/protocol.md explains them")]
 pub enum Field {
@@ -18,7 +18,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them. A list has each as its place here, from 1.
+    /// All fields. In a list, the number of a field is its position here, from 1.
     pub const ALL: [Self; 8] = [
         Self::Tube,
         Self::Attempts,
@@ -30,7 +30,7 @@ impl Field {
         Self::Trace,
     ];
 
-    /// The word of the protocol.
+    /// The field's word in the protocol.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,17 +46,17 @@ impl Field {
     }
 }
 
-/// Some fields in an order, each at most once.
+/// Fields in an order, each at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldList {
-    /// Four bits for each, the first the lowest; 0 behind the last.
+    /// Four bits for each field, the first field in the lowest; 0 after the last.
     packed: u32,
 }
 
 impl FieldList {
     const BITS: u32 = 4;
 
-    /// These fields; `None` if one of them is there twice.
+    /// A list of these fields; `None` if one of them occurs twice.
     #[must_use]
     pub fn new(fields: impl IntoIterator<Item = Field>) -> Option<Self> {
         let mut list = Self::default();
@@ -69,20 +69,20 @@ impl FieldList {
         Some(list)
     }
 
-    /// The list that [`Self::packed`] has made this of; `None` if it is none.
+    /// The list that [`Self::packed`] has encoded as this number; `None` if the number is not valid.
     #[must_use]
     pub fn unpack(packed: u32) -> Option<Self> {
         let list = Self { packed };
         Self::new(list.iter()).filter(|read| *read == list)
     }
 
-    /// It as a number.
+    /// The list as a number.
     #[must_use]
     pub fn packed(self) -> u32 {
         self.packed
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.packed == 0
@@ -98,7 +98,7 @@ impl FieldList {
         })
     }
 
-    /// The words, each behind a space: none, or the rest of a line.
+    /// Parses the words, each with a space before it, to the end of the line.
     #[must_use]
     pub fn parse(rest: &[u8]) -> Option<Self> {
         if rest.is_empty() {

@@ -1,7 +1,7 @@
 //! The protocol: commands and replies, in both directions.
 //!
-//! Owns: the grammar of commands, the exact bytes of replies, the YAML of stats and lists. Pure; it knows
-//! nothing of what a command does. Used by the server's sessions and by the client library.
+//! Owns: the grammar of commands, the exact bytes of replies, the YAML of stats and lists. Pure; it does not know what
+//! a command does. Used by the server's sessions and by the client library.
 //!
 //! ```
 //! use beanstalkd_protocol::{Command, ParseError, parse};
@@ -11,7 +11,7 @@
 //! assert_eq!(parse(b"delete seven"), Err(ParseError::BadFormat));
 //! ```
 
-// A new command or reply must be looked at wherever these are.
+// With a new command or reply, the compiler points at every `match` that must handle it.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod argument;
@@ -31,7 +31,9 @@ mod yaml;
 
 use beanstalkd_types::{described, job, number, seconds, tags, tube_name};
 
-pub use self::command::{Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse};
+pub use self::command::{
+    Command, Cursor, Origin, ParseError, PutHeader, Verb, longest_line, parse, plain_put_line,
+};
 pub use self::fields::{Field, FieldList};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
 pub use self::manage::{ClientCursor, MAX_LIMIT};

@@ -1,7 +1,7 @@
 //! A long list of names or jobs, in pieces that all replies with this list share.
 //!
-//! Owns: the YAML of the list, cut into pieces. It is never copied for a client, and never in one piece, because a
-//! hundred thousand names make twenty megabytes. The server adds the names, a few at a time.
+//! Owns: the YAML of the list, cut into pieces. The list is never copied for a client and never in one piece, because a
+//! hundred thousand names take twenty megabytes. The server adds the names, a few at a time.
 
 use std::collections::TryReserveError;
 use std::mem;
@@ -9,10 +9,10 @@ use std::rc::Weak;
 
 use crate::job::{Body, SHARED_FROM_BYTES};
 
-/// The size of a piece: large enough that few make up a list, small enough that memory for one is found.
+/// The size of a piece: large enough that a list has few pieces, small enough that the allocator finds memory for one.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// The line with which every list begins.
+/// The first line of every list.
 const HEAD: &[u8] = b"---\n";
 /// The bytes around a name.
 const AROUND_NAME_BYTES: usize = b"- \n".len();
@@ -20,7 +20,7 @@ const AROUND_NAME_BYTES: usize = b"- \n".len();
 /// Lists shorter than this are one piece that is copied into each reply.
 pub const SHORT_LIST_BYTES: usize = SHARED_FROM_BYTES;
 
-/// How long the list of `names` names is that have `name_bytes` bytes together.
+/// The length of a list of `names` names with `name_bytes` bytes in total, in bytes.
 #[must_use]
 pub fn list_bytes(names: usize, name_bytes: usize) -> usize {
     HEAD.len() + names * AROUND_NAME_BYTES + name_bytes
@@ -46,14 +46,14 @@ impl List {
         &self.pieces
     }
 
-    /// Whether a reply holds a piece of it. The last piece is the last to be sent.
+    /// Whether a reply still holds a piece of the list. The last piece is the last one to be sent.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let last = self.pieces.iter().rev().find_map(Body::watch);
         last.is_some_and(|piece| piece.strong_count() > 1)
     }
 
-    /// Tells, for each shared piece with its length, how long replies hold it.
+    /// The shared pieces with their lengths. Each weak reference shows how long replies hold the piece.
     pub fn watch(&self) -> impl Iterator<Item = (Weak<Vec<u8>>, usize)> {
         self.pieces.iter().filter_map(|piece| Some((piece.watch()?, piece.len())))
     }
@@ -69,10 +69,10 @@ pub struct ListWriter {
 }
 
 impl ListWriter {
-    /// An empty list of which `expected` bytes are expected.
+    /// An empty list with an expected length of `expected` bytes.
     ///
     /// # Errors
-    /// Where the allocator has no room; so in the other methods, after which the list is to be given up.
+    /// If the allocator has no memory. This holds for all methods; after an error, drop the list.
     pub fn new(expected: usize) -> Result<Self, TryReserveError> {
         let mut pieces = Vec::new();
         pieces.try_reserve_exact(expected / PIECE_BYTES + 1)?;
@@ -104,7 +104,7 @@ impl ListWriter {
         Ok(())
     }
 
-    /// Makes room in one piece for `bytes`, which are then added.
+    /// Makes sure that the open piece has room for the `bytes` bytes that are added next.
     fn make_room(&mut self, bytes: usize) -> Result<(), TryReserveError> {
         if self.open.len() + bytes > PIECE_BYTES {
             self.close_piece()?;
@@ -122,7 +122,7 @@ impl ListWriter {
         Ok(())
     }
 
-    /// Memory that it takes so far, in bytes.
+    /// The memory that the list takes so far, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.pieces.len() * PIECE_BYTES + self.open.capacity()
@@ -133,7 +133,7 @@ impl ListWriter {
     /// # Errors
     /// As `new`.
     pub fn finish(mut self) -> Result<List, TryReserveError> {
-        // The last piece is seldom full.
+        // The last piece is seldom full, so it is copied into a piece of the right size.
         let mut last = Vec::new();
         last.try_reserve_exact(self.open.len())?;
         last.extend_from_slice(&self.open);

@@ -1,7 +1,7 @@
 //! The arguments of the commands for operators, which C beanstalkd does not have, and the cursors of their lists.
 //!
-//! Owns: their grammar, stricter than that of C's commands: after the command's word comes exactly one space, and a
-//! line that begins with the word and goes on otherwise is BAD_FORMAT.
+//! Owns: their grammar, which is stricter than that of C's commands: exactly one space comes after the command's word,
+//! and a line that begins with the word but continues in another way is BAD_FORMAT.
 
 use std::fmt::{self, Display};
 
@@ -9,19 +9,19 @@ use super::command::{Command, Cursor, name};
 use crate::job::{JobId, JobState, Position, Priority};
 use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
 
-/// The lines of a page of `list-jobs` or `list-clients` that does not say how many.
+/// The number of lines on a page of `list-jobs` or `list-clients`, if the command does not give one.
 const DEFAULT_LIMIT: u32 = 100;
-/// The most lines of a page.
+/// The maximum number of lines on a page.
 pub const MAX_LIMIT: u32 = 1000;
 
-/// The longest line of `list-jobs` or `move`, in bytes with its CRLF: a tube's name of 200 bytes, a limit and a
-/// cursor of 50 bytes find room, with some for leading zeros. Lines of C's commands end at 224 bytes.
+/// The longest line of `list-jobs` or `move`, in bytes with its CRLF. It has room for a tube's name of 200 bytes, a
+/// limit and a cursor of 50 bytes, and for some leading zeros. Lines of C's commands end at 224 bytes.
 pub(super) const MAX_LONG_LINE_BYTES: usize = 320;
 
-/// The beginning of the cursor of `list-clients`.
+/// The prefix of a cursor of `list-clients`.
 const CLIENTS: &str = "clients-";
 
-/// The word for the state in the cursor behind a held job.
+/// The word for the state in the cursor after a held job.
 const HELD: &str = "held";
 
 pub(super) fn move_job(rest: &[u8]) -> Option<Command<'_>> {
@@ -52,22 +52,22 @@ pub(super) fn list_clients(rest: &[u8]) -> Option<Command<'_>> {
     Some(Command::ListClients { limit, after })
 }
 
-/// How many lines a page has at most, and the cursor behind which it begins.
+/// The maximum number of lines on a page, and the cursor after which the page begins.
 fn page<T>(rest: &[u8], cursor: impl FnOnce(&[u8]) -> Option<T>) -> Option<(u32, Option<T>)> {
     let (limit, rest) = if rest.is_empty() { (DEFAULT_LIMIT, rest) } else { leading_u32(arguments(rest)?)? };
     let after = if rest.is_empty() { None } else { Some(cursor(arguments(rest)?)?) };
     (1..=MAX_LIMIT).contains(&limit).then_some((limit, after))
 }
 
-/// Where a page of `list-clients` has ended.
+/// The end of a page of `list-clients`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientCursor {
-    /// The place of its last client among all connections. A client keeps its place as long as it is connected.
+    /// The slot of its last client among all connections. A client keeps its slot as long as it is connected.
     pub place: u32,
 }
 
 impl ClientCursor {
-    /// A cursor in its text, `clients-<place>`.
+    /// Parses a cursor, `clients-<place>`.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let digits = text.strip_prefix(CLIENTS.as_bytes())?;
@@ -81,19 +81,19 @@ impl Display for ClientCursor {
     }
 }
 
-/// The arguments behind a word and one space.
+/// The arguments after a word and one space.
 pub(super) fn arguments(rest: &[u8]) -> Option<&[u8]> {
     rest.strip_prefix(b" ")
 }
 
-/// The text up to the first space, and what follows.
+/// The text up to the first space, and the text after it.
 pub(super) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len()))
 }
 
 impl Cursor {
-    /// A cursor in its text, `<state>-<position>-<id>`, of a list of this state. For a held job `held` stands for the
-    /// state.
+    /// Parses a cursor, `<state>-<position>-<id>`, of a list of this state. For a held job, the word `held` replaces
+    /// the state.
     #[must_use]
     pub fn parse(text: &[u8], state: JobState) -> Option<Self> {
         let is_held = state == JobState::Delayed && text.starts_with(HELD.as_bytes());

@@ -1,9 +1,9 @@
-//! The tags of a `put`: what may stand behind the size.
+//! The tags of a `put`: the words that may follow the size.
 //!
-//! Owns: their grammar. The words are separated by spaces and judged from left to right; the first that is wrong
-//! decides. A word that is no tag makes the line one of C's, which is BAD_FORMAT and leaves the body to be read as
-//! commands. A tag that is wrong is BAD_FORMAT, too, but its body is skipped: a client that sends tags means them, and
-//! a body must not be executed.
+//! Owns: their grammar. Spaces separate the words, which are checked from left to right; the first wrong word decides.
+//! A word that is not a tag makes the line an invalid line of C's protocol: the reply is BAD_FORMAT, and the body is
+//! read as commands. A wrong tag is also BAD_FORMAT, but the body is skipped: a client that sends tags knows them, and
+//! its body must not be executed.
 
 use super::command::{Command, PutHeader, put_numbers};
 use super::manage::arguments;
@@ -15,7 +15,7 @@ use crate::tags::{Name, TagError, TagSet};
 /// digits, with some room for leading zeros and spaces.
 pub const MAX_PUT_LINE_BYTES: usize = 1280;
 
-/// The most puts of a `complete`.
+/// The maximum number of puts in a `complete`.
 pub const MAX_COMPLETED_PUTS: u32 = 100;
 
 /// ` <id> <n>`, of a `complete`
@@ -25,42 +25,42 @@ pub(super) fn complete(rest: &[u8]) -> Option<Command<'_>> {
     Some(Command::Complete { id: JobId(id), count })
 }
 
-/// The numbers of the `put` whose line begins so, and the text behind its size.
+/// The numbers of the `put` whose line begins like this, and the text after its size.
 #[must_use]
 pub fn put_line(start: &[u8]) -> Option<(PutHeader, &[u8])> {
     put_numbers(start.strip_prefix(b"put ")?)
 }
 
-/// The `put` of a line with these numbers and this text behind its size.
+/// The `put` with these numbers and with this text after its size.
 #[must_use]
 pub fn put_with(header: PutHeader, text: &[u8]) -> Command<'_> {
     Command::PutWith(header, text)
 }
 
-/// The numbers of the `put` whose line begins so, if a tag follows its size.
+/// The numbers of the `put` whose line begins like this, if a tag follows its size.
 #[must_use]
 pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
     let (header, text) = put_line(start)?;
     first_word(text).filter(|(word, _)| TagSet::is_tag(word)).map(|_| header)
 }
 
-/// Whether the line that begins so is a `put` with a tag behind its size.
+/// Whether a line that begins like this is a `put` with a tag after its size.
 #[must_use]
 pub(super) fn has_tag(start: &[u8]) -> bool {
     tagged_put(start).is_some()
 }
 
-/// The tube in the text behind a size, if the text has the tag `tub`.
+/// The tube in the text after a size, if the text has the tag `tub`.
 #[must_use]
 pub fn target_of(text: &[u8]) -> Option<&str> {
     memchr::memmem::find(text, b" tub:")?;
     parse_tags(text).ok()?.tube.map(Name::as_str)
 }
 
-/// The tags in the text behind a size, which is not empty.
+/// The tags in the text after a size; the text is not empty.
 ///
 /// # Errors
-/// If it is something else than tags.
+/// If the text has anything other than valid tags.
 pub fn parse_tags(mut text: &[u8]) -> Result<TagSet<'_>, TagError> {
     let mut tags = TagSet::default();
     while let Some((word, rest)) = first_word(text) {
@@ -73,7 +73,7 @@ pub fn parse_tags(mut text: &[u8]) -> Result<TagSet<'_>, TagError> {
     Ok(tags)
 }
 
-/// The first word behind at least one space, and what follows it.
+/// The first word after at least one space, and the text after it.
 fn first_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let start = text.iter().position(|&byte| byte != b' ').filter(|&start| start > 0)?;
     let word = &text[start..];

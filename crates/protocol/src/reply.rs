@@ -1,4 +1,4 @@
-//! Replies: from a [`Reply`] to bytes. `reply_reader` has the way back.
+//! Replies: from a [`Reply`] to bytes. `reply_reader` does the reverse.
 
 use std::collections::TryReserveError;
 use std::fmt;
@@ -11,30 +11,30 @@ use super::reserved_jobs::ReservedJobs;
 use super::workers::IdList;
 use crate::job::{Body, BodyRef, JobId, JobState, Priority};
 
-/// The longest reply of words and numbers alone, or of the words of all fields.
+/// The longest reply that has only words and numbers, or the words of all fields.
 const SHORT_BYTES: usize = 64;
 
-/// The words before a job that is reserved.
+/// The word before a reserved job.
 const RESERVED: &[u8] = b"RESERVED ";
 
-/// The words before the ids of a `complete`.
+/// The word before the ids of a `complete`.
 pub(super) const COMPLETED: &[u8] = b"COMPLETED";
 
-/// A buffer for replies: bytes, with large bodies between them.
+/// A buffer for replies: bytes, and large bodies between them.
 pub trait ReplyBuffer {
     /// Makes sure that `count` bytes can be appended without another allocation.
     ///
     /// # Errors
-    /// Where the allocator has no room; nothing has changed.
+    /// If the allocator has no memory; then nothing has changed.
     fn reserve(&mut self, count: usize) -> Result<(), TryReserveError>;
 
-    /// Where bytes are appended.
+    /// The bytes, to append to.
     fn bytes(&mut self) -> &mut Vec<u8>;
 
-    /// Appends a body, which is copied where it is small: then room must have been reserved.
+    /// Appends a body. A small one is copied, for which room must have been reserved.
     ///
     /// # Errors
-    /// Where the allocator has no room for its place; nothing has changed.
+    /// If the allocator has no memory for another entry; then nothing has changed.
     fn push_body(&mut self, body: &Body) -> Result<(), TryReserveError>;
 }
 
@@ -96,7 +96,7 @@ macro_rules! replies {
             $($(#[$other_doc])* $other($($field_of),+),)+
         }
 
-        /// Why a server refuses a command: a reply that says that nothing was done.
+        /// The reason why a server refuses a command: a reply that says that nothing was done.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Refusal {
             $($(#[$refusal_doc])* $refusal,)+
@@ -116,7 +116,7 @@ macro_rules! replies {
         }
 
         impl Reply<'_> {
-            /// How many there are.
+            /// The number of refusals.
             #[cfg(test)]
             pub(super) const COUNT: usize =
                 [$($word,)+ $($refusal_word,)+ $($job_word,)+ $($number_word,)+ $(stringify!($other),)+].len();
@@ -124,7 +124,8 @@ macro_rules! replies {
             /// Appends the reply to `output`.
             ///
             /// # Errors
-            /// Where the allocator has no room. Nothing more may be sent then: a part of the reply may stand there.
+            /// If the allocator has no memory. The buffer may then end with a part of the reply, so nothing more may be
+            /// sent.
             pub fn write(&self, $output: &mut impl ReplyBuffer) -> Result<(), TryReserveError> {
                 $output.reserve(SHORT_BYTES)?;
                 let last: &[u8] = match *self {
@@ -142,7 +143,7 @@ macro_rules! replies {
                 Ok(())
             }
 
-            /// The reply that is this word.
+            /// The reply that consists of this word.
             pub(super) fn of_word(word: &str) -> Option<Self> {
                 match word {
                     $($word => Some(Self::$name),)+
@@ -151,7 +152,7 @@ macro_rules! replies {
                 }
             }
 
-            /// The reply that is this word with a number.
+            /// The reply that consists of this word and a number.
             pub(super) fn of_number(word: &str, number: u64) -> Option<Self> {
                 match word {
                     $($job_word => Some(Self::$by_job(JobId(number))),)+
@@ -160,7 +161,8 @@ macro_rules! replies {
                 }
             }
 
-            /// Why the command was refused, if this reply says so. `DRAINING` says it to a `put` alone.
+            /// The reason why the command was refused, if it was. `DRAINING` is a refusal only as the answer to a
+            /// `put`.
             #[must_use]
             pub fn refusal(&self) -> Option<Refusal> {
                 match *self {
@@ -175,8 +177,8 @@ macro_rules! replies {
     };
 }
 
-// The table of replies: word and what follows it. They are written and read from it; those that are not a word with a
-// number at most name the function that writes them, and `reply_reader` reads them.
+// The table of replies: the word and the arguments after it. Replies are written and read from this table. A reply that
+// is more than a word and a number names the function that writes it, and `reply_reader` reads it.
 replies! {
     words {
         "DELETED" Deleted;
@@ -186,18 +188,18 @@ replies! {
         /// The answer to `kick-job`.
         "KICKED" KickedJob;
         "PAUSED" Paused;
-        /// The answer to `put` that is refused, and to `drain`.
+        /// The answer to `drain`, and to a `put` in drain mode.
         "DRAINING" Draining;
         "NOT_DRAINING" NotDraining;
         "MOVED" Moved;
         "REPRIORITIZED" Reprioritized;
         /// The answer to `kill-client`.
         "KILLED" Killed;
-        /// The answer to `auth` with a token that somebody has.
+        /// The answer to an `auth` with a valid token.
         "AUTHENTICATED" Authenticated;
     }
     refusals {
-        /// There is no such job or tube, or the client may not do this to the job as it is.
+        /// There is no such job or tube, or the job's state does not allow the command for this client.
         "NOT_FOUND" NotFound;
         /// No job came in time.
         "TIMED_OUT" TimedOut;
@@ -213,7 +215,7 @@ replies! {
         "INTERNAL_ERROR" InternalError;
         /// No identity has the token of the `auth`.
         "UNAUTHORIZED" Unauthorized;
-        /// The client's identity has as many connections as it may have; the connection closes.
+        /// The client's identity has its maximum number of connections; the server closes this one.
         "TOO_MANY_CONNECTIONS" TooManyConnections;
         /// The client's identity may not do this.
         "FORBIDDEN" Forbidden;
@@ -229,12 +231,13 @@ replies! {
         "TUBE_FULL" TubeFull;
     }
     refusals_by_job {
-        /// The answer to `move` where this job of the other tube has the same key.
+        /// The answer to `move` if the other tube has a job with the same key.
         "EXISTS" Exists;
     }
     numbers {
         "INSERTED" Inserted(JobId);
-        /// C's answer to a `put` for which its ready queue has no memory. Our server answers so to `wait-job` alone.
+        /// C's answer to a `put` if it has no memory to make the job ready. This server sends it only as an answer to
+        /// `wait-job`.
         "BURIED" BuriedPut(JobId);
         "WATCHING" Watching(usize);
         /// The answer to `kick`: how many jobs it moved.
@@ -249,14 +252,14 @@ replies! {
         "DELETED" DeletedJob(JobId);
     }
     others(output) {
-        /// The answer to a `put` that is a duplicate of this job: the job's state, if it is not deleted, and its new
-        /// priority if that is more urgent.
+        /// The answer to a `put` that is a duplicate of this job: the job's state, unless it has been deleted, and the
+        /// job's new priority, if the put has made it more urgent.
         Duplicate(id: JobId, state: Option<JobState>, priority: Option<Priority>) => {
             duplicate(output.bytes(), id, state, priority);
             Ok(())
         };
         Using(tube: &'a str) => using(output, tube);
-        /// The answer to `reserve-fields`. With one field it is read as [`Reply::Using`].
+        /// The answer to `reserve-fields`. With one field, the client reads it as [`Reply::Using`].
         UsingFields(fields: FieldList) => {
             let bytes = output.bytes();
             bytes.extend_from_slice(b"USING");
@@ -265,19 +268,18 @@ replies! {
             Ok(())
         };
         Reserved(id: JobId, body: BodyRef<'a>) => job(output, RESERVED, id, body, "");
-        /// A reserved job for a client that has asked for fields: their values with a space between them, of which
-        /// there is at least one.
+        /// A reserved job for a client that has asked for fields: at least one value, with spaces between them.
         ReservedWith(id: JobId, body: BodyRef<'a>, values: &'a str) => job(output, RESERVED, id, body, values);
         Found(id: JobId, body: BodyRef<'a>) => job(output, b"FOUND ", id, body, "");
         /// Stats or a short list, in YAML.
         Data(data: &'a [u8]) => write_data(output, data);
-        /// A long list, in YAML. It is read as [`Reply::Data`].
+        /// A long list, in YAML. The client reads it as [`Reply::Data`].
         List(list: &'a List) => write_list(output, list);
-        /// Each job as in [`Reply::Reserved`], behind their number.
+        /// The number of jobs, then each job as in [`Reply::Reserved`].
         ReservedBatch(jobs: ReservedJobs<'a>) => batch(output, jobs);
-        /// The ids of the jobs that a `complete` has put, or of those of which they are duplicates.
+        /// For each put of a `complete`, the id of the new job or of the job of which it is a duplicate.
         Completed(ids: IdList<'a>) => completed(output, ids);
-        /// How many jobs were deleted, and for how many ids there was none.
+        /// How many jobs were deleted, and how many ids had no job.
         DeletedBatch(deleted: u64, missing: u64) => {
             let bytes = output.bytes();
             bytes.extend_from_slice(b"DELETED_BATCH ");
@@ -357,7 +359,7 @@ fn job(
     Ok(())
 }
 
-/// How long [`Reply::Reserved`] is without the body, in bytes.
+/// The length of [`Reply::Reserved`] without the body, in bytes.
 #[must_use]
 pub fn reserved_len(id: JobId, body: BodyRef<'_>) -> usize {
     let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;

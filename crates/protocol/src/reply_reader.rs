@@ -1,4 +1,5 @@
-//! Replies: from bytes to a [`Reply`]. The bytes may be the beginning of a reply, or none of the protocol.
+//! Replies: from bytes to a [`Reply`]. The bytes may be the beginning of a reply, or may not follow the protocol at
+//! all.
 
 use std::fmt;
 
@@ -9,11 +10,11 @@ use super::reserved_jobs::ReservedJobs;
 use super::workers::{IdList, MAX_BATCH};
 use crate::job::{BodyRef, JobId, JobState, Priority};
 
-/// The longest reply line that is accepted, in bytes: more than the longest of the protocol, COMPLETED with the ids of
-/// [`MAX_COMPLETED_PUTS`](super::MAX_COMPLETED_PUTS) jobs.
+/// The longest reply line that is accepted, in bytes. It is longer than the longest line of the protocol, which is
+/// COMPLETED with the ids of [`MAX_COMPLETED_PUTS`](super::MAX_COMPLETED_PUTS) jobs.
 const MAX_REPLY_LINE_BYTES: usize = 4096;
 
-/// The longest body or data that is accepted, in bytes: the greatest limit that a server can have for a job.
+/// The longest body or data that is accepted, in bytes: the maximum that a server's limit for a job can have.
 const MAX_DATA_BYTES: u64 = 1 << 30;
 
 /// Why bytes are not a reply.
@@ -47,7 +48,7 @@ impl std::error::Error for ReplyError {}
 pub enum Received<T> {
     /// A whole reply, and its length in bytes.
     Whole(T, usize),
-    /// The beginning of a reply that has at least this many bytes.
+    /// The beginning of a reply of at least this many bytes.
     Needs(usize),
 }
 
@@ -55,7 +56,7 @@ impl<'a> Reply<'a> {
     /// Reads the reply at the beginning of `bytes`.
     ///
     /// # Errors
-    /// If no reply of the protocol begins so.
+    /// If the bytes are not the beginning of any reply of the protocol.
     pub fn read(bytes: &'a [u8]) -> Result<Received<Self>, ReplyError> {
         let Some((line, taken)) = line(bytes)? else { return Ok(Received::Needs(bytes.len() + 1)) };
         let unknown = || unknown(line);
@@ -128,7 +129,7 @@ fn number(digits: &str) -> Option<u64> {
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
-/// The data of `size` bytes from `start`, with the end of the CRLF behind it.
+/// The data of `size` bytes from `start`, and the position after its CRLF.
 fn data(bytes: &[u8], start: usize, size: u64) -> Result<Received<&[u8]>, ReplyError> {
     if size > MAX_DATA_BYTES {
         return Err(ReplyError::DataTooLong(size));
@@ -141,14 +142,14 @@ fn data(bytes: &[u8], start: usize, size: u64) -> Result<Received<&[u8]>, ReplyE
     }
 }
 
-/// The size of the body behind the line `RESERVED <id> <size>`, perhaps with values of fields.
+/// The size of the body after the line `RESERVED <id> <size>`, which may also have values of fields.
 fn size_of_reserved(line: &[u8]) -> Option<u64> {
     let (id, rest) = str::from_utf8(line).ok()?.strip_prefix("RESERVED ")?.split_once(' ')?;
     let (size, _) = rest.split_once(' ').unwrap_or((rest, ""));
     number(id).and(number(size))
 }
 
-/// `count` RESERVED replies from `start`.
+/// The `count` RESERVED replies from `start` on.
 fn batch(count: usize, bytes: &[u8], start: usize) -> Result<Received<ReservedJobs<'_>>, ReplyError> {
     let mut at = start;
     for _ in 0..count {
@@ -163,7 +164,7 @@ fn batch(count: usize, bytes: &[u8], start: usize) -> Result<Received<ReservedJo
     Ok(Received::Whole(ReservedJobs::received(count, &bytes[start..at]), at))
 }
 
-/// Reads a reply that consists of a line only.
+/// Reads a reply that consists of one line.
 fn short(words: [Option<&str>; 5]) -> Option<Reply<'_>> {
     match words {
         [Some("INSERTED"), Some(id), Some(state), priority, None] => {
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn corrupted_replies_never_panic() {
-        // Replaces each byte of each reply by some that matter to a parser.
+        // Replaces each byte of each reply with bytes that are special to a parser.
         for text in REPLIES {
             for at in 0..text.len() {
                 for byte in [0, b' ', b'\r', b'\n', b'-', b'9', b'R', 0xff] {

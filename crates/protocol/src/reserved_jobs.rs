@@ -8,7 +8,7 @@ use crate::job::{BodyRef, JobId};
 #[derive(Clone, Copy, Debug)]
 pub struct ReservedJobs<'a> {
     listed: &'a [(JobId, BodyRef<'a>)],
-    /// The values of their fields; none, or as many as there are jobs.
+    /// The values of their fields: none, or one text for each job.
     values: &'a [String],
     /// Whole RESERVED replies.
     received: &'a [u8],
@@ -22,35 +22,36 @@ impl<'a> ReservedJobs<'a> {
         Self::with_values(listed, &[])
     }
 
-    /// These jobs, with the values of the fields that the client has asked for.
+    /// These jobs, with the values of the fields for which the client has asked.
     #[must_use]
     pub fn with_values(listed: &'a [(JobId, BodyRef<'a>)], values: &'a [String]) -> Self {
         Self { listed, values, received: b"", count: listed.len() }
     }
 
-    /// The jobs of `count` RESERVED replies, which were read before.
+    /// The jobs of `count` RESERVED replies, which have been parsed before.
     pub(super) fn received(count: usize, received: &'a [u8]) -> Self {
         Self { listed: &[], values: &[], received, count }
     }
 
-    /// How many jobs there are.
+    /// The number of jobs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no jobs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The jobs, in their order.
+    /// The jobs, in order.
     pub fn iter(&self) -> impl Iterator<Item = (JobId, BodyRef<'a>)> {
         self.iter_with_values().map(|(id, body, _)| (id, body))
     }
 
-    /// The jobs, in their order, with the values of their fields; these are empty if the client asked for none.
+    /// The jobs, in order, with the values of their fields; the values are empty if the client has not asked for
+    /// fields.
     pub fn iter_with_values(&self) -> impl Iterator<Item = (JobId, BodyRef<'a>, &'a str)> {
         let mut rest = self.received;
         let received = std::iter::from_fn(move || match Reply::read(rest) {

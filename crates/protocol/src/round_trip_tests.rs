@@ -1,4 +1,4 @@
-//! What is written is read back: every command and every reply, with random arguments.
+//! Every command and every reply, with random arguments, is written and read back.
 
 use std::collections::{HashSet, TryReserveError};
 use std::mem::discriminant;

@@ -10,25 +10,25 @@ use crate::seconds::Seconds;
 /// The longest grace. A client that does not come back for longer than an hour has gone.
 const MAX_GRACE_MS: u32 = 3_600_000;
 
-/// For how long the reservations of a session are kept when its connection has ended.
+/// How long the server keeps the reservations of a session after its connection has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grace(u32);
 
 impl Grace {
-    /// So many milliseconds; `None` above an hour.
+    /// A grace of this many milliseconds; `None` above an hour.
     #[must_use]
     pub fn from_ms(ms: u64) -> Option<Self> {
         u32::try_from(ms).ok().filter(|&ms| ms <= MAX_GRACE_MS).map(Self)
     }
 
-    /// It in milliseconds.
+    /// The grace in milliseconds.
     #[must_use]
     pub fn as_ms(self) -> u32 {
         self.0
     }
 }
 
-/// It is written in seconds.
+/// Written in seconds.
 impl Argument for Grace {
     fn write(&self, line: &mut Vec<u8>) {
         Seconds::new(self.0 / 1000, (self.0 % 1000) as u16).write(line);

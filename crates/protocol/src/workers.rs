@@ -10,11 +10,10 @@ use crate::job::JobId;
 use crate::number::{leading_u32, leading_u64, whole_u32};
 use crate::seconds::Seconds;
 
-/// The most jobs of a `reserve-batch`, and the most ids of a `delete-batch`.
+/// The maximum number of jobs of a `reserve-batch`, and of ids of a `delete-batch`.
 pub const MAX_BATCH: u32 = 1000;
 
-/// The longest line of ids, in bytes with its CRLF: the word, and [`MAX_BATCH`] times a space and an id of
-/// 20 digits.
+/// The longest line of ids, in bytes with its CRLF: the word, and [`MAX_BATCH`] times a space and an id of 20 digits.
 pub const MAX_DELETE_BATCH_LINE_BYTES: usize = Verb::DeleteBatch.as_str().len() + MAX_BATCH as usize * 21 + 2;
 
 /// The largest weight of a watched tube.
@@ -23,34 +22,34 @@ const MAX_WEIGHT: u32 = 9999;
 /// The ids of a `delete-batch`: 1 to [`MAX_BATCH`] of them, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct IdList<'a> {
-    /// Those of a line: each id with spaces before it.
+    /// The ids of a parsed line, each with spaces before it.
     text: &'a [u8],
-    /// Those of a command that is made here.
+    /// The ids of a command that this program makes.
     ids: &'a [JobId],
     count: u32,
 }
 
 impl<'a> IdList<'a> {
-    /// These ids; `None` if they are too many, or none.
+    /// A list of these ids; `None` if it would be empty or too long.
     #[must_use]
     pub fn new(ids: &'a [JobId]) -> Option<Self> {
         let count = u32::try_from(ids.len()).ok().filter(|count| (1..=MAX_BATCH).contains(count))?;
         Some(Self { text: b"", ids, count })
     }
 
-    /// These ids of a reply, which may be none, and are at most [`MAX_BATCH`].
+    /// The ids of a reply: at most [`MAX_BATCH`], possibly none.
     #[must_use]
     pub fn of_reply(ids: &'a [JobId]) -> Self {
         let ids = &ids[..ids.len().min(MAX_BATCH as usize)];
         Self { text: b"", ids, count: ids.len() as u32 }
     }
 
-    /// The ids in a reply behind its word.
+    /// The ids after the word of a reply.
     pub(super) fn parse_reply(text: &'a [u8]) -> Option<Self> {
         if text.is_empty() { Some(Self::of_reply(&[])) } else { Self::parse(text) }
     }
 
-    /// ` <id> …`, behind the word.
+    /// ` <id> …`, after the word.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         let (mut rest, mut count) = (text, 0);
         while !rest.is_empty() {
@@ -60,7 +59,7 @@ impl<'a> IdList<'a> {
         (1..=MAX_BATCH).contains(&count).then_some(Self { text, ids: &[], count })
     }
 
-    /// How many ids there are.
+    /// The number of ids.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count as usize
@@ -105,7 +104,7 @@ impl ModeWord {
             .find(|known| known.as_str().as_bytes() == mode)
     }
 
-    /// The word of the protocol.
+    /// The mode's word in the protocol.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -124,7 +123,7 @@ pub(super) fn reserve_batch(rest: &[u8]) -> Option<Command<'_>> {
     (1..=MAX_BATCH).contains(&most).then_some(Command::ReserveBatch { most, timeout_s })
 }
 
-/// Nothing, or a space and seconds. The outer `None` is BAD_FORMAT.
+/// Nothing, or a space and seconds. The outer `None` means BAD_FORMAT.
 pub(super) fn optional_timeout(rest: &[u8]) -> Option<Option<Seconds>> {
     if rest.is_empty() {
         return Some(None);

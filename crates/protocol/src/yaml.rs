@@ -1,4 +1,4 @@
-//! The YAML of stats and lists: the little of it that the protocol uses.
+//! The YAML of stats and lists: the small part of YAML that the protocol uses.
 //!
 //! Owns: dictionaries of one level, lists of names, and the pages of `list-jobs` and `list-clients`.
 //! Never: nested documents, anchors or text of several lines, because no server sends them.
@@ -6,7 +6,7 @@
 use std::fmt::{self, Display};
 use std::io::Write;
 
-/// A dictionary of scalars that is being written, one `key: value` a line.
+/// A dictionary of scalars in the making, one `key: value` a line.
 #[derive(Debug)]
 pub struct DictionaryWriter(Vec<u8>);
 
@@ -17,7 +17,7 @@ impl Default for DictionaryWriter {
 }
 
 impl DictionaryWriter {
-    /// Adds a value as it is: a number, or a word that needs no quotes.
+    /// Adds a value without quotes: a number, or a word that needs none.
     pub fn plain(&mut self, key: &str, value: impl Display) {
         writeln!(self.0, "{key}: {value}").expect("a vector takes all bytes");
     }
@@ -45,7 +45,7 @@ pub fn write_list<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
     list
 }
 
-/// The data does not have the form that the command promises.
+/// The data does not have the form that the protocol defines for the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YamlError {
     /// The line, counted from 1; 0 if the error is not in one line.
@@ -67,13 +67,13 @@ impl std::error::Error for YamlError {}
 pub struct Dictionary(Vec<(String, String)>);
 
 impl Dictionary {
-    /// The value of a key.
+    /// The value of the key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// The value of a key that is a whole number; a negative one counts as 0.
+    /// The value of the key, if it is a whole number; a negative one counts as 0.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<u64> {
         let value = self.get(key)?;
@@ -83,7 +83,7 @@ impl Dictionary {
         }
     }
 
-    /// The value of a key that is a whole number; 0 if the server does not have the key.
+    /// The value of the key, if it is a whole number; 0 if the server does not have the key.
     #[must_use]
     pub fn number_or_zero(&self, key: &str) -> u64 {
         self.number(key).unwrap_or(0)
@@ -118,7 +118,7 @@ fn wrong(line: usize, found: &str) -> YamlError {
 /// Parses the data of the stats commands.
 ///
 /// # Errors
-/// The first line that is none of such data.
+/// The first line that does not fit the form.
 pub fn parse_dictionary(data: &[u8]) -> Result<Dictionary, YamlError> {
     lines(data)?.map(|(number, line)| pair(line).ok_or_else(|| wrong(number, line))).collect()
 }
@@ -147,7 +147,7 @@ fn unquoted(value: &str) -> String {
 /// Parses the data of the commands that list tubes.
 ///
 /// # Errors
-/// The first line that is none of such data.
+/// The first line that does not fit the form.
 pub fn parse_list(data: &[u8]) -> Result<Vec<String>, YamlError> {
     let item = |(number, line): (usize, &str)| {
         line.strip_prefix("- ").map(unquoted).ok_or_else(|| wrong(number, line))
@@ -159,7 +159,7 @@ pub fn parse_list(data: &[u8]) -> Result<Vec<String>, YamlError> {
 /// dictionary for each job or client.
 ///
 /// # Errors
-/// The first line that is none of such data.
+/// The first line that does not fit the form.
 pub fn parse_page(data: &[u8]) -> Result<(String, Vec<Dictionary>), YamlError> {
     let (mut next, mut items, mut has_items) = (None, Vec::new(), false);
     for (number, line) in lines(data)? {

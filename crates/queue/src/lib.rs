@@ -1,15 +1,14 @@
 //! The queue: tubes, jobs, clients' watch lists, reservations and every deadline.
 //!
-//! Owns: the whole state that the protocol describes. Pure: it does no I/O and reads no clock; `now` is
-//! always the last argument. Never knows of connections, bytes or the binlog. Driven by the server, which
-//! calls one method per command, then takes the [`Delivery`]s for clients that waited and the
-//! [`Change`]s to be logged.
+//! Owns: the whole state that the protocol describes. Pure: it does no I/O and reads no clock; `now` is always the last
+//! argument. Never knows connections, bytes or the binlog. Driven by the server, which calls one method per command,
+//! then takes the [`Delivery`]s for clients that waited and the [`Change`]s for the log.
 //!
-//! Where to read on: `state/mod.rs` has the whole state and what always holds; `operations/` has a file for each
-//! command or family of commands, and `advance.rs` for what time does; `rules/` has what tags ask for, a file for each
-//! rule with the same hooks. The data structures are the crate `beanstalkd-structures`.
+//! Where to read on: `state/mod.rs` has the whole state and its invariants; `operations/` has a file for each command
+//! or family of commands, and `advance.rs` for the effects of time; `rules/` has a file for each rule for tags and
+//! tubes, all with the same hooks. The data structures are the crate `beanstalkd-structures`.
 //!
-//! The public face, by what it is for:
+//! The public face, by purpose:
 //!
 //! | for | methods of [`Queue`] |
 //! |---|---|
@@ -56,9 +55,9 @@
 //! # Ok::<(), std::collections::TryReserveError>(())
 //! ```
 
-// What no other crate can reach is not called public.
+// An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
-// A new state or place must be looked at wherever states are.
+// With a new state or place, the compiler points at every `match` that must handle it.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod operations;
@@ -85,4 +84,6 @@ pub use self::state::tubes::TubeCounters;
 pub use self::state::views::{Figures, JobView, TubeView};
 pub use self::state::{Change, Delivery, JobCounts, PoisonLimits, Queue, Slices, WaitOutcome};
 
-use beanstalkd_types::{clock, described, description, job, random, seconds, tags, tube_name};
+use beanstalkd_types::{
+    assertions, clock, described, description, job, pattern, random, seconds, tags, tube_name,
+};

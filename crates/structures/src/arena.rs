@@ -1,7 +1,7 @@
 //! A store of records in chunks: records never move, and an empty chunk goes back to the allocator.
 //!
-//! Owns: the storage of the records. A slab in one vector would copy all records when it grows, and would keep
-//! the memory of a burst for ever; this store does neither. Driven by the queue.
+//! Owns: the storage of the records. A slab in one vector would copy all records when it grows, and would keep the
+//! memory of a burst; this store does neither. Driven by the queue.
 
 use std::collections::TryReserveError;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 /// round blocks of this size up to about the next power of two.
 const CHUNK: usize = 146;
 
-/// The address of a record. An `Option<Address>` is as small as a `Address`.
+/// The address of a record. An `Option<Address>` is as small as an `Address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(NonZeroU32);
 
@@ -32,13 +32,13 @@ impl Address {
 #[derive(Debug)]
 enum Entry<T> {
     Used(T),
-    /// The next free entry of the chunk, if there is one.
+    /// The entry is free; the number is the next free entry of the chunk, if there is one.
     Free(Option<u8>),
 }
 
 #[derive(Debug)]
 struct Chunk<T> {
-    /// Has no capacity until the chunk is used, and again when the chunk is empty.
+    /// The entries. The vector has no capacity while the chunk is not in use.
     entries: Vec<Entry<T>>,
     free: Option<u8>,
     used: usize,
@@ -48,7 +48,7 @@ struct Chunk<T> {
 #[derive(Debug)]
 pub struct Arena<T> {
     chunks: Vec<Chunk<T>>,
-    /// The chunks that have room, each once; the last is filled first.
+    /// The chunks that have room, each listed once; the last is filled first.
     open: Vec<u32>,
     /// The entries of the last chunk that became empty, so that a single record that comes and goes at the edge of
     /// a chunk does not allocate each time.
@@ -64,19 +64,19 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// Memory of the chunks and of the lists of them, in bytes.
+    /// Memory of the chunks and of the lists of chunks, in bytes.
     pub fn bytes(&self) -> usize {
         self.in_use * CHUNK * size_of::<Entry<T>>()
             + self.chunks.capacity() * size_of::<Chunk<T>>()
             + self.open.capacity() * size_of::<u32>()
     }
 
-    /// How many chunks there are, in use or not.
+    /// The number of chunks, in use or not.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Makes sure that there can be `count` chunks without a larger list of them.
+    /// Makes sure that the list of chunks has room for `count` chunks.
     ///
     /// # Errors
     /// If the allocator has no memory.
@@ -138,7 +138,7 @@ impl<T> Arena<T> {
     /// Removes the record at `address` and returns it.
     ///
     /// # Panics
-    /// If there is no record: an address is valid only as long as its record.
+    /// If there is no record: an address is valid only until its record is removed.
     #[inline]
     pub fn remove(&mut self, address: Address) -> T {
         let chunk = &mut self.chunks[address.chunk()];
@@ -169,7 +169,7 @@ impl<T> Arena<T> {
         }
     }
 
-    /// The record at `address`, which can be changed in place.
+    /// The record at `address`, for changes in place.
     pub fn get_mut(&mut self, address: Address) -> &mut T {
         match &mut self.chunks[address.chunk()].entries[address.entry()] {
             Entry::Used(record) => record,

@@ -1,10 +1,10 @@
-//! The min-heap of deadlines that sets the time-out of the poll.
+//! The min-heap of deadlines. The earliest deadline is the time-out of the poll.
 //!
-//! Owns: for each tube, for each client and for the rules one instant, before which nothing of it becomes due. A
-//! deadline that comes closer moves its entry; one that moves away or ends leaves it where it is, because the next one,
-//! which is often set at once, need not move it then. An entry may therefore be too early. Code that finds it due sets
-//! it to what it should be. The heap knows the position of every timer, so that each has one entry at most. It does not
-//! know what becomes due. Driven by the queue.
+//! Owns: one instant for each tube, for each client and for the rules; nothing of it becomes due before that instant.
+//! If a deadline becomes earlier, its entry moves. If it becomes later or ends, the entry stays, because the next
+//! deadline is often set at once and the entry need not move then. So an entry can be too early: code that finds it due
+//! sets it to the right instant. The heap knows the position of every timer, so each timer has at most one entry. The
+//! heap does not know what becomes due. Driven by the queue.
 
 use std::collections::TryReserveError;
 
@@ -17,15 +17,15 @@ use crate::clock::Timestamp;
 pub enum Timer {
     /// A tube: the end of its pause, or of its first delay.
     Tube(u32),
-    /// A client: a reservation that ends, a safety margin that begins, a wait that is over.
+    /// A client: the end of a reservation, the start of a safety margin, or the end of a wait.
     Client(u32),
-    /// The rules for tags: a job that expires, or a cooldown that ends.
+    /// The rules for tags: the expiry of a job, or the end of a cooldown.
     Rules,
 }
 
 /// The position of a timer without a deadline.
 const ABSENT: u32 = u32::MAX;
-/// Children of a node: four deadlines share a cache line.
+/// Children of a node: four deadlines fit into a cache line.
 const WAYS: usize = 4;
 
 /// An instant for every pending deadline, the earliest first.
@@ -38,13 +38,13 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// The earliest instant, and which timer it is of.
+    /// The earliest instant, and its timer.
     #[must_use]
     pub fn first(&self) -> Option<(Timestamp, Timer)> {
         self.heap.first().copied()
     }
 
-    /// Makes sure that there is room for this many tubes and clients, whether they have deadlines or not.
+    /// Makes sure that there is room for this many tubes and clients, with or without deadlines.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
@@ -54,7 +54,7 @@ impl Deadlines {
         reserve_all(&mut self.clients, clients)
     }
 
-    /// `timer` has a deadline at `at`, and none before.
+    /// Notes a deadline of `timer` at `at`; its entry moves only if it is later than that.
     #[inline]
     pub fn note(&mut self, timer: Timer, at: Timestamp) {
         let position = *self.position(timer);
@@ -160,8 +160,8 @@ impl Deadlines {
     }
 }
 
-/// Makes room for `count` entries in all. Most of the room may never be used, and then takes no memory: unlike a
-/// reallocation, this copies nothing but the entries that are there.
+/// Makes room for `count` entries in total. Most of the room may never be used, and then takes no memory: unlike a
+/// reallocation, this copies only the entries in use.
 fn reserve_all<T>(entries: &mut Vec<T>, count: usize) -> Result<(), TryReserveError> {
     if entries.capacity() < count {
         let mut larger = Vec::new();

@@ -1,9 +1,10 @@
 //! A map from job ids to small values that never moves more than one page at a time.
 //!
-//! Owns: a radix tree over the 64 bits of an id, with 64 branches at each level. Ids are assigned in ascending
-//! order, so jobs of similar age are close together in memory, and a new id is in the page of the last one. A page
-//! of which few ids are left gives them to an ordered map, in which an id costs the same whatever its neighbours do.
-//! Never rehashes: growing adds one page, or at most one level. Used by every part that looks up something by job id.
+//! Owns: a radix tree over the 64 bits of an id, with 64 branches at each level. Ids are assigned in ascending order,
+//! so jobs of similar age are close together in memory, and a new id is in the page of the previous one. When only a
+//! few ids of a page are left, they move to an ordered map, in which the cost of an id does not depend on its
+//! neighbours. Never rehashes: growing adds one page, or at most one level. Used by every part that looks up something
+//! by job id.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::merged;
 const BITS: u32 = 6;
 /// Branches of a node.
 const WAYS: usize = 1 << BITS;
-/// A page with at most this many values is thin: in the ordered map they take less.
+/// A page with at most this many values is thin: its values take less memory in the ordered map.
 const THIN: u8 = 8;
 
 /// A map from [`JobId`] to `T`. An `Option<T>` should be no wider than a `T`.
@@ -23,13 +24,14 @@ pub struct IdMap<T> {
     root: Option<Node<T>>,
     /// Levels above the leaves.
     height: u32,
-    /// The largest id that the tree has room for: one of `BITS * (height + 1)` bits.
+    /// The largest id for which the tree has room: an id of `BITS * (height + 1)` bits.
     last: JobId,
     len: usize,
-    /// An id in the page of the last insert. This page alone stays when it is empty, because a queue that is
-    /// worked off as fast as it is filled would make and free a page for each job.
+    /// An id in the page of the last insert. Only this page stays when it is empty: in a queue that is emptied as fast
+    /// as it is filled, the map would otherwise make and free a page for each job.
     last_insert: JobId,
-    /// An id in the last page that has become thin. It stays until another one does, because most pages are emptied.
+    /// An id in the page that became thin last. It stays until another page becomes thin, because most pages are soon
+    /// empty.
     last_thin: Option<JobId>,
     /// The values of ids whose pages were thin. The tree has no page for these ids.
     sparse: BTreeMap<JobId, T>,
@@ -44,8 +46,8 @@ enum Node<T> {
     Leaf(u8, Box<Page<T>>),
 }
 
-/// The branches of a node. How many are in use stands where the page hangs: a counter in the page would make it larger
-/// than a power of two, and the allocator would round it up.
+/// The branches of a node. The number of branches in use stands in the parent: a counter in the page would make it
+/// larger than a power of two, and the allocator would round it up.
 type Page<T> = [Option<T>; WAYS];
 
 fn empty_page<T>() -> Box<Page<T>> {
@@ -69,7 +71,7 @@ impl<T> Default for IdMap<T> {
 }
 
 impl<T> IdMap<T> {
-    /// How many ids have a value.
+    /// The number of ids that have a value.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -81,10 +83,10 @@ impl<T> IdMap<T> {
         self.len == 0
     }
 
-    /// The memory of the map, in bytes. What the values refer to is not counted.
+    /// The memory of the map, in bytes, without the memory to which the values refer.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        // The nodes of an ordered map are half empty at worst, and have others above them.
+        // At worst the nodes of an ordered map are half empty, and there are nodes above them.
         let sparse_value = 3 * size_of::<(JobId, T)>();
         self.leaves * size_of::<Page<T>>()
             + self.inner_pages * size_of::<Page<Node<T>>>()
@@ -101,7 +103,7 @@ impl<T> IdMap<T> {
         }
     }
 
-    /// The value of `id`, which can be changed in place.
+    /// The value of `id`, for changes in place.
     #[must_use]
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut T> {
         let (root, height) = (self.root.as_mut().filter(|_| id <= self.last), self.height);
@@ -147,14 +149,14 @@ impl<T> IdMap<T> {
         old
     }
 
-    /// The leaf of `id`, if that of the last insert is still there and is the same.
+    /// The leaf of `id`, if it is the leaf of the last insert and still exists.
     #[inline]
     fn last_leaf(&mut self, id: JobId) -> Option<(&mut u8, &mut Page<T>)> {
         let root = self.root.as_mut().filter(|_| are_in_one_page(id, self.last_insert))?;
         leaf_mut(root, self.height, id)
     }
 
-    /// Sets the value of an id that the tree reaches, in its page, which is made if there is none.
+    /// Sets the value of an id for which the tree is high enough; makes its page if there is none.
     fn set(&mut self, id: JobId, value: T) -> Option<T> {
         let Self { root, inner_pages, leaves, .. } = self;
         let mut place = root;
@@ -180,7 +182,7 @@ impl<T> IdMap<T> {
         old
     }
 
-    /// The page of `id` becomes that of the last insert.
+    /// Makes the page of `id` the page of the last insert.
     fn turn_to(&mut self, id: JobId) {
         while !self.reaches(id) {
             self.add_level();
@@ -213,7 +215,8 @@ impl<T> IdMap<T> {
         Some(old)
     }
 
-    /// The page of `id` may have become thin, and is not that of the last insert. An empty one goes at once.
+    /// Checks whether the page of `id`, which is not the page of the last insert, has become thin. An empty page is
+    /// freed at once.
     fn note_thin(&mut self, id: JobId) {
         let (root, height) = (self.root.as_mut(), self.height);
         let Some((&mut used, _)) = root.and_then(|root| leaf_mut(root, height, id)) else { return };
@@ -230,7 +233,7 @@ impl<T> IdMap<T> {
         }
     }
 
-    /// Frees the page of `id`; its values are in the ordered map from now on.
+    /// Frees the page of `id` and moves its values to the ordered map.
     fn empty_page_of(&mut self, id: JobId) {
         let first = id.0 & !(WAYS as u64 - 1);
         let Self { root, height, sparse, .. } = self;
@@ -243,7 +246,7 @@ impl<T> IdMap<T> {
         self.inner_pages -= prune(&mut self.root, id, self.height);
     }
 
-    /// All ids and their values, by ascending id.
+    /// All ids and their values, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (JobId, &T)> {
         let mut stack: Vec<(&Node<T>, u64)> = self.root.iter().map(|node| (node, 0)).collect();
         let mut leaf: Option<(&Page<T>, u64, usize)> = None;
@@ -272,7 +275,7 @@ impl<T> IdMap<T> {
         merged(pages, self.sparse.iter().map(|(&id, value)| (id, value)), |&(id, _)| id)
     }
 
-    /// The smallest id from `from` on that has a value.
+    /// The smallest id with a value that is not below `from`.
     #[must_use]
     pub fn first_from(&self, from: JobId) -> Option<JobId> {
         let root = self.root.as_ref().filter(|_| from <= self.last);
@@ -281,7 +284,7 @@ impl<T> IdMap<T> {
         in_page.into_iter().chain(in_sparse).min()
     }
 
-    /// All ids and their values, by ascending id; each page is freed as soon as the iteration has passed it.
+    /// All ids and their values, in ascending order; each page is freed as soon as the iteration has passed it.
     pub fn into_entries(self) -> impl Iterator<Item = (JobId, T)> {
         let mut stack: Vec<(Node<T>, u64)> = self.root.into_iter().map(|node| (node, 0)).collect();
         let mut leaf: Option<(Box<Page<T>>, u64, usize)> = None;
@@ -337,9 +340,9 @@ fn are_in_one_page(one: JobId, other: JobId) -> bool {
     one.0 >> BITS == other.0 >> BITS
 }
 
-/// The smallest id from `from` on below a node at `level` whose ids begin with `prefix`.
+/// The smallest id that is not below `from`, in a node at `level` whose ids begin with `prefix`.
 fn first_below<T>(node: &Node<T>, level: u32, prefix: u64, from: JobId) -> Option<JobId> {
-    // The branches before this one have lesser ids.
+    // The branches before this one have smaller ids.
     let first = (from.0 >> (BITS * level)).saturating_sub(prefix << BITS).min(WAYS as u64) as usize;
     match node {
         Node::Leaf(_, page) => {
@@ -351,7 +354,7 @@ fn first_below<T>(node: &Node<T>, level: u32, prefix: u64, from: JobId) -> Optio
     }
 }
 
-/// The leaf of `id` below a node at `level`, with the number of its values.
+/// The leaf of `id` below a node at `level`, and the number of its values.
 #[inline]
 fn leaf_mut<T>(mut node: &mut Node<T>, mut level: u32, id: JobId) -> Option<(&mut u8, &mut Page<T>)> {
     loop {
@@ -363,8 +366,8 @@ fn leaf_mut<T>(mut node: &mut Node<T>, mut level: u32, id: JobId) -> Option<(&mu
     }
 }
 
-/// Frees the leaf of `id` in the tree below `place`, which is empty, and each page above it that becomes empty; returns
-/// how many these are.
+/// Frees the leaf of `id`, which is empty, in the tree below `place`, and each page above it that becomes empty;
+/// returns the number of freed pages.
 fn prune<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> usize {
     let mut freed = 0;
     if let Some(Node::Inner(used, page)) = place {
@@ -389,7 +392,7 @@ mod tests {
     use super::*;
 
     impl<T> IdMap<T> {
-        /// Checks what is counted; returns the number of leaves.
+        /// Checks the counters; returns the number of leaves.
         fn leaves(&self) -> usize {
             fn below<T>(node: &Node<T>) -> (usize, usize, usize) {
                 match node {
@@ -452,7 +455,8 @@ mod tests {
         assert_eq!(map.leaves(), 1, "it goes when the next insert is in another page");
     }
 
-    /// What the map takes for each id that is left, in bytes, when these ids of the first `count` stay.
+    /// The memory of the map for each id that is left, in bytes, if of the first `count` ids those stay for which
+    /// `stays` is true.
     fn bytes_of_each(count: u64, goes_at_once: bool, stays: impl Fn(u64) -> bool) -> usize {
         let mut map = IdMap::default();
         for id in 0..count {
@@ -464,7 +468,7 @@ mod tests {
         (0..count).filter(|&id| !stays(id)).for_each(|id| _ = map.remove(JobId(id)));
         map.leaves();
         assert!(map.iter().map(|(id, _)| id.0).eq((0..count).filter(|&id| stays(id))));
-        // A few pages are there whichever ids stay.
+        // A few pages exist whichever ids stay.
         map.bytes().saturating_sub(4096) / map.len()
     }
 

@@ -1,10 +1,9 @@
 //! A queue that is ordered by its keys and stores them in blocks.
 //!
-//! Owns: the order of ready jobs, delays, reservations, burials and waiting clients. The usual operations,
-//! taking the first key and adding a last key, touch one block each; any other key is found by
-//! bisection. A heap would have to write the position of each moved entry into its job, a cache miss for each level.
-//! Never moves more than a block of keys or the list of blocks, so the cost of an operation does not grow with the
-//! whole queue.
+//! Owns: the order of ready jobs, delays, reservations, burials and waiting clients. The usual operations, taking the
+//! first key and adding a last key, touch one block each; any other key is found by bisection. A heap would have to
+//! write the position of each moved entry into its job, which is a cache miss for each level. Never moves more than a
+//! block of keys or the list of blocks, so the cost of an operation does not grow with the whole queue.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,49 +14,49 @@ use crate::job::JobId;
 /// Keys in a full block: large enough that the list of blocks stays short, small enough that
 /// shifting half a block costs less than finding it.
 const BLOCK: usize = 256;
-/// By how many keys a block grows that was split: such blocks are neither full nor empty, and there are many of them.
+/// How many keys a block grows by after a split: such blocks are neither full nor empty, and there are many of them.
 const STEP: usize = 32;
-/// A block with this few keys is joined to its neighbour and frees half of its capacity.
+/// A block with at most this many keys is joined to its neighbour and frees half of its capacity.
 const SPARSE: usize = BLOCK / 4;
 
-/// Blocks of which one question for the oldest key probes every key. The least ids of the others are known.
+/// In how many blocks one search for the oldest key probes every key. The smallest ids of the other blocks are known.
 const MAX_PROBED_BLOCKS: usize = 512;
 
 /// A key of an [`OrderedQueue`].
 pub trait Key: Copy + Ord {
-    /// The number of what the key stands for: the smaller, the older. Not 0.
+    /// The id of the entry: the smaller, the older. Not 0.
     fn id(self) -> u64;
 }
 
-/// A job in the order of ids.
+/// A job, ordered by its id.
 impl Key for JobId {
     fn id(self) -> u64 {
         self.0
     }
 }
 
-/// A job in the order of an instant.
+/// A job, ordered by an instant.
 impl Key for (Timestamp, JobId) {
     fn id(self) -> u64 {
         self.1.0
     }
 }
 
-/// A job in the order of a number.
+/// A job, ordered by a number.
 impl Key for (u64, JobId) {
     fn id(self) -> u64 {
         self.1.0
     }
 }
 
-/// Something with an index, in the order of a number.
+/// An index, ordered by a number.
 impl Key for (u64, u32) {
     fn id(self) -> u64 {
         self.0
     }
 }
 
-/// Something with an index, in the order of these.
+/// An index, ordered by itself.
 impl Key for u32 {
     fn id(self) -> u64 {
         self.into()
@@ -70,7 +69,7 @@ pub struct OrderedQueue<K>(Option<Box<Blocks<K>>>);
 
 #[derive(Debug)]
 struct Blocks<K> {
-    /// The smallest keys; empty only if there are no keys at all.
+    /// The smallest keys; empty only if the queue is empty.
     front: VecDeque<K>,
     /// The other keys, block after block; neither the list nor any of the blocks is empty. It is behind a
     /// pointer, because in most queues all keys are in `front`.
@@ -81,17 +80,17 @@ struct Blocks<K> {
 
 #[derive(Debug)]
 struct Block<K> {
-    /// The block has the keys from this key on, up to the `from` of the next block. The list of blocks has this
-    /// key, so that finding a block does not touch any block.
+    /// The block has the keys from this one up to the `from` of the next block. The list of blocks holds this key, so
+    /// that a search for a block does not touch the blocks.
     from: K,
     keys: VecDeque<K>,
-    /// The least id in the block; 0 if it is not known. It is kept up where that costs nothing and looked for when it
-    /// is asked for, so that the oldest of ten million keys is found by a look at each block.
+    /// The smallest id in the block; 0 if it is not known. It is updated where that costs nothing, and otherwise
+    /// searched for when it is needed, so that the oldest of ten million keys is found with one probe for each block.
     oldest: Cell<u64>,
 }
 
 impl<K: Key> Block<K> {
-    /// The least id in the block, if it is known or `left` allows to probe it.
+    /// The smallest id in the block, if it is known or if `left` allows the search.
     fn oldest(&self, left: &mut usize) -> Option<u64> {
         if self.oldest.get() == 0 && *left > 0 {
             *left -= 1;
@@ -108,7 +107,7 @@ impl<K> Default for OrderedQueue<K> {
 }
 
 impl<K: Key> OrderedQueue<K> {
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |blocks| blocks.len)
     }
@@ -123,7 +122,7 @@ impl<K: Key> OrderedQueue<K> {
         self.0.as_ref()?.front.front().copied()
     }
 
-    /// All keys, ascending.
+    /// All keys, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = K> {
         self.0.iter().flat_map(|blocks| {
             blocks
@@ -134,7 +133,7 @@ impl<K: Key> OrderedQueue<K> {
         })
     }
 
-    /// The keys after `key`, ascending.
+    /// The keys after `key`, in ascending order.
     pub fn iter_after(&self, key: K) -> impl Iterator<Item = K> {
         self.0.iter().flat_map(move |blocks| {
             let number = blocks.holding(key);
@@ -145,7 +144,7 @@ impl<K: Key> OrderedQueue<K> {
         })
     }
 
-    /// The smallest key after `key`. Where one or two are wanted, this costs less than an iterator.
+    /// The smallest key after `key`. For one or two keys this costs less than an iterator.
     pub fn first_after(&self, key: K) -> Option<K> {
         let blocks = self.0.as_ref()?;
         let number = blocks.holding(key);
@@ -162,8 +161,8 @@ impl<K: Key> OrderedQueue<K> {
         block.is_some_and(|block| block.binary_search(&key).is_ok())
     }
 
-    /// The least id of all keys. Where many keys have come out of their order, some are looked at only when it is asked
-    /// for again.
+    /// The smallest id of all keys. If many keys were removed out of order, some blocks are searched only by later
+    /// calls.
     pub fn oldest(&self) -> Option<u64> {
         let blocks = self.0.as_ref()?;
         let mut left = MAX_PROBED_BLOCKS;
@@ -218,7 +217,7 @@ impl<K: Key> OrderedQueue<K> {
         Some(key)
     }
 
-    /// Removes `key` and returns it as it was in the queue, if it was.
+    /// Removes `key` and returns it as it was in the queue; `None` if it was not there.
     pub fn remove(&mut self, key: K) -> Option<K> {
         let blocks = self.0.as_mut()?;
         // Jobs are often deleted in the order in which they were reserved.
@@ -240,8 +239,8 @@ impl<K: Key> OrderedQueue<K> {
         Some(key)
     }
 
-    /// Removes `old` and adds `new`, which must not be in the queue yet; returns `old` as it was in the queue, if it
-    /// was. If no other key stands between them, no key moves.
+    /// Removes `old` and adds `new`, which must not be in the queue yet; returns `old` as it was in the queue, or
+    /// `None` if it was not there. If no other key is between them, no key moves.
     pub fn replace(&mut self, old: K, new: K) -> Option<K> {
         let replaced = self.0.as_mut().and_then(|blocks| blocks.replace_in_place(old, new));
         if replaced.is_none() {
@@ -259,11 +258,12 @@ fn insert_sorted<K: Key>(block: &mut VecDeque<K>, key: K) {
         block.reserve_exact(STEP);
     }
     let place = block.partition_point(|&other| other < key);
+    debug_assert!(block.get(place) != Some(&key), "a key is added once");
     block.insert(place, key);
 }
 
 impl<K: Key> Blocks<K> {
-    /// The number of the block that `key` belongs to: 0 is the front, n the n-th of the later ones.
+    /// The number of the block to which `key` belongs: 0 is the front, n the n-th of the later ones.
     fn holding(&self, key: K) -> usize {
         match &self.later {
             None => 0,
@@ -286,14 +286,14 @@ impl<K: Key> Blocks<K> {
         }
     }
 
-    /// Writes `new` over `old` if the order stays what it is.
+    /// Writes `new` over `old` if the order stays the same.
     fn replace_in_place(&mut self, old: K, new: K) -> Option<K> {
         let number = self.holding(old);
         let block = self.block(number);
         let place = block.binary_search(&old).ok()?;
         let after_previous = match place.checked_sub(1) {
             Some(previous) => block[previous] < new,
-            // A key below the first one of a later block may belong to the block before.
+            // A key below the first key of a later block may belong to the block before it.
             None => number == 0 || self.later.as_ref()?[number - 1].from <= new,
         };
         let next = block.get(place + 1).copied();
@@ -306,18 +306,18 @@ impl<K: Key> Blocks<K> {
         Some(replaced)
     }
 
-    /// Block `number` has got a key with this id.
+    /// Notes that block `number` has got a key with this id.
     fn note_id(&mut self, number: usize, id: u64) {
         if let Some(later) = &self.later
             && number > 0
         {
-            // Where the least one is not known, none is less than it.
+            // If the smallest id is not known, it stays unknown.
             let oldest = &later[number - 1].oldest;
             oldest.set(oldest.get().min(id));
         }
     }
 
-    /// The least id of block `number` is not known any more.
+    /// Marks the smallest id of block `number` as not known.
     fn forget_oldest(&mut self, number: usize) {
         if let Some(later) = &self.later
             && number > 0
@@ -382,8 +382,8 @@ impl<K: Key> Blocks<K> {
     }
 }
 
-/// Frees half of the capacity if less than a quarter of it is in use, but keeps room for a few keys: a
-/// queue that has one key at a time must not allocate each time.
+/// Frees half of the capacity if less than a quarter of it is in use, but keeps room for a few keys: a queue that has
+/// one key at a time must not allocate for each one.
 #[inline]
 fn give_back_half<T>(room: &mut VecDeque<T>) {
     if room.capacity() >= 4 * room.len().max(4) {
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     impl Key for u64 {
-        /// Not in the order of the keys.
+        /// A number that is not in the order of the keys.
         fn id(self) -> u64 {
             1 + (self.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8)
         }

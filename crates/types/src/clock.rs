@@ -13,8 +13,8 @@ pub const NS_PER_S: u64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.
 pub const NS_PER_MS: u64 = 1_000_000;
 
-/// An instant, in nanoseconds since 1970 on a clock that never jumps: the wall time at start plus the
-/// boot time that has passed since. It overflows in the year 2554.
+/// An instant, in nanoseconds since 1970, on a clock that never jumps: the wall time at the start plus the boot time
+/// that has passed since then. It overflows in the year 2554.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
@@ -22,7 +22,7 @@ impl Timestamp {
     /// An instant that never comes. A deadline later than the clock can count becomes this instant.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The earliest of the instants that come.
+    /// The earliest of the given instants.
     #[inline]
     #[must_use]
     pub fn earliest<const N: usize>(instants: [Option<Self>; N]) -> Option<Self> {
@@ -47,7 +47,8 @@ impl Timestamp {
         Self(self.0.saturating_sub(ns))
     }
 
-    /// How far a clock that reads `clock_ns` at this instant is ahead of the one that made it, in nanoseconds.
+    /// The offset, in nanoseconds, of a clock that reads `clock_ns` at this instant: positive if it is ahead of the
+    /// clock of this instant.
     #[must_use]
     pub fn offset_ns(self, clock_ns: u64) -> i64 {
         i64::try_from(i128::from(clock_ns) - i128::from(self.0)).unwrap_or(0)

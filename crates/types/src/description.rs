@@ -1,9 +1,9 @@
-//! The fields of a description: how a server writes down what it has, so that another program can go on with it.
+//! The fields of a description: the serialized state of a server, from which another program goes on.
 //!
-//! Owns: how a number, a text, a list and a record are written, and that reading never panics and never takes more
-//! memory than the bytes that are there. Numbers are little-endian and have all their bytes. Code that describes a
-//! record lists each of its fields ([`described!`](crate::described)), so that a new field is a compile error until it
-//! is described. The format as a whole is in `doc/handover.md`.
+//! Owns: the encoding of numbers, texts, lists and records. Reading never panics and never allocates more memory than
+//! the bytes that are left. Numbers are little-endian and have a fixed width. Code that describes a record lists each
+//! of its fields ([`described!`](crate::described)), so that a new field is a compile error until it is described.
+//! `doc/handover.md` describes the whole format.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use crate::clock::Timestamp;
 use crate::job::{Counters, JobId, Priority};
 use crate::seconds::Seconds;
 
-/// Written bytes are given away in pieces of about this size.
+/// The writer passes its bytes on in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 16;
 
-/// The bytes are no description, or one of another format.
+/// The bytes are not a description, or have another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -27,14 +27,14 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Where a description goes.
+/// Writes a description.
 pub struct Writer<'a> {
     piece: Vec<u8>,
     sink: &'a mut dyn FnMut(Vec<u8>),
 }
 
 impl<'a> Writer<'a> {
-    /// One that gives what is written to `sink`, piece by piece.
+    /// A writer that passes its bytes to `sink`, piece by piece.
     pub fn new(sink: &'a mut dyn FnMut(Vec<u8>)) -> Self {
         Self { piece: Vec::new(), sink }
     }
@@ -49,7 +49,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes bytes for which this piece has no room. None is longer than a piece, whatever a client has put.
+    /// Writes bytes that do not fit into the current piece. No piece is larger than its limit, whatever a client has
+    /// put.
     fn raw_beyond(&mut self, mut bytes: &[u8]) {
         while self.piece.len() + bytes.len() > PIECE_BYTES {
             let (fits, rest) = bytes.split_at(PIECE_BYTES - self.piece.len());
@@ -60,13 +61,13 @@ impl<'a> Writer<'a> {
         self.piece.extend_from_slice(bytes);
     }
 
-    /// Writes a length and as many bytes.
+    /// Writes a length and that many bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         bytes.len().describe(self);
         self.raw(bytes);
     }
 
-    /// Writes the number of things that follow.
+    /// Writes the number of items that follow.
     pub fn count(&mut self, count: usize) {
         count.describe(self);
     }
@@ -78,29 +79,30 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Where a description comes from.
+/// Reads a description.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
-    /// The version of the format; the newest one until the description has said it.
+    /// The version of the format; the newest one until the version has been read.
     version: u32,
-    /// Where the last bytes are that were copied from it.
+    /// The address of the last bytes that were copied out of the description.
     last_copy: Option<&'a AtomicUsize>,
 }
 
 impl<'a> Reader<'a> {
-    /// One that reads all of `bytes`.
+    /// A reader of all of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, version: u32::MAX, last_copy: None }
     }
 
-    /// Who reads says in `last_copy` where the last bytes are that were copied: memory behind them is taken next.
-    pub fn tell_copies(&mut self, last_copy: &'a AtomicUsize) {
+    /// From now on the reader stores the address of the last copied bytes in `last_copy`: the memory after them is
+    /// needed next.
+    pub fn report_copies(&mut self, last_copy: &'a AtomicUsize) {
         self.last_copy = Some(last_copy);
     }
 
-    /// `bytes` were copied, and are kept here.
+    /// Notes that `bytes` were copied, and to which address.
     #[inline]
     pub fn note_copy(&self, bytes: &[u8]) {
         if let Some(last_copy) = self.last_copy.filter(|_| !bytes.is_empty()) {
@@ -108,16 +110,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next bytes, to be read by themselves.
+    /// A reader of the next `count` bytes alone.
     ///
     /// # Errors
-    /// If there are fewer.
+    /// If fewer bytes are left.
     #[inline]
     pub fn part(&mut self, count: usize) -> Result<Self, Malformed> {
         Ok(Self { bytes: self.raw(count)?, ..*self })
     }
 
-    /// The description has this version of the format.
+    /// Sets the version of the format that the description has.
     pub fn set_version(&mut self, version: u32) {
         self.version = version;
     }
@@ -128,10 +130,10 @@ impl<'a> Reader<'a> {
         self.version
     }
 
-    /// The next value, which descriptions have since this version of the format; in older ones it is the default.
+    /// The next value, if the description has at least this version of the format; older ones get the default.
     ///
     /// # Errors
-    /// If it is not one, or not there.
+    /// If the bytes are missing or are not such a value.
     pub fn since<T: Described + Default>(&mut self, version: u32) -> Result<T, Malformed> {
         if self.version < version { Ok(T::default()) } else { self.value() }
     }
@@ -139,7 +141,7 @@ impl<'a> Reader<'a> {
     /// The next bytes as they are.
     ///
     /// # Errors
-    /// If there are fewer.
+    /// If fewer bytes are left.
     #[inline]
     pub fn raw(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let (bytes, rest) = self.bytes.split_at_checked(count).ok_or(Malformed("it ends too early"))?;
@@ -147,10 +149,10 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A length and as many bytes.
+    /// The next bytes, with their length before them.
     ///
     /// # Errors
-    /// If there are fewer.
+    /// If fewer bytes are left.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let count = self.value()?;
         self.raw(count)
@@ -159,7 +161,7 @@ impl<'a> Reader<'a> {
     /// A text.
     ///
     /// # Errors
-    /// If it is not UTF-8, or not there.
+    /// If the text is missing or is not UTF-8.
     pub fn text(&mut self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("a text is not UTF-8"))
     }
@@ -167,26 +169,26 @@ impl<'a> Reader<'a> {
     /// The next value.
     ///
     /// # Errors
-    /// If it is not one, or not there.
+    /// If the bytes are missing or are not such a value.
     #[inline]
     pub fn value<T: Described>(&mut self) -> Result<T, Malformed> {
         T::read(self)
     }
 
-    /// How many things follow, each of which takes a byte at least.
+    /// The number of items that follow, each of which takes at least one byte.
     ///
     /// # Errors
-    /// If the bytes are fewer than that.
+    /// If fewer bytes are left than that.
     pub fn count(&mut self) -> Result<usize, Malformed> {
         let count: usize = self.value()?;
         if count > self.bytes.len() {
-            Err(Malformed("there are fewer things than it says"))
+            Err(Malformed("a list has fewer items than it says"))
         } else {
             Ok(count)
         }
     }
 
-    /// Whether all was read.
+    /// Whether all bytes have been read.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.bytes.is_empty()
@@ -195,17 +197,17 @@ impl<'a> Reader<'a> {
 
 /// A type whose values can be described.
 pub trait Described: Sized {
-    /// Writes it.
+    /// Writes the value.
     fn describe(&self, out: &mut Writer<'_>);
-    /// Reads it.
+    /// Reads a value.
     ///
     /// # Errors
-    /// If the bytes are not one.
+    /// If the bytes are not such a value.
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed>;
 }
 
 /// Describes a record by its fields, all of which must be named. A field that a later version of the format has added
-/// says since when: `described!(Record { number, name since 3 })`. A reader of an older description has its default.
+/// names that version: `described!(Record { number, name since 3 })`. From an older description, it gets its default.
 #[macro_export]
 macro_rules! described {
     (@read $from:ident) => { $crate::description::Described::read($from) };
@@ -267,7 +269,7 @@ impl Described for bool {
         match from.value::<u8>()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Malformed("yes or no is neither")),
+            _ => Err(Malformed("a boolean is neither 0 nor 1")),
         }
     }
 }

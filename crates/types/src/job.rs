@@ -32,7 +32,7 @@ impl Priority {
 /// A job's position in the order of its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Whether it is a held job: these come behind the delayed ones.
+    /// Whether the job is held. Held jobs come after the delayed ones.
     pub is_held: bool,
     /// The number that decides the order: a ready job's priority, the deadline of a delayed or reserved job in
     /// nanoseconds since 1970, a buried job's number in the order of burial.
@@ -41,7 +41,7 @@ pub struct Position {
     pub id: JobId,
 }
 
-/// Where in its life a job is (protocol, "Job Lifecycle").
+/// A job's state in its life cycle (protocol, "Job Lifecycle").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
     /// The job waits in its tube's ready queue.
@@ -54,18 +54,18 @@ pub enum JobState {
     Buried,
 }
 
-/// Whether a release counts: in the counters of releases, and as a failure of the job.
+/// Whether a release counts, both in the counters of releases and as a failure of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
     /// It counts.
     #[default]
     Counted,
-    /// It counts as nothing.
+    /// It does not count.
     Uncounted,
 }
 
 impl JobState {
-    /// All of them, in the order of the stats.
+    /// All states, in the order of the stats.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Reserved, Self::Delayed, Self::Buried];
 
     /// The state with this word.
@@ -116,14 +116,14 @@ pub struct Counters {
     pub kicks: u32,
 }
 
-/// Everything that the binlog stores of a job, except its tube and its body.
+/// Everything that the binlog stores about a job, except its tube and its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobRecord {
     /// The job's id.
     pub id: JobId,
     /// Its priority.
     pub priority: Priority,
-    /// The delay it was last put or released with. The queue keeps its whole seconds.
+    /// The delay of its last put or release. The queue keeps only whole seconds.
     pub delay_s: Seconds,
     /// Time to run; at least 1 second.
     pub ttr_s: Seconds,
@@ -197,7 +197,7 @@ impl Body {
         self.len() == 0
     }
 
-    /// The bytes for changes, where nobody can share them.
+    /// The bytes, for changes in place; `None` if the body may be shared.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Bytes::Owned(bytes) => Some(bytes),
@@ -205,8 +205,8 @@ impl Body {
         }
     }
 
-    /// Its bytes with room for `more` bytes behind them, where the whole is so short that it is never shared; else it
-    /// comes back as it was.
+    /// The bytes of a body, with room for `more` bytes after them, if both together are too short to be shared;
+    /// otherwise the body itself.
     ///
     /// # Errors
     /// If the allocator has no memory.
@@ -221,7 +221,7 @@ impl Body {
         }
     }
 
-    /// A second reference to the same bytes if they are shared; `None` if they must be copied.
+    /// A second reference to the same bytes, if they are shared; `None` if they must be copied.
     #[must_use]
     pub fn share(&self) -> Option<Self> {
         match &self.0 {
@@ -230,7 +230,7 @@ impl Body {
         }
     }
 
-    /// A weak reference, which tells how long others keep the bytes; `None` if the bytes are never shared.
+    /// A weak reference, which shows how long others keep the bytes; `None` if the bytes are never shared.
     #[must_use]
     pub fn watch(&self) -> Option<Weak<Vec<u8>>> {
         match &self.0 {
@@ -240,12 +240,13 @@ impl Body {
     }
 }
 
-/// A job's body as it is read. Behind the body of a job with tags other bytes may be kept, which are not told.
+/// A job's body as it is read. The memory of a job with tags can hold other bytes after the body; they are not part of
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub enum BodyRef<'a> {
-    /// All of it.
+    /// The whole memory is the body.
     Whole(&'a Body),
-    /// The first bytes of what is kept, which are never shared.
+    /// The body is the first bytes of the memory, which are never shared.
     Part(&'a [u8]),
 }
 

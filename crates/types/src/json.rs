@@ -1,6 +1,6 @@
-//! JSON, as the server writes it everywhere: in answers over HTTP, in the log and in dumps.
+//! JSON as the server writes it everywhere: in HTTP responses, in the log and in dumps.
 //!
-//! Owns: how texts and numbers look. `serde_json` does the rest.
+//! Owns: the format of texts and numbers. `serde_json` does the rest.
 
 use std::io::{self, Write};
 
@@ -46,7 +46,7 @@ impl<K: Serialize, V: Serialize, I: Clone + IntoIterator<Item = (K, V)>> Seriali
     }
 }
 
-/// A text that takes what `serde_json` writes, which are whole characters in each call.
+/// A text to which `serde_json` writes. Each of its calls writes whole characters.
 struct Text<'a>(&'a mut String);
 
 impl Write for Text<'_> {
@@ -60,8 +60,8 @@ impl Write for Text<'_> {
     }
 }
 
-/// Fractions have six digits, because they are microseconds. The character Delete is escaped, because terminals obey
-/// it.
+/// The format of numbers and characters. Fractions have six digits, because they are microseconds. The character Delete
+/// is escaped, because terminals act on it.
 struct Style;
 
 impl Formatter for Style {

@@ -1,6 +1,6 @@
 //! The names in tags: keys and groups.
 //!
-//! Owns: that they follow the rules of tube names.
+//! Owns: the rule that they follow the rules of tube names.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ impl<'a> Name<'a> {
         TubeName::is_valid(bytes).then_some(Self(bytes))
     }
 
-    /// The name in bytes that were a name before.
+    /// The name in bytes that were checked before.
     #[must_use]
     pub fn again(bytes: &'a [u8]) -> Self {
         debug_assert!(TubeName::is_valid(bytes), "{bytes:?} is a name");
@@ -30,7 +30,7 @@ impl<'a> Name<'a> {
         self.0
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "no name is empty")]
     #[must_use]
     pub fn len(self) -> usize {
@@ -45,7 +45,7 @@ impl<'a> Name<'a> {
 }
 
 impl<'a> From<&'a str> for Name<'a> {
-    /// Of a valid name.
+    /// `name` must be valid.
     fn from(name: &'a str) -> Self {
         Self::again(name.as_bytes())
     }

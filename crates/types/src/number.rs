@@ -1,7 +1,7 @@
 //! Decimal numbers as C beanstalkd reads them, digit for digit, in commands and in the arguments of flags.
 
-/// A decimal number at the start of `text`, after any spaces: its value and what follows it. `None` without a
-/// digit, or above `u64::MAX`. A sign is not a digit.
+/// A decimal number at the start of `text`, after any spaces: its value and the text after it. `None` without a digit,
+/// or above `u64::MAX`. A sign is not a digit.
 #[inline(always)]
 pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     let (value, rest) = digits(skip_spaces(text))?;
@@ -15,7 +15,7 @@ pub fn leading_u32(text: &[u8]) -> Option<(u32, &[u8])> {
     u32::try_from(value).ok().map(|value| (value, rest))
 }
 
-/// The whole of `text` as one number, with leading spaces but nothing behind it.
+/// All of `text` as one number, with leading spaces allowed and nothing after it.
 pub fn whole_u64(text: &[u8]) -> Option<u64> {
     match leading_u64(text)? {
         (value, []) => Some(value),
@@ -28,14 +28,14 @@ pub fn whole_u32(text: &[u8]) -> Option<u32> {
     whole_u64(text).and_then(|value| u32::try_from(value).ok())
 }
 
-/// A number as the C library's `strtoul` reads it, which `kick` uses: any white space, a sign, digits,
-/// then anything. A negative number wraps, so that -1 is the largest. `None` where it is above `u64::MAX`.
+/// A number as the C library's `strtoul` reads it, which `kick` uses: any white space, a sign, digits, then anything. A
+/// negative number wraps, so -1 is the largest. `None` above `u64::MAX`.
 pub fn as_strtoul(text: &[u8]) -> Option<u64> {
     signed(text)?.0
 }
 
-/// A number as the C library's `sscanf("%zu")` reads it, which the flags use, with nothing behind it: any white space,
-/// a sign, digits. A negative number wraps, and what is above `u64::MAX` is `u64::MAX`.
+/// A number as the C library's `sscanf("%zu")` reads it, which the flags use, with nothing after it: any white space, a
+/// sign, digits. A negative number wraps, and a number above `u64::MAX` becomes `u64::MAX`.
 pub fn as_sscanf(text: &[u8]) -> Option<u64> {
     match signed(text)? {
         (value, []) => Some(value.unwrap_or(u64::MAX)),
@@ -43,13 +43,13 @@ pub fn as_sscanf(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// `text` without the spaces that it begins with.
+/// `text` without its leading spaces.
 pub fn skip_spaces(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|&byte| byte != b' ').unwrap_or(text.len());
     &text[start..]
 }
 
-/// White space, a sign and digits, as the C library takes them: the value, if it fits, and what follows.
+/// White space, a sign and digits, as the C library takes them: the value, if it fits, and the text after it.
 fn signed(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !is_space(byte)).unwrap_or(text.len());
@@ -61,7 +61,7 @@ fn signed(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
     Some((value.map(|value| if is_negative { value.wrapping_neg() } else { value }), rest))
 }
 
-/// The digits that `text` begins with: their value, if it fits, and what follows. `None` without a digit.
+/// The digits at the start of `text`: their value, if it fits, and the text after them. `None` without a digit.
 fn digits(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
     // Every number of this many digits fits; most have far fewer.
     const FITTING: usize = u64::MAX.ilog10() as usize;
@@ -76,7 +76,7 @@ fn digits(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
     (end > 0).then(|| (Some(value), &text[end..]))
 }
 
-/// Goes on with a number whose first digits, up to `end`, are read, and which may become too large.
+/// Continues a number whose first digits, up to `end`, have been read, and which may become too large.
 #[cold]
 fn more_digits(text: &[u8], value: u64, mut end: usize) -> (Option<u64>, &[u8]) {
     let mut value = Some(value);
@@ -87,14 +87,14 @@ fn more_digits(text: &[u8], value: u64, mut end: usize) -> (Option<u64>, &[u8]) 
     (value, &text[end..])
 }
 
-/// The digit at this index, if there is one.
+/// The digit at this index, if there is a digit.
 #[inline]
 fn digit(text: &[u8], index: usize) -> Option<u64> {
     let digit = text.get(index)?.wrapping_sub(b'0');
     (digit < 10).then_some(u64::from(digit))
 }
 
-/// A number of bytes, with or without one of the suffixes k, m and g (powers of 1024).
+/// A number of bytes, optionally with one of the suffixes k, m and g (powers of 1024).
 pub fn number_of_bytes(text: &str) -> Option<u64> {
     let (digits, unit) = match text.char_indices().last()? {
         (end, 'k' | 'K') => (&text[..end], 1 << 10),

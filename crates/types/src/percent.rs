@@ -1,6 +1,6 @@
 //! The escapes of URLs: a percent sign and two hexadecimal digits stand for a byte.
 
-/// `text` without escapes; `None` if one of them is broken, or the bytes are not UTF-8.
+/// `text` with its escapes decoded; `None` if one of them is broken, or if the bytes are not UTF-8.
 #[must_use]
 pub fn decode(text: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());

@@ -5,7 +5,7 @@
 pub struct Generator(u64);
 
 impl Generator {
-    /// One that begins with this seed.
+    /// A generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -20,7 +20,7 @@ impl Generator {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `bound`, each about as often as any other: `bound` is far below 2^128.
+    /// A number below `bound`. The distribution is uniform as long as `bound` is far below 2^128.
     pub fn below(&mut self, bound: u128) -> u128 {
         let random = self.draw();
         if let Ok(bound) = u64::try_from(bound) {

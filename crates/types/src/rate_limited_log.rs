@@ -2,10 +2,10 @@
 
 use crate::clock::{NS_PER_S, Timestamp};
 
-/// The least time between two lines about the same thing, unless [`RateLimitedLog::every`] says otherwise.
+/// The shortest time between two lines about the same thing, unless [`RateLimitedLog::every`] sets another.
 const INTERVAL_NS: u64 = 5 * NS_PER_S;
 
-/// Decides which of many events get a line in the log.
+/// Decides which events of a frequent kind get a line in the log.
 #[derive(Debug)]
 pub struct RateLimitedLog {
     interval_ns: u64,

@@ -1,4 +1,4 @@
-//! A number of seconds, as commands have it: whole ones, and thousandths.
+//! A number of seconds, as commands have it: whole seconds and thousandths.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,20 +8,20 @@ use crate::number::{leading_u32, skip_spaces};
 
 const NS_PER_THOUSANDTH: u64 = NS_PER_S / 1000;
 
-/// Seconds, from 0 to 4294967295.999. They are ordered by their length.
+/// Seconds, from 0 to 4294967295.999, ordered by length.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seconds {
     whole: u32,
-    // As wide as the whole ones: both then go through the hot path in registers.
+    // As wide as `whole`: both then go through the hot path in registers.
     thousandths: u32,
 }
 
 impl Seconds {
-    /// None.
+    /// No time.
     pub const ZERO: Self = Self::new(0, 0);
-    /// One.
+    /// One second.
     pub const ONE: Self = Self::new(1, 0);
-    /// The most.
+    /// The longest time.
     pub const MAX: Self = Self::new(u32::MAX, 999);
 
     /// Whole seconds, and thousandths of a second.
@@ -35,7 +35,7 @@ impl Seconds {
         Self { whole, thousandths: thousandths as u32 }
     }
 
-    /// So many nanoseconds, without what is less than a thousandth; none for a negative number.
+    /// This many nanoseconds, rounded down to thousandths of a second; zero for a negative number.
     #[must_use]
     pub fn of_ns(ns: i64) -> Self {
         let thousandths = ns.max(0) as u64 / NS_PER_THOUSANDTH;
@@ -59,20 +59,20 @@ impl Seconds {
         self.thousandths as u16
     }
 
-    /// The whole seconds, rounded up.
+    /// The seconds, rounded up to whole ones.
     #[must_use]
     pub const fn rounded_up(self) -> u64 {
         self.whole() as u64 + (self.thousandths() > 0) as u64
     }
 
-    /// Whether there is none.
+    /// Whether this is no time.
     #[inline]
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.whole | self.thousandths == 0
     }
 
-    /// These seconds, but one second in place of less.
+    /// These seconds, or one second if they are less.
     #[inline]
     #[must_use]
     pub const fn at_least_one(self) -> Self {
@@ -86,8 +86,8 @@ impl Seconds {
         self.whole() as u64 * NS_PER_S + self.thousandths() as u64 * NS_PER_THOUSANDTH
     }
 
-    /// Seconds at the start of `text`, after any spaces, and what follows them. `None` without a digit, above the most,
-    /// or with a point that one to three digits do not follow.
+    /// Seconds at the start of `text`, after any spaces, and the text after them. `None` without a digit, above the
+    /// maximum, or if one to three digits do not follow a point.
     #[must_use]
     pub fn leading(text: &[u8]) -> Option<(Self, &[u8])> {
         let (whole, rest) = leading_u32(text)?;
@@ -103,7 +103,7 @@ impl Seconds {
         Some((Self::new(whole, thousandths), rest))
     }
 
-    /// The whole of `text` as seconds, with leading spaces but nothing behind them.
+    /// All of `text` as seconds, with leading spaces allowed and nothing after them.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         match Self::leading(text)? {
@@ -112,7 +112,7 @@ impl Seconds {
         }
     }
 
-    /// The whole of `text` as seconds, without spaces before or behind them.
+    /// All of `text` as seconds, with no spaces before or after them.
     #[must_use]
     pub fn parse_word(text: &[u8]) -> Option<Self> {
         Self::parse(text).filter(|_| skip_spaces(text).len() == text.len())

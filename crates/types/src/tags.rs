@@ -1,6 +1,6 @@
-//! The tags of a job: what a `put` asks for beyond C's protocol.
+//! The tags of a job: the requests of a `put` that C's protocol does not have.
 //!
-//! Owns: the words of the tags, the compact bytes in which the queue and the binlog keep them, and the limits of their
+//! Owns: the words of the tags, their compact encoding, which the queue and the binlog keep, and the limits of their
 //! numbers. Never decides what a tag does. A job without tags has no value of this type.
 
 use std::collections::TryReserveError;
@@ -18,30 +18,31 @@ pub struct TagSet<'a> {
     pub idempotency: Option<Idempotency<'a>>,
     /// `con:<key>[:<n>]`: at most `n` jobs with this key are reserved at once.
     pub concurrency: Option<Concurrency<'a>>,
-    /// `grp:<name>`: the group that the job is a member of.
+    /// `grp:<name>`: the group of which the job is a member.
     pub group: Option<Name<'a>>,
     /// `aft:<name>`: the group that the job waits for.
     pub after: Option<After<'a>>,
-    /// `exp:<seconds>`: the job is deleted if nobody has reserved it so long after the put; more than 0.
+    /// `exp:<seconds>`: the job is deleted if nobody has reserved it within this time after the put; more than 0.
     pub expires_after_s: Option<Seconds>,
-    /// `tub:<tube>`: the tube into which the job goes, instead of the used one. It is not kept with the job.
+    /// `tub:<tube>`: the tube into which the job goes, in place of the used one. It is not kept with the job.
     pub tube: Option<Name<'a>>,
     /// `trc:<traceparent>`: the trace that the job belongs to.
     pub trace: Option<Trace<'a>>,
-    /// Whose job it is, if the bytes of the owner's jobs are limited. The server sets it; no word of `put` does.
+    /// The owner of the job, if the bytes of the owner's jobs are limited. The server sets it; no word of `put` does.
     pub owner: Option<Name<'a>>,
-    /// Where a dead job comes from. The queue sets it.
+    /// The origin of a dead job. The queue sets it.
     pub dead: Option<Dead<'a>>,
-    /// How often a dead job has failed; of another one, how many of its failures count no more. The queue sets it.
+    /// Of a dead job, how often it has failed; of any other job, how many of its failures no longer count. The queue
+    /// sets it.
     pub failures: Option<u32>,
-    /// How long after its put the job has come into its tube, if a rule for that tube asks. The queue sets it.
+    /// The time from the put until the job came into its tube, if a rule of that tube needs it. The queue sets it.
     pub arrived_after_s: Option<Seconds>,
 }
 
 /// Why a word is not accepted as a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagError {
-    /// It is no tag.
+    /// The word is not a tag.
     UnknownWord,
     /// The tag is malformed, repeated or out of range.
     BadTag,
@@ -52,7 +53,7 @@ pub enum TagError {
 pub struct Idempotency<'a> {
     /// The key.
     pub key: Name<'a>,
-    /// How long the key still counts after the job was deleted.
+    /// How long the key still counts after the job has been deleted.
     pub cooldown_s: Seconds,
 }
 
@@ -68,9 +69,9 @@ pub struct Concurrency<'a> {
 /// A job that a rule has sent to a dead tube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dead<'a> {
-    /// The tube that it comes from.
+    /// The tube in which the job failed.
     pub from: Name<'a>,
-    /// Since when it is there, in seconds since 1970.
+    /// When the job came into the dead tube, in seconds since 1970.
     pub since_s: u32,
 }
 
@@ -79,13 +80,13 @@ pub struct Dead<'a> {
 pub struct After<'a> {
     /// The group that the job waits for.
     pub group: Name<'a>,
-    /// Whether the group has been without members since the put. Such a job is never held again.
+    /// Whether the group has had no members at some time since the put. Such a job is never held again.
     pub is_free: bool,
 }
 
-/// The kind of a field of the bytes. The number is its first byte; one byte with the length of a name and the name
-/// follow, then the number of the tag, if it has one, as four bytes, the least first, and two more bytes for the
-/// thousandths of seconds that are not whole.
+/// The kind of an encoded field. Its number is the first byte of the field. A name follows, with its length in one byte
+/// before it, if the field has a name; then the number of the tag, if the field has a number, as four bytes,
+/// little-endian, and two more bytes for the thousandths if the seconds are not whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum FieldKind {
@@ -136,7 +137,7 @@ impl FieldKind {
         !matches!(self, Self::Expiry | Self::ExpiryWithFraction | Self::Failures | Self::Arrival)
     }
 
-    /// How many bytes its number takes.
+    /// The size of its number in bytes.
     fn number_bytes(self) -> usize {
         match self {
             Self::IdempotencyWithCooldown
@@ -155,7 +156,7 @@ impl FieldKind {
         }
     }
 
-    /// How many bytes a field of this kind takes whose name, if it has one, has `name_len` bytes.
+    /// The size of a field of this kind in bytes, with a name of `name_len` bytes if it has one.
     fn field_bytes(self, name_len: usize) -> usize {
         1 + if self.has_name() { 1 + name_len } else { 0 } + self.number_bytes()
     }
@@ -177,11 +178,11 @@ impl<'a> TagSet<'a> {
         arrived_after_s: None,
     };
 
-    /// The most bytes that the tags of a job take.
+    /// The largest encoding of a job's tags, in bytes.
     pub const MAX_BYTES: usize =
         6 * (2 + TubeName::MAX_BYTES) + (6 + 4 + 4) + 2 * (1 + 6) + (2 + Trace::BYTES) + (1 + 4);
 
-    /// Whether the word begins as a tag does.
+    /// Whether the word begins like a tag.
     #[must_use]
     pub fn is_tag(word: &[u8]) -> bool {
         matches!(
@@ -193,7 +194,7 @@ impl<'a> TagSet<'a> {
     /// Adds the tag in a word, such as `idp:order-7:60`.
     ///
     /// # Errors
-    /// If it is none that can be added.
+    /// If the word is not a tag, or if the tag cannot be added.
     pub fn add(&mut self, word: &'a [u8]) -> Result<(), TagError> {
         let (kind, value) = word.split_first_chunk().ok_or(TagError::UnknownWord)?;
         let is_new = match kind {
@@ -217,7 +218,7 @@ impl<'a> TagSet<'a> {
         *self == Self::default()
     }
 
-    /// Writes the tags behind what is in `out`.
+    /// Appends the encoded tags to `out`.
     ///
     /// # Errors
     /// If the allocator has no memory; `out` is as it was.
@@ -241,7 +242,7 @@ impl<'a> TagSet<'a> {
         Ok(())
     }
 
-    /// Calls `field` for each field that says this: with its kind, its name and its number, if it has them. A number of
+    /// Calls `field` for each encoded field, with its kind, its name and its number, if it has them. A number of
     /// seconds can have thousandths.
     #[inline]
     fn each_field(&self, mut field: impl FnMut(FieldKind, Name<'a>, Seconds)) {
@@ -286,8 +287,8 @@ impl<'a> TagSet<'a> {
         }
     }
 
-    /// Writes into bytes from `encode` that the group of `after` has been without members. They stay as long as they
-    /// are.
+    /// Sets, in bytes from `encode`, the mark that the group of `after` has had no members. The length of the bytes
+    /// does not change.
     pub fn set_free(bytes: &mut [u8]) {
         let mut at = 0;
         while let Some(&[kind, name_len]) = bytes.get(at..at + 2)
@@ -300,7 +301,7 @@ impl<'a> TagSet<'a> {
         }
     }
 
-    /// How many bytes `encode` writes.
+    /// The length of the bytes that `encode` writes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let mut bytes = 0;
@@ -317,11 +318,11 @@ impl<'a> TagSet<'a> {
             [tags.group, tags.after.map(|tag| tag.group), tags.owner, tags.dead.map(|dead| dead.from)];
         let are_names = keys.into_iter().chain(groups).flatten().all(|name| Name::check(name.0).is_some())
             && tags.trace.is_none_or(|trace| Trace::check(trace.name().0).is_some());
-        // A field that stands twice, or with a number that has a shorter form, would be shorter again.
+        // If a field stood twice, or if a number had a shorter form, the encoding of these tags would be shorter.
         (are_names && tags.encoded_len() == bytes.len() && !bytes.is_empty()).then_some(tags)
     }
 
-    /// Reads bytes from `encode`; of other bytes it may return what `encode` does not write.
+    /// Reads bytes from `encode`. For other bytes it may return tags that `encode` would not write like that.
     #[must_use]
     pub fn decode(mut bytes: &'a [u8]) -> Option<Self> {
         let mut tags = Self::default();
@@ -378,8 +379,8 @@ impl<'a> TagSet<'a> {
     }
 }
 
-/// The tags of a job in the bytes in which the queue and the log keep them, with what these say: who passes them on
-/// need not read or write them again.
+/// The encoded tags of a job, as the queue and the log keep them, together with the decoded ones: code that passes them
+/// on need not decode or encode them again.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodedTags<'a> {
     bytes: &'a [u8],
@@ -396,7 +397,7 @@ impl<'a> EncodedTags<'a> {
         TagSet::decode(bytes).map(|set| Self { bytes, set })
     }
 
-    /// The bytes of tags that were read already.
+    /// Encoded tags that have been decoded already.
     #[must_use]
     pub fn of(bytes: &'a [u8], set: TagSet<'a>) -> Self {
         debug_assert_eq!(set.encoded_len(), bytes.len(), "the bytes are those of the tags");
@@ -409,14 +410,14 @@ impl<'a> EncodedTags<'a> {
         self.bytes
     }
 
-    /// The tags that they encode.
+    /// The decoded tags.
     #[must_use]
     pub fn set(&self) -> &TagSet<'a> {
         &self.set
     }
 }
 
-/// Sets a tag that has a value and is not there yet.
+/// Sets a tag that has a value and is not set yet.
 fn set<T>(tag: &mut Option<T>, value: Option<T>) -> Option<()> {
     if tag.is_some() {
         return None;
@@ -452,7 +453,7 @@ fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<Name<'a>> {
     Some(Name(name))
 }
 
-/// A number of `count` bytes; of none it is 0.
+/// A number of `count` bytes; 0 if `count` is 0.
 fn take_number(bytes: &mut &[u8], count: usize) -> Option<Seconds> {
     if count == 0 {
         return Some(Seconds::ZERO);

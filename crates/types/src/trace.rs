@@ -1,6 +1,6 @@
-//! The trace that a job belongs to, as its producer has said it.
+//! The trace of a job, as its producer has given it.
 //!
-//! Owns: the form of a `traceparent`. What it means is no concern of the server.
+//! Owns: the form of a `traceparent`. The server does not interpret it.
 
 use crate::name::Name;
 
@@ -13,7 +13,7 @@ impl<'a> Trace<'a> {
     /// Its length in bytes.
     pub const BYTES: usize = 55;
 
-    /// The traceparent in `bytes`, or `None` if they are none. Zeros are not judged.
+    /// The traceparent in `bytes`, or `None` if they are not one. An id of zeros is accepted.
     #[must_use]
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let is_right = |(at, byte): (usize, &u8)| match at {
@@ -25,18 +25,18 @@ impl<'a> Trace<'a> {
             .then(|| Self(Name::again(bytes)))
     }
 
-    /// The traceparent in a name of a description that was one before.
+    /// The traceparent in a name that a description holds; it was checked before.
     pub(crate) fn again(name: Name<'a>) -> Self {
         Self(name)
     }
 
-    /// It as text.
+    /// The traceparent as text.
     #[must_use]
     pub fn as_str(self) -> &'a str {
         self.0.as_str()
     }
 
-    /// It as a name.
+    /// The traceparent as a name.
     #[must_use]
     pub fn name(self) -> Name<'a> {
         self.0

@@ -1,8 +1,7 @@
-//! The description of the guard: by which token each client is who it is, puts that wait, and the figures of
-//! identities.
+//! The description of the guard: the token that identifies each client, puts that wait, and the figures of identities.
 //!
-//! Owns: what of it is described. The rules are not: the next program reads them itself, and each client becomes who
-//! it is by those, as at a reload. Lines of the log that were withheld are forgotten.
+//! Owns: which parts are described. The rules are not: the next program reads them itself, and each client gets its
+//! identity from those, as at a reload. Suppressed lines of the log are forgotten.
 
 use super::{Guard, GuardedClient, Usage};
 use crate::access::{Pace, Peer, TokenHash};
@@ -21,7 +20,7 @@ struct DescribedClient {
     /// The user of a unix socket.
     user: Option<u32>,
     token: Option<[u8; TokenHash::BYTES]>,
-    /// When its put is permitted that waits.
+    /// When its waiting put is permitted, if it has one.
     put_at: Option<Timestamp>,
     has_ended: bool,
 }
@@ -40,7 +39,7 @@ struct DescribedIdentity {
 described!(DescribedIdentity { name, counts, next_put_at });
 
 impl Executor {
-    /// Writes what the guard knows of the clients, if there is one.
+    /// Writes the guard's facts about the clients, if there is a guard.
     pub(crate) fn describe_guard(&self, out: &mut Writer<'_>) {
         self.guard.is_some().describe(out);
         let Some(guard) = &self.guard else { return };
@@ -66,10 +65,10 @@ impl Executor {
         }
     }
 
-    /// Reads what `describe_guard` has written, of these clients.
+    /// Reads the facts that `describe_guard` has written about these clients.
     ///
     /// # Errors
-    /// If it is something else, or the one program has access rules and the other none.
+    /// If the bytes are something else, or if one program has access rules and the other has none.
     pub(crate) fn read_guard(
         &mut self,
         clients: &[ClientId],
@@ -77,10 +76,14 @@ impl Executor {
     ) -> Result<(), Malformed> {
         let is_guarded: bool = from.value()?;
         let Some(guard) = &mut self.guard else {
-            return if is_guarded { Err(Malformed("access rules that are not read")) } else { Ok(()) };
+            return if is_guarded {
+                Err(Malformed("access rules, which this server does not have"))
+            } else {
+                Ok(())
+            };
         };
         if !is_guarded {
-            return Err(Malformed("access rules that were not there"));
+            return Err(Malformed("access rules that the old server did not have"));
         }
         let identities: Vec<DescribedIdentity> = from.value()?;
         for described in &identities {
@@ -111,7 +114,7 @@ impl Executor {
 }
 
 impl Guard {
-    /// The client is who it is by the rules in force, however many connections there are.
+    /// Gives the client its identity from the rules in force, whatever the number of its connections.
     fn adopt(&mut self, id: ClientId, described: DescribedClient, watched: usize) -> Result<(), Malformed> {
         let DescribedClient { address, user, token, put_at, has_ended } = described;
         let peer = match address {
@@ -149,7 +152,8 @@ fn describe_client(client: &GuardedClient) -> DescribedClient {
         token,
         put_at,
         has_ended,
-        // Only a connection with TLS has a certificate, and it is closed. The rest is looked up again.
+        // Only a connection with TLS has a certificate, and such connections are closed. The other values are looked up
+        // again.
         certificate: _,
         identity: _,
         used: _,

@@ -7,7 +7,7 @@ use crate::job::JobId;
 use crate::queue::{Change, ClientId, CompletedPut, Planned, Queue};
 
 impl Persistence {
-    /// Whether all that a `complete` does fits, with the later deletes of its jobs. Nothing has changed either way.
+    /// Whether all records of a `complete` fit, with the later deletes of its jobs. Changes nothing in either case.
     pub fn room_for_complete<'a>(
         &mut self,
         queue: &'a Queue,
@@ -29,8 +29,8 @@ impl Persistence {
         binlog.reserve_complete(puts, updates).map(Some)
     }
 
-    /// Logs what a `complete` of this job has changed: its puts and the delete as one change, for which there is `room`
-    /// if there are puts. All that was changed before is logged.
+    /// Logs the changes of a `complete` of this job: its puts and the delete as one change, for which there is `room`
+    /// if there are puts. All earlier changes have been logged.
     pub fn log_complete(&mut self, queue: &mut Queue, id: JobId, room: Option<CompleteRoom>, now: Timestamp) {
         let (Some(binlog), Some(room)) = (&mut self.binlog, room) else {
             return self.log_changes(queue, now);

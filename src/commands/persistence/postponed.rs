@@ -1,8 +1,8 @@
-//! What the log lacks because there was no room: deaths of jobs, and what sessions have.
+//! Changes that the log lacks because there was no room: deaths of jobs, and reservations of sessions.
 //!
-//! Owns: which jobs these are; that all of it is logged when there is room, and that the replies of the commands that
-//! have changed it wait so long. No room was reserved for it before, because only the queue finds out that a job dies,
-//! and because what a client has touched stays touched. A reserve with a session reserves room before.
+//! Owns: the list of these jobs, and the rules that all of it is logged when there is room, and that the replies of the
+//! commands that caused it wait until then. No room was reserved for these changes, because only the queue finds out
+//! that a job is dead, and because a touch cannot be undone. A reserve with a session reserves room before.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,16 @@ use crate::protocol::Reply;
 use crate::queue::{Hold, JobView, Queue, SessionKey};
 use crate::session::{Output, Until};
 
-/// What the log lacks.
+/// The changes that the log lacks.
 #[derive(Debug, Default)]
 pub(super) struct Postponed {
-    /// Jobs that rules have sent to dead tubes. In the log each is where it was.
+    /// Jobs that rules have sent to dead tubes. In the log they are still in their old tubes.
     pub(super) deaths: BTreeSet<JobId>,
     /// Jobs of sessions.
     holds: BTreeSet<JobId>,
-    /// Whether some of these wait for the next file, which is being made. On a full disk nothing waits for them.
+    /// Whether some of these wait for the next file, which is being made. On a full disk no reply waits for them.
     awaits_file: bool,
-    /// Whether there may be jobs whose state is to be logged with their next change, because the disk was full.
+    /// Whether there may be jobs whose state must be logged with their next change, because the disk was full.
     lacks_states: bool,
 }
 
@@ -33,14 +33,14 @@ impl Postponed {
         self.deaths.is_empty() && self.holds.is_empty()
     }
 
-    /// Whether the death of the job waits for the next file. A change of its state comes with it: alone, it would leave
-    /// a job in its old tube that has failed too often.
+    /// Whether the death of the job waits for the next file. Then a change of its state is logged together with it:
+    /// alone, the change would leave a job in its old tube that has failed too often.
     #[inline]
     pub(super) fn awaits_death(&self, id: JobId) -> bool {
         self.awaits_file && self.deaths.contains(&id)
     }
 
-    /// Logs a job's new state, or has it logged later.
+    /// Logs a job's new state, or postpones that.
     pub(super) fn log_update(
         &mut self,
         binlog: &mut Binlog,
@@ -59,12 +59,13 @@ impl Postponed {
 }
 
 impl Persistence {
-    /// Nobody gets room to change jobs as long as something waits for the next file: it could be one of them.
+    /// Refuses room for changes of jobs as long as a postponed change waits for the next file: it could be about one of
+    /// them.
     pub(super) fn await_file(&self) -> Result<(), NoRoom> {
         if self.postponed.awaits_file { Err(NoRoom::Pending) } else { Ok(()) }
     }
 
-    /// Whether the log does not know yet that a session has the job, or that it has died.
+    /// Whether the log lacks the death of the job or its reservation by a session.
     pub fn lacks(&self, id: JobId) -> bool {
         !self.postponed.is_empty() && (self.postponed.holds.contains(&id) || self.postponed.awaits_death(id))
     }
@@ -94,14 +95,14 @@ impl Persistence {
         Ok(())
     }
 
-    /// Logs that a session has reserved the job, if one has; as soon as there is room.
+    /// Logs that a session has reserved the job, if one has, as soon as there is room.
     pub(super) fn log_hold(&mut self, queue: &Queue, id: JobId, now: Timestamp) -> Result<(), NoRoom> {
         if self.postponed.awaits_death(id) {
             self.postponed.holds.insert(id);
             return Err(NoRoom::Pending);
         }
         self.log_hold_by(queue, id, Binlog::append_hold)?;
-        // It says of the job that it is reserved, and no more.
+        // The record contains only the fact that the job is reserved.
         if self.postponed.lacks_states
             && let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id))
         {
@@ -131,7 +132,7 @@ impl Persistence {
         logged
     }
 
-    /// Logs the changes that were postponed, as far as there is room now.
+    /// Logs postponed changes, as far as there is room now.
     pub(super) fn catch_up(&mut self, queue: &Queue, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
         while let Some(id) = binlog.next_postponed()
@@ -153,8 +154,8 @@ impl Persistence {
 }
 
 impl Executor {
-    /// Answers a command for whose changes no room was reserved, of this job, or of many: the reply waits until the log
-    /// has them. On a full disk it does not: they are logged when there is room.
+    /// Answers a command for whose changes no room was reserved, about one job or about many: the reply waits until the
+    /// log has them. On a full disk it does not wait: they are logged when there is room.
     pub(in crate::commands) fn answer_when_logged(
         &mut self,
         reply: Reply<'static>,

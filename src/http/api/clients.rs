@@ -11,17 +11,17 @@ use crate::json;
 use crate::protocol::{ClientCursor, MAX_LIMIT};
 use crate::stats::CLIENT;
 
-/// Clients in a page unless the request says otherwise.
+/// Clients on a page, unless the request has a limit.
 const DEFAULT_LIMIT: usize = 100;
-/// Places looked at in a slice: some 100 microseconds.
+/// Slots examined in a slice: about 100 microseconds.
 const PLACES_PER_SLICE: usize = 1000;
-/// Clients in a slice: the system is asked for the address of each.
+/// Clients in a slice: each needs a system call for its address.
 const CLIENTS_PER_SLICE: usize = 64;
 
-/// A page of clients, as far as it is rendered.
+/// A page of clients that is being rendered.
 #[derive(Debug)]
 pub struct ClientList {
-    /// The next place.
+    /// The next slot to examine.
     place: usize,
     limit: usize,
     found: usize,
@@ -29,7 +29,7 @@ pub struct ClientList {
 }
 
 impl ClientList {
-    /// The page that the query asks for; nothing is rendered yet.
+    /// The page for the query; nothing is rendered yet.
     pub fn new(mut parameters: Parameters) -> Result<Self, Problem> {
         let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT as usize).contains(&limit) {

@@ -1,6 +1,6 @@
 //! Lists and counts of a tube's jobs, rendered in slices.
 //!
-//! Owns: the parameters of both, and how much of a scan one request may ask for.
+//! Owns: the parameters of both, and the limit on the scan for one request.
 
 use super::orders::tube_name;
 use super::problem::Problem;
@@ -16,47 +16,47 @@ use crate::protocol::Cursor;
 use crate::queue::{self, Queue};
 use crate::stats::JobView;
 
-/// Jobs in a page unless the request says otherwise.
+/// Jobs on a page, unless the request has a limit.
 const DEFAULT_LIMIT: usize = 50;
-/// The most jobs in a page.
+/// The maximum number of jobs on a page.
 const MAX_LIMIT: usize = 1000;
-/// The most bytes of each body in a page: enough to know a job by.
+/// The maximum number of bytes of each body on a page: enough to recognise a job.
 const MAX_BODY_BYTES: usize = 256;
-/// How many jobs are examined for a page: about a second. The cursor of the response continues the search, so a client
-/// can stop in between.
+/// How many jobs are examined for a page, which takes about a second. The cursor of the response continues the search,
+/// so a client can stop between two requests.
 const MAX_PROBES: u64 = 500_000;
 
-/// The longest that a request waits for the end of a job, in seconds: less than what proxies and browsers allow.
+/// How long a request can wait for the end of a job, in seconds: less than proxies and browsers allow.
 const MAX_WAIT_S: u32 = 60;
 
 /// The key of the instant at which jobs were counted.
 pub const AS_OF: &str = "as_of";
 
-/// A page of jobs, as far as it is rendered.
+/// A page of jobs that is being rendered.
 #[derive(Debug)]
 pub struct JobList {
     walk: Walk,
     limit: usize,
-    /// How much of each body the page has; `None` if it has no bodies.
+    /// How many bytes of each body the page has; `None` if it has no bodies.
     body_bytes: Option<usize>,
     found: usize,
     has_begun: bool,
 }
 
-/// How many jobs a filter takes, as far as they are counted.
+/// A count of the jobs that match a filter, in progress.
 #[derive(Debug)]
 pub struct JobCount {
     walk: Walk,
     found: u64,
 }
 
-/// The state of this name.
+/// The state with this name.
 pub fn state(name: &str) -> Result<JobState, Problem> {
     JobState::parse(name.as_bytes())
         .ok_or_else(|| Problem::bad("state: expected ready, reserved, delayed or buried"))
 }
 
-/// The text that bodies have to contain.
+/// The text that a body must contain.
 pub fn contained(text: Option<String>) -> Result<Option<Box<str>>, Problem> {
     match text {
         Some(text) if text.len() > MAX_CONTAINED_BYTES => {
@@ -83,7 +83,7 @@ fn pair(text: &str) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, second.parse().ok()?))
 }
 
-/// The instant that a count has named.
+/// The instant from a count's response.
 pub fn as_of(text: &str) -> Result<AsOf, Problem> {
     let (id, at) = pair(text).ok_or_else(|| Problem::bad("as_of: expected the one of a count"))?;
     Ok(AsOf { next_id: JobId(id), at: Timestamp(at) })
@@ -110,7 +110,7 @@ pub fn number<T: std::str::FromStr>(parameters: &mut Parameters, key: &str) -> R
         .map_err(|()| Problem::bad(format!("{key}: expected a whole number")))
 }
 
-/// How long a request for a job waits for its end, if it does.
+/// How long a request for a job waits for its end, if it waits.
 pub fn wait(parameters: &mut Parameters) -> Result<Option<u32>, Problem> {
     match number(parameters, "wait")? {
         Some(seconds) if !(1..=MAX_WAIT_S).contains(&seconds) => {
@@ -141,7 +141,7 @@ fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
     })
 }
 
-/// A walk through the jobs that the query names, in the tube of this name, from the cursor on.
+/// A scan of the jobs that match the query, in the tube with this name, after the cursor.
 fn walk(
     tube: &str,
     parameters: &mut Parameters,
@@ -166,7 +166,7 @@ fn walk(
 }
 
 impl JobList {
-    /// The page that the query asks for; nothing is rendered yet.
+    /// The page for the query; nothing is rendered yet.
     pub fn new(tube: &str, mut parameters: Parameters, sources: &Sources<'_>) -> Result<Self, Problem> {
         let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {
@@ -215,12 +215,12 @@ impl JobList {
 }
 
 impl JobCount {
-    /// The count that the query asks for; nothing is counted yet.
+    /// The count for the query; nothing is counted yet.
     pub fn new(tube: &str, mut parameters: Parameters, sources: &Sources<'_>) -> Result<Self, Problem> {
         Ok(Self { walk: walk(tube, &mut parameters, None, sources)?, found: 0 })
     }
 
-    /// Counts a share; returns whether that is all, and the answer is in `out`.
+    /// Counts a slice of the jobs; returns whether the count is complete and `out` has the answer.
     pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         let mut share = Share::TURN;
         loop {

@@ -1,7 +1,7 @@
-//! The API under `/api/v1/`: what there is to ask for, and what an order looks like.
+//! The API under `/api/v1/`: its requests, and the format of orders.
 //!
-//! Owns: the paths. An answer is ready at once, or rendered in slices, or it is an order for the server. Never changes
-//! anything itself. Tests compare [`ROUTES`] with the paths that answer, and with `doc/openapi.yaml`.
+//! Owns: the paths. An answer is complete at once, or it is rendered in slices, or it is an order for the server. Never
+//! changes anything itself. Tests compare [`ROUTES`] with the paths that answer, and with `doc/openapi.yaml`.
 
 mod clients;
 mod jobs;
@@ -32,11 +32,11 @@ use crate::orders::{Obstacle, Order, TaskId, Tasks};
 use crate::stats::{SERVER, TUBE};
 use crate::{percent, queue};
 
-/// The path under which everything of the API is.
+/// The prefix of every path of the API.
 pub const ROOT: &str = "/api/v1/";
 
-/// The longest body of a request, in bytes: enough for a body of a job of 65,535 bytes in any encoding, or the numbers
-/// of ten thousand jobs, and little enough to be parsed in some hundred microseconds.
+/// The maximum size of a request's body, in bytes: enough for a job's body of 65,535 bytes in any encoding, or for the
+/// ids of ten thousand jobs, and small enough to parse in a few hundred microseconds.
 pub const MAX_BODY_BYTES: u64 = 256 * 1024;
 
 /// Every method and path.
@@ -66,7 +66,7 @@ pub const ROUTES: &[(&str, &str)] = &[
 pub enum Answer {
     /// This JSON.
     Json(String),
-    /// The same as of this job when it has ended or is buried, or this many seconds later.
+    /// This job, once it has ended or is buried, or after this many seconds.
     Follow(JobId, u32),
     /// A list of tubes, in slices.
     Tubes(Rendering<TubeList>),
@@ -78,16 +78,16 @@ pub enum Answer {
     Count(JobCount),
     /// The bytes of a job's body.
     Body(JobId, job::Body),
-    /// The server has something to do.
+    /// An order for the server.
     Order(Order),
-    /// A task is to be stopped.
+    /// The request to stop a task.
     Stop(TaskId),
 }
 
-/// Answers a request that may read, or change, what it wants. `body` is empty if it has none.
+/// Answers a request that has passed the access rules. `body` is empty if the request has none.
 ///
 /// # Errors
-/// Why there is no answer.
+/// The reason why there is no answer.
 pub fn answer(
     request: &Request,
     body: &[u8],
@@ -126,7 +126,7 @@ pub fn answer(
     }
 }
 
-/// An answer that only reads; `None` if there is nothing under this path.
+/// An answer that only reads; `None` if the API does not have this path.
 fn read(
     segments: &[&str],
     request: &Request,
@@ -169,7 +169,7 @@ fn read(
     })
 }
 
-/// The order in a request that wants a change; `None` if there is nothing under this path.
+/// The order in a request for a change; `None` if the API does not have this path.
 fn order(
     segments: &[&str],
     request: &Request,
@@ -229,7 +229,7 @@ fn job<'a>(id: &str, sources: &Sources<'a>) -> Result<(JobId, queue::JobView<'a>
     Ok((id, job))
 }
 
-/// The job as it is now.
+/// The job at this moment.
 ///
 /// # Errors
 /// If there is no such job.

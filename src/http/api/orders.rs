@@ -1,7 +1,7 @@
 //! The bodies of requests that change something.
 //!
-//! Owns: how JSON becomes an order. Every key is known and has its type; everything else is a mistake that the answer
-//! names.
+//! Owns: how JSON becomes an order. Every key must be known and its value must have the right type; otherwise the
+//! answer names the mistake.
 
 use std::num::NonZeroU32;
 
@@ -18,13 +18,13 @@ use crate::orders::{Change, FLUSHES, NewJob, Order, Selection, flush_action};
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
-/// The most jobs that a request names: as many as fit its body with room to spare.
+/// The maximum number of jobs that a request can name: they fit into its body with room to spare.
 const MAX_JOBS: usize = 10_000;
 
-/// The time to run of a job that is put without one, in seconds; that of `beanstalkctl put`.
+/// The default time to run of a put, in seconds; the same as that of `beanstalkctl put`.
 const DEFAULT_TTR_S: u32 = 60;
 
-/// The keys of an object that are not read yet.
+/// The keys of an object that have not been read yet.
 pub struct Fields(Map<String, Value>);
 
 impl Fields {
@@ -90,7 +90,7 @@ impl Fields {
         jobs.ok_or_else(|| missing("jobs"))
     }
 
-    /// Tags as `put` takes them, in their bytes.
+    /// Tags as `put` takes them, encoded.
     fn tags(&mut self) -> Result<Vec<u8>, Problem> {
         let expected = "a list of tags, each once: idp:KEY[:SECONDS], con:KEY[:N], grp:NAME, aft:NAME, exp:SECONDS, \
              trc:TRACEPARENT";
@@ -102,13 +102,13 @@ impl Fields {
             }
             let mut bytes = Vec::new();
             tags.encode(&mut bytes).ok()?;
-            // The tube of the job stands in the address.
+            // The path of the request has the tube of the job.
             tags.tube.is_none().then_some(bytes)
         })?;
         Ok(tags.unwrap_or_default())
     }
 
-    /// All keys must have been read.
+    /// Checks that all keys have been read.
     fn end(self) -> Result<(), Problem> {
         match self.0.keys().next() {
             Some(key) => Err(Problem::bad(format!("{:?}: there is no such key here", short(key)))),
@@ -133,7 +133,7 @@ pub fn tube_name(name: &str) -> Result<TubeName, Problem> {
     })
 }
 
-/// A change of jobs; `None` if the action is none of them.
+/// A change of jobs; `None` if the action is not one.
 fn change(action: &str, fields: &mut Fields) -> Result<Option<Change>, Problem> {
     Ok(Some(match action {
         "kick" => Change::Kick,
@@ -158,7 +158,7 @@ fn unknown(action: &str, known: &str) -> Problem {
 
 const CHANGES: &str = "kick, delete, move, priority, delay, redrive";
 
-/// A job to be put into the tube.
+/// A job to put into the tube.
 pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
     let body = fields.text("body")?.ok_or_else(|| missing("body"))?;
     let body = match fields.text("encoding")?.as_deref() {
@@ -195,7 +195,7 @@ pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
     Ok(Order::Change(change, Selection::Jobs(jobs)))
 }
 
-/// The order for a tube, or for its jobs that were counted since the server was started.
+/// The order for a tube, or for those of its jobs that were counted since the server started.
 pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
     let action = fields.action()?;
     let flushed = FLUSHES.into_iter().find(|&flushed| flush_action(flushed) == action);
@@ -212,7 +212,7 @@ pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Res
             let as_of = fields.text(AS_OF)?.ok_or_else(|| missing(AS_OF))?;
             let as_of = jobs::as_of(&as_of)?;
             if as_of.at < started_at {
-                // Ids may have begun again, so the jobs would be others.
+                // Ids may have started again, so the same ids could be other jobs.
                 return Err(Problem::stale());
             }
             let filter = filter(&mut fields, as_of)?;

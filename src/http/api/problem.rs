@@ -6,7 +6,7 @@ use crate::http::access::Denied;
 use crate::json::{self, Object};
 use crate::orders::Obstacle;
 
-/// Why a request is not fulfilled.
+/// The reason why a request cannot be fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The status of the response.
@@ -40,7 +40,7 @@ impl Problem {
         Self { headers: allow, ..Self::new("405 Method Not Allowed", "method-not-allowed", message) }
     }
 
-    /// The request has a body whose length is not known beforehand.
+    /// The request has a body of unknown length.
     pub fn length_required() -> Self {
         Self::new("411 Length Required", "length-required", "a request needs the header Content-Length")
     }
@@ -57,13 +57,13 @@ impl Problem {
         Self::new("415 Unsupported Media Type", "not-json", message)
     }
 
-    /// The jobs were counted before the server was started again.
+    /// The jobs were counted before the server was restarted.
     pub fn stale() -> Self {
         let message = "the server was started again since the jobs were counted; count them again";
         Self::new("409 Conflict", "stale", message)
     }
 
-    /// Too many tasks are under way.
+    /// Too many tasks are running.
     pub fn busy() -> Self {
         let message = "too many tasks are under way; wait for one of them, or stop one";
         Self::new("429 Too Many Requests", "busy", message)
@@ -126,7 +126,7 @@ impl From<Obstacle> for Problem {
     }
 }
 
-/// The beginning of a text, for a message.
+/// The beginning of a text, for use in a message.
 pub fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }

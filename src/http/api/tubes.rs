@@ -12,16 +12,16 @@ use crate::http::{Sources, put};
 use crate::json;
 use crate::tube_name::TubeName;
 
-/// Tubes in a page unless the request says otherwise.
+/// Tubes on a page, unless the request has a limit.
 const DEFAULT_LIMIT: usize = 100;
-/// The most tubes in a page: as many as are sorted in some hundred microseconds.
+/// The maximum number of tubes on a page: they can be sorted in a few hundred microseconds.
 const MAX_LIMIT: usize = 500;
 
-/// The form of the list.
+/// The format of the list.
 #[derive(Debug)]
 pub struct TubeList;
 
-/// The page that the query asks for; nothing is rendered yet.
+/// The page for the query; nothing is rendered yet.
 pub fn list(mut parameters: Parameters, sources: &Sources<'_>) -> Result<Rendering<TubeList>, Problem> {
     let limit = match parameters.take("limit").map(|text| text.parse()) {
         None => DEFAULT_LIMIT,
@@ -49,7 +49,7 @@ pub fn list(mut parameters: Parameters, sources: &Sources<'_>) -> Result<Renderi
     Ok(Rendering::new(Choice::First(limit, query), sources))
 }
 
-/// The place that a cursor names: two numbers and a name.
+/// The rank in a cursor: two numbers and a name.
 fn rank(cursor: &str) -> Option<Rank> {
     let mut parts = cursor.splitn(3, '~');
     let (value, jobs) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

@@ -1,16 +1,16 @@
 //! Queries of URLs.
 //!
-//! Owns: that nothing is passed over. A parameter that is not known is a mistake.
+//! Owns: the rule that nothing is ignored: an unknown parameter is a mistake.
 
 use super::problem::{Problem, short};
 use crate::percent;
 
-/// The parameters of a query that are not read yet.
+/// The parameters of a query that have not been read yet.
 #[derive(Debug)]
 pub struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// The parameters of the text behind the `?`.
+    /// The parameters in the text after the `?`.
     ///
     /// # Errors
     /// The part that cannot be decoded.
@@ -33,7 +33,7 @@ impl Parameters {
         Some(self.0.swap_remove(place).1).filter(|value| !value.is_empty())
     }
 
-    /// All parameters must have been taken.
+    /// Checks that all parameters have been taken.
     pub fn end(&self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),

@@ -1,6 +1,6 @@
 //! The JSON of jobs, tasks and figures.
 //!
-//! Owns: the keys that are not those of the stats.
+//! Owns: the keys that the stats do not have.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,8 +15,7 @@ use crate::json::{self, Object};
 use crate::orders::{Progress, Task};
 use crate::stats::{Figure, JOB, JobView, Subject, TAGS, TUBE, Value, WAITS_FOR};
 
-/// How much of a body stands in the JSON of its job, in bytes: more than people read, and little enough to be written
-/// at once.
+/// How many bytes of a body the JSON of its job shows: more than people read, and few enough to write at once.
 pub const SHOWN_BYTES: usize = 32 * 1024;
 
 impl Serialize for Value<'_> {
@@ -35,8 +34,8 @@ pub fn figures<'v, S: Subject>(table: &'static [Figure<S>], view: &'v S::View<'_
     Object(table.iter().map(move |figure| (figure.key, figure.value(view))))
 }
 
-/// Writes the tubes of the snapshot from number `first` on, until `out` has a slice. Returns the number of the next
-/// tube, or `None` after the last one.
+/// Writes the tubes of the snapshot, starting with number `first`, until `out` has a slice. Returns the number of the
+/// next tube, or `None` after the last one.
 pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
     for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
         out.push_str(if place == 0 { "" } else { "," });
@@ -48,14 +47,14 @@ pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Optio
     None
 }
 
-/// A job: the figures of `stats-job`, but for the file of its record, and for those of the tags where it has none, the
-/// length of the body, and at most as many bytes of the body as the request asks for.
+/// A job: the figures of `stats-job` except the file of its record, and except the tags if it has none, the length of
+/// the body, and at most as many bytes of the body as the request allows.
 pub struct Job<'v> {
     /// The job.
     pub view: &'v JobView<'v>,
-    /// Whether it is kept for the grace of its session, whose connection is gone.
+    /// Whether its session keeps it for a grace, because the connection is closed.
     pub is_kept: bool,
-    /// How much of its body is shown; `None` for nothing.
+    /// How many bytes of its body are shown; `None` for none.
     pub shown_bytes: Option<usize>,
 }
 
@@ -78,11 +77,11 @@ impl Serialize for Job<'_> {
     }
 }
 
-/// A job beside its body, or the beginning of a long one.
+/// A job with its body, or with the beginning of a long one.
 pub struct JobAndBody<'v> {
     /// The job.
     pub view: &'v JobView<'v>,
-    /// Whether it is kept for a grace.
+    /// Whether its session keeps it for a grace, because the connection is closed.
     pub is_kept: bool,
 }
 
@@ -109,7 +108,7 @@ impl Serialize for Beginning<'_> {
         let is_cut = shown.len() < all.len();
         let text = match std::str::from_utf8(shown) {
             Ok(text) => Some(text),
-            // A character that stands across the cut.
+            // The cut is in the middle of a character.
             Err(error) if is_cut && error.error_len().is_none() => {
                 std::str::from_utf8(&shown[..error.valid_up_to()]).ok()
             }
@@ -126,7 +125,7 @@ impl Serialize for Beginning<'_> {
     }
 }
 
-/// A task as it is now.
+/// A task at this instant.
 pub struct TaskNow<'t>(pub &'t Task, pub Timestamp);
 
 impl Serialize for TaskNow<'_> {

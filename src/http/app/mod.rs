@@ -4,7 +4,7 @@
 //! through the API.
 
 /// The policy permits the page's own files and the API, and nothing else. There are no inline scripts or styles, and no
-/// text can become markup, so a text from a job is always shown as text.
+/// text can become markup, so the text of a job is always shown as text.
 pub const HEADERS: &str = "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; \
                            style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'; \
                            frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n\

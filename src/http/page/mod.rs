@@ -1,9 +1,9 @@
-//! The status page: a file, which shows what it gets from the API.
+//! The status page: a file, which gets its data from the API.
 
 /// The page. Its script imports `figures.js`, which it shares with the administration page.
 pub const HTML: &str = include_str!("page.html");
 
-/// The paths that the page gets from the API. Where the page is, the API has nothing else.
+/// The paths that the page gets from the API. At the site of this page, the API has no other paths.
 pub const FIGURES: [&str; 2] = ["/api/v1/server", "/api/v1/tubes"];
 
 /// The policy permits the page's own style, scripts and figures, and nothing else. It names the style and the script in

@@ -1,4 +1,4 @@
-//! Whose connections keep their slots.
+//! Tests of which connections keep their slots.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -7,7 +7,7 @@ use crate::token::TokenHash;
 
 const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n";
 
-/// Sends the requests, in pieces of this many bytes. Returns the responses and the orders.
+/// Sends the requests in pieces of this many bytes. Returns the responses and the orders.
 fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, Exchange) {
     let (figures, tasks) = (Figures::default(), Tasks::default());
     let sources = Sources {
@@ -51,7 +51,7 @@ fn post(path: &str, headers: &str, body: &str) -> String {
     format!("POST {path} HTTP/1.1\r\n{host}{headers}Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Whether the API has this path, and takes this method there.
+/// Whether the API has this path, and accepts this method there.
 fn is_there(method: &str, path: &str) -> bool {
     let request = match method {
         "post" => post(path, MARK, "{}"),
@@ -70,7 +70,7 @@ fn the_api_has_its_routes_and_no_others() {
         let sample: Vec<_> = path.split('/').map(|part| if is_any(part) { "1" } else { part }).collect();
         assert!(is_there(method, &sample.join("/")), "{method} {path}");
     }
-    // All words in the patterns of paths, also those that no route has.
+    // All words in the patterns of paths, including words that are in no route.
     let patterns = include_str!("../api/mod.rs").lines().map(str::trim_start);
     let patterns = patterns.filter(|line| line.starts_with("[\"") || line.starts_with("| [\""));
     let words = patterns.flat_map(|line| line.split('"').skip(1).step_by(2));
@@ -136,7 +136,7 @@ fn a_body_is_bounded_and_its_length_is_told_once() {
         );
         assert!(orders.is_empty());
     }
-    // A client that leaves in the middle of its body is answered nothing.
+    // A client that disconnects in the middle of its body gets no answer.
     let half = format!("{path}Content-Length: 100\r\n\r\n{{");
     let (text, _, exchange) = talk(&Access::default(), half.as_bytes(), 10_000);
     assert_eq!(text, "");
@@ -201,7 +201,7 @@ fn the_pages_files_and_nothing_of_the_metrics_are_at_this_site() {
         assert_eq!(statuses(&text), [expected], "{path}");
         assert_eq!(text.contains("script-src 'self'"), expected == "200");
     }
-    // The metrics' site has what its page shows, and nothing else of the API.
+    // The metrics' site has the data of its page, and no other part of the API.
     let figures = Figures::default();
     for (path, expected) in [
         ("server", "200 OK"),

@@ -1,4 +1,4 @@
-//! Walks through the jobs of a state: what they find, and how much they do at a time.
+//! Scans of the jobs in a state: their results, and the work of each call.
 
 use super::*;
 use crate::clock::NS_PER_S;
@@ -34,7 +34,7 @@ impl Tube {
         Filter::all(AsOf { next_id: self.queue.next_id(), at: NOW })
     }
 
-    /// What a walk finds, and in how many calls. Each does at most its share.
+    /// The result of a scan, and the number of calls. Each call does at most its share.
     fn find(&self, state: JobState, filter: Filter, share: Share) -> (Vec<JobId>, usize) {
         let (mut found, mut calls) = (Vec::new(), 0);
         let mut walk = Walk::new(TubeName::default_tube(), state, filter, None);

@@ -1,4 +1,4 @@
-//! Addresses and files of TLS.
+//! Tests of the addresses and files of TLS.
 
 use super::*;
 

@@ -1,16 +1,18 @@
-//! The hand-over to another program: what the program does that runs.
+//! The hand-over to another program, as seen by the running program.
 //!
-//! Owns: its stages. SIGHUP begins it, if the program's file is another one than the one that runs:
+//! Owns: its stages. SIGHUP begins it, if the program's file has been replaced:
 //!
-//! 1. *Wanted*: the loop waits for a moment in which no command is half done, and describes the server as it is then.
-//! 2. *Tried*: the other program reads the description as a child, and says whether it can go on with it. The loop
-//!    serves meanwhile; the child changes nothing, and does not outlive this process.
-//! 3. *Ended*: connections with TLS cannot be handed over. They get what is due to them and end; the others are served.
-//! 4. *Paused*: no new command is executed. What is under way ends, the log is synced, and HTTP connections end.
+//! 1. *Wanted*: the loop waits for a moment in which no command is in progress, and describes the server as it is then.
+//! 2. *Tried*: the other program reads the description as a child, and reports whether it can continue with it. The
+//!    loop serves meanwhile; the child changes nothing, and ends with this process at the latest.
+//! 3. *Ended*: connections with TLS cannot be handed over. They get the replies that they are owed and end; the others
+//!    are served.
+//! 4. *Paused*: no new command is executed. Commands in progress end, the log is synced, and HTTP connections end.
 //! 5. The server is described again, and this process runs the other program, which keeps its sockets.
 //!
-//! Whatever goes wrong before the last step, this program goes on, and says why in the log and in the status of the
-//! service. Clients notice the hand-over as a pause. `doc/handover.md` has the rest. Driven by the loop, once a turn.
+//! If anything fails before the last step, this program continues, and gives the reason in the log and in the status of
+//! the service. Clients notice the hand-over as a pause. `doc/handover.md` has the rest. Driven by the loop, once a
+//! turn.
 
 use std::io::{self, ErrorKind, Read};
 use std::path::PathBuf;
@@ -31,21 +33,21 @@ use crate::server::hand_over::{self, DescribedFile, FORMAT, ListenerRole, Surrou
 const WANTED_NS: u64 = 5 * NS_PER_S;
 /// How long the other program may take to read a description.
 const TRIAL_NS: u64 = 5 * NS_PER_S;
-/// How long connections that cannot be handed over may take to read what is due to them.
+/// How long connections that cannot be handed over have to read the replies that they are owed.
 const ENDED_NS: u64 = NS_PER_S;
-/// How long commands that are under way hold the others up.
+/// How long the others wait for commands in progress.
 const PAUSED_NS: u64 = NS_PER_S;
-/// How long to wait before another look for such a moment.
+/// The time between two checks for such a moment.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
-/// More than this is no answer.
+/// A longer text is not an answer.
 const MAX_ANSWER_BYTES: usize = 65_536;
-/// The flag with which the other program is tried.
+/// The flag for the trial of the other program.
 const TRIAL_FLAG: &str = "--check-handover";
 
-/// What another program needs to know that the loop does not use itself.
+/// The facts that another program needs and that the loop itself does not use.
 #[derive(Debug, Default)]
 pub struct Heritage {
-    /// The program that runs; `None` if the system does not say which it is.
+    /// The running program; `None` if the system does not report which it is.
     pub program: Option<Program>,
     /// The descriptor that holds the lock of the binlog's directory.
     pub lock: Option<i32>,
@@ -55,7 +57,7 @@ pub struct Heritage {
     pub settings: Vec<PathBuf>,
     /// How many listeners a service manager has opened.
     pub inherited: usize,
-    /// Why this server cannot be handed over, if it cannot.
+    /// The reason why this server cannot be handed over, if there is one.
     pub obstacle: Option<&'static str>,
 }
 
@@ -68,23 +70,23 @@ pub(super) struct HandOver {
 
 #[derive(Default)]
 enum Stage {
-    /// Nobody wants one.
+    /// No hand-over is wanted.
     #[default]
     Idle,
-    /// SIGHUP has come. The instant is that of the end of this stage, as in the next ones.
+    /// SIGHUP has come. The instant is the end of this stage, as in the next ones.
     Wanted(Timestamp),
     Tried(Timestamp, Box<Trial>),
     Ended(Timestamp, Tried),
     Paused(Timestamp, Tried),
 }
 
-/// The files with which a program is tried: its own, and those of settings that are there.
+/// The files of a trial: the program, and the files of settings that exist.
 type Files = Vec<Option<Mark>>;
 
-/// What there is of a trial that has ended well.
+/// The result of a trial that has succeeded.
 struct Tried {
     files: Files,
-    /// What was tried; the description that counts is written over it.
+    /// The description of the trial; the final description is written over it.
     description: DescriptionFile,
 }
 
@@ -93,28 +95,28 @@ struct Trial {
     child: Child,
     answer: Receiver,
     said: Vec<u8>,
-    /// Whether it says no more, and only its end is missing.
+    /// Whether it has closed its output, and only its end is missing.
     is_silent: bool,
     tried: Option<Tried>,
 }
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        // One that has ended is not killed; it is waited for in any case.
+        // A child that has ended is not killed, but it is reaped in any case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Why a program that was tried does not run.
+/// The reason why a program that was tried does not run.
 enum NotDone {
-    /// It, or a file of settings, is another one by now.
+    /// The program, or a file of settings, has been replaced since.
     Replaced,
     Failed(String),
 }
 
 impl Heritage {
-    /// The files as they are now; `None` if the program is the one that runs.
+    /// The files as they are now; `None` if the program's file has not been replaced.
     fn to_try(&self) -> Option<Files> {
         let program = self.program.as_ref()?.replaced_by()?;
         let settings = self.settings.iter().map(|path| handover::mark(path).ok());
@@ -127,18 +129,18 @@ impl HandOver {
         Self { heritage, stage: Stage::Idle }
     }
 
-    /// Whether no new command is executed, and nobody is accepted.
+    /// Whether no new command is executed, and no client is accepted.
     pub(super) fn is_paused(&self) -> bool {
         matches!(self.stage, Stage::Paused(..))
     }
 
-    /// Whether one is under way.
+    /// Whether a hand-over is in progress.
     #[inline]
     pub(super) fn is_wanted(&self) -> bool {
         !matches!(self.stage, Stage::Idle)
     }
 
-    /// When there is something to do for it although no event comes.
+    /// When the hand-over has work even if no event comes.
     #[cold]
     pub(super) fn next_turn_at(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
@@ -165,7 +167,7 @@ impl Trial {
         Ok(trial)
     }
 
-    /// What it has come to, once that is known.
+    /// The outcome, once it is known.
     fn outcome(&mut self) -> Option<Result<Tried, String>> {
         let mut piece = [0; 1024];
         loop {
@@ -181,7 +183,7 @@ impl Trial {
             }
         }
         self.is_silent = true;
-        // It has closed its output; it ends now, or the time limit ends it.
+        // The child has closed its output; it ends now, or the time limit ends it.
         match self.child.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) if status.success() && self.said.ends_with(answer(FORMAT).as_bytes()) => {
@@ -201,14 +203,14 @@ impl Trial {
     }
 }
 
-/// What a program says that could read a description of this format.
+/// The answer of a program that could read a description of this format.
 #[must_use]
 pub fn answer(format: u32) -> String {
     format!("ok {format}\n")
 }
 
 impl EventLoop {
-    /// SIGHUP: begins a hand-over, unless the program's file is the one that runs; returns whether it did.
+    /// SIGHUP: begins a hand-over if the program's file has been replaced; returns whether it did.
     pub(super) fn begin_hand_over(&mut self, now: Timestamp) -> bool {
         let HandOver { heritage, stage } = &mut self.hand_over;
         let Some(program) = heritage.program.as_ref().filter(|program| program.replaced_by().is_some())
@@ -230,9 +232,9 @@ impl EventLoop {
         true
     }
 
-    /// Does what is next. Comes at the end of a turn.
+    /// Takes the next step. Called at the end of a turn.
     #[cold]
-    pub(super) fn go_on_with_hand_over(&mut self, now: Timestamp) {
+    pub(super) fn continue_hand_over(&mut self, now: Timestamp) {
         match std::mem::take(&mut self.hand_over.stage) {
             Stage::Idle => {}
             Stage::Wanted(_) if self.server.is_quiet() => match self.begin_trial(now) {
@@ -244,15 +246,15 @@ impl EventLoop {
             }
             Stage::Wanted(end) => self.hand_over.stage = Stage::Wanted(end),
             Stage::Tried(end, mut trial) => match trial.outcome() {
-                Some(Ok(tried)) => self.go_on_ending(now + ENDED_NS, tried, now),
+                Some(Ok(tried)) => self.continue_ending(now + ENDED_NS, tried, now),
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
                 None if now >= end => {
                     self.give_up_hand_over("it takes longer than 5 s to read a description")
                 }
                 None => self.hand_over.stage = Stage::Tried(end, trial),
             },
-            Stage::Ended(end, tried) => self.go_on_ending(end, tried, now),
-            Stage::Paused(end, tried) => self.go_on_paused(end, tried, now),
+            Stage::Ended(end, tried) => self.continue_ending(end, tried, now),
+            Stage::Paused(end, tried) => self.continue_paused(end, tried, now),
         }
     }
 
@@ -262,8 +264,8 @@ impl EventLoop {
         Trial::start(&self.hand_over.heritage, file, &self.registry)
     }
 
-    /// Waits for the end of the connections that cannot be handed over, and then holds the others.
-    fn go_on_ending(&mut self, end: Timestamp, tried: Tried, now: Timestamp) {
+    /// Waits until the connections that cannot be handed over have ended, and then pauses the others.
+    fn continue_ending(&mut self, end: Timestamp, tried: Tried, now: Timestamp) {
         self.hand_over.stage = if self.server.end_those_that_cannot_be_described() > 0 && now < end {
             Stage::Ended(end, tried)
         } else {
@@ -273,8 +275,8 @@ impl EventLoop {
         };
     }
 
-    /// Waits until all that is under way has ended, and then hands over.
-    fn go_on_paused(&mut self, end: Timestamp, mut tried: Tried, now: Timestamp) {
+    /// Waits until all commands in progress have ended, and then hands over.
+    fn continue_paused(&mut self, end: Timestamp, mut tried: Tried, now: Timestamp) {
         let is_late = now >= end;
         // The last commands may have had replies that are too long.
         self.server.close_those_that_cannot_be_described(now);
@@ -297,13 +299,14 @@ impl EventLoop {
         }
     }
 
-    /// Returns only if that is not done.
+    /// Returns only if the hand-over fails.
     fn hand_over_now(&mut self, Tried { files, description }: &mut Tried) -> NotDone {
         let is_tried = |heritage: &Heritage| heritage.to_try().as_ref() == Some(files);
         if !is_tried(&self.hand_over.heritage) {
             return NotDone::Replaced;
         }
-        // From now on they wait for the next program, with those that came and that nobody has obeyed yet.
+        // From now on signals wait for the next program, together with those that have come and have not been handled
+        // yet.
         let held = match handover::hold_signals() {
             Ok(held) => held,
             Err(error) => return NotDone::Failed(format!("cannot hold signals back: {error}")),
@@ -315,7 +318,7 @@ impl EventLoop {
         };
         let clients = self.server.handles().map(|handle| handle.descriptor);
         let descriptors: Vec<i32> = surroundings.descriptors().chain(clients).collect();
-        // To describe a large server takes long enough for another package.
+        // Describing a large server takes long enough for another package to be installed.
         let heritage = &self.hand_over.heritage;
         let Some(program) = heritage.program.as_ref().filter(|_| is_tried(heritage)) else {
             return NotDone::Replaced;
@@ -325,7 +328,7 @@ impl EventLoop {
         NotDone::Failed(format!("cannot run it: {error}"))
     }
 
-    /// Describes the server whose log has everything. Nobody can change the description any more.
+    /// Describes the server, whose log is complete. Nobody can change the description any more.
     fn describe_at_rest(&mut self, file: &mut DescriptionFile) -> io::Result<Surroundings> {
         let now = self.clock.now();
         self.server.executor_mut().settle_binlog(now);
@@ -359,7 +362,7 @@ impl EventLoop {
         Ok(surroundings)
     }
 
-    /// This program goes on, and does what a reload without another program does.
+    /// This program continues, and reloads as it does if there is no other program.
     fn give_up_hand_over(&mut self, reason: &str) {
         self.hand_over.stage = Stage::Idle;
         self.server.pause(false);

@@ -1,8 +1,8 @@
 //! The listeners: sockets on which clients connect, and how many are accepted.
 //!
-//! Owns: the listeners, the bound on connections, and the pause in accepting while descriptors are
-//! short. Clients that connect during a pause wait in the system's backlog; nobody spins, and the last few
-//! descriptors stay free for the files of the binlog. Driven by the loop, once a turn.
+//! Owns: the listeners, the bound on connections, and the pause in accepting when descriptors are short. Clients that
+//! connect during a pause wait in the system's backlog; the loop does not spin, and the last few descriptors stay free
+//! for the files of the binlog. Driven by the loop, once a turn.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -20,22 +20,22 @@ use crate::server::hand_over::{DescribedListener, ListenerRole};
 use crate::stream::{Accepted, ListenerSocket, Socket};
 use crate::tls::Acceptor;
 
-/// Connections accepted in one turn, so that a crowd that connects does not keep the connected clients waiting.
+/// Connections accepted in one turn, so that many new clients do not delay the connected ones.
 const ACCEPTS_PER_TURN: usize = 64;
 
-/// How long a pause lasts where no connection ends: descriptors can also become free elsewhere.
+/// How long a pause lasts if no connection ends: descriptors can also become free elsewhere.
 const PAUSE_NS: u64 = NS_PER_S;
 
 const SHORT_OF_DESCRIPTORS: &str = "all descriptors but the spare ones are in use";
 
-/// How many connections there may be.
+/// The limits on connections.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptLimits {
-    /// Connections beyond this many are closed at once; `None` where there is no such bound.
+    /// Connections above this number are closed at once; `None` for no limit.
     pub max_connections: Option<usize>,
     /// How many descriptors the process may open.
     pub open_files: u64,
-    /// How many of these no client gets: what the files of the binlog need.
+    /// How many of these descriptors are kept for the files of the binlog.
     pub spare_files: usize,
 }
 
@@ -43,10 +43,10 @@ pub struct AcceptLimits {
 pub struct Listeners {
     listeners: Vec<PolledListener>,
     max_connections: usize,
-    /// Descriptors with this number and above are the spare ones.
+    /// Descriptors with at least this number are the spare ones.
     first_spare: RawFd,
-    /// From this many clients on the next free number is looked at before each accept: descriptors were
-    /// short once with twice as many, and the numbers in use have gaps since.
+    /// From this number of clients on, the next free descriptor is checked before each accept: descriptors were short
+    /// once with twice as many clients, and the numbers in use have had gaps since.
     crowded_from: usize,
     pause: Option<Pause>,
     shortages: RateLimitedLog,
@@ -55,24 +55,24 @@ pub struct Listeners {
 
 struct PolledListener {
     socket: ListenerSocket,
-    /// A connection may be waiting there.
+    /// A connection may be waiting at the listener.
     has_pending: bool,
-    /// The clients that wait may have come before the listener had its options, as they do where a service manager
+    /// The clients that wait may have come before the listener had its options. This happens if a service manager
     /// starts the server for them.
     early: bool,
 }
 
-/// Nobody is accepted until a client leaves, or until an instant.
+/// No client is accepted until one disconnects, or until an instant.
 struct Pause {
     until: Timestamp,
     clients: usize,
 }
 
 impl Listeners {
-    /// Has the poll watch `listeners`. Those for TLS need the acceptor.
+    /// Adds `listeners` to the poll. Those for TLS need the acceptor.
     ///
     /// # Errors
-    /// Where the system does not take one of them into its poll, or the acceptor is missing.
+    /// If the system does not add one of them to its poll, or if the acceptor is missing.
     pub fn open(
         listeners: Vec<Listener>,
         tls: Option<&Rc<Acceptor>>,
@@ -97,7 +97,7 @@ impl Listeners {
         })
     }
 
-    /// How many connections there may be of which it is not known yet whose they are: a quarter of all.
+    /// How many connections may wait for their identification: a quarter of all.
     pub fn log_in_limit(&self) -> usize {
         let descriptors = usize::try_from(self.first_spare).unwrap_or(usize::MAX);
         (self.max_connections.min(descriptors) / 4).max(1)
@@ -110,13 +110,13 @@ impl Listeners {
         }
     }
 
-    /// When there is to be a turn for the listeners' sake.
+    /// When the listeners need a turn.
     pub fn next_turn_at(&self) -> Option<Timestamp> {
         let has_pending = self.listeners.iter().any(|listener| listener.has_pending);
         has_pending.then(|| self.pause.as_ref().map_or(Timestamp::default(), |pause| pause.until))
     }
 
-    /// Accepts the clients that wait: a turn's share of them.
+    /// Accepts clients that wait, up to the limit for a turn.
     pub fn accept(&mut self, server: &mut Server<Socket>, registry: &Rc<Registry>, now: Timestamp) {
         if !self.may_accept(server.client_count(), now) {
             return;
@@ -144,11 +144,11 @@ impl Listeners {
                         ErrorKind::WouldBlock => {
                             (listener.has_pending, listener.early) = (false, false);
                         }
-                        // That client has gone, or is kept out by a packet filter; the next one may not be.
+                        // That client has disconnected, or a packet filter rejects it; the next one may succeed.
                         ErrorKind::ConnectionAborted
                         | ErrorKind::Interrupted
                         | ErrorKind::PermissionDenied => {}
-                        // Out of descriptors or of memory, or something unknown: it will not pass at once.
+                        // Out of descriptors or of memory, or an unknown error: it will not pass at once.
                         _ => self.pause(&error.to_string(), server.client_count(), now),
                     },
                 }
@@ -174,7 +174,7 @@ impl Listeners {
             return;
         }
         let number = accepted.number();
-        // Naming the other end costs a system call.
+        // Finding the address of the other end costs a system call.
         let peer = log::log_enabled!(log::Level::Debug).then(|| accepted.peer());
         let access_peer = server.executor().is_guarded().then(|| accepted.access_peer());
         match server.accept(|id| accepted.watch(Rc::clone(registry), PollToken::Client(id)), now) {
@@ -186,14 +186,14 @@ impl Listeners {
             }
             Err(error) => self.pause(&error.to_string(), server.client_count(), now),
         }
-        // The lowest free number is given, so that all below this one are in use.
+        // The system gives the lowest free number, so all numbers below this one are in use.
         if number + 1 >= self.first_spare {
             self.pause(SHORT_OF_DESCRIPTORS, server.client_count(), now);
         }
     }
 
-    /// Whether a new descriptor would not be a spare one. Where the limit leaves no others, one client is
-    /// accepted all the same.
+    /// Whether a new descriptor would not be a spare one. If the limit leaves only spare ones, one client is still
+    /// accepted.
     fn has_free_descriptor(&self, clients: usize) -> bool {
         if clients == 0 {
             return true;
@@ -217,18 +217,18 @@ impl Listeners {
         self.pause = Some(Pause { until: now + PAUSE_NS, clients });
         self.crowded_from = clients / 2;
         self.shortages.line(now, |withheld| {
-            warn!("new connections have to wait ({withheld} times since the last such line): {reason}");
+            warn!("new connections must wait ({withheld} times since the last such line): {reason}");
         });
     }
 
-    /// What another program needs to go on with them.
+    /// The facts that another program needs to take over the listeners.
     pub fn described(&self) -> Vec<DescribedListener> {
         self.listeners.iter().map(|listener| listener.socket.described(ListenerRole::Clients)).collect()
     }
 
-    /// Closes the listeners: nobody is accepted any more.
+    /// Closes the listeners: no client is accepted any more.
     pub fn close(&mut self) {
         self.listeners.clear();
-        info!("no connections are accepted any more");
+        info!("accepting no more connections");
     }
 }

@@ -1,4 +1,4 @@
-//! Keeping the reserve of memory full, and giving memory back after a burst.
+//! Fills the memory reserve again, and gives memory back after a burst.
 
 use log::{debug, info, warn};
 
@@ -6,40 +6,40 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::os;
 use crate::rate_limited_log::RateLimitedLog;
 
-/// How long to wait between attempts to fill the reserve: each may cost system calls that fail.
+/// How long to wait between attempts to fill the reserve: each may make system calls that fail.
 const RETRY_NS: u64 = NS_PER_S / 10;
 
-/// Less than this is not worth giving back: the allocator has as much lying about at any time.
+/// Less than this is not worth giving back: the allocator always has about this much unused.
 const WORTHWHILE_BYTES: usize = 16 << 20;
 
-/// As much as this is given back without waiting for more: the system takes a millisecond for every ten
-/// megabytes or so, in which nobody is served.
+/// This much is given back at once, without waiting for more: the system takes a millisecond for about ten megabytes,
+/// and the server answers nobody in that time.
 const AT_ONCE_BYTES: usize = 64 << 20;
 
 /// How long memory must have been free before it is given back. A client that deletes a large job often puts the next
 /// one at once, and the first use of a new page costs more than filling it.
 const GIVE_BACK_AFTER_NS: u64 = NS_PER_S / 10;
 
-/// So much may stay with the allocator: in pages of which some byte is in use, and in this program itself.
+/// How much may stay with the allocator: in pages with some byte in use, and in this program itself.
 const KEPT_BYTES: usize = 12 << 20;
 
-/// How much is done, in simple requests, between two looks at what is in use. It can set free some megabytes at most,
-/// which are less than is worth giving back.
+/// How much work is done, in simple requests, between two checks of the memory in use. It can free a few megabytes at
+/// most, which is less than is worth giving back.
 const WORK_BETWEEN_LOOKS: u64 = 64;
 
-/// Looks after the allocator, once a turn.
+/// Manages the allocator, once a turn.
 pub struct Memory {
     fill_reserve: fn() -> bool,
     next_try_at: Timestamp,
     warnings: RateLimitedLog,
-    /// What is to be done before the next look at what is in use.
+    /// The work before the next check of the memory in use.
     look_at_work: u64,
-    /// The most that was in use since memory was last given back.
+    /// The maximum in use since memory was last given back.
     peak_bytes: usize,
     /// When to give memory back, unless it is in use again by then.
     give_back_at: Option<Timestamp>,
-    /// What was in use when memory was last given back, or looked for. Some of it may be free now: only whole pages go
-    /// back, and if jobs end in no order, the last job of a page ends late.
+    /// The memory in use when memory was last given back, or last checked. Some of it may be free now: only whole pages
+    /// go back, and if jobs end in no particular order, the last job of a page ends late.
     rest_bytes: Option<usize>,
 }
 
@@ -59,12 +59,13 @@ impl Memory {
         }
     }
 
-    /// When it is to be told next, if not at the end of an earlier turn.
+    /// When `tend` must be called, if not at the end of an earlier turn.
     pub fn next_turn_at(&self) -> Option<Timestamp> {
         self.give_back_at
     }
 
-    /// To be told at the end of a turn how much `work` was done since the start, and what jobs and connections use.
+    /// Called at the end of a turn with the `work` done since the start, and with the memory that jobs and connections
+    /// use.
     #[inline]
     pub fn tend(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
         if work >= self.look_at_work || self.give_back_at.is_some_and(|at| at <= now) {
@@ -99,7 +100,7 @@ impl Memory {
 
     fn refill(&mut self, now: Timestamp) {
         if (self.fill_reserve)() {
-            info!("there is memory again");
+            info!("memory is available again");
         } else {
             self.warnings.line(now, |_| warn!("out of memory: commands that need any are refused"));
         }

@@ -1,8 +1,8 @@
 //! The loop around [`Server`]: the poll, the sockets, the signals, the clock.
 //!
-//! Owns: everything that touches the system while the server runs. Turns the poll's events into
-//! [`Readiness`], reads the clock once a turn, and decides how long to sleep. `listeners` accepts clients,
-//! `socket` is what one of them talks through.
+//! Owns: everything that uses the system while the server runs. Turns the poll's events into [`Readiness`], reads the
+//! clock once a turn, and decides how long to sleep. `listeners` accepts clients, and `socket` is a client's connection
+//! to the system.
 
 mod hand_over;
 mod listeners;
@@ -39,22 +39,22 @@ use crate::poll_token::PollToken;
 use crate::queue::ClientId;
 use crate::stream::{Accepted, Socket};
 
-/// Events taken from one poll.
+/// The maximum number of events from one poll.
 const EVENTS: usize = 1024;
 
-/// How long replies are written out after the signal to stop.
+/// How long the server sends replies after the signal to stop.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How long the tasks of the binlog's store may wait for a moment in which the loop has nothing else to do.
+/// How long the tasks of the binlog's store can wait for a moment in which the loop has nothing else to do.
 const MAX_UNBEGUN_NS: u64 = 1_000_000;
 
-/// Clock readings as the server counts time: the wall time at the start and the boot time since.
+/// The server's clock: the wall time at the start plus the boot time since then.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     offset_ns: u64,
 }
 
 impl Clock {
-    /// The clock that adds this to the time since the machine was started.
+    /// A clock that adds this to the time since the machine was started.
     #[must_use]
     pub fn with_offset(offset_ns: u64) -> Self {
         Self { offset_ns }
@@ -72,19 +72,19 @@ impl Clock {
         Timestamp(self.offset_ns + os::clock::boot_time_ns())
     }
 
-    /// How far the machine's clock, which can be set, is ahead of this one at `now`, in nanoseconds.
+    /// How far the machine's wall clock, which can be set, is ahead of this one at `now`, in nanoseconds.
     #[must_use]
     pub fn wall_offset_ns(now: Timestamp) -> i64 {
         now.offset_ns(os::clock::wall_time_ns())
     }
 }
 
-/// Why the loop has ended before its time.
+/// The reason why the loop has ended early.
 #[derive(Debug)]
 pub enum LoopError {
-    /// The poll itself fails.
+    /// The poll itself has failed.
     Poll(io::Error),
-    /// The disk has failed: what the binlog does not hold was not acknowledged.
+    /// The disk has failed: changes that the binlog does not contain were not acknowledged.
     Binlog(BinlogError),
 }
 
@@ -113,16 +113,16 @@ impl From<BinlogError> for LoopError {
     }
 }
 
-/// How the loop is to run.
+/// The settings of the loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many clients are accepted.
+    /// How many clients can connect.
     pub accept: AcceptLimits,
-    /// Fills the reserve of memory up again; tells whether it is full.
+    /// Fills the memory reserve again; returns whether it is full.
     pub fill_memory_reserve: fn() -> bool,
     /// How long to poll for events before sleeping.
     pub spin: Duration,
-    /// How long a client may be idle that neither waits for the end of a command nor holds a job; `None` for ever.
+    /// How long a client may be idle that neither waits for the end of a command nor holds a job; `None` for no limit.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -138,7 +138,7 @@ pub struct EventLoop {
     memory: Memory,
     /// Whether there is a binlog, whose store works beside the loop.
     has_binlog: bool,
-    /// Since when that store has tasks that it has not begun.
+    /// Since when that store has had tasks that it has not begun.
     unbegun_since: Option<Timestamp>,
     notifier: Option<Notifier>,
     metrics: Option<HttpServer>,
@@ -148,10 +148,10 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// A loop that serves on `listeners`, with what SIGHUP can read again.
+    /// A loop that serves on `listeners`; `reload` has the files that SIGHUP reads again.
     ///
     /// # Errors
-    /// Where the system gives no poll, or does not take a socket into it.
+    /// If the system provides no poll, or does not add a socket to it.
     pub fn new(
         executor: Executor,
         listeners: Vec<Listener>,
@@ -193,10 +193,10 @@ impl EventLoop {
         })
     }
 
-    /// Has the store of the binlog do its slow work beside the loop.
+    /// Starts the thread on which the store of the binlog does its slow work.
     ///
     /// # Errors
-    /// If the system has no thread for it.
+    /// If the system provides no thread.
     pub fn start_binlog(&mut self) -> io::Result<()> {
         let waker = Waker::new(&self.registry, PollToken::BinlogHelper.into())?;
         let wake = move || {
@@ -208,11 +208,11 @@ impl EventLoop {
         self.server.executor_mut().start_binlog(Box::new(wake))
     }
 
-    /// Serves metrics on `listener`, too, which was asked for as `host`; at most `max_tubes` tubes have series of
-    /// their own.
+    /// Serves metrics on `listener`, too, for which `host` stands on the command line; at most `max_tubes` tubes have
+    /// their own series.
     ///
     /// # Errors
-    /// Where the system does not take the socket into its poll.
+    /// If the system does not add the socket to its poll.
     pub fn serve_metrics(
         &mut self,
         listener: Listener,
@@ -223,10 +223,10 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Serves the API and its page on `listener`, which was asked for as `host`.
+    /// Serves the API and its page on `listener`, for which `host` stands on the command line.
     ///
     /// # Errors
-    /// Where the system does not take the socket into its poll.
+    /// If the system does not add the socket to its poll.
     pub fn serve_admin(
         &mut self,
         listener: Listener,
@@ -242,10 +242,10 @@ impl EventLoop {
         HttpServer::new(listener, self.reload.acceptor(), host, role, &self.registry)
     }
 
-    /// Serves until a signal says to stop; then writes out for a moment what is owed.
+    /// Serves until a signal says to stop; then sends the replies that are owed for a moment.
     ///
     /// # Errors
-    /// Where the poll or the disk fails.
+    /// If the poll or the disk fails.
     pub fn run(mut self) -> Result<(), LoopError> {
         self.server.executor_mut().begin_graces(self.clock.now());
         let mut events = Events::with_capacity(EVENTS);
@@ -258,14 +258,14 @@ impl EventLoop {
             notifier.stopping(self.clock.now());
         }
         self.listeners.close();
-        // From now on a health check finds no server.
+        // From now on, health checks fail to connect.
         self.metrics = None;
         self.admin = None;
         self.flush_replies(&mut events)?;
         Ok(self.server.executor_mut().close_binlog(self.clock.now())?)
     }
 
-    /// One turn; tells whether it is time to stop.
+    /// One turn; returns whether it is time to stop.
     #[inline(always)] // `run` alone calls it.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.poll_for_events(events)?;
@@ -280,7 +280,7 @@ impl EventLoop {
                         site.notice(event);
                     }
                 }
-                // The server gets those of its clients below; what the binlog's store has done is polled in each turn.
+                // The server gets the events of its clients below; the binlog's store is polled in each turn.
                 Some(PollToken::Client(_) | PollToken::BinlogHelper | PollToken::HandOver) | None => {}
             }
         }
@@ -291,21 +291,21 @@ impl EventLoop {
             let spent_ns = self.clock.now().since_ns(now);
             self.server.executor_mut().observe_turn(spent_ns);
         }
-        // After the clients were served, so that the descriptors of those that left can be used again.
+        // After the clients were served, so that the descriptors of those that disconnected can be used again.
         if !self.hand_over.is_paused() {
             self.listeners.accept(&mut self.server, &self.registry, now);
         }
         let executor = self.server.executor();
         self.memory.tend(executor.work(), || executor.memory_bytes(), now);
         self.turn_http_and_report(now);
-        // A server that was told to stop does not leave that to the next program.
+        // A server that was told to stop does so itself and does not hand over.
         if self.hand_over.is_wanted() && !stop {
-            self.go_on_with_hand_over(now);
+            self.continue_hand_over(now);
         }
         Ok(stop)
     }
 
-    /// Gives the sites of HTTP their turns, and informs the service manager.
+    /// Runs the turns of the HTTP sites, and reports to the service manager.
     fn turn_http_and_report(&mut self, now: Timestamp) {
         if let Some(metrics) = &mut self.metrics {
             metrics.turn(ServerState::Serving(self.server.executor()), now);
@@ -323,7 +323,7 @@ impl EventLoop {
         }
     }
 
-    /// When something is to be done although no event comes.
+    /// When there is work even if no event comes.
     fn next_turn_at(&self) -> Option<Timestamp> {
         let notifier = self.notifier.as_ref().map(Notifier::next_at);
         let metrics = self.metrics.as_ref().map(HttpServer::next_turn_at);
@@ -348,7 +348,7 @@ impl EventLoop {
         Timestamp::earliest([next, self.hand_over.next_turn_at(self.clock.now())])
     }
 
-    /// Writes out the replies that are owed, for a moment: a client that does not read is not waited for.
+    /// Sends the replies that are owed, for a moment: the server does not wait for a client that does not read.
     fn flush_replies(&mut self, events: &mut Events) -> io::Result<()> {
         let end = self.clock.now() + FLUSH.as_nanos() as u64;
         while self.server.owes_replies() && self.clock.now() < end && !self.server.executor().has_failed() {
@@ -365,7 +365,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// A turn of the server, after it has taken note of what the store of the binlog has done.
+    /// A turn of the server, after it has polled the store of the binlog.
     fn turn_of_server(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         if self.has_binlog {
             self.server.poll_binlog(now);
@@ -374,8 +374,8 @@ impl EventLoop {
         self.server.turn(events, now);
     }
 
-    /// Has the store of the binlog begin its tasks once the loop has nothing else to do. With `-f 0` a sync then covers
-    /// all clients that the last one has answered, instead of the first of them.
+    /// Starts the tasks of the binlog's store once the loop has nothing else to do. With `-f 0`, a sync then covers all
+    /// clients that the last sync has answered, instead of only the first of them.
     fn begin_binlog_tasks(&mut self, had_no_event: bool, now: Timestamp) {
         self.unbegun_since = match self.binlog_tasks_begin_at() {
             None => None,
@@ -395,10 +395,10 @@ impl EventLoop {
         if self.has_binlog { self.server.executor().binlog_tasks_begin_at() } else { None }
     }
 
-    /// Sleeps until something happens, or until the next turn is due.
+    /// Sleeps until an event comes, or until the next turn is due.
     fn poll_for_events(&mut self, events: &mut Events) -> io::Result<()> {
         let timeout = self.next_turn_at().map(|at| match at {
-            // The clock need not be read for what is to be at once.
+            // If there is work at once, the clock need not be read.
             Timestamp(0) => Duration::ZERO,
             at => Duration::from_nanos(at.since_ns(self.clock.now())),
         });
@@ -446,7 +446,7 @@ impl EventLoop {
         stop
     }
 
-    /// Reads again what SIGHUP reads again.
+    /// Reads the files again that SIGHUP reloads.
     fn reload_files(&mut self) {
         self.reload.carry_out(&mut self.server, self.clock.now());
         for site in self.metrics.iter_mut().chain(&mut self.admin) {
@@ -454,16 +454,16 @@ impl EventLoop {
         }
     }
 
-    /// From now on, SIGHUP hands this server over if its program is another one.
+    /// From now on, SIGHUP hands this server over if its program's file has been replaced.
     pub fn can_be_handed_over(&mut self, heritage: Heritage) {
         self.hand_over = HandOver::new(heritage);
     }
 
-    /// Goes on with what another program has described. Comes before the first turn, and before the binlog is opened
-    /// that this server has if `has_binlog`.
+    /// Continues with the state that another program has described. Called before the first turn, and before the server
+    /// opens its binlog; `has_binlog` says whether it has one.
     ///
     /// # Errors
-    /// If that is no description, or its sockets are not there.
+    /// If the bytes are not a description, or if its sockets are not open.
     pub fn read_description(
         &mut self,
         from: &mut Reader<'_>,
@@ -472,13 +472,13 @@ impl EventLoop {
     ) -> Result<(), Malformed> {
         let registry = &self.registry;
         self.server.read_description(from, now, has_binlog, |id, handle| {
-            let accepted = Accepted::adopt(handle).map_err(|_| Malformed("a socket is not there"))?;
+            let accepted = Accepted::adopt(handle).map_err(|_| Malformed("a socket is missing"))?;
             let watched = accepted.watch(Rc::clone(registry), PollToken::Client(id));
             watched.map_err(|_| Malformed("a socket cannot be watched"))
         })
     }
 
-    /// What executes the commands, for changes before the first turn.
+    /// The executor of the commands, for changes before the first turn.
     pub fn executor_mut(&mut self) -> &mut Executor {
         self.server.executor_mut()
     }

@@ -1,8 +1,7 @@
-//! What SIGHUP reads again while the server runs.
+//! The files that SIGHUP reloads while the server runs.
 //!
-//! Owns: the order of a reload. Each file is checked before it replaces what was read from it before, and a bad one
-//! leaves that as it was. Connections stay, but for those whose certificate would not let them in any more. Driven by
-//! the loop.
+//! Owns: the order of a reload. Each file is checked before it replaces the old settings, and a bad file leaves them as
+//! they were. Connections stay open, except those whose certificate is no longer accepted. Driven by the loop.
 
 use std::rc::Rc;
 
@@ -16,36 +15,34 @@ use crate::queue::TubeRule;
 use crate::server::{Server, Stream};
 use crate::tls::{Acceptor, Files};
 
-/// What can be read again.
+/// The files that can be reloaded.
 #[derive(Default)]
 pub struct Reload {
     /// The certificates and keys, and the acceptor that uses them.
     pub tls: Option<(Files, Rc<Acceptor>)>,
-    /// Reads the access rules; the error says what is wrong.
+    /// Reads the access rules; the error describes what is wrong.
     pub access: Option<Box<ReadRules>>,
-    /// Reads the rules for tubes; the error says what is wrong.
+    /// Reads the rules for tubes; the error describes what is wrong.
     pub tubes: Option<Box<ReadTubeRules>>,
 }
 
-/// Reads the access rules; the error says what is wrong.
+/// Reads the access rules; the error describes what is wrong.
 pub type ReadRules = dyn Fn() -> Result<Rules, String>;
 
-/// Reads the rules for tubes; the error says what is wrong.
+/// Reads the rules for tubes; the error describes what is wrong.
 pub type ReadTubeRules = dyn Fn() -> Result<Vec<TubeRule>, String>;
 
 impl Reload {
-    /// What connections with TLS begin with.
+    /// The acceptor for connections with TLS.
     pub(super) fn acceptor(&self) -> Option<&Rc<Acceptor>> {
         self.tls.as_ref().map(|(_, acceptor)| acceptor)
     }
 
-    /// Reads everything again, and uses what is good. What is bad stays as it was, and keeps nothing else from being
-    /// used: files that take rights away must not wait for others.
+    /// Reads all files again, and uses the good ones. A bad file leaves its settings as they were, and does not delay
+    /// the others: files that revoke rights must not wait for others.
     pub(super) fn carry_out<S: Stream>(&self, server: &mut Server<S>, now: Timestamp) {
         if self.tls.is_none() && self.access.is_none() && self.tubes.is_none() {
-            info!(
-                "SIGHUP: there is nothing to read again: this server uses neither TLS, --access nor --tubes"
-            );
+            info!("SIGHUP: nothing to read again: this server uses neither TLS, --access nor --tubes");
             return;
         }
         if let Some((files, acceptor)) = &self.tls {
@@ -54,7 +51,7 @@ impl Reload {
                 warn!("{warning}");
             }
             for error in &errors {
-                error!("SIGHUP: refused {error}; what was read from this file before stays in force");
+                error!("SIGHUP: refused {error}; the previous contents of this file stay in force");
             }
             acceptor.replace(credentials);
             server.recheck_certificates();

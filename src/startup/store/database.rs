@@ -1,4 +1,4 @@
-//! The store in a database, of a program that has it.
+//! The store in a database, in a program that was built with it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use beanstalkd::os::process::{Machine, random_u64};
 
 pub use beanstalkd::binlog::{PostgresCopy as Copy, Settings};
 
-/// The variable of the environment that has the password if no file is named.
+/// The environment variable with the password, if no file is named.
 const PASSWORD: &str = "PGPASSWORD";
 
 /// Reads the files that the store needs.
@@ -33,7 +33,7 @@ pub fn claim(settings: &Settings, waits: bool) -> Result<PostgresStorage, StoreE
     PostgresStorage::claim(settings, waits)
 }
 
-/// The log, in which nothing can be changed.
+/// The log, opened read-only.
 pub fn read_only(settings: &Settings) -> Result<Box<dyn Storage>, StoreError> {
     Ok(Box::new(PostgresStorage::read_only(settings)?))
 }

@@ -1,49 +1,49 @@
-//! In place of the store in a database, in a program that was built without it.
+//! Replaces the store in a database, in a program that was built without it.
 
 use beanstalkd::binlog::{DirectoryStorage, Storage};
 use beanstalkd::database_url::DatabaseUrl;
 use beanstalkd::options::StoreOptions;
 
-/// There are none.
+/// There are no settings.
 #[derive(Clone, Debug)]
 pub enum Settings {}
 
-/// Refuses.
+/// Always fails.
 pub fn settings(_: &DatabaseUrl, _: &StoreOptions) -> Result<Settings, &'static str> {
     Err("this program was built without the store in PostgreSQL (cargo feature postgres)")
 }
 
-/// Is never called.
+/// Never called.
 pub fn claim(settings: &Settings, _: bool) -> Result<DirectoryStorage, &'static str> {
     match *settings {}
 }
 
-/// Is never called.
+/// Never called.
 pub fn read_only(settings: &Settings) -> Result<Box<dyn Storage>, &'static str> {
     match *settings {}
 }
 
-/// Is never called.
+/// Never called.
 pub fn copy(settings: &Settings) -> Result<Copy, &'static str> {
     match *settings {}
 }
 
-/// There are none.
+/// There are no copies.
 #[derive(Debug)]
 pub enum Copy {}
 
 impl Copy {
-    /// Is never called.
+    /// Never called.
     pub fn make(&mut self, _: u32, _: u64) -> Result<(), &'static str> {
         match *self {}
     }
 
-    /// Is never called.
+    /// Never called.
     pub fn write(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), &'static str> {
         match *self {}
     }
 
-    /// Is never called.
+    /// Never called.
     pub fn publish(self) -> Result<(), &'static str> {
         match self {}
     }

@@ -1,4 +1,4 @@
-//! What a backlog costs: memory per job, processor time to put and to drain, and the memory that is kept afterwards.
+//! The cost of a backlog: memory per job, processor time to put and to drain, and the memory that is kept afterwards.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::table::{Row, Target};
 const DEPTH: usize = 256;
 /// How long a server may take to give memory back.
 const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
-/// The pause between two measurements of what it still holds.
+/// The pause between two measurements of the remaining memory.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const SMALL_BACKLOG: usize = 10_000;

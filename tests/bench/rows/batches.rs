@@ -1,4 +1,4 @@
-//! What a job costs that is reserved and deleted in a batch, beside the plain commands.
+//! The cost of a job that is reserved and deleted in a batch, compared with the plain commands.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const CONNECTIONS: usize = 32;
 /// Processor time per job: `reserve-batch` and `delete-batch`, to put, reserve and delete. Other servers have no
 /// batches.
 pub fn cost(bench: &Bench) -> Vec<Row> {
-    // As many at a time as the plain cycle has.
+    // The same number at a time as in the plain cycle.
     let at_once = CONNECTIONS * DEPTH;
     let rounds = bench.million() / 4 / at_once;
     let jobs = rounds * at_once;

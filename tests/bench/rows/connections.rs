@@ -1,4 +1,4 @@
-//! What waiting clients cost, and how long a job takes to reach one.
+//! The cost of waiting clients, and the time until a job reaches one.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

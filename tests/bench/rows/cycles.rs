@@ -1,4 +1,4 @@
-//! What a command costs in cycles of put, reserve and delete.
+//! The cost of a command in cycles of put, reserve and delete.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

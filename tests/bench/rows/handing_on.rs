@@ -1,4 +1,4 @@
-//! What it costs that a worker ends its job and puts the next one, in one command and in two.
+//! The cost for a worker to end its job and put the next one, in one command and in two.
 
 use std::time::Duration;
 

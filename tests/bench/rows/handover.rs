@@ -83,7 +83,7 @@ fn longest_pause(
     Ok(longest.as_secs_f64() * 1e3)
 }
 
-/// Hands the server over; returns the longest time that a client has waited for an answer meanwhile.
+/// Hands the server over; returns the longest time that a client has waited for a reply in the meantime.
 fn hand_over(server: &Server, contender: &Contender, asking: &mut Client) -> Result<Duration, Failure> {
     let next = contender.program.with_extension("next");
     fs::copy(&contender.program, &next)?;

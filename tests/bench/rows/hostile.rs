@@ -206,7 +206,7 @@ impl Hostile {
         Self::greedy(address, PEEKED_BYTES)
     }
 
-    /// One connection that peeks a job of `body_bytes`, and reads the replies as fast as it can.
+    /// A connection that peeks a job of `body_bytes`, and reads the replies as fast as it can.
     fn greedy(address: SocketAddr, body_bytes: usize) -> Result<Self, Failure> {
         let mut client = Client::connect(address)?;
         client.send(&put(body_bytes))?;
@@ -225,7 +225,7 @@ impl Hostile {
         Ok(hostile)
     }
 
-    /// One connection that puts a body of 1 GiB, deletes it, and begins again.
+    /// A connection that puts a body of 1 GiB, deletes it, and starts over.
     fn large_bodies(address: SocketAddr) -> Result<Self, Failure> {
         let mut client = Client::connect(address)?;
         let mut hostile = Self::new();
@@ -251,7 +251,7 @@ impl Hostile {
         Ok(())
     }
 
-    /// One connection that sends these commands.
+    /// A connection that sends these commands.
     pub fn one(client: Client, commands: Vec<u8>) -> Result<Self, Failure> {
         let mut hostile = Self::new();
         hostile.strike(client, commands)?;

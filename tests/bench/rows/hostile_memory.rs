@@ -19,7 +19,7 @@ const TUBES_AT_ONCE: usize = 100;
 /// The number of clients that ask for a list and do not read it.
 const SILENT: usize = 60;
 
-/// A case: its name, the number of tubes that exist before, the bytes of their names, and what the clients do.
+/// A case: its name, the number of tubes that exist before, the bytes of their names, and the commands of the clients.
 type Case = (&'static str, usize, usize, fn(SocketAddr) -> Result<(), Failure>);
 
 const CASES: [Case; 3] = [

@@ -119,7 +119,7 @@ fn repeat(ask: impl Fn() -> io::Result<()> + Send + 'static) -> Result<Hostile, 
     Ok(hostile)
 }
 
-/// One connection that sends these commands again and again, and reads the replies as fast as it can.
+/// A connection that sends these commands again and again, and reads the replies as fast as it can.
 fn pipeline(address: SocketAddr, commands: &[u8]) -> Result<Hostile, Failure> {
     let mut writer = TcpStream::connect(address)?;
     let mut reader = writer.try_clone()?;

@@ -1,4 +1,4 @@
-//! What rules for tubes cost, beside a server without them.
+//! The cost of rules for tubes, compared with a server without them.
 
 use crate::failure::Failure;
 use crate::load::{CYCLE, DRAIN, FILL, Generator, Load, Puts, Until};
@@ -11,7 +11,7 @@ const NO_MATCH: &str =
     "[[tube]]\nname = \"mail-*\"\nmax-jobs = 1000\nmax-attempts = 3\nfair = true\nrate = \"1/s\"\n";
 const RETRIES: &str = "[[tube]]\nname = \"load-*\"\nmax-attempts = 5\nbackoff = \"10s\"\nmax-backoff = \"1h\"\n\
                        dead-tube = \"dead\"\n";
-/// The rate is never reached, so that what is measured is not the wait for it.
+/// The rate is never reached, so the measurement does not include waiting for it.
 const RATE: &str = "[[tube]]\nname = \"load-*\"\nrate = \"4000000000/s\"\n";
 const RATE_AND_FAIR: &str = "[[tube]]\nname = \"load-*\"\nrate = \"4000000000/s\"\nfair = true\n";
 

@@ -1,4 +1,4 @@
-//! How much faster `--spin` makes a single connection, and what it costs in processor time.
+//! The gain of `--spin` for the speed of a single connection, and its cost in processor time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ const PACE: Duration = Duration::from_millis(5);
 const REQUEST: &[u8] = b"peek-ready\r\n";
 const REPLY: &[u8] = b"NOT_FOUND\r\n";
 
-/// One connection with one command at a time, without and with `--spin`.
+/// A single connection with one command at a time, without and with `--spin`.
 pub fn round_trips(bench: &Bench) -> Vec<Row> {
     let plain = contest(bench, 0);
     let spinning = contest(bench, SPIN_US);

@@ -32,7 +32,7 @@ const JOBS_TABLE: &str = "
     );
     CREATE INDEX ready ON jobs (priority, id) WHERE reserved_until IS NULL";
 
-/// One job through the table, in three transactions as a queue needs them.
+/// A job's way through the table, in three transactions, as in a queue.
 const JOBS_SCRIPT: &str = r"
 INSERT INTO jobs (priority, body) VALUES (0, decode(repeat('78', 64), 'hex'));
 UPDATE jobs SET reserved_until = now() + interval '60 s' WHERE id = (SELECT id FROM jobs
@@ -74,7 +74,7 @@ fn ours(bench: &Bench) -> &Contender {
     found.expect("our server is always measured")
 }
 
-/// Names, units and targets of the figures of a measurement, or the reason why there are none.
+/// Names, units and targets of the figures of a measurement, or the reason why it has no figures.
 fn rows<const N: usize>(
     bench: &Bench,
     prefix: &str,
@@ -88,7 +88,7 @@ fn rows<const N: usize>(
     heads.into_iter().enumerate().map(row).collect()
 }
 
-/// Commands per second, and what they cost the database.
+/// Commands per second, and their cost in the database.
 pub fn rates(bench: &Bench, name: &str, load: Load) -> Vec<Row> {
     let heads = [
         ("commands/s", "commands/s", Target::None),

@@ -1,5 +1,5 @@
-//! What TLS costs: cycles, handshakes, and the memory of connections. The floor is the same loop behind the same
-//! rustls, and another server is behind stunnel, whose cost counts with it.
+//! The cost of TLS: cycles, handshakes, and the memory of connections. The floor is the same loop behind the same
+//! rustls. Another server is behind stunnel, whose cost is included.
 
 use crate::client::Client;
 use crate::failure::Failure;

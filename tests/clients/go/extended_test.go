@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestAdditions(t *testing.T) {
 		{"TLS", "TLS_PORT", token, trusted(t)},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			conn, err := Dial(address(way.port), way.secure, way.token)
+			conn, err := dial(way.port, way.secure, way.token)
 			must(t, err)
 			defer conn.Close()
 			q := &queue{t, conn, beanstalk.NewTubeSet(conn.Conn, "work")}
@@ -42,20 +43,20 @@ func TestCertificateOfTheClient(t *testing.T) {
 	must(t, err)
 	secure := trusted(t)
 	secure.Certificates = []tls.Certificate{pair}
-	conn, err := Dial(address("MUTUAL_PORT"), secure, "")
+	conn, err := dial("MUTUAL_PORT", secure, "")
 	must(t, err)
 	_, err = conn.Put("default", []byte("x"), 0, 0, time.Minute)
 	must(t, err)
 }
 
 func TestRefusals(t *testing.T) {
-	stranger, err := Dial(address("GUARDED_PORT"), nil, "")
+	stranger, err := dial("GUARDED_PORT", nil, "")
 	must(t, err)
 	equal(t, ReplyError("FORBIDDEN"), stranger.Say("FLUSHED 0", "flush-tube work"))
-	_, err = Dial(address("GUARDED_PORT"), nil, fmt.Sprintf("%040d", 0))
+	_, err = dial("GUARDED_PORT", nil, fmt.Sprintf("%040d", 0))
 	equal(t, ReplyError("UNAUTHORIZED"), err)
 	var unknown x509.UnknownAuthorityError
-	if _, err = Dial(address("TLS_PORT"), &tls.Config{}, ""); !errors.As(err, &unknown) {
+	if _, err = dial("TLS_PORT", &tls.Config{}, ""); !errors.As(err, &unknown) {
 		t.Fatalf("an unknown authority expected, but got %v", err)
 	}
 }
@@ -91,8 +92,11 @@ func (q *queue) tags() {
 	equal(q, "", first.State)
 	equal(q, "READY", again.State)
 	equal(q, first.ID, again.ID)
-	if _, err := q.conn.Put("work", nil, 0, 0, 0, "idp:a key\r\nwith spaces"); err == nil {
-		q.Fatal("a line end in a tag was sent")
+	for _, tag := range []string{"idp:a exp:60", "idp:a\r\nkey", "idp:a\nkey"} {
+		_, err := q.conn.Put("work", nil, 0, 0, 0, tag)
+		if _, isReply := err.(ReplyError); err == nil || isReply {
+			q.Fatalf("%q was sent", tag)
+		}
 	}
 	equal(q, "", q.put("put 1 2 3 4\r\n").State)
 	q.put("one at a time", "con:customer-9")
@@ -163,7 +167,17 @@ func (q *queue) tubes() {
 	must(q, q.conn.Say("FLUSHED 1", "flush-tube other"))
 }
 
-func address(port string) string { return "127.0.0.1:" + os.Getenv("BEANSTALKD_"+port) }
+// dial connects to a server of servers.py, with TLS if secure is not nil.
+func dial(port string, secure *tls.Config, token string) (*Conn, error) {
+	socket, err := net.Dial("tcp", "127.0.0.1:"+os.Getenv("BEANSTALKD_"+port))
+	if secure != nil {
+		socket, err = tls.Dial("tcp", "127.0.0.1:"+os.Getenv("BEANSTALKD_"+port), secure)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(socket, token)
+}
 
 func trusted(t *testing.T) *tls.Config {
 	pem, err := os.ReadFile(os.Getenv("BEANSTALKD_CA"))

@@ -1,6 +1,5 @@
 <?php
 // pheanstalk with what this server adds to the protocol: TLS, log-in, tags of `put`, fields, batches, sessions.
-//
 // Copy this file into your project. It needs pheanstalk 4 or later from the registry, and nothing else:
 //
 //     $queue = new ExtendedPheanstalk('queue.example.org', 11301, tls: [], token: $token);
@@ -21,10 +20,7 @@ final class ExtendedPheanstalk implements SocketFactoryInterface, SocketInterfac
     private $stream = null;
     private array $values = []; // of the fields of the last jobs, by their ids
 
-    /**
-     * @param ?array $tls options of PHP's `ssl` context: cafile; for a client's certificate local_cert, local_pk
-     * @param string[] $fields what fields() is to say of reserved jobs: tube, attempts, age, trace and others
-     */
+    /** `tls` has options of PHP's `ssl` context: cafile; for a client's certificate local_cert, local_pk. */
     public function __construct(
         private string $host,
         private int $port = 11300,
@@ -34,26 +30,6 @@ final class ExtendedPheanstalk implements SocketFactoryInterface, SocketInterfac
         private array $fields = [],
     ) {
         $this->pheanstalk = Pheanstalk::createWithFactory($this);
-    }
-
-    public function create(): SocketInterface
-    {
-        $target = ($this->tls === null ? 'tcp' : 'tls') . "://{$this->host}:{$this->port}";
-        $ssl = ($this->tls ?? []) + ['peer_name' => $this->host];
-        $context = stream_context_create(['ssl' => $ssl, 'socket' => ['tcp_nodelay' => true]]);
-        $connect = STREAM_CLIENT_CONNECT;
-        $stream = @stream_socket_client($target, $code, $reason, $this->connectTimeout, $connect, $context);
-        if (!$stream) {
-            $reason = $reason ?: error_get_last()['message'] ?? 'TLS: its certificate is not trusted';
-            throw new ConnectionException($code, $reason);
-        }
-        stream_set_timeout($stream, 1 << 30); // a reserve waits as long as it likes
-        $this->stream = $stream;
-        $this->token === null || $this->exchange("auth {$this->token}", 'AUTHENTICATED');
-        if ($this->fields) { // a server without them says BAD_FORMAT: its jobs come without
-            $this->exchange('reserve-fields ' . implode(' ', $this->fields), 'USING', 'BAD_FORMAT');
-        }
-        return $this;
     }
 
     /** Uses and watches one tube. */
@@ -74,20 +50,18 @@ final class ExtendedPheanstalk implements SocketFactoryInterface, SocketInterfac
     {
         $line = "put $priority $delay $ttr " . strlen($data);
         foreach ($tags as $tag => $value) { // a space or a line end would change the command
-            preg_match('~^[-+/;.$_()A-Za-z0-9:]+$~D', "$tag:$value")
-                || throw new \InvalidArgumentException("not a name for the server: $tag:$value");
-            $line .= " $tag:$value";
+            $isName = preg_match('~^[-+/;.$_()A-Za-z0-9:]+$~D', "$tag:$value");
+            $line .= $isName ? " $tag:$value" : throw new \InvalidArgumentException("not a tag: $tag:$value");
         }
-        $words = $this->say("$line\r\n$data", 'INSERTED');
-        return [self::job($words[0], $data), $words[1] ?? null];
+        [$id, $state] = $this->say("$line\r\n$data", 'INSERTED') + [1 => null];
+        return [self::job($id, $data), $state];
     }
 
     /** @return array up to $n jobs; with seconds, waits so long for the first */
     public function reserveBatch(int $n, ?int $seconds = null): array
     {
         [$count] = $this->say(rtrim("reserve-batch $n $seconds"), 'RESERVED_BATCH', 'TIMED_OUT') ?: [0];
-        $jobs = [];
-        while (count($jobs) < (int) $count) {
+        for ($jobs = []; count($jobs) < (int) $count;) {
             [, $id, $size] = explode(' ', $this->getLine());
             $jobs[] = self::job($id, substr($this->read((int) $size + 2), 0, -2));
         }
@@ -101,34 +75,50 @@ final class ExtendedPheanstalk implements SocketFactoryInterface, SocketInterfac
         return array_map('intval', $this->say('delete-batch ' . implode(' ', $ids), 'DELETED_BATCH'));
     }
 
-    /** @return string[] what was asked for of one of the last reserved jobs, by name; none where the server has none */
+    /** @return string[] what the constructor has asked for of one of the last reserved jobs, by name */
     public function fields(JobIdInterface|string $job): array
     {
         $values = $this->values[is_object($job) ? $job->getId() : $job] ?? [];
         return $values ? array_combine($this->fields, $values) : [];
     }
 
-    /** Sends a line, and returns the words of the answer behind its status; none for $other. */
-    public function say(string $line, string $status, ?string $other = null): array
+    /** Sends a line, and returns the words of the answer behind its status, which is one of these. */
+    public function say(string $line, string ...$statuses): array
     {
-        $this->stream ?? $this->pheanstalk->stats(); // connects
         try {
-            return $this->exchange($line, $status, $other);
+            $this->stream ?? $this->pheanstalk->stats(); // connects
+            return $this->exchange($line, ...$statuses);
         } catch (SocketException) { // version 4 connects again, and says again what it uses and watches
             $this->pheanstalk->stats();
-            return $this->exchange($line, $status, $other);
+            return $this->exchange($line, ...$statuses);
         }
     }
 
-    private function exchange(string $line, string $status, ?string $other = null): array
+    private function exchange(string $line, string ...$statuses): array
     {
         $this->write("$line\r\n");
         $words = explode(' ', $this->getLine());
-        return match ($got = array_shift($words)) {
-            $status => $words,
-            $other => [],
-            default => throw new ServerException("$got in reply to " . strtok($line, ' ')),
-        };
+        $status = array_shift($words);
+        in_array($status, $statuses, true) || throw new ServerException("$status in reply to " . strtok($line, ' '));
+        return $words;
+    }
+
+    // What a Pheanstalk needs.
+
+    public function create(): SocketInterface
+    {
+        $target = ($this->tls === null ? 'tcp' : 'tls') . "://{$this->host}:{$this->port}";
+        $options = ['ssl' => ($this->tls ?? []) + ['peer_name' => $this->host], 'socket' => ['tcp_nodelay' => true]];
+        $context = stream_context_create($options);
+        $stream = @stream_socket_client($target, $code, $why, $this->connectTimeout, context: $context);
+        $why = $why ?: error_get_last()['message'] ?? 'TLS: its certificate is not trusted';
+        $this->stream = $stream ?: throw new ConnectionException($code, $why);
+        stream_set_timeout($stream, 1 << 30); // a reserve waits as long as it likes
+        $this->token === null || $this->exchange("auth {$this->token}", 'AUTHENTICATED');
+        if ($this->fields) { // a server without them says BAD_FORMAT: its jobs come without
+            $this->exchange('reserve-fields ' . implode(' ', $this->fields), 'USING', 'BAD_FORMAT');
+        }
+        return $this;
     }
 
     public function write(string $data): void
@@ -159,14 +149,14 @@ final class ExtendedPheanstalk implements SocketFactoryInterface, SocketInterfac
         fclose($this->stream);
     }
 
+    // What differs between the releases of pheanstalk.
+
     private static function lost(): \Exception
     {
-        return class_exists(SocketException::class)
-            ? new SocketException('the connection is lost')
-            : new ConnectionException(0, 'the connection is lost');
+        $why = 'the connection is lost';
+        return class_exists(SocketException::class) ? new SocketException($why) : new ConnectionException(0, $why);
     }
 
-    /** The name as this release of pheanstalk takes it. */
     public static function tube(string $name): string|TubeName
     {
         return class_exists(TubeName::class) ? new TubeName($name) : $name;

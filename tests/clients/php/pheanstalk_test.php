@@ -11,8 +11,8 @@ function tags(ExtendedPheanstalk $queue): void
     [$first, $new] = $put('a', ['idp' => 'order-7', 'exp' => 3600]);
     equal(null, $new);
     equal([$first, 'READY'], $put('a', ['idp' => 'order-7']));
-    refused('not a name', fn () => $put('x', ['idp' => "a key\r\nwith spaces"]));
-    refused('not a name', fn () => $put('x', ['idp' => "a key\n"]));
+    refused('not a tag', fn () => $put('x', ['idp' => "a key\r\nwith spaces"]));
+    refused('not a tag', fn () => $put('x', ['idp' => "a key\n"]));
     $put('one at a time', ['con' => 'customer-9']);
     $put('one at a time', ['con' => 'customer-9']);
     equal(2, count($queue->reserveBatch(10))); // of three

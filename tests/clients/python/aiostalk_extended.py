@@ -44,7 +44,7 @@ class ExtendedClient(aiostalk.Client):
         if isinstance(body, str):
             body = body.encode(self.encoding)
         words = b"".join(b" %b:%b" % (word(tag), word(value)) for tag, value in tags.items())
-        line = b"put %d %d %d %d%b\r\n%b" % (priority, delay, ttr, len(body), words, body)
+        line = b"put %d %a %a %d%b\r\n%b" % (priority, delay, ttr, len(body), words, body)
         values = await self._send_cmd(line, b"INSERTED")
         job_id = Inserted(values[0])
         job_id.state = values[1].decode("ascii") if len(values) > 1 else None
@@ -73,7 +73,7 @@ class ExtendedClient(aiostalk.Client):
 
     async def reserve_with_abort(self, timeout=None):
         """As reserve, in a task that may be cancelled: a job that came meanwhile is released."""
-        self._writer.write(b"reserve-with-abort%b\r\n" % (b"" if timeout is None else b" %d" % timeout))
+        self._writer.write(b"reserve-with-abort%b\r\n" % (b"" if timeout is None else b" %a" % timeout))
         reply = asyncio.ensure_future(self._next_job())
         try:
             return await asyncio.shield(reply)

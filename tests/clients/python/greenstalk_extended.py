@@ -55,7 +55,7 @@ class ExtendedClient(greenstalk.Client):
         if isinstance(body, str):
             body = body.encode(self.encoding)
         words = b"".join(b" %b:%b" % (word(tag), word(value)) for tag, value in tags.items())
-        line = b"put %d %d %d %d%b\r\n%b" % (priority, delay, ttr, len(body), words, body)
+        line = b"put %d %a %a %d%b\r\n%b" % (priority, delay, ttr, len(body), words, body)
         values = self._send_cmd(line, b"INSERTED")
         job_id = Inserted(values[0])
         job_id.state = values[1].decode("ascii") if len(values) > 1 else None

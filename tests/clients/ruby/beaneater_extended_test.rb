@@ -47,6 +47,17 @@ def batches(queue, work)
   refused(Beaneater::TimedOutError) { queue.reserve_batch(3, 0) }
 end
 
+# A connection that is lost: the next one has the session, and its jobs.
+def session(queue, work)
+  queue.session('night', 60)
+  id = work.put('held')[:id]
+  equal(id, queue.tubes.reserve(5).id)
+  queue.connection.connection.to_io.shutdown
+  equal(1, queue.touch_all)
+  queue.jobs.find(id).delete
+  queue.session('night', 0)
+end
+
 def fields(queue, work)
   queue.reserve_fields('tube', 'attempts')
   ids = Array.new(2) { |n| work.put("job #{n} 9")[:id] }
@@ -84,6 +95,7 @@ def all_of(queue)
   queue.tubes.watch!('work')
   tags(queue, work)
   batches(queue, work)
+  session(queue, work)
   fields(queue, work)
   tubes(queue, work)
   queue.close

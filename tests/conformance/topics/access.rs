@@ -100,7 +100,7 @@ fn guarded() -> Vec<Case> {
         code("a_stranger_may_do_nothing", |bench| {
             let client = bench.client("a")?;
             for command in COMMANDS {
-                // Every client may know that there is no such job.
+                // Every client may learn that this job does not exist.
                 let line = command.split(' ').next().unwrap_or_default();
                 let is_about_a_job = ABOUT_JOBS.contains(&line) && line != "delete-batch";
                 let expected = if is_about_a_job { "NOT_FOUND" } else { "FORBIDDEN" };

@@ -37,6 +37,23 @@ pub fn cases() -> Vec<Case> {
         let lines: Vec<String> = MALFORMED.iter().map(|line| format!("a: {line} -> BAD_FORMAT")).collect();
         bench.play(&lines.join("\n"))
     })];
+    cases.push(
+        code("the_next_command_finds_all_that_the_killed_client_had", |bench| {
+            const JOBS: usize = 1000;
+            let put = "put 0 0 600 1\r\nx\r\n".repeat(JOBS);
+            let inserted: String = (1..=JOBS).map(|id| format!("INSERTED {id}\r\n")).collect();
+            let reserved: String = (1..=JOBS).map(|id| format!("RESERVED {id} 1\r\nx\r\n")).collect();
+            bench.client("a")?.exchange(put.as_bytes(), inserted.as_bytes())?;
+            let batch = format!("RESERVED_BATCH {JOBS}\r\n{reserved}");
+            bench.client("b")?.exchange(format!("reserve-batch {JOBS}\r\n").as_bytes(), batch.as_bytes())?;
+            bench.steps(&format!(
+                "a: kill-client 2\\r\\nreserve-job {JOBS} -> KILLED | RESERVED {JOBS} 1 | x
+             a: stats-tube default => current-jobs-reserved: 1, current-jobs-ready: {}",
+                JOBS - 1
+            ))
+        })
+        .fresh(),
+    );
     cases.extend(kills().map(|(name, text)| script(name, text).fresh()));
     cases.extend(lists());
     let mut guarded = vec![code("only_a_manager_of_all_tubes_may", |bench| {

@@ -28,7 +28,7 @@ const LOST: [&str; 14] = [
     "complete 1 2 | put 0 0 60 1 | x | stats",
 ];
 
-/// For each reply in the order in which they count: what a put of the `complete` asks for that has it.
+/// The replies in the order of their precedence, each with a put of the `complete` that causes it.
 const REFUSED: [(&str, &str); 4] = [
     ("put 0 0 60 100000 | {100000}", "JOB_TOO_BIG"),
     ("put 0 0 60 1 tub:few-1 | x", "TUBE_FULL"),
@@ -222,7 +222,7 @@ fn refused() -> Vec<Case> {
     for (at, (first, word)) in REFUSED.iter().enumerate() {
         for (later, _) in &REFUSED[at..] {
             for puts in [[*first, *later], [*later, *first]] {
-                // What is too long for a script is made here.
+                // Lines too long for a script are made here.
                 let puts = puts.map(|put| put.replace("{100000}", &"q".repeat(100_000)));
                 let lines: Vec<String> = puts
                     .iter()
@@ -264,6 +264,22 @@ fn refused() -> Vec<Case> {
              a: stats-tube few-1 => rejected-full: 1, current-jobs-reserved: 1
              a: complete 1 1 | put 0 0 60 1 | y -> COMPLETED 5
              a: stats-tube few-1 => current-jobs-ready: 2",
+        )
+        .flags(&["--tubes", TUBES]),
+    );
+    cases.push(
+        script(
+            "one_put_without_tags_is_refused_by_a_full_tube",
+            "a: put 0 0 60 1 | j -> INSERTED 1
+             a: reserve -> RESERVED 1 1 | j
+             a: use few-1 -> USING few-1
+             a: put 0 0 60 1 | x -> INSERTED 2
+             a: put 0 0 60 1 | x -> INSERTED 3
+             a: complete 1 1 | put 0 0 60 1 | y -> TUBE_FULL
+             a: stats-job 1 => state: reserved
+             a: stats-tube few-1 => current-jobs-ready: 2, rejected-full: 1
+             a: delete 3 -> DELETED
+             a: complete 1 1 | put 0 0 60 1 | y -> COMPLETED 5",
         )
         .flags(&["--tubes", TUBES]),
     );

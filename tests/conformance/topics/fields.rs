@@ -1,4 +1,4 @@
-//! `reserve-fields`: what the RESERVED lines to a connection say beside id and size.
+//! `reserve-fields`: the further fields in a connection's RESERVED lines, after id and size.
 
 use crate::case::{Case, Needs, code, script};
 

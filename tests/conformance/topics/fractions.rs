@@ -17,7 +17,7 @@ const PLACES: [(&str, &str, &str, &str); 8] = [
 const RESERVED: &str = "a: put 0 0 600 1 | x -> INSERTED 1
     a: reserve -> RESERVED 1 1 | x";
 
-/// What is no number of seconds, with names for the cases.
+/// Texts that are not a number of seconds, with names for the cases.
 const MALFORMED: [(&str, &str); 6] = [
     ("without_a_digit_before_the_point", ".5"),
     ("without_a_digit_behind_the_point", "5."),
@@ -37,7 +37,7 @@ pub fn cases() -> Vec<Case> {
         }
         for (name, text) in MALFORMED {
             let is_put = command.starts_with("put");
-            // As after any other error in the line of a put, the body is read as a command.
+            // Like after any other error in the line of a put, the server reads the body as a command.
             let reply = if is_put { "BAD_FORMAT | UNKNOWN_COMMAND" } else { "BAD_FORMAT" };
             let command = command.replace('#', text);
             let case = script(format!("{place}_{name}"), format!("{before}\na: {command} -> {reply}"));

@@ -75,7 +75,7 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(Needs::Manage).ours()).collect()
 }
 
-/// A case that goes on from [`MIXED`].
+/// A case that continues [`MIXED`].
 fn after(name: &str, steps: &str) -> Case {
     script(name, format!("{MIXED}\n{steps}"))
 }

@@ -64,7 +64,7 @@ fn judge(bench: &mut Bench, command: &str, reply: &str, name: &[u8]) -> Result<(
         let name = if text.contains('#') { name } else { b"" };
         [before.as_bytes(), name, after.as_bytes(), b"\r\n"].concat()
     };
-    // A new client, because the replies depend on what it uses and watches.
+    // A new client, because the replies depend on its used and watched tubes.
     bench.connect()?.exchange(&filled(command), &filled(reply))
 }
 

@@ -133,7 +133,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = LINES
         .iter()
         .map(|(line, reply)| {
-            // The counts show that the server executed only what the reply says.
+            // The counts show that the server executed only the commands in the reply.
             let text = format!("a: {line} -> {reply}\na: stats => current-waiting: 0, current-tubes: 1");
             let case = script(format!("[{}]", named(line)), text);
             match *reply {

@@ -261,7 +261,7 @@ fn given_up(how: &str) -> Case {
     )
 }
 
-/// What tags do under commands for workers and in drain mode.
+/// The effects of tags in commands for workers and in drain mode.
 fn with_other_commands() -> Vec<Case> {
     vec![
         script(

@@ -21,7 +21,7 @@ const MALFORMED: [&str; 9] = [
     "wait-job 1 1 1",
 ];
 
-/// How a job ends, and what a client that waits is told.
+/// The end of a job, and the reply to a client that waits for it.
 const ENDS: &[(&str, &str, &str)] = &[
     ("a_delete", "a: delete 1 -> DELETED", "DELETED"),
     ("a_delete_batch", "a: delete-batch 1 -> DELETED_BATCH 1 0", "DELETED"),
@@ -167,6 +167,20 @@ fn under_rules() -> Vec<Case> {
                    p: wait-job 1 -> NOT_FOUND
                    p: wait-job 2 -> NOT_FOUND
                    s: wait-job 1 -> NOT_FOUND",
+        ),
+        guarded(
+            "of_a_job_that_is_buried_in_a_hidden_tube_nothing_is_told",
+            log_in("e", "everybody")
+                + &log_in("p", "producer")
+                + "p: use mine -> USING mine
+                   p: put 0 0 60 1 | x -> INSERTED 1
+                   p: wait-job 1 ->
+                   until e: stats => cmd-wait-job: 1
+                   e: move 1 hidden -> MOVED
+                   e: reserve-job 1 -> RESERVED 1 1 | x
+                   e: bury 1 0 -> BURIED
+                   p: -> NOT_FOUND
+                   p: wait-job 1 -> NOT_FOUND",
         ),
         script(
             "a_dead_job_that_goes_to_its_dead_tube_is_neither_deleted_nor_buried",

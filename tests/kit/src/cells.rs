@@ -1,6 +1,6 @@
-//! Which cells of the table of tags in `doc/protocol.md` a step of the model test has met.
+//! The cells of the table of tags in `doc/protocol.md` that a step of the model test has covered.
 //!
-//! Owns: how a cell is recognized, by what a step has changed in the model. Knows no rule of the queue.
+//! Owns: how a cell is recognized: by the changes of the model in a step. Knows no rule of the queue.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use beanstalkd_model::{Job, Model, State};
 /// A row and a column of the table.
 pub type Cell = (&'static str, &'static str);
 
-/// The cells that `operation` has met, which has turned the one model into the other.
+/// The cells that `operation` has covered, which has turned one model into the other.
 pub fn cells_of(operation: Operation, before: &Model, after: &Model) -> BTreeSet<Cell> {
     let mut cells = BTreeSet::new();
     for job in &before.jobs {
@@ -94,7 +94,7 @@ fn cells_of_put(before: &Model, after: &Model) -> Vec<Cell> {
     cells
 }
 
-/// What a command does not do to a job that it meets.
+/// The cell of a command that finds a job and does not change it.
 fn cells_without_change(operation: Operation, before: &Model) -> Option<Cell> {
     match operation {
         Operation::Reserve { .. } if before.jobs.iter().any(|job| job.held) => Some(("reserve", "aft")),
@@ -108,7 +108,7 @@ fn cells_without_change(operation: Operation, before: &Model) -> Option<Cell> {
     }
 }
 
-/// What happens in a paused tube.
+/// The cells of a paused tube.
 fn cells_of_pauses(before: &Model, after: &Model) -> Vec<Cell> {
     const ROW: &str = "pause-tube";
     let is_paused = |job: &&Job| after.tubes[job.tube].as_ref().is_some_and(|tube| tube.pause.is_some());

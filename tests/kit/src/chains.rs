@@ -1,5 +1,5 @@
-//! Workers that hand a job on by `complete`, again and again, whatever becomes of their server. There is one job of
-//! each chain at any time, and one note of each job before it: a `complete` that is done by half would be seen.
+//! Workers that hand a job on by `complete`, again and again, through any end of their server. At any time, each chain
+//! has one job, and one note for each job before it: a `complete` that is half done would show.
 
 use std::thread;
 
@@ -9,9 +9,9 @@ use crate::client::{Client, Failure};
 #[derive(Debug)]
 pub struct Chain {
     tube: String,
-    /// Whether its reservations are of a session, which has them after a restart.
+    /// Whether a session holds its reservations, and keeps them across a restart.
     has_session: bool,
-    /// The number of the job for which a reply has come, and of the last that was asked for.
+    /// The number of the job in the last reply, and in the last command.
     known: u64,
     asked: u64,
 }
@@ -36,7 +36,7 @@ impl Chain {
         while self.hand_on(client, held.take()).is_ok() {}
     }
 
-    /// Returns the job that its session has.
+    /// Returns the job that its session holds.
     fn come(&self, client: &mut Client) -> Result<Option<u64>, Failure> {
         let tube = &self.tube;
         client.ask(format!("watch {tube}\r\n").as_bytes())?;
@@ -68,13 +68,13 @@ impl Chain {
         Ok(())
     }
 
-    /// Compares what is there after a restart with what is known.
+    /// Compares the jobs after a restart with the known ones.
     ///
     /// # Errors
     /// If the connection ends.
     ///
     /// # Panics
-    /// If a `complete` was done by half, undone, or done twice.
+    /// If a `complete` was half done, undone, or done twice.
     pub fn check(&mut self, client: &mut Client) -> Result<(), Failure> {
         let tube = &self.tube;
         assert_eq!(job_count(client, tube)?, 1, "{tube}: the jobs of the chain");
@@ -93,17 +93,17 @@ impl Chain {
         Ok(())
     }
 
-    /// How often it has handed its job on.
+    /// How often the job was handed on.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.known
     }
 }
 
-/// Lets all chains go on, each with a connection, until `end` has ended the server and returned.
+/// Runs all chains, each with a connection, until `end` has ended the server and returned.
 ///
 /// # Panics
-/// If a chain does.
+/// If a chain panics.
 pub fn go_on_until<T>(chains: &mut [Chain], clients: Vec<Client>, end: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         for (chain, mut client) in chains.iter_mut().zip(clients) {
@@ -113,7 +113,7 @@ pub fn go_on_until<T>(chains: &mut [Chain], clients: Vec<Client>, end: impl FnOn
     })
 }
 
-/// The number behind the first of these words.
+/// The number after the first of these words.
 fn first_id(reply: &[u8], word: &str) -> Option<u64> {
     let text = String::from_utf8_lossy(reply);
     let behind = &text[text.find(word)? + word.len()..];

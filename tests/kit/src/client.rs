@@ -104,7 +104,7 @@ impl Stream {
 /// One connection to a server.
 pub struct Client {
     stream: Stream,
-    /// How many bytes were sent, and how far the bridge is that passes them on with TLS.
+    /// The number of bytes sent, and the progress of the bridge that passes them on with TLS.
     sent: u64,
     bridge: Option<Progress>,
     unread: Vec<u8>,

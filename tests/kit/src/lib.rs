@@ -30,7 +30,7 @@ use std::time::Duration;
 /// How long an awaited event may take: far more than a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the tag `trc:` of a put names.
+/// A span for the tag `trc:` of a put.
 pub const TRACE: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// Debian's C beanstalkd, with which tests compare if it is installed.

@@ -2,7 +2,7 @@
 //!
 //! The server chooses which client it serves first, and how much of its input. The model cannot predict that: it learns
 //! the choice here, and predicts the replies. Of a reply it learns the first number: which of several jobs a client got
-//! by chance, or how many of them. The rest of the wording does not matter.
+//! at random, or how many of them. The rest of the wording does not matter.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 pub enum Seen {
     /// It executes a command of the client with this index.
     Command(u32),
-    /// It replies to that client, with this number behind the first word, or 0.
+    /// It replies to that client, with this number after the first word, or 0.
     Reply(u32, u64),
     /// It has dropped the client's socket.
     Closed(ClientId),

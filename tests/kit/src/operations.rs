@@ -72,7 +72,7 @@ pub enum Operation {
         client: u64,
         job: u64,
     },
-    /// With the puts of this number.
+    /// The puts are those of this number.
     Complete {
         client: u64,
         job: u64,
@@ -130,7 +130,7 @@ pub enum Operation {
     TouchAll {
         client: u64,
     },
-    /// Puts other rules for tubes in force: those of this number.
+    /// Replaces the rules for tubes in force by those of this number.
     SetRules {
         number: u64,
     },
@@ -173,7 +173,7 @@ pub fn operation(random: &mut Random) -> Operation {
     let client = random.below(64);
     let job = random.below(64);
     let tube = random.pick(&TUBES);
-    let priority = random.pick(&[0, 1, 7, 1023, 1024, 1025, u32::MAX]);
+    let priority = random.pick(&[0, 1, 7, 7, 7, 1023, 1024, 1025, u32::MAX]);
     let delay_s = seconds(random, &[0, 0, 0, 1, 1000, 2000, 2999, 10_000, 4_000_000_000_000]);
     let ttr_s = seconds(random, &[0, 999, 1000, 1000, 1001, 2500, 3000, 5000, 60_000]);
     match random.below(60) {
@@ -232,7 +232,7 @@ pub fn operation(random: &mut Random) -> Operation {
     }
 }
 
-/// Some rules for tubes: each number stands for the same.
+/// Some rules for tubes; a number always stands for the same rules.
 fn rules(number: u64) -> Vec<TubeRule> {
     let mut random = Random::new(number);
     let patterns = ["default", "a", "b", "?", "*"];
@@ -257,12 +257,12 @@ fn rules(number: u64) -> Vec<TubeRule> {
     (0..number % 4).map(|_| rule()).collect()
 }
 
-/// One of these numbers of thousandths.
+/// A duration of one of these numbers of thousandths.
 fn seconds(random: &mut Random, thousandths: &[u64]) -> Seconds {
     Seconds::of_ns(random.pick(thousandths) as i64 * 1_000_000)
 }
 
-/// The tags of a put: none, or some of few, so that they meet.
+/// The tags of a put: none, or some of a few, so that different jobs share them.
 fn tags(random: &mut Random) -> TagSet<'static> {
     if random.once_in(2) {
         return TagSet::default();
@@ -274,7 +274,7 @@ fn tags(random: &mut Random) -> TagSet<'static> {
             cooldown_s: [Seconds::ZERO, Seconds::new(0, 500), Seconds::new(3, 0)][raw % 3],
         }),
         concurrency: some(2)
-            .map(|raw| Concurrency { key: ["k", "l"][raw % 2].into(), limit: [1, 1, 2][raw % 3] }),
+            .map(|raw| Concurrency { key: ["k", "l", "m"][raw % 3].into(), limit: [1, 1, 2, 9][raw % 4] }),
         group: some(3).map(|raw| ["g", "h"][raw % 2].into()),
         after: some(3).map(|raw| After { group: ["g", "h"][raw % 2].into(), is_free: false }),
         expires_after_s: some(4)
@@ -284,7 +284,7 @@ fn tags(random: &mut Random) -> TagSet<'static> {
     }
 }
 
-/// Some puts of a `complete`, whose ids come from `take_id`: each number stands for the same.
+/// Some puts of a `complete`, whose ids come from `take_id`; a number always stands for the same puts.
 fn completed_puts(number: u64, mut take_id: impl FnMut() -> JobId) -> Vec<CompletedPut> {
     let mut random = Random::new(number);
     let count = random.below(4);
@@ -305,13 +305,13 @@ fn completed_puts(number: u64, mut take_id: impl FnMut() -> JobId) -> Vec<Comple
     (0..count).map(|_| put()).collect()
 }
 
-/// Whether the end of the job frees more jobs than one slice does, between which its puts would come.
+/// Whether the end of the job frees more jobs than fit into one slice: then its puts would come between the slices.
 fn frees_too_many(model: &Model, job: JobId, puts: &[CompletedPut]) -> bool {
     let group = model.job(job.0).and_then(|job| job.tags.group);
     group.is_some_and(|group| !puts.is_empty() && model.waiting_for(group).count() > SLICES.given_back)
 }
 
-/// The bytes of tags, none if there are none.
+/// The encoded tags; empty if there are none.
 fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     tags.encode(&mut bytes).expect("there is memory");
@@ -405,7 +405,6 @@ impl Pair {
             O::PauseTube { tube, length_s } => {
                 let paused = self.queue.pause_tube(tube, length_s, self.now);
                 self.finish_slices();
-                self.hint();
                 assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
             }
             O::Reprioritize { job, priority } => {
@@ -420,7 +419,6 @@ impl Pair {
                 let rules = rules(number);
                 self.queue.set_tube_rules(rules.clone(), self.now);
                 self.finish_slices();
-                self.hint();
                 self.model.set_rules(rules, self.now);
                 self.model.advance(self.now);
             }
@@ -542,14 +540,12 @@ impl Pair {
             O::Delete { job, .. } => {
                 let job = job_of(job, model);
                 let is_deleted = queue.delete(id, job, now).is_some();
-                hint(queue, model, now);
                 assert_eq!(is_deleted, model.delete(index, job.0, now));
             }
             O::Complete { job, number, .. } => self.complete(id, job, number),
             O::Release { job, release, .. } => {
                 let job = job_of(job, model);
                 let released = queue.holds(id, job).then(|| queue.release(id, job, release, now));
-                hint(queue, model, now);
                 assert_eq!(released, model.release(index, job.0, release, now));
             }
             O::Bury { job, priority, .. } => {
@@ -558,7 +554,6 @@ impl Pair {
                 if held {
                     queue.bury(id, job, Priority(priority), now);
                 }
-                hint(queue, model, now);
                 assert_eq!(held, model.bury(index, job.0, priority, now));
             }
             O::Touch { job, for_s, .. } => {
@@ -582,12 +577,10 @@ impl Pair {
                 if is_movable {
                     queue.move_job(job, tube, now);
                 }
-                hint(queue, model, now);
                 assert_eq!(is_movable, model.move_job(index, job.0, tube, now));
             }
             O::Flush { tube, only_buried, .. } => {
                 let flushed = flush(queue, id, tube, only_buried, now);
-                hint(queue, model, now);
                 assert_eq!(flushed, model.flush(tube, only_buried, now));
             }
             O::Kick { bound, .. } => {
@@ -648,7 +641,6 @@ impl Pair {
         queue.reserve_put().expect("memory can be allocated");
         let ended = queue.complete(id, job, asked.iter().copied(), bodies.into_iter(), &plan, now);
         assert!(ended.is_some(), "the client has reserved it");
-        hint(queue, model, now);
         let expected = model.complete(id.index, job.0, &puts, now).expect("no tube is full");
         let ids = puts.iter().zip(&plan).map(|(put, planned)| match planned {
             Planned::Duplicate { first, .. } => first.0,
@@ -657,7 +649,7 @@ impl Pair {
         assert!(ids.eq(expected.iter().copied()), "{plan:?}: {expected:?}");
     }
 
-    /// The command `session`. A client whose session is taken over is gone then, as its connection is.
+    /// The command `session`. A client whose session is taken over is disconnected.
     fn session(&mut self, id: ClientId, name: &str, grace_ms: u32) {
         let key = SessionKey { identity: "".into(), name: name.into() };
         let begun = self.queue.begin_session(id, &key, grace_ms).expect("there is memory");
@@ -681,7 +673,6 @@ impl Pair {
     fn disconnect(&mut self, id: ClientId) {
         self.queue.disconnect(id, self.now);
         self.finish_slices();
-        self.hint();
         self.model.disconnect(id.index, SLICES.given_back, self.now);
         self.model.advance(self.now);
     }
@@ -722,25 +713,18 @@ impl Pair {
         }
         self.now = to;
         self.queue.advance(to);
-        // What is left, and what it has begun itself, goes on with the next calls.
+        // The remaining work, including what these calls have begun, continues with the next calls.
         while self.queue.next_deadline().is_some_and(|at| at <= to) {
             self.queue.advance(to);
         }
-        self.hint();
         self.model.advance(to);
         assert!(self.queue.next_deadline().is_none_or(|at| at > to), "no passed deadline is left");
     }
 
-    /// Tells the model which clients got jobs, where it does not know whose turn it was.
-    fn hint(&mut self) {
-        hint(&mut self.queue, &mut self.model, self.now);
-    }
-
     fn compare(&mut self) {
         self.queue.check_invariants();
-        self.model.forget_turns();
-        let mut deliveries = self.model.take_hints();
-        assert_eq!(self.queue.has_deliveries() || !deliveries.is_empty(), !self.model.deliveries.is_empty());
+        let mut deliveries = Vec::new();
+        assert_eq!(self.queue.has_deliveries(), !self.model.deliveries.is_empty());
         while let Some(delivery) = self.queue.poll_delivery() {
             deliveries.push((delivery.client.index, delivery.outcome));
         }
@@ -821,13 +805,7 @@ impl Pair {
             assert_eq!((found.tags.unwrap_or_default(), found.is_held), (expected.tags, expected.held));
             assert_eq!(found.expires_at, self.model.expires_at(expected));
             let waits_for = self.model.waits_for(expected, self.now).join(" ");
-            let found_words = self.queue.waits_for(record.id, self.now);
-            if self.model.may_wait_for_turn(expected) && found_words.ends_with("turn") {
-                let others = found_words.trim_end_matches("turn").trim_end();
-                assert_eq!(others, waits_for.trim_end_matches("worker"));
-            } else {
-                assert_eq!(found_words, waits_for);
-            }
+            assert_eq!(self.queue.waits_for(record.id, self.now), waits_for);
             let session = self.model.session_of_job(expected);
             assert_eq!(self.queue.session_of_job(record.id).map(|key| &*key.name), session);
             for &id in &self.clients {
@@ -889,23 +867,13 @@ impl Pair {
     }
 }
 
-/// Ends the slices of a command of the queue, and tells the model which clients got jobs.
-fn hint(queue: &mut Queue, model: &mut Model, now: Timestamp) {
-    while queue.next_deadline() == Some(Timestamp::default()) {
-        queue.advance(now);
-    }
-    while let Some(delivery) = queue.poll_delivery() {
-        model.hint((delivery.client.index, delivery.outcome));
-    }
-}
-
 fn compare_times(found: &Durations, expected: Times) {
     assert_eq!((found.count, found.mean_ns), (expected.count, expected.mean_ns));
     assert_eq!((found.max_ns, found.totals.iter().sum::<u64>()), (expected.max_ns, expected.total));
     let percentiles = [found.p50_ns, found.p95_ns, found.p99_ns];
     for (found, least) in percentiles.into_iter().zip(expected.percentiles_ns) {
-        // The bounds of buckets are exact to a millionth. Durations below the first bound are in one bucket, and those
-        // above the last, of 4,096 seconds, in another, which stands for its longest.
+        // The bounds of buckets are exact to a millionth. Durations below the first bound share one bucket; those above
+        // the last bound, 4,096 seconds, share another one, which stands for its longest duration.
         let most = if least > 4_096 * NS_PER_S {
             expected.max_ns
         } else {
@@ -975,7 +943,7 @@ pub(crate) fn job_of(raw: u64, model: &Model) -> JobId {
     JobId(raw % (model.next_id + 1))
 }
 
-/// Removes steps for as long as `fails` still holds without them.
+/// Removes steps while `fails` still holds without them.
 pub fn shorten(mut operations: Vec<Operation>, fails: impl Fn(&[Operation]) -> bool) -> Vec<Operation> {
     let mut piece = operations.len().div_ceil(2).max(1);
     loop {

@@ -1,7 +1,7 @@
 //! Whether the machine kept time while a test ran.
 //!
 //! Owns: two threads that pass a byte to each other all the time, as a client and a server do. A test of deadlines that
-//! fails while a byte was late has proved nothing, and runs again. One that fails while all bytes came in time has
+//! fails while a byte was late proves nothing, and runs again. A test that fails while all bytes were in time has
 //! failed.
 
 use std::io::{Read, Write};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 /// The pause between two bytes.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A byte that takes longer is late. Tests of deadlines have a second for a few steps, each of which is as late at
-/// most.
+/// A byte that takes longer is late. Tests of deadlines have a second for a few steps, each of which is at most this
+/// late.
 const LATE: Duration = Duration::from_millis(100);
 
-/// How long a test runs again and again on a machine that does not keep time.
+/// The time for which a test is repeated on a machine that does not keep time.
 const MAX_REPEATS: Duration = Duration::from_secs(300);
 
 /// The pace of this machine since the start of the program.

@@ -1,4 +1,4 @@
-//! Fake sockets: which bytes arrive when, how many a write takes, and when the poll returns an event.
+//! Fake sockets: when bytes arrive, how many bytes a write takes, and when the poll returns an event.
 //!
 //! Owns: the bytes on their way between a client and the server. Readiness is edge-triggered, like the system's: an
 //! event comes when bytes arrive, when the client closes or breaks the connection, and when there is room again after a
@@ -89,7 +89,7 @@ impl Pipe {
         self.event = Readiness { readable: true, writable, read_closed: true, failed: true };
     }
 
-    /// Another program watches the socket from now on: its poll tells it all that the socket has.
+    /// Another program watches the socket from now on: its poll reports the whole state of the socket.
     pub fn watch_anew(&mut self) {
         (self.blocked, self.write_is_awaited) = (false, false);
         self.event = Readiness {

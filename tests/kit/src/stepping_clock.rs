@@ -1,7 +1,7 @@
 //! A wall clock that is set while a server runs.
 //!
-//! Owns: a library that adds a day to the wall clock, or takes one away, while a file is there. It does not change any
-//! other clock. The C compiler makes it when a test runs.
+//! Owns: a library that adds a day to the wall clock, or subtracts one, while a file exists. It changes no other clock.
+//! The C compiler builds it when a test runs.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,8 +37,8 @@ int gettimeofday(struct timeval *time, void *zone) {
 }
 "#;
 
-/// Makes the library in `directory`, where the two files count. Returns the variables, as `name=value`, with which a
-/// server has this clock.
+/// Builds the library in `directory`, where it looks for the two files. Returns the variables, as `name=value`, with
+/// which a server has this clock.
 ///
 /// # Panics
 ///

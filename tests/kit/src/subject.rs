@@ -1,4 +1,4 @@
-//! The executor under simulation, and the facts of the system that it is given.
+//! The executor under simulation, and the system facts that it gets.
 
 use std::time::Duration;
 

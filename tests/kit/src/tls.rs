@@ -1,6 +1,6 @@
 //! Certificates for the tests, and clients that speak TLS.
 //!
-//! Owns: an authority and what it issues, made anew by each test program, and a bridge by which any client of plain
+//! Owns: an authority and its certificates, made anew by each test program, and a bridge by which any client of plain
 //! bytes talks to a TLS listener.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -43,14 +43,14 @@ pub struct Identity {
     key: Vec<u8>,
 }
 
-/// What a certificate says.
+/// The contents of a certificate.
 #[derive(Clone, Copy)]
 pub struct Leaf<'a> {
     /// The common name, and a DNS name.
     pub name: &'a str,
     /// The number by which it can be revoked.
     pub serial: u64,
-    /// The first of January of this year is its last day.
+    /// The last day is the first of January of this year.
     pub until: i32,
     /// The kind of its key.
     pub algorithm: &'static SignatureAlgorithm,
@@ -123,7 +123,7 @@ impl Authority {
         Identity { certificate: certificate.der().clone(), key: key.serialize_der() }
     }
 
-    /// A list of revoked certificates, as PEM, which is to be replaced in the first days of the year `next_update`.
+    /// A list of revoked certificates, as PEM. A newer list is due in the first days of the year `next_update`.
     pub fn revoke(&self, serials: &[u64], next_update: i32) -> String {
         let revoked = |&serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(serial),
@@ -242,8 +242,8 @@ pub fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<(U
     Ok((theirs, progress))
 }
 
-/// How far a bridge is with what its client sends. The client waits for it after each write, so that what two clients
-/// send arrives in the order in which they sent it, as it does without a bridge.
+/// The progress of a bridge with the bytes that its client sends. The client waits for it after each write, so that the
+/// bytes of two clients arrive in the order in which they were sent, as without a bridge.
 #[derive(Clone, Default)]
 pub struct Progress(Arc<AtomicU64>);
 
@@ -345,7 +345,7 @@ impl Bridge {
     }
 }
 
-/// `None` where a call would have to wait.
+/// `None` if a call would have to wait.
 fn done(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),

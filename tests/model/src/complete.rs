@@ -1,4 +1,4 @@
-//! The command `complete`: a job ends and others come, or nothing happens.
+//! The command `complete`: a job ends and others are put, or nothing happens.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use beanstalkd_types::tags::TagSet;
 use crate::queue::Model;
 use crate::tags::{self, Ending};
 
-/// What a put of a `complete` asks for.
+/// A put of a `complete`.
 #[derive(Clone, Debug)]
 pub struct CompletedPut {
     pub new: NewJob,
     pub body: Arc<[u8]>,
-    /// With the tube, if it is not the used one.
+    /// Includes the tube, if it is not the used one.
     pub tags: TagSet<'static>,
 }
 
-/// What has become of a put.
+/// The result of a put.
 enum Done {
     New,
     Duplicate(u64),
 }
 
 impl Model {
-    /// Deletes the job, which the client has reserved, and puts others. Returns the id for each put.
+    /// Deletes the job, which the client has reserved, and puts others. Returns an id for each put.
     ///
     /// # Errors
-    /// The name of the first tube that is full. Nothing has changed then.
+    /// The name of the first full tube. Then nothing has changed.
     pub fn complete(
         &mut self,
         client: u32,
@@ -38,7 +38,7 @@ impl Model {
     ) -> Result<Vec<u64>, String> {
         let job = self.job(id).expect("the client has reserved it").clone();
         let name = self.tube(job.tube).name.clone();
-        // Which puts join the group and take the key is known when all of it was done once.
+        // A trial run shows which puts join the group and which take the key.
         let mut trial = self.clone();
         trial.end_completed(client, id, Ending::Flushed, now);
         let done: Result<Vec<Done>, String> =
@@ -70,7 +70,7 @@ impl Model {
         assert!(self.delete_with(client, id, ending, now), "the client has reserved it");
     }
 
-    /// Does a put, of which it may be known already what becomes of it.
+    /// Does a put. Its result may be known from the trial.
     fn put_completed(
         &mut self,
         client: u32,

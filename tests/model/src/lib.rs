@@ -1,4 +1,4 @@
-//! The one model of the server that all suites compare with.
+//! The common model of the server, with which all suites compare.
 //!
 //! Owns: the required result of each operation of the queue ([`Model`]), and the reply to each command, byte for byte
 //! ([`Server`]). It is written from the protocol document and searches whole lists, so that it has no index or count

@@ -26,7 +26,7 @@ impl Model {
     /// Deletes the jobs of the tube, or only its buried jobs. Returns the number of deleted jobs.
     pub fn flush(&mut self, name: &str, only_buried: bool, now: Timestamp) -> u64 {
         let Some(tube) = self.find(name) else { return 0 };
-        // The order shows in the list of changes.
+        // The list of changes shows the order.
         let mut jobs: Vec<(u8, u64, u64)> = Vec::new();
         for job in self.jobs.iter().filter(|job| job.tube == tube) {
             let (state, place) = match job.state {
@@ -42,7 +42,7 @@ impl Model {
             }
         }
         jobs.sort_unstable();
-        // Held jobs that it frees itself are deleted, too, before a client can get them.
+        // Held jobs that the flush itself frees are deleted, too, before a client can get them.
         let held = jobs.partition_point(|&(state, ..)| state == 0);
         let freed: Vec<_> =
             jobs[..held].iter().map(|&(_, _, id)| self.end_alone(id, Ending::Flushed, now)).collect();
@@ -77,17 +77,19 @@ impl Model {
             return false;
         }
         let (from, state) = (job.tube, job.state);
+        let before = job.clone();
         let to = self.find_or_make(name);
         if from == to {
             return true;
         }
+        self.leave_front(&before);
         self.revive_in(id, name);
         self.job_mut(id).tube = to;
         self.note_arrival(id, now);
         self.note(Change::Moved(JobId(id)));
         if state == State::Ready {
             let since = self.job_mut(id).ready_since;
-            // It has left its old tube.
+            // The job has left its old tube.
             self.job_mut(id).state = State::Delayed { until: now };
             self.make_ready_since(id, since, now);
         }
@@ -105,9 +107,19 @@ impl Model {
         if self.job(id).is_none_or(|job| matches!(job.state, State::Reserved { .. })) {
             return false;
         }
-        self.job_mut(id).priority = priority;
+        self.set_priority(id, priority);
         self.note(Change::Updated(JobId(id)));
         true
+    }
+
+    /// Changes the priority of a ready job, and so its place. Its key keeps its place in the row.
+    pub(crate) fn set_priority(&mut self, id: u64, priority: u32) {
+        let before = self.job(id).expect("it is there").clone();
+        self.step_aside(&before);
+        self.job_mut(id).priority = priority;
+        if before.state == State::Ready {
+            self.line_up(id);
+        }
     }
 
     /// The jobs of the tube in this state, in the order of `list-jobs`, each with its position there.

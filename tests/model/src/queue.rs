@@ -12,8 +12,8 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{Name, TagSet};
 
 use crate::sessions::Session;
-use crate::tags::{Cooldown, Ending};
-use crate::turns::Lane;
+use crate::tags::{Cooldown, Ending, id_key};
+use crate::turns::TurnKey;
 
 /// An index into `Model::tubes`.
 pub type TubePlace = usize;
@@ -34,12 +34,14 @@ pub struct Job {
     /// When it was last reserved.
     pub reserved_since: Timestamp,
     pub tags: TagSet<'static>,
-    /// Whether it waits for its group; the state is delayed.
+    /// Whether the job waits for its group; its state is delayed.
     pub held: bool,
-    /// Whether a duplicate has made it more urgent since it was reserved.
+    /// Whether a duplicate has raised its priority since it was reserved.
     pub upgraded: bool,
-    /// Whether it was too old for its tube when its dead tube did not take it.
+    /// Whether it was too old for its tube, but its dead tube did not take it.
     pub is_left: bool,
+    /// Whether a reserve may take it.
+    pub is_in_front: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,21 +71,22 @@ pub struct Tube {
     pub pause: Option<(Timestamp, u32)>,
     pub pauses: u64,
     pub counters: TubeCounters,
-    /// Jobs that were refused because it was full.
+    /// The number of jobs that were refused because it was full.
     pub rejected: u64,
-    /// Jobs that were sent from it to its dead tube.
+    /// The number of jobs that were sent from it to its dead tube.
     pub dead: u64,
     /// Whether its rule lets no job be reserved.
     pub is_closed: bool,
-    /// How many of its jobs were reserved when its gate was closed, or was last found to stay closed.
+    /// The number of its reserved jobs when its gate was closed, or was last found to stay closed.
     pub reserved_when_closed: u64,
-    /// What its bucket lacks of being full, in parts of a token, and when that was so.
+    /// The tokens that its bucket lacks, in parts of a token, and the time for which this holds.
     pub(crate) lack: (u128, Timestamp),
-    /// Keys whose turn has not come yet, each with a key that has had one since.
-    pub(crate) passed: BTreeSet<(Lane, Lane)>,
-    /// For each reservation of a ready job: when it was reserved, and for how many nanoseconds it had been ready.
+    /// The keys of a fair tube in the order of their turns.
+    pub(crate) row: Vec<TurnKey>,
+    /// For each reservation of a ready job: its time, and the nanoseconds for which the job had been ready.
     pub waits: Vec<(Timestamp, u64)>,
-    /// For each job that its holder deleted: when it was deleted, and for how many nanoseconds it had been reserved.
+    /// For each job that its holder deleted: the time of the delete, and the nanoseconds for which it had been
+    /// reserved.
     pub runs: Vec<(Timestamp, u64)>,
 }
 
@@ -97,7 +100,7 @@ pub struct Client {
     pub job_wait: Option<(u64, Wait)>,
     pub producer: bool,
     pub worker: bool,
-    /// Whether its tubes are chosen by chance.
+    /// Whether the reserve mode chooses its tubes at random.
     pub is_weighted: bool,
 }
 
@@ -136,29 +139,38 @@ pub struct Model {
     next_burial: u64,
     last_delay: Timestamp,
     pub counters: TubeCounters,
+    /// The jobs that were sent to dead tubes.
+    pub dead: u64,
     limits: PoisonLimits,
     pub(crate) rules: Vec<TubeRule>,
-    /// Replies to clients that waited, since the test last took them.
+    /// Replies to clients that waited, since the last call of the test that took them.
     pub deliveries: Vec<(u32, WaitOutcome)>,
-    pub(crate) hints: Vec<(u32, WaitOutcome)>,
     pub changes: Vec<Change>,
     pub cooldowns: Vec<Cooldown>,
     /// The groups that deletes have freed, one for each `DeletedWith`.
     pub freed_groups: Vec<Option<String>>,
-    /// The groups that have lost their last member, once or more often.
+    /// The groups that have lost their last member at least once.
     pub ended_groups: BTreeSet<String>,
     /// The group that does not end with its last member, because a `complete` is about to put another one.
     pub(crate) kept_group: Option<Name<'static>>,
+    /// The jobs of ended groups, to be freed at the end of the command.
+    pub(crate) to_free: Vec<Vec<u64>>,
     pub sessions: Vec<Session>,
-    /// Clients whose sessions others have taken over, since the test last took them. Their connections end.
+    /// How often a job was reserved before an older one because of the turn of its key.
+    pub turns: u64,
+    /// Clients whose sessions others have taken over, since the last call of the test that took them. Their connections
+    /// end.
     pub taken_over: Vec<u32>,
-    /// So many jobs are given back at once.
+    /// The number of jobs that are given back at once.
     pub share: usize,
     pub(crate) free_numbers: Vec<u32>,
     pub(crate) next_number: u32,
 }
 
 pub const DEFAULT: TubePlace = 0;
+
+/// Stands for the client that has reserved a job while the jobs of a client that is gone are given back.
+pub(crate) const GIVEN_BACK: u32 = u32::MAX;
 
 /// Tests do not advance the clock beyond this time, because the longest delay (136 years) would overflow it.
 pub const NO_JUMPS_FROM: Timestamp = Timestamp(9_000_000_000_000_000_000);
@@ -182,16 +194,18 @@ impl Model {
             next_burial: 0,
             last_delay: Timestamp(0),
             counters: TubeCounters::default(),
+            dead: 0,
             limits,
             rules: Vec::new(),
             deliveries: Vec::new(),
-            hints: Vec::new(),
             changes: Vec::new(),
             cooldowns: Vec::new(),
             freed_groups: Vec::new(),
             ended_groups: BTreeSet::new(),
             kept_group: None,
+            to_free: Vec::new(),
             sessions: Vec::new(),
+            turns: 0,
             taken_over: Vec::new(),
             share: usize::MAX,
             free_numbers: Vec::new(),
@@ -264,11 +278,6 @@ impl Model {
         ready.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
     }
 
-    /// The job of the tube that is reserved first, of those that may be reserved.
-    pub(crate) fn first_free(&self, tube: TubePlace) -> Option<u64> {
-        self.first_hinted(self.heads(tube).iter().map(|&(_, id)| id))
-    }
-
     /// The delayed job that `peek-delayed` shows: held ones come after the others.
     pub fn first_shown_as_delayed(&self, tube: TubePlace) -> Option<u64> {
         self.in_order(tube, JobState::Delayed).first().map(|&(_, id)| id)
@@ -333,8 +342,8 @@ impl Model {
         });
     }
 
-    /// Releases the client's jobs in slices of `share` jobs. The reservations that end first are in the first slice,
-    /// and within a slice the jobs go by priority.
+    /// Releases the client's jobs in slices of `share` jobs. The reservations that end first are in the first slice;
+    /// within a slice, the jobs are ordered by priority.
     pub fn disconnect(&mut self, index: u32, share: usize, now: Timestamp) {
         self.stop_waiting(index);
         self.leave_session(index, now);
@@ -344,7 +353,6 @@ impl Model {
                 break;
             }
             self.give_back_all(held.into_iter().map(|(_, id)| id).collect(), now);
-            self.serve_free_slots(now);
         }
         // C's order, which shows in `list-tubes`.
         while !self.client(index).watching.is_empty() {
@@ -357,7 +365,7 @@ impl Model {
         self.free_number(index);
     }
 
-    /// Forgets what it has noted for tests that compare more than jobs and replies.
+    /// Clears the records for tests that compare more than jobs and replies.
     pub fn forget_the_past(&mut self) {
         (self.deliveries, self.changes, self.freed_groups) = Default::default();
         for tube in self.tubes.iter_mut().flatten() {
@@ -365,11 +373,12 @@ impl Model {
         }
     }
 
-    /// The server ends and starts again: jobs that were reserved are ready.
+    /// The server ends and starts again: reserved jobs become ready.
     pub fn restart(&mut self) {
         for job in self.jobs.iter_mut().filter(|job| matches!(job.state, State::Reserved { .. })) {
             (job.state, job.upgraded) = (State::Ready, false);
         }
+        self.line_up_again();
     }
 
     pub(crate) fn find_or_make(&mut self, name: &str) -> TubePlace {
@@ -388,7 +397,7 @@ impl Model {
             is_closed: false,
             reserved_when_closed: 0,
             lack: (0, Timestamp(0)),
-            passed: BTreeSet::new(),
+            row: Vec::new(),
             waits,
             runs,
         };
@@ -423,7 +432,7 @@ impl Model {
         self.remove_if_idle(before);
     }
 
-    /// The client uses another tube for one put. Returns the one that it uses otherwise.
+    /// The client uses another tube for one put. Returns its used tube.
     pub fn use_for_put(&mut self, client: u32, name: &str) -> TubePlace {
         let tube = self.find_or_make(name);
         std::mem::replace(&mut self.client_mut(client).using, tube)
@@ -517,6 +526,7 @@ impl Model {
             held,
             upgraded: false,
             is_left: false,
+            is_in_front: false,
         });
         self.count(tube, |counters| &mut counters.puts);
         self.note(Change::Put(JobId(id)));
@@ -529,7 +539,7 @@ impl Model {
         self.delete_with(client, id, Ending::Deleted, now)
     }
 
-    /// A job that ends so is deleted by a client.
+    /// A client deletes the job with this ending.
     pub(crate) fn delete_with(&mut self, client: u32, id: u64, ending: Ending, now: Timestamp) -> bool {
         let Some(job) = self.job(id) else { return false };
         if matches!(job.state, State::Reserved { by, .. } if by != self.holder_for(client)) {
@@ -544,28 +554,8 @@ impl Model {
         true
     }
 
-    /// Whether the client's next reserve may get this job: the most urgent one, or, where its tubes are chosen by
-    /// chance, the most urgent one of any tube.
-    pub(crate) fn may_get(&self, client: u32, job: &Job) -> bool {
-        let client = self.client(client);
-        let key = (job.priority, job.id);
-        // Of a fair tube it is not known here which of its heads it has.
-        let goes_before = |tube: TubePlace| {
-            let heads = self.heads(tube);
-            !heads.is_empty() && heads.iter().all(|&head| head < key)
-        };
-        let others = client.watching.iter().filter(|&&tube| tube != job.tube && self.is_open(client, tube));
-        self.is_open(client, job.tube)
-            && self.heads(job.tube).contains(&key)
-            && (client.is_weighted || !others.into_iter().any(|&tube| goes_before(tube)))
-    }
-
-    pub(crate) fn is_open(&self, client: &Client, tube: TubePlace) -> bool {
-        client.watching.contains(&tube) && self.lets_through(tube)
-    }
-
-    /// Any of the reserves. If the mode chooses by chance, `drawn` is the job that the client has got, which must be
-    /// one that it may get.
+    /// Any of the reserves. If the mode chooses at random, `drawn` is the job that the client has got; the client must
+    /// have been allowed to get it.
     pub fn reserve(
         &mut self,
         client: u32,
@@ -574,11 +564,13 @@ impl Model {
         now: Timestamp,
     ) -> Reserve {
         self.client_mut(client).worker = true;
-        let may_get = |job: &&Job| self.may_get(client, job);
-        let is_drawn = |job: &&Job| drawn == Some(job.id);
-        let mut candidates = self.jobs.iter().filter(may_get);
-        let found = candidates.clone().find(is_drawn).or_else(|| candidates.next());
-        if let Some(id) = found.map(|job| job.id) {
+        let watching = self.client(client).watching.clone();
+        watching.iter().for_each(|&tube| self.pass_used_up(tube));
+        let open = watching.into_iter().filter(|&tube| self.lets_through(tube));
+        let heads: Vec<(u32, u64)> = open.filter_map(|tube| self.head(tube)).collect();
+        let is_drawn = |&&(_, id): &&(u32, u64)| self.client(client).is_weighted && drawn == Some(id);
+        let found = heads.iter().find(is_drawn).or_else(|| heads.iter().min());
+        if let Some(&(_, id)) = found {
             self.take_turn(id);
             self.assign(client, id, now);
             return Reserve::Job(JobId(id));
@@ -604,6 +596,8 @@ impl Model {
             self.note(Change::Updated(JobId(id)));
         }
         self.client_mut(client).worker = true;
+        let before = self.job(id).expect("it is there").clone();
+        self.leave_front(&before);
         self.assign(client, id, now);
         true
     }
@@ -657,13 +651,12 @@ impl Model {
         self.note(Change::Updated(JobId(id)));
         let is_too_old = self.is_too_old(id, now);
         self.job_mut(id).counters.buries += 1;
-        if is_too_old && self.leave_by_age(id, now) {
-            self.remove_if_idle(tube);
-        } else {
+        if !is_too_old || !self.leave_by_age(id, now) {
             self.put_among_buried(id);
             self.job_mut(id).is_left = is_too_old;
         }
         self.serve_free_slots(now);
+        self.remove_if_idle(tube);
         true
     }
 
@@ -681,7 +674,7 @@ impl Model {
         true
     }
 
-    /// All that the client has reserved; returns how many that are.
+    /// Touches all reservations of the client; returns their number.
     pub fn touch_all(&mut self, client: u32, now: Timestamp) -> u64 {
         let held = self.held(self.holder_for(client), usize::MAX);
         held.iter().for_each(|&(_, id)| assert!(self.touch(client, id, None, now)));
@@ -783,9 +776,7 @@ impl Model {
             self.end_age(id, now);
         } else if gate <= now && gate < until && gate <= pause {
             self.refill(place, now);
-            self.tube_mut(place).is_closed = false;
-            self.serve(place, now);
-            self.close_if_needed(place);
+            self.serve_behind_gates(&[place], now);
             self.remove_if_idle(place);
         } else if pause <= now && pause < until {
             self.end_pause(place, now);
@@ -798,19 +789,8 @@ impl Model {
     }
 
     pub(crate) fn end_pause(&mut self, place: TubePlace, now: Timestamp) {
+        while !self.tube(place).is_closed && self.deliver_next(place, now) {}
         self.tube_mut(place).pause = None;
-        self.serve(place, now);
-    }
-
-    /// Clients that wait get the jobs of an open tube.
-    fn serve(&mut self, place: TubePlace, now: Timestamp) {
-        while self.lets_through(place)
-            && let Some(client) = self.first_waiting(place)
-            && let Some(id) = self.first_free(place)
-        {
-            self.take_turn(id);
-            self.deliver_job(client, id, now);
-        }
     }
 
     pub(crate) fn client_is_due(&mut self, index: u32, now: Timestamp) {
@@ -853,14 +833,17 @@ impl Model {
         waiting.min().map(|(_, index)| index)
     }
 
-    /// A job that was reserved is ready. `serve_free_slots` follows: clients that wait get it, or a more urgent one
-    /// for which there is a slot now.
+    /// A reserved job, or one that has died, becomes ready. Before it goes to a waiting client, more urgent jobs whose
+    /// slots are free now do.
     pub(crate) fn give_back(&mut self, id: u64, now: Timestamp) {
         let job = self.job_mut(id);
-        (job.state, job.ready_since) = (State::Ready, now);
+        job.state = State::Delayed { until: now };
+        let key = id_key(job);
+        self.serve_before(key, now);
+        self.make_ready(id, now);
     }
 
-    /// When a delay ends for which a command asks. Of equal delays the first ends first.
+    /// The end of a delay that a command sets. Of equal delays, the first ends first.
     pub(crate) fn end_of_delay(&mut self, delay_s: Seconds, now: Timestamp) -> Timestamp {
         self.last_delay = now.max(Timestamp(self.last_delay.0 + 1));
         after_s(self.last_delay, delay_s)
@@ -880,11 +863,16 @@ impl Model {
             && let Some(client) = self.first_waiting(tube)
         {
             self.deliver_job(client, id, now);
+        } else {
+            self.line_up(id);
         }
     }
 
     pub(crate) fn deliver_job(&mut self, client: u32, id: u64, now: Timestamp) {
         self.client_mut(client).wait = None;
+        if self.job_mut(id).is_in_front {
+            self.take_turn(id);
+        }
         self.assign(client, id, now);
         self.deliveries.push((client, WaitOutcome::Reserved(JobId(id))));
     }
@@ -897,11 +885,12 @@ impl Model {
         job.reserved_since = now;
         (job.upgraded, job.is_left) = (false, false);
         job.counters.reserves += 1;
-        let tube = job.tube;
+        let (tube, tag) = (job.tube, job.tags.concurrency);
         self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));
         self.count(tube, |counters| &mut counters.reserves);
         self.pass_gate(tube, now);
         self.note(if by == client { Change::Reserved(JobId(id)) } else { Change::Held(JobId(id)) });
+        self.bring_next(tube, tag, id);
     }
 
     pub(crate) fn make_buried(&mut self, id: u64) {
@@ -912,7 +901,9 @@ impl Model {
     fn put_among_buried(&mut self, id: u64) {
         let number = self.next_burial;
         self.next_burial += 1;
+        let before = self.job(id).expect("it is there").clone();
         self.job_mut(id).state = State::Buried { number };
+        self.leave_front(&before);
         self.answer_job_waits(id, WaitOutcome::Buried);
     }
 
@@ -936,7 +927,7 @@ impl Model {
         None
     }
 
-    /// The job is buried or gone: the clients that wait for that are told so.
+    /// The job is buried or gone: answers the clients that wait for it.
     pub(crate) fn answer_job_waits(&mut self, id: u64, outcome: WaitOutcome) {
         for client in
             self.clients.iter_mut().filter(|client| client.job_wait.is_some_and(|(job, _)| job == id))
@@ -957,7 +948,7 @@ impl Model {
         *counter(&mut self.tube_mut(tube).counters) += 1;
     }
 
-    /// Records a change for the binlog. An update of the job that was recorded last is not recorded again.
+    /// Records a change for the binlog. A second update of the job that was recorded last is not recorded.
     pub(crate) fn note(&mut self, change: Change) {
         if let Change::Updated(id) | Change::Reserved(id) = change {
             let last = self.changes.last().copied();

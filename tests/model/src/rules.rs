@@ -1,4 +1,4 @@
-//! The rules for tubes: which one a tube follows, and what it takes.
+//! The rules for tubes: the rule of each tube, and the jobs that it accepts.
 
 use beanstalkd_queue::{Change, Rate, Released, TubeRule};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
@@ -6,7 +6,7 @@ use beanstalkd_types::job::JobId;
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::Dead;
 
-use crate::queue::{Job, Model, State, Tube, TubePlace, after_s};
+use crate::queue::{GIVEN_BACK, Job, Model, State, TubePlace, after_s};
 use crate::tags::Ending;
 
 /// Whether the name matches the pattern: `*` stands for any bytes, `?` for one.
@@ -20,13 +20,13 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// What a full bucket has, in parts of a token.
+/// The tokens of a full bucket, in parts of a token.
 fn full(rate: Rate) -> u128 {
     u128::from(rate.burst) * u128::from(rate.period_ns)
 }
 
 impl Model {
-    /// Puts other rules in force.
+    /// Replaces the rules in force.
     pub fn set_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
         let before: Vec<_> = (0..self.tubes.len()).map(|place| self.rate(place)).collect();
         for place in (0..self.tubes.len()).filter(|&place| before[place].is_some()) {
@@ -34,6 +34,7 @@ impl Model {
         }
         self.rules = rules;
         self.judge_ages_again();
+        self.change_rows();
         let places: Vec<TubePlace> =
             (0..self.tubes.len()).filter(|&place| self.tubes[place].is_some()).collect();
         for &place in &places {
@@ -47,7 +48,7 @@ impl Model {
             };
             self.tube_mut(place).lack = (lack, at.max(now));
             self.close_if_needed(place);
-            // Another rule may open it as the end of a reservation does.
+            // Another rule may open the gate, like the end of a reservation.
             self.tube_mut(place).reserved_when_closed = u64::MAX;
             if self.rule_of(place).is_none() {
                 (self.tube_mut(place).rejected, self.tube_mut(place).dead) = (0, 0);
@@ -57,7 +58,7 @@ impl Model {
         places.into_iter().for_each(|place| self.remove_if_idle(place));
     }
 
-    /// Jobs that were too old when their dead tubes did not take them are judged again.
+    /// Judges again the jobs that were too old when their dead tubes did not take them.
     pub fn judge_ages_again(&mut self) {
         self.jobs.iter_mut().for_each(|job| job.is_left = false);
     }
@@ -79,7 +80,7 @@ impl Model {
     }
 
     /// Whether the rule lets no job be reserved.
-    fn must_close(&self, place: TubePlace) -> bool {
+    pub(crate) fn must_close(&self, place: TubePlace) -> bool {
         let Some(rule) = self.rule_of(place) else { return false };
         let reserved = self.counts(Some(place)).reserved;
         rule.max_reserved.is_some_and(|most| reserved >= most.into())
@@ -88,8 +89,7 @@ impl Model {
             })
     }
 
-    /// What a job waits for, in the words of `stats-job`. The word `turn` may follow if `may_wait_for_turn` is true of
-    /// the job.
+    /// The reasons why a job waits, in the words of `stats-job`.
     pub fn waits_for(&self, job: &Job, now: Timestamp) -> Vec<&'static str> {
         let mut words = Vec::new();
         let mut add = |word, is_so: bool| words.extend(is_so.then_some(word));
@@ -107,8 +107,6 @@ impl Model {
                 add("pause", tube.pause.is_some());
                 add("key", !self.may_be_reserved(job));
                 add("max-reserved", most.is_some_and(|most| self.counts(Some(job.tube)).reserved >= most));
-                let is_first = |&(_, id): &(u32, u64)| id == job.id;
-                let is_behind = self.is_fair(job.tube) && !self.heads(job.tube).iter().any(is_first);
                 add(
                     "rate",
                     rule.and_then(|rule| rule.rate).is_some_and(|rate| {
@@ -117,7 +115,7 @@ impl Model {
                         full(rate) - lack.saturating_sub(gained).min(full(rate)) < u128::from(rate.period_ns)
                     }),
                 );
-                add("turn", is_behind && self.may_be_reserved(job));
+                add("turn", self.may_be_reserved(job) && self.waits_for_turn(job));
             }
         }
         if words.is_empty() { vec!["worker"] } else { words }
@@ -131,7 +129,7 @@ impl Model {
         }
     }
 
-    /// A job of the tube was reserved.
+    /// Notes that a job of the tube was reserved.
     pub(crate) fn pass_gate(&mut self, place: TubePlace, now: Timestamp) {
         if let Some(rate) = self.rate(place) {
             self.refill(place, now);
@@ -139,28 +137,6 @@ impl Model {
             *lack = (*lack + u128::from(rate.period_ns)).min(full(rate));
         }
         self.close_if_needed(place);
-    }
-
-    /// Opens the closed gates that may be open because a reservation has ended; returns whether there were any. The
-    /// next token opens a gate in its turn: a wait that ends before it is over, however late both are noticed.
-    pub(crate) fn open_gates(&mut self, now: Timestamp) -> bool {
-        let mut any = false;
-        for place in 0..self.tubes.len() {
-            let reserved = self.counts(Some(place)).reserved;
-            let is_due = |tube: &Tube| tube.is_closed && reserved < tube.reserved_when_closed;
-            if self.tubes[place].as_ref().is_some_and(is_due) {
-                let lack = self.tube(place).lack;
-                self.refill(place, now);
-                if self.must_close(place) {
-                    let tube = self.tube_mut(place);
-                    (tube.lack, tube.reserved_when_closed) = (lack, reserved);
-                } else {
-                    self.tube_mut(place).is_closed = false;
-                    any = true;
-                }
-            }
-        }
-        any
     }
 
     /// When the closed gate of a tube opens.
@@ -179,7 +155,7 @@ impl Model {
         Some(at + needed)
     }
 
-    /// When the bucket is full of a tube that nothing else keeps.
+    /// When the bucket of a tube that exists only for its bucket is full.
     pub(crate) fn debt_ends_at(&self, place: TubePlace) -> Option<Timestamp> {
         let (lack, at) = self.tube(place).lack;
         let rate = self.rate(place).filter(|_| lack > 0)?;
@@ -198,7 +174,7 @@ impl Model {
         self.rule(&self.tube(place).name)
     }
 
-    /// Whether the tube of this name, which may not be there, takes no job with a body of `body_bytes`.
+    /// Whether the tube of this name, which need not exist, accepts no job with a body of `body_bytes`.
     pub fn is_full(&self, name: &str, body_bytes: usize) -> bool {
         let Some(rule) = self.rule(name) else { return false };
         let place = self.find(name);
@@ -214,7 +190,7 @@ impl Model {
         job.is_some_and(|job| self.tube(job.tube).name != name && self.is_full(name, job.body.len()))
     }
 
-    /// A put or a move was refused because the tube of this name is full.
+    /// Counts a put or a move that was refused because the tube of this name is full.
     pub fn refuse_for(&mut self, name: &str) {
         if let Some(place) = self.find(name) {
             self.tube_mut(place).rejected += 1;
@@ -229,7 +205,7 @@ impl Model {
         }
     }
 
-    /// A reserved job has failed: its counters say so already. It was released with this delay.
+    /// A reserved job has failed: its counters already include the failure. It was released with this delay.
     pub(crate) fn fail(&mut self, id: u64, is_poisoned: bool, delay_s: Seconds, now: Timestamp) -> Released {
         let job = self.job(id).expect("it is there").clone();
         let rule = self.rule_of(job.tube).filter(|_| job.tags.dead.is_none()).cloned();
@@ -257,7 +233,7 @@ impl Model {
         Released::Queued
     }
 
-    /// A reserved job is ready or delayed.
+    /// A reserved job becomes ready or delayed.
     pub(crate) fn give_back_after(&mut self, id: u64, delay_s: Seconds, now: Timestamp) {
         if delay_s == 0 {
             self.give_back(id, now);
@@ -267,7 +243,7 @@ impl Model {
         }
     }
 
-    /// The job goes to the dead tube of this name, or is buried.
+    /// Moves the job to the dead tube of this name, or buries it.
     fn kill(&mut self, id: u64, dead_tube: Option<Box<str>>, now: Timestamp) -> Released {
         if dead_tube.is_some_and(|name| self.send_to(id, &name, now)) {
             return Released::Queued;
@@ -276,7 +252,7 @@ impl Model {
         Released::Buried
     }
 
-    /// The job goes to the dead tube of this name; returns whether it could.
+    /// Moves the job to the dead tube of this name; returns whether the tube has accepted it.
     fn send_to(&mut self, id: u64, target: &str, now: Timestamp) -> bool {
         let job = self.job(id).expect("it is there").clone();
         let from = self.tube(job.tube).name.clone();
@@ -289,6 +265,7 @@ impl Model {
         }
         let failures = Some(self.failures(&job));
         let target = self.find_or_make(target);
+        self.dead += 1;
         self.tube_mut(job.tube).dead += 1;
         let tags = &mut self.job_mut(id).tags;
         (tags.idempotency, tags.concurrency, tags.failures) = (None, None, failures);
@@ -296,27 +273,28 @@ impl Model {
         if let Some(after) = &mut tags.after {
             after.is_free = true;
         }
-        // Some bytes that stay: a test is over soon.
+        // Leaked: a test is over soon.
         let from: &'static str = from.leak();
         tags.dead =
             Some(Dead { from: from.into(), since_s: u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX) });
         let dead = self.job_mut(id);
         (dead.tube, dead.held, dead.is_left) = (target, false, false);
-        // One record says all of it.
+        self.leave_front(&job);
+        // One record holds both changes.
         self.changes.pop_if(|last| *last == Change::Updated(JobId(id)));
         self.changes.push(Change::Died(JobId(id)));
         self.give_back(id, now);
         true
     }
 
-    /// When the job is too old for its tube, if nobody reserves it before.
+    /// When the job becomes too old for its tube, unless it is reserved before.
     fn age_ends_at(&self, job: &Job) -> Option<Timestamp> {
         let seconds = self.rule_of(job.tube)?.max_age_s.filter(|_| job.tags.dead.is_none())?;
         let arrived = after_s(job.created_at, job.tags.arrived_after_s.unwrap_or_default());
         Some(after_s(arrived, seconds.into()))
     }
 
-    /// The job of the tube that is too old first. Of equals, those that came first.
+    /// The job of the tube that becomes too old first; of equals, the one that was put first.
     pub(crate) fn first_aged(&self, place: TubePlace) -> Option<(Timestamp, u64)> {
         let ages =
             |job: &&Job| job.tube == place && !job.is_left && !matches!(job.state, State::Reserved { .. });
@@ -329,19 +307,20 @@ impl Model {
         self.age_ends_at(job).is_some_and(|at| at <= now)
     }
 
-    /// A job that is too old goes to the dead tube or is deleted; returns whether it could.
+    /// A job that is too old goes to the dead tube or is deleted; returns whether it has left its tube.
     pub(crate) fn leave_by_age(&mut self, id: u64, now: Timestamp) -> bool {
         let job = self.job(id).expect("it is there");
         match self.rule_of(job.tube).and_then(|rule| rule.dead_tube.clone()) {
             Some(target) => self.send_to(id, &target, now),
             None => {
-                self.end(id, Ending::Expired, now);
+                let freed = self.end_quietly(id, Ending::Expired, now);
+                self.to_free.push(freed);
                 true
             }
         }
     }
 
-    /// A reserved job is given back: says what has become of it if it is too old.
+    /// A reserved job is given back: its fate if it is too old.
     pub(crate) fn judge_age(&mut self, id: u64, now: Timestamp) -> Option<Released> {
         if !self.is_too_old(id, now) {
             return None;
@@ -354,7 +333,7 @@ impl Model {
         Some(Released::Buried)
     }
 
-    /// A job that nobody has reserved is too old.
+    /// A job that is not reserved is too old.
     pub(crate) fn end_age(&mut self, id: u64, now: Timestamp) {
         let job = self.job(id).expect("it is there");
         let (tube, stays) = (job.tube, job.held || matches!(job.state, State::Buried { .. }));
@@ -369,25 +348,30 @@ impl Model {
         self.remove_if_idle(tube);
     }
 
-    /// Jobs of a client that is gone are given back.
+    /// Gives back the jobs of a client that is gone.
     pub(crate) fn give_back_all(&mut self, ids: Vec<u64>, now: Timestamp) {
         let mut ids: Vec<_> =
             ids.into_iter().map(|id| (self.job(id).expect("it is there").priority, id)).collect();
         ids.sort_unstable();
         let mut may_be_idle = Vec::new();
+        // First, all of them lose their slots.
+        for &(_, id) in &ids {
+            self.job_mut(id).state = State::Reserved { until: now, by: GIVEN_BACK };
+        }
         for (_, id) in ids {
             let tube = self.job(id).expect("it is there").tube;
             match self.judge_age(id, now) {
                 None => self.give_back(id, now),
-                // The log knows nothing of a reservation, but of a burial.
+                // The log has no record of a reservation, but has one of a burial.
                 Some(Released::Buried) => self.note(Change::Updated(JobId(id))),
                 Some(Released::Queued) => may_be_idle.push(tube),
             }
         }
+        self.serve_free_slots(now);
         may_be_idle.into_iter().for_each(|tube| self.remove_if_idle(tube));
     }
 
-    /// The job has come into its tube by a move.
+    /// Notes that the job has moved into its tube.
     pub(crate) fn note_arrival(&mut self, id: u64, now: Timestamp) {
         let job = self.job(id).expect("it is there");
         if job.tags.dead.is_some() {
@@ -400,7 +384,7 @@ impl Model {
         job.tags.arrived_after_s = asks.then(|| Seconds::of_ns(i64::try_from(ns).unwrap_or(i64::MAX)));
     }
 
-    /// A job that is moved to the tube of this name lives again if it comes from there.
+    /// Revives a job that is moved back to the tube of this name, from which it was sent to its dead tube.
     pub(crate) fn revive_in(&mut self, id: u64, name: &str) {
         let job = self.job_mut(id);
         if job.tags.dead.is_some_and(|dead| dead.from == name) {

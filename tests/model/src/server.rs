@@ -17,7 +17,7 @@ use crate::tags::Duplicate;
 /// Stands in an expected reply for a number that only the server knows.
 pub const ANY_NUMBER: u8 = 1;
 
-/// As long as no more is unread, a batch is not cut short.
+/// With at most this many unread bytes, a batch is not cut short.
 const MIN_ROOM_BYTES: usize = 64 * 1024;
 
 /// A model of the whole server without its sockets.
@@ -30,20 +30,20 @@ pub struct Server {
     pub draining: bool,
     pub started_at: Timestamp,
     pub connections: u64,
-    /// By client: the `reserve-batch` that is not answered, with the jobs that it has got.
+    /// By client: the unanswered `reserve-batch`, with the jobs that it has reserved.
     pub batches: BTreeMap<u32, Batch>,
     /// The job for whose end each client has waited last.
     pub awaited: BTreeMap<u32, u64>,
     /// By client: the `complete` whose puts are being read.
     pub completing: BTreeMap<u32, Completing>,
-    /// What the clients have asked for.
+    /// The fields that each client has requested.
     pub fields: BTreeMap<u32, FieldList>,
     pub(crate) commands: [u64; Verb::COUNT],
     pub(crate) malformed: u64,
     pub(crate) rejected_puts: u64,
 }
 
-/// A `reserve-batch` that is not answered.
+/// An unanswered `reserve-batch`.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub most: u32,
@@ -57,11 +57,11 @@ pub struct Completing {
     id: u64,
     /// The puts with an id.
     puts: Vec<CompletedPut>,
-    /// What stands against it.
+    /// The reasons against it so far.
     refusals: Vec<&'static str>,
 }
 
-/// The reasons against a `complete`: the first of this list that applies is its reply.
+/// The reasons against a `complete`: its reply is the first of this list that applies.
 const REFUSALS: [&str; 6] =
     ["NOT_FOUND", "JOB_TOO_BIG", "DRAINING", "TUBE_FULL", "BAD_FORMAT", "EXPECTED_CRLF"];
 
@@ -71,7 +71,7 @@ pub enum Answer {
     Reply(Vec<u8>),
     /// No reply yet: a reserve waits, or a body follows.
     None,
-    /// A body follows the line of a `put`: the id that it has taken, or why it is not stored.
+    /// A body follows the line of a `put`: the id that the put has taken, or the reason why it is not stored.
     Body(Result<u64, &'static str>),
     Close,
 }
@@ -86,14 +86,14 @@ pub struct Accepted {
     pub ttr_s: Seconds,
 }
 
-/// What stands behind the size of a `put`.
+/// The words after the size of a `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutTags {
     /// Tags, or nothing.
     Good,
-    /// A tag that is wrong: the body is skipped.
+    /// An invalid tag: the body is skipped.
     Bad,
-    /// No tag: the body is not one.
+    /// A word that is not a tag: the body is not read as a body.
     Unknown,
 }
 
@@ -153,7 +153,7 @@ impl Server {
         reply(bytes)
     }
 
-    /// The reply RESERVED to this client, which may have asked for fields.
+    /// The reply RESERVED to this client, which may have requested fields.
     fn reserved(&self, client: u32, id: u64, now: Timestamp) -> Answer {
         let Some(fields) = self.fields.get(&client) else { return self.job("RESERVED", id) };
         let job = self.model.job(id).expect("the job exists");
@@ -191,8 +191,8 @@ impl Server {
         Some(bytes)
     }
 
-    /// A batch reserves what it has not got yet, and is answered: with `count` jobs, as the server says. What it may
-    /// not get for want of room in the output, only the server knows; `unread` bytes at most are there already.
+    /// A batch reserves the jobs that it still lacks, and is answered with `count` jobs, as in the server's reply. Only
+    /// the server knows how many jobs the room in the output allows; at most `unread` bytes are already there.
     pub fn answer_batch(&mut self, client: u32, count: u64, unread: usize, now: Timestamp) -> Answer {
         let batch = self.batches.remove(&client).expect("a batch is not answered");
         let mut jobs: Vec<u64> = batch.first.into_iter().collect();
@@ -205,7 +205,7 @@ impl Server {
             }
         }
         assert!(jobs.len() <= batch.most as usize, "client {client} wanted {} jobs", batch.most);
-        // Jobs that it has lost in the meantime count, too, with the room that they would have taken.
+        // Jobs that it has lost in the meantime still count, and so does their room.
         let is_full = jobs.len() == batch.most as usize;
         let wanted = jobs.len();
         jobs.retain(|&id| self.model.holds(client, id));
@@ -216,7 +216,7 @@ impl Server {
         }
         let has_room = unread + reply.len() <= MIN_ROOM_BYTES && jobs.len() == wanted;
         if has_room && !is_full {
-            let more = self.model.clone().reserve(client, Some(Seconds::ZERO), None, now);
+            let more = self.model.reserve(client, Some(Seconds::ZERO), None, now);
             assert!(
                 !matches!(more, Reserve::Job(_)),
                 "client {client} gets {count} jobs, and there are more"
@@ -301,7 +301,7 @@ impl Server {
         }
     }
 
-    /// Executes the line of a put of a `complete`. What follows its body is known already, and its id is given here.
+    /// Executes the line of a put of a `complete`. The text after its body is known already, and its id is issued here.
     pub fn put_of_complete(
         &mut self,
         client: u32,
@@ -323,7 +323,7 @@ impl Server {
         }
     }
 
-    /// Executes a `complete` all of whose puts were read.
+    /// Executes a `complete` when all its puts were read.
     pub fn end_complete(&mut self, client: u32, now: Timestamp) -> Answer {
         let Completing { id, puts, mut refusals } =
             self.completing.remove(&client).expect("a complete is being read");
@@ -372,7 +372,7 @@ impl Server {
         self.command_as_seen(client, command, number, 0, now)
     }
 
-    /// Executes a command. `number` is the first of the server's reply, for what only the server can know.
+    /// Executes a command. `number` is the first number of the server's reply, for facts that only the server knows.
     pub fn command_as_seen(
         &mut self,
         client: u32,
@@ -500,8 +500,8 @@ impl Server {
                 Some(held) => reply(format!("SESSION {held}")),
                 None => self.refuse("BAD_FORMAT"),
             },
-            // Only the server knows the addresses and the owners of connections: a caller that wants more asks for
-            // these itself.
+            // Only the server knows the addresses and the owners of connections: a caller that needs more checks these
+            // itself.
             Command::ListClients { .. } => data(Some("---\nnext: \"\"\nclients:\n".to_owned())),
             Command::KillClient { .. } => reply("NOT_FOUND"),
             Command::Complete { id: JobId(id), count } => {
@@ -517,7 +517,7 @@ impl Server {
                     Some(word) => reply(word),
                 }
             }
-            // Only servers with access rules have it.
+            // Only a server with access rules has it.
             Command::Auth(_) => self.refuse("UNKNOWN_COMMAND"),
         }
     }

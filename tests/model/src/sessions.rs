@@ -1,4 +1,4 @@
-//! Sessions: who holds what when a connection has ended.
+//! Sessions: the holders of reservations when a connection has ended.
 
 use beanstalkd_queue::Change;
 use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
@@ -6,7 +6,7 @@ use beanstalkd_types::job::JobId;
 
 use crate::queue::{Job, Model, State};
 
-/// A session. Its jobs are reserved by `number`, whatever its client is.
+/// A session. Its jobs are reserved by `number`, whichever client it has.
 #[derive(Clone, Debug)]
 pub struct Session {
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Session {
 }
 
 impl Model {
-    /// The command `session`; returns how many jobs the session has, or `None` if the client has another session.
+    /// The command `session`; returns the number of the session's jobs, or `None` if the client has another session.
     pub fn begin_session(&mut self, client: u32, name: &str, grace_ms: u32) -> Option<u64> {
         if let Some(own) = self.sessions.iter().find(|session| session.client == Some(client))
             && own.name != name
@@ -51,7 +51,7 @@ impl Model {
         Some(self.held(number, usize::MAX).len() as u64)
     }
 
-    /// Who has the reservations of this client: its session, if it has one.
+    /// The holder of this client's reservations: its session, if it has one.
     pub fn holder_for(&self, client: u32) -> u32 {
         let session = self.sessions.iter().find(|session| session.client == Some(client));
         session.map_or(client, |session| session.number)
@@ -64,7 +64,7 @@ impl Model {
         session.map(|session| session.name.as_str())
     }
 
-    /// The client is gone.
+    /// Detaches the client, which is gone, from its session.
     pub(crate) fn leave_session(&mut self, client: u32, now: Timestamp) {
         for session in self.sessions.iter_mut().filter(|session| session.client == Some(client)) {
             session.client = None;
@@ -82,13 +82,13 @@ impl Model {
         idle.into_iter().for_each(|number| self.free_number(number));
     }
 
-    /// When something of the session is due: the end of a reservation, or of the grace.
+    /// The next deadline of the session: the end of a reservation, or of the grace.
     pub(crate) fn session_due_at(&self, session: &Session) -> Option<Timestamp> {
         let first = self.first_reserved(session.number).map(|(until, _)| until);
         [first, session.ends_at].into_iter().flatten().min()
     }
 
-    /// The grace of the session is over: its jobs are given back as by a client that leaves.
+    /// The grace of the session is over: gives back its jobs as if a client left.
     pub(crate) fn end_of_grace(&mut self, number: u32, now: Timestamp) {
         let share = self.share;
         loop {
@@ -98,13 +98,12 @@ impl Model {
             }
             held.iter().for_each(|&(_, id)| self.note(Change::Updated(JobId(id))));
             self.give_back_all(held.into_iter().map(|(_, id)| id).collect(), now);
-            self.serve_free_slots(now);
         }
         self.end_idle_sessions();
     }
 
-    /// The server ends, however, and starts again with its log: its clients are gone. Sessions keep what they have
-    /// reserved for their grace from now on, or the rest of the time to run; other reservations are forgotten.
+    /// The server ends in any way, and starts again with its log: its clients are gone. Sessions keep their
+    /// reservations for their grace from now on, or for the rest of the time to run; other reservations are forgotten.
     pub fn restart_with_log(&mut self, now: Timestamp) {
         self.clients.clear();
         for session in &mut self.sessions {
@@ -126,8 +125,8 @@ impl Model {
         self.finish_restart();
     }
 
-    /// The job is as it is in `other`, which has started again as this one has: of the last changes of several jobs, a
-    /// crash can keep some.
+    /// Takes the job from `other`, another model of the same restart: a crash can keep some of the last changes of
+    /// several jobs and lose others.
     pub fn take_job_of(&mut self, other: &Self, id: u64) {
         self.jobs.retain(|job| job.id != id);
         let Some(job) = other.job(id) else { return };
@@ -153,7 +152,8 @@ impl Model {
         self.jobs.sort_by_key(|job| job.id);
     }
 
-    /// Sessions and tubes without jobs are gone, and the sessions have the first numbers, in the order of their jobs.
+    /// Removes sessions and tubes without jobs. The remaining sessions get the first numbers, in the order of their
+    /// jobs.
     pub fn finish_restart(&mut self) {
         let mut numbers: Vec<u32> = Vec::new();
         for job in &mut self.jobs {
@@ -171,26 +171,44 @@ impl Model {
             session.number = number.expect("it has a job") as u32;
         }
         (self.free_numbers, self.next_number) = (Vec::new(), numbers.len() as u32);
+        self.line_up_again_with_held();
         (0..self.tubes.len()).for_each(|place| self.remove_if_idle(place));
     }
 
-    /// Another program goes on: of the numbers that are free, it takes the largest first.
+    /// All jobs that are ready join new rows. Those of the sessions do so, too, because they are reserved again only
+    /// when all jobs are there.
+    fn line_up_again_with_held(&mut self) {
+        let is_held = |job: &&Job| matches!(job.state, State::Reserved { .. });
+        let mut held: Vec<(u64, State)> =
+            self.jobs.iter().filter(is_held).map(|job| (job.id, job.state)).collect();
+        held.sort_unstable_by_key(|&(id, _)| id);
+        held.iter().for_each(|&(id, _)| self.job_mut(id).state = State::Ready);
+        self.line_up_again();
+        for (id, state) in held {
+            let before = self.job(id).expect("it is there").clone();
+            self.leave_front(&before);
+            self.job_mut(id).state = state;
+        }
+    }
+
+    /// Another program takes over: it issues the largest free number first.
     pub fn hand_over(&mut self) {
+        self.line_up_again();
         let sessions = self.sessions.iter().map(|session| session.number);
         let used: Vec<u32> = self.clients.iter().map(|client| client.index).chain(sessions).collect();
         self.next_number = used.iter().max().map_or(0, |last| last + 1);
         self.free_numbers = (0..self.next_number).filter(|number| !used.contains(number)).collect();
     }
 
-    /// Clients and sessions have numbers, of which the one that was free last is taken next. Of what is due in the same
-    /// instant, the smallest number comes first.
+    /// Takes the number for a client or a session: the one that was freed last. Of deadlines at the same instant, that
+    /// of the smallest number comes first.
     fn take_number(&mut self) -> u32 {
         let number = self.free_numbers.pop().unwrap_or(self.next_number);
         self.next_number = self.next_number.max(number + 1);
         number
     }
 
-    /// A client has come with this number.
+    /// Takes the number of a client that has connected.
     pub(crate) fn number_is_taken(&mut self, number: u32) {
         self.free_numbers.retain(|&free| free != number);
         self.next_number = self.next_number.max(number + 1);

@@ -14,11 +14,11 @@ use crate::server::{ANY_NUMBER, Server};
 /// The bytes that the stats count for a job in addition to its body.
 const RECORD_BYTES: usize = if usize::BITS == 64 { 80 } else { 72 };
 
-/// What the stats say of the server's program and system.
+/// The value of the server's version in `stats`.
 pub const VERSION: &str = "2.0";
-/// As [`VERSION`].
+/// The value of the server's pid in `stats`.
 pub const PID: u32 = 4711;
-/// As [`VERSION`].
+/// The value of the server's binlog file size in `stats`.
 pub const BINLOG_FILE_BYTES: u64 = 10_485_760;
 
 impl Server {
@@ -90,6 +90,7 @@ impl Server {
         add("cooldown-bytes", &cooldowns.map(|key| 192 + key.len()).sum::<usize>());
         add("cooldown-bytes-reserved", &asked.map(|key| 192 + key.len()).sum::<usize>());
         add("current-sessions", &model.sessions.len());
+        add("dead-jobs", &model.dead);
         let words: Vec<&str> = EXTENSIONS.iter().map(|verb| verb.as_str()).collect();
         if self.has_rules {
             add("identity", &"\"(strangers.unix)\"");

@@ -1,11 +1,11 @@
-//! What the tags of jobs do: unique keys, slots, groups, expiry.
+//! The effects of tags: unique keys, slots, groups, expiry.
 
 use beanstalkd_queue::{Change, WaitOutcome};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tags::{Concurrency, Idempotency, Name, TagSet};
 
-use crate::queue::{Job, Model, State, TubePlace, after_s};
+use crate::queue::{GIVEN_BACK, Job, Model, State, Tube, TubePlace, after_s};
 
 /// A cooldown: a key that counts after the delete of its job.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Model {
         if let Some(job) = self.with_key(tube, key) {
             let (id, state, is_upgrade) = (job.id, job.state, priority < job.priority);
             if is_upgrade {
-                self.job_mut(id).priority = priority;
+                self.set_priority(id, priority);
                 self.job_mut(id).upgraded = matches!(state, State::Reserved { .. });
                 self.note(Change::Updated(JobId(id)));
             }
@@ -75,11 +75,11 @@ impl Model {
 
     fn reserved_with(&self, key: Name<'_>) -> u32 {
         let has_key = |job: &&Job| job.tags.concurrency.is_some_and(|tag| tag.key == key);
-        self.jobs.iter().filter(has_key).filter(|job| matches!(job.state, State::Reserved { .. })).count()
-            as u32
+        let is_reserved = |job: &&Job| matches!(job.state, State::Reserved { by, .. } if by != GIVEN_BACK);
+        self.jobs.iter().filter(has_key).filter(is_reserved).count() as u32
     }
 
-    /// Whether the tags of a job that is not reserved allow that it is.
+    /// Whether the tags of a job that is not reserved allow its reservation.
     pub fn may_be_reserved(&self, job: &Job) -> bool {
         !job.held && job.tags.concurrency.is_none_or(|tag| self.reserved_with(tag.key) < tag.limit)
     }
@@ -154,14 +154,24 @@ impl Model {
 
     /// The job ends, with all side effects.
     pub(crate) fn end(&mut self, id: u64, ending: Ending, now: Timestamp) {
-        let freed = self.end_alone(id, ending, now);
-        self.free(freed, now);
+        let freed = self.end_quietly(id, ending, now);
+        self.to_free.push(freed);
+        self.serve_free_slots(now);
     }
 
     /// The job ends. Returns the jobs that are free because of it.
     pub(crate) fn end_alone(&mut self, id: u64, ending: Ending, now: Timestamp) -> Vec<u64> {
-        let Job { tube, tags, .. } = self.job_mut(id).clone();
+        let freed = self.end_quietly(id, ending, now);
+        self.serve_free_slots(now);
+        freed
+    }
+
+    /// The job ends, and `serve_free_slots` follows. Returns the jobs that are free because of it.
+    pub(crate) fn end_quietly(&mut self, id: u64, ending: Ending, now: Timestamp) -> Vec<u64> {
+        let before = self.job_mut(id).clone();
+        let Job { tube, tags, .. } = before;
         self.jobs.retain(|job| job.id != id);
+        self.leave_front(&before);
         self.answer_job_waits(id, WaitOutcome::Deleted);
         let cooldown = tags.idempotency.filter(|tag| ending == Ending::Deleted && tag.cooldown_s > 0);
         self.cooldowns.extend(cooldown.map(|tag| Cooldown {
@@ -186,11 +196,10 @@ impl Model {
         } else {
             self.changes.push(Change::Deleted(JobId(id)));
         }
-        self.serve_free_slots(now);
         freed
     }
 
-    /// Frees those of the jobs that still exist.
+    /// Frees the jobs that still exist.
     pub(crate) fn free(&mut self, mut ids: Vec<u64>, now: Timestamp) {
         ids.retain(|&id| self.job(id).is_some());
         ids.sort_unstable();
@@ -205,33 +214,70 @@ impl Model {
         }
     }
 
-    /// Ready jobs that may be reserved now go to clients that wait, the most urgent first.
+    /// Follows a command that may have freed slots, opened gates or ended groups: waiting clients get the jobs that are
+    /// free now, the most urgent first. The remaining ones come to the front.
     pub(crate) fn serve_free_slots(&mut self, now: Timestamp) {
-        loop {
-            let is_served = |job: &&Job| {
-                job.state == State::Ready
-                    && self.lets_through(job.tube)
-                    && self.may_be_reserved(job)
-                    && self.first_waiting(job.tube).is_some()
-            };
-            let served = self.jobs.iter().filter(is_served);
-            let goes_next = |job: &&Job| {
-                let of_tube = served.clone().filter(|other| other.tube == job.tube).map(|job| job.id);
-                !self.is_fair(job.tube) || self.first_hinted(of_tube) == Some(job.id)
-            };
-            let Some(job) = served.clone().filter(goes_next).min_by_key(|job| id_key(job)) else {
-                if self.open_gates(now) {
-                    continue;
-                }
-                return;
-            };
+        self.serve_before((u32::MAX, u64::MAX), now);
+        self.settle_front();
+        let places: Vec<TubePlace> = (0..self.tubes.len()).filter(|&place| self.may_open(place)).collect();
+        self.serve_behind_gates(&places, now);
+        std::mem::take(&mut self.to_free).into_iter().for_each(|freed| self.free(freed, now));
+    }
+
+    /// Gives ready jobs before this place to waiting clients, the most urgent first.
+    pub(crate) fn serve_before(&mut self, end: (u32, u64), now: Timestamp) {
+        let is_served = |model: &Self, job: &Job| {
+            job.state == State::Ready
+                && id_key(job) < end
+                && model.lets_through(job.tube)
+                && model.may_be_reserved(job)
+                && model.first_waiting(job.tube).is_some()
+        };
+        while let Some(job) =
+            self.jobs.iter().filter(|job| is_served(self, job)).min_by_key(|job| id_key(job))
+        {
             let (id, client) = (job.id, self.first_waiting(job.tube).expect("somebody waits"));
             self.deliver_job(client, id, now);
         }
     }
+
+    /// Whether the gate of the tube is closed, and a reservation has ended since.
+    fn may_open(&self, place: TubePlace) -> bool {
+        let reserved = self.counts(Some(place)).reserved;
+        let is_due = |tube: &Tube| tube.is_closed && reserved < tube.reserved_when_closed;
+        self.tubes[place].as_ref().is_some_and(is_due)
+    }
+
+    /// Opens the gates of these tubes that need not stay closed: waiting clients get the jobs behind them, the most
+    /// urgent first.
+    pub(crate) fn serve_behind_gates(&mut self, places: &[TubePlace], now: Timestamp) {
+        places.iter().for_each(|&place| self.refill(place, now));
+        let is_passed = |model: &Self, place| {
+            let is_open = !model.must_close(place) && model.tube(place).pause.is_none();
+            is_open && model.first_waiting(place).is_some()
+        };
+        for &place in places.iter().filter(|&&place| is_passed(self, place)).collect::<Vec<_>>() {
+            self.pass_used_up(place);
+        }
+        loop {
+            let open = places.iter().filter(|&&place| is_passed(self, place));
+            let Some((head, place)) = open.filter_map(|&place| Some((self.head(place)?, place))).min() else {
+                break;
+            };
+            self.pass_used_up(place);
+            if self.head(place) == Some(head) {
+                self.deliver_next(place, now);
+            }
+        }
+        for &place in places {
+            self.tube_mut(place).is_closed = false;
+            self.close_if_needed(place);
+        }
+    }
 }
 
-fn id_key(job: &Job) -> (u32, u64) {
+/// The order by priority, then by age.
+pub(crate) fn id_key(job: &Job) -> (u32, u64) {
     (job.priority, job.id)
 }
 

@@ -1,96 +1,199 @@
-//! Turns of keys (`fair`). The model does not say whose turn it is, but what holds in any case: a job that goes is the
-//! most urgent and oldest of its key, none of its tube that may go is more urgent, and no key gets a second turn while
-//! another one, whose job could have gone all the time, has had none. Which of the jobs goes that may, the queue says.
+//! Which ready jobs are in front: those that no key holds back. In a tube with the rule `fair`, the keys take turns.
+//!
+//! A job comes to the front when its key has room for its reservation, and no more urgent job of the tube has the same
+//! key and limit. Of the jobs in front, a reserve takes the most urgent and oldest. In a fair tube, a key is in the row
+//! while one of its jobs is in front; the reserve takes the first job of a key, and of those that are equally urgent,
+//! that of the key that is the first in the row. Then this key goes to the end. Jobs without a key have one in common.
+//!
+//! If reservations in other tubes, with another limit, or by `reserve-job` use up a key, its jobs stay in front and the
+//! key keeps its position in the row until a reserve comes to them.
 
-use std::collections::BTreeSet;
-
-use beanstalkd_queue::WaitOutcome;
-use beanstalkd_types::job::JobId;
-use beanstalkd_types::tags::Name;
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::tags::{Concurrency, Name};
 
 use crate::queue::{Job, Model, State, TubePlace};
+use crate::tags::id_key;
 
-/// The key of a job; jobs without one have one in common.
-pub(crate) type Lane = Option<Name<'static>>;
+/// The key of a job, or that of all jobs without one.
+pub(crate) type TurnKey = Option<Name<'static>>;
 
-fn lane(job: &Job) -> Lane {
+fn turn_key(job: &Job) -> TurnKey {
     job.tags.concurrency.map(|tag| tag.key)
 }
 
 impl Model {
-    /// What the queue has done, from which the model takes whose turn it was.
-    pub fn hint(&mut self, delivered: (u32, WaitOutcome)) {
-        self.hints.push(delivered);
-    }
-
-    /// What was given to `hint` since the last call.
-    pub fn take_hints(&mut self) -> Vec<(u32, WaitOutcome)> {
-        std::mem::take(&mut self.hints)
-    }
-
-    /// When the queue gave the job to a client that waited, if it did.
-    fn hinted_at(&self, id: u64) -> Option<usize> {
-        self.hints.iter().position(|&(_, outcome)| outcome == WaitOutcome::Reserved(JobId(id)))
-    }
-
-    /// Which of these jobs went first; the first one if the queue says nothing.
-    pub(crate) fn first_hinted(&self, jobs: impl Iterator<Item = u64> + Clone) -> Option<u64> {
-        let hinted = jobs.clone().filter_map(|id| Some((self.hinted_at(id)?, id))).min();
-        hinted.map(|(_, id)| id).or_else(|| jobs.min())
-    }
-
     pub(crate) fn is_fair(&self, place: TubePlace) -> bool {
         self.rule_of(place).is_some_and(|rule| rule.is_fair)
     }
 
-    fn open_jobs(&self, place: TubePlace) -> impl Iterator<Item = &Job> {
-        let open =
-            move |job: &&Job| job.tube == place && job.state == State::Ready && self.may_be_reserved(job);
-        self.jobs.iter().filter(open)
+    fn in_front(&self, place: TubePlace) -> impl Iterator<Item = &Job> + Clone {
+        self.jobs.iter().filter(move |job| job.tube == place && job.is_in_front)
     }
 
-    /// The jobs of the tube of which one goes next: by priority, then by id.
-    pub(crate) fn heads(&self, place: TubePlace) -> Vec<(u32, u64)> {
-        let mut open: Vec<_> = self.open_jobs(place).map(|job| (job.priority, job.id, lane(job))).collect();
-        open.sort_unstable();
-        let Some(&(first, ..)) = open.first() else { return Vec::new() };
-        let mut lanes = BTreeSet::new();
-        let count = if self.is_fair(place) { usize::MAX } else { 1 };
-        let heads = open.into_iter().filter(|&(priority, _, lane)| lanes.insert(lane) && priority == first);
-        heads.map(|(priority, id, _)| (priority, id)).take(count).collect()
-    }
-
-    /// Whether the job is ready and the first of its key, and so is a job of another key: whose turn it is, the model
-    /// does not say.
-    pub fn may_wait_for_turn(&self, job: &Job) -> bool {
-        let heads = self.heads(job.tube);
-        heads.len() > 1 && heads.iter().any(|&(_, id)| id == job.id)
-    }
-
-    /// A job of the tube goes to a client because it is its turn.
-    pub(crate) fn take_turn(&mut self, id: u64) {
-        let job = self.job(id).expect("it is there");
-        let (place, priority, own) = (job.tube, job.priority, lane(job));
+    /// The tube's jobs in the order in which they would be reserved; in a fair tube, only the first of each key.
+    fn in_turn(&self, place: TubePlace) -> Vec<(u32, u64)> {
         if !self.is_fair(place) {
+            let mut jobs: Vec<_> = self.in_front(place).map(id_key).collect();
+            jobs.sort_unstable();
+            return jobs;
+        }
+        let first =
+            |key: &TurnKey| self.in_front(place).filter(|job| turn_key(job) == *key).map(id_key).min();
+        let mut jobs: Vec<_> = self.tube(place).row.iter().filter_map(first).collect();
+        // Equally urgent ones keep the order of the row.
+        jobs.sort_by_key(|&(priority, _)| priority);
+        jobs
+    }
+
+    /// The next job of the tube to be reserved.
+    pub(crate) fn head(&self, place: TubePlace) -> Option<(u32, u64)> {
+        self.in_turn(place).first().copied()
+    }
+
+    /// Whether another job of the tube goes before this one, which may be reserved, because of its turn.
+    pub(crate) fn waits_for_turn(&self, job: &Job) -> bool {
+        let may_go = |&(_, id): &(u32, u64)| self.may_be_reserved(self.job(id).expect("it is there"));
+        let next = self.in_turn(job.tube).into_iter().find(may_go);
+        self.is_fair(job.tube) && next.is_some_and(|(_, id)| id != job.id)
+    }
+
+    /// A reserve looks at the tube: jobs whose keys are used up leave the front until the first job may be reserved.
+    pub(crate) fn pass_used_up(&mut self, place: TubePlace) {
+        while let Some((_, id)) = self.head(place)
+            && !self.may_be_reserved(self.job(id).expect("it is there"))
+        {
+            self.job_mut(id).is_in_front = false;
+            self.shorten_row(place);
+        }
+    }
+
+    /// Brings the job to the front; its key joins the end of the row if it is not in the row.
+    fn come_to_front(&mut self, id: u64) {
+        let job = self.job_mut(id);
+        job.is_in_front = true;
+        let (place, key) = (job.tube, turn_key(job));
+        if self.is_fair(place) && !self.tube(place).row.contains(&key) {
+            self.tube_mut(place).row.push(key);
+        }
+    }
+
+    /// Removes keys without jobs in front from the row.
+    fn shorten_row(&mut self, place: TubePlace) {
+        let mut row = std::mem::take(&mut self.tube_mut(place).row);
+        row.retain(|key| self.in_front(place).any(|job| turn_key(job) == *key));
+        self.tube_mut(place).row = row;
+    }
+
+    /// Lines up a job that has become ready and for which no client waits. It replaces a less urgent one with the same
+    /// key and limit.
+    pub(crate) fn line_up(&mut self, id: u64) {
+        if self.is_behind(id) {
             return;
         }
-        let open = self.open_jobs(place).filter(|job| job.priority == priority).map(lane);
-        let open: BTreeSet<Lane> = open.filter(|&other| other != own).collect();
-        let passed = &mut self.tube_mut(place).passed;
-        passed.retain(|(waiting, _)| open.contains(waiting));
-        for other in open {
-            assert!(passed.insert((other, own)), "{own:?} has a second turn before {other:?} has one");
+        let job = self.job(id).expect("it is ready").clone();
+        let is_alike = |other: &Job| {
+            job.tags.concurrency.is_some()
+                && (other.tube, other.tags.concurrency) == (job.tube, job.tags.concurrency)
+        };
+        self.jobs.iter_mut().filter(|other| is_alike(other)).for_each(|other| other.is_in_front = false);
+        if self.may_be_reserved(&job) {
+            self.come_to_front(id);
+        }
+        self.shorten_row(job.tube);
+    }
+
+    /// The job, described by `before`, is no longer ready in its tube.
+    pub(crate) fn leave_front(&mut self, before: &Job) {
+        self.step_aside(before);
+        self.shorten_row(before.tube);
+    }
+
+    /// Like `leave_front`, for a job that will be ready there again at once: its key keeps its place.
+    pub(crate) fn step_aside(&mut self, before: &Job) {
+        if before.is_in_front {
+            self.jobs.iter_mut().filter(|job| job.id == before.id).for_each(|job| job.is_in_front = false);
+            self.bring_next(before.tube, before.tags.concurrency, before.id);
         }
     }
 
-    /// To be called after each operation: what no longer waits for its turn begins anew.
-    pub fn forget_turns(&mut self) {
+    /// The first of the other ready jobs with this key and limit comes to the front if it may. A client that waits for
+    /// it gets it at the end of the command.
+    pub(crate) fn bring_next(&mut self, place: TubePlace, tag: Option<Concurrency<'_>>, but: u64) {
+        let is_alike = |job: &&Job| {
+            (job.tube, job.tags.concurrency, job.state) == (place, tag, State::Ready) && job.id != but
+        };
+        let next = self.jobs.iter().filter(is_alike).min_by_key(|job| id_key(job));
+        let next = next.filter(|next| tag.is_some() && self.may_be_reserved(next)).map(|next| next.id);
+        if let Some(next) = next
+            && !(self.lets_through(place) && self.first_waiting(place).is_some())
+        {
+            self.come_to_front(next);
+        }
+    }
+
+    /// Brings jobs whose keys have room again to the front, in the order of the keys.
+    pub(crate) fn settle_front(&mut self) {
+        let may_come = |job: &&Job| {
+            job.state == State::Ready
+                && !job.is_in_front
+                && self.may_be_reserved(job)
+                && !self.is_behind(job.id)
+        };
+        let come = self.jobs.iter().filter(may_come);
+        let mut come: Vec<_> =
+            come.map(|job| (turn_key(job), job.tags.concurrency.map(|tag| tag.limit), id_key(job))).collect();
+        come.sort_unstable();
+        come.into_iter().for_each(|(.., (_, id))| self.come_to_front(id));
+    }
+
+    /// A client gets the job, which is in front, because of its turn. The next job with the same key and limit comes to
+    /// the front when this one is reserved.
+    pub(crate) fn take_turn(&mut self, id: u64) {
+        let job = self.job_mut(id);
+        job.is_in_front = false;
+        let (place, key, own) = (job.tube, turn_key(job), id_key(job));
+        let is_older = |other: &Job| self.may_be_reserved(other) && id_key(other) < own;
+        let has_turn = self.in_front(place).any(is_older);
+        self.turns += u64::from(has_turn);
+        self.tube_mut(place).row.retain(|other| *other != key);
+        let other = self.in_front(place).find(|job| turn_key(job) == key).map(|job| job.id);
+        other.into_iter().for_each(|other| self.come_to_front(other));
+    }
+
+    /// Gives the job whose turn it is to a client that waits for the tube; returns whether there was one.
+    pub(crate) fn deliver_next(&mut self, place: TubePlace, now: Timestamp) -> bool {
+        let Some(client) = self.first_waiting(place) else { return false };
+        self.pass_used_up(place);
+        let Some((_, id)) = self.head(place) else { return false };
+        self.deliver_job(client, id, now);
+        true
+    }
+
+    /// Applies other rules to the rows: they end, or all keys join one in the order of their oldest jobs.
+    pub(crate) fn change_rows(&mut self) {
         for place in 0..self.tubes.len() {
-            if self.tubes[place].is_some() {
-                let open: BTreeSet<Lane> = self.open_jobs(place).map(lane).collect();
-                let is_fair = self.is_fair(place);
-                self.tube_mut(place).passed.retain(|(waiting, _)| is_fair && open.contains(waiting));
+            if self.tubes[place].is_some() && !self.is_fair(place) {
+                self.tube_mut(place).row.clear();
             }
+        }
+        let mut ids: Vec<u64> = self.jobs.iter().filter(|job| job.is_in_front).map(|job| job.id).collect();
+        ids.sort_unstable();
+        ids.into_iter().for_each(|id| self.come_to_front(id));
+    }
+
+    /// Another server has read the jobs: the keys join new rows in the order of their oldest jobs.
+    pub(crate) fn line_up_again(&mut self) {
+        for job in &mut self.jobs {
+            job.is_in_front = false;
+        }
+        self.tubes.iter_mut().flatten().for_each(|tube| tube.row.clear());
+        let ready = self.jobs.iter().filter(|job| job.state == State::Ready && self.may_be_reserved(job));
+        let mut ready: Vec<u64> = ready.map(|job| job.id).collect();
+        ready.sort_unstable();
+        // First the jobs that are read first, then those that are the first of their kind.
+        ready.iter().for_each(|&id| self.come_to_front(id));
+        for id in ready {
+            self.job_mut(id).is_in_front = !self.is_behind(id);
         }
     }
 }

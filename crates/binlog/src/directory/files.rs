@@ -1,6 +1,6 @@
 //! A directory of the file system: the files of the log by name, and their open handles.
 //!
-//! Owns: the directory's path and handle, and the handles of files. It decides nothing: [`super::OnDisk`] says what is
+//! Owns: the directory's path and handle, and the handles of files. Decides nothing: [`super::OnDisk`] decides what is
 //! done to which file, and when.
 
 use std::fs::{self, File, OpenOptions};
@@ -13,21 +13,21 @@ use std::thread;
 use super::{AT_ONCE_BYTES, Disk, FileName};
 use crate::os;
 
-/// Handles that are kept open: those of the file that is written, of the one before it, and of the next ones.
+/// The maximum number of open handles: of the file that is written, of the one before it, and of the next ones.
 const OPEN_FILES: usize = 4;
 
-/// The most descriptors that a binlog and its helper need at a time. Each of the two has its files, one more while a
-/// file takes another's place, and the directory.
+/// The maximum number of descriptors that a binlog and its helper need at a time. Each of the two has its files, one
+/// more while a file replaces another, and the directory.
 pub const MAX_DESCRIPTORS: usize = 2 * (OPEN_FILES + 2);
 
 /// A real directory. Each holder opens its own handles; they see the same files.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// The directory itself, held open: it can then be synced when no descriptor is left, and another directory in
-    /// its place is noticed. `None` if it could not be opened.
+    /// The directory itself, held open: it can then be synced when no descriptor is left, and another directory under
+    /// the same path is noticed. `None` if it could not be opened.
     handle: Option<File>,
-    /// Open files, the one used last at the end.
+    /// Open files, the most recently used one at the end.
     open: Vec<Handle>,
     read_only: bool,
 }
@@ -35,21 +35,21 @@ pub struct Directory {
 #[derive(Debug)]
 struct Handle {
     name: FileName,
-    /// Shared with the syncs that are under way.
+    /// Shared with the syncs in progress.
     file: Arc<File>,
     /// Whether it stays open until it is released.
     is_kept: bool,
 }
 
 impl Directory {
-    /// The directory at `path`, to be read and written.
+    /// The directory at `path`, for reading and writing.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         let handle = File::open(path).ok();
         Self { path: path.to_owned(), handle, open: Vec::with_capacity(OPEN_FILES), read_only: false }
     }
 
-    /// The directory at `path`, in which nothing can be changed through this value.
+    /// The directory at `path`, read-only.
     #[must_use]
     pub fn read_only(path: &Path) -> Self {
         Self { read_only: true, ..Self::new(path) }
@@ -63,7 +63,7 @@ impl Directory {
         self.open.retain(|handle| handle.name != name);
     }
 
-    /// The handle of `name`, opened if it is not yet.
+    /// The handle of `name`; opens the file if it is not open.
     fn handle(&mut self, name: FileName) -> io::Result<&mut Handle> {
         if let Some(at) = self.open.iter().position(|handle| handle.name == name) {
             self.open[at..].rotate_left(1);
@@ -91,7 +91,7 @@ impl Directory {
         Some(Arc::clone(&handle.file))
     }
 
-    /// Adds a handle, in place of the one that has not been used for longest if there are too many.
+    /// Adds a handle, and closes the least recently used one if there are too many.
     fn add(&mut self, name: FileName, file: File) {
         if self.open.len() >= OPEN_FILES
             && let Some(at) = self.open.iter().position(|handle| !handle.is_kept)
@@ -105,8 +105,8 @@ impl Directory {
         if self.read_only { Err(ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
-    /// Fails if the directory was removed, or if another one was put or mounted in its place: a file made under its
-    /// path would not be found beside the files of the log.
+    /// Fails if the directory was removed, or if another one was moved or mounted to its path: a new file under that
+    /// path would not be beside the files of the log.
     fn check_in_place(&self) -> io::Result<()> {
         let Some(handle) = &self.handle else { return Ok(()) };
         let (held, named) = (handle.metadata()?, fs::metadata(&self.path)?);
@@ -120,10 +120,10 @@ impl Directory {
     }
 }
 
-/// Returns when all that was written to the file is on the medium.
+/// Returns when everything written to the file is on the medium.
 ///
 /// # Errors
-/// If the kernel says so, or if the file was removed: no later start can find its bytes then.
+/// If the kernel reports an error, or if the file was removed: then no later start can find its bytes.
 pub(super) fn sync(file: &File) -> io::Result<()> {
     file.sync_data()?;
     if os::link_count(file)? == 0 {
@@ -206,13 +206,13 @@ impl Disk for Directory {
         self.check_writable()?;
         self.forget(name);
         let path = self.path_of(name);
-        // The name is removed while the file is open, so that nobody sees a part of a file. Then the file is cut in
+        // The name is removed while the file is open, so that no program sees a part of a file. Then the file is cut in
         // small steps. A file of C's can only be read; it is freed at once.
         let file = OpenOptions::new().write(true).open(&path);
         fs::remove_file(&path)?;
         if let Ok(file) = file {
             let mut length = file.metadata().map_or(0, |metadata| metadata.len());
-            // What cannot be cut is freed at once when the file is closed.
+            // A part that cannot be cut is freed at once when the file is closed.
             while length > AT_ONCE_BYTES && file.set_len(length - AT_ONCE_BYTES).is_ok() {
                 length -= AT_ONCE_BYTES;
                 thread::yield_now();

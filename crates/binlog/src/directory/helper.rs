@@ -1,9 +1,10 @@
-//! The helper thread, which does the tasks of the store.
+//! The helper thread, which carries out the tasks of the store.
 //!
-//! Owns: the thread, the tasks that it was given and the outcomes that the log has not polled. The thread does one task
-//! after another, in the order given, and decides nothing about the log. Syncs of one file that wait behind each other
-//! are done as one: the loop gives none while the thread is at work, and what it adds meanwhile comes with the next. It
-//! syncs a file through the handle that the log appends through, so that a sync never lacks a descriptor.
+//! Owns: the thread, its tasks, and the outcomes that the log has not polled. The thread does one task after another,
+//! in the given order, and decides nothing about the log. Syncs of one file that wait directly after each other are
+//! done as one: the loop passes none on while the thread is working, and those that come in the meantime are passed on
+//! together. The thread syncs a file through the handle with which the log appends, so that a sync never lacks a
+//! descriptor.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,14 +18,15 @@ use super::files::sync;
 use super::{Directory, FileName, Tasks};
 use crate::storage::{Completion, Task};
 
-/// A task, with the handle of the file that it syncs if that file was open when the task was given.
+/// A task, with the handle of the file to sync if that file was open when the task was given.
 #[derive(Debug)]
 struct Assignment {
     task: Task,
     file: Option<Arc<File>>,
 }
 
-/// Does the tasks of a store in a directory: on a thread once it was started, and before that when it is waited for.
+/// Carries out the tasks of a store in a directory: on a thread once it has been started, and before that when the log
+/// waits for them.
 #[derive(Debug)]
 pub struct Helper(State);
 
@@ -39,20 +41,20 @@ enum State {
     Failed,
 }
 
-/// A running thread. Dropping this waits for the tasks that the thread was given.
+/// A running thread. Dropping this waits for the tasks given to the thread.
 #[derive(Debug)]
 struct Running {
-    /// Not given to the thread yet.
+    /// Tasks that have not been passed to the thread yet.
     submitted: Vec<Assignment>,
     /// `None` once no more tasks can come.
     given: Option<Sender<Assignment>>,
     done: Receiver<Done>,
-    /// Tasks whose outcomes were not received.
+    /// Tasks whose outcomes have not been received.
     under_way: usize,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The outcome of some assignments, which is that of the last of them.
+/// The outcome of some assignments, which is the outcome of the last one.
 #[derive(Debug)]
 struct Done {
     completion: Completion,
@@ -97,7 +99,7 @@ impl Tasks<Directory> for Helper {
         }
     }
 
-    /// Not while the thread is at work: what is submitted until it is done can be done as one.
+    /// None while the thread is working: tasks submitted until it is done can be done as one.
     fn has_tasks_to_begin(&self) -> bool {
         match &self.0 {
             State::Running(running) => running.under_way == 0 && !running.submitted.is_empty(),
@@ -168,7 +170,7 @@ impl Drop for Running {
 }
 
 impl Assignment {
-    /// Whether it does what `earlier` does, and perhaps more: both are syncs of one file.
+    /// Whether it includes the work of `earlier`: both are syncs of one file.
     fn includes(&self, earlier: &Self) -> bool {
         match (&self.task, &earlier.task) {
             (Task::Sync(position), Task::Sync(before)) => position.file == before.file,
@@ -275,8 +277,8 @@ mod tests {
         assert_eq!(done, expected);
     }
 
-    /// The handle is that of the file that was appended to, so that no sync can lack a descriptor, and none can reach
-    /// another file that has the name by now.
+    /// The handle is the one through which the file was appended to, so that no sync can lack a descriptor, and none
+    /// can reach another file that has since got the name.
     #[test]
     fn a_sync_uses_the_handle_that_was_appended_through() {
         let directory = tempfile::tempdir().unwrap();

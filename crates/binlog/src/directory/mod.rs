@@ -1,11 +1,11 @@
-//! The log in a directory of files: the store that `-b` names.
+//! The log in a directory of files: the store for `-b DIRECTORY`.
 //!
 //! Owns: file names, the order of the steps that make, remove and cut a file, the thread that takes these steps, and
-//! the lock of the directory. It is the shell of the binlog: it calls the file system, a thread and a clock, and it
+//! the lock of the directory. It is the shell of the binlog: it calls the file system, a thread and a clock, and
 //! decides nothing about the log. Driven by the log through [`Storage`].
 //!
-//! [`Disk`] is the seam below: in the tests of crashes and of failing disks a disk in memory takes the place of
-//! [`Directory`], and a list of tasks that of the [`Helper`].
+//! [`Disk`] is the seam below: in the tests of crashes and of failing disks, a disk in memory replaces [`Directory`],
+//! and a list of tasks replaces the [`Helper`].
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -22,13 +22,14 @@ mod helper;
 pub use files::{Directory, MAX_DESCRIPTORS};
 pub use helper::Helper;
 
-/// Zeros are written this many bytes at a time, which takes some twenty microseconds. Then the thread offers the
-/// processor to the loop, which may have no other: the kernel does not interrupt a thread that is at work within it.
+/// Zeros are written in pieces of this many bytes, each of which takes about twenty microseconds. Then the thread
+/// offers the processor to the loop, which may have no other: the kernel does not interrupt a thread in the middle of a
+/// write.
 const FILL_BYTES: usize = 64 * 1024;
-/// A new file is synced whenever it has grown by this many bytes, and an old one is cut by as many: the kernel does not
-/// interrupt itself during either.
+/// A new file is synced each time it has grown by this many bytes, and an old one is cut by this many at a time: the
+/// kernel does not interrupt itself during either.
 const AT_ONCE_BYTES: u64 = 1024 * 1024;
-/// Bytes that are copied at a time into a file of what recovery cuts off.
+/// The size of a piece in which recovery copies a tail.
 const COPY_BYTES: usize = 256 * 1024;
 
 /// A name in the binlog's directory.
@@ -36,14 +37,14 @@ const COPY_BYTES: usize = 256 * 1024;
 pub enum FileName {
     /// `binlog.N`: a file of the log.
     Log(u32),
-    /// `binlog.N.new`: a file that is being made.
+    /// `binlog.N.new`: an incomplete file.
     Unfinished(u32),
-    /// `lost.N.X`: what recovery cut off `binlog.N` at offset X.
+    /// `lost.N.X`: the tail that recovery cut off `binlog.N` at offset X.
     Lost(u32, u64),
 }
 
 impl FileName {
-    /// The name as the directory holds it.
+    /// The name in the directory.
     #[must_use]
     pub fn text(self) -> String {
         match self {
@@ -54,36 +55,36 @@ impl FileName {
     }
 }
 
-/// The operations that the store needs of a directory. Every operation may fail. None is repeated after a failed write
-/// or sync, because the kernel may have dropped the data by then.
+/// The operations on a directory that the store needs. Every operation may fail. None is repeated after a failed write
+/// or sync, because the kernel may have dropped the data.
 pub trait Disk {
-    /// The names that begin with `binlog.`, without that beginning.
+    /// The names that begin with `binlog.`, without that prefix.
     fn list(&mut self) -> io::Result<Vec<String>>;
     /// Length of a file in bytes.
     fn size(&mut self, name: FileName) -> io::Result<u64>;
     /// Reads at most `bytes.len()` bytes at `offset`; 0 at the end of the file.
     fn read_at(&mut self, name: FileName, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
-    /// Keeps a handle until [`Disk::release`], so that no write needs a descriptor that may be lacking.
+    /// Keeps a handle until [`Disk::release`], so that no write fails for lack of a descriptor.
     fn open(&mut self, name: FileName) -> io::Result<()>;
-    /// Makes an empty file, or empties the one that has the name.
+    /// Makes an empty file, or empties the existing one.
     fn create(&mut self, name: FileName) -> io::Result<()>;
     /// Writes all of `bytes` at `offset`.
     fn write_at(&mut self, name: FileName, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Ends a file at `bytes`.
     fn truncate(&mut self, name: FileName, bytes: u64) -> io::Result<()>;
-    /// Returns when all that was written to the file is on the medium.
+    /// Returns when everything written to the file is on the medium.
     fn sync(&mut self, name: FileName) -> io::Result<()>;
-    /// Gives a file another name.
+    /// Renames a file.
     fn rename(&mut self, from: FileName, to: FileName) -> io::Result<()>;
     /// Removes a name.
     fn unlink(&mut self, name: FileName) -> io::Result<()>;
-    /// Gives up the handle of a file that is not used for now: it would keep the space of a removed file.
+    /// Closes the handle of a file that is not used for now: it would keep the space of a removed file.
     fn release(&mut self, name: FileName);
     /// Returns when all names made and removed so far are on the medium.
     fn sync_directory(&mut self) -> io::Result<()>;
 }
 
-/// How the tasks of a store are done.
+/// The execution of a store's tasks.
 pub trait Tasks<D> {
     /// Takes a task; `disk` is the one through which the log appends.
     fn submit(&mut self, task: Task, disk: &mut D);
@@ -100,11 +101,11 @@ pub trait Tasks<D> {
     /// See [`Storage::start`].
     ///
     /// # Errors
-    /// If the system has no thread.
+    /// If the system provides no thread.
     fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()>;
 }
 
-/// The log in a directory, whose tasks are done by a thread.
+/// The log in a directory, with a thread for its tasks.
 pub type DirectoryStorage = OnDisk<Directory, Helper>;
 
 /// The log on a disk.
@@ -112,18 +113,18 @@ pub type DirectoryStorage = OnDisk<Directory, Helper>;
 pub struct OnDisk<D, T> {
     disk: D,
     tasks: T,
-    /// Released after the tasks have ended, because a waiting server goes on as soon as it has the lock.
+    /// Released after the tasks have ended, because a waiting server continues as soon as it has the lock.
     _lock: Option<DirectoryLock>,
 }
 
 impl DirectoryStorage {
-    /// The log in the directory at `path`, which nobody else uses while `lock` is held.
+    /// The log in the directory at `path`, which no other server uses while `lock` is held.
     #[must_use]
     pub fn new(path: &Path, lock: Option<DirectoryLock>) -> Self {
         Self { disk: Directory::new(path), tasks: Helper::new(Directory::new(path)), _lock: lock }
     }
 
-    /// The log in the directory at `path`, in which nothing can be changed through this value.
+    /// The log in the directory at `path`, read-only.
     #[must_use]
     pub fn read_only(path: &Path) -> Self {
         let tasks = Helper::new(Directory::read_only(path));
@@ -132,7 +133,7 @@ impl DirectoryStorage {
 }
 
 impl<D: Disk, T: Tasks<D>> OnDisk<D, T> {
-    /// The log on `disk`, on which `tasks` does the tasks.
+    /// The log on `disk`, with `tasks` for its tasks.
     pub fn with_tasks(disk: D, tasks: T) -> Self {
         Self { disk, tasks, _lock: None }
     }
@@ -168,13 +169,14 @@ impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
     fn list(&mut self) -> io::Result<Listing> {
         let mut listing = Listing::default();
         let names = self.disk.list()?;
-        // The process that gave the newest of these names may have been killed before its sync. A loss of power must
-        // not take that name and leave the one of a file that is made from now on: the log would lack a file.
+        // The process that made the newest of these names may have been killed before its sync. A power loss must not
+        // remove that name and keep the name of a file that is made later: a file in the middle of the log would be
+        // missing.
         if !names.is_empty() {
             self.disk.sync_directory()?;
         }
         for name in names {
-            // As C writes them: decimal, no sign, no leading zeros.
+            // As C writes them: decimal, without a sign or leading zeros.
             match name.parse::<u64>() {
                 Ok(index) if index.to_string() == name => listing.indexes.push(index),
                 _ if name.ends_with(".new") => {}
@@ -239,7 +241,7 @@ impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
 }
 
 impl Task {
-    /// Does the task on `disk`, and measures how long it takes.
+    /// Carries out the task on `disk`, and measures how long it takes.
     pub fn run(self, disk: &mut dyn Disk) -> Completion {
         let start = Instant::now();
         let result = match &self {
@@ -257,13 +259,13 @@ impl Task {
     }
 }
 
-/// Makes a file that holds `head` and zeros. It is whole and on the medium before it has its name, so that a
-/// file of the log never lacks its head and never runs out of space.
+/// Makes a file of `head` and zeros. It is complete and on the medium before it gets its name, so that a file of the
+/// log never lacks its head and never runs out of space.
 fn make_file(disk: &mut dyn Disk, index: u32, bytes: u64, head: &[u8]) -> io::Result<()> {
     let unfinished = FileName::Unfinished(index);
     let filled = fill_file(disk, unfinished, bytes, head);
     if let Err(error) = filled {
-        // On a full disk the space of the unfinished file is needed for the log.
+        // On a full disk, the log needs the space of the unfinished file.
         let _ = disk.unlink(unfinished);
         return Err(error);
     }
@@ -290,7 +292,8 @@ fn fill_file(disk: &mut dyn Disk, name: FileName, bytes: u64, head: &[u8]) -> io
     disk.sync(name)
 }
 
-/// Removes `name` and waits until it stays removed, so that files are removed in order even if the machine crashes.
+/// Removes `name`, and waits until the removal is on the medium, so that files are removed in order even if the machine
+/// crashes.
 fn remove_file(disk: &mut dyn Disk, name: FileName) -> io::Result<()> {
     match disk.unlink(name) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

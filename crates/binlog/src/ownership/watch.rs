@@ -1,29 +1,29 @@
-//! When a standby takes over from the owner of a queue.
+//! The decision of a standby to take over from the owner of a queue.
 //!
-//! Owns: what a standby has seen of the row of the queue, and for how long it has not changed. Pure. Driven by the
-//! claim of `postgres/`, and by the simulation.
+//! Owns: the row of the queue as the standby last saw it, and how long it has not changed. Pure. Driven by the claim of
+//! `postgres/`, and by the simulation.
 //!
-//! An owner or a database that stands still for less than `takeover_after` loses nothing. So a standby waits for one
-//! heartbeat more, which may have been due when the owner stood still. And it does not count most of the time in which
-//! it could not look, because the owner could not send a heartbeat then either.
+//! An owner or a database that hangs for less than `takeover_after` loses nothing. Therefore a standby waits for one
+//! more heartbeat, which may have been due when the owner hung. And it does not count most of the time in which it
+//! could not read the row, because the owner could not send a heartbeat then either.
 
 use super::Times;
 use crate::clock::Timestamp;
 
-/// The row of a queue, as a server sees it that does not serve it.
+/// The row of a queue, as seen by a server that does not serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The epoch.
     pub epoch: u64,
-    /// A value that each heartbeat changes, and that means nothing else here; `None` if nobody owns the queue.
+    /// A value that each heartbeat changes, and that has no other meaning here; `None` if no server owns the queue.
     pub heartbeat: Option<i64>,
-    /// Whether the row names this server: it has taken over, and the answer was lost.
+    /// Whether the row names this server: it has taken over, but the answer was lost.
     pub is_own: bool,
-    /// The owner's own [`Times::takeover_after_ns`], on which its lease depends; 0 if the row does not say it.
+    /// The owner's own [`Times::takeover_after_ns`], on which its lease depends; 0 if the row does not have it.
     pub takeover_after_ns: u64,
 }
 
-/// Of the time between two answers of the database, a standby counts this part of `takeover_after` at most.
+/// A standby counts at most one part in this many of `takeover_after` between two answers of the database.
 const MAX_BLIND_SHARE: u64 = 2;
 
 /// A server that waits until it may take over.
@@ -33,26 +33,27 @@ pub struct Watch {
     unchanged: Option<Unchanged>,
 }
 
-/// A row that does not change.
+/// A row that has not changed.
 #[derive(Clone, Copy, Debug)]
 struct Unchanged {
     seen: Seen,
-    /// When it was first received like this.
+    /// When it was first received in this state.
     since: Timestamp,
     /// When it was last received.
     received_at: Timestamp,
-    /// The part of the time between the two that counts: a heartbeat would have been seen.
+    /// How much of the time between the two counts: a heartbeat would have been seen then.
     watched_ns: u64,
 }
 
 impl Watch {
-    /// A server that has not looked yet.
+    /// A server that has not read the row yet.
     #[must_use]
     pub fn new(times: Times) -> Self {
         Self { times, unchanged: None }
     }
 
-    /// The connection was lost. The time begins anew: perhaps the owner could not reach the database either.
+    /// Handles the loss of the connection. The time starts again: perhaps the owner could not reach the database
+    /// either.
     pub fn lost(&mut self) {
         self.unchanged = None;
     }
@@ -63,11 +64,11 @@ impl Watch {
         self.unchanged.map_or(0, |row| now.since_ns(row.since))
     }
 
-    /// Takes note of the row, which was received before `now`. Returns whether to take over: in one update, which
-    /// changes nothing if the row is not as it was seen.
+    /// Handles the row, which was received before `now`. Returns whether to take over: in one update, which changes
+    /// nothing if the row has changed.
     #[must_use]
     pub fn observe(&mut self, seen: Seen, now: Timestamp) -> bool {
-        // The operator may have changed the time of this server first, or that of the owner.
+        // The operator may have changed the time of this server or that of the owner first.
         let takeover_after_ns = self.times.takeover_after_ns.max(seen.takeover_after_ns);
         let beat_ns = Times { takeover_after_ns, ..self.times }.beat_ns();
         let row = match &mut self.unchanged {
@@ -85,7 +86,7 @@ mod tests {
     use super::super::tests::{MS, TIMES, at};
     use super::*;
 
-    /// Looks at the row again and again, and returns when the standby takes over.
+    /// Reads the row repeatedly, and returns when the standby takes over.
     fn takes_over_at(watch: &mut Watch, seen: Seen, from_ms: u64) -> u64 {
         (from_ms..).step_by(250).find(|&ms| watch.observe(seen, at(ms))).expect("the row does not change")
     }
@@ -97,7 +98,7 @@ mod tests {
         let mut watch = Watch::new(TIMES);
         assert!(watch.observe(Seen { heartbeat: None, ..SEEN }, at(0)));
         assert!(watch.observe(Seen { is_own: true, ..SEEN }, at(0)));
-        // The value may be of any clock: it is the change that counts, forwards or backwards.
+        // The value may come from any clock: only a change counts, forwards or backwards.
         let mut ms = 10_000;
         for heartbeat in [5, 4, i64::MAX] {
             let seen = Seen { heartbeat: Some(heartbeat), ..SEEN };
@@ -117,13 +118,13 @@ mod tests {
         assert_eq!(takes_over_at(&mut Watch::new(TIMES), seen, 0), 10_000);
     }
 
-    /// The owner beats at most one heartbeat late: its next one was due when it, or the database, stood still.
+    /// The owner is at most one heartbeat late: its next one was due when it, or the database, hung.
     #[test]
     fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
         let (beat_ms, pause_ms) = (TIMES.beat_ns() / MS, 4999);
         let mut owner_pauses = Watch::new(TIMES);
         assert!((0..=beat_ms + pause_ms).step_by(250).all(|ms| !owner_pauses.observe(SEEN, at(ms))));
-        // While the database stands still nobody gets an answer, and the standby may get the first one after that.
+        // While the database hangs, no server gets an answer, and the standby may get the first one after that.
         for pause_ms in [pause_ms, 60_000] {
             let mut watch = Watch::new(TIMES);
             assert!(!watch.observe(SEEN, at(0)) && !watch.observe(SEEN, at(beat_ms)));

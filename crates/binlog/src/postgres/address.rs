@@ -1,8 +1,8 @@
-//! The addresses at which the hosts of a URL are.
+//! The addresses of the hosts in a URL.
 //!
-//! Owns: the resolution of their names. A name may have several addresses, and each of them counts as a host of its
-//! own: one of them may be a standby, or down. Used on the helper thread and at the start alone, because it waits for
-//! the DNS.
+//! Owns: the resolution of their names. A name may have several addresses, and each of them counts as a separate host:
+//! one of them may be a standby, or down. Used only on the helper thread and at the start, because it waits for the
+//! DNS.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -17,7 +17,7 @@ use crate::database_url::DatabaseHost;
 /// Longer than a resolver tries.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Where a server of the database is.
+/// The address of a server of the database.
 #[derive(Clone, Debug)]
 pub(super) enum Address {
     Tcp {
@@ -28,8 +28,8 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
-/// All addresses of `hosts` in their order, each with its words for a message. A name is resolved when its turn comes,
-/// before `limit`.
+/// All addresses of `hosts` in order, each with its name for a message. A name is resolved when it is needed, before
+/// `limit`.
 pub(super) fn addresses(
     hosts: &[DatabaseHost],
     limit: Option<Instant>,
@@ -53,15 +53,15 @@ pub(super) fn addresses(
     })
 }
 
-/// The system resolves a name for as long as its settings say, and nothing ends that: a thread of its own waits, and is
-/// left behind if the limit comes first.
+/// Resolves a name. The system needs as long as its settings say, and the call cannot be cancelled: a separate thread
+/// waits, and is abandoned if the limit comes first.
 fn resolved(name: &str, port: u16, limit: Option<Instant>) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
     let (found, name) = (channel(), name.to_owned());
     Builder::new().name("resolver".to_owned()).spawn(move || {
-        // The caller may have stopped waiting for it.
+        // The caller may no longer wait.
         let _ = found.0.send((name.as_str(), port).to_socket_addrs().map(Iterator::collect));
     })?;
     let in_time = found.1.recv_timeout(within(limit, RESOLVED_WITHIN));

@@ -1,7 +1,7 @@
-//! Work that the log has asked for and the database has not done yet, in the order in which it came.
+//! Work that the log has requested and the database has not done yet, in order of arrival.
 //!
-//! Owns: the order, and what the next transaction takes of it. Pure: the caller says what time it is. Driven by the
-//! helper.
+//! Owns: the order, and the choice of the work for the next transaction. Pure: the caller passes the time. Driven by
+//! the helper.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use crate::LogPosition;
 use crate::storage::Task;
 
-/// Bytes that no sync was asked for are committed when there are this many.
+/// Bytes for which no sync was requested are committed when there are at least this many.
 const MAX_UNASKED_BYTES: usize = 256 * 1024;
-/// Or after this time.
+/// They are also committed after this time.
 const UNASKED_FOR: Duration = Duration::from_millis(500);
-/// A transaction takes no further bytes once it has as many: what is sent to the database at once stays small, also if
-/// much came while the database was away.
+/// A transaction takes no further bytes once it has this many: the amount sent to the database at once stays small,
+/// even if much arrived while the database was unreachable.
 const MAX_TRANSACTION_BYTES: usize = 4 << 20;
 
-/// A piece of work that the store gives to the thread; they are done in order.
+/// A piece of work from the store for the thread, which does them in order.
 #[derive(Debug)]
 pub(super) enum Work {
     Append { at: LogPosition, bytes: Vec<u8> },
@@ -27,7 +27,7 @@ pub(super) enum Work {
 /// A transaction.
 #[derive(Debug)]
 pub(super) enum Transaction {
-    /// Without bytes if all that is to be synced was committed before.
+    /// The appends to commit; none if everything to be synced was committed before.
     Append {
         appends: Vec<(LogPosition, Vec<u8>)>,
         syncs: Vec<Task>,
@@ -37,11 +37,11 @@ pub(super) enum Transaction {
     Purge,
 }
 
-/// The work that no transaction has taken.
+/// The work that is not part of a transaction yet.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     work: VecDeque<Work>,
-    /// Bytes in `work`, and when the first of them came.
+    /// Bytes in `work`, and when the first of them arrived.
     bytes: usize,
     since: Option<Instant>,
     /// Where the newest appended bytes end.
@@ -49,7 +49,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Adds what came last.
+    /// Adds the newest work.
     pub(super) fn push(&mut self, work: Work) {
         if let Work::Append { at, bytes } = &work {
             self.bytes += bytes.len();
@@ -64,17 +64,17 @@ impl Backlog {
         self.bytes
     }
 
-    /// Where the newest appended bytes end, taken or not.
+    /// The end of the newest appended bytes, committed or not.
     pub(super) fn end(&self) -> LogPosition {
         self.end
     }
 
-    /// How long bytes that no sync is asked for may still wait; `None` if there are none.
+    /// How long bytes without a requested sync can still wait; `None` if there are none.
     pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
         self.since.map(|since| UNASKED_FOR.saturating_sub(now.saturating_duration_since(since)))
     }
 
-    /// Takes what the next transaction does, if something is due. At the end, everything is.
+    /// Takes the work for the next transaction, if any is due. At the end, all of it is.
     pub(super) fn next(&mut self, now: Instant, is_closing: bool) -> Option<Transaction> {
         let is_due = self.work.iter().any(|work| matches!(work, Work::Task(_)))
             || self.bytes >= MAX_UNASKED_BYTES
@@ -90,7 +90,7 @@ impl Backlog {
         }
         let (mut appends, mut syncs, mut taken) = (Vec::new(), Vec::new(), 0);
         while let Some(Work::Append { .. } | Work::Task(Task::Sync(_))) = self.work.front() {
-            // The syncs behind these appends may come with them.
+            // The syncs after these appends may be part of the same transaction.
             if taken >= MAX_TRANSACTION_BYTES && matches!(self.work.front(), Some(Work::Append { .. })) {
                 break;
             }

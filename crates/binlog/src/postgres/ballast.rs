@@ -1,11 +1,11 @@
-//! Room that is kept in the database for what must still be appended when its disk is full.
+//! Ballast: reserved space in the database, for changes that must still be appended when its disk is full.
 //!
-//! Owns: a table of the queue whose bytes nobody reads, the thread that makes it, and whether puts are refused. A
-//! directory has its files made before they are needed. A table grows with each row: when that fails, commands have
-//! been done whose records are not there yet. Then this table is dropped, which gives its room to them and to later
-//! deletes, and no put is taken until there is room to make it again. It is unlogged: it costs the write-ahead log
-//! nothing, and is empty after a crash or a promotion, so it is looked at with each new connection. Driven by the
-//! helper.
+//! Owns: a table of the queue whose contents are never read, the thread that makes it, and whether puts are refused. In
+//! a directory, files are made before they are needed. A table grows with each row: if that fails, commands have
+//! already been executed whose records are missing. Then this table is dropped, which frees its space for them and for
+//! later deletes, and no put is accepted until there is space to make it again. The table is unlogged: it costs the
+//! write-ahead log nothing, and is empty after a crash or a promotion, so it is checked on each new connection. Driven
+//! by the helper.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,20 +18,20 @@ use super::figures::Figures;
 use super::wire::{Session, StatementError, first_number};
 use super::{Settings, claim, sql};
 
-/// How long to wait before it is tried again to make the table.
+/// How long to wait before the next attempt to make the table.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
-/// Whether the room is there.
+/// Whether the ballast exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Kept,
-    /// It is to be made from this time on.
+    /// It must be made from this time on.
     Missing(Instant),
     /// The role may not make a table.
     Impossible,
 }
 
-/// The room of a queue.
+/// The ballast of a queue.
 #[derive(Debug)]
 pub(super) struct Ballast {
     figures: Arc<Figures>,
@@ -45,7 +45,7 @@ impl Ballast {
         Self { figures, queue, state: State::Missing(Instant::now()), thread: None }
     }
 
-    /// There is a new connection, perhaps to another server of the database.
+    /// Checks the ballast again, because there is a new connection, perhaps to another server of the database.
     pub(super) fn look_again(&mut self) {
         if self.state == State::Kept {
             self.state = State::Missing(Instant::now());
@@ -57,11 +57,11 @@ impl Ballast {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             self.state = match thread.join() {
                 Ok(Ok(())) => {
-                    self.let_puts_in();
+                    self.admit_puts();
                     State::Kept
                 }
                 Ok(Err(StatementError::Refused { code, message })) if code == sql::INSUFFICIENT_PRIVILEGE => {
-                    info!("no room is kept for the time when the disk of the database is full: {message}");
+                    info!("cannot keep room in the database for the time when its disk is full: {message}");
                     State::Impossible
                 }
                 Ok(Err(_)) | Err(_) => State::Missing(Instant::now() + TRY_AGAIN),
@@ -72,13 +72,13 @@ impl Ballast {
             && self.thread.is_none()
         {
             let (settings, queue) = (settings.clone(), self.queue);
-            // Without a thread, it is tried again in the next turn of the helper.
+            // If the thread cannot be started, the helper's next turn tries again.
             self.thread =
                 Builder::new().name("ballast".to_owned()).spawn(move || make(&settings, queue)).ok();
         }
     }
 
-    /// The database has no room. Returns whether it has some now.
+    /// Drops the ballast, because the database has no space. Returns whether it has some now.
     pub(super) fn give_up(&mut self, session: &mut Session, place: &str) -> bool {
         if !self.figures.is_full.swap(true, Relaxed) {
             warn!("{place}: the database has no room: puts are refused until it has");
@@ -90,14 +90,14 @@ impl Ballast {
         is_kept && session.query(&sql::drop_ballast(self.queue)).is_ok()
     }
 
-    /// A transaction is committed. Where no room can be kept, this is the sign that there is some.
+    /// Notes that a transaction was committed. If there can be no ballast, this shows that there is space.
     pub(super) fn note_commit(&self) {
         if self.state == State::Impossible {
-            self.let_puts_in();
+            self.admit_puts();
         }
     }
 
-    fn let_puts_in(&self) {
+    fn admit_puts(&self) {
         if self.figures.is_full.swap(false, Relaxed) {
             info!("the database has room again");
         }

@@ -1,7 +1,7 @@
-//! Reaching the database, and becoming the owner of a queue.
+//! Connecting to the database, and becoming the owner of a queue.
 //!
-//! Owns: which host takes writes, whether its commits are durable enough, the tables, and the wait for an earlier
-//! owner.
+//! Owns: the choice of a host that accepts writes, the check that its commits are durable enough, the tables, and the
+//! wait for an earlier owner.
 
 use std::fmt;
 use std::thread;
@@ -19,14 +19,14 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
 use crate::ownership::{Seen, Times, Watch};
 
-/// How long a server waits before it tries to reach the database again.
+/// How long a server waits before it tries to connect to the database again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// How often a server that waits says again what is wrong.
+/// How often a server that waits repeats what is wrong.
 const SAID_EVERY_NS: u64 = 60 * NS_PER_S;
-/// The value of the statements for a heartbeat that is NULL.
+/// The value in the statements for a heartbeat of NULL.
 const NO_HEARTBEAT: i64 = -1;
 
-/// The time for the decisions of owners: nobody can set this clock, and it goes on while the machine is suspended.
+/// The clock for the decisions of owners: it cannot be set, and continues while the machine is suspended.
 pub(super) fn now() -> Timestamp {
     Timestamp(clock::boot_time_ns())
 }
@@ -43,13 +43,13 @@ pub(super) struct Claim {
     pub(super) removed: Vec<u32>,
 }
 
-/// Why a host cannot be used.
+/// The reason why a host cannot be used.
 #[derive(Debug)]
 pub(super) enum Unfit {
     Failed(StatementError),
-    /// It takes no writes of the owner, for this reason.
+    /// It does not accept the owner's writes, for this reason.
     ReadOnly(String),
-    /// Its commits are not as durable as they must be.
+    /// Its commits are not durable enough.
     Unsafe(String),
 }
 
@@ -69,13 +69,13 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// The `--takeover-after` in the name of an owner, in nanoseconds; 0 for a server of the version before.
+/// The `--takeover-after` in the name of an owner, in nanoseconds; 0 for a server of the previous version.
 fn takeover_after_in(name: &str) -> u64 {
     let words = name.strip_suffix(" s)").and_then(|name| name.rsplit_once(", takeover after "));
     words.and_then(|(_, seconds)| seconds.parse::<u64>().ok()).map_or(0, |s| s.saturating_mul(NS_PER_S))
 }
 
-/// A connection to the first address that takes writes and commits durably. The text of an error names all of them.
+/// Connects to the first address that accepts writes and commits durably. The text of an error names all of them.
 pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
     let mut worst: Option<(Unfit, String)> = None;
     for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
@@ -85,7 +85,7 @@ pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
             Err(unfit) => {
                 let text = format!("{at}: {unfit}");
                 worst = Some(match worst {
-                    // What an operator must mend says more than a host that is down or a standby.
+                    // A reason that an operator must fix is more useful than a host that is down or a standby.
                     Some((Unfit::Unsafe(reason), all)) => (Unfit::Unsafe(reason), format!("{all}; {text}")),
                     Some((_, all)) => (unfit, format!("{all}; {text}")),
                     None => (unfit, text),
@@ -122,8 +122,9 @@ fn open_for_writing(
         if row.number(4) == Some(0) {
             return Err(Unfit::Unsafe("no synchronous standby is attached".to_owned()));
         }
-        // More than `on` is the operator's choice; less would not survive the loss of both machines' power. It is set
-        // in any case, so that it stays for this connection when the setting of the database changes.
+        // A higher setting than `on` is the operator's choice; a lower one would not survive a power loss of both
+        // machines. It is always set, so that it stays the same on this connection when the setting of the database
+        // changes.
         let is_applied = commit == "remote_apply";
         session.query(if is_applied { sql::SET_REMOTE_APPLY } else { sql::SET_SYNCHRONOUS })?;
     }
@@ -131,14 +132,15 @@ fn open_for_writing(
     Ok(session)
 }
 
-/// Fails if this server has seen a higher epoch of the queue: this database lacks what was committed in it.
+/// Fails if this server has seen a higher epoch of the queue: then this database lacks changes that were committed in
+/// it.
 fn check_epoch(settings: &Settings, session: &mut Session) -> Result<(), Unfit> {
     let seen = settings.seen.epoch();
     if seen == 0 {
         return Ok(());
     }
     let has_tables = !session.query(sql::HAS_TABLES)?.is_empty();
-    // The name has no character that a text of SQL would not take as it is.
+    // The name has no character that needs escaping in SQL.
     let rows = if has_tables { session.query(&sql::epoch_of(&settings.url.queue))? } else { Vec::new() };
     let found = rows.first().and_then(|row| row.natural(0)).unwrap_or(0);
     if found < seen {
@@ -149,7 +151,7 @@ fn check_epoch(settings: &Settings, session: &mut Session) -> Result<(), Unfit> 
     Ok(())
 }
 
-/// Makes the tables if there are none, and fails if they are of another version.
+/// Makes the tables if they do not exist, and fails if they have another version.
 fn make_tables(session: &mut Session) -> Result<(), StoreError> {
     if !session.query(sql::LACKS_SCHEMA)?.is_empty() {
         session.query(sql::CREATE_SCHEMA)?;
@@ -175,8 +177,8 @@ fn make_tables(session: &mut Session) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The connections of a server that waits. It has all that an owner needs before it takes over: a server that could not
-/// open one after that would end, and the other one has lost the queue to it.
+/// The connections of a server that waits. They are all that an owner needs, and are opened before it takes over: if it
+/// could not open one after that, it would end, although the other server has already lost the queue to it.
 struct Open {
     session: Session,
     reading: Session,
@@ -192,8 +194,8 @@ impl Open {
         Ok(Self { session, reading: open_reading(settings)? })
     }
 
-    /// Fails unless the connection for reading is good, and sees the queue as the other one does: two hosts of the
-    /// address may both take writes.
+    /// Fails unless the connection for reading works, and sees the queue as the other one does: two hosts of the URL
+    /// may both accept writes.
     fn check_reading(&mut self, settings: &Settings, queue: i64, epoch: i64) -> Result<(), StoreError> {
         let rows = self.reading.run("queue", &[Value::Text(&settings.url.queue)])?;
         let found = rows.first().map(|row| (row.number(0), row.number(1)));
@@ -218,13 +220,13 @@ enum Attempt {
     /// Another server owns the queue.
     Held {
         owner: String,
-        /// For how long its heartbeat counts.
+        /// How long its heartbeat counts.
         takeover_after_ns: u64,
     },
 }
 
-/// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner: for
-/// ever if `waits`, else as long as a dead one is taken for alive.
+/// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner:
+/// without a limit if `waits`, otherwise for the time in which a dead owner still counts as alive.
 pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session), StoreError> {
     let mut settings = settings.clone();
     let (mut watch, mut clocks) = (Watch::new(settings.times), ClockWatch::default());
@@ -233,7 +235,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
     let start = Instant::now();
     let times = settings.times;
     let store_timeout_ns = times.store_timeout_ns;
-    // It waits for one heartbeat more, and needs a moment to look.
+    // It waits for one more heartbeat, and needs a moment to read it.
     let held_ns = |takeover_after_ns| takeover_after_ns + 4 * Times { takeover_after_ns, ..times }.beat_ns();
     let limit = |held_ns| (!waits).then(|| start + Duration::from_nanos(store_timeout_ns + held_ns));
     settings.log_in.limit = limit(held_ns(times.takeover_after_ns));
@@ -275,7 +277,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
     }
 }
 
-/// Says what is in the way, once for each reason; what is wrong once a minute.
+/// Reports the obstacles: each reason once, and errors once a minute.
 #[derive(Default)]
 struct Complaints {
     last: String,
@@ -354,7 +356,7 @@ fn attempt(
     Ok(Attempt::Claimed(Box::new((Claim { session, queue, epoch, sent_at, removed }, reading))))
 }
 
-/// Takes over if the row is as it was seen. Returns the new epoch and the removed files.
+/// Takes over if the row has not changed. Returns the new epoch and the removed files.
 fn take_over(
     session: &mut Session,
     settings: &Settings,

@@ -1,28 +1,28 @@
-//! The delay of a commit: how long it waits for the clients that the last one has answered.
+//! The delay of a commit, in which it waits for the clients that the last commit has answered.
 //!
-//! Owns: the decision. Without a pause, the clients of a queue fall into two halves, of which one waits while the other
-//! is answered, and everything takes two commits. Pure. Driven by the helper.
+//! Owns: the decision. Without a delay, the clients of a queue split into two halves, one of which waits while the
+//! other is answered, and each change takes the time of two commits. Pure. Driven by the helper.
 
 use std::time::{Duration, Instant};
 
-/// The pause is this part of the time that the last commit took.
+/// The delay is one part in this many of the time of the last commit.
 const SHARE: u32 = 2;
-/// And no longer than this.
+/// The maximum delay.
 const MAX_DELAY: Duration = Duration::from_millis(2);
-/// This many commits after one with several clients have a pause. A client that is alone has nobody to wait for.
+/// How many commits after one with several clients are delayed. A single client has nobody to wait for.
 const CROWDED_FOR: u32 = 16;
 
 /// Measures the last commits, and decides how long the next one waits.
 #[derive(Debug, Default)]
 pub(super) struct CommitDelay {
-    /// The next commit does not begin before this instant, or before it has this many bytes.
+    /// The next commit does not begin before this instant, unless it has this many bytes.
     pause: Option<(Instant, usize)>,
     crowded_for: u32,
 }
 
 impl CommitDelay {
-    /// A commit of some `bytes`, for which the clients of a number of `turns` have waited, has ended at `now`. Others
-    /// wait with `waiting` bytes.
+    /// Notes that a commit of some `bytes`, for which clients from `turns` turns waited, has ended at `now`. Other
+    /// clients wait with `waiting` bytes.
     pub(super) fn note_commit(
         &mut self,
         now: Instant,
@@ -33,7 +33,7 @@ impl CommitDelay {
     ) {
         let is_crowded = turns > 1 || waiting > 0;
         self.crowded_for = if is_crowded { CROWDED_FOR } else { self.crowded_for.saturating_sub(1) };
-        // Those that are answered now will have about as much to commit.
+        // The clients that are answered now will have about the same amount to commit.
         let all = bytes + waiting;
         self.pause = (self.crowded_for > 0).then(|| (now + (took / SHARE).min(MAX_DELAY), all - all / 8));
     }

@@ -1,8 +1,7 @@
-//! Copying a log into a queue that has none, in one transaction: the database keeps nothing of a copy that is broken
-//! off.
+//! Copies a log into a queue that has none, in one transaction: the database keeps nothing of an interrupted copy.
 //!
-//! Owns: the connection of an owner that serves nobody. The transaction holds the row of the queue, so that nobody
-//! takes over meanwhile.
+//! Owns: the connection of an owner that serves no clients. The transaction locks the row of the queue, so that no
+//! server takes over in the meantime.
 
 use super::claim::{Claim, claim};
 use super::wire::{Value, first_number, int};
@@ -28,7 +27,7 @@ impl PostgresCopy {
         claim.session.query("BEGIN")?;
         let mut copy = Self(claim);
         copy.prove()?;
-        // A copy of the version before may have left rows.
+        // A copy of the previous version may have left rows.
         copy.run("clear_log", &[queue])?;
         copy.run("clear_files", &[queue])?;
         Ok(copy)
@@ -61,7 +60,7 @@ impl PostgresCopy {
         self.run("append", &[int(self.0.queue.id), int(file), int(offset), Value::Bytes(bytes)])
     }
 
-    /// Makes the copy visible, and hands the queue over.
+    /// Makes the copy visible, and releases the ownership of the queue.
     ///
     /// # Errors
     /// If the database refuses it.

@@ -1,7 +1,7 @@
 //! The figures of the store and the lease of the owner, which the threads write and the loop reads.
 //!
-//! Owns: the counters, and the end of the lease. Nobody waits for anybody here, and nothing is decided by a figure. A
-//! lease that was read and is out of date has held when it was written, and ends at its time.
+//! Owns: the counters, and the end of the lease. No thread waits here, and no figure decides anything. A lease that is
+//! out of date when it is read was valid when it was written, and ends at its time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -10,7 +10,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::ownership::Lease;
 use crate::storage::DatabaseFigures;
 
-/// Written by the helper and by the thread of the vacuum.
+/// Written by the helper and by the vacuum thread.
 #[derive(Debug)]
 pub(super) struct Figures {
     is_replicated: bool,
@@ -18,7 +18,7 @@ pub(super) struct Figures {
     commits: AtomicU64,
     pub(super) reconnects: AtomicU64,
     lease_end_ns: AtomicU64,
-    /// When the database has confirmed a transaction.
+    /// When the database last confirmed a transaction.
     confirmed_at_ns: AtomicU64,
     pub(super) table_bytes: AtomicU64,
     /// Whether the database has no room for puts.
@@ -45,7 +45,7 @@ impl Figures {
         }
     }
 
-    /// The database has confirmed a transaction.
+    /// Notes that the database has confirmed a transaction.
     pub(super) fn note_commit(&self) {
         self.commits.fetch_add(1, Relaxed);
         self.confirmed_at_ns.store(now().0, Relaxed);

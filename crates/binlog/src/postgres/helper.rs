@@ -1,7 +1,7 @@
-//! The helper thread: one transaction after another, and a heartbeat while there is none.
+//! The helper thread: one transaction after another, and heartbeats in between.
 //!
-//! Owns: the connection of the owner, and the transaction under way. What the next transaction does is decided by
-//! [`Backlog`] and [`Purges`], what to do upon an answer by [`Owner`]; this file carries it out.
+//! Owns: the connection of the owner, and the pending transaction. [`Backlog`] and [`Purges`] decide the contents of
+//! the next transaction, [`Owner`] the reaction to an answer; this file carries the decisions out.
 
 use std::io;
 use std::mem;
@@ -32,7 +32,7 @@ mod room;
 /// The function that wakes the loop; `None` before the loop runs.
 pub(super) type Wake = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 
-/// The connection of the thread with the loop.
+/// The thread's link to the loop.
 pub(super) struct LoopLink {
     pub(super) given: Receiver<Work>,
     pub(super) done: Sender<Completion>,
@@ -45,9 +45,9 @@ impl LoopLink {
         self.wake();
     }
 
-    /// Sends an outcome; [`LoopLink::wake`] must follow.
+    /// Sends an outcome; the caller must then call [`LoopLink::wake`].
     fn send(&self, task: Task, elapsed_us: u64, result: io::Result<()>) {
-        // If the receiver is gone, the process is ending.
+        // If the receiver has been dropped, the process is ending.
         let _ = self.done.send(Completion { task, elapsed_us, result });
     }
 
@@ -61,7 +61,7 @@ impl LoopLink {
 /// The connection of the owner.
 struct Link {
     session: Option<Session>,
-    /// Why there is no good connection, or why it is over.
+    /// The reason why there is no working connection, or why it has ended.
     trouble: String,
 }
 
@@ -101,7 +101,7 @@ impl Helper {
         }
     }
 
-    /// Works until no more can come, and then hands the queue over.
+    /// Works until no more work can come, and then releases the ownership of the queue.
     pub(super) fn run(mut self) {
         let mut is_closing = false;
         loop {
@@ -146,7 +146,7 @@ impl Helper {
 
     // ---- transactions ----
 
-    /// Begins the next transaction if none is under way and there is something to do.
+    /// Begins the next transaction if none is pending and there is work.
     fn begin_next(&mut self, is_closing: bool) {
         let is_delayed = self.commit_delay.pause(Instant::now(), self.backlog.bytes()).is_some();
         if self.under_way.is_some() || is_delayed && !is_closing {
@@ -156,7 +156,7 @@ impl Helper {
         if let Transaction::Append { appends, syncs } = &transaction
             && appends.is_empty()
         {
-            // What is to be synced was committed before.
+            // Everything to be synced was committed before.
             for task in syncs.clone() {
                 self.event_loop.complete(task, 0, Ok(()));
             }
@@ -172,7 +172,7 @@ impl Helper {
         self.backlog.next(now, is_closing).or_else(|| may_purge.then_some(Transaction::Purge))
     }
 
-    /// The transaction under way has ended.
+    /// Ends the pending transaction.
     fn finish(&mut self, result: io::Result<()>) {
         let Some((transaction, start)) = self.under_way.take() else { return };
         let (now, elapsed) = (Instant::now(), start.elapsed());
@@ -184,7 +184,7 @@ impl Helper {
             Transaction::Append { appends, syncs } => {
                 self.take_all();
                 let bytes = appends.iter().map(|(_, bytes)| bytes.len()).sum();
-                // A reservation is appended without a client that waits for its commit.
+                // Reservations are appended without clients that wait for their commit.
                 self.commit_delay.note_commit(now, elapsed, syncs.len(), bytes, self.backlog.bytes());
                 for task in syncs {
                     let result = result.as_ref().copied();
@@ -251,7 +251,7 @@ impl Helper {
         }
     }
 
-    /// No step takes longer than this owner goes on without the database.
+    /// Limits each step to the time for which this owner continues without the database.
     fn limit_waits(&mut self) {
         let gives_up_at = self.owner.gives_up_at();
         let limit = gives_up_at.map(|at| Instant::now() + Duration::from_nanos(at.since_ns(now())));
@@ -261,12 +261,12 @@ impl Helper {
         }
     }
 
-    /// Publishes how long the loop may answer, and wakes it if it has stopped answering.
+    /// Publishes until when the loop may reply, and wakes the loop if it has stopped replying.
     fn publish_lease(&self) {
         let before = self.figures.lease();
         if before != self.owner.lease() {
             self.figures.set_lease(self.owner.lease());
-            // The clock is read after this: the loop has read the old lease before, if it has found that it is over.
+            // The clock is read after this: if the loop found the old lease expired, it had read it before.
             if !before.holds(now()) {
                 self.event_loop.wake();
             }
@@ -336,7 +336,7 @@ impl Helper {
         let (Some(session), Some((transaction, _))) = (&mut self.link.session, &self.under_way) else {
             return Answer::Lost;
         };
-        // Everything but an append may be done twice.
+        // Everything except an append may be done twice.
         let Transaction::Append { appends, .. } = transaction else { return Answer::Absent };
         let Some((at, _)) = appends.first() else { return Answer::Absent };
         let values = [int(self.queue.id), int(at.file), int(at.offset), int(epoch)];
@@ -358,7 +358,7 @@ impl Helper {
         }
     }
 
-    /// Proves that this server is the owner: with a heartbeat if it `beats`, and with the transaction under way if it
+    /// Proves that this server is the owner: with a heartbeat if it `beats`, and with the pending transaction if it
     /// `has_work`.
     fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<(), StatementError> {
         let proof = self.queue.proof(epoch);
@@ -392,7 +392,7 @@ impl Helper {
                     "the epoch of the queue has changed, or the database has stopped to replicate".to_owned();
                 return Answer::NotProven;
             }
-            // These rows are there: perhaps an answer was lost.
+            // These rows exist: perhaps an answer was lost.
             StatementError::Refused { code, .. } if code == "23505" => Answer::Lost,
             refused if refused.is_of_now() => Answer::Busy,
             StatementError::Refused { .. } => Answer::Refused,
@@ -403,7 +403,7 @@ impl Helper {
 
     // ---- the end ----
 
-    /// Says that all has failed, and takes what still comes.
+    /// Reports that all work has failed, and fails all further work.
     fn end(mut self, end: End) {
         let reason = match end {
             End::TakenOver | End::Refused => mem::take(&mut self.link.trouble),
@@ -416,7 +416,7 @@ impl Helper {
         error!("{}: {reason}", self.place());
         let failed = || Err(io::Error::other(reason.clone()));
         self.finish(failed());
-        // The loop must know of the failure even if it waits for no task.
+        // The loop must learn of the failure even if it waits for no task.
         self.event_loop.complete(Task::Sync(self.backlog.end()), 0, failed());
         for task in mem::take(&mut self.backlog).into_tasks() {
             self.event_loop.complete(task, 0, failed());
@@ -428,7 +428,7 @@ impl Helper {
         }
     }
 
-    /// Says that this server does not own the queue any more, so that another need not wait.
+    /// Releases the ownership of the queue, so that another server need not wait.
     fn hand_over(mut self) {
         let Some(mut session) = self.link.session.take().filter(|_| self.owner.is_serving()) else { return };
         match self.queue.hand_over(&mut session, self.owner.epoch()) {
@@ -438,7 +438,7 @@ impl Helper {
     }
 }
 
-/// Adds the proof with what `transaction` does. Returns what is deleted with it of which removed file.
+/// Adds the proof and the statements of `transaction`. Returns which rows of a removed file are deleted with it.
 fn add_statements(
     session: &mut Session,
     queue: &OwnedQueue,
@@ -477,7 +477,7 @@ fn add_statements(
     Ok(purge)
 }
 
-/// Sends the transaction. Returns its rows, and what the database says of its standbys after it, unless `allow_async`.
+/// Sends the transaction. Returns its rows, and then the names of the database's standbys, unless `allow_async`.
 fn commit_and_ask(
     session: &mut Session,
     allow_async: bool,
@@ -488,12 +488,12 @@ fn commit_and_ask(
     }
     session.flush()?;
     let rows = session.rows();
-    // The answer to what was sent behind it comes in any case.
+    // The answer to the statement sent after it comes in any case.
     let names = (!allow_async).then(|| session.rows());
     Ok((rows?, names.transpose()?))
 }
 
-/// Fails if the database has stopped to wait for its standbys, whose names are in `rows`.
+/// Fails if the database no longer waits for its standbys, whose names are in `rows`.
 fn check_replication(rows: &[Row]) -> Result<(), StatementError> {
     match rows.first().map_or("", |row| row.text(0)) {
         "" => Err(StatementError::Lost("synchronous_standby_names is empty".to_owned())),

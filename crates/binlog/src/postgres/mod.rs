@@ -1,11 +1,11 @@
-//! The log in PostgreSQL: the store that `-b postgresql://...` names.
+//! The log in PostgreSQL: the store for `-b postgresql://...`.
 //!
 //! Owns: the tables, the connections, the thread that commits, and the ownership of the queue. It is the second shell
 //! of the binlog: it calls sockets, a thread and a clock, and decides nothing about the log. Driven by the log through
 //! [`Storage`]. Files of the log are rows here; `doc/binlog.md` has the tables.
 //!
-//! Bytes that the log appends stay in memory until the turn is over, and then go to the thread with the tasks. The
-//! thread commits all that waits in one transaction.
+//! Appended bytes stay in memory until the turn is over, and then go to the thread together with the tasks. The thread
+//! commits everything that waits in one transaction.
 
 use std::fmt;
 use std::io;
@@ -53,13 +53,13 @@ use self::reading::Reading;
 use self::seen::SeenDatabases;
 use self::wire::{LogIn, Session, Value, first_number};
 
-/// How long an address may take to accept a connection, unless the URL says otherwise.
+/// The time limit for a connection to an address, unless the URL sets one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the database may take for an answer before another connection is tried, unless commands wait for a shorter
+/// The time limit for an answer of the database before another connection is tried, unless commands wait for a shorter
 /// time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the store is used.
+/// The settings of the store.
 #[derive(Clone, Debug)]
 pub struct Settings {
     url: DatabaseUrl,
@@ -67,13 +67,13 @@ pub struct Settings {
     times: Times,
     allow_async: bool,
     seen: Arc<SeenDatabases>,
-    /// This server, as others see it in the row of the queue.
+    /// This server's name in the row of the queue.
     owner: String,
 }
 
 impl Settings {
-    /// The settings for the queue at `url`. The file of authorities that the address names is read. `owner` is unique
-    /// to this process.
+    /// The settings for the queue at `url`. Reads the file of authorities that the URL names. `owner` is unique to this
+    /// process.
     ///
     /// # Errors
     /// If a file cannot be used.
@@ -97,33 +97,33 @@ impl Settings {
     }
 }
 
-/// Why the queue cannot be used.
+/// The reason why the queue cannot be used.
 #[derive(Debug)]
 pub enum StoreError {
     /// Another server owns it.
     Held {
-        /// That server.
+        /// The name of that server.
         owner: String,
     },
-    /// No host takes writes now. The text names each host with its reason.
+    /// No host accepts writes now. The text names each host with its reason.
     Unreachable(String),
     /// The connection has failed after the log-in.
     Lost(String),
     /// Commits would not survive the loss of a machine.
     Unsafe(String),
-    /// The database refuses what the store needs.
+    /// The database refuses an operation that the store needs.
     Refused(String),
     /// The tables are of another version of the server.
     Version {
-        /// Their version; 0 if it is not to be found.
+        /// Their version; 0 if it cannot be found.
         found: i64,
     },
-    /// A file that the address names cannot be used.
+    /// A file that the URL names cannot be used.
     File(String),
 }
 
 impl StoreError {
-    /// No host will do; `text` names each with its reason.
+    /// No host can be used; `text` names each with its reason.
     fn of_hosts(unfit: Unfit, text: String) -> Self {
         match unfit {
             Unfit::Unsafe(_) => Self::Unsafe(text),
@@ -132,7 +132,7 @@ impl StoreError {
         }
     }
 
-    /// The host `at` will not do.
+    /// The host `at` cannot be used.
     fn at(at: &str, failure: wire::StatementError) -> Self {
         let text = format!("{at}: {failure}");
         Self::of_hosts(Unfit::Failed(failure), text)
@@ -177,23 +177,23 @@ impl std::error::Error for StoreError {}
 /// The log in PostgreSQL.
 #[derive(Debug)]
 pub struct PostgresStorage {
-    /// For reading; given back when the loop starts.
+    /// For reading; closed when the loop starts.
     reading: Option<Reading>,
     thread: Option<Running>,
-    /// Work that is not given to the thread yet.
+    /// Work that has not been passed to the thread yet.
     submitted: Vec<Work>,
     figures: Arc<Figures>,
     /// `None` if this server does not own the queue.
     clock: Option<QueueClock>,
 }
 
-/// A running thread. Dropping this waits for what the thread was given, and hands the queue over.
+/// A running thread. Dropping this waits for its work, and releases the ownership of the queue.
 struct Running {
     /// `None` once no more can come.
     given: Option<Sender<Work>>,
     done: Receiver<Completion>,
     wake: Wake,
-    /// Tasks whose outcomes were not received.
+    /// Tasks whose outcomes have not been received.
     under_way: usize,
     handle: Option<JoinHandle<()>>,
 }
@@ -205,14 +205,14 @@ impl fmt::Debug for Running {
 }
 
 impl PostgresStorage {
-    /// Becomes the owner of the queue. Waits for an earlier owner: for ever if `waits`, else only as long as a dead one
-    /// is taken for alive. This takes time: it is not for the loop.
+    /// Becomes the owner of the queue. Waits for an earlier owner: without a limit if `waits`, otherwise for the time
+    /// in which a dead owner still counts as alive. This takes time and must not run in the loop.
     ///
     /// # Errors
     /// If another server owns the queue, or if the database cannot be used.
     pub fn claim(settings: &Settings, waits: bool) -> Result<Self, StoreError> {
         let refused = |error: io::Error| StoreError::Lost(error.to_string());
-        // Nothing that can be lacking is left for the time after the claim.
+        // Everything that can fail for lack of a resource comes before the claim.
         let (start, to_start) = channel::<Helper>();
         let run = move || to_start.recv().map_or((), Helper::run);
         let handle = Builder::new().name("binlog".to_owned()).spawn(run).map_err(refused)?;
@@ -230,7 +230,7 @@ impl PostgresStorage {
         Ok(Self { reading: Some(reading), thread: Some(running), submitted: Vec::new(), figures, clock })
     }
 
-    /// The log of the queue, in which nothing can be changed through this value. A standby of the database will do.
+    /// The log of the queue, read-only. A standby of the database is sufficient.
     ///
     /// # Errors
     /// If no host can be reached.
@@ -252,7 +252,7 @@ impl PostgresStorage {
 
     /// `None` if the database has no such queue.
     fn read_only_at(settings: &Settings, mut session: Session) -> Result<Option<Reading>, StoreError> {
-        // One view of all rows, whatever an owner does meanwhile.
+        // One view of all rows, even if an owner changes them in the meantime.
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
         if session.query(sql::HAS_TABLES)?.is_empty() {
             return Ok(None);
@@ -269,7 +269,7 @@ impl PostgresStorage {
 
 impl Storage for PostgresStorage {
     fn list(&mut self) -> io::Result<Listing> {
-        // Nobody has used the queue yet.
+        // No server has used the queue yet.
         self.reading.as_mut().map_or(Ok(Listing::default()), Reading::list)
     }
 
@@ -281,7 +281,7 @@ impl Storage for PostgresStorage {
         self.reading()?.read(file, offset, bytes)
     }
 
-    /// Nothing: the one connection is there.
+    /// Does nothing: the one connection is open.
     fn prepare(&mut self, _: u32) -> io::Result<()> {
         Ok(())
     }
@@ -363,7 +363,7 @@ impl Storage for PostgresStorage {
             reading.session.close();
         }
         if let Some(running) = &self.thread {
-            // What was done before this is polled in the first turn.
+            // Work that was completed before is polled in the first turn.
             wake();
             *running.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
         }

@@ -1,6 +1,6 @@
 //! The password for the database.
 //!
-//! Owns: where it comes from. A file is read at each log-in, so that a password can be replaced without a restart.
+//! Owns: its source. A file is read at each log-in, so that a password can be replaced without a restart.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use crate::os::secret_file;
 /// The longest file with a password.
 const MAX_BYTES: usize = 4096;
 
-/// Where the password for the database comes from.
+/// The source of the password for the database.
 #[derive(Clone)]
 pub struct Password {
     /// The file, if one is named.
     file: Option<PathBuf>,
-    /// The password that was found at the start. The file may be one that only root can read, and the server may not be
-    /// root any more.
+    /// The password that was found at the start. The file may be readable only for root, and the server may no longer
+    /// be root.
     first: Option<String>,
 }
 
-/// Without the password: it must not stand in a log.
+/// Without the password, which must not appear in a log.
 impl fmt::Debug for Password {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Password").field("file", &self.file).finish_non_exhaustive()
@@ -54,7 +54,7 @@ impl Password {
         Self { file: None, first: password }
     }
 
-    /// The password as it is now.
+    /// The current password.
     pub(super) fn read(&self) -> Result<String, StatementError> {
         let now = self.file.as_deref().and_then(|path| read(path).ok()).map(|(password, _)| password);
         now.or_else(|| self.first.clone()).ok_or_else(|| StatementError::Refused {
@@ -64,7 +64,7 @@ impl Password {
     }
 }
 
-/// The first line of a file, and whether everybody can read it.
+/// The first line of a file, and whether every user can read it.
 fn read(path: &Path) -> Result<(String, bool), String> {
     let file = secret_file::read(path, MAX_BYTES).map_err(|error| error.to_string())?;
     let text = str::from_utf8(&file.bytes).map_err(|_| "expected text in UTF-8")?;

@@ -1,65 +1,64 @@
 //! Removed files that still have rows.
 //!
-//! Owns: which files, and how many of their rows the next transactions delete. Pure. Driven by the helper.
+//! Owns: the list of these files, and how many of their rows the next transactions delete. Pure. Driven by the helper.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// Rows of removed files that are deleted for each row that is added.
+/// How many rows of removed files are deleted for each added row.
 const PURGED_PER_ROW: usize = 2;
-/// The fewest rows that are deleted at a time, because a statement costs more than a row.
+/// The minimum number of rows that are deleted at a time, because a statement costs more than a row.
 const MIN_PURGED: usize = 64;
-/// Rows of removed files that are deleted at a time while there is nothing else to do.
+/// How many rows of removed files are deleted at a time while there is no other work.
 const PURGED_IDLE: usize = 2000;
 
-/// There is nothing else to do after this time without a commit.
+/// The time without a commit after which there counts as no other work.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
 
-/// The files, and what is to be deleted of them.
+/// The files, and the rows to delete.
 #[derive(Debug)]
 pub(super) struct Purges {
     files: VecDeque<u32>,
-    /// When the last commit ended that did something else.
+    /// When the last commit with other work ended.
     idle_since: Instant,
-    /// Rows that are to be deleted.
+    /// The number of rows to delete.
     rows: usize,
 }
 
 impl Purges {
-    /// These files were removed before.
+    /// Begins with files that were removed earlier.
     pub(super) fn new(removed: Vec<u32>, now: Instant) -> Self {
         Self { files: removed.into(), idle_since: now, rows: 0 }
     }
 
-    /// How long to wait until rows are deleted without another reason for a transaction; `None` if no removed file has
-    /// rows.
+    /// How long to wait until rows are deleted in a transaction of their own; `None` if no removed file has rows.
     pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
         let idle = now.saturating_duration_since(self.idle_since);
         (!self.files.is_empty()).then(|| IDLE_AFTER.saturating_sub(idle))
     }
 
-    /// A commit has ended that did something else.
+    /// Notes the end of a commit with other work.
     pub(super) fn note_commit(&mut self, now: Instant) {
         self.idle_since = now;
     }
 
-    /// File `file` was removed.
+    /// Adds the removed file `file`.
     pub(super) fn add(&mut self, file: u32) {
         self.files.push_back(file);
     }
 
-    /// File `file` was made again.
+    /// Takes file `file` out, which was made again.
     pub(super) fn cancel(&mut self, file: u32) {
         self.files.retain(|&purged| purged != file);
     }
 
-    /// A transaction begins, again perhaps, that adds `rows` rows.
+    /// Notes that a transaction begins, perhaps again, that adds `rows` rows.
     pub(super) fn begin(&mut self, rows: usize) {
         self.rows = self.rows.min(MIN_PURGED) + PURGED_PER_ROW * rows;
     }
 
-    /// A transaction begins that does nothing else.
+    /// Notes that a transaction begins that only deletes rows.
     pub(super) fn begin_idle(&mut self) {
         self.rows = PURGED_IDLE;
     }
@@ -69,7 +68,7 @@ impl Purges {
         self.files.front().map(|&file| (file, self.rows)).filter(|_| self.rows >= MIN_PURGED)
     }
 
-    /// The transaction has deleted what [`Purges::next`] has said. Returns how many rows these were at most.
+    /// Notes that the transaction has deleted the rows of [`Purges::next`]. Returns their maximum number.
     pub(super) fn finish(&mut self, file_is_gone: bool) -> usize {
         if file_is_gone {
             self.files.pop_front();

@@ -1,15 +1,15 @@
-//! The clock of a queue, which its owners hand on.
+//! The clock of a queue, which passes from one owner to the next.
 //!
-//! Owns: what a server that waits knows of the owner's clock, and its own clock once it is the owner. The times in the
-//! log of a directory are wall-clock times of one machine. The owners of a queue have different machines, whose wall
-//! clocks may differ by minutes: a successor that went by its own would end delays too early or too late by as much. So
-//! the row of the queue has the time at which the owner was last seen, by the clock of the queue, and the successor
-//! goes on from there. Pure.
+//! Owns: the knowledge of a waiting server about the owner's clock, and its own clock once it is the owner. The times
+//! in the log of a directory are wall-clock times of one machine. The owners of a queue have different machines, whose
+//! wall clocks may differ by minutes: a successor that used its own would end delays too early or too late by that
+//! difference. Therefore the row of the queue has the time at which the owner was last seen, by the clock of the queue,
+//! and the successor continues from there. Pure.
 
 use crate::clock::Timestamp;
 
-/// Nanoseconds since 1970 for the times in the log: the wall clock of the first owner when it began, and the time
-/// since.
+/// Nanoseconds since 1970 for the times in the log: the wall clock of the first owner at its start, plus the time since
+/// then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueClock {
     /// How far it is ahead of the boot clock of this machine.
@@ -27,18 +27,18 @@ impl QueueClock {
     }
 }
 
-/// The clock of the queue, as a server that waits knows it.
+/// The clock of the queue, as a waiting server knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClockWatch {
     /// The value in the row, and the clock that follows from it.
     seen: Option<(i64, QueueClock)>,
-    /// When the row was looked at last.
+    /// When the row was last read.
     looked_at: Option<Timestamp>,
 }
 
 impl ClockWatch {
-    /// The row has `clock_ns`, which was written `age_ns` ago by the clock of the database. That one counts where
-    /// nobody has watched, and never for more than the time since this server has looked last.
+    /// Notes that the row has `clock_ns`, which was written `age_ns` ago by the clock of the database. That age counts
+    /// only if this server has not watched the row, and never for more than the time since this server last read it.
     pub(super) fn note(&mut self, clock_ns: Option<i64>, age_ns: u64, now: Timestamp) {
         let looked_at = self.looked_at.replace(now);
         if self.seen.map(|(seen_ns, _)| seen_ns) == clock_ns {
@@ -49,7 +49,7 @@ impl ClockWatch {
             .map(|seen_ns| (seen_ns, QueueClock::reads(seen_ns.saturating_add_unsigned(age_ns), now)));
     }
 
-    /// The clock of a server that becomes the owner at `now`. `wall_ns` is its wall clock, which counts if the queue
+    /// The clock of a server that becomes the owner at `now`. `wall_ns` is its wall clock, which is used if the queue
     /// has no clock yet.
     pub(super) fn clock(&self, wall_ns: u64, now: Timestamp) -> QueueClock {
         let own = || QueueClock::reads(i64::try_from(wall_ns).unwrap_or(i64::MAX), now);
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_successor_that_has_watched_goes_on_from_the_change_that_it_saw() {
         let mut watch = ClockWatch::default();
-        // The clocks of the machines differ, and that of the database is of no use.
+        // The clocks of the machines differ, and that of the database cannot help.
         watch.note(Some(1000 * S_SIGNED), 77 * S, at(50));
         watch.note(Some(1001 * S_SIGNED), 600 * S, at(50));
         for second in 51..56 {
@@ -93,7 +93,7 @@ mod tests {
         let mut watch = ClockWatch::default();
         watch.note(Some(1000 * S_SIGNED), 3600 * S, at(50));
         assert_eq!(watch.clock(0, at(53)).at(at(53)), 4603 * S_SIGNED);
-        // After a lost connection, no more than the time that it was lost.
+        // After a lost connection, no more than the time of the loss.
         watch.note(Some(2000 * S_SIGNED), 3600 * S, at(60));
         assert_eq!(watch.clock(0, at(60)).at(at(60)), 2010 * S_SIGNED);
         watch.note(Some(3000 * S_SIGNED), 2 * S, at(70));

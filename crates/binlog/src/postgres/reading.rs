@@ -1,7 +1,6 @@
-//! Reading files of the log, as a stream of rows.
+//! Reads files of the log, as a stream of rows.
 //!
-//! Owns: the connection that reads, and the row that the reader has come to. Used at the start, and by `--check`,
-//! `--dump` and `--copy`.
+//! Owns: the connection for reading, and the current row. Used at the start, and by `--check`, `--dump` and `--copy`.
 
 use std::io::{self, ErrorKind};
 use std::thread;
@@ -20,19 +19,19 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(super) struct Reading {
     pub(super) session: Session,
     queue: i64,
-    /// How an owner connects again, and the epoch with which it began: a host that has a lower one is an old copy. Who
-    /// only looks at a log does not connect again.
+    /// The settings with which an owner connects again, and the epoch with which it began: a host with a lower one has
+    /// an old copy. A reader that is not the owner does not connect again.
     again: Option<(Settings, u64)>,
-    /// The last file whose length was asked for.
+    /// The last file whose length was requested.
     length: Option<(u32, u64)>,
     stream: Option<RowStream>,
 }
 
-/// The rows of a file from some offset on, which the database sends as they are taken.
+/// The rows of a file from some offset on, which the database sends while they are being read.
 #[derive(Debug)]
 struct RowStream {
     file: u32,
-    /// Bytes before this offset have gone by.
+    /// Bytes before this offset have passed.
     floor: u64,
     row: Option<Piece>,
     is_over: bool,
@@ -70,12 +69,13 @@ impl Reading {
         Self { session, queue, again: None, length: None, stream: None }
     }
 
-    /// Reads the log for its owner, who has taken it from somebody else and must not fail for a lost connection.
+    /// Reads the log for its owner, which has taken it from another server and must not fail because of a lost
+    /// connection.
     pub(super) fn of_owner(session: Session, claim: &Claim, settings: &Settings) -> Self {
         Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(session, claim.queue.id) }
     }
 
-    /// Reads, and begins anew through another connection if this one is lost, for as long as the owner goes on without
+    /// Reads, and starts again through another connection if this one is lost, as long as the owner continues without
     /// the database.
     fn persist<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, StatementError>) -> io::Result<T> {
         let start = Instant::now();
@@ -131,7 +131,7 @@ impl Reading {
         Ok(length)
     }
 
-    /// As [`Storage::read`](crate::storage::Storage::read), but as many bytes as there are.
+    /// As [`Storage::read`](crate::storage::Storage::read), but reads all available bytes.
     pub(super) fn read(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.known_size(file)?.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = bytes.len().min(left);
@@ -139,7 +139,7 @@ impl Reading {
         Ok(wanted)
     }
 
-    /// Reads as many bytes as there is room for.
+    /// Fills `bytes`, as far as there are bytes.
     fn fill(&mut self, file: u32, offset: u64, bytes: &mut [u8]) -> Result<(), StatementError> {
         self.seek(file, offset)?;
         let mut done = 0;
@@ -167,7 +167,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Asks for the rows of `file` from `offset` on, unless they are coming already.
+    /// Requests the rows of `file` from `offset` on, unless they are already coming.
     fn seek(&mut self, file: u32, offset: u64) -> Result<(), StatementError> {
         if self.stream.as_ref().is_some_and(|stream| stream.file == file && stream.floor <= offset) {
             return Ok(());
@@ -180,7 +180,7 @@ impl Reading {
         Ok(())
     }
 
-    /// The first piece that ends behind `at`; `None` if none does.
+    /// The first piece that ends after `at`; `None` if there is none.
     fn piece_at(&mut self, at: u64) -> Result<Option<&Piece>, StatementError> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         while !stream.is_over && stream.row.as_ref().is_none_or(|row| row.end() <= at) {
@@ -203,7 +203,7 @@ impl Reading {
         Ok(stream.row.as_ref())
     }
 
-    /// Takes what still comes of the last file.
+    /// Reads the remaining rows of the last file.
     fn finish(&mut self) -> Result<(), StatementError> {
         if let Some(stream) = self.stream.take().filter(|stream| !stream.is_over) {
             drop(stream);
@@ -214,7 +214,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Copies the end of a file to the table of what was lost.
+    /// Copies the end of a file to the table of lost tails.
     pub(super) fn keep_tail(&mut self, file: u32, offset: u64) -> io::Result<u64> {
         self.finish().map_err(failed)?;
         let values = [int(self.queue), int(file), int(offset)];

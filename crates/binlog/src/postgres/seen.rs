@@ -1,7 +1,7 @@
-//! The databases that the address names, as this server has seen them.
+//! The databases of the URL, as this server has seen them.
 //!
-//! Owns: the highest epoch of the queue, so that an older copy of the database is known for one, and what was warned
-//! of. It is shared by all connections, and forgotten when the process ends.
+//! Owns: the highest epoch of the queue, which shows whether a database is an older copy, and the warnings that have
+//! been given. Shared by all connections, and forgotten when the process ends.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -21,14 +21,14 @@ impl SeenDatabases {
         self.epoch.load(Relaxed)
     }
 
-    /// The queue has this epoch.
+    /// Notes that the queue has this epoch.
     pub(super) fn note(&self, epoch: i64) -> u64 {
         let epoch = u64::try_from(epoch).unwrap_or(0);
         self.epoch.fetch_max(epoch, Relaxed);
         epoch
     }
 
-    /// The database has this in `synchronous_standby_names`.
+    /// Notes the `synchronous_standby_names` of the database.
     pub(super) fn note_names(&self, names: &str) {
         if names.contains('*') && !self.has_warned.swap(true, Relaxed) {
             warn!(

@@ -3,10 +3,10 @@
 /// The version of the tables.
 pub(super) const VERSION: i64 = 1;
 
-/// The bytes of a row of the log: a row must fit into a page with its header, so that no row is stored apart.
+/// The bytes in a row of the log: a row must fit into a page with its header, so that no row is stored separately.
 pub(super) const PIECE_BYTES: usize = 8000;
 
-/// Makes the tables. Two servers that start at once make them one after the other.
+/// Makes the tables. Two servers that start at the same time make them one after the other.
 pub(super) const CREATE: &str = "
     SELECT pg_advisory_xact_lock(7094021551);
     CREATE TABLE IF NOT EXISTS beanstalkd.version (version integer PRIMARY KEY);
@@ -47,12 +47,12 @@ pub(super) const CREATE: &str = "
         PRIMARY KEY (queue, file, cut, start)
     )";
 
-/// A role that does not own the database may use a schema that is there, and may not even try to make it.
+/// A role that does not own the database may use an existing schema, but may not even try to make it.
 pub(super) const LACKS_SCHEMA: &str = "SELECT 1 WHERE to_regnamespace('beanstalkd') IS NULL";
 pub(super) const CREATE_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS beanstalkd";
-/// Whether the tables are there.
+/// Whether the tables exist.
 pub(super) const HAS_TABLES: &str = "SELECT 1 WHERE to_regclass('beanstalkd.version') IS NOT NULL";
-/// Tables of the version before have no clock. That version leaves these columns alone.
+/// Tables of the previous version have no clock. That version ignores these columns.
 pub(super) const LACKS_CLOCK: &str = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_attribute
     WHERE attrelid = 'beanstalkd.queue'::regclass AND attname = 'clock_at' AND NOT attisdropped)";
 pub(super) const ADD_CLOCK: &str = "ALTER TABLE beanstalkd.queue ADD COLUMN IF NOT EXISTS clock bigint, \
@@ -65,20 +65,20 @@ pub(super) fn epoch_of(queue: &str) -> String {
 }
 
 /// The state of a host: whether it is a standby, whether it is set to be read-only, how it commits, and how many
-/// standbys are attached that may be synchronous. A role that may not see the state of the standbys sees their number.
+/// attached standbys may be synchronous. A role that may not see the state of the standbys sees their number.
 pub(super) const HOST: &str = "
     SELECT pg_is_in_recovery(), current_setting('transaction_read_only'),
         current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
         (SELECT count(*) FROM pg_stat_replication
             WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))";
 
-/// The settings of each session. They are a part of the log-in, so they replace those of the server, the role and the
-/// database before the first statement. Not here are `synchronous_commit` and `default_transaction_read_only`, with
-/// which an operator says what a commit is worth and that nothing is to be written: [`HOST`] asks for them.
+/// The settings of each session. They are part of the log-in, so they replace those of the server, the role and the
+/// database before the first statement. `synchronous_commit` and `default_transaction_read_only` are not among them,
+/// because with these an operator decides how durable a commit is and that nothing may be written: [`HOST`] reads them.
 ///
-/// No statement waits for a lock for long: it may be held through a connection that was given up. Every statement finds
-/// its rows through a primary key: a statement that was planned while a table was empty would read all of the table
-/// later. A policy that hides rows makes an error, because hidden rows are lost jobs.
+/// No statement waits long for a lock, which may be held through an abandoned connection. Every statement finds its
+/// rows through a primary key: a statement that was planned while a table was empty would otherwise read the whole
+/// table later. A policy that hides rows causes an error, because hidden rows are lost jobs.
 pub(super) const SESSION: &[(&str, &str)] = &[
     ("application_name", "beanstalkd"),
     ("client_encoding", "UTF8"),
@@ -105,7 +105,7 @@ pub(super) const SESSION: &[(&str, &str)] = &[
     ("plan_cache_mode", "force_generic_plan"),
     ("vacuum_cost_delay", "0"),
 ];
-/// The first version with a setting that bounds a transaction.
+/// The first version with a setting that limits a transaction.
 pub(super) const HAS_TRANSACTION_TIMEOUT: u32 = 17;
 pub(super) const TRANSACTION_TIMEOUT: (&str, &str) = ("transaction_timeout", "0");
 pub(super) const SET_TRANSACTION_TIMEOUT: &str = "SET transaction_timeout = 0";
@@ -113,8 +113,8 @@ pub(super) const SET_SYNCHRONOUS: &str = "SET synchronous_commit = on";
 pub(super) const SET_REMOTE_APPLY: &str = "SET synchronous_commit = remote_apply";
 
 pub(super) const TABLE_BYTES: &str = "SELECT pg_total_relation_size('beanstalkd.log')";
-/// Makes the space of deleted rows free. It does not shorten the table, because that would hold up commits; and it
-/// leaves a table alone that another process vacuums.
+/// Frees the space of deleted rows for new ones. It does not shorten the table, because that would delay commits; and
+/// it skips a table that another process vacuums.
 pub(super) const VACUUM: &str = "VACUUM (TRUNCATE false, SKIP_LOCKED) beanstalkd.log";
 
 /// Whether this database replicates each commit, or need not: the last value of a statement.
@@ -124,39 +124,39 @@ macro_rules! is_synchronous {
     };
 }
 
-/// A heartbeat as a number: a time as text would look as the settings of the session say.
+/// A heartbeat as a number: a time as text would depend on the settings of the session.
 macro_rules! heartbeat_number {
     () => {
         "(extract(epoch FROM heartbeat) * 1000000)::int8"
     };
 }
 
-/// The value that each heartbeat sets. It grows, also if the clock of the database is set back: a standby looks for a
-/// change alone. It is a time for the servers of the version before, which compare it with the clock of the database.
+/// The value that each heartbeat sets. It grows even if the clock of the database is set back: a standby only checks
+/// for a change. It is a time because servers of the previous version compare it with the clock of the database.
 macro_rules! next_heartbeat {
     () => {
         "heartbeat = greatest(clock_timestamp(), heartbeat + interval '1 microsecond')"
     };
 }
 
-/// The values that each heartbeat sets besides: the time of the queue's clock, and that of the database's clock.
+/// The other values that each heartbeat sets: the time of the queue's clock, and that of the database's clock.
 macro_rules! set_clock {
     ($clock:literal) => {
         concat!("clock = ", $clock, "::int8, clock_at = clock_timestamp()")
     };
 }
 
-/// The rows of the room that is kept for a full disk, and the least size of its table.
+/// The number of rows of the ballast, and the minimum size of its table.
 const BALLAST_ROWS: i64 = 1050;
 pub(super) const BALLAST_BYTES: i64 = BALLAST_ROWS * 8192;
 pub(super) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
-/// The size of the room that a queue keeps for a full disk; 0 if it has none.
+/// The size of a queue's ballast; 0 if it has none.
 pub(super) fn ballast_size(queue: i64) -> String {
     format!("SELECT coalesce(pg_relation_size(to_regclass('beanstalkd.ballast_{queue}')), 0)")
 }
 
-/// Makes that room, in one transaction. Nobody waits for it, and it waits for no standby.
+/// Makes the ballast, in one transaction. Nothing waits for it, and it waits for no standby.
 pub(super) fn make_ballast(queue: i64) -> String {
     let table = format!("beanstalkd.ballast_{queue}");
     format!(
@@ -168,7 +168,7 @@ pub(super) fn make_ballast(queue: i64) -> String {
     )
 }
 
-/// Gives it up.
+/// Drops the ballast.
 pub(super) fn drop_ballast(queue: i64) -> String {
     format!("DROP TABLE IF EXISTS beanstalkd.ballast_{queue}")
 }
@@ -185,7 +185,7 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
             FROM beanstalkd.queue WHERE name = $1::text"
         ),
     ),
-    // $3 is -1 in place of NULL: a queue that nobody owns.
+    // $3 is -1 for NULL, which means a queue without an owner.
     (
         "take_over",
         concat!(
@@ -200,7 +200,7 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
             " RETURNING epoch, true"
         ),
     ),
-    // Behind the takeover, in the same transaction.
+    // After the takeover, in the same transaction.
     ("removed", "SELECT file FROM beanstalkd.file WHERE queue = $1::int4 AND removed ORDER BY file"),
     (
         "raise",
@@ -214,9 +214,10 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
             " RETURNING epoch"
         ),
     ),
-    // Fails if the queue has another epoch, and with it all of the transaction. The ticket tells this answer from a
-    // late one to another transaction. It locks the row and leaves it as it is: an update would leave a dead version of
-    // the row with each commit, and each commit reads over all of them while another client has a transaction open.
+    // Fails, together with its whole transaction, if the queue has another epoch. The ticket distinguishes this answer
+    // from a late one to another transaction. It locks the row without changing it: an update would leave a dead
+    // version of the row with each commit, and each commit reads all of them while another client has a transaction
+    // open.
     (
         "prove",
         concat!(
@@ -239,7 +240,7 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
         ),
     ),
     ("standby_names", "SHOW synchronous_standby_names"),
-    // The proof with an append, for what is done most.
+    // The proof with an append, the most frequent transaction.
     (
         "prove_and_append",
         concat!(
@@ -321,7 +322,7 @@ pub(super) const READING: &[(&str, &str)] = &[
     ),
 ];
 
-/// The statements that a start in spite of damage needs besides.
+/// The additional statements of a start in spite of damage.
 pub(super) const KEEPING: &[(&str, &str)] = &[
     (
         "keep_tail",

@@ -11,17 +11,17 @@ use super::wire::{Session, StatementError, Value, int};
 use crate::LogPosition;
 use crate::storage::Task;
 
-/// The bytes that are sent with one statement.
+/// The maximum number of bytes in one statement.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// The queue, as its owner names it.
+/// The queue, as its owner identifies it.
 #[derive(Debug)]
 pub(super) struct OwnedQueue {
     pub(super) id: i64,
     pub(super) clock: QueueClock,
     /// Whether the database need not replicate.
     pub(super) allow_async: bool,
-    /// The number of the last proof, which the database answers with.
+    /// The number of the last proof, which the database returns in its answer.
     pub(super) ticket: i64,
 }
 
@@ -37,12 +37,12 @@ impl OwnedQueue {
         int(self.clock.at(now()))
     }
 
-    /// Says that nobody owns it any more.
+    /// Releases the ownership of the queue.
     pub(super) fn hand_over(&self, session: &mut Session, epoch: u64) -> Result<(), StatementError> {
         session.run("hand_over", &[int(self.id), int(epoch), self.time()]).map(drop)
     }
 
-    /// Adds an append to the transaction, and with it `proof`, unless that is empty.
+    /// Adds an append to the transaction, together with `proof`, unless that is empty.
     pub(super) fn add_append(
         &self,
         session: &mut Session,
@@ -62,7 +62,7 @@ impl OwnedQueue {
         Ok(())
     }
 
-    /// Adds what a task is in the tables.
+    /// Adds the changes of a task to the tables.
     pub(super) fn add_task(&self, session: &mut Session, task: &Task) -> Result<(), StatementError> {
         let queue = int(self.id);
         match *task {

@@ -17,7 +17,7 @@ use crate::os::secret_file;
 
 /// The longest file of authorities.
 const MAX_ROOTS_BYTES: usize = 4 << 20;
-/// Where systems have the authorities that they trust.
+/// The files in which systems keep their trusted authorities.
 const SYSTEM_ROOTS: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
@@ -68,7 +68,7 @@ fn read_roots(roots: Option<&Path>) -> Result<RootCertStore, StoreError> {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&file.bytes) {
         let certificate = certificate.map_err(|error| wrong(&error))?;
-        // The bundles of systems have some that are of no use.
+        // The bundles of systems contain some that cannot be used.
         if let Err(error) = store.add(certificate)
             && roots.is_some()
         {
@@ -81,10 +81,10 @@ fn read_roots(roots: Option<&Path>) -> Result<RootCertStore, StoreError> {
     Ok(store)
 }
 
-/// Verifies what libpq's words `require` and `verify-ca` ask for, and not the name.
+/// Verifies what libpq's words `require` and `verify-ca` require, but not the name.
 #[derive(Debug)]
 struct LaxVerifier {
-    /// The authorities of which one must have signed the certificate; `None` if any certificate will do.
+    /// The authorities, one of which must have signed the certificate; `None` if any certificate is accepted.
     authorities: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
@@ -99,7 +99,7 @@ impl ServerCertVerifier for LaxVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
-        // The name comes last: with this answer, all else is verified.
+        // The name is checked last: with this answer, everything else is verified.
         match authorities.verify_server_cert(certificate, intermediates, name, ocsp, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

@@ -1,8 +1,8 @@
-//! Makes the space of deleted rows free for new ones.
+//! Frees the space of deleted rows for new ones.
 //!
-//! Owns: when the table of the log is vacuumed, and the thread that does it through a connection of its own. Autovacuum
-//! looks at a table once a minute, and a busy queue deletes gigabytes in a minute. No commit waits for this thread.
-//! Driven by the helper, which says how many rows it has deleted.
+//! Owns: when the table of the log is vacuumed, and the thread that does it through its own connection. Autovacuum
+//! checks a table once a minute, and a busy queue deletes gigabytes in a minute. No commit waits for this thread.
+//! Driven by the helper, which reports how many rows it has deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,9 +14,9 @@ use log::info;
 use super::figures::Figures;
 use super::{Settings, claim, sql};
 
-/// The table is vacuumed when this many rows were deleted: at most 32 MiB.
+/// The table is vacuumed after this many deleted rows: at most 32 MiB.
 const ROWS_PER_VACUUM: usize = 4096;
-/// How long the database may take for it.
+/// The time limit for a vacuum.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The vacuum that the tables of a busy queue need.
@@ -25,9 +25,9 @@ pub(super) struct Vacuum {
     figures: Arc<Figures>,
     /// Rows that were deleted since the last vacuum began.
     deleted: usize,
-    /// Its result is why it was not done.
+    /// Its result is the reason if the vacuum failed.
     thread: Option<JoinHandle<Result<(), String>>>,
-    /// Why one was not done: said once, because autovacuum does the same later.
+    /// The reason why one failed: reported once, because autovacuum does the same later.
     trouble: String,
 }
 
@@ -36,7 +36,7 @@ impl Vacuum {
         Self { figures, deleted: 0, thread: None, trouble: String::new() }
     }
 
-    /// At most `rows` rows were deleted.
+    /// Notes that at most `rows` rows were deleted.
     pub(super) fn note_deleted(&mut self, rows: usize, settings: &Settings) {
         self.deleted += rows;
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished())
@@ -51,7 +51,7 @@ impl Vacuum {
         }
         self.deleted = 0;
         let (settings, figures) = (settings.clone(), Arc::clone(&self.figures));
-        // Without a thread, the next one is tried after as many rows.
+        // If the thread cannot be started, the next attempt comes after the same number of rows.
         self.thread = Builder::new().name("vacuum".to_owned()).spawn(move || vacuum(settings, &figures)).ok();
     }
 }
@@ -62,7 +62,7 @@ fn vacuum(mut settings: Settings, figures: &Figures) -> Result<(), String> {
     let mut session = claim::connect(&settings).map_err(|(_, text)| text)?;
     let size = session.query(sql::TABLE_BYTES).map_err(|failure| failure.to_string())?;
     figures.table_bytes.store(size.first().and_then(|row| row.natural(0)).unwrap_or(0), Relaxed);
-    // A role that may not do it gets a warning, which counts as a failure here.
+    // A role without the permission gets a warning, which counts as a failure here.
     session.query(sql::VACUUM).map_err(|failure| failure.to_string())?;
     session.close();
     Ok(())

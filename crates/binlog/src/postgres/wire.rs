@@ -1,7 +1,7 @@
 //! A connection to one server of the database: messages in, messages out.
 //!
-//! Owns: the socket, its encryption, the log-in, and the answers to statements. It waits for answers, so it is used on
-//! the helper thread and at the start alone. It knows nothing of the log.
+//! Owns: the socket, its encryption, the log-in, and the answers to statements. It waits for answers, so it is used
+//! only on the helper thread and at the start. Knows nothing about the log.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -28,10 +28,10 @@ use crate::os::socket;
 /// The bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The error of a pooler for a setting in the log-in that it does not pass on.
+/// The error of a pooler that does not pass a setting of the log-in on.
 const PROTOCOL_VIOLATION: &str = "08P01";
 
-/// The error of a database that cannot make its files longer.
+/// The error of a database that cannot extend its files.
 const DISK_FULL: &str = "53100";
 
 /// The values with which to log in.
@@ -41,37 +41,37 @@ pub(super) struct LogIn {
     pub(super) database: String,
     pub(super) password: Password,
     pub(super) tls: Option<Arc<ClientConfig>>,
-    /// How long the database may take for an answer.
+    /// The time limit for an answer of the database.
     pub(super) answer_timeout: Duration,
-    /// How long an address may take to accept a connection, and again until the log-in is done.
+    /// The time limit for a connection to an address, and again for the log-in.
     pub(super) connect_timeout: Duration,
-    /// Nothing is waited for after this.
+    /// No wait lasts longer than this.
     pub(super) limit: Option<Instant>,
 }
 
-/// `timeout`, or less if `limit` comes first; never nothing, which a socket would take for ever.
+/// `timeout`, or less if `limit` comes first; never zero, which a socket would take as no limit.
 pub(super) fn within(limit: Option<Instant>, timeout: Duration) -> Duration {
     let left = limit.map_or(timeout, |limit| limit.saturating_duration_since(Instant::now()));
     timeout.min(left).max(Duration::from_millis(1))
 }
 
-/// Without the password: it must not stand in a log.
+/// Without the password, which must not appear in a log.
 impl fmt::Debug for LogIn {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("LogIn").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
-/// Why a statement has no result.
+/// The reason why a statement has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StatementError {
-    /// The connection is of no use any more. What the last statement has done is unknown.
+    /// The connection cannot be used any more. The effect of the last statement is not known.
     Lost(String),
-    /// The database has refused it, and nothing has changed.
+    /// The database has refused the statement, and nothing has changed.
     Refused {
-        /// The five characters of the SQL standard.
+        /// The five-character code of the SQL standard.
         code: String,
-        /// In the words of the database.
+        /// The message of the database.
         message: String,
     },
 }
@@ -82,12 +82,12 @@ impl StatementError {
         matches!(self, Self::Refused { code, .. } if code == DISK_FULL)
     }
 
-    /// Whether the same may succeed later although no one changes anything.
+    /// Whether the same statement may succeed later without any intervention.
     pub(super) fn may_pass(&self) -> bool {
         self.is_of_now() && !matches!(self, Self::Refused { code, .. } if code == PROTOCOL_VIOLATION)
     }
 
-    /// Whether its cause lies in the state of the database or of the connection, and not in what was asked.
+    /// Whether the cause is the state of the database or of the connection, and not the request.
     pub(super) fn is_of_now(&self) -> bool {
         match self {
             Self::Lost(_) => true,
@@ -117,7 +117,7 @@ impl From<io::Error> for StatementError {
     }
 }
 
-/// A value that a statement is given.
+/// A value for a statement.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
     Int(i64),
@@ -138,7 +138,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The bytes in a column; none for NULL.
+    /// The bytes in a column; empty for NULL.
     pub(super) fn bytes(&self, column: usize) -> &[u8] {
         self.columns.get(column).and_then(Option::as_deref).unwrap_or_default()
     }
@@ -153,7 +153,7 @@ impl Row {
         self.text(column).parse().ok()
     }
 
-    /// The number in a column that has no negative ones.
+    /// The number in a column without negative numbers.
     pub(super) fn natural(&self, column: usize) -> Option<u64> {
         self.number(column)?.try_into().ok()
     }
@@ -204,19 +204,19 @@ fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     stream.set_write_timeout(Some(timeout))
 }
 
-/// A connection that is logged in.
+/// A connection after the log-in.
 pub(super) struct Session {
     stream: Stream,
-    /// Received bytes that were not taken yet.
+    /// Received bytes that have not been processed yet.
     input: BytesMut,
     /// Bytes to send.
     output: BytesMut,
     answer_timeout: Duration,
-    /// Nothing is waited for after this.
+    /// No wait lasts longer than this.
     pub(super) limit: Option<Instant>,
-    /// When the answer that is awaited must be there.
+    /// The time limit of the expected answer.
     deadline: Instant,
-    /// A warning that came with the last answers: the database may not have kept what it has promised.
+    /// A warning that came with the last answers: the database may not have kept a guarantee.
     warning: Option<String>,
     /// The major version of the database.
     version: u32,
@@ -232,18 +232,18 @@ impl Session {
     /// Connects to `address` and logs in.
     pub(super) fn open(address: &Address, log_in: &LogIn) -> Result<Self, StatementError> {
         let mut session = Self::log_in(address, log_in, &[])?;
-        // An older version refuses a setting that it does not know, so the version must be known first.
+        // An older version refuses a setting that it does not have, so the version must be known first.
         if session.version >= sql::HAS_TRANSACTION_TIMEOUT
             && session.query(sql::SET_TRANSACTION_TIMEOUT).is_err()
         {
-            // The setting that is to be replaced has ended that statement.
+            // The setting that must be replaced has ended that statement.
             return Self::log_in(address, log_in, &[sql::TRANSACTION_TIMEOUT]);
         }
         Ok(session)
     }
 
-    /// Logs in with the settings of [`sql::SESSION`] and `more`: no statement runs with those of the role or the
-    /// database.
+    /// Logs in with the settings of [`sql::SESSION`] and `more`, so that no statement runs with those of the role or
+    /// the database.
     fn log_in(address: &Address, log_in: &LogIn, more: &[(&str, &str)]) -> Result<Self, StatementError> {
         let mut session = Self {
             stream: connect(address, log_in)?,
@@ -328,14 +328,14 @@ impl Session {
 
     // ---- statements ----
 
-    /// Does `sql`, which may be several statements in one transaction, and returns the rows of all of them as text.
+    /// Executes `sql`, which may be several statements in one transaction, and returns the rows of all of them as text.
     pub(super) fn query(&mut self, sql: &str) -> Result<Vec<Row>, StatementError> {
         frontend::query(sql, &mut self.output)?;
         self.flush()?;
         self.rows()
     }
 
-    /// Prepares statements, each with its name. The types of their values stand in their texts.
+    /// Prepares statements, each with its name. The types of their values are in their texts.
     pub(super) fn prepare(&mut self, statements: &[(&str, &str)]) -> Result<(), StatementError> {
         for (name, sql) in statements {
             frontend::parse(name, sql, [], &mut self.output)?;
@@ -345,8 +345,8 @@ impl Session {
         self.rows().map(|_| ())
     }
 
-    /// Adds a prepared statement to the transaction that [`Session::end`] ends. Its rows come as bytes if `binary`,
-    /// else as text.
+    /// Adds a prepared statement to the transaction that [`Session::end`] ends. Its rows are returned as bytes if
+    /// `binary`, otherwise as text.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -369,19 +369,19 @@ impl Session {
         Ok(frontend::execute("", 0, &mut self.output)?)
     }
 
-    /// Ends what [`Session::add`] has begun: the database commits it, or none of it.
+    /// Ends the transaction of [`Session::add`]: the database commits all of it, or none.
     pub(super) fn end(&mut self) {
         frontend::sync(&mut self.output);
     }
 
-    /// Sends all that was added.
+    /// Sends everything that was added.
     pub(super) fn flush(&mut self) -> Result<(), StatementError> {
         self.warning = None;
         self.extend();
         self.send()
     }
 
-    /// Does a prepared statement in a transaction of its own.
+    /// Executes a prepared statement in its own transaction.
     pub(super) fn run(&mut self, name: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StatementError> {
         self.add(name, values, false)?;
         self.end();
@@ -429,15 +429,15 @@ impl Session {
         }
     }
 
-    /// Makes the time that an answer may take as long as it has to be for `rows` that are taken slowly.
+    /// Extends the time limit of an answer whose rows are read slowly.
     pub(super) fn extend(&mut self) {
         self.deadline = Instant::now() + within(self.limit, self.answer_timeout);
     }
 
-    /// Says good-bye.
+    /// Ends the session.
     pub(super) fn close(mut self) {
         frontend::terminate(&mut self.output);
-        // The database sees the end of the connection anyway.
+        // The database sees the end of the connection in any case.
         let _ = self.send();
     }
 
@@ -519,7 +519,7 @@ fn refused(fields: &mut ErrorFields<'_>) -> StatementError {
     StatementError::Refused { code, message }
 }
 
-/// A log-in that has failed, with what to do about it.
+/// The error of a failed log-in, with advice.
 fn explained(failure: StatementError) -> StatementError {
     match failure {
         StatementError::Refused { code, message } if code == PROTOCOL_VIOLATION => {
@@ -545,7 +545,7 @@ fn connect(address: &Address, log_in: &LogIn) -> Result<Stream, StatementError> 
     }
 }
 
-/// Why no address has accepted a connection.
+/// The error if no address has accepted a connection.
 fn unreached(error: io::Error) -> StatementError {
     match error.kind() {
         ErrorKind::ConnectionRefused => StatementError::Lost(
@@ -556,7 +556,7 @@ fn unreached(error: io::Error) -> StatementError {
     }
 }
 
-/// Asks for TLS and does the handshake, if the address says so.
+/// Requests TLS and does the handshake, if the URL says so.
 fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, StatementError> {
     let Some(config) = &log_in.tls else { return Ok(Stream::Tcp(stream)) };
     set_timeouts(&stream, within(log_in.limit, log_in.connect_timeout))?;

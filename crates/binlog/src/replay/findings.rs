@@ -1,4 +1,4 @@
-//! What the findings of a replay mean: go on, cut, or refuse.
+//! The consequences of the findings of a replay: continue, cut, or refuse.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,23 +6,23 @@ use std::fmt;
 use super::*;
 use crate::decision::{Decision, Situation, decide};
 
-/// What is wrong with a log. The server does not start with it; `--recover` turns each fault into a [`Warning`].
+/// A fault in a log. The server does not start with it; `--recover` turns each fault into a [`Warning`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFault {
-    /// File `file` is broken at `offset`, below `durable`, up to which it was on the medium.
+    /// File `file` is damaged at `offset`, below `durable`, up to which it was on the medium.
     Damaged {
         /// Index of the file.
         file: u32,
-        /// Where it is broken, in bytes.
+        /// The offset of the damage, in bytes.
         offset: u64,
-        /// Up to where it was on the medium.
+        /// The offset up to which it was on the medium.
         durable: u64,
     },
     /// File `file`, written by C, has a bad record at `offset` and more data after it.
     BadRecord {
         /// Index of the file.
         file: u32,
-        /// Where the record stands, in bytes.
+        /// The offset of the record, in bytes.
         offset: u64,
     },
     /// The header of file `file` is damaged.
@@ -32,9 +32,9 @@ pub enum LogFault {
     },
     /// File `file` was made as the file with index `made_as`.
     Misplaced {
-        /// Index that it has now.
+        /// Its current index.
         file: u32,
-        /// Index that it was made with.
+        /// Its original index.
         made_as: u32,
     },
     /// File `file` is missing.
@@ -52,7 +52,7 @@ pub enum LogFault {
 }
 
 impl LogFault {
-    /// The file that is missing, or as good as missing.
+    /// The file that is missing, or counts as missing.
     fn file_given_up(&self) -> Option<u32> {
         match *self {
             Self::Damaged { .. } | Self::BadRecord { .. } => None,
@@ -84,10 +84,9 @@ impl fmt::Display for LogFault {
 /// A warning for the operator of a server that starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// Would have been a reason not to start without `--recover`.
+    /// A fault that would have prevented the start without `--recover`.
     Overridden(LogFault),
-    /// File `file` holds zeros alone, or less than a record: the server that made it was killed before
-    /// it was used.
+    /// File `file` has only zeros, or less than a record: the server that made it was killed before it was used.
     Blank {
         /// Index of the file.
         file: u32,
@@ -97,23 +96,23 @@ pub enum Warning {
         /// Index of the missing file.
         file: u32,
     },
-    /// A name that begins as a file of the log does, but is none.
+    /// A name that begins like a file of the log, but is not one.
     StrangeName(String),
-    /// Job `job` comes back without its tags, which were damaged before its record at `offset` of file `file`.
+    /// Job `job` is restored without its tags, which were damaged before its record at `offset` of file `file`.
     TagsLost {
         /// Index of the file.
         file: u32,
-        /// Where the record stands, in bytes.
+        /// The offset of the record, in bytes.
         offset: u64,
         /// Id of the job.
         job: u64,
     },
-    /// The delete of job `job` at `offset` of file `file` counts, but what it led to was damaged: the cooldown of its
-    /// idempotency key, or that its group was without members.
+    /// The delete of job `job` at `offset` of file `file` counts, but its side effects were damaged: the cooldown of
+    /// its idempotency key, or that its group has no members.
     SideEffectsLost {
         /// Index of the file.
         file: u32,
-        /// Where the delete stands, in bytes.
+        /// The offset of the delete, in bytes.
         offset: u64,
         /// Id of the job.
         job: u64,
@@ -148,11 +147,11 @@ impl fmt::Display for Warning {
 pub struct DamagedFile {
     /// Index of the file.
     pub file: u32,
-    /// Where the tail begins, in bytes.
+    /// The offset of the tail, in bytes.
     pub offset: u64,
     /// Length of the tail without the zeros after it.
     pub bytes: u64,
-    /// Records of the tail that were applied nevertheless.
+    /// Records of the tail that were still applied.
     pub records_applied: u64,
 }
 
@@ -163,33 +162,33 @@ pub struct ReplaySummary {
     pub files: u64,
     /// Records read, markers not counted.
     pub records: u64,
-    /// Jobs that are alive.
+    /// Live jobs.
     pub jobs: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Short records of jobs that were not there.
+    /// Short records of unknown jobs.
     pub ignored_records: u64,
-    /// Tails cut off, and kept as `lost.N.X`.
+    /// Tails that were cut off and kept as `lost.N.X`.
     pub tails: Vec<DamagedFile>,
     /// Further warnings for the operator.
     pub warnings: Vec<Warning>,
-    /// No job id from this one on has ever been given.
+    /// Neither this job id nor a larger one has ever been assigned.
     pub next_job_id: u64,
 }
 
-/// The judgement on all files.
+/// The decisions about all files.
 #[derive(Debug, Default)]
 pub(crate) struct Judgement {
     pub(crate) faults: Vec<LogFault>,
     pub(crate) warnings: Vec<Warning>,
-    /// The files to be cut, by their index in the list.
+    /// The files to cut, by their index in the list.
     pub(crate) cuts: Vec<usize>,
-    /// The files that the operator has agreed to miss, there or not.
+    /// The files that the operator has agreed to lose, existing or not.
     pub(crate) given_up: BTreeSet<u32>,
 }
 
 impl Replay {
-    /// Judges all files, once all markers were read.
+    /// Decides about all files, after all markers have been read.
     pub(crate) fn judge(&self) -> Judgement {
         let mut judgement = Judgement::default();
         for (at, file) in self.files.iter().enumerate() {
@@ -200,7 +199,7 @@ impl Replay {
                 Kind::Blank if self.was_used(file.index) => {
                     Some(LogFault::DamagedHeader { file: file.index })
                 }
-                // C ends a file that it never wrote to after the version, once it has made the next one.
+                // C ends a file to which it wrote only the version, once it has made the next one.
                 Kind::Blank if file.bytes == VERSION_BYTES && self.c_wrote(at + 1) => None,
                 Kind::Blank => {
                     judgement.warnings.push(Warning::Blank { file: file.index });
@@ -225,7 +224,7 @@ impl Replay {
         judgement
     }
 
-    /// Whether the other files know that there was something in file `index`.
+    /// Whether other files show that file `index` had contents.
     fn was_used(&self, index: u32) -> bool {
         self.facts.durable.file == index
             || self.facts.ends.get(&index).is_some_and(|&end| end > VERSION_BYTES)
@@ -239,12 +238,12 @@ impl Replay {
         })
     }
 
-    /// A reason not to start, unless the operator asked to go on.
+    /// Adds a fault, or a warning if the operator wants to continue.
     fn refuse(&self, fault: Option<LogFault>, judgement: &mut Judgement) {
         let Some(fault) = fault else { return };
         let given_up = fault.file_given_up().filter(|_| matches!(fault, LogFault::Missing { .. }));
         if given_up.is_some_and(|file| self.facts.cuts.get(&file) == Some(&0)) {
-            // The operator agreed to miss it at an earlier start.
+            // The operator agreed to lose it at an earlier start.
             return;
         }
         if self.recover {
@@ -274,11 +273,11 @@ impl Replay {
             Decision::Accept => {}
             Decision::CutTail | Decision::ApplyAndCutTail => judgement.cuts.push(at),
         }
-        // What the start would have refused without --recover is still reported.
+        // A fault that would have prevented the start without --recover is still reported.
         (decide(Situation { recover: false, ..situation }) == Decision::Refuse).then_some(damaged)
     }
 
-    /// Up to where the file is known to have been on the medium.
+    /// The offset up to which the file was on the medium.
     pub(crate) fn durable_bytes(&self, file: &FileState) -> u64 {
         if !file.is_ours() {
             return 0;
@@ -286,7 +285,7 @@ impl Replay {
         let MarkerFacts { durable, ends, cuts, .. } = &self.facts;
         let cut = cuts.get(&file.index).copied();
         let told_end = cut.or(ends.get(&file.index).copied());
-        // A file has its length before it has its name, and is never shortened below the end that a marker names.
+        // A file has its length before it has its name, and is never cut below an end that a marker records.
         let length = told_end.unwrap_or(file.made_bytes);
         if file.bytes < length {
             return length;
@@ -299,7 +298,7 @@ impl Replay {
         cut.map_or(known, |cut| cut.min(known))
     }
 
-    /// Whether all files are there.
+    /// Checks that all files exist.
     fn judge_sequence(&self, judgement: &mut Judgement) {
         let present = |index: u32| self.files.binary_search_by_key(&index, |file| file.index).is_ok();
         for pair in self.files.windows(2) {
@@ -308,7 +307,7 @@ impl Replay {
                 continue;
             }
             if before.is_ours() && after.is_ours() {
-                // The operator may have agreed to miss some of them.
+                // The operator may have agreed to lose some of them.
                 let mut missing = before.index + 1..after.index;
                 let missing = missing.find(|file| self.facts.cuts.get(file) != Some(&0));
                 self.refuse(missing.map(|file| LogFault::Missing { file }), judgement);
@@ -324,8 +323,8 @@ impl Replay {
         self.judge_beginning(judgement);
     }
 
-    /// Whether the oldest file that was needed is there. C removes files without a word, so nothing
-    /// follows from what was said before it ran.
+    /// Checks that the oldest needed file exists. C removes files without a record, so facts from before it ran prove
+    /// nothing.
     fn judge_beginning(&self, judgement: &mut Judgement) {
         let (Some((oldest, said_by)), Some(first)) = (self.facts.oldest, self.files.first()) else { return };
         let c_ran = self.files.iter().any(|file| file.index > said_by && !file.is_ours());

@@ -1,12 +1,13 @@
 //! The kind of a file of the log: by its first bytes and, with `--recover`, by its records if these bytes are damaged.
 //!
-//! Owns: the order in which the signs are looked for. It reads a file and changes nothing. Driven by the replay.
+//! Owns: the order of the checks. Reads a file and changes nothing. Driven by the replay.
 
 use super::*;
 
-/// Where the magic number of the header marker stands.
+/// Offset of the magic number in the header marker.
 const MAGIC_AT: u64 = VERSION_BYTES + FIXED_AT as u64 + 8;
-/// From how many full records the seal of a file is sought: a record of C's can look sealed with a chance of 2^-24.
+/// From how many full records the seal of a file is derived at most: a record of C's can look sealed with a chance of
+/// 2^-24.
 const MAX_RECORDS_FOR_SEAL: u32 = 64;
 
 /// The kind of the file. With `recover`, the records decide if the head is damaged.
@@ -25,7 +26,7 @@ pub(super) fn identify(reader: &mut Reader<'_>, index: u32, recover: bool) -> Re
     }
 }
 
-/// The version that the file's first bytes state; `None` if it is none that can be read.
+/// The version in the file's first bytes; `None` if it is not one that can be read.
 pub(super) fn stated_version(reader: &mut Reader<'_>) -> Result<Option<Version>, OpenError> {
     let head = reader.at(0, VERSION_BYTES as usize)?;
     Ok(head.first_chunk().and_then(|&version| Version::of(i32::from_le_bytes(version))))
@@ -52,7 +53,7 @@ fn by_head(reader: &mut Reader<'_>, index: u32) -> Result<Kind, OpenError> {
         return Ok(Kind::BrokenHeader);
     }
     Ok(match Version::of(version) {
-        // A version without room for a record: what is left of a file of C's or of this server's.
+        // A version without room for a record: the remains of a file of C's or of this server's.
         Some(_) if head.len() < HEAD_BYTES as usize => Kind::Blank,
         Some(version) => Kind::C(version),
         None if version == 0 && reader.first_nonzero(0)?.is_none() => Kind::Blank,
@@ -68,12 +69,12 @@ fn by_records(reader: &mut Reader<'_>, index: u32, kind: Kind) -> Result<Kind, O
     {
         return Ok(kind);
     }
-    // Every marker has the nonce, so that one whole marker is enough to read a file of this server.
+    // Every marker has the nonce, so one whole marker is enough to read a file of this server.
     if let Some(ours) = find_marker(reader, index)? {
         return Ok(ours);
     }
     if let Some(seal) = find_seal(reader)? {
-        // How it was synced is lost; with `--recover` all whole records count anyway.
+        // The sync policy is lost; with `--recover` all whole records count anyway.
         return Ok(Kind::Ours { seal, sync: SyncPolicy::Never });
     }
     let has_magic = reader.at(MAGIC_AT, 4)?.starts_with(&MAGIC.to_le_bytes());
@@ -89,7 +90,7 @@ fn by_records(reader: &mut Reader<'_>, index: u32, kind: Kind) -> Result<Kind, O
     Ok(kind)
 }
 
-/// The whole marker of this server that `bytes` begin with, and the seal of its file.
+/// The whole marker of this server at the beginning of `bytes`, and the seal of its file.
 fn marker_in(bytes: &[u8], offset: u64) -> Option<(Seal, Marker)> {
     let bytes = bytes.get(..SHORT_BYTES as usize)?;
     let fixed = take(bytes, FIXED_AT);
@@ -99,7 +100,7 @@ fn marker_in(bytes: &[u8], offset: u64) -> Option<(Seal, Marker)> {
     Marker::decode(&fixed).filter(|_| is_whole).map(|marker| (seal, marker))
 }
 
-/// A file of ours whose header is damaged, from any marker that is whole.
+/// Reads a file of ours with a damaged header by any whole marker.
 fn find_marker(reader: &mut Reader<'_>, index: u32) -> Result<Option<Kind>, OpenError> {
     let mut offset = VERSION_BYTES;
     while let Some(start) = reader.first_nonzero(offset)? {
@@ -114,7 +115,7 @@ fn find_marker(reader: &mut Reader<'_>, index: u32) -> Result<Option<Kind>, Open
     Ok(None)
 }
 
-/// The seal of a file of ours without a whole marker, from a whole record.
+/// The seal of a file of ours without a whole marker, derived from a whole record.
 fn find_seal(reader: &mut Reader<'_>) -> Result<Option<Seal>, OpenError> {
     let mut offset = VERSION_BYTES;
     for _ in 0..MAX_RECORDS_FOR_SEAL {
@@ -129,12 +130,12 @@ fn find_seal(reader: &mut Reader<'_>) -> Result<Option<Seal>, OpenError> {
     Ok(None)
 }
 
-/// Whether a record that a server can have written stands at `offset`.
+/// Whether a plausible record is at `offset`.
 pub(super) fn is_record(reader: &mut Reader<'_>, version: Version, offset: u64) -> Result<bool, OpenError> {
     Ok(plausible(reader, version, offset)?.is_some_and(|layout| layout.record.id <= MAX_JOB_ID))
 }
 
-/// The next full record that a server can have written, from `offset` on, and where it begins.
+/// The next plausible full record from `offset` on, and its offset.
 fn next_full(
     reader: &mut Reader<'_>,
     version: Version,
@@ -150,7 +151,7 @@ fn next_full(
     Ok(None)
 }
 
-/// The layout of the record at `offset`, if a server can have written it.
+/// The layout of the record at `offset`, if it is plausible.
 fn plausible(reader: &mut Reader<'_>, version: Version, offset: u64) -> Result<Option<Layout>, OpenError> {
     let rest = reader.size().saturating_sub(offset);
     let Some(layout) = Layout::read(version, reader.at(offset, MAX_HEAD_BYTES)?, rest) else {

@@ -1,4 +1,4 @@
-//! Appends the records of the server: puts, moves, changes of a job's state and deletes, and the markers around them.
+//! Appends the server's records: puts, moves, changes of a job's state and deletes, and the markers around them.
 //!
 //! Owns: the records for which there was no room, in [`Unlogged`]. Driven by the server, command by command, then by
 //! one commit per turn.
@@ -25,16 +25,16 @@ use crate::{BinlogError, LogPosition, NoRoom, SyncPolicy};
 /// A change that must find room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NeededChange {
-    /// The job is deleted.
+    /// The delete of the job.
     Delete(JobId),
-    /// The job is reserved for the first time, so that it does not expire any more.
+    /// The job's first reservation, after which it does not expire any more.
     FirstReservation(JobId),
-    /// The cooldown that the delete of the job has started does not count any more.
+    /// The early end of the cooldown that the delete of the job has started.
     EndOfCooldown(JobId),
 }
 
-/// The room for a `complete`: what its records take, and how many short records they add to those that must still find
-/// room.
+/// The room for a `complete`: the length of its records, and how many short records they add to those that must still
+/// find room.
 #[derive(Clone, Copy, Debug)]
 pub struct CompleteRoom {
     bytes: u64,
@@ -51,12 +51,12 @@ pub(super) struct Unlogged {
     pub(super) side_effects: BTreeMap<JobId, UnloggedSideEffects>,
     /// The records of the first reservations.
     pub(super) reservations: BTreeMap<JobId, DiskRecord>,
-    /// Jobs whose newest state is to be logged as soon as the next file is there.
+    /// Jobs whose newest state must be logged as soon as the next file exists.
     pub(super) updates: BTreeSet<JobId>,
 }
 
 impl Unlogged {
-    /// Whether the log lacks nothing.
+    /// Whether nothing is missing in the log.
     pub(super) fn is_empty(&self) -> bool {
         let Self { needed, side_effects, reservations, updates } = self;
         needed.is_empty() && side_effects.is_empty() && reservations.is_empty() && updates.is_empty()
@@ -66,11 +66,11 @@ impl Unlogged {
 impl Binlog {
     // ---- room ----
 
-    /// Whether job `id` may be acknowledged before it is on the medium. It must wait for a marker if a restart after a
-    /// loss of power could give the id to another job.
+    /// Checks that job `id` may be acknowledged before it is on the medium. It must wait for a marker if a restart
+    /// after a power loss could assign the id to another job.
     ///
     /// # Errors
-    /// If it has to wait, or if there is no room for the marker.
+    /// If it must wait, or if there is no room for the marker.
     pub fn reserve_id(&mut self, id: JobId) -> Result<(), NoRoom> {
         let durable = self.durability.durable().ids;
         if !matches!(self.config.sync, SyncPolicy::Every(_)) || !self.ids.is_near(id, durable) {
@@ -84,8 +84,8 @@ impl Binlog {
         if id.0 < durable { Ok(()) } else { Err(NoRoom::Pending) }
     }
 
-    /// Whether a put fits, and the delete of the job after it with all that this may lead to. `tags` are those of
-    /// [`Binlog::append_put`]. The answer holds until the next append.
+    /// Reserves room for a put, and for the delete of the job after it with all its side effects. `tags` are those of
+    /// [`Binlog::append_put`]. The result is valid until the next append.
     ///
     /// # Errors
     /// If it does not fit; nothing has changed.
@@ -98,8 +98,9 @@ impl Binlog {
         self.reserve_whole(0, tube_len, body_len, tags, 1)
     }
 
-    /// Whether the records of a job that goes to another tube fit, and behind them what [`Binlog::append_hold`] says if
-    /// a session has reserved it, whose identity and name have these lengths. The answer holds until the next append.
+    /// Reserves room for the records of a job that moves to another tube, and for the record of [`Binlog::append_hold`]
+    /// after them if a session has reserved it, whose identity and name have these lengths. The result is valid until
+    /// the next append.
     ///
     /// # Errors
     /// If they do not fit; nothing has changed.
@@ -111,11 +112,11 @@ impl Binlog {
         session: Option<(usize, usize)>,
     ) -> Result<(), NoRoom> {
         let hold_bytes = session.map_or(0, |(identity, name)| SessionHold::record_bytes(identity, name));
-        // The name of the tube stands in the cooldown, so that the delete may need more than before.
+        // The cooldown contains the name of the tube, so the delete may need more room than before.
         self.reserve_whole(SHORT_BYTES + hold_bytes, tube_len, body_len, tags, 0)
     }
 
-    /// Whether the whole of a job fits with `more` bytes of records, if its delete is one of `deletes` that are new.
+    /// Reserves room for the whole of a job with `more` bytes of records, if its delete is one of `deletes` new ones.
     fn reserve_whole(
         &mut self,
         more: u64,
@@ -128,7 +129,7 @@ impl Binlog {
             return Err(NoRoom::Full);
         }
         let bytes = more + tag_record_bytes(tags.bytes().len()) + full_record_bytes(tube_len, body_len);
-        // In memory, too: the bytes of the turn hold the body once more.
+        // In memory, too: the bytes of the turn contain the body again.
         if !self.has_memory_for(bytes) {
             return Err(NoRoom::Full);
         }
@@ -136,12 +137,12 @@ impl Binlog {
         self.reserve(bytes, added).map(drop)
     }
 
-    /// Whether the store takes no more, although there is room in its files. A directory is not asked.
+    /// Whether the store accepts no more, although there is room in its files. Always false for a directory.
     pub(super) fn is_store_full(&self) -> bool {
         !self.clock.follows_wall && self.storage.is_full()
     }
 
-    /// Whether a change of a job's state fits. The answer holds until the next append.
+    /// Reserves room for a change of a job's state. The result is valid until the next append.
     ///
     /// # Errors
     /// If it does not fit; nothing has changed.
@@ -149,7 +150,7 @@ impl Binlog {
         self.reserve(SHORT_BYTES, 0).map(drop)
     }
 
-    /// Where a record of `bytes` fits that adds `added` short records to those that must still find room.
+    /// The target for a record of `bytes` that adds `added` short records to those that must still find room.
     pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<Target, NoRoom> {
         if self.unlogged.needed.is_empty()
             && let Some(target) = self.contents.room.find(bytes, added + self.kept_units())
@@ -172,7 +173,7 @@ impl Binlog {
 
     // ---- records ----
 
-    /// Logs a job that was put. The room must have been reserved.
+    /// Logs the put of a job. The room must have been reserved.
     pub fn append_put<'a>(
         &mut self,
         job: &JobRecord,
@@ -185,8 +186,8 @@ impl Binlog {
         self.append_whole(job, tube, body.into(), tags, 1, now);
     }
 
-    /// Logs a job that was put by a `complete`. The delete that ends it follows, after the others of its puts: without
-    /// this delete, none of them counts. [`Binlog::begin_complete`] comes before the first.
+    /// Logs a job that was put by a `complete`. The delete that ends it follows after its other puts: without this
+    /// delete, none of them counts. [`Binlog::begin_complete`] must come before the first.
     pub fn append_put_of_complete<'a>(
         &mut self,
         job: &JobRecord,
@@ -201,8 +202,8 @@ impl Binlog {
         self.is_of_complete = false;
     }
 
-    /// Whether all puts of a `complete` fit into one file with the delete that ends it, and `updates` changes of other
-    /// jobs behind them. The answer holds until the next append.
+    /// Reserves room for all puts of a `complete` in one file with the delete that ends it, and for `updates` changes
+    /// of other jobs after them. The result is valid until the next append.
     ///
     /// # Errors
     /// If they do not fit; nothing has changed.
@@ -224,7 +225,7 @@ impl Binlog {
             bytes += tag_record_bytes(tags.bytes().len()) + full_record_bytes(tube_len, body_len);
             added += 1 + self.contents.room.units_for(JobRoom::of(tube_len, tags.set(), false));
         }
-        // One put may be as long as any other: the next file is as long as it needs.
+        // A single put may be as long as any other: the next file is made long enough.
         let does_not_fit = count > 1 && bytes > file_units(self.config.file_bytes) * SHORT_BYTES;
         if does_not_fit || !self.has_memory_for(bytes) {
             return Err(NoRoom::Full);
@@ -232,7 +233,7 @@ impl Binlog {
         self.reserve(bytes, added).map(|_| CompleteRoom { bytes, added })
     }
 
-    /// The puts of a `complete` for which there is this room follow, and then its delete: all of them in one file.
+    /// Begins a `complete`, whose puts and delete follow, all of them in one file.
     pub fn begin_complete(&mut self, CompleteRoom { bytes, added }: CompleteRoom) {
         match self.contents.room.find(bytes, added) {
             Some(target) => self.enter(target),
@@ -240,9 +241,9 @@ impl Binlog {
         }
     }
 
-    /// Logs a job that is in another tube now. The room must have been reserved. C keeps a job that it knows in its
-    /// tube, whatever a further full record says, so that a delete precedes that record. A replay of this server
-    /// ignores this delete, so that a write that ends between the two records loses nothing.
+    /// Logs the move of a job to another tube. The room must have been reserved. C keeps a job that it knows in its
+    /// tube, whatever a further full record says, so a delete precedes that record. This server's replay ignores this
+    /// delete, so that a write that ends between the two records loses nothing.
     pub fn append_moved<'a>(
         &mut self,
         job: &JobRecord,
@@ -259,7 +260,8 @@ impl Binlog {
         self.append_whole(job, tube, body.into(), tags, 0, now);
     }
 
-    /// Logs the whole of a job whose delete is one of `deletes` that are new, and reserves what else the job may need.
+    /// Logs the whole of a job whose delete is one of `deletes` new ones, and reserves the other room that the job may
+    /// need.
     fn append_whole(
         &mut self,
         job: &JobRecord,
@@ -280,13 +282,13 @@ impl Binlog {
         );
     }
 
-    /// The states of these jobs are to be logged as soon as there is room.
+    /// Logs the states of these jobs as soon as there is room.
     pub(crate) fn log_again(&mut self, jobs: Vec<JobId>) {
         self.unlogged.updates.extend(jobs);
     }
 
-    /// Logs that a ready job was reserved, as [`Binlog::append_update`] does. A restart makes it ready again, with this
-    /// record and without it, so no reply waits for the record, unless the job would expire without it.
+    /// Logs the reservation of a ready job, as [`Binlog::append_update`] does. A restart makes it ready again, with or
+    /// without this record, so no reply waits for the record, unless the job would expire without it.
     pub fn append_reservation(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) {
         let awaited = self.appender.awaited();
         if !self.append_update(job, body_len, now) {
@@ -324,9 +326,9 @@ impl Binlog {
         }
     }
 
-    /// Notes a job's new state for which there is `no_room`. `body_len` is that of its body in bytes. If room is to
-    /// come, [`Binlog::next_postponed`] asks for the state then. On a full disk the state stays unlogged until the
-    /// job's next change: the room that comes there is for commands that are refused without it.
+    /// Notes a job's new state for which there is `no_room`. `body_len` is the length of its body in bytes. If room is
+    /// about to come, [`Binlog::next_postponed`] returns the job then. On a full disk the state stays unlogged until
+    /// the job's next change: new room there is for commands that are refused without it.
     pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, no_room: NoRoom, now: Timestamp) {
         self.note_burial(job, now);
         if !self.append_first_reservation(job, body_len) && no_room == NoRoom::Pending {
@@ -334,14 +336,14 @@ impl Binlog {
         }
     }
 
-    /// A job whose state was postponed, if there is room for the state now. The caller appends it with
-    /// [`Binlog::append_update`] and asks again.
+    /// A job whose state was postponed, if there is room for it now. The caller appends it with
+    /// [`Binlog::append_update`] and calls this again.
     pub fn next_postponed(&mut self) -> Option<JobId> {
         let id = *self.unlogged.updates.first()?;
         self.reserve_update().is_ok().then_some(id)
     }
 
-    /// Notes when the job was buried, if its new state is buried.
+    /// Notes the time of the burial, if the job's new state is buried.
     fn note_burial(&mut self, job: &JobRecord, now: Timestamp) {
         if job.state == JobState::Buried {
             self.contents.burials.bury(job.id, self.clock.wall.to_disk(now));
@@ -350,7 +352,7 @@ impl Binlog {
         }
     }
 
-    /// Logs that a job was deleted. There is always room for this.
+    /// Logs the delete of a job. There is always room for this.
     pub fn append_delete(&mut self, id: JobId) {
         self.unlogged.updates.remove(&id);
         let (full_bytes, appended) = (self.contents.files.full_bytes(), self.appended());
@@ -368,19 +370,19 @@ impl Binlog {
         );
     }
 
-    /// Logs the deletion of a job that is in no file any more.
+    /// Logs the delete of a job that is no longer in any file.
     pub(crate) fn append_deletion(&mut self, id: JobId) {
         self.contents.room.need(1);
         self.append_needed(NeededChange::Delete(id));
     }
 
-    /// Logs a change that must find room, as soon as there is room. That it needs room is noted already.
+    /// Logs a change that must find room, as soon as there is room. Its need has already been counted.
     pub(super) fn append_needed(&mut self, change: NeededChange) {
         self.unlogged.needed.push(change);
         self.log_needed();
     }
 
-    /// Logs the changes that must find room and are not logged yet, as far as there is room.
+    /// Logs the unlogged changes that must find room, as far as there is room.
     pub(super) fn log_needed(&mut self) {
         while let Some(change) = self.unlogged.needed.first() {
             let units = match change {
@@ -443,7 +445,7 @@ impl Binlog {
         self.append_record(record, &[], None, SHORT_BYTES);
     }
 
-    /// Makes sure that `bytes` of short records find memory, which must not fail: if the buffer cannot grow, it is
+    /// Makes sure that `bytes` of short records have memory, which must not fail: if the buffer cannot grow, it is
     /// written. They fit into an empty one.
     pub(super) fn make_memory(&mut self, bytes: u64) {
         debug_assert!(bytes + 2 * SHORT_BYTES <= MIN_BUFFER_BYTES as u64, "an empty buffer has room");
@@ -482,12 +484,12 @@ impl Binlog {
         }
     }
 
-    /// The marker in the header of file `file`, which is to be made with `bytes`.
+    /// The marker in the header of file `file`, which will have `bytes`.
     pub(super) fn header(&self, file: u32, bytes: u64) -> Marker {
         Marker { file, ..self.marker(MarkerKind::Header(bytes)) }
     }
 
-    /// Puts a marker behind the bytes of the turn; the caller has found room for it.
+    /// Puts a marker after the bytes of the turn; the caller has found room for it.
     pub(super) fn push_marker(&mut self, kind: MarkerKind) {
         let marker = self.marker(kind);
         self.ids.note_announced(marker.next_job_id);
@@ -500,7 +502,7 @@ impl Binlog {
         }
     }
 
-    /// Logs where an old file ends. Before the server serves, this takes precedence over the room for deletes.
+    /// Logs the end of an old file. Before the server serves, this takes precedence over the room for deletes.
     pub(crate) fn append_cut(&mut self, end: LogPosition) -> Result<(), NoRoom> {
         let Some(target) = self.contents.room.find_for_repair() else {
             self.make_next_file();
@@ -527,7 +529,7 @@ impl Binlog {
         self.appender.require_write();
     }
 
-    /// Puts a marker that says what is durable at the beginning of the next write. If room is short, there is no
+    /// Puts a marker with the durable position at the beginning of the next write. If room is short, there is no
     /// marker.
     pub(super) fn mark_durable(&mut self) {
         if self.durability.is_marked() {
@@ -539,7 +541,7 @@ impl Binlog {
                 self.push_marker(MarkerKind::Durable);
             }
         } else if !self.appender.must_write() {
-            // A later sync is done, and the marker for the one before has not been written yet.
+            // A later sync is done, and the marker for the previous one has not been written yet.
             self.appender.drop_waiting_marker();
             self.push_marker(MarkerKind::Durable);
         }
@@ -565,8 +567,8 @@ impl Binlog {
         self.durability.wrote(Mark { end, sequence: self.appender.appended(), ids: self.ids.announced() });
     }
 
-    /// The difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the store has
-    /// a clock of its own.
+    /// Sets the difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the
+    /// store has its own clock.
     pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
         if !self.clock.follows_wall {
             return;
@@ -574,8 +576,7 @@ impl Binlog {
         let is_set_back =
             wall_offset_ns < self.clock.wall.0.saturating_sub(CLOCK_STEP_NS) && self.appender.has_file();
         if is_set_back {
-            // Which delays have ended is known by the clock of before. If there is no room for that, they may last
-            // longer.
+            // The old clock decides which delays have ended. If there is no room for this marker, they may last longer.
             let _ = self.append_marker(MarkerKind::Durable);
         }
         self.clock.wall = WallOffset(wall_offset_ns);
@@ -584,7 +585,7 @@ impl Binlog {
         }
     }
 
-    /// Logs what time it is before the log goes on, because the wall clock was set back since it was written.
+    /// Logs the time before the log continues, because the wall clock was set back since it was written.
     pub(crate) fn log_time(&mut self, now: Timestamp) -> Result<(), NoRoom> {
         self.clock.last_turn_at = now;
         self.append_marker(MarkerKind::Durable)

@@ -1,6 +1,6 @@
-//! The bytes that are to be appended: records and markers become bytes, and the bytes of a turn become one write.
+//! Encodes records and markers, and collects the bytes of a turn for one write.
 //!
-//! Owns: the end of the log and the bytes that are not written yet, in [`Appender`]. Driven by `append`.
+//! Owns: the end of the log and the bytes that have not been written yet, in [`Appender`]. Driven by `append`.
 
 use std::collections::TryReserveError;
 
@@ -10,15 +10,15 @@ use crate::job::{BodyRef, JobId};
 use crate::marker::{HEAD_BYTES, Marker};
 use crate::{LogPosition, SequenceNumber};
 
-/// When the bytes of a turn are more than this, they are written before the turn ends, so that the buffer
-/// is never much larger than one record. A larger buffer is given back after the turn.
+/// If the bytes of a turn exceed this, they are written before the turn ends, so that the buffer is never much larger
+/// than one record. A larger buffer is freed after the turn.
 const BUFFER_KEEP_BYTES: usize = 1024 * 1024;
 
-/// The buffer is never smaller, so that an empty one has room for short records and markers, whose appending must not
-/// fail for lack of memory.
+/// The minimum size of the buffer, so that an empty one has room for short records and markers, whose appending must
+/// not fail for lack of memory.
 pub(super) const MIN_BUFFER_BYTES: usize = 4096;
 
-/// The end of the log, and the bytes that are to be appended there.
+/// The end of the log, and the bytes to append there.
 #[derive(Debug)]
 pub(super) struct Appender {
     /// Where the next write begins.
@@ -26,12 +26,12 @@ pub(super) struct Appender {
     seal: Seal,
     /// The bytes of the next write.
     buffer: Vec<u8>,
-    /// Whether the buffer holds more than a marker that can wait for the next record.
+    /// Whether the buffer contains more than a marker that can wait for the next record.
     must_write: bool,
-    /// Length of the records of this turn in bytes, written already or not.
+    /// Length of the records of this turn in bytes, already written or not.
     turn_bytes: u64,
     appended: SequenceNumber,
-    /// The last record that replies wait for: not that of a reservation that changes nothing else.
+    /// The last record for which replies wait: not that of a reservation that changes nothing else.
     awaited: SequenceNumber,
 }
 
@@ -49,7 +49,7 @@ impl Appender {
         }
     }
 
-    /// As another program has left it: all that was appended is written, up to `end`.
+    /// Continues after another program: everything appended is written, up to `end`.
     pub(super) fn go_on(end: LogPosition, nonce: u64, appended: SequenceNumber) -> Self {
         Self { seal: Seal { nonce }, appended, awaited: appended, ..Self::after(end) }
     }
@@ -64,17 +64,17 @@ impl Appender {
         self.at.file
     }
 
-    /// Whether the file is one of this run, to which records can be appended.
+    /// Whether the file belongs to this run, so that records can be appended to it.
     pub(super) fn has_file(&self) -> bool {
         self.seal.nonce != 0
     }
 
-    /// Where the log ends once the buffer is written.
+    /// The end of the log once the buffer is written.
     pub(super) fn end(&self) -> LogPosition {
         LogPosition { file: self.at.file, offset: self.at.offset + self.buffer.len() as u64 }
     }
 
-    /// Goes on in file `file`, behind its head.
+    /// Continues in file `file`, after its head.
     pub(super) fn begin_file(&mut self, file: u32, nonce: u64) {
         assert!(self.buffer.is_empty(), "the bytes of a file are written before the next file begins");
         assert!(nonce != 0, "a file of this server has a nonce");
@@ -87,12 +87,12 @@ impl Appender {
         self.appended
     }
 
-    /// The last record so far that replies wait for.
+    /// The last record so far for which replies wait.
     pub(super) fn awaited(&self) -> SequenceNumber {
         self.awaited
     }
 
-    /// Of the records so far, replies wait for those up to `awaited` alone.
+    /// Sets that replies wait only for the records up to `awaited`.
     pub(super) fn await_only(&mut self, awaited: SequenceNumber) {
         debug_assert!(awaited <= self.awaited, "a record that is awaited stays so");
         self.awaited = awaited;
@@ -107,7 +107,7 @@ impl Appender {
         self.must_write
     }
 
-    /// The buffer has to be written by the next commit, whatever it holds.
+    /// Makes the next commit write the buffer, whatever it contains.
     pub(super) fn require_write(&mut self) {
         self.must_write = !self.buffer.is_empty();
     }
@@ -115,7 +115,7 @@ impl Appender {
     /// Makes sure that a record of `bytes` fits into memory, with the markers around it if it begins a new file.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), TryReserveError> {
         let bytes = (bytes + 2 * SHORT_BYTES) as usize;
-        // A large record gets exactly what it needs. For small ones the buffer must not grow one by one.
+        // A large record gets exactly its size. For small ones the buffer must not grow one by one.
         if bytes > BUFFER_KEEP_BYTES {
             self.buffer.try_reserve_exact(bytes)
         } else {
@@ -123,7 +123,7 @@ impl Appender {
         }
     }
 
-    /// Appends an attachment. What follows at once makes it count: its record, or [`Appender::count_record`].
+    /// Appends an attachment. It counts only with the next call: its record, or [`Appender::count_record`].
     pub(super) fn push_attachment(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
         let start = self.buffer.len();
         for part in Part::all(kind, job, bytes) {
@@ -163,7 +163,7 @@ impl Appender {
         self.count_record()
     }
 
-    /// Appends a marker, which waits for the next write unless [`Appender::require_write`] says otherwise.
+    /// Appends a marker, which waits for the next write unless [`Appender::require_write`] is called.
     pub(super) fn push_marker(&mut self, marker: &Marker) {
         let offset = self.end().offset;
         self.buffer.extend_from_slice(&marker.encode(self.seal, offset));
@@ -178,34 +178,34 @@ impl Appender {
         self.buffer.clear();
     }
 
-    /// The next write: where, and what.
+    /// The next write: its position and its bytes.
     pub(super) fn next_write(&self) -> (LogPosition, &[u8]) {
         (self.at, &self.buffer)
     }
 
-    /// The store has taken the buffer.
+    /// Notes that the store has taken the buffer.
     pub(super) fn wrote(&mut self) {
         self.at = self.end();
         self.buffer.clear();
         self.must_write = false;
     }
 
-    /// Ends the turn. Returns the length of its records in bytes, without those that were copied.
+    /// Ends the turn. Returns the length of its records in bytes, without copies.
     pub(super) fn end_turn(&mut self) -> u64 {
         std::mem::take(&mut self.turn_bytes)
     }
 
-    /// Gives back a buffer that a large record has needed.
+    /// Frees a buffer that a large record has needed.
     pub(super) fn trim(&mut self) {
         self.buffer.shrink_to(BUFFER_KEEP_BYTES);
     }
 
-    /// The last `bytes` were copies, which do not count among the records of the turn.
+    /// Takes the last `bytes`, which were copies, out of the records of the turn.
     pub(super) fn uncount(&mut self, bytes: u64) {
         self.turn_bytes = self.turn_bytes.saturating_sub(bytes);
     }
 
-    /// Drops the buffer: the log has ended.
+    /// Drops the buffer, because the log has ended.
     pub(super) fn discard(&mut self) {
         self.buffer = Vec::new();
         self.must_write = false;

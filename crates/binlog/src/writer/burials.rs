@@ -1,14 +1,14 @@
 //! The order of burial.
 //!
-//! Owns: when each buried job was buried, such that no two times of this run are the same. Driven by the replay, then
-//! by `append`.
+//! Owns: when each buried job was buried, with a different time for each in this run. Driven by the replay, then by
+//! `append`.
 
 use std::collections::BTreeMap;
 
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 
-/// The order in which jobs were buried, which the disk holds as the time of burial.
+/// The order in which jobs were buried, which the disk stores as the time of burial.
 #[derive(Debug, Default)]
 pub(crate) struct Burials {
     times: BTreeMap<JobId, i64>,
@@ -23,7 +23,7 @@ impl Burials {
         time
     }
 
-    /// Notes a burial that the log already holds.
+    /// Notes a burial that is already in the log.
     pub(crate) fn restore(&mut self, id: JobId, time: i64) {
         self.latest = self.latest.max(time);
         self.times.insert(id, time);
@@ -34,19 +34,19 @@ impl Burials {
         self.times.get(&id).copied()
     }
 
-    /// The job is not buried any more.
+    /// Removes a job that is no longer buried.
     pub(super) fn forget(&mut self, id: JobId) {
         if !self.times.is_empty() {
             self.times.remove(&id);
         }
     }
 
-    /// The jobs that are buried.
+    /// The buried jobs.
     pub(super) fn ids(&self) -> impl Iterator<Item = JobId> {
         self.times.keys().copied()
     }
 
-    /// Asserts what is true between two calls.
+    /// Asserts the invariants between two calls.
     #[inline]
     pub(super) fn check_invariants(&self) {
         assert!(

@@ -1,7 +1,7 @@
 //! Compaction and removal: live jobs are copied out of the oldest file, and a file without jobs is removed.
 //!
-//! Owns: how much may be copied, and the removal that is under way, in [`Compaction`]. Driven by the server, which
-//! appends the copies before each commit, and by the outcomes of syncs and of [`Task::Remove`].
+//! Owns: how much may be copied, and the removal in progress, in [`Compaction`]. Driven by the server, which appends
+//! the copies before each commit, and by the outcomes of syncs and of [`Task::Remove`].
 
 use std::io;
 
@@ -25,21 +25,20 @@ use super::room::file_units;
 
 /// How long the log waits before it tries again to remove a file.
 const REMOVE_RETRY_NS: u64 = NS_PER_S;
-/// How many bytes may be copied for each byte that is logged.
+/// How many bytes may be copied for each logged byte.
 const COPIES_TO_LOGGED: u64 = 4;
-/// Bytes that a turn may copy however little it logs itself: a few dozen small jobs, which takes some
-/// microseconds.
+/// How many bytes a turn may copy even if it logs little: a few dozen small jobs, which takes some microseconds.
 const COPIED_PER_TURN: u64 = 16 * 1024;
-/// The closed files may be this many times as long as the records of all jobs, and all files once more and one
-/// file. A byte that is logged then costs at most about one more for copies.
+/// The total length of the closed files may be this many times that of the records of all jobs, plus the length of all
+/// files once more, plus one file. Each logged byte then costs at most about one more for copies.
 const CLOSED_TO_LIVE: u64 = 2;
 /// While files wait for their removal, no further file is made if the directory would then be longer than this many
 /// times the live bytes plus [`DIRECTORY_FILES`] files.
 const DIRECTORY_TO_LIVE: u64 = 3;
 /// See [`DIRECTORY_TO_LIVE`].
 const DIRECTORY_FILES: u64 = 2;
-/// This many files may always exist: the one to which records are appended, one made ahead, one to be removed, and one
-/// that was filled meanwhile. With fewer, every new file would wait for a removal if there are few jobs.
+/// This many files may always exist: the one to which records are appended, one made ahead, one about to be removed,
+/// and one that was filled in the meantime. With fewer, every new file would wait for a removal if there are few jobs.
 const UNHINDERED_FILES: u64 = 4;
 
 /// The copying of records, and the removal of files.
@@ -48,20 +47,20 @@ pub(super) struct Compaction {
     removal: Option<Removal>,
     /// When a removal that has failed is tried again.
     pub(super) removal_retry_at: Option<Timestamp>,
-    /// Bytes that this turn may still copy.
+    /// Bytes that the current turn may still copy.
     turn_bytes: u64,
-    /// Bytes that may be copied until something else is logged. Without this bound, copying would never end where it
-    /// frees nothing.
+    /// Bytes that may be copied until something else is logged. Without this limit, copying that frees nothing would
+    /// never end.
     credit: u64,
-    /// Length of the full records of the jobs that were deleted in this turn.
+    /// Length of the full records of the jobs deleted in this turn.
     freed_bytes: u64,
     /// Records copied since the start.
     pub(super) copied_records: u64,
-    /// Whether a session may have reserved a job: what the oldest file says of that is copied with the job.
+    /// Whether a session may have reserved a job: the oldest file's record of that is copied with the job.
     has_holds: bool,
 }
 
-/// The removal of files in which no job is left.
+/// The removal of files without live jobs.
 #[derive(Clone, Copy, Debug)]
 struct Removal {
     /// The files with a smaller index are removed, one after another.
@@ -69,13 +68,13 @@ struct Removal {
     stage: Stage,
 }
 
-/// How far the removal of the oldest file has come.
+/// The progress of the removal of the oldest file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The marker that announces the removal is being appended.
     Announcing,
-    /// The file can be removed once the log is durable up to here: then the marker is, and so are all copies of its
-    /// jobs.
+    /// The file can be removed once the log is durable up to here: then the marker and all copies of its jobs are
+    /// durable.
     Announced(LogPosition),
     /// The store is removing the file.
     UnderWay,
@@ -93,44 +92,44 @@ pub(super) struct DescribedCompaction {
 described!(DescribedCompaction { below, credit, copied_records });
 
 impl Compaction {
-    /// The description of it for another program.
+    /// Its description for another program.
     pub(super) fn described(&self) -> DescribedCompaction {
         let below = self.removal.map(|removal| removal.below);
         DescribedCompaction { below, credit: self.credit, copied_records: self.copied_records }
     }
 
-    /// As another program has left it: the log is settled beyond the announcement of a removal.
+    /// Continues after another program: the log is settled beyond the announcement of a removal.
     pub(super) fn go_on(described: DescribedCompaction) -> Self {
         let DescribedCompaction { below, credit, copied_records } = described;
         let stage = Stage::Announced(LogPosition::default());
         let removal = below.map(|below| Removal { below, stage });
         let copied_records = copied_records.min(MAX_NUMBER);
-        // The other program does not say whether it had sessions.
+        // The other program does not record whether it had sessions.
         Self { removal, credit, copied_records, has_holds: true, ..Self::default() }
     }
 
-    /// All that the log holds may be copied once more.
+    /// A compaction that may copy everything in the log once.
     pub(super) fn new() -> Self {
         Self { credit: u64::MAX, ..Self::default() }
     }
 
-    /// The oldest file that is needed, as markers say: the files that are announced for removal are not.
+    /// The oldest file that is needed, for markers: files that are announced for removal are not needed.
     pub(super) fn oldest_needed(&self, files: &Files) -> u32 {
         self.removal.map_or(files.oldest_index(), |removal| removal.below)
     }
 
-    /// Full records of `bytes` are not alive any more.
+    /// Notes that full records of `bytes` are no longer live.
     pub(super) fn note_freed(&mut self, bytes: u64) {
         self.freed_bytes += bytes;
     }
 
-    /// A session has reserved a job.
+    /// Notes that a session has reserved a job.
     pub(super) fn note_hold(&mut self) {
         self.has_holds = true;
     }
 
-    /// The room that the copy of an item needs whose record has `bytes`. The job and its session are copied as one: a
-    /// file must not go whose job is copied while there is no room for what it says of the session.
+    /// The room for the copy of an item whose record has `bytes`. The job and its session are copied as one: a file
+    /// must not be removed if its job is copied but there is no room for the record of the session.
     fn copy_bytes(&self, item: Item, bytes: u64) -> u64 {
         match item {
             Item::Job(_) if self.has_holds => bytes + MAX_SESSION_UNITS * SHORT_BYTES,
@@ -138,31 +137,31 @@ impl Compaction {
         }
     }
 
-    /// A removal that has failed may be tried again, if it is time.
+    /// Retries a failed removal, if it is time.
     pub(super) fn retry(&mut self, now: Timestamp) {
         self.removal_retry_at = self.removal_retry_at.filter(|&at| at > now);
     }
 
-    /// Records that were logged and jobs that were deleted leave bytes behind that copying can free. `most` bounds the
-    /// credit.
+    /// Increases the credit, because logged records and deleted jobs leave bytes that copying can free. `most` limits
+    /// the credit.
     fn earn(&mut self, logged: u64, most: u64) {
         let earned = COPIES_TO_LOGGED * logged + std::mem::take(&mut self.freed_bytes);
         self.credit = self.credit.saturating_add(earned).min(most);
     }
 
-    /// A record of `bytes` was copied.
+    /// Counts a copied record of `bytes`.
     fn note_copied(&mut self, bytes: u64) {
         self.pay(bytes);
         self.copied_records += 1;
     }
 
-    /// Takes copied bytes off the budgets.
+    /// Subtracts copied bytes from the budgets.
     pub(super) fn pay(&mut self, bytes: u64) {
         self.turn_bytes = self.turn_bytes.saturating_sub(bytes);
         self.credit = self.credit.saturating_sub(bytes);
     }
 
-    /// Asserts what is true between two calls.
+    /// Asserts the invariants between two calls.
     #[inline]
     pub(super) fn check_invariants(&self, files: &Files, current: u32) {
         let Some(Removal { below, stage }) = self.removal else { return };
@@ -170,10 +169,7 @@ impl Compaction {
         assert!(files.oldest_index() < below, "there is a file to remove");
         assert!(stage != Stage::Announcing, "a removal is announced within one call");
         let doomed = files.closed().filter(|file| file.index < below);
-        assert!(
-            doomed.into_iter().all(|file| file.live == 0),
-            "nothing is alive in a file that is to be removed"
-        );
+        assert!(doomed.into_iter().all(|file| file.live == 0), "a file that is removed has no live records");
         assert!(
             stage != Stage::UnderWay || self.removal_retry_at.is_none(),
             "a removal is under way or waits, never both"
@@ -184,8 +180,8 @@ impl Compaction {
 impl Binlog {
     // ---- copies ----
 
-    /// The next job whose record is to be copied out of the oldest file, if this turn has to copy one. The caller
-    /// appends it with [`Binlog::append_migrated`] and asks again. Cooldowns that stand before it are copied.
+    /// The next job whose record must be copied out of the oldest file, if this turn must copy one. The caller appends
+    /// it with [`Binlog::append_migrated`] and calls this again. Cooldowns before it are copied.
     pub fn next_migration(&mut self) -> Option<JobId> {
         loop {
             if self.compaction.turn_bytes == 0 || !self.can_migrate() {
@@ -209,15 +205,15 @@ impl Binlog {
         }
     }
 
-    /// Whether there is room for the copy of a job that `next_migration` has named, if its tube and its tags are others
-    /// than the log has.
+    /// Whether there is room for the copy of a job from `next_migration` if its tube and its tags differ from those in
+    /// the log.
     pub fn has_room_for_copy(&mut self, tube_len: usize, body_len: usize, tags_len: usize) -> bool {
         let bytes = tag_record_bytes(tags_len) + full_record_bytes(tube_len, body_len);
         let target = self.contents.room.find(bytes, 0);
         target.is_some_and(|target| self.open_up_to(target) && self.has_memory_for(bytes))
     }
 
-    /// Logs a job that stands in the oldest file once more, in its present state and with its present tags.
+    /// Copies a job in the oldest file, with its present state and its present tags.
     pub fn append_migrated<'a>(
         &mut self,
         job: &JobRecord,
@@ -240,18 +236,17 @@ impl Binlog {
         );
     }
 
-    /// Ends a turn in which `logged` bytes were logged: says how much the next one may copy.
+    /// Ends a turn in which `logged` bytes were logged: sets how much the next one may copy.
     pub(super) fn allot_copies(&mut self, logged: u64) {
-        // To copy all live bytes once frees all that can be freed, so that more credit than for two times is of no use.
+        // Copying all live bytes once frees everything that can be freed, so more credit than for two times is useless.
         let most = 2 * self.contents.files.full_bytes() + self.config.file_bytes;
         self.compaction.earn(logged, most);
         self.compaction.turn_bytes = if self.wants_migration() { COPIED_PER_TURN.max(2 * logged) } else { 0 };
     }
 
-    /// Whether the jobs in the oldest file with a job are to be copied: the closed files hold little that is alive, or
-    /// one file more would make the directory too long. Files that only wait for their removal
-    /// do not count, and copying does not wait for them: while one removal waits for its sync, fast writers
-    /// fill more than one file.
+    /// Whether the jobs in the oldest file with a job must be copied: the closed files have few live bytes, or one more
+    /// file would make the directory too long. Files that only wait for their removal do not count, and copying does
+    /// not wait for them: while one removal waits for its sync, fast writers fill more than one file.
     fn wants_migration(&self) -> bool {
         let live = self.contents.files.full_bytes();
         let emptied: u64 = self.contents.files.emptied().map(|file| file.bytes).sum();
@@ -262,7 +257,7 @@ impl Binlog {
             && self.contents.files.has_live_in_closed()
     }
 
-    /// Whether a job is to be copied and there is room for it.
+    /// Whether a job must be copied and there is room for it.
     pub(super) fn can_migrate(&self) -> bool {
         if !self.unlogged.needed.is_empty()
             || !self.health.is_serving()
@@ -275,12 +270,12 @@ impl Binlog {
             let bytes = self.contents.files.record_bytes(item)?;
             Some(self.compaction.copy_bytes(item, bytes))
         });
-        // The next turn goes on looking for the first one if it has not been found.
+        // The next turn continues the search for the first one if it has not been found.
         bytes.is_none_or(|bytes| self.contents.room.find(bytes, 0).is_some())
     }
 
-    /// On a full disk, as much room as the longest closed file has is kept for copies, in short records. Without
-    /// it, files in which little is alive would stay for ever, however many jobs are deleted.
+    /// On a full disk, room for the longest closed file is kept for copies, in short records. Without it, files with
+    /// few live bytes would stay forever, however many jobs are deleted.
     pub(super) fn kept_units(&self) -> u64 {
         if !self.ahead.is_disk_full {
             return 0;
@@ -290,14 +285,14 @@ impl Binlog {
         file_units(longest.min(self.config.file_bytes))
     }
 
-    /// Length of all files, those made ahead and those to be removed included.
+    /// Total length of all files, including those made ahead and those to be removed.
     pub(super) fn directory_bytes(&self) -> u64 {
         self.contents.files.total_bytes() + self.contents.room.spare_bytes()
     }
 
     // ---- removal ----
 
-    /// Whether the next file has to wait for the removal of another, which is under way.
+    /// Whether the next file must wait for the removal of another one, which is in progress.
     pub(super) fn awaits_removal(&self) -> bool {
         let file = self.config.file_bytes;
         let bound =
@@ -305,7 +300,7 @@ impl Binlog {
         self.compaction.removal.is_some() && self.directory_bytes() + self.next_file_bytes() > bound
     }
 
-    /// Announces the removal of the oldest files, in which no job is left. Returns whether there were any.
+    /// Announces the removal of the oldest files without live jobs. Returns whether there were any.
     pub(super) fn announce_removal(&mut self) -> bool {
         let empty = self.contents.files.oldest_closed().is_some_and(|oldest| oldest.live == 0);
         if !empty || self.compaction.removal.is_some() || !self.health.is_serving() {
@@ -313,7 +308,7 @@ impl Binlog {
         }
         let kept = self.contents.files.closed().find(|file| file.live > 0);
         let below = kept.map_or(self.appender.file(), |file| file.index);
-        // The marker is to say that those files are not needed, so the removal is noted before it.
+        // The marker must show that those files are not needed, so the removal is noted before it.
         self.compaction.removal = Some(Removal { below, stage: Stage::Announcing });
         let announced = self.append_marker(MarkerKind::Durable).is_ok();
         let stage = Stage::Announced(self.appender.end());
@@ -321,7 +316,7 @@ impl Binlog {
         announced
     }
 
-    /// Removes the oldest file that was announced, once the announcement is on the medium.
+    /// Removes the oldest announced file, once the announcement is on the medium.
     pub(super) fn remove_announced_files(&mut self) {
         let Some(Removal { below, stage: Stage::Announced(after) }) = self.compaction.removal else { return };
         if !self.durability.is_settled(after)
@@ -335,8 +330,8 @@ impl Binlog {
         self.compaction.removal = Some(Removal { below, stage: Stage::UnderWay });
     }
 
-    /// The oldest file is gone. The next one that was announced can be removed at once. There may be room for a file
-    /// that could not be made.
+    /// Handles the end of a removal. The next announced file can be removed at once. There may be room for a file that
+    /// could not be made.
     pub(super) fn file_was_removed(&mut self, file: u32) {
         debug_assert_eq!(self.contents.files.oldest_index(), file, "the oldest is removed first");
         self.contents.files.pop_oldest();
@@ -355,14 +350,15 @@ impl Binlog {
         if !is_shortage(&error) && !is_lack_of_room(&error) {
             return self.fail(BinlogError::Remove { file, error });
         }
-        self.warnings.line(now, |_| warn!("binlog.{file}: not removed, tried again every second: {error}"));
+        self.warnings
+            .line(now, |_| warn!("binlog.{file}: cannot remove it, trying again every second: {error}"));
         self.compaction.removal = self.compaction.removal.map(Removal::at_once);
         self.compaction.removal_retry_at = Some(now + REMOVE_RETRY_NS);
     }
 }
 
 impl Removal {
-    /// The next file can be removed at once: the log is durable beyond the announcement.
+    /// Makes the next file removable at once: the log is durable beyond the announcement.
     fn at_once(self) -> Self {
         Self { stage: Stage::Announced(LogPosition::default()), ..self }
     }

@@ -1,8 +1,8 @@
-//! The description of the open log, with which another program goes on where this one has left off.
+//! The description of the open log, with which another program continues it.
 //!
-//! Owns: what of the log is described, and that what is read can be one: which file has which job and how long its
-//! record is, the files made ahead, the room that is reserved, what is on the medium. The files themselves are not read
-//! again, because that would take as long as a start. Reading never panics: a description that is not one is
+//! Owns: which parts of the log are described, and the checks when they are read: the file of each job and the length
+//! of its record, the files made ahead, the reserved room, and the durable part. The files themselves are not read
+//! again, because that would take as long as a start. Reading never panics: bytes that are not a description are
 //! [`Malformed`]. Driven by the server, when the log is settled ([`Binlog::settle`]); a trial reads a log that is not.
 
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ use crate::marker::HEAD_BYTES;
 use crate::storage::Storage;
 use crate::{BLOCK_BYTES, Config, LogPosition, MAX_INDEX, OpenError, SequenceNumber};
 
-/// Lengths, ids and counts above this are no log's: what is added to them must not overflow.
+/// No log has lengths, ids and counts above this: sums with them must not overflow.
 pub(crate) const MAX_NUMBER: u64 = u64::MAX / 4;
 
 /// An open log as another program has left it.
@@ -35,7 +35,7 @@ pub struct DescribedLog {
     compaction: DescribedCompaction,
 }
 
-/// Where the log ends, and what markers have said.
+/// The end of the log, and the facts in its markers.
 #[derive(Debug)]
 struct DescribedPlace {
     end: LogPosition,
@@ -84,7 +84,7 @@ pub(crate) fn bounded(from: &mut Reader<'_>) -> Result<u64, Malformed> {
 }
 
 impl Binlog {
-    /// Writes what another program needs to go on with this log. If it is not settled, that program cannot.
+    /// Writes the facts that another program needs to continue this log. If it is not settled, that program cannot.
     pub fn describe(&self, out: &mut Writer<'_>) {
         let Self {
             contents: Contents { files, burials, cooldowns, room },
@@ -99,10 +99,10 @@ impl Binlog {
             config: _,
             health: _,
             warnings: _,
-            // Nothing, once the log is settled.
+            // Empty, once the log is settled.
             unlogged: _,
             restored_holds: _,
-            // No record is half appended.
+            // No record is partly appended.
             is_of_complete: _,
         } = self;
         files.describe(out);
@@ -124,16 +124,16 @@ impl Binlog {
         compaction.described().describe(out);
     }
 
-    /// Whether another program can go on with what [`Binlog::describe`] writes: nothing waits for room.
+    /// Whether another program can continue with the output of [`Binlog::describe`]: nothing waits for room.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.health.is_serving() && self.appender.is_empty() && self.unlogged.is_empty()
     }
 
-    /// Goes on with the log of another program, whose files are in `storage`.
+    /// Continues the log of another program, whose files are in `storage`.
     ///
     /// # Errors
-    /// If the file to which records are appended is not there, or is shorter than it was.
+    /// If the file to which records are appended does not exist, or is shorter than it was.
     pub fn go_on(
         mut storage: Box<dyn Storage>,
         config: Config,
@@ -167,11 +167,11 @@ impl Binlog {
             warnings: super::RateLimitedLog::every(super::WARNING_INTERVAL_NS),
         };
         log.open_spares(OPEN_AHEAD);
-        // What the last sync of the other program has made durable, and which delays have ended, is said soon.
+        // A marker soon records what the other program's last sync has made durable, and which delays have ended.
         log.mark_durable();
         log.clock.idle_mark_at = (!log.appender.is_empty()).then_some(now + IDLE_MARK_NS);
         log.note_end_of_delay(now);
-        // It may have been set meanwhile.
+        // It may have been set in the meantime.
         log.set_wall_offset(wall_offset_ns);
         log.prepare_files();
         log.outcome().map_err(OpenError::Failed)?;
@@ -180,12 +180,12 @@ impl Binlog {
 }
 
 impl DescribedLog {
-    /// The jobs that stand in the log, each once, by ascending id.
+    /// The jobs in the log, each once, by ascending id.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.contents.files.jobs()
     }
 
-    /// Whether the lists fit together.
+    /// Checks that the lists are consistent.
     fn check_lists(&self) -> Result<(), Malformed> {
         let Self { contents: Contents { files, burials, cooldowns, room }, place, compaction } = self;
         let is_in_log = |id| files.file_of(id).is_some();
@@ -197,11 +197,11 @@ impl DescribedLog {
         if burials.ids().all(is_in_log) && room.jobs().all(is_in_log) && is_kept && is_emptied && is_one {
             Ok(())
         } else {
-            Err(Malformed("the lists of the log do not fit"))
+            Err(Malformed("the lists of the log do not match"))
         }
     }
 
-    /// Whether the numbers fit together.
+    /// Checks that the numbers are consistent.
     fn check(&self) -> Result<(), Malformed> {
         let DescribedPlace { end, nonce, durable, next_id, announced_id, next_file, .. } = &self.place;
         let is_one = |is_one: bool, what| if is_one { Ok(()) } else { Err(Malformed(what)) };
@@ -221,10 +221,10 @@ impl DescribedLog {
 }
 
 impl DescribedLog {
-    /// Reads what [`Binlog::describe`] has written.
+    /// Reads the output of [`Binlog::describe`].
     ///
     /// # Errors
-    /// If that is no log.
+    /// If the bytes are not the description of a log.
     pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (files, burials, cooldowns) = (from.value()?, from.value()?, from.value()?);
         let contents = Contents { files, burials, cooldowns, room: from.value()? };

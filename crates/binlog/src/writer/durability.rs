@@ -1,6 +1,6 @@
-//! The records that are on the medium, and those that are not yet.
+//! Durability: which records are on the medium.
 //!
-//! Owns: which syncs are due, asked for and done, and what the markers have said of that. It says when a sync is due;
+//! Owns: which syncs are due, requested and done, and the durable position in the markers. Decides when a sync is due;
 //! the store does it. Driven by the writes of the log, by commits, and by the outcomes of syncs.
 
 use std::collections::VecDeque;
@@ -9,57 +9,57 @@ use crate::clock::{NS_PER_MS, Timestamp};
 use crate::job::JobId;
 use crate::{LogPosition, SequenceNumber, SyncPolicy};
 
-/// With [`SyncPolicy::EachCommit`]: how long records may stay unsynced for which no reply waits.
+/// With [`SyncPolicy::EachCommit`]: how long records for which no reply waits may stay unsynced.
 const UNAWAITED_NS: u64 = 50 * NS_PER_MS;
-/// With [`SyncPolicy::EachCommit`]: after a sync that took so long, the next one waits a quarter of that time for the
-/// clients that are answered. A faster disk needs no such pause, because the loop is busy with them for as long.
+/// With [`SyncPolicy::EachCommit`]: after a sync of at least this time, the next one waits a quarter of it for the
+/// clients that are being answered. A faster disk needs no such delay, because the loop needs that long to answer them.
 const SLOW_SYNC_US: u64 = 4000;
 
 /// Larger than the id of any job.
 const NO_JOB: JobId = JobId(u64::MAX);
 
-/// The log at some time.
+/// The state of the log at some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Where it ended.
+    /// Its end.
     pub(super) end: LogPosition,
     /// Its last record.
     pub(super) sequence: SequenceNumber,
-    /// The job id that its markers announce: all ids given are smaller.
+    /// The job id that its markers announce: all assigned ids are smaller.
     pub(super) ids: u64,
 }
 
-/// The state of syncing. Syncs are done in the order in which they are asked for, so that what is durable
-/// is always the beginning of the log.
+/// The state of syncing. Syncs are done in the order of the requests, so that the durable part is always the beginning
+/// of the log.
 #[derive(Debug)]
 pub(super) struct Durability {
     policy: SyncPolicy,
-    /// All that was written to the store.
+    /// Everything that was written to the store.
     written: Mark,
-    /// Asked for, oldest first, each with the smallest id of a job whose whole record is new in it.
+    /// The requested syncs, oldest first, each with the smallest id of a job whose whole record is new in it.
     in_flight: VecDeque<(Mark, JobId)>,
-    /// The smallest id of a job whose whole record is appended and not asked for.
+    /// The smallest id of a job whose whole record is appended and has no requested sync.
     lowest_appended: JobId,
     /// The smallest id of a job whose whole record is appended and not durable.
     lowest_unsynced: JobId,
-    /// After a slow sync: until when the next one waits, unless this record is there before.
+    /// After a slow sync: until when the next one waits, unless this record is written before.
     commit_delay: Option<(Timestamp, SequenceNumber)>,
-    /// The last record that replies wait for.
+    /// The last record for which replies wait.
     awaited: SequenceNumber,
     durable: Mark,
-    /// The end of the turn in which the first byte was written for which no sync has been asked.
+    /// The end of the turn in which the first byte without a requested sync was written.
     unsynced_since: Option<Timestamp>,
-    /// Whether the next commit must ask for a sync, whatever the policy says of time.
+    /// Whether the next commit must request a sync, whatever the policy says about time.
     is_urgent: bool,
-    /// The position up to which all is durable, as the newest marker says.
+    /// The last durable record according to the newest marker.
     marked: SequenceNumber,
     /// Syncs done, and the time that they took in microseconds.
     sync_totals: (u64, u64),
 }
 
 impl Durability {
-    /// Nothing was written. What lies before `end` is durable, and the markers in it announce that ids below `ids` may
-    /// be given.
+    /// Nothing has been written. Everything before `end` is durable, and the markers in it announce the ids below
+    /// `ids`.
     pub(super) fn new(policy: SyncPolicy, end: LogPosition, ids: u64) -> Self {
         Self {
             policy,
@@ -77,12 +77,12 @@ impl Durability {
         }
     }
 
-    /// As another program has left it: all that was written is settled.
+    /// Continues after another program: everything written is settled.
     pub(super) fn go_on(policy: SyncPolicy, durable: Mark, written: Mark, sync_totals: (u64, u64)) -> Self {
         Self { written, awaited: written.sequence, durable, sync_totals, ..Self::new(policy, durable.end, 0) }
     }
 
-    /// The store has taken the log up to `mark`.
+    /// Notes that the store has taken the log up to `mark`.
     pub(super) fn wrote(&mut self, mark: Mark) {
         debug_assert!(
             self.written.end < mark.end && self.written.sequence <= mark.sequence,
@@ -91,7 +91,7 @@ impl Durability {
         self.written = mark;
     }
 
-    /// Notes when the turn was in which the log was written. Replies wait for the records up to `awaited`.
+    /// Notes the time of the turn in which the log was written. Replies wait for the records up to `awaited`.
     pub(super) fn end_turn(&mut self, now: Timestamp, awaited: SequenceNumber) {
         self.awaited = awaited;
         if self.is_unsynced() {
@@ -99,34 +99,34 @@ impl Durability {
         }
     }
 
-    /// The end of what was asked for, or of what is durable if nothing is under way.
+    /// The end of the requested syncs, or of the durable part if none is in progress.
     fn requested(&self) -> &Mark {
         self.in_flight.back().map_or(&self.durable, |(mark, _)| mark)
     }
 
-    /// Whether something was written for which no sync has been asked.
+    /// Whether something was written for which no sync has been requested.
     fn is_unsynced(&self) -> bool {
         self.requested().end < self.written.end
     }
 
-    /// The whole record of a job is appended.
+    /// Notes that the whole record of a job is appended.
     pub(super) fn append_job(&mut self, id: JobId) {
         self.lowest_appended = self.lowest_appended.min(id);
         self.lowest_unsynced = self.lowest_unsynced.min(id);
     }
 
-    /// Whether the whole record of this job is on the medium. Jobs with smaller ids than all others that are not are
-    /// known.
+    /// Whether the whole record of this job is known to be on the medium. This is known only for jobs with smaller ids
+    /// than all jobs that are not.
     pub(super) fn has_job(&self, id: JobId) -> bool {
         self.policy == SyncPolicy::EachCommit && id < self.lowest_unsynced
     }
 
-    /// The position up to which all is on the medium.
+    /// The state up to which everything is on the medium.
     pub(super) fn durable(&self) -> Mark {
         self.durable
     }
 
-    /// Whether all that lies before `position` is on the medium, or need not be.
+    /// Whether everything before `position` is on the medium, or need not be.
     pub(super) fn is_settled(&self, position: LogPosition) -> bool {
         match self.policy {
             SyncPolicy::Never => self.written.end >= position,
@@ -134,9 +134,9 @@ impl Durability {
         }
     }
 
-    /// When the next sync must be asked for; `None` if nothing is unsynced. With [`SyncPolicy::EachCommit`] every
-    /// commit asks that wrote something for which replies wait: the store does all syncs that wait as one. With
-    /// [`SyncPolicy::Every`] one at a time is asked for.
+    /// When the next sync must be requested; `None` if nothing is unsynced. With [`SyncPolicy::EachCommit`], every
+    /// commit requests one if it wrote something for which replies wait: the store does all waiting syncs as one. With
+    /// [`SyncPolicy::Every`], only one is requested at a time.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let since = self.unsynced_since?;
         match self.policy {
@@ -149,7 +149,7 @@ impl Durability {
         }
     }
 
-    /// When a sync that was asked for is to begin: at once unless more clients are about to wait for it.
+    /// When a requested sync begins: at once unless more clients are about to wait for it.
     pub(super) fn begins_at(&self) -> Timestamp {
         match self.commit_delay {
             Some((until, enough)) if self.awaited < enough => until,
@@ -157,17 +157,17 @@ impl Durability {
         }
     }
 
-    /// The next commit asks for a sync, however long `-f` may wait.
+    /// Makes the next commit request a sync, even if `-f` permits a longer wait.
     pub(super) fn hurry(&mut self) {
         self.is_urgent = true;
     }
 
-    /// Whether [`Durability::hurry`] was called since the last call of this.
+    /// Whether [`Durability::hurry`] was called since the last call of this function.
     pub(super) fn take_urgency(&mut self) -> bool {
         std::mem::take(&mut self.is_urgent)
     }
 
-    /// Asks for a sync of all that was written: up to where, or `None` if there is nothing to ask for.
+    /// Requests a sync of everything written: returns its position, or `None` if there is nothing to sync.
     pub(super) fn request(&mut self) -> Option<LogPosition> {
         self.unsynced_since = None;
         if self.policy == SyncPolicy::Never || !self.is_unsynced() {
@@ -177,7 +177,7 @@ impl Durability {
         Some(self.written.end)
     }
 
-    /// The sync that was asked for up to `position` has taken `elapsed_us` microseconds. If
+    /// Handles the end of the sync up to `position`, which took `elapsed_us` microseconds. If
     /// [`Durability::all_synced`] has overtaken it, it makes nothing more durable.
     pub(super) fn completed(&mut self, position: LogPosition, elapsed_us: u64, now: Timestamp) {
         let (syncs, sync_us) = self.sync_totals;
@@ -187,7 +187,8 @@ impl Durability {
             self.in_flight.pop_front();
             self.durable = mark;
         }
-        // Those who are answered now will have as much to sync, beside those who wait already. An eighth may stay away.
+        // The clients that are answered now will sync about the same amount again, in addition to those that already
+        // wait. An eighth of them may not.
         let expected = self.awaited.0.saturating_sub(before.0);
         let enough = SequenceNumber(self.durable.sequence.0 + expected - expected.div_ceil(8));
         let pause_ns = elapsed_us * 1000 / 4;
@@ -197,7 +198,7 @@ impl Durability {
         self.lowest_unsynced = lowest.unwrap_or(NO_JOB);
     }
 
-    /// All that was written is on the medium, because the caller has waited for it.
+    /// Notes that everything written is on the medium, because the caller has waited for it.
     pub(super) fn all_synced(&mut self) {
         self.in_flight.clear();
         (self.lowest_appended, self.lowest_unsynced) = (NO_JOB, NO_JOB);
@@ -207,12 +208,12 @@ impl Durability {
 
     // ---- what the markers say ----
 
-    /// A marker says what is durable now.
+    /// Notes that a marker has the current durable position.
     pub(super) fn note_marked(&mut self) {
         self.marked = self.durable.sequence;
     }
 
-    /// Whether a marker says so already.
+    /// Whether a marker already has it.
     pub(super) fn is_marked(&self) -> bool {
         self.durable.sequence <= self.marked
     }
@@ -222,7 +223,7 @@ impl Durability {
         self.sync_totals
     }
 
-    /// Asserts what is true between two calls, when the log ends at `end` once it is written.
+    /// Asserts the invariants between two calls, for a log that ends at `end` once it is written.
     #[inline]
     pub(super) fn check_invariants(&self, end: LogPosition) {
         let asked_for = [&self.durable].into_iter().chain(self.in_flight.iter().map(|(mark, _)| mark));
@@ -246,7 +247,7 @@ mod tests {
         Mark { end: LogPosition { file: 1, offset }, sequence: SequenceNumber(offset / 10), ids: 0 }
     }
 
-    /// The log has grown to `offset` in a turn at `now`.
+    /// The log grows to `offset` in a turn at `now`.
     fn grow(sync: &mut Durability, offset: u64, now: u64) {
         sync.wrote(mark(offset));
         sync.end_turn(Timestamp(now), mark(offset).sequence);

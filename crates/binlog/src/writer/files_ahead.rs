@@ -1,7 +1,7 @@
 //! The files made ahead of the one to which records are appended.
 //!
-//! Owns: how long the next file is, whether it is being made, and what was lacking when it could not be made, in
-//! [`FilesAhead`]. Driven by the appending, which needs room, and by the outcomes of [`Task::Make`].
+//! Owns: the length of the next file, whether it is being made, and why it could not be made, in [`FilesAhead`]. Driven
+//! by appends, which need room, and by the outcomes of [`Task::Make`].
 
 use std::io;
 
@@ -15,9 +15,9 @@ use crate::marker::{HEAD_BYTES, MarkerKind, file_head};
 use crate::storage::{Task, is_lack_of_room, is_shortage};
 use crate::{BLOCK_BYTES, BinlogError, Config, MAX_INDEX};
 
-/// How long the log waits before it tries to make a file again for which there was no room.
+/// How long the log waits before it tries again to make a file for which there was no room.
 const CREATE_RETRY_NS: u64 = NS_PER_S;
-/// How long the log waits before it tries to make a file again for which descriptors or memory were lacking. Commands
+/// How long the log waits before it tries again to make a file for which descriptors or memory were lacking. Commands
 /// wait for that file.
 const SHORTAGE_RETRY_NS: u64 = NS_PER_S / 10;
 /// How many of the files made ahead stay open, besides the file to which records are appended.
@@ -25,7 +25,7 @@ pub(super) const OPEN_AHEAD: usize = 3;
 /// If the disk has no room for a file of the usual length, shorter ones are made, down to this length.
 const MIN_FILE_BYTES: u64 = 64 * 1024;
 
-/// The making of the next file.
+/// The creation of the next file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Creation {
     Idle,
@@ -43,7 +43,7 @@ pub(super) enum Creation {
 #[derive(Debug)]
 pub(super) struct FilesAhead {
     pub(super) creation: Creation,
-    /// Length of the next file unless a record needs more: `-s`, or less while the disk is short of room.
+    /// Length of the next file unless a record needs more: `-s`, or less while disk space is low.
     pub(super) usual_bytes: u64,
     next_index: u32,
     nonce_seed: u64,
@@ -65,13 +65,13 @@ impl FilesAhead {
         }
     }
 
-    /// The description of it for another program: the index and the usual length of the next file, and whether the disk
-    /// had no room for it.
+    /// Its description for another program: the index and the usual length of the next file, and whether the disk had
+    /// no room for it.
     pub(super) fn described(&self) -> (u32, (u64, bool)) {
         (self.next_index, (self.usual_bytes, self.is_disk_full))
     }
 
-    /// As another program has described it.
+    /// Continues after another program.
     pub(super) fn go_on(
         config: &Config,
         (next_index, (usual_bytes, is_disk_full)): (u32, (u64, bool)),
@@ -87,7 +87,7 @@ impl FilesAhead {
         }
     }
 
-    /// A file may be made again although the last attempt has failed.
+    /// Permits another attempt although the last one has failed.
     pub(super) fn retry(&mut self) {
         if matches!(self.creation, Creation::Failed { .. }) {
             self.creation = Creation::Idle;
@@ -99,7 +99,7 @@ impl FilesAhead {
         matches!(self.creation, Creation::Failed { is_shortage: false, .. })
     }
 
-    /// The file that is under way has been made, with `bytes`. Files are at most `file_bytes` long from now on.
+    /// Notes that the file in progress has been made, with `bytes`. From now on files are at most `file_bytes` long.
     fn note_made(&mut self, index: u32, bytes: u64, file_bytes: u64) -> Option<Spare> {
         let Creation::UnderWay { nonce } = self.creation else { return None };
         self.next_index = index + 1;
@@ -110,7 +110,7 @@ impl FilesAhead {
         Some(Spare { index, bytes, nonce })
     }
 
-    /// Asserts what is true between two calls.
+    /// Asserts the invariants between two calls.
     #[inline]
     pub(super) fn check_invariants(&self, room: &Room) {
         assert!(room.newest_spare().is_none_or(|newest| newest < self.next_index), "an index is used once");
@@ -128,7 +128,7 @@ impl Binlog {
         }
     }
 
-    /// Ends the file to which records are appended, and goes on in the next, which is there.
+    /// Ends the file to which records are appended, and continues in the next, which exists.
     pub(super) fn use_next_file(&mut self) {
         let Some(spare) = self.contents.room.next_spare() else { return };
         if self.appender.has_file() {
@@ -151,7 +151,7 @@ impl Binlog {
         );
     }
 
-    /// Asks for the next file if room is getting short, unless one is being made or has just failed.
+    /// Requests the next file if room is low, unless one is being made or has just failed.
     pub(crate) fn prepare_files(&mut self) {
         let is_low = self.contents.room.check_level(self.config.file_bytes, self.kept_units());
         let wants_file = is_low || self.ahead.lacks_descriptor;
@@ -160,14 +160,14 @@ impl Binlog {
         }
     }
 
-    /// Asks for the next file.
+    /// Requests the next file.
     pub(super) fn make_next_file(&mut self) {
         if self.ahead.next_index > MAX_INDEX || !self.health.is_serving() {
             return;
         }
         let bytes = self.next_file_bytes();
         let file = self.ahead.next_index;
-        // A nonce of 0 would say that the file is not this server's.
+        // A nonce of 0 would mean that the file is not this server's.
         let nonce = mix(self.ahead.nonce_seed ^ mix(u64::from(file))).max(1);
         let head = Box::new(file_head(&self.header(file, bytes), Seal { nonce }));
         self.ahead.creation = Creation::UnderWay { nonce };
@@ -186,7 +186,8 @@ impl Binlog {
         self.open_spares(OPEN_AHEAD);
     }
 
-    /// If the disk has no room, a shorter file is tried at once. If that may help, the same is tried again later.
+    /// Handles a failure. If the disk has no room, a shorter file is tried at once. If it may help, the same is tried
+    /// again later.
     pub(super) fn file_was_not_made(&mut self, index: u32, error: io::Error, now: Timestamp) {
         let has_no_room = is_lack_of_room(&error);
         if has_no_room && self.shorten_files() {
@@ -195,7 +196,7 @@ impl Binlog {
             self.ahead.creation = Creation::Idle;
             self.prepare_files();
         } else if has_no_room || is_shortage(&error) {
-            self.warnings.line(now, |_| warn!("binlog.{index}: not made, will be tried again: {error}"));
+            self.warnings.line(now, |_| warn!("binlog.{index}: cannot create it, will try again: {error}"));
             let pause_ns = if has_no_room { CREATE_RETRY_NS } else { SHORTAGE_RETRY_NS };
             self.ahead.creation = Creation::Failed { retry_at: now + pause_ns, is_shortage: !has_no_room };
             self.ahead.is_disk_full |= has_no_room;
@@ -205,8 +206,8 @@ impl Binlog {
         }
     }
 
-    /// Opens the first `count` files made ahead, so that going on in one needs no descriptor. Returns whether they are
-    /// open now.
+    /// Opens the first `count` files made ahead, so that no descriptor is needed to continue in one. Returns whether
+    /// they are open now.
     pub(super) fn open_spares(&mut self, count: usize) -> bool {
         while let Some(index) = self.contents.room.next_to_open(count) {
             match self.storage.prepare(index) {
@@ -222,8 +223,8 @@ impl Binlog {
         true
     }
 
-    /// Whether the file that `target` names, and those before it, can be appended to now. If a descriptor is lacking,
-    /// another file is asked for: the commands that wait for it try again once it has been made.
+    /// Whether the file in `target`, and those before it, can be appended to now. If a descriptor is lacking, another
+    /// file is requested: the commands that wait for it try again once it has been made.
     pub(super) fn open_up_to(&mut self, target: Target) -> bool {
         let Target::Spare(passed) = target else { return true };
         let is_open = self.open_spares(passed + 1);

@@ -35,7 +35,7 @@ impl Binlog {
         self.check_side_effects();
     }
 
-    /// A job whose delete or update is not logged is known for one of them alone.
+    /// Checks that a job with an unlogged delete or update has only one of them.
     #[inline]
     fn check_unlogged(&self) {
         for change in self.unlogged.needed.iter() {

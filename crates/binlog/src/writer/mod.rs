@@ -1,9 +1,9 @@
-//! The open log: what is written, when, and in which order.
+//! The open log: the contents, the time and the order of writes.
 //!
 //! Owns: the state of the log by subject. `append` has the calls that log something, `appender` the bytes of the turn,
-//! and `room` says what fits; `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes
-//! these; `durability` says what is synced and when the next sync is due; `ids` says which job ids are announced.
-//! [`Binlog`] puts them together: this file states the order of a commit and what the outcome of each task leads to.
+//! and `room` the space; `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes
+//! these; `durability` knows what is synced and when the next sync is due; `ids` knows which job ids are announced.
+//! [`Binlog`] puts them together: this file states the order of a commit and the consequences of each task's outcome.
 //! Never reads a clock: the server passes `now`. Never waits, except at the start and at the exit: slow work is
 //! submitted to the store as a [`Task`]. Driven by the server, once per turn and for each [`Completion`].
 
@@ -42,12 +42,12 @@ pub(super) use self::burials::Burials;
 pub use self::description::DescribedLog;
 pub(super) use self::room::{JobRoom, Room};
 
-/// Length of the first file of a run if files are longer: the server answers no client before this file is
-/// made. By the time it is full, the store has made the next one.
+/// Maximum length of the first file of a run: the server answers no client before this file is made. By the time it is
+/// full, the store has made the next one.
 const FIRST_FILE_BYTES: u64 = 1024 * 1024;
-/// The least time between two warnings of files that can be neither made nor removed.
+/// The shortest time between two warnings about files that can be neither made nor removed.
 const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// How long the log must have been idle until a marker says that its end is durable.
+/// How long the log must have been idle before a marker records that its end is durable.
 const IDLE_MARK_NS: u64 = NS_PER_S;
 
 /// The figures of the binlog for the stats.
@@ -63,15 +63,15 @@ pub struct Stats {
     pub records_written: u64,
     /// `binlog-records-migrated`.
     pub records_migrated: u64,
-    /// Files of the log, those made ahead included.
+    /// Files of the log, including those made ahead.
     pub files: u64,
-    /// Their length, in bytes.
+    /// Their total length, in bytes.
     pub bytes: u64,
-    /// Bytes that the newest state of all jobs takes, with the room for their deletes.
+    /// Bytes of the newest states of all jobs, with the room for their deletes.
     pub live_bytes: u64,
     /// Syncs done.
     pub syncs: u64,
-    /// Time that they took, in microseconds.
+    /// Total time of the syncs, in microseconds.
     pub sync_us: u64,
     /// "ok", "full" or "failed".
     pub state: &'static str,
@@ -88,7 +88,7 @@ pub struct Binlog {
     ids: Ids,
     appender: Appender,
     unlogged: Unlogged,
-    /// Whether the record that is appended counts only with the delete that ends a `complete`.
+    /// Whether the record being appended counts only with the delete that ends a `complete`.
     is_of_complete: bool,
     ahead: FilesAhead,
     compaction: Compaction,
@@ -96,14 +96,14 @@ pub struct Binlog {
     health: Health,
     /// The reservations of sessions that were found at the start, until the caller takes them.
     pub(super) restored_holds: Vec<RestoredHold>,
-    /// About files that can be neither made nor removed, which is tried again every second.
+    /// For files that can be neither made nor removed, which is tried again every second.
     warnings: RateLimitedLog,
 }
 
 /// The contents of the log, and the room that they need.
 #[derive(Debug)]
 pub(super) struct Contents {
-    /// Which job is in which file.
+    /// The file of each job.
     pub(super) files: Files,
     pub(super) burials: Burials,
     pub(super) cooldowns: Cooldowns,
@@ -116,11 +116,11 @@ struct LogClock {
     wall: WallOffset,
     /// Whether the times in the log are those of the wall clock, which can be set.
     follows_wall: bool,
-    /// When the last turn was that was written, or the start.
+    /// When the last turn with a write was, or the start.
     last_turn_at: Timestamp,
-    /// When a marker is to say what time it is.
+    /// When a marker must record the time.
     time_mark_at: Option<Timestamp>,
-    /// When the marker that waits for the next record is written alone.
+    /// When a marker that waits for the next record is written without one.
     idle_mark_at: Option<Timestamp>,
 }
 
@@ -131,13 +131,13 @@ impl LogClock {
     }
 }
 
-/// Whether the log can go on.
+/// Whether the log can continue.
 #[derive(Debug)]
 enum Health {
     Serving,
-    /// Nothing new is begun.
+    /// No new work is begun.
     Closing,
-    /// It has failed, and the caller does not know why yet.
+    /// It has failed, and the caller has not got the reason yet.
     Failed(BinlogError),
     /// It has failed or was closed.
     Stopped,
@@ -159,14 +159,14 @@ pub(super) struct Beginning {
     pub(super) contents: Contents,
     pub(super) next_job_id: u64,
     pub(super) next_index: u32,
-    /// Where the log ended.
+    /// The end of the log.
     pub(super) end: LogPosition,
-    /// Where the durable part of it ended.
+    /// The end of its durable part.
     pub(super) durable: LogPosition,
 }
 
 impl Binlog {
-    /// A log that goes on from `beginning` in a new file, which is made before this returns.
+    /// A log that continues from `beginning` in a new file, which is made before this returns.
     pub(super) fn begin(
         storage: Box<dyn Storage>,
         config: Config,
@@ -210,8 +210,8 @@ impl Binlog {
 
     // ---- the turn ----
 
-    /// Writes all that was logged since the last commit, in one write (one more for each file that was
-    /// filled), and asks for the syncs that are due.
+    /// Writes everything that was logged since the last commit, in one write (one more for each file that was filled),
+    /// and requests the syncs that are due.
     ///
     /// # Errors
     /// If the log has failed: nothing logged since the last sync may be acknowledged, and the process
@@ -227,7 +227,7 @@ impl Binlog {
         }
         self.appender.trim();
         if self.durability.take_urgency() || announced {
-            // Room is to come back soon, and a put that waits for an id is to go on, however long `-f` may wait.
+            // Room is needed soon, and a put that waits for an id must continue, even if `-f` permits a longer wait.
             self.request_sync();
         }
         self.sync_if_due(now);
@@ -244,15 +244,15 @@ impl Binlog {
         SequenceNumber(self.appender.appended().0 + self.unlogged.needed.len() as u64)
     }
 
-    /// The last record so far that replies wait for. With `-f 0`, a reply can be sent once [`Binlog::durable`] has
-    /// reached what this was when the reply was made. No reply waits for the record of a reservation, unless it keeps
-    /// the job from expiring: a restart makes the job ready again, with and without this record.
+    /// The last record so far for which replies wait. With `-f 0`, a reply can be sent once [`Binlog::durable`] has
+    /// reached the value that this had when the reply was made. No reply waits for the record of a reservation, unless
+    /// it keeps the job from expiring: a restart makes the job ready again, with or without this record.
     #[must_use]
     pub fn awaited(&self) -> SequenceNumber {
         if self.unlogged.needed.is_empty() { self.appender.awaited() } else { self.appended() }
     }
 
-    /// With `-f 0`: whether it is known that the job is on the medium, in whatever state.
+    /// With `-f 0`: whether the job is known to be on the medium, in any state.
     #[must_use]
     pub fn has_on_medium(&self, id: JobId) -> bool {
         self.durability.has_job(id)
@@ -264,8 +264,8 @@ impl Binlog {
         self.durability.durable().sequence
     }
 
-    /// When [`Binlog::on_deadline`] is to be called; `None` if nothing is due before something happens. If something is
-    /// to be done at once, this is the beginning of time.
+    /// When [`Binlog::on_deadline`] must be called; `None` if nothing is due before another event. If something is due
+    /// at once, this is the beginning of time.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let migration = self.can_migrate().then_some(Timestamp::default());
@@ -277,7 +277,7 @@ impl Binlog {
             .min()
     }
 
-    /// Does what is due: a sync, the marker of an idle log, another attempt to make or to remove a file.
+    /// Handles what is due: a sync, the marker of an idle log, another attempt to make or to remove a file.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
@@ -287,40 +287,40 @@ impl Binlog {
         }
         self.compaction.retry(now);
         if self.clock.idle_mark_at.take_if(|at| *at <= now).is_some() {
-            // The marker that waits for the next record is written alone, and synced like any record.
+            // The marker that waits for the next record is written without one, and synced like a record.
             self.appender.require_write();
         }
         if self.clock.time_mark_at.take_if(|at| *at <= now).is_some() {
             self.clock.last_turn_at = now;
-            // If there is no room for it, the next marker says it.
+            // If there is no room for it, the next marker has the time.
             let _ = self.append_marker(MarkerKind::Durable);
         }
         self.commit(now)
     }
 
-    /// Delays have ended, which makes no record: in a second at the latest, a marker says what time it is. A start on
-    /// the log then knows that these jobs are ready, even if the wall clock was set back.
+    /// Notes that delays have ended, which makes no record: within a second, a marker records the time. A start with
+    /// this log then knows that these jobs are ready, even if the wall clock was set back.
     pub fn note_end_of_delay(&mut self, now: Timestamp) {
         self.clock.time_mark_at.get_or_insert(now + NS_PER_S);
     }
 
     // ---- the store ----
 
-    /// From now on, the store works beside the caller, and calls `wake` when [`Binlog::next_completion`] has something.
+    /// From now on, the store works on another thread, and calls `wake` when [`Binlog::next_completion`] has an
+    /// outcome.
     ///
     /// # Errors
-    /// If the system has no thread for it.
+    /// If the system provides no thread.
     pub fn start(&mut self, wake: Box<dyn Fn() + Send>) -> std::io::Result<()> {
         self.storage.start(wake)
     }
 
-    /// The outcome of a task of the store, to be given to [`Binlog::on_completion`].
+    /// The outcome of a task of the store, for [`Binlog::on_completion`].
     pub fn next_completion(&mut self) -> Option<Completion> {
         self.storage.poll()
     }
 
-    /// When the store is to begin what it was asked for and has not begun; `None` if there is no such thing, or if it
-    /// is at work.
+    /// When the store must begin requested tasks that it has not begun; `None` if there are none, or if it is working.
     #[must_use]
     pub fn tasks_begin_at(&self) -> Option<Timestamp> {
         self.storage.has_tasks_to_begin().then(|| self.durability.begins_at())
@@ -332,12 +332,12 @@ impl Binlog {
         self.storage.lease_left_ns()
     }
 
-    /// The store begins what was submitted to it since the last call.
+    /// Begins the tasks that were submitted to the store since the last call.
     pub fn begin_tasks(&mut self) {
         self.storage.begin();
     }
 
-    /// Takes note of what the store has done.
+    /// Handles the outcome of a task.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
@@ -393,7 +393,7 @@ impl Binlog {
         }
     }
 
-    /// Gives the zeros at the end of an old file back.
+    /// Frees the zeros at the end of an old file.
     pub(super) fn trim(&mut self, file: u32, bytes: u64) {
         self.submit(Task::Shorten { file, bytes });
     }
@@ -404,7 +404,7 @@ impl Binlog {
         }
     }
 
-    /// Whether the log can go on; the first call after a failure says why it cannot.
+    /// Whether the log can continue; the first call after a failure returns the reason.
     pub(super) fn outcome(&mut self) -> Result<(), BinlogError> {
         if !self.health.has_failed() {
             return Ok(());
@@ -417,7 +417,7 @@ impl Binlog {
 
     // ---- the start and the exit ----
 
-    /// Waits until the store has made the file that it was asked for.
+    /// Waits until the store has made the requested file.
     pub(super) fn await_file(&mut self) -> std::io::Result<()> {
         while let Some(done) = self.storage.wait() {
             done.result?;
@@ -442,14 +442,15 @@ impl Binlog {
         result
     }
 
-    /// Writes all that was logged, and waits until it is on the medium if `syncs`.
+    /// Writes everything that was logged, and waits until it is on the medium if `syncs`.
     pub(super) fn flush(&mut self, syncs: bool, now: Timestamp) -> Result<(), BinlogError> {
         self.write_buffer();
         self.outcome()?;
         if !syncs {
             return Ok(());
         }
-        // The files that were filled since the last sync come first, because what is durable is a beginning of the log.
+        // The files that were filled since the last sync come first, because the durable part must be a beginning of
+        // the log.
         let durable = self.durability.durable().end.file;
         let filled = self.contents.files.closed().filter(|file| file.index >= durable);
         let filled = filled.map(|file| LogPosition { file: file.index, offset: file.bytes });
@@ -463,8 +464,8 @@ impl Binlog {
         self.outcome()
     }
 
-    /// Writes all that is left to be written, and waits for the store: then another program can go on with the log,
-    /// as after a crash in which nothing was lost. Returns whether a task was under way: it may have made room.
+    /// Writes everything, and waits for the store: then another program can continue the log, as after a crash in which
+    /// nothing was lost. Returns whether a task was in progress: it may have made room.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
@@ -481,8 +482,8 @@ impl Binlog {
         Ok(has_waited)
     }
 
-    /// Ends the log at a clean exit: all is written, synced and marked as such, and the files made ahead
-    /// are removed.
+    /// Ends the log at a clean exit: everything is written, synced and marked accordingly, and the files made ahead are
+    /// removed.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
@@ -499,7 +500,7 @@ impl Binlog {
         if syncs && self.append_marker(MarkerKind::Closed).is_ok() {
             self.flush(syncs, now)?;
         }
-        // From the highest down, so that C finds no gap. A file that stays is empty, and does no harm.
+        // From the highest down, so that C finds no gap. A file that remains is empty, and does no harm.
         while let Some(spare) = self.contents.room.drop_newest_spare() {
             if self.run(Task::Remove { file: spare.index }, now).is_err() {
                 break;
@@ -511,7 +512,7 @@ impl Binlog {
 
     // ---- stats ----
 
-    /// The memory that the log takes for jobs and cooldowns, in bytes.
+    /// The log's memory for jobs and cooldowns, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.contents.files.memory_bytes()

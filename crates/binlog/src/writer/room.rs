@@ -1,8 +1,8 @@
-//! Room: whether a record can be appended such that every change that must not fail can still be appended after it.
+//! Room: whether a record can be appended so that every change that must not fail can still be appended after it.
 //!
-//! Owns: how much fits into the file to which records are appended and into the files made ahead of it; how many short
-//! records must still find room, and for which jobs more than one. Driven by all that appends: it asks before anything
-//! changes, and again when it appends, to learn which file the record goes to.
+//! Owns: the room in the file to which records are appended and in the files made ahead of it; how many short records
+//! must still find room, and which jobs need more than one. Driven by all code that appends: it asks before anything
+//! changes, and again when it appends, to get the file for the record.
 
 mod description;
 
@@ -18,13 +18,13 @@ use crate::job::JobId;
 use crate::marker::HEAD_BYTES;
 use crate::tags::TagSet;
 
-/// Room that is kept at the end of each file: for the marker that says where the log goes on, and for zeros, of
-/// which C needs a whole record to see that the file ends.
+/// Room that is kept at the end of each file: for the marker with the next file, and for zeros, of which C needs a
+/// whole record to recognise the end of the file.
 const TAIL_BYTES: u64 = 2 * SHORT_BYTES;
-/// The bytes that precede a file's first record: the head, and the marker that says that the file is in use.
+/// Length of the bytes before a file's first record: the head, and the marker that the file is in use.
 const FRONT_BYTES: u64 = HEAD_BYTES + SHORT_BYTES;
-/// Room that records leave free, in short records: a marker must precede the removal of a file, and on a
-/// full disk that removal is what makes room.
+/// Room that records leave free, in short records: a marker must precede the removal of a file, and on a full disk only
+/// that removal makes room.
 const SPARE_MARKERS: u64 = 1;
 
 /// A file made ahead.
@@ -44,21 +44,21 @@ impl Spare {
     }
 }
 
-/// Where a record goes.
+/// The target of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Into the file to which records are appended.
     Current,
-    /// Into the spare that comes after this many others, which are passed over.
+    /// The spare after this many others, which are skipped.
     Spare(usize),
 }
 
-/// The room that is reserved for one job beside that for its delete.
+/// The room that is reserved for one job in addition to that for its delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobRoom {
-    /// Short records for what its delete may lead to, and for a record that forgets the cooldown.
+    /// Short records for the side effects of its delete, and for the record that ends the cooldown.
     side_effects: u8,
-    /// Whether its first reservation needs room, because the job does not expire any more from then on.
+    /// Whether its first reservation needs room, because from then on the job does not expire any more.
     first_reservation: bool,
 }
 
@@ -75,7 +75,7 @@ impl JobRoom {
         u64::from(self.side_effects) + u64::from(self.first_reservation)
     }
 
-    /// As one byte; `None` if nothing is reserved.
+    /// In one byte; `None` if nothing is reserved.
     fn packed(self) -> Option<NonZeroU8> {
         NonZeroU8::new(self.side_effects << 1 | u8::from(self.first_reservation))
     }
@@ -94,10 +94,10 @@ struct Wanted {
     after: u64,
 }
 
-/// The room there is, and what it is needed for.
+/// The available room, and the needs.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// Bytes that records may still take in the file to which they are appended: its length less what is appended and
+    /// Bytes that records may still take in the file to which they are appended: its length less the appended bytes and
     /// the tail.
     free: u64,
     /// The files made ahead, by ascending index.
@@ -112,15 +112,15 @@ pub(crate) struct Room {
     /// must be in one file and may leave this many unused. 0 until a job may have such a delete, then
     /// [`MAX_DELETE_UNITS`] - 1.
     waste_units: u64,
-    /// Short records that must still find room, all together: the delete of each job that is alive, what is reserved
-    /// beside it, the end of each cooldown, and each change that is not logged yet with what it leads to. No record is
-    /// appended where less than this would be left; only a start on a full disk can begin with less.
+    /// Short records that must still find room, in total: the delete of each live job, its other reserved room, the end
+    /// of each cooldown, and each unlogged change with its side effects. No record is appended if less than this would
+    /// be left; only a start on a full disk can begin with less.
     needed: u64,
-    /// The room that is reserved for each job beside that for its delete. A job that needs nothing has no entry.
+    /// The room that is reserved for each job in addition to that for its delete. A job that needs none has no entry.
     by_job: IdMap<NonZeroU8>,
     /// The sum of these in short records, which is a part of `needed`.
     by_job_units: u64,
-    /// The record for which there was no room at last, if there was none.
+    /// The last record for which there was no room, if any.
     wanted: Option<Wanted>,
 }
 
@@ -130,26 +130,26 @@ fn units(bytes: u64) -> u64 {
 }
 
 impl Room {
-    /// The room that the deletes of `jobs` and the ends of `cooldowns` need, before there is a file.
+    /// The room for the deletes of `jobs` and the ends of `cooldowns`, before there is a file.
     pub(crate) fn needed_by(jobs: u64, cooldowns: u64) -> Self {
         Self { needed: jobs + cooldowns, ..Self::default() }
     }
 
     // ---- what is needed ----
 
-    /// `units` more short records must find room.
+    /// Adds `units` to the short records that must find room.
     pub fn need(&mut self, units: u64) {
         self.needed += units;
     }
 
-    /// `units` short records are appended, or not needed any more.
+    /// Subtracts `units` short records that are appended, or no longer needed.
     pub fn release(&mut self, units: u64) {
         debug_assert!(self.needed >= self.by_job_units + units, "what is released was needed, and by no job");
         self.needed -= units;
     }
 
-    /// How many short records `room` adds to those that are needed. From then on a delete may have several short
-    /// records, so that the ends of files count less.
+    /// How many short records `room` adds to the needed ones. From then on a delete may have several short records, so
+    /// less of each file counts as room.
     pub(crate) fn units_for(&mut self, room: JobRoom) -> u64 {
         let units = room.units();
         if units > 0 && self.waste_units == 0 {
@@ -159,7 +159,7 @@ impl Room {
         units
     }
 
-    /// Reserves `room` for job `id`, in place of what was reserved for it.
+    /// Reserves `room` for job `id`, and releases its previous room.
     pub(crate) fn reserve_for(&mut self, id: JobId, room: JobRoom) {
         self.release_for(id);
         let units = self.units_for(room);
@@ -174,7 +174,7 @@ impl Room {
         );
     }
 
-    /// Gives back the room that was reserved for job `id` beside its delete.
+    /// Releases the room that was reserved for job `id` in addition to its delete.
     pub fn release_for(&mut self, id: JobId) {
         if !self.by_job.is_empty() {
             let units = self.by_job.remove(id).map_or(0, |packed| JobRoom::from_packed(packed).units());
@@ -183,7 +183,8 @@ impl Room {
         }
     }
 
-    /// The first reservation of job `id` is logged, or about to be. Returns whether room was reserved for it.
+    /// Releases the room for the first reservation of job `id`, which is logged or about to be. Returns whether there
+    /// was any.
     pub fn release_first_reservation(&mut self, id: JobId) -> bool {
         let packed = if self.by_job.is_empty() { None } else { self.by_job.get(id).copied() };
         let room = packed.map(JobRoom::from_packed).filter(|room| room.first_reservation);
@@ -192,24 +193,24 @@ impl Room {
         true
     }
 
-    /// The sum of what is reserved for jobs beside their deletes, in bytes.
+    /// The sum of the room that is reserved for jobs in addition to their deletes, in bytes.
     pub fn reserved_bytes(&self) -> u64 {
         self.by_job_units * SHORT_BYTES
     }
 
-    /// The memory that this takes for jobs, in bytes.
+    /// Its memory for jobs, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.by_job.bytes()
     }
 
     // ---- what there is ----
 
-    /// Records are now appended to a file of `bytes`, from `offset` on.
+    /// Notes that records are now appended to a file of `bytes`, from `offset` on.
     pub fn use_file(&mut self, bytes: u64, offset: u64) {
         self.free = bytes.saturating_sub(TAIL_BYTES + offset);
     }
 
-    /// A record or marker of `bytes` is appended.
+    /// Notes that a record or marker of `bytes` is appended.
     pub fn take(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.free, "a record is appended where there is room for it");
         self.free = self.free.saturating_sub(bytes);
@@ -220,13 +221,13 @@ impl Room {
         units(bytes).saturating_sub(self.waste_units)
     }
 
-    /// Whether all that is needed finds room.
+    /// Whether there is room for everything that is needed.
     #[must_use]
     pub fn is_enough(&self) -> bool {
         self.usable_units(self.free) + self.spare_units >= self.needed
     }
 
-    /// A file was made.
+    /// Adds a file that was made.
     pub fn add_spare(&mut self, spare: Spare) {
         debug_assert!(
             self.newest_spare().is_none_or(|newest| newest < spare.index),
@@ -237,21 +238,21 @@ impl Room {
         self.spares.push_back(spare);
     }
 
-    /// Takes the next file into use.
+    /// Removes and returns the next file, which is taken into use.
     pub fn next_spare(&mut self) -> Option<Spare> {
         let spare = self.spares.pop_front()?;
         self.open_count = self.open_count.saturating_sub(1);
         Some(self.without(spare))
     }
 
-    /// Takes back the newest file made.
+    /// Removes and returns the newest spare.
     pub fn drop_newest_spare(&mut self) -> Option<Spare> {
         let spare = self.spares.pop_back()?;
         self.open_count = self.open_count.min(self.spares.len());
         Some(self.without(spare))
     }
 
-    /// `spare` is not a spare any more.
+    /// Subtracts `spare`, which is no longer a spare.
     fn without(&mut self, spare: Spare) -> Spare {
         self.spare_units -= self.usable_units(spare.free());
         self.spare_bytes -= spare.bytes;
@@ -259,13 +260,13 @@ impl Room {
         spare
     }
 
-    /// Index of the first spare that is not ready to be appended to, if that is one of the first `count`.
+    /// Index of the first spare that is not ready for appends, if that is one of the first `count`.
     #[must_use]
     pub fn next_to_open(&self, count: usize) -> Option<u32> {
         self.spares.get(self.open_count).filter(|_| self.open_count < count).map(|spare| spare.index)
     }
 
-    /// The spare that [`Room::next_to_open`] names is ready now.
+    /// Notes that the spare of [`Room::next_to_open`] is now ready.
     pub fn note_open(&mut self) {
         self.open_count += 1;
         debug_assert!(self.open_count <= self.spares.len(), "only files that are there are ready");
@@ -283,7 +284,7 @@ impl Room {
         self.spares.front().map(|spare| spare.index)
     }
 
-    /// Where records and markers may go in a file of `bytes` of which they have taken all but the room that is left.
+    /// The end for records and markers in a file of `bytes`, of which they have taken all except the remaining room.
     #[must_use]
     pub fn end_in(&self, bytes: u64) -> u64 {
         bytes.saturating_sub(TAIL_BYTES + self.free)
@@ -295,7 +296,7 @@ impl Room {
         self.spare_bytes
     }
 
-    /// How many spares there are.
+    /// The number of spares.
     #[must_use]
     pub fn spare_count(&self) -> usize {
         self.spares.len()
@@ -303,21 +304,21 @@ impl Room {
 
     // ---- where a record fits ----
 
-    /// Where a record of `bytes` fits that adds `added` short records to those that are needed, with room for the
+    /// The target for a record of `bytes` that adds `added` short records to those that are needed, with room for the
     /// marker that precedes the removal of a file.
     #[must_use]
     pub fn find(&self, bytes: u64, added: u64) -> Option<Target> {
         self.find_before(bytes, self.needed + added + SPARE_MARKERS)
     }
 
-    /// Where a marker fits; it may take the room for the one that precedes the removal of a file.
+    /// The target for a marker; it may take the room for the one that precedes the removal of a file.
     #[must_use]
     pub fn find_for_marker(&self) -> Option<Target> {
         self.find_before(SHORT_BYTES, self.needed)
     }
 
-    /// Where `units` of the short records that are needed fit together. There can be too little room for the others
-    /// only after a restart with too few files for all of them: then these take what room there is.
+    /// The target for `units` of the needed short records together. There can be too little room for the others only
+    /// after a restart with too few files for all of them: then these take the room that there is.
     #[must_use]
     pub fn find_for_needed(&self, units: u64) -> Option<Target> {
         let bytes = units * SHORT_BYTES;
@@ -326,13 +327,13 @@ impl Room {
         target.or_else(|| self.find_before(bytes, 0))
     }
 
-    /// Where a marker of a repair fits, which takes precedence over all that is needed.
+    /// The target for a marker of a repair, which takes precedence over everything that is needed.
     #[must_use]
     pub fn find_for_repair(&self) -> Option<Target> {
         self.find_before(SHORT_BYTES, 0)
     }
 
-    /// Where a record of `bytes` fits such that `after` short records fit after it.
+    /// The target for a record of `bytes` with `after` short records after it.
     fn find_before(&self, bytes: u64, after: u64) -> Option<Target> {
         if bytes <= self.free && self.usable_units(self.free - bytes) + self.spare_units >= after {
             return Some(Target::Current);
@@ -349,20 +350,20 @@ impl Room {
 
     // ---- the next file ----
 
-    /// There is no room for a record of `bytes` that adds `added` short records to those that are needed.
+    /// Notes that there is no room for a record of `bytes` that adds `added` short records to those that are needed.
     pub fn want(&mut self, bytes: u64, added: u64) {
         let after = self.needed + added;
         let Wanted { bytes: most, after: most_after } = self.wanted.unwrap_or(Wanted { bytes, after });
         self.wanted = Some(Wanted { bytes: bytes.max(most), after: after.max(most_after) });
     }
 
-    /// The command that needs a record for which there is no room asks again. Others may need less.
+    /// Forgets the wanted record, because its command asks again. Other commands may need less.
     pub fn want_nothing(&mut self) {
         self.wanted = None;
     }
 
-    /// Whether the next file is to be made: a record is wanted for which there is no room beside `kept` short records,
-    /// or less than a file of `file_bytes` would be left.
+    /// Whether the next file must be made: there is no room for a wanted record besides `kept` short records, or less
+    /// than a file of `file_bytes` would be left.
     pub fn check_level(&mut self, file_bytes: u64, kept: u64) -> bool {
         if let Some(Wanted { bytes, after }) = self.wanted
             && self.find_before(bytes, after.max(self.needed + 1) + kept + SPARE_MARKERS).is_some()
@@ -374,7 +375,7 @@ impl Room {
         self.wanted.is_some() || left < self.needed + 1 + SPARE_MARKERS + file_units
     }
 
-    /// Length of the file to make, usually `usual_bytes`, so that the record that is wanted fits.
+    /// Length of the next file, usually `usual_bytes`, so that the wanted record fits.
     #[must_use]
     pub fn next_file_bytes(&self, usual_bytes: u64) -> u64 {
         let least = self.needed + 1;
@@ -382,8 +383,8 @@ impl Room {
         length_of_next_file(usual_bytes, bytes, after + self.waste_units)
     }
 
-    /// Asserts what is true between two calls. The log has this many jobs and cooldowns, and changes that are not
-    /// logged yet need `unlogged_units` short records.
+    /// Asserts the invariants between two calls. The log has this many jobs and cooldowns, and unlogged changes need
+    /// `unlogged_units` short records.
     #[inline]
     pub fn check_invariants(&self, jobs: u64, cooldowns: u64, unlogged_units: u64) {
         let spare_units = self.spares.iter().map(|spare| self.usable_units(spare.free())).sum::<u64>();
@@ -404,7 +405,7 @@ impl Room {
         );
     }
 
-    /// The jobs for which anything is reserved beside their deletes.
+    /// The jobs with reserved room in addition to their deletes.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.by_job.iter().map(|(id, _)| id)
     }
@@ -416,8 +417,7 @@ pub fn file_units(file_bytes: u64) -> u64 {
     units(file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES))
 }
 
-/// Length of the file to make, usually `file_bytes`, so that a record of `bytes` fits with `after` short records after
-/// it.
+/// Length of the next file, usually `file_bytes`, so that a record of `bytes` fits with `after` short records after it.
 fn length_of_next_file(file_bytes: u64, bytes: u64, after: u64) -> u64 {
     if bytes + SHORT_BYTES <= file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES) {
         return file_bytes;
@@ -512,7 +512,7 @@ mod tests {
                 room.add_spare(spare(4096));
                 room.add_spare(Spare { index: 2, ..spare(4096) });
                 room.check_invariants(0, 0, 0);
-                // As many as fit, however the ends of the files fall.
+                // The maximum that fits, whatever the ends of the files are.
                 room.need((0..).take_while(|&units| room.find_before(0, units).is_some()).last().unwrap());
                 while room.needed > 0 {
                     assert!(room.is_enough());

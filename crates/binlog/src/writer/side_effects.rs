@@ -19,7 +19,7 @@ use crate::jobs::RestoredHold;
 pub(super) struct UnloggedSideEffects {
     cooldown: Option<Box<[u8]>>,
     freed_group: Option<Box<str>>,
-    /// How many full records before it are one change with it.
+    /// How many full records before it form one change with it.
     completes: Option<u8>,
 }
 
@@ -35,7 +35,7 @@ impl UnloggedSideEffects {
         self.cooldown.as_ref().map_or(0, |bytes| parts(bytes.len()))
     }
 
-    /// The units to reserve: also the one that ends the cooldown.
+    /// The units to reserve, including the one that ends the cooldown.
     fn needed_units(&self) -> u64 {
         self.units() + u64::from(self.cooldown.is_some())
     }
@@ -47,14 +47,14 @@ impl Unlogged {
         1 + self.side_effects.get(&id).map_or(0, UnloggedSideEffects::units)
     }
 
-    /// The delete of job `id`, if it is one of these, will start no cooldown. Returns how many short records are not
-    /// needed for that.
+    /// Drops the cooldown from the delete of job `id`, if it is one of these. Returns how many short records are not
+    /// needed because of that.
     fn drop_cooldown(&mut self, id: JobId) -> u64 {
         let Some(mut side_effects) = self.side_effects.remove(&id) else { return 0 };
         let units = side_effects.needed_units();
         side_effects.cooldown = None;
         let left = side_effects.needed_units();
-        // A delete that is left without a side effect is a plain one: the record of another kind would lack its
+        // A delete without any side effect left becomes a plain one: a record of the other kind would lack its
         // attachment.
         if left > 0 {
             self.side_effects.insert(id, side_effects);
@@ -72,7 +72,7 @@ impl Unlogged {
 impl Binlog {
     // ---- first reservations ----
 
-    /// The log has this state of a job. Returns whether the job would expire without this record.
+    /// Notes that the log has this state of a job. Returns whether the job would expire without this record.
     pub(super) fn note_state(&mut self, job: &JobRecord) -> bool {
         job.counters.reserves > 0 && self.contents.room.release_first_reservation(job.id)
     }
@@ -90,17 +90,17 @@ impl Binlog {
         is_one
     }
 
-    /// Bytes that the newest state of all jobs takes and all cooldowns, with the room for their deletes and what these
-    /// may lead to.
+    /// Bytes of the newest states of all jobs and of all cooldowns, with the room for their deletes and the side
+    /// effects of these.
     pub(super) fn live_bytes(&self) -> u64 {
         self.contents.files.live_bytes() + self.contents.room.reserved_bytes()
     }
 
     // ---- deletes ----
 
-    /// Logs that a job was deleted, and what follows from that, as one change. There is always room for this if the
-    /// tags were given when the job was put: for a cooldown if they have an idempotency key with one, for a group if
-    /// they have one.
+    /// Logs the delete of a job and its side effects as one change. There is always room for this if the tags were
+    /// passed when the job was put: for a cooldown if they have an idempotency key with one, for a group if they have
+    /// one.
     pub fn append_delete_with(&mut self, id: JobId, side_effects: &SideEffects<'_>) {
         let SideEffects { cooldown, freed_group, completes } = *side_effects;
         if (cooldown.is_some() || freed_group.is_some() || completes.is_some())
@@ -163,7 +163,7 @@ impl Binlog {
         }
     }
 
-    /// Appends the parts of an attachment, for which there is room and memory, in front of the record that follows.
+    /// Appends the parts of an attachment, for which there is room and memory, before the record that follows.
     pub(super) fn push_attachment(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
         let taken = parts(bytes.len()) * SHORT_BYTES;
         self.contents.room.take(taken);
@@ -187,18 +187,18 @@ impl Binlog {
 
     // ---- sessions ----
 
-    /// The reservations of sessions that were found at the start.
+    /// The reservations of sessions that the replay has found.
     pub fn take_restored_holds(&mut self) -> Vec<RestoredHold> {
         std::mem::take(&mut self.restored_holds)
     }
 
-    /// Sessions have reserved jobs.
+    /// Notes that sessions have reserved jobs.
     pub(crate) fn note_holds(&mut self) {
         self.compaction.note_hold();
     }
 
-    /// Whether a reservation by a session fits whose identity and name have these lengths. The answer holds until the
-    /// next append.
+    /// Reserves room for the record of a session's reservation, whose identity and name have these lengths. The result
+    /// is valid until the next append.
     ///
     /// # Errors
     /// If it does not fit; nothing has changed.
@@ -206,8 +206,9 @@ impl Binlog {
         self.reserve(SessionHold::record_bytes(identity_len, name_len), 0).map(drop)
     }
 
-    /// Logs that a session has reserved the job, or has it for another time. No other record says that the job is
-    /// reserved: after a crash between two, it would be ready, even if it was delayed or buried.
+    /// Logs that a session has reserved the job, or that the end of its reservation has changed. No other record says
+    /// that the job is reserved: after a crash between two records, it would be ready, even if it was delayed or
+    /// buried.
     ///
     /// # Errors
     /// If there is no room; nothing has changed.
@@ -216,12 +217,12 @@ impl Binlog {
         self.append_hold_at(target, id, hold);
         self.contents.files.update(id);
         self.contents.burials.forget(id);
-        // It does not expire any more.
+        // The job does not expire any more.
         self.contents.room.release_first_reservation(id);
         Ok(())
     }
 
-    /// Logs once more that a session has reserved a job that was just copied, for which [`Binlog::next_migration`] has
+    /// Logs again that a session has reserved a job that was just copied, for which [`Binlog::next_migration`] has
     /// found room.
     ///
     /// # Errors
@@ -248,8 +249,8 @@ impl Binlog {
 
     // ---- cooldowns ----
 
-    /// The cooldown that the delete of job `id` started does not count any more. If it would last beyond `now`, this is
-    /// logged, for which there is always room.
+    /// Ends the cooldown that the delete of job `id` started. If it would last beyond `now`, this is logged, for which
+    /// there is always room.
     pub fn forget_cooldown(&mut self, id: JobId, now: Timestamp) {
         let unneeded = self.unlogged.drop_cooldown(id);
         self.contents.room.release(unneeded);
@@ -264,14 +265,13 @@ impl Binlog {
         }
     }
 
-    /// Logs that the cooldown of job `id` counts no more.
+    /// Logs the early end of the cooldown of job `id`.
     pub(crate) fn append_forgetting(&mut self, id: JobId) {
         self.contents.room.need(1);
         self.append_needed(NeededChange::EndOfCooldown(id));
     }
 
-    /// The cooldowns that have not ended and were not forgotten, each with the job whose delete started it, by
-    /// ascending id.
+    /// The cooldowns that have not ended, each with the job whose delete started it, by ascending id.
     pub fn cooldowns(&self) -> impl Iterator<Item = (JobId, Cooldown<'_>)> {
         self.contents.cooldowns.iter().map(|(id, cooldown)| {
             let until = self.clock.wall.to_memory(cooldown.until);
@@ -279,7 +279,7 @@ impl Binlog {
         })
     }
 
-    /// Logs a cooldown once more. Returns how long its markers are, or `None` if there is no room for them now.
+    /// Logs a cooldown again. Returns the length of its markers, or `None` if there is no room for them now.
     pub(super) fn copy_cooldown(&mut self, id: JobId) -> Option<u64> {
         let cooldown = self.contents.cooldowns.get(id)?;
         let bytes = parts(cooldown.len()) * SHORT_BYTES;
@@ -288,7 +288,7 @@ impl Binlog {
             return None;
         }
         self.enter(target);
-        // Nothing of the cooldowns is changed by the appending.
+        // Appending does not change the cooldowns.
         let cooldowns = std::mem::take(&mut self.contents.cooldowns);
         self.append_alone(Kind::Cooldown, id, cooldowns.get(id).unwrap_or_default());
         self.contents.cooldowns = cooldowns;
@@ -297,7 +297,7 @@ impl Binlog {
         Some(bytes)
     }
 
-    /// Has a cooldown stand in the newest file, at the start.
+    /// Copies a cooldown to the newest file, at the start.
     ///
     /// # Errors
     /// If there is no room.
@@ -320,7 +320,7 @@ impl Binlog {
         Ok(())
     }
 
-    /// Asserts what is true of tags, deletes and cooldowns between two calls.
+    /// Asserts the invariants of tags, deletes and cooldowns between two calls.
     #[inline]
     pub(super) fn check_side_effects(&self) {
         let cooldowns = self.contents.cooldowns.len();
@@ -333,7 +333,7 @@ impl Binlog {
                 .reservations
                 .keys()
                 .all(|&id| unlogged.contains(&NeededChange::FirstReservation(id))),
-            "the record of a first reservation is to be logged"
+            "an unlogged reservation is among the needed changes"
         );
         self.contents.room.check_invariants(
             self.contents.files.job_count(),

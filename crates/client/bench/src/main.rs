@@ -1,10 +1,10 @@
-//! beanstalk-client beside the other clients on the registry: jobs a second, and for each command the allocations and
-//! the time of the processor, in the program and in the kernel.
+//! Compares beanstalk-client with the other clients on the registry: jobs a second, and for each command the
+//! allocations and the processor time, in the program and in the kernel.
 //!
 //! `cargo run --release` in this directory; `BEANSTALKD` names the server to start, by default that of the workspace's
-//! release build. Each row is the median of `ROUNDS` rounds of `JOBS` jobs of 100 bytes over TCP, in turns, and is
-//! given as a ratio to the first row too: the machine's own speed is not the point. Only the thread that measures is
-//! counted, so not the server.
+//! release build. Each row is the median of `ROUNDS` rounds of `JOBS` jobs of 100 bytes over TCP, in turns, and is also
+//! given as a ratio to the first row, which does not depend on the speed of the machine. Only the measuring thread is
+//! counted, so the server is not.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -27,22 +27,22 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The time for which the processor has worked for this thread, in the program and in the kernel. Linux alone has it.
+/// The processor time of this thread, in the program and in the kernel. Only Linux has it.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());

@@ -79,12 +79,12 @@ macro_rules! methods {
 with_commands!(methods);
 
 impl Client {
-    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more to say.
+    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more settings.
     pub async fn connect(address: &Address) -> Result<Self, Error> {
         Connector::new().connect_async(address).await
     }
 
-    /// Puts a job into this tube, and says before that the tube is used if it is not yet.
+    /// Puts a job into this tube. If the tube is not the used one, it is used first.
     pub async fn put_in(
         &mut self,
         tube: &TubeName,
@@ -102,8 +102,8 @@ impl Client {
         self.known_extensions().await.cloned()
     }
 
-    /// Closes the connection, and waits until the server has closed it. The jobs that it has reserved are ready again
-    /// then, and their counters have not changed.
+    /// Closes the connection, and waits until the server has closed it. Then its reserved jobs are ready again, with
+    /// unchanged counters.
     pub async fn quit(mut self) -> Result<(), Error> {
         self.connection.end();
         match self.connection.call(Command::Quit).await {

@@ -1,6 +1,6 @@
 //! A connection: sends commands and receives their replies, in the order of the commands.
 //!
-//! Owns: the socket. Which step comes next, what is sent and what was received is in its [`Engine`].
+//! Owns: the socket. Its [`Engine`] has the next step, the bytes to send and the received bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,7 +22,7 @@ use crate::core::exchange::Answer;
 use crate::core::request::Request;
 use crate::error::{Error, is_closed};
 
-/// What a connection reads and writes through.
+/// The stream of a connection.
 trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
@@ -32,7 +32,7 @@ pub struct Connection {
     engine: Engine,
     stream: Option<Pin<Box<dyn Stream>>>,
     address: Address,
-    /// When the commands that have no replies yet began to be sent.
+    /// When the connection began to send the commands that have no replies yet.
     began: Instant,
 }
 
@@ -64,14 +64,24 @@ impl Connection {
         self.engine.uses(tube)
     }
 
-    /// Tells the connection what its server offers, so that it does not ask.
+    /// Tells the connection the extensions of its server, so that it does not ask.
     pub fn set_extensions(&mut self, extensions: Extensions) {
         self.engine.set_extensions(extensions);
     }
 
-    /// The connection is not opened again.
+    /// Ends the connection, which is not opened again.
     pub(crate) fn end(&mut self) {
-        self.engine.end();
+        self.engine.set_can_open(false);
+    }
+
+    /// Sets whether commands are for this connection alone: if it is lost, they fail.
+    pub(crate) fn stay(&mut self, stays: bool) {
+        self.engine.set_can_open(!stays);
+    }
+
+    /// Which of its connections is open, if one is.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.engine.number()
     }
 
     /// Closes the connection. The next command opens another one.
@@ -85,10 +95,10 @@ impl Connection {
         self.engine.can_be_lent()
     }
 
-    /// Whether the server has neither closed the connection nor sent something that was not asked for.
+    /// Whether the server has neither closed the connection nor sent an unexpected byte.
     pub(crate) async fn is_alive(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return false };
-        // What it reads is lost, but then the connection is not used any more.
+        // The byte that it reads is lost, but in that case the connection is not used any more.
         let mut byte = [0];
         let is_silent = |context: &mut Context<'_>| {
             Poll::Ready(stream.as_mut().poll_read(context, &mut ReadBuf::new(&mut byte)).is_pending())
@@ -96,7 +106,7 @@ impl Connection {
         poll_fn(is_silent).await
     }
 
-    /// The extensions that the server offers. It is asked once on each connection.
+    /// The extensions of the server, which is asked once on each connection.
     pub async fn known_extensions(&mut self) -> Result<&Extensions, Error> {
         if self.engine.extensions().is_none() {
             self.begin()?;
@@ -110,7 +120,7 @@ impl Connection {
     /// Finds out whether a server that has refused a request does not have its extension.
     pub(crate) async fn explain(&mut self, extension: Option<&'static str>, error: Error) -> Error {
         if self.engine.is_doubtful(extension, &error) {
-            // If the server does not answer, its refusal says enough.
+            // If the server does not answer, its refusal is all that is known.
             let _ = self.known_extensions().await;
         }
         self.engine.explain(extension, error)
@@ -141,7 +151,7 @@ impl Connection {
     }
 
     /// Sends many commands without waiting for each reply, and passes the result of each to `each`, in the order of the
-    /// commands, with their positions. With [`Connector::reconnect`], a lost connection is no error: those commands
+    /// commands, with their positions. With [`Connector::reconnect`], a lost connection is not an error: the commands
     /// that must not be sent again have the result [`Error::Unconfirmed`].
     ///
     /// # Errors
@@ -186,14 +196,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Passes the next result of a pipeline on.
+    /// Passes on the next result of a pipeline.
     async fn pass_on(
         &mut self,
         position: &mut usize,
         each: &mut impl FnMut(usize, Result<Reply<'_>, Error>),
     ) -> Result<(), Error> {
         match self.receive().await {
-            Err(error) if !matches!(error, Error::Unconfirmed { .. }) => return Err(error),
+            Err(error) if !error.is_of_one_command() => return Err(error),
             result => each(*position, result),
         }
         *position += 1;
@@ -206,11 +216,13 @@ impl Connection {
         self.engine.reply().map(|(reply, _)| reply)
     }
 
-    /// Takes the steps of the engine until what it waits for is there.
+    /// Takes the steps of the engine until the goal is reached.
     async fn drive(&mut self, goal: Goal) -> Result<(), Error> {
         let mut deadline = self.deadline(goal);
         let mut pause = Duration::ZERO;
         loop {
+            let began = self.began;
+            self.engine.exchange.expire(|| began.elapsed());
             let taken = match self.engine.step(goal) {
                 Ok(Step::Done) => return Ok(()),
                 Ok(Step::Open) => {
@@ -250,18 +262,26 @@ impl Connection {
         Ok(())
     }
 
-    /// If its caller drops it, either all is as before, or the bytes count as sent.
+    /// If its caller drops it, either nothing has changed, or the bytes count as sent.
     async fn write_some(&mut self) -> Result<(), Error> {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
-        let written = match stream.write(self.engine.exchange.unsent()).await {
+        let unsent = self.engine.exchange.unsent();
+        let (offered, written) = (unsent.len(), stream.write(unsent).await);
+        let written = match written {
             Ok(bytes) => {
                 self.engine.exchange.sent(bytes);
                 stream.flush().await
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                // TLS may have sent a part of them before it failed, and does not say which.
+                if self.engine.connector.uses_tls(&self.address) {
+                    self.engine.exchange.sent(offered);
+                }
+                Err(error)
+            }
         };
         match written {
-            Err(error) if is_closed(&error) => self.engine.is_deaf(),
+            Err(error) if is_closed(&error) => self.engine.exchange.set_deaf(true),
             other => other?,
         }
         Ok(())
@@ -270,6 +290,12 @@ impl Connection {
     /// Reads what has arrived, or waits for it.
     async fn read_some(&mut self, missing: usize) -> Result<(), Error> {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
+        // The caller of a write may have gone before its flush. A closed connection is read to its end.
+        if let Err(error) = stream.flush().await
+            && !is_closed(&error)
+        {
+            return Err(error.into());
+        }
         match stream.read(self.engine.exchange.room(missing)).await {
             Ok(0) => Err(Error::Closed),
             Err(error) if is_closed(&error) => Err(Error::Closed),
@@ -281,7 +307,7 @@ impl Connection {
     }
 }
 
-/// What `step` comes to, or [`Error::TimedOut`].
+/// The result of `step`, or [`Error::TimedOut`].
 async fn within<T>(
     deadline: Option<Instant>,
     step: impl Future<Output = Result<T, Error>>,

@@ -1,9 +1,9 @@
-//! The client with tokio: each method is a future. The feature `tokio` has it, `tokio-tls` has it with TLS.
+//! The client with tokio: each method is a future. The feature `tokio` adds it, `tokio-tls` adds it with TLS.
 //!
-//! A future may be dropped at any moment. A command of which nothing was sent then is not sent; the next command skips
-//! the reply to another one. No job is lost: one that was assigned to a reserve that nobody waits for is the
-//! result of the next reserve. The next command waits for the reply to the abandoned one, so give a reserve that may be
-//! dropped a time-out, or use [`Client::reserve_with_abort`], which the next command ends.
+//! A future may be dropped at any moment. If nothing of its command was sent, the command is not sent; otherwise the
+//! next command skips its reply. No job is lost: a job that was assigned to an abandoned reserve is the result of the
+//! next reserve. The next command waits for the reply to the abandoned one, so give a reserve that may be dropped a
+//! time-out, or use [`Client::reserve_with_abort`], which the next command ends.
 //!
 //! ```no_run
 //! use beanstalk_client::{Connector, PutOptions, asynchronous::Client};
@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! Owns: sockets, time-outs and pauses. What the bytes mean is in `core`. Driven by: the tasks of the caller; it starts
+//! Owns: sockets, time-outs and pauses. `core` interprets the bytes. Driven by: the tasks of the caller; it starts
 //! none, except for the jobs of a worker.
 
 mod client;

@@ -13,11 +13,10 @@ use crate::connector::Connector;
 use crate::error::Error;
 
 /// Connections to one server that tasks borrow, one at a time each. It opens them when they are needed, and keeps those
-/// that come back. Clones are the same pool.
+/// that are returned. Clones are the same pool.
 ///
-/// A connection that comes back uses the tube `default` again. It is closed instead if a reply is still to come, if it
-/// has reserved a job (the server then has the job back), or if its watched tubes, mode, session or log-in have
-/// changed.
+/// A returned connection uses the tube `default` again. It is closed instead if a reply is outstanding, if it has
+/// reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have changed.
 #[derive(Debug, Clone)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -50,7 +49,7 @@ impl Pool {
     /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
     ///
     /// # Errors
-    /// [`Error::PoolExhausted`] if none came back in time, and those of [`Connector::connect`].
+    /// [`Error::PoolExhausted`] if none was returned in time, and those of [`Connector::connect`].
     pub async fn get(&self) -> Result<PooledClient, Error> {
         let shared = Arc::clone(&self.shared);
         let place = Arc::clone(&shared.places).acquire_owned();
@@ -58,7 +57,7 @@ impl Pool {
             Some(limit) => timeout(limit, place).await.map_err(|_| Error::PoolExhausted)?,
             None => place.await,
         };
-        // A semaphore that nobody closes always has a permit in the end.
+        // A semaphore that is never closed always gives a permit in the end.
         let place = place.map_err(|_| Error::PoolExhausted)?;
         let idle = shared.idle().pop();
         let client = ready(idle, &shared).await?;
@@ -81,10 +80,10 @@ async fn ready(idle: Option<Client>, shared: &Shared) -> Result<Client, Error> {
 /// A borrowed connection, which goes back to its pool when it is dropped.
 #[derive(Debug)]
 pub struct PooledClient {
-    /// There is one but for a moment in `drop`.
+    /// Always present, except for a moment in `drop`.
     client: Option<Client>,
     shared: Arc<Shared>,
-    /// Dropped after the connection has come back.
+    /// Dropped after the connection has been returned.
     _place: OwnedSemaphorePermit,
 }
 

@@ -1,5 +1,6 @@
-//! A worker with tasks: one for each slot, which has the connection, and one for each job.
+//! A worker with tasks: one for each slot, which has a connection, and one for each job.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,14 +15,18 @@ use crate::connector::Connector;
 use crate::core::Attempts;
 use crate::core::data::Job;
 use crate::error::Error;
-use crate::work::{Delivery, Event, Outcome, Report, STOP_TURN, Settled, Worker, seconds};
+use crate::span::Span;
+use crate::work::{Delivery, Event, MAX_SETTLES, Outcome, Report, STOP_TURN, Settled, Worker, seconds};
 
 impl Worker {
-    /// Works until it is stopped, as [`Self::run`] does, with tokio: a handler is a task. A panic of a handler is a
-    /// failure of its job. If this future is dropped, the handlers end, and their jobs come again.
+    /// Works until it is stopped, like [`Self::run`], with tokio: a handler is a task. A panic of a handler is a
+    /// failure of its job. If this future is dropped, the handlers end, and their jobs become ready again.
     ///
     /// # Errors
     /// As those of [`Self::run`].
+    ///
+    /// # Panics
+    /// As [`Self::run`].
     pub async fn run_async<H, F>(&self, handler: H) -> Result<Report, Error>
     where
         H: Fn(Arc<Delivery>) -> F + Send + Sync + 'static,
@@ -36,9 +41,19 @@ impl Worker {
                 ended.inspect_err(|_| worker.stopper.stop())
             });
         }
-        let mut ended = Ok(());
+        let (mut ended, mut panic) = (Ok(()), None);
         while let Some(slot) = slots.join_next().await {
-            ended = ended.and(slot.unwrap_or(Err(Error::Closed)));
+            // A panic of one slot ends them all, as an error does.
+            let slot = slot.inspect_err(|_| self.stopper.stop());
+            match slot.map_err(|error| error.try_into_panic()) {
+                Ok(slot) => ended = ended.and(slot),
+                Err(Ok(payload)) => panic = Some(payload),
+                // The runtime ends.
+                Err(Err(_)) => ended = ended.and(Err(Error::Closed)),
+            }
+        }
+        if let Some(payload) = panic {
+            resume_unwind(payload);
         }
         ended.map(|()| self.counters.report())
     }
@@ -60,17 +75,21 @@ impl Worker {
         if !self.tubes.is_empty() && !self.tubes.contains(&TubeName::default_tube()) {
             client.ignore(&TubeName::default_tube()).await?;
         }
-        // A server without them, or one that does not allow it, is asked for each job.
+        // If the server lacks them or does not permit them, the worker asks about each job.
         match client.reserve_fields(&Field::ALL).await {
             Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
         let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
         while !self.stopper.is_stopped() {
+            let sent = Instant::now();
             let done = match client.reserve_with_timeout(self.turn()).await {
                 Ok(job) => self.work_on_async(&mut client, job, handler).await,
                 Err(error) if error.is_timed_out() && self.until_empty => return Ok(()),
-                Err(Error::Refused(Refusal::TimedOut)) => Ok(()),
+                Err(Error::Refused(Refusal::TimedOut)) => {
+                    self.rest_async(self.rest_of_turn(sent)).await;
+                    Ok(())
+                }
                 // The session has a job of an earlier connection, for at most another second.
                 Err(Error::Refused(Refusal::DeadlineSoon)) => {
                     self.rest_async(STOP_TURN).await;
@@ -100,46 +119,150 @@ impl Worker {
         H: Fn(Arc<Delivery>) -> F + Send + Sync,
         F: Future<Output: Into<Outcome>> + Send + 'static,
     {
+        let held_on = &mut client.number();
         let info = match self.needs_info(&job.fields) {
-            true => match client.stats_job(job.id).await {
-                // Its TTR has ended, and another worker has deleted it since.
-                Err(error) if error.is_not_found() => return Ok(()),
-                info => Some(info?),
-            },
+            true => {
+                client.stay(!self.has_session());
+                let info = client.stats_job(job.id).await;
+                client.stay(false);
+                match info {
+                    // Its TTR has ended, and another worker has deleted it since.
+                    Err(error) if error.is_not_found() => return Ok(()),
+                    info => Some(info?),
+                }
+            }
             false => None,
         };
+        if !self.still_has_async(client, job.id, held_on).await? {
+            return Ok(());
+        }
         let delivery = Arc::new(Delivery::new(job, info, &self.retry, &self.stopper));
+        if self.stopper.is_stopped() {
+            self.give_back_async(client, &delivery, held_on).await;
+            return Ok(());
+        }
         let span = self.span(&delivery);
         span.run(|| self.tell(&Event::Began(&delivery)));
         let began = Instant::now();
-        let run = span.run(|| handler(Arc::clone(&delivery)));
-        // A set ends its tasks when it is dropped.
-        let mut running = JoinSet::new();
-        running.spawn(span.clone().around(async move { run.await.into() }));
-        let outcome = loop {
-            match timeout(delivery.touch_every(), running.join_next()).await {
-                Ok(Some(Ok(outcome))) => break outcome,
-                Ok(Some(Err(_)) | None) => break Outcome::Failed("the handler has panicked".to_owned()),
-                Err(_) => {
-                    if let Err(error) = client.touch(delivery.id).await {
-                        if error.is_out_of_step() {
-                            client.hang_up();
-                        }
-                        span.run(|| self.tell(&Event::NotTouched(&delivery, &error)));
-                    }
-                }
-            }
+        let run = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(Arc::clone(&delivery)))));
+        let outcome = match run {
+            Ok(run) => self.run_handler_async(client, &delivery, &span, run, held_on).await,
+            Err(_) => Outcome::Failed("the handler has panicked".to_owned()),
         };
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
-        let (settled, ended) = plan.after(settle(client, plan, &delivery).await);
-        if let Some(settled) = settled {
-            span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
-        }
+        let (settled, ended) = self.finish_async(client, plan, &delivery, held_on).await;
+        span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
         ended
     }
 
-    /// Waits so long, unless the worker is stopped meanwhile.
+    /// Runs the handler's future as a separate task, and touches the job in the meantime.
+    async fn run_handler_async<F>(
+        &self,
+        client: &mut Client,
+        delivery: &Delivery,
+        span: &Span,
+        run: F,
+        held_on: &mut Option<u64>,
+    ) -> Outcome
+    where
+        F: Future<Output: Into<Outcome>> + Send + 'static,
+    {
+        // A set ends its tasks when it is dropped.
+        let mut running = JoinSet::new();
+        running.spawn(span.clone().around(async move { run.await.into() }));
+        loop {
+            match timeout(delivery.touch_every(), running.join_next()).await {
+                Ok(Some(Ok(outcome))) => return outcome,
+                Ok(Some(Err(_)) | None) => return Outcome::Failed("the handler has panicked".to_owned()),
+                Err(_) => {
+                    if let Err(error) = self.touch_async(client, delivery.id, held_on).await {
+                        if error.is_out_of_step() {
+                            client.hang_up();
+                        }
+                        span.run(|| self.tell(&Event::NotTouched(delivery, &error)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the server still has the job reserved for this worker. A lost connection has released it, unless there
+    /// is a session: then the server is asked. A server that was restarted may have another job with its id.
+    async fn still_has_async(
+        &self,
+        client: &mut Client,
+        id: u64,
+        held_on: &mut Option<u64>,
+    ) -> Result<bool, Error> {
+        if client.number() == *held_on {
+            return Ok(true);
+        }
+        if !self.has_session() {
+            return Ok(false);
+        }
+        match self.touch_async(client, id, held_on).await {
+            Err(error) if error.is_not_found() => Ok(false),
+            touched => touched.map(|()| true),
+        }
+    }
+
+    /// Touches the job: without a session only on the connection that has reserved it.
+    async fn touch_async(
+        &self,
+        client: &mut Client,
+        id: u64,
+        held_on: &mut Option<u64>,
+    ) -> Result<(), Error> {
+        client.stay(!self.has_session());
+        let touched = client.touch(id).await;
+        client.stay(false);
+        if touched.is_ok() {
+            *held_on = client.number();
+        }
+        touched
+    }
+
+    /// Ends the job as planned, on a connection that has it reserved. Returns what was done, and the error if the
+    /// connection is not to be used any more.
+    async fn finish_async(
+        &self,
+        client: &mut Client,
+        plan: Settled,
+        delivery: &Delivery,
+        held_on: &mut Option<u64>,
+    ) -> (Settled, Result<(), Error>) {
+        let mut settled = Settled::Lost;
+        for _ in 0..MAX_SETTLES {
+            match self.still_has_async(client, delivery.id, held_on).await {
+                Ok(true) => {}
+                Ok(false) => return (settled, Ok(())),
+                Err(error) => return plan.after(Err(error)),
+            }
+            client.stay(true);
+            let result = settle(client, plan, delivery).await;
+            client.stay(false);
+            match result {
+                Err(error) if error.is_of_network() && self.has_session() => {
+                    client.hang_up();
+                    settled = Settled::Unconfirmed;
+                }
+                result => return plan.after(result),
+            }
+        }
+        (Settled::Unconfirmed, Ok(()))
+    }
+
+    /// Gives a job back that was not begun, because the worker is stopped. Without a session, the end of the connection
+    /// does that, and nothing is counted.
+    async fn give_back_async(&self, client: &mut Client, delivery: &Delivery, held_on: &mut Option<u64>) {
+        if self.has_session() {
+            // If this fails, the job is ready when its TTR or the grace of the session ends.
+            let _ = self.finish_async(client, Settled::GivenBack(Duration::ZERO), delivery, held_on).await;
+        }
+    }
+
+    /// Waits for this time, or until the worker is stopped.
     async fn rest_async(&self, pause: Duration) {
         let mut left = pause;
         while !left.is_zero() && !self.stopper.is_stopped() {
@@ -149,7 +272,7 @@ impl Worker {
     }
 }
 
-/// Does what is planned. `false`: the server has buried the job instead.
+/// Carries out the plan. `false` if the server has buried the job instead.
 async fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Result<bool, Error> {
     let (id, pri) = (delivery.id, delivery.pri);
     match plan {
@@ -170,7 +293,7 @@ async fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Resu
     }
 }
 
-/// Whether the server takes a fraction of a second, if the time has one.
+/// Whether the server supports fractions of a second, if the time has one.
 async fn has_fractions(client: &mut Client, time: Duration) -> bool {
     time.subsec_nanos() > 0
         && client.known_extensions().await.is_ok_and(|extensions| extensions.has("fractions"))

@@ -1,6 +1,6 @@
 //! A connection: sends commands and receives their replies, in the order of the commands.
 //!
-//! Owns: the socket. Which step comes next, what is sent and what was received is in its [`Engine`].
+//! Owns: the socket. Its [`Engine`] has the next step, the bytes to send and the received bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -49,7 +49,7 @@ impl Stream {
         }
     }
 
-    /// Another handle of this socket; of a connection with TLS, of the one below it.
+    /// Another handle of this socket; for a connection with TLS, of the socket below it.
     fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
@@ -59,7 +59,7 @@ impl Stream {
         })
     }
 
-    /// Whether a read would have to wait. Bytes of TLS alone are not looked into.
+    /// Whether a read would have to wait. Bytes of TLS itself are not examined.
     fn is_silent(&self) -> io::Result<bool> {
         let set = |is_nonblocking| match self {
             Self::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
@@ -68,7 +68,7 @@ impl Stream {
             Self::Tls(stream) => stream.sock.set_nonblocking(is_nonblocking),
         };
         set(true)?;
-        // What it reads is lost, but then the connection is not used any more.
+        // The byte that it reads is lost, but in that case the connection is not used any more.
         let read = match self {
             Self::Tcp(stream) => stream.peek(&mut [0]),
             Self::Unix(stream) => (&mut &*stream).read(&mut [0]),
@@ -99,6 +99,30 @@ impl Stream {
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream,
         }
+    }
+
+    /// Takes some of the bytes. TLS only encrypts them here, after all earlier ones are sent.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.conn.writer().write(bytes),
+        }
+    }
+
+    /// Sends what TLS has encrypted. The flush of rustls would also read, for as long as a read may take.
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => {}
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                while stream.conn.wants_write() {
+                    stream.conn.write_tls(&mut stream.sock)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn as_write(&mut self) -> &mut dyn Write {
@@ -133,11 +157,11 @@ impl Closer {
 pub struct Connection {
     engine: Engine,
     stream: Option<Stream>,
-    /// `None` for a socket that was given: there is no second one.
+    /// `None` for a socket from the caller, which cannot be opened again.
     address: Option<Address>,
-    /// When the commands that have no replies yet began to be sent.
+    /// When the connection began to send the commands that have no replies yet.
     began: Instant,
-    /// The time-out of a read as the system has it, if it was told one.
+    /// The system's time-out of a read, if it was set.
     read_timeout: Option<Option<Duration>>,
 }
 
@@ -213,14 +237,24 @@ impl Connection {
         self.engine.uses(tube)
     }
 
-    /// Tells the connection what its server offers, so that it does not ask.
+    /// Tells the connection the extensions of its server, so that it does not ask.
     pub fn set_extensions(&mut self, extensions: Extensions) {
         self.engine.set_extensions(extensions);
     }
 
-    /// The connection is not opened again.
+    /// Ends the connection, which is not opened again.
     pub(crate) fn end(&mut self) {
-        self.engine.end();
+        self.engine.set_can_open(false);
+    }
+
+    /// Sets whether commands are for this connection alone: if it is lost, they fail.
+    pub(crate) fn stay(&mut self, stays: bool) {
+        self.engine.set_can_open(!stays);
+    }
+
+    /// Which of its connections is open, if one is.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.engine.number()
     }
 
     /// Closes the connection. The next command opens another one.
@@ -234,12 +268,12 @@ impl Connection {
         self.engine.can_be_lent()
     }
 
-    /// Whether the server has neither closed the connection nor sent something that was not asked for.
+    /// Whether the server has neither closed the connection nor sent an unexpected byte.
     pub(crate) fn is_alive(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| stream.is_silent().unwrap_or(false))
     }
 
-    /// The extensions that the server offers. It is asked once on each connection.
+    /// The extensions of the server, which is asked once on each connection.
     pub fn known_extensions(&mut self) -> Result<&Extensions, Error> {
         if self.engine.extensions().is_none() {
             self.begin()?;
@@ -253,7 +287,7 @@ impl Connection {
     /// Finds out whether a server that has refused a request does not have its extension.
     pub(crate) fn explain(&mut self, extension: Option<&'static str>, error: Error) -> Error {
         if self.engine.is_doubtful(extension, &error) {
-            // If the server does not answer, its refusal says enough.
+            // If the server does not answer, its refusal is all that is known.
             let _ = self.known_extensions();
         }
         self.engine.explain(extension, error)
@@ -287,7 +321,7 @@ impl Connection {
     /// their positions. After an error, only the commands whose replies it got are known to be executed.
     ///
     /// # Errors
-    /// If the connection is lost; otherwise the first result of [`Self::send_all`] that is no reply.
+    /// If the connection is lost; otherwise the first result of [`Self::send_all`] that is not a reply.
     pub fn pipeline<'a>(
         &mut self,
         requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
@@ -303,7 +337,7 @@ impl Connection {
     }
 
     /// Sends many commands without waiting for each reply, and passes the result of each to `each`, in the order of the
-    /// commands, with their positions. With [`Connector::reconnect`], a lost connection is no error: those commands
+    /// commands, with their positions. With [`Connector::reconnect`], a lost connection is not an error: the commands
     /// that must not be sent again have the result [`Error::Unconfirmed`].
     ///
     /// # Errors
@@ -344,17 +378,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Passes the next result of a pipeline on.
+    /// Passes on the next result of a pipeline.
     fn pass_on(&mut self, position: &mut usize, each: &mut Each<'_>) -> Result<(), Error> {
         match self.receive() {
-            Err(error) if !matches!(error, Error::Unconfirmed { .. }) => return Err(error),
+            Err(error) if !error.is_of_one_command() => return Err(error),
             result => each(*position, result),
         }
         *position += 1;
         Ok(())
     }
 
-    /// Sends many commands as [`Self::pipeline`] does, and returns what `read` makes of the replies.
+    /// Sends many commands as [`Self::pipeline`] does, and returns what `read` returns for each reply.
     pub fn call_all<'a, T>(
         &mut self,
         requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
@@ -371,12 +405,14 @@ impl Connection {
         self.engine.reply().map(|(reply, _)| reply)
     }
 
-    /// Takes the steps of the engine until what it waits for is there. The time for it runs from `since`, or from the
-    /// first read.
+    /// Takes the steps of the engine until the goal is reached. The time limit runs from `since`, or from the first
+    /// read.
     fn drive(&mut self, goal: Goal, mut since: Option<Instant>) -> Result<(), Error> {
         let mut pause = Duration::ZERO;
         let mut is_first_read = true;
         loop {
+            let began = self.began;
+            self.engine.exchange.expire(|| began.elapsed());
             let taken = match self.engine.step(goal) {
                 Ok(Step::Done) => return Ok(()),
                 Ok(Step::Open) => {
@@ -386,7 +422,7 @@ impl Connection {
                 Ok(Step::Write) => self.write_some(),
                 Ok(Step::Read(missing)) => {
                     let since = *since.get_or_insert_with(Instant::now);
-                    // The system is told the usual time once. A reserve that may wait longer reads again.
+                    // The usual time-out is set once. A reserve that may wait longer reads again.
                     let left = match std::mem::take(&mut is_first_read) {
                         true => Ok(self.engine.connector.timeout),
                         false => self.left(goal, since),
@@ -408,7 +444,7 @@ impl Connection {
         }
     }
 
-    /// The time that is left of what may take so long since then; `None` if there is no limit.
+    /// The time left of the goal's time-out since then; `None` if there is no limit.
     fn left(&self, goal: Goal, since: Instant) -> Result<Option<Duration>, Error> {
         let Some(timeout) = self.engine.timeout(goal) else { return Ok(None) };
         match timeout.checked_sub(since.elapsed()) {
@@ -427,12 +463,17 @@ impl Connection {
     }
 
     fn write_some(&mut self) -> Result<(), Error> {
-        let stream = self.stream.as_mut().ok_or(Error::Closed)?.as_write();
-        match stream.write(self.engine.exchange.unsent()).and_then(|bytes| stream.flush().map(|()| bytes)) {
-            Ok(bytes) => self.engine.exchange.sent(bytes),
+        let stream = self.stream.as_mut().ok_or(Error::Closed)?;
+        let taken = stream.flush().and_then(|()| stream.write(self.engine.exchange.unsent()));
+        let written = taken.and_then(|bytes| {
+            // TLS has them, whatever becomes of the flush: the next write or read sends what is left.
+            self.engine.exchange.sent(bytes);
+            stream.flush()
+        });
+        match written {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if is_closed(&error) => self.engine.is_deaf(),
-            Err(error) => return Err(error.into()),
+            Err(error) if is_closed(&error) => self.engine.exchange.set_deaf(true),
+            other => other?,
         }
         Ok(())
     }
@@ -457,10 +498,10 @@ impl Connection {
     }
 }
 
-/// What gets the results of a pipeline.
+/// The receiver of the results of a pipeline.
 type Each<'a> = dyn FnMut(usize, Result<Reply<'_>, Error>) + 'a;
 
-/// Whether a port speaks the protocol without TLS, which a second connection asks it.
+/// Whether a port speaks the protocol without TLS; a second connection tries that.
 #[cfg(feature = "tls")]
 fn speaks_protocol(host: &str, port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_secs(2);
@@ -498,7 +539,7 @@ impl Stream {
         Ok(Self::Tcp(stream))
     }
 
-    /// Sends small commands at once, and none for longer than the time-out.
+    /// Sets that small commands are sent at once, and that no write takes longer than the time-out.
     fn prepare(&self, timeout: Option<Duration>) -> io::Result<()> {
         if let Self::Tcp(stream) = self {
             stream.set_nodelay(true)?;

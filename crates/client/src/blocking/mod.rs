@@ -1,6 +1,6 @@
-//! The driver that blocks: a method returns when its reply is there.
+//! The blocking driver: a method returns when its reply has arrived.
 //!
-//! Owns: sockets, time-outs and pauses. What the bytes mean is in `core`. Driven by: the caller's thread.
+//! Owns: sockets, time-outs and pauses. `core` interprets the bytes. Driven by: the caller's thread.
 
 pub(crate) mod client;
 pub(crate) mod connection;

@@ -12,11 +12,10 @@ use crate::connector::Connector;
 use crate::error::Error;
 
 /// Connections to one server that threads borrow, one at a time each. It opens them when they are needed, and keeps
-/// those that come back. Clones are the same pool.
+/// those that are returned. Clones are the same pool.
 ///
-/// A connection that comes back uses the tube `default` again. It is closed instead if a reply is still to come, if it
-/// has reserved a job (the server then has the job back), or if its watched tubes, mode, session or log-in have
-/// changed.
+/// A returned connection uses the tube `default` again. It is closed instead if a reply is outstanding, if it has
+/// reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have changed.
 ///
 /// ```no_run
 /// use beanstalk_client::{Connector, Pool, PutOptions};
@@ -70,12 +69,12 @@ impl Pool {
     /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
     ///
     /// # Errors
-    /// [`Error::PoolExhausted`] if none came back in time, and those of [`Connector::connect`].
+    /// [`Error::PoolExhausted`] if none was returned in time, and those of [`Connector::connect`].
     pub fn get(&self) -> Result<PooledClient, Error> {
         self.get_within(self.shared.connector.timeout)
     }
 
-    /// Borrows a connection. If all are in use, waits for one, at most this long; `None` means without a limit.
+    /// Borrows a connection. If all are in use, waits for one, at most this long; `None` means no limit.
     ///
     /// # Errors
     /// As those of [`Self::get`].
@@ -94,13 +93,13 @@ impl Pool {
         state.in_use += 1;
         let idle = state.idle.pop();
         drop(state);
-        // Dropped on an error, it makes its place free again.
+        // If it is dropped on an error, its slot is free again.
         let mut lent = PooledClient { client: idle, shared: Arc::clone(shared) };
         lent.make_ready()?;
         Ok(lent)
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn len(&self) -> usize {
         let state = self.shared.lock();
         state.in_use + state.idle.len()
@@ -115,7 +114,7 @@ impl Pool {
 /// A borrowed connection, which goes back to its pool when it is dropped.
 #[derive(Debug)]
 pub struct PooledClient {
-    /// There is one but for a moment in `make_ready` and `drop`.
+    /// Always present, except for a moment in `make_ready` and `drop`.
     client: Option<Client>,
     shared: Arc<Shared>,
 }

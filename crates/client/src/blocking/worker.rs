@@ -1,6 +1,6 @@
-//! A worker with threads: one for each slot, which has the connection, and one for each job.
+//! A worker with threads: one for each slot, which has a connection, and one for each job.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,13 +15,16 @@ use crate::core::Attempts;
 use crate::core::data::Job;
 use crate::error::Error;
 use crate::span::Span;
-use crate::work::{Delivery, Event, Outcome, Report, STOP_TURN, Settled, Worker, seconds};
+use crate::work::{Delivery, Event, MAX_SETTLES, Outcome, Report, STOP_TURN, Settled, Worker, seconds};
 
 impl Worker {
     /// Works until it is stopped, and then until the handlers have ended. A panic of a handler is a failure of its job.
     ///
     /// # Errors
-    /// If a server cannot be reached in time, or refuses to let the worker work. The other slots end first.
+    /// If a server cannot be reached in time, or does not permit the worker's commands. The other slots end first.
+    ///
+    /// # Panics
+    /// If the function of [`Self::on_event`] or of `in_span` panics; after the other slots have ended.
     pub fn run<O: Into<Outcome>>(&self, handler: impl Fn(&Delivery) -> O + Sync) -> Result<Report, Error> {
         let slots = self.slot_connectors()?;
         let handler = &|delivery: &Delivery| handler(delivery).into();
@@ -30,16 +33,20 @@ impl Worker {
                 .iter()
                 .map(|(server, connector)| {
                     scope.spawn(move || {
-                        let ended = self.slot(server, connector, handler);
-                        // One slot that cannot work ends them all; one that has found nothing does not.
-                        ended.inspect_err(|_| self.stopper.stop())
+                        let slot = AssertUnwindSafe(|| self.slot(server, connector, handler));
+                        let ended = catch_unwind(slot);
+                        // An error of one slot ends them all, and so does a panic; an empty server does not.
+                        if !matches!(ended, Ok(Ok(()))) {
+                            self.stopper.stop();
+                        }
+                        ended.unwrap_or_else(|panic| resume_unwind(panic))
                     })
                 })
                 .collect();
-            // All of them are waited for, also after an error.
-            let ended: Vec<_> =
-                slots.into_iter().map(|slot| slot.join().unwrap_or(Err(Error::Closed))).collect();
-            ended.into_iter().collect::<Result<(), Error>>()
+            // It waits for all of them, even after an error.
+            let ended: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
+            let ended = ended.into_iter().map(|slot| slot.unwrap_or_else(|panic| resume_unwind(panic)));
+            ended.collect::<Result<(), Error>>()
         });
         ended.map(|()| self.counters.report())
     }
@@ -52,17 +59,21 @@ impl Worker {
         if !self.tubes.is_empty() && !self.tubes.contains(&TubeName::default_tube()) {
             client.ignore(&TubeName::default_tube())?;
         }
-        // A server without them, or one that does not allow it, is asked for each job.
+        // If the server lacks them or does not permit them, the worker asks about each job.
         match client.reserve_fields(&Field::ALL) {
             Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
         let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
         while !self.stopper.is_stopped() {
+            let sent = Instant::now();
             let done = match client.reserve_with_timeout(self.turn()) {
                 Ok(job) => self.work_on(&mut client, job, handler),
                 Err(error) if error.is_timed_out() && self.until_empty => return Ok(()),
-                Err(Error::Refused(Refusal::TimedOut)) => Ok(()),
+                Err(Error::Refused(Refusal::TimedOut)) => {
+                    self.rest(self.rest_of_turn(sent));
+                    Ok(())
+                }
                 // The session has a job of an earlier connection, for at most another second.
                 Err(Error::Refused(Refusal::DeadlineSoon)) => {
                     self.rest(STOP_TURN);
@@ -88,29 +99,105 @@ impl Worker {
     }
 
     fn work_on(&self, client: &mut Client, job: Job, handler: &Handler<'_>) -> Result<(), Error> {
+        let held_on = &mut client.number();
         let info = match self.needs_info(&job.fields) {
-            true => match client.stats_job(job.id) {
-                // Its TTR has ended, and another worker has deleted it since.
-                Err(error) if error.is_not_found() => return Ok(()),
-                info => Some(info?),
-            },
+            true => {
+                client.stay(!self.has_session());
+                let info = client.stats_job(job.id);
+                client.stay(false);
+                match info {
+                    // Its TTR has ended, and another worker has deleted it since.
+                    Err(error) if error.is_not_found() => return Ok(()),
+                    info => Some(info?),
+                }
+            }
             false => None,
         };
+        if !self.still_has(client, job.id, held_on)? {
+            return Ok(());
+        }
         let delivery = Delivery::new(job, info, &self.retry, &self.stopper);
+        if self.stopper.is_stopped() {
+            self.give_back(client, &delivery, held_on);
+            return Ok(());
+        }
         let span = self.span(&delivery);
         span.run(|| self.tell(&Event::Began(&delivery)));
         let began = Instant::now();
-        let outcome = self.run_handler(client, &delivery, &span, handler);
+        let outcome = self.run_handler(client, &delivery, &span, handler, held_on);
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
-        let (settled, ended) = plan.after(settle(client, plan, &delivery));
-        if let Some(settled) = settled {
-            span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
-        }
+        let (settled, ended) = self.finish(client, plan, &delivery, held_on);
+        span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
         ended
     }
 
-    /// Waits so long, unless the worker is stopped meanwhile.
+    /// Whether the server still has the job reserved for this worker. A lost connection has released it, unless there
+    /// is a session: then the server is asked. A server that was restarted may have another job with its id.
+    fn still_has(&self, client: &mut Client, id: u64, held_on: &mut Option<u64>) -> Result<bool, Error> {
+        if client.number() == *held_on {
+            return Ok(true);
+        }
+        if !self.has_session() {
+            return Ok(false);
+        }
+        match self.touch(client, id, held_on) {
+            Err(error) if error.is_not_found() => Ok(false),
+            touched => touched.map(|()| true),
+        }
+    }
+
+    /// Touches the job: without a session only on the connection that has reserved it.
+    fn touch(&self, client: &mut Client, id: u64, held_on: &mut Option<u64>) -> Result<(), Error> {
+        client.stay(!self.has_session());
+        let touched = client.touch(id);
+        client.stay(false);
+        if touched.is_ok() {
+            *held_on = client.number();
+        }
+        touched
+    }
+
+    /// Ends the job as planned, on a connection that has it reserved. Returns what was done, and the error if the
+    /// connection is not to be used any more.
+    fn finish(
+        &self,
+        client: &mut Client,
+        plan: Settled,
+        delivery: &Delivery,
+        held_on: &mut Option<u64>,
+    ) -> (Settled, Result<(), Error>) {
+        let mut settled = Settled::Lost;
+        for _ in 0..MAX_SETTLES {
+            match self.still_has(client, delivery.id, held_on) {
+                Ok(true) => {}
+                Ok(false) => return (settled, Ok(())),
+                Err(error) => return plan.after(Err(error)),
+            }
+            client.stay(true);
+            let result = settle(client, plan, delivery);
+            client.stay(false);
+            match result {
+                Err(error) if error.is_of_network() && self.has_session() => {
+                    client.hang_up();
+                    settled = Settled::Unconfirmed;
+                }
+                result => return plan.after(result),
+            }
+        }
+        (Settled::Unconfirmed, Ok(()))
+    }
+
+    /// Gives a job back that was not begun, because the worker is stopped. Without a session, the end of the connection
+    /// does that, and nothing is counted.
+    fn give_back(&self, client: &mut Client, delivery: &Delivery, held_on: &mut Option<u64>) {
+        if self.has_session() {
+            // If this fails, the job is ready when its TTR or the grace of the session ends.
+            let _ = self.finish(client, Settled::GivenBack(Duration::ZERO), delivery, held_on);
+        }
+    }
+
+    /// Waits for this time, or until the worker is stopped.
     fn rest(&self, pause: Duration) {
         let mut left = pause;
         while !left.is_zero() && !self.stopper.is_stopped() {
@@ -119,13 +206,14 @@ impl Worker {
         }
     }
 
-    /// Runs the handler on a thread of its own, and touches the job meanwhile.
+    /// Runs the handler on a separate thread, and touches the job in the meantime.
     fn run_handler(
         &self,
         client: &mut Client,
         delivery: &Delivery,
         span: &Span,
         handler: &Handler<'_>,
+        held_on: &mut Option<u64>,
     ) -> Outcome {
         let (ended, end) = mpsc::channel();
         thread::scope(|scope| {
@@ -139,7 +227,7 @@ impl Worker {
                 match end.recv_timeout(delivery.touch_every()) {
                     Ok(outcome) => return outcome,
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        if let Err(error) = client.touch(delivery.id) {
+                        if let Err(error) = self.touch(client, delivery.id, held_on) {
                             if error.is_out_of_step() {
                                 client.hang_up();
                             }
@@ -157,7 +245,7 @@ impl Worker {
 
 type Handler<'a> = dyn Fn(&Delivery) -> Outcome + Sync + 'a;
 
-/// Does what is planned. `false`: the server has buried the job instead.
+/// Carries out the plan. `false` if the server has buried the job instead.
 fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Result<bool, Error> {
     let (id, pri) = (delivery.id, delivery.pri);
     match plan {
@@ -178,7 +266,7 @@ fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Result<boo
     }
 }
 
-/// Whether the server takes a fraction of a second, if the time has one.
+/// Whether the server supports fractions of a second, if the time has one.
 fn has_fractions(client: &mut Client, time: Duration) -> bool {
     time.subsec_nanos() > 0 && client.known_extensions().is_ok_and(|extensions| extensions.has("fractions"))
 }

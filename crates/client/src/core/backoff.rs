@@ -1,9 +1,8 @@
-//! How long a client goes on to look for its server.
+//! How long a client tries to reach its server again.
 
 use std::time::Duration;
 
-/// When a client gives up a connection that was lost. The default: pauses from 50 ms up to 5 s between attempts, for a
-/// minute.
+/// When a client gives up a lost connection. The default: pauses from 50 ms up to 5 s between attempts, for a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconnect {
@@ -11,7 +10,7 @@ pub struct Reconnect {
     pub first_pause: Duration,
     /// The longest pause.
     pub max_pause: Duration,
-    /// Gives up when the pauses would be longer than this together.
+    /// Gives up when the total of the pauses would exceed this.
     pub give_up_after: Duration,
 }
 
@@ -36,7 +35,7 @@ impl Reconnect {
         Self { give_up_after: Duration::MAX, ..Self::default() }
     }
 
-    /// Gives up when the pauses would be longer than this together.
+    /// Gives up when the total of the pauses would exceed this.
     #[must_use]
     pub fn give_up_after(self, give_up_after: Duration) -> Self {
         Self { give_up_after, ..self }
@@ -49,7 +48,7 @@ impl Reconnect {
     }
 }
 
-/// The attempts since the server has last replied.
+/// The attempts since the server last replied.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     count: u32,
@@ -65,7 +64,7 @@ impl Attempts {
         }
         let doublings = (self.count - 2).min(31);
         let pause = reconnect.first_pause.saturating_mul(1 << doublings).min(reconnect.max_pause);
-        // A pause of nothing would never come to its end.
+        // Pauses of zero would never add up to the limit.
         let pause = pause.max(Duration::from_millis(1));
         self.paused = self.paused.saturating_add(pause);
         (self.paused <= reconnect.give_up_after).then_some(pause)

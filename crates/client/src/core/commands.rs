@@ -1,11 +1,11 @@
 //! The table of methods: a row for each command, from which both clients get theirs.
 //!
-//! Owns: which request a method sends, and what each reply to it means. A reply that refuses the command is
+//! Owns: the request of each method, and the meaning of each reply to it. A reply that refuses the command is
 //! [`Error::Refused`](crate::Error::Refused).
 
-/// Passes the table to the macro `$make`. A row: the method, what it needs before, the request, and the results of the
-/// replies to it. A new command is a row here. The first line names what a result can use: the fields that RESERVED
-/// lines have.
+/// Passes the table to the macro `$make`. A row has the method, its preconditions, the request, and the results of the
+/// replies to it. A new command is a row here. The first line names what a result can use: the fields of RESERVED
+/// lines.
 macro_rules! with_commands {
     ($make:ident) => {
         $make! {
@@ -265,10 +265,10 @@ macro_rules! with_commands {
                 Reply::TouchedAll(count) => count
             }
 
-            /// Makes this connection the holder of the session of this name: what it reserves stays reserved for
-            /// `grace`, at most an hour and counted in whole milliseconds, when the connection ends. Returns how many
-            /// jobs the session has, those of an earlier connection included. Another connection that has the session
-            /// is closed.
+            /// Attaches this connection to the session with this name: its reservations stay for `grace` after the
+            /// connection ends, at most an hour and counted in whole milliseconds. Returns how many jobs the session
+            /// has, including those of an earlier connection. Another connection that is attached to the session is
+            /// closed.
             fn session(name: &TubeName, grace: Duration) -> u64
             where grace = u64::try_from(grace.as_millis()).ok().and_then(Grace::from_ms),
             {
@@ -276,7 +276,7 @@ macro_rules! with_commands {
                 Reply::Session(held) => held
             }
 
-            /// Gives this reservation `seconds` from now on, at least 1. The TTR of the job stays.
+            /// Lets this reservation end `seconds` from now, at least 1. The TTR of the job does not change.
             fn touch_for(id: u64, seconds: impl Into<Seconds>) -> () {
                 Command::Touch { id: JobId(id), for_s: Some(seconds.into()) };
                 Reply::Touched => ()
@@ -296,23 +296,23 @@ macro_rules! with_commands {
             /// Deletes a job that this connection has reserved and puts these, at most a hundred, all or nothing.
             /// Returns the id of each.
             fn complete(id: u64, puts: &[(PutOptions, &[u8])]) -> Vec<u64>
-            // The server could not find the next command behind more.
+            // After more puts, the server could not find the next command.
             where puts = Some(puts).filter(|puts| puts.len() <= MAX_COMPLETED_PUTS as usize),
             {
                 Request::Complete(JobId(id), puts.ok_or(Error::Refused(Refusal::BadFormat))?);
                 Reply::Completed(ids) => ids.iter().map(|id| id.0).collect()
             }
 
-            /// Waits until this job is deleted or buried, at most for `timeout`; [`Refusal::TimedOut`] if it is not.
-            /// Returns `false` if it is buried.
+            /// Waits until this job is deleted or buried, for at most `timeout`; [`Refusal::TimedOut`] if neither
+            /// happens. Returns `false` if it is buried.
             fn wait_job(id: u64, timeout: Option<Seconds>) -> bool {
                 Command::WaitJob { id: JobId(id), timeout_s: timeout };
                 Reply::DeletedJob(_) => true,
                 Reply::BuriedPut(_) => false
             }
 
-            /// From now on, the jobs that this connection reserves come with these [`Fields`](crate::Fields), each at
-            /// most once; with none, without. A connection that several callers share gives them to all.
+            /// From now on, the jobs that this connection reserves have these [`Fields`](crate::Fields), each at most
+            /// once; without any, they have none. If several callers share the connection, this affects all of them.
             fn reserve_fields(list: &[Field]) -> ()
             where list = FieldList::new(list.iter().copied()),
             {
@@ -323,7 +323,7 @@ macro_rules! with_commands {
 
             /// Logs in with a token. If no identity has it, the server closes the connection.
             fn auth(token: &str) -> ()
-            // What is no token could be a line of its own.
+            // A text that is not a token could be a line of its own.
             where token = Token::parse(token).ok_or(Error::Refused(Refusal::Unauthorized))?,
             {
                 Command::Auth(token.as_bytes());

@@ -18,12 +18,12 @@ pub struct Job {
     pub id: u64,
     /// The body.
     pub body: Vec<u8>,
-    /// What the connection has asked for with [`Client::reserve_fields`](crate::Client::reserve_fields).
+    /// The fields that the connection has requested with [`Client::reserve_fields`](crate::Client::reserve_fields).
     pub fields: Fields,
 }
 
 impl Job {
-    /// The job of a RESERVED line with these values of fields.
+    /// The job of a RESERVED line with these values of its fields.
     pub(crate) fn with_fields(id: JobId, body: BodyRef<'_>, values: &str, list: FieldList) -> Self {
         Self { fields: Fields::read(list, values), ..Self::from((id, body)) }
     }
@@ -35,7 +35,7 @@ impl From<(JobId, BodyRef<'_>)> for Job {
     }
 }
 
-/// Where a job was traced when it was put: the `traceparent` of W3C's Trace Context, from the tag `trc:`.
+/// The trace of a job's put: the `traceparent` of W3C's Trace Context, from the tag `trc:`.
 ///
 /// ```
 /// use beanstalk_client::TraceParent;
@@ -101,12 +101,12 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Where a page of `list-jobs` has ended. Only the server understands it.
+/// The end of a page of `list-jobs`. Only the server understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(String);
 
 impl Cursor {
-    /// The longest one: with it, a tube's name of 200 bytes and the state, a line of `list-jobs` has 320 bytes.
+    /// The maximum length: with it, a tube's name of 200 bytes and the state, a line of `list-jobs` has 320 bytes.
     const MAX_BYTES: usize = 90;
 
     /// The cursor in a text: one word of visible characters, so that it can be sent back in a line.
@@ -123,7 +123,7 @@ impl Cursor {
         }
     }
 
-    /// It as text.
+    /// The cursor as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -152,7 +152,7 @@ pub struct JobInfo {
     /// The job waits until a group is empty.
     pub held: bool,
     pub tags: Vec<Tag>,
-    /// The tube that a dead job comes from.
+    /// The original tube of a dead job.
     pub dead_from: Option<TubeName>,
     /// The trace of the tag `trc:`.
     pub trace: Option<TraceParent>,
@@ -198,7 +198,7 @@ fn missing(key: &str) -> YamlError {
     YamlError { line: 0, found: format!("the key {key} is missing or wrong") }
 }
 
-/// The tags, from their keys. An empty value or 0 means that there is none, and a limit of 1 is the usual one.
+/// The tags, from their keys. An empty value or 0 means that there is none, and a limit of 1 is the default.
 fn tags(keys: &Dictionary) -> Vec<Tag> {
     let tag = |word: &str, key: &str, number: &str, usual: u64| {
         let name = keys.get(key)?;

@@ -1,7 +1,7 @@
-//! What a connection does next.
+//! The next step of a connection.
 //!
-//! Owns: the steps of a connection, and when it is opened again. Never: takes a step itself; a driver does, and says
-//! how it went.
+//! Owns: the steps of a connection, and when it is opened again. Never takes a step itself: a driver does, and reports
+//! the result.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::standing::Standing;
 use crate::connector::Connector;
 use crate::error::Error;
 
-/// What a driver is to do.
+/// A step for the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing: the reply is there, or all that is to be said on a new connection was agreed to.
+    /// Nothing: the reply has arrived, or the server has accepted the greeting of a new connection.
     Done,
     /// Opens a connection, after the pause that [`Engine::failed`] has returned, and calls [`Engine::opened`].
     Open,
@@ -29,10 +29,10 @@ pub(crate) enum Step {
     Read(usize),
 }
 
-/// What the driver waits for.
+/// The goal for which the driver waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// The server has agreed to what a new connection is told.
+    /// The server has accepted the greeting of a new connection.
     Greeting,
     /// The next reply for the caller.
     Reply,
@@ -43,20 +43,20 @@ pub(crate) enum Goal {
 pub(crate) struct Engine {
     pub exchange: Exchange,
     pub connector: Connector,
-    /// What the server offers, if it was asked.
+    /// The extensions of the server, if it was asked.
     extensions: Option<Extensions>,
     attempts: Attempts,
     is_open: bool,
-    /// Whether there is an address to open again.
+    /// Whether there is an address to open again, and it may be opened.
     can_open: bool,
-    /// The connection takes no more bytes, but there may be some to read.
-    is_deaf: bool,
-    /// A reply has not come in time, and none has come since: nobody may be there any more.
+    /// How often it was opened.
+    connections: u64,
+    /// Whether a reply has not come in time, and none since: the server may have vanished.
     is_late: bool,
 }
 
 impl Engine {
-    /// A connection that is to be opened.
+    /// A connection that must be opened.
     pub fn new(connector: Connector) -> Result<Self, Error> {
         let exchange = Exchange::new(connector.standing()?);
         Ok(Self::of(connector, exchange, false))
@@ -70,13 +70,14 @@ impl Engine {
 
     fn of(connector: Connector, exchange: Exchange, is_open: bool) -> Self {
         let (extensions, attempts, can_open) = (None, Attempts::default(), !is_open);
-        Self { exchange, connector, extensions, attempts, is_open, can_open, is_deaf: false, is_late: false }
+        let (connections, is_late) = (0, false);
+        Self { exchange, connector, extensions, attempts, is_open, can_open, connections, is_late }
     }
 
-    /// What to do next.
+    /// The next step.
     ///
     /// # Errors
-    /// If it cannot be done: what was received is none of the protocol, or the connection is lost for good.
+    /// If there is none: the received bytes do not follow the protocol, or the connection is lost permanently.
     pub fn step(&mut self, goal: Goal) -> Result<Step, Error> {
         if !self.is_open {
             return Ok(Step::Open);
@@ -88,7 +89,7 @@ impl Engine {
         if goal == Goal::Greeting && self.exchange.is_greeted() || goal == Goal::Reply && missing == 0 {
             return Ok(Step::Done);
         }
-        match self.exchange.unsent().is_empty() || self.is_deaf {
+        match self.exchange.unsent().is_empty() {
             true => Ok(Step::Read(missing)),
             false => Ok(Step::Write),
         }
@@ -99,29 +100,29 @@ impl Engine {
         self.is_open
     }
 
-    /// The connection is open.
+    /// Notes that the connection is open.
     pub fn opened(&mut self) {
-        (self.is_open, self.is_deaf, self.is_late) = (true, false, false);
-        // Another server may have taken the place of the last one.
+        (self.is_open, self.is_late) = (true, false);
+        self.connections += 1;
+        self.exchange.set_deaf(false);
+        // Another server may have replaced the last one.
         self.extensions = None;
+        if self.connector.check_extensions {
+            self.exchange.ask_before_sending();
+        }
     }
 
-    /// The connection takes no more bytes. What the server has sent before it closed it says more than that.
-    pub fn is_deaf(&mut self) {
-        self.is_deaf = true;
-    }
-
-    /// A step has failed. Returns the pause before the connection is to be opened again. `since_sent` is at least the
-    /// time since any command without a reply was sent.
+    /// Handles a failed step. Returns the pause before the connection must be opened again. `since_sent` is at least
+    /// the time since any command without a reply was sent.
     ///
     /// # Errors
-    /// If it is not to be opened again: the same error.
+    /// If it must not be opened again: the same error.
     pub fn failed(&mut self, error: Error, since_sent: Duration) -> Result<Duration, Error> {
         if !error.is_end_of_connection() && self.exchange.is_greeted() {
             self.is_late |= matches!(error, Error::TimedOut);
             return Err(error);
         }
-        self.is_open = false;
+        self.hang_up();
         let Some(reconnect) = self.connector.reconnect.filter(|_| self.can_open && error.is_of_network())
         else {
             return Err(error);
@@ -131,20 +132,21 @@ impl Engine {
         Ok(pause)
     }
 
-    /// The connection is of no more use: the next caller gets another one.
+    /// Gives the connection up: the next caller gets another one.
     pub fn hang_up(&mut self) {
         self.is_open = false;
+        self.exchange.forget_strays();
     }
 
-    /// A caller begins: earlier ones wait no longer.
+    /// Begins the command of a caller: earlier callers no longer wait.
     ///
     /// # Errors
-    /// If the connection is lost for good.
+    /// If the connection is lost permanently.
     pub fn begin(&mut self) -> Result<(), Error> {
         self.attempts = Attempts::default();
         self.exchange.abandon();
         let can_open = self.can_open && self.connector.reconnect.is_some();
-        // A peer that has vanished would let every command time out.
+        // With a peer that has vanished, every command would time out.
         self.is_open &= !(self.is_late && can_open);
         match (self.is_open, can_open) {
             (true, _) => {}
@@ -160,7 +162,7 @@ impl Engine {
         self.exchange.next_reply()?.ok_or(Error::Closed)
     }
 
-    /// How long the driver waits for it; `None` if there is no limit.
+    /// The time limit of a wait for it; `None` if there is no limit.
     pub fn timeout(&self, goal: Goal) -> Option<Duration> {
         let wait = match goal {
             Goal::Greeting => Some(Duration::ZERO),
@@ -169,15 +171,15 @@ impl Engine {
         self.connector.timeout?.checked_add(wait?)
     }
 
-    /// Whether the request is not to be sent before the server has said what it offers.
+    /// Whether the server must report its extensions before the request may be sent.
     pub fn must_ask(&self, request: &Request<'_>) -> bool {
         self.extensions.is_none() && self.connector.check_extensions && request.lacks(|_| false).is_some()
     }
 
-    /// The question what the server offers.
+    /// The request for the extensions of the server.
     pub const QUESTION: Request<'static> = Request::Line(Command::Stats);
 
-    /// The answer to it.
+    /// Handles the answer to it.
     pub fn learn(&mut self) -> Result<(), Error> {
         let extensions = match self.reply()?.0 {
             Reply::Data(data) => Extensions::from_stats(&parse_dictionary(data)?),
@@ -195,7 +197,7 @@ impl Engine {
         self.extensions.as_ref()
     }
 
-    /// Refuses a request that this server would take for something else.
+    /// Refuses a request that this server would misunderstand.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Error> {
         if request.is_too_big() {
             return Err(Error::Refused(Refusal::JobTooBig));
@@ -214,7 +216,7 @@ impl Engine {
         extension.is_some() && self.connector.check_extensions && self.is_open && error.may_be_unsupported()
     }
 
-    /// What the error means, as far as it is known what the server offers.
+    /// The meaning of the error, as far as the extensions of the server are known.
     pub fn explain(&self, extension: Option<&'static str>, error: Error) -> Error {
         match (extension, &self.extensions) {
             (Some(word), Some(extensions))
@@ -231,16 +233,21 @@ impl Engine {
         self.exchange.standing().uses(tube)
     }
 
-    /// Whether another caller of a pool can have the connection, when the tube `default` is used again.
+    /// Whether another caller of a pool can have the connection, once the tube `default` is used again.
     pub fn can_be_lent(&self) -> bool {
         let first = self.connector.standing().unwrap_or_default();
         let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved();
         is_at_rest && Standing::is_as_but_for_use(self.exchange.standing(), &first)
     }
 
-    /// The connection is not opened again.
-    pub fn end(&mut self) {
-        self.can_open = false;
+    /// Sets whether a lost connection is opened again.
+    pub fn set_can_open(&mut self, can_open: bool) {
+        self.can_open = can_open;
+    }
+
+    /// Which of its connections is open, if one is.
+    pub fn number(&self) -> Option<u64> {
+        self.is_open.then_some(self.connections)
     }
 }
 
@@ -283,7 +290,7 @@ mod tests {
         engine.begin().unwrap();
         engine.exchange.push(&Command::Stats.into());
         assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Open);
-        // A reply that has come says that somebody is there.
+        // A reply shows that the server is alive.
         let mut engine = open(Connector::new().reconnect(Reconnect::new()));
         send(&mut engine, &Command::Stats.into());
         assert!(engine.failed(late(), Duration::ZERO).is_err());
@@ -291,7 +298,7 @@ mod tests {
         assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Done);
         engine.reply().unwrap();
         send(&mut engine, &Command::Stats.into());
-        // Without a second connection, the first one is all there is.
+        // Without a second connection, the first one must be used.
         let mut engine = open(Connector::new());
         send(&mut engine, &Command::Stats.into());
         assert!(engine.failed(late(), Duration::ZERO).is_err());
@@ -316,7 +323,7 @@ mod tests {
         let mut engine = open(Connector::new());
         engine.begin().unwrap();
         engine.exchange.push(&Request::Put(&PutOptions::default(), b"x"));
-        engine.is_deaf();
+        engine.exchange.set_deaf(true);
         assert!(matches!(engine.step(Goal::Reply).unwrap(), Step::Read(_)));
         receive(&mut engine, b"TOO_MANY_CONNECTIONS\r\n");
         assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Done);

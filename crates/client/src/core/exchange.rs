@@ -1,47 +1,48 @@
 //! The commands and the replies of a connection, without its socket.
 //!
-//! Owns: the bytes that are not sent yet, the bytes that are received and not read yet, the order of the commands that
-//! have no reply yet, and what becomes of these when the connection is lost. Never: reads, writes or waits.
+//! Owns: the unsent bytes, the received bytes that have not been parsed, the order of the commands without replies, and
+//! their outcomes when the connection is lost. Never reads, writes or waits.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-use beanstalkd_protocol::{FieldList, Received, Reply, Verb};
+use beanstalkd_protocol::{Command, FieldList, Received, Reply, Verb, parse_dictionary};
 use beanstalkd_types::job::{BodyRef, JobId};
 use beanstalkd_types::seconds::Seconds;
 
+use super::data::Extensions;
 use super::input::Input;
 use super::request::{Repeat, Request};
 use super::standing::{Change, Standing};
 use crate::error::Error;
 
-/// The greatest number of bytes of commands without replies. A server whose replies are not read stops reading: what is
-/// sent then must fit into the kernel's buffers, about 200 KB by default, or each side waits for the other.
+/// The maximum number of bytes of commands without replies. A server whose replies are not read stops reading: then
+/// these bytes must fit into the kernel's buffers, about 200 KB by default, or each side waits for the other.
 const MAX_OUTSTANDING_BYTES: usize = 32 * 1024;
 
-/// Buffers that a large job has made larger than this are given back when they are empty.
+/// Empty buffers that a large job has made larger than this are freed.
 pub(super) const MAX_KEPT_BYTES: usize = 1024 * 1024;
 
 /// The sizes of a read: for one reply, and for many or a large one.
 const MIN_READ_BYTES: usize = 4 * 1024;
 const MAX_READ_BYTES: usize = 64 * 1024;
 
-/// The first bytes of an alert of TLS, with which a server answers a command without TLS. No reply begins with them.
+/// The first bytes of a TLS alert, with which a TLS server answers a plain command. No reply begins with them.
 const TLS_ALERT: &[u8] = &[0x15, 0x03];
 
-/// What is to become of the reply to a command.
+/// The use of the reply to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// The caller gets it.
     Awaited,
-    /// The caller gets it; the command was sent before, on a connection that was lost.
-    Repeated,
-    /// There will be none: the connection was lost, and the command is not sent again.
+    /// There will be none: the connection was lost, and the command must not be sent again.
     Unconfirmed,
-    /// The caller waits for it no longer. A job in it is kept.
+    /// There will be none: the server of the new connection would misunderstand the command.
+    Unsupported,
+    /// The caller no longer waits for it. A job in it is kept.
     Abandoned,
-    /// It belongs to what is said on each new connection.
+    /// It belongs to the greeting of a new connection.
     Greeting,
 }
 
@@ -52,12 +53,16 @@ struct Sent {
     bytes: usize,
     longest_wait: Option<Seconds>,
     repeat: Repeat,
-    /// Boxed, because few commands change something.
+    /// Boxed, because few commands change the state of the connection.
     change: Option<Box<Change>>,
     fate: Fate,
+    /// The extensions without which a server would misunderstand it; then the one that is missing.
+    needs: Option<Box<str>>,
+    /// Whether it was sent on a connection that was lost, so that a server may have executed it.
+    may_be_done: bool,
 }
 
-/// A reply, and the fields that its RESERVED lines have.
+/// A reply, and the fields in its RESERVED lines.
 pub(crate) type Answer<'a> = (Reply<'a>, FieldList);
 
 /// A job that the server has assigned to a reserve whose caller no longer waited.
@@ -66,7 +71,7 @@ struct Stray {
     id: JobId,
     body: Vec<u8>,
     values: String,
-    /// The fields that the values are: the connection may have asked for others since.
+    /// The fields of the values: the connection may have requested others since.
     fields: FieldList,
 }
 
@@ -74,23 +79,27 @@ struct Stray {
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     input: Input,
-    /// The bytes of the next reply, if it is known to be there.
+    /// The length of the next reply, if it is known to be complete.
     next: Option<usize>,
     /// Encoded commands. The first `answered` bytes have replies, the first `written` ones were sent.
     output: Vec<u8>,
     answered: usize,
     written: usize,
-    /// The commands whose replies have not come: those of the bytes behind `answered`.
+    /// The commands without replies: those of the bytes after `answered`.
     outstanding: VecDeque<Sent>,
     standing: Standing,
     strays: VecDeque<Stray>,
-    /// The stray that the last reply borrows from.
+    /// The stray from which the last reply borrows.
     given: Option<Stray>,
     has_reserved: bool,
+    /// The connection takes no more bytes, but there may be some to read.
+    is_deaf: bool,
+    /// Whether a command may be sent again only for some time.
+    has_limited: bool,
 }
 
 impl Exchange {
-    /// An exchange that says `standing` first.
+    /// An exchange that begins with the greeting for `standing`.
     pub fn new(standing: Standing) -> Self {
         let mut exchange = Self { standing, ..Self::default() };
         exchange.greet();
@@ -103,18 +112,18 @@ impl Exchange {
         self.standing = standing;
     }
 
-    /// What a new connection would be told.
+    /// The state for the greeting of a new connection.
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// Whether the connection has reserved a job, ever.
+    /// Whether the connection has ever reserved a job.
     pub fn has_reserved(&self) -> bool {
         self.has_reserved
     }
 
-    /// Whether the request is a reserve, and there is a job that was assigned to an earlier one whose caller no longer
-    /// waited.
+    /// Whether the request is a reserve, and there is a job that was assigned to an earlier reserve whose caller no
+    /// longer waited.
     pub fn has_stray_for(&self, request: &Request<'_>) -> bool {
         let is_reserve = matches!(
             request.verb(),
@@ -126,7 +135,7 @@ impl Exchange {
     /// The reply with this job.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such job.
     pub fn reply_of_stray(&mut self) -> Result<Answer<'_>, Error> {
         self.given = self.strays.pop_front();
         let Stray { id, body, values, fields } = self.given.as_ref().ok_or(Error::Closed)?;
@@ -157,6 +166,8 @@ impl Exchange {
             repeat: request.repeat(),
             change,
             fate,
+            needs: needs(request),
+            may_be_done: false,
         });
     }
 
@@ -169,7 +180,7 @@ impl Exchange {
         self.outstanding_bytes() > MAX_OUTSTANDING_BYTES
     }
 
-    /// Whether enough replies were read after [`Self::is_full`], so that the next commands can be sent together.
+    /// Whether enough replies have been read after [`Self::is_full`], so that the next commands can be sent together.
     pub fn has_room(&self) -> bool {
         self.outstanding_bytes() <= MAX_OUTSTANDING_BYTES / 2 || self.outstanding.is_empty()
     }
@@ -179,19 +190,45 @@ impl Exchange {
         self.outstanding.is_empty()
     }
 
-    /// Whether the server has agreed to all that is said on a new connection.
+    /// Whether the server has accepted the whole greeting of a new connection.
     pub fn is_greeted(&self) -> bool {
         self.outstanding.iter().all(|sent| sent.fate != Fate::Greeting)
     }
 
-    /// The bytes that can be sent now. A command that is larger than the room is sent alone.
+    /// Notes whether the connection takes no more bytes. The last messages of the server before it closed the
+    /// connection are a better reason than that.
+    pub fn set_deaf(&mut self, is_deaf: bool) {
+        self.is_deaf = is_deaf;
+    }
+
+    /// The bytes that can be sent now. A command that exceeds the limit is sent alone.
     pub fn unsent(&self) -> &[u8] {
+        if self.is_deaf {
+            return &[];
+        }
         let first = self.outstanding.front().map_or(0, |sent| sent.bytes);
-        let end = self.output.len().min(self.answered + MAX_OUTSTANDING_BYTES.max(first));
+        let end = self.held_from().min(self.answered + MAX_OUTSTANDING_BYTES.max(first));
         self.output.get(self.written..end).unwrap_or_default()
     }
 
-    /// So many of them were sent.
+    /// Where the commands begin that wait for what the server offers.
+    fn held_from(&self) -> usize {
+        let mut end = self.answered;
+        for sent in self.greeting() {
+            end += sent.bytes;
+            if sent.verb == Verb::Stats {
+                return end;
+            }
+        }
+        self.output.len()
+    }
+
+    /// What is still to be answered of the greeting.
+    fn greeting(&self) -> impl Iterator<Item = &Sent> {
+        self.outstanding.iter().take_while(|sent| sent.fate == Fate::Greeting)
+    }
+
+    /// Notes that this many of them were sent.
     pub fn sent(&mut self, bytes: usize) {
         self.written += bytes;
     }
@@ -201,26 +238,26 @@ impl Exchange {
         self.outstanding.front().map_or(Some(Seconds::ZERO), |sent| sent.longest_wait)
     }
 
-    /// Room for the bytes of a read when so many are missing.
+    /// Room for a read, if this many bytes are missing.
     pub fn room(&mut self, missing: usize) -> &mut [u8] {
         let usual = if self.outstanding.len() > 1 { MAX_READ_BYTES } else { MIN_READ_BYTES };
         self.input.room(missing.clamp(usual, MAX_READ_BYTES))
     }
 
-    /// So many bytes were received into that room.
+    /// Notes that this many bytes were received into that room.
     pub fn received(&mut self, bytes: usize) {
         self.input.received(bytes);
     }
 
-    /// How many bytes there have to be before the next reply can be read; 0 if it is there. Replies that are not for
-    /// the caller are read on the way.
+    /// How many bytes are missing for the next reply; 0 if it is complete. Replies that are not for the caller are
+    /// handled on the way.
     ///
     /// # Errors
-    /// If the bytes are none of the protocol, or if the server does not agree to what a new connection is told.
+    /// If the bytes do not follow the protocol, or if the server refuses a part of the greeting.
     pub fn missing(&mut self) -> Result<usize, Error> {
         loop {
             let fate = self.outstanding.front().map_or(Fate::Awaited, |sent| sent.fate);
-            if fate == Fate::Unconfirmed {
+            if fate.is_without_reply() {
                 return Ok(0);
             }
             let input = self.input.unread();
@@ -230,24 +267,30 @@ impl Exchange {
             if input.starts_with(TLS_ALERT) {
                 return Err(Error::SpeaksTls);
             }
-            match (Reply::read(input)?, fate) {
+            let received = Reply::read(input)?;
+            if let Received::Whole(reply, _) = &received
+                && self.is_too_early()
+            {
+                return Err(Error::unasked(reply));
+            }
+            match (received, fate) {
                 (Received::Needs(bytes), _) => return Ok(bytes - input.len()),
-                (Received::Whole(_, taken), Fate::Awaited | Fate::Repeated) => {
+                (Received::Whole(_, taken), Fate::Awaited) => {
                     self.next = Some(taken);
                     return Ok(0);
                 }
                 (Received::Whole(reply, taken), Fate::Greeting) => {
-                    let verb = self.outstanding[0].verb;
-                    let error = reply.refusal().map(|_| Error::of_reply(verb, &reply));
-                    // Without this extension, as in a server that was set back, the jobs come without fields.
-                    if let Some(error) = error
-                        && !(verb == Verb::ReserveFields && error.may_be_unsupported())
-                    {
-                        return Err(error);
+                    let extensions = agreed(self.outstanding[0].verb, &reply)?;
+                    // A server that was restarted without a log has nothing of the session.
+                    if reply == Reply::Session(0) {
+                        self.strays.clear();
                     }
                     self.take(taken);
+                    if let Some(extensions) = extensions {
+                        self.give_up_unsent(|sent| sent.fate_with(&extensions));
+                    }
                 }
-                (Received::Whole(reply, taken), Fate::Abandoned | Fate::Unconfirmed) => {
+                (Received::Whole(reply, taken), Fate::Abandoned | Fate::Unconfirmed | Fate::Unsupported) => {
                     let fields = self.standing.fields();
                     let stray = |(id, body, values): (JobId, BodyRef<'_>, &str)| Stray {
                         id,
@@ -272,11 +315,19 @@ impl Exchange {
         }
     }
 
-    /// Counts the bytes of a reply as read and its command as answered.
+    /// Whether no reply can come yet, because the next command was not sent to its end.
+    fn is_too_early(&self) -> bool {
+        let first = self.outstanding.front();
+        !self.is_deaf && first.is_some_and(|sent| self.answered + sent.bytes > self.written)
+    }
+
+    /// Marks the bytes of a reply as read and its command as answered.
     fn take(&mut self, taken: usize) -> Option<Sent> {
         self.input.skip(taken);
         let sent = self.outstanding.pop_front()?;
         self.answered += sent.bytes;
+        // A deaf connection gives reasons for what was not sent.
+        self.written = self.written.max(self.answered);
         if self.answered == self.output.len() {
             self.output.clear();
             self.output.shrink_to(MAX_KEPT_BYTES);
@@ -289,24 +340,26 @@ impl Exchange {
         Some(sent)
     }
 
-    /// The next reply, which is there if [`Self::missing`] has said so.
+    /// The next reply, which is complete if [`Self::missing`] has returned 0.
     ///
     /// # Errors
-    /// If the bytes are none of the protocol, or if there will be no reply.
+    /// If the bytes do not follow the protocol, or if there will be no reply.
     pub fn next_reply(&mut self) -> Result<Option<Answer<'_>>, Error> {
-        if let Some(Sent { fate: Fate::Unconfirmed, verb, .. }) = self.outstanding.front() {
-            let command = verb.as_str();
-            self.outstanding.pop_front();
-            return Err(Error::Unconfirmed { command });
+        let is_without_reply = self.outstanding.front().is_some_and(|sent| sent.fate.is_without_reply());
+        if let Some(sent) = is_without_reply.then(|| self.outstanding.pop_front()).flatten() {
+            return Err(match (sent.fate, sent.needs) {
+                (Fate::Unsupported, Some(word)) => Error::Unsupported { extension: word.into() },
+                _ => Error::Unconfirmed { command: sent.verb.as_str() },
+            });
         }
         let Some(taken) = self.next.take() else { return Ok(None) };
         let sent = self.take(taken);
-        // It is read a second time because the borrow of the first would last as long as the reply.
+        // It is parsed a second time, because the borrow of the first would last as long as the reply.
         let Received::Whole(reply, _) = Reply::read(self.input.just_read(taken))? else { return Ok(None) };
         self.has_reserved |=
             matches!(reply, Reply::Reserved(..) | Reply::ReservedWith(..) | Reply::ReservedBatch(_));
         if let Some(sent) = sent {
-            if sent.fate == Fate::Repeated && reply == Reply::NotFound {
+            if sent.may_be_done && sent.repeat == Repeat::MayFindNothing && reply == Reply::NotFound {
                 return Err(Error::Unconfirmed { command: sent.verb.as_str() });
             }
             if let (Some(change), None) = (sent.change, reply.refusal()) {
@@ -316,19 +369,19 @@ impl Exchange {
         Ok(Some((reply, self.standing.fields())))
     }
 
-    /// The caller waits for no reply any more. Commands of which nothing was sent are not sent.
+    /// Marks all replies as abandoned. Commands of which nothing was sent are not sent.
     pub fn abandon(&mut self) {
         self.next = None;
         while let Some(sent) = self.outstanding.back() {
             let is_unsent = self.output.len() - sent.bytes >= self.written;
-            // What is said on each new connection stays.
-            if sent.fate != Fate::Unconfirmed && (!is_unsent || sent.fate == Fate::Greeting) {
+            // The greeting of a new connection stays.
+            if !sent.fate.is_without_reply() && (!is_unsent || sent.fate == Fate::Greeting) {
                 break;
             }
             self.output.truncate(self.output.len() - sent.bytes);
             self.outstanding.pop_back();
         }
-        self.outstanding.retain(|sent| sent.fate != Fate::Unconfirmed);
+        self.outstanding.retain(|sent| !sent.fate.is_without_reply());
         for sent in &mut self.outstanding {
             if sent.fate != Fate::Greeting {
                 sent.fate = Fate::Abandoned;
@@ -336,42 +389,150 @@ impl Exchange {
         }
     }
 
-    /// Begins again on a new connection: says what the last one was told, then the commands that can be repeated, and
-    /// those that the server cannot have got as a whole. `since_sent` is at least the time since any of them was sent.
+    /// Begins again on a new connection: with the greeting, then the commands that can be repeated, and those that the
+    /// server cannot have received completely. `since_sent` is at least the time since any of them was sent.
     pub fn begin_again(&mut self, since_sent: Duration) {
         let old = mem::take(&mut self.output);
         let (mut at, written) = (mem::take(&mut self.answered), mem::take(&mut self.written));
         let outstanding = mem::take(&mut self.outstanding);
         self.input.clear();
         self.next = None;
+        self.forget_strays();
         self.greet();
         for mut sent in outstanding {
             let end = at + sent.bytes;
             let encoded = &old[at..end];
             at = end;
-            sent.fate = match (sent.fate, end <= written) {
-                (Fate::Greeting | Fate::Abandoned, _) => continue,
-                (Fate::Awaited | Fate::Repeated, true) => sent.fate_after_loss(since_sent),
-                (fate, _) => fate,
-            };
-            match sent.fate {
-                Fate::Unconfirmed => sent.bytes = 0,
-                _ => self.output.extend_from_slice(encoded),
+            if matches!(sent.fate, Fate::Greeting | Fate::Abandoned) {
+                continue;
             }
+            sent.may_be_done |= end <= written;
+            match sent.fate_after(since_sent) {
+                Some(fate) => sent.give_up(fate),
+                None => self.output.extend_from_slice(encoded),
+            }
+            self.has_limited |= sent.is_limited();
             self.outstanding.push_back(sent);
+        }
+    }
+
+    /// The connection is lost, and with it its reserved jobs, unless a session has them.
+    pub fn forget_strays(&mut self) {
+        if !self.standing.has_session() {
+            self.strays.clear();
+        }
+    }
+
+    /// The connection is new. If one of the commands could be misunderstood, all wait until the server has said what it
+    /// offers.
+    pub fn ask_before_sending(&mut self) {
+        if self.outstanding.iter().all(|sent| sent.needs.is_none() || sent.fate.is_without_reply()) {
+            return;
+        }
+        let place = self.greeting().count();
+        let at: usize = self.greeting().map(|sent| sent.bytes).sum();
+        let commands = self.output.split_off(at);
+        self.push_as(&Request::Line(Command::Stats), Fate::Greeting);
+        self.output.extend_from_slice(&commands);
+        if let Some(question) = self.outstanding.pop_back() {
+            self.outstanding.insert(place, question);
+        }
+    }
+
+    /// Gives up the commands that were to be sent again for some time, if it is over before their first bytes are sent.
+    /// `since_sent` is at least the time since any of them was sent.
+    pub fn expire(&mut self, since_sent: impl FnOnce() -> Duration) {
+        if !mem::take(&mut self.has_limited) {
+            return;
+        }
+        let since_sent = since_sent();
+        self.give_up_unsent(|sent| sent.fate_after(since_sent));
+        self.has_limited = self.outstanding.iter().any(Sent::is_limited);
+    }
+
+    /// Takes the commands back of which nothing was sent on this connection, if `fate_of` has another fate for them.
+    fn give_up_unsent(&mut self, mut fate_of: impl FnMut(&mut Sent) -> Option<Fate>) {
+        let mut at = self.answered;
+        for sent in &mut self.outstanding {
+            let end = at + sent.bytes;
+            if sent.fate == Fate::Awaited
+                && at >= self.written
+                && let Some(fate) = fate_of(sent)
+            {
+                self.output.drain(at..end);
+                sent.give_up(fate);
+            } else {
+                at = end;
+            }
         }
     }
 }
 
+impl Fate {
+    fn is_without_reply(self) -> bool {
+        matches!(self, Self::Unconfirmed | Self::Unsupported)
+    }
+}
+
 impl Sent {
-    /// What becomes of it if the server may have executed it.
-    fn fate_after_loss(&self, since_sent: Duration) -> Fate {
-        match self.repeat {
-            Repeat::Always => self.fate,
-            Repeat::MayFindNothing => Fate::Repeated,
-            Repeat::Within(time) if since_sent < Duration::from_nanos(time.as_ns()) => self.fate,
-            Repeat::Within(_) | Repeat::Never => Fate::Unconfirmed,
+    /// Its fate if it must not be sent again so long after it was sent.
+    fn fate_after(&self, since_sent: Duration) -> Option<Fate> {
+        let is_over = match self.repeat {
+            Repeat::Always | Repeat::MayFindNothing => false,
+            Repeat::Within(time) => since_sent >= Duration::from_nanos(time.as_ns()),
+            Repeat::Never => true,
+        };
+        match self.fate {
+            Fate::Awaited => (self.may_be_done && is_over).then_some(Fate::Unconfirmed),
+            Fate::Unconfirmed | Fate::Unsupported | Fate::Abandoned | Fate::Greeting => Some(self.fate),
         }
+    }
+
+    /// Its fate if the server that offers these would misunderstand it.
+    fn fate_with(&mut self, extensions: &Extensions) -> Option<Fate> {
+        let word = self.needs.as_deref()?.split_ascii_whitespace().find(|word| !extensions.has(word))?;
+        self.needs = Some(word.into());
+        Some(if self.may_be_done { Fate::Unconfirmed } else { Fate::Unsupported })
+    }
+
+    fn give_up(&mut self, fate: Fate) {
+        (self.fate, self.bytes) = (fate, 0);
+    }
+
+    /// Whether it may be sent again only for some time.
+    fn is_limited(&self) -> bool {
+        self.fate == Fate::Awaited && self.may_be_done && matches!(self.repeat, Repeat::Within(_))
+    }
+}
+
+/// The extensions without which a server would misunderstand the request.
+fn needs(request: &Request<'_>) -> Option<Box<str>> {
+    request.lacks(|_| false)?;
+    let mut words = String::new();
+    // Each is said to be there, so that the next one is looked at.
+    request.lacks(|word| {
+        words.push_str(word);
+        words.push(' ');
+        true
+    });
+    Some(words.into())
+}
+
+/// Reads the reply to this part of the greeting. Returns what the server offers, if that was the question.
+fn agreed(verb: Verb, reply: &Reply<'_>) -> Result<Option<Extensions>, Error> {
+    let is_refused = reply.refusal().is_some();
+    match reply {
+        Reply::Data(data) if verb == Verb::Stats => {
+            Ok(Some(Extensions::from_stats(&parse_dictionary(data)?)))
+        }
+        // A server that does not say what it offers gets nothing that needs it.
+        _ if verb == Verb::Stats && is_refused => Ok(Some(Extensions::default())),
+        _ if verb != Verb::Stats && !is_refused => Ok(None),
+        _ => match Error::of_reply(verb, reply) {
+            // Without this extension, as on a downgraded server, the jobs come without fields.
+            error if verb == Verb::ReserveFields && error.may_be_unsupported() => Ok(None),
+            error => Err(error),
+        },
     }
 }
 

@@ -1,7 +1,8 @@
-//! The core without a socket: what is sent, what is sent again, and which reply belongs to which command.
+//! The core without a socket: which bytes are sent, which are sent again, and which reply belongs to which command.
 
 use super::*;
-use beanstalkd_protocol::{Command, Field, parse};
+use beanstalkd_protocol::{Field, Grace, parse};
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::core::put::PutOptions;
 use crate::core::standing::Token;
@@ -25,7 +26,7 @@ fn receive(exchange: &mut Exchange, bytes: &str) {
     }
 }
 
-/// The results that are there, as text.
+/// The results so far, as text.
 fn results(exchange: &mut Exchange) -> Vec<String> {
     let mut results = Vec::new();
     while !exchange.is_idle() && exchange.missing().unwrap() == 0 {
@@ -63,7 +64,7 @@ fn what_was_said_is_said_again_and_what_may_be_done_is_not_done_twice() {
     push(&mut exchange, "delete 7");
     let sent = send(&mut exchange, usize::MAX);
     exchange.push(&Request::Put(&options, b"3"));
-    // All but the last byte of the last put.
+    // Everything except the last byte of the last put.
     let last = "put 1024 0 60 1\r\n3\r\n";
     assert_eq!(send(&mut exchange, last.len() - 1), last[..last.len() - 1]);
     exchange.begin_again(Duration::from_secs(1));
@@ -218,6 +219,7 @@ fn no_more_is_sent_than_the_kernel_takes_unless_one_command_is_larger() {
 #[test]
 fn a_server_that_does_not_agree_to_the_greeting_is_an_error() {
     let mut exchange = Exchange::new(Standing::new(Token::parse("t"), None));
+    send(&mut exchange, usize::MAX);
     receive(&mut exchange, "UNAUTHORIZED\r\n");
     assert!(matches!(exchange.missing(), Err(Error::Refused(beanstalkd_protocol::Refusal::Unauthorized))));
 }
@@ -235,7 +237,7 @@ fn a_server_that_was_set_back_gives_jobs_without_fields() {
         assert_eq!(send(&mut exchange, usize::MAX), "reserve-fields attempts\r\nreserve\r\n");
         receive(&mut exchange, &format!("{reply}\r\nRESERVED 1 0\r\n\r\n"));
         assert_eq!(results(&mut exchange).len(), 1, "{reply}");
-        // The next server may have them again.
+        // The next server may support them again.
         exchange.begin_again(LONG_AGO);
         assert_eq!(send(&mut exchange, usize::MAX), "reserve-fields attempts\r\n");
         receive(&mut exchange, "FORBIDDEN\r\n");
@@ -264,4 +266,127 @@ fn a_complete_is_sent_again_as_a_whole_and_a_job_that_is_gone_then_says_that_nob
         let is_completed = results.len() == 1 && results[0].starts_with("Completed");
         assert!(results == [result.clone()] || is_completed && result == "COMPLETED", "{results:?}");
     }
+}
+
+#[test]
+fn a_reply_that_comes_before_its_command_ends_the_connection() {
+    let mut exchange = Exchange::default();
+    let (options, body) = (PutOptions::default(), [b'x'; 100]);
+    let count = 2000;
+    (0..count).for_each(|_| exchange.push(&Request::Put(&options, &body)));
+    let sent = send(&mut exchange, usize::MAX);
+    assert!(sent.len() < count * 100, "a part of them has to wait");
+    let whole = sent.matches("put").count() - usize::from(!sent.ends_with("x\r\n"));
+    receive(&mut exchange, &"INSERTED 1\r\n".repeat(count));
+    for _ in 0..whole {
+        assert_eq!(exchange.missing().unwrap(), 0);
+        exchange.next_reply().unwrap();
+    }
+    let error = exchange.missing().unwrap_err();
+    assert!(matches!(error, Error::Unasked { .. }) && error.is_out_of_step() && error.is_end_of_connection());
+    // What a server says of a connection that takes no more bytes is a reason.
+    exchange.set_deaf(true);
+    assert_eq!(results(&mut exchange).len(), count - whole);
+}
+
+#[test]
+fn the_seconds_of_a_key_go_on_while_no_connection_is_found() {
+    let seconds = Duration::from_secs;
+    let sent_again = || {
+        let mut exchange = Exchange::default();
+        push(&mut exchange, "stats");
+        exchange.push(&Request::Put(&PutOptions::new().tag("idp:k:5".parse().unwrap()), b""));
+        push(&mut exchange, "use a");
+        send(&mut exchange, usize::MAX);
+        exchange.begin_again(seconds(1));
+        exchange
+    };
+    let mut exchange = sent_again();
+    exchange.expire(|| seconds(4));
+    assert!(send(&mut exchange, usize::MAX).contains("put"));
+    let late = |mut exchange: Exchange| {
+        assert_eq!(send(&mut exchange, usize::MAX), "stats\r\nuse a\r\n");
+        receive(&mut exchange, "OK 0\r\n\r\nUSING a\r\n");
+        assert_eq!(results(&mut exchange)[1..], [&unconfirmed("put 0 0 0 0"), "Using(\"a\")"]);
+    };
+    let mut exchange = sent_again();
+    exchange.begin_again(seconds(5));
+    late(exchange);
+    let mut exchange = sent_again();
+    exchange.expire(|| seconds(5));
+    late(exchange);
+    // Its first bytes were sent in time.
+    let mut exchange = sent_again();
+    send(&mut exchange, "stats\r\np".len());
+    exchange.expire(|| seconds(5));
+    assert!(send(&mut exchange, usize::MAX).starts_with("ut "));
+}
+
+#[test]
+fn after_a_loss_nothing_is_sent_that_the_new_server_would_misunderstand() {
+    let tagged = |tag: &str| PutOptions::new().tag(tag.parse().unwrap());
+    let missing = |word: &str| Error::Unsupported { extension: word.to_owned() }.to_string();
+    let stats = |words: &str| {
+        let data = format!("---\nextensions: \"{words}\"\n");
+        format!("OK {}\r\n{data}\r\n", data.len())
+    };
+    let inserted = "Inserted(JobId(1))".to_owned();
+    let put = "put 1024 0 60 5 grp:g\r\ndrain\r\n";
+    for (reply, again, results_of_puts) in [
+        (stats("idp grp"), put, [inserted.clone(), inserted.clone()]),
+        (stats("grp"), put, [unconfirmed("put 0 0 0 0"), inserted]),
+        (stats("tub"), "", [unconfirmed("put 0 0 0 0"), missing("grp")]),
+        ("UNKNOWN_COMMAND\r\n".to_owned(), "", [unconfirmed("put 0 0 0 0"), missing("grp")]),
+    ] {
+        let mut exchange = Exchange::new(Standing::new(Token::parse("t"), None));
+        exchange.push(&Request::Put(&tagged("idp:k:60"), b"drain"));
+        push(&mut exchange, "use b");
+        let sent = send(&mut exchange, usize::MAX);
+        exchange.push(&Request::Put(&tagged("grp:g"), b"drain"));
+        exchange.begin_again(Duration::from_secs(1));
+        exchange.ask_before_sending();
+        assert_eq!(send(&mut exchange, usize::MAX), "auth t\r\nstats\r\n");
+        receive(&mut exchange, &format!("AUTHENTICATED\r\n{reply}"));
+        let mut found = Vec::new();
+        if exchange.missing().unwrap() == 0 {
+            found.push(exchange.next_reply().unwrap_err().to_string());
+        }
+        let first = if found.is_empty() { &sent["auth t\r\n".len()..] } else { "use b\r\n" };
+        assert_eq!(send(&mut exchange, usize::MAX), format!("{first}{again}"), "{reply}");
+        receive(&mut exchange, if found.is_empty() { "INSERTED 1\r\nUSING b\r\n" } else { "USING b\r\n" });
+        receive(&mut exchange, if again.is_empty() { "" } else { "INSERTED 1\r\n" });
+        found.extend(results(&mut exchange));
+        assert_eq!(found, [&results_of_puts[0], "Using(\"b\")", &results_of_puts[1]], "{reply}");
+        assert!(exchange.is_idle());
+    }
+}
+
+#[test]
+fn a_job_for_nobody_is_lost_with_its_connection_unless_a_session_has_it() {
+    let session = |name: &str| Some((name.parse().unwrap(), Grace::from_ms(5000).unwrap()));
+    for (standing, count, is_kept) in [
+        (Standing::default(), 0, false),
+        (session_of(session("s")), 1, true),
+        (session_of(session("s")), 0, false),
+    ] {
+        let mut exchange = Exchange::new(standing);
+        let greeting = send(&mut exchange, usize::MAX);
+        let greeted =
+            |count| if greeting.is_empty() { String::new() } else { format!("SESSION {count}\r\n") };
+        receive(&mut exchange, &greeted(0));
+        push(&mut exchange, "reserve");
+        send(&mut exchange, usize::MAX);
+        exchange.abandon();
+        receive(&mut exchange, "RESERVED 7 0\r\n\r\n");
+        assert!(exchange.missing().unwrap() > 0 && exchange.has_stray_for(&Command::Reserve.into()));
+        exchange.begin_again(LONG_AGO);
+        send(&mut exchange, usize::MAX);
+        receive(&mut exchange, &greeted(count));
+        assert!(exchange.missing().unwrap() > 0);
+        assert_eq!(exchange.has_stray_for(&Command::Reserve.into()), is_kept, "{count}");
+    }
+}
+
+fn session_of(session: Option<(TubeName, Grace)>) -> Standing {
+    Standing::new(None, session)
 }

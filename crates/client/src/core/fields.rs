@@ -1,11 +1,11 @@
-//! What a RESERVED line says of its job, an extension: values behind the size.
+//! The fields of a RESERVED line, an extension: values after the size.
 
 use beanstalkd_protocol::{Field, FieldList};
 
 use super::data::{JobInfo, TraceParent};
 
-/// What the server has said of a job with its reservation: what the connection has asked for with
-/// [`Client::reserve_fields`](crate::Client::reserve_fields). Everything else is `None`. Times are in seconds.
+/// The values that the server sends with a reservation: those that the connection has requested with
+/// [`Client::reserve_fields`](crate::Client::reserve_fields). All others are `None`. Times are in seconds.
 ///
 /// ```no_run
 /// use beanstalk_client::{Client, Error, Field};
@@ -27,7 +27,7 @@ use super::data::{JobInfo, TraceParent};
 pub struct Fields {
     /// Its tube.
     pub tube: Option<String>,
-    /// How often it was reserved, this time included.
+    /// How often it was reserved, including this time.
     pub attempts: Option<u64>,
     /// How often a reservation of it has run out.
     pub timeouts: Option<u64>,
@@ -44,8 +44,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The fields that the values of [`Reply::ReservedWith`](crate::Reply::ReservedWith) are, on a connection that has
-    /// asked for this list. A value that cannot be read is `None`; all are, if there are not as many as were asked for.
+    /// The fields for the values of [`Reply::ReservedWith`](crate::Reply::ReservedWith), on a connection that has
+    /// requested this list. A value that cannot be parsed is `None`; all are, if their number is not that of the list.
     pub fn read(list: FieldList, values: &str) -> Self {
         let mut fields = Self::default();
         if values.split(' ').count() != list.iter().count() {
@@ -67,7 +67,7 @@ impl Fields {
         fields
     }
 
-    /// What the counters of a job say.
+    /// The fields, from the counters of a job.
     pub(crate) fn of_info(info: &JobInfo) -> Self {
         Self {
             tube: Some(info.tube.clone()),
@@ -81,7 +81,7 @@ impl Fields {
         }
     }
 
-    /// Whether everything is there but a trace, which not every job has.
+    /// Whether all values are present, except a trace, which not every job has.
     pub(crate) fn are_all(&self) -> bool {
         let Self { tube, attempts, timeouts, releases, age, pri, ttr, trace: _ } = self;
         let numbers = [attempts, timeouts, releases, age, ttr];
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(read, expected);
         let two = FieldList::new([Field::Trace, Field::Attempts]).unwrap();
         assert_eq!(Fields::read(two, "- 7"), Fields { attempts: Some(7), ..Fields::default() });
-        // Those of another connection, and numbers that are none.
+        // Values of another connection, and numbers that are not valid.
         for values in ["", "7", "- 7 7", "7 -", "- -1", "- 99999999999999999999"] {
             assert_eq!(Fields::read(two, values), Fields::default(), "{values:?}");
         }

@@ -1,14 +1,14 @@
-//! The bytes that were received and not read yet.
+//! The received bytes that have not been parsed.
 //!
-//! Owns: memory for them, which is cleared when it is got, and not again for each reply.
+//! Owns: their memory, which is zeroed when it is allocated, and not again for each reply.
 
 use super::exchange::MAX_KEPT_BYTES;
 
-/// Received bytes, with room for more behind them.
+/// Received bytes, with room for more after them.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     memory: Vec<u8>,
-    /// The bytes between these two were received and not read yet.
+    /// The bytes between these two have been received but not parsed.
     start: usize,
     end: usize,
 }
@@ -18,7 +18,7 @@ impl Input {
         &self.memory[self.start..self.end]
     }
 
-    /// The first of them are read.
+    /// Marks the first of them as parsed.
     pub fn skip(&mut self, bytes: usize) {
         self.start += bytes;
     }
@@ -33,7 +33,7 @@ impl Input {
         (self.start, self.end) = (0, 0);
     }
 
-    /// Room for so many more bytes.
+    /// Room for this many more bytes.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.memory.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -47,7 +47,7 @@ impl Input {
         &mut self.memory[self.end..whole]
     }
 
-    /// So many bytes were received into that room.
+    /// Notes that this many bytes were received into that room.
     pub fn received(&mut self, bytes: usize) {
         self.end += bytes;
     }

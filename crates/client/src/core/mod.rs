@@ -1,8 +1,8 @@
-//! What both drivers share: the blocking one and the asynchronous one.
+//! The code that both drivers share: the blocking and the asynchronous one.
 //!
-//! Owns: the commands and what their replies mean, the order of commands and replies, what is said again on a new
-//! connection, and which commands are sent again there. Never: opens, reads, writes or waits; nothing here has a
-//! socket or a clock. Driven by: [`Connection`](crate::Connection), and the one of the same name in `asynchronous`.
+//! Owns: the commands and the meaning of their replies, the order of commands and replies, the greeting of a new
+//! connection, and which commands are sent again on it. Never opens, reads, writes or waits; nothing here has a socket
+//! or a clock. Driven by: [`Connection`](crate::Connection), and the one with the same name in `asynchronous`.
 
 mod backoff;
 mod commands;

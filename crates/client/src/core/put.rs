@@ -1,4 +1,4 @@
-//! How to put a job, and what comes of it.
+//! The options of a put, and its result.
 
 use beanstalkd_protocol::{Command, PutHeader, Refusal, Reply, Verb};
 use beanstalkd_types::job::{JobId, JobState, Priority};
@@ -7,8 +7,8 @@ use beanstalkd_types::seconds::Seconds;
 use super::tag::Tag;
 use crate::error::Error;
 
-/// How to put a job. The default is priority 1024, which does not count as urgent, no delay, a TTR of 60 seconds, no
-/// tags.
+/// The options of a put. The default is priority 1024, which does not count as urgent, no delay, a TTR of 60 seconds,
+/// no tags.
 ///
 /// ```
 /// use beanstalk_client::PutOptions;
@@ -77,13 +77,13 @@ impl PutOptions {
         }
     }
 
-    /// The extensions that a server without them would take for something else: it would read the body as commands.
+    /// The extensions that a server without them would misunderstand: it would read the body as commands.
     pub(crate) fn extensions(&self) -> impl Iterator<Item = &str> {
         let has_fraction = self.delay.thousandths() > 0 || self.ttr.thousandths() > 0;
         self.tags.iter().map(Tag::word).chain(has_fraction.then_some("fractions"))
     }
 
-    /// For how long a second put of the same job stores nothing, even if the job was deleted meanwhile: the seconds of
+    /// For how long a second put of the same job stores nothing, even if the job has been deleted: the seconds of
     /// `idp`. Without them, a put that may have been executed must not be sent again.
     pub(crate) fn is_same_job_for(&self) -> Option<Seconds> {
         self.tags.iter().find_map(Tag::cooldown)
@@ -95,8 +95,8 @@ impl PutOptions {
 pub struct Inserted {
     /// The id of the new job, or of the existing job with the same idempotency key.
     pub id: u64,
-    /// Whether a job with the same key exists, or the key still counts. The put has stored nothing then. If the put was
-    /// sent again after a lost connection, that job may be its own.
+    /// Whether a job with the same key exists, or the key still counts. Then the put has stored nothing. If the put was
+    /// sent again after a lost connection, that job may come from its first attempt.
     pub is_duplicate: bool,
     /// The state of the existing job; `None` if it was deleted and its key still counts.
     pub state: Option<JobState>,
@@ -105,7 +105,7 @@ pub struct Inserted {
 }
 
 impl Inserted {
-    /// The result that a reply to a put stands for.
+    /// The result for a reply to a put.
     pub fn of_reply(reply: &Reply<'_>) -> Result<Self, Error> {
         let new = |id: JobId| Self { id: id.0, is_duplicate: false, state: None, pri: None };
         match *reply {

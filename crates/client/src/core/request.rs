@@ -1,4 +1,4 @@
-//! What is sent at once, and what a lost connection means for it.
+//! Requests, and the effect of a lost connection on each.
 
 use beanstalkd_protocol::{CRLF, Command, Origin, Verb};
 use beanstalkd_types::job::{Counting, JobId};
@@ -7,7 +7,7 @@ use beanstalkd_types::seconds::Seconds;
 use super::data::Cursor;
 use super::put::PutOptions;
 
-/// What is sent at once: a command, for a put with its body.
+/// A request: a command, for a put with its body.
 #[derive(Debug, Clone, Copy)]
 pub enum Request<'a> {
     /// A command without a body.
@@ -26,23 +26,24 @@ impl<'a> From<Command<'a>> for Request<'a> {
     }
 }
 
-/// Whether a command is sent again if the connection was lost before its reply, so that nobody knows whether the server
-/// has executed it. A command of which the server has not got the last byte is always sent again: it was not executed.
+/// Whether a command is sent again if the connection was lost before its reply, so that it is not known whether the
+/// server has executed it. A command whose last byte the server has not received is always sent again: it was not
+/// executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// It is sent again: twice is the same as once.
+    /// It is sent again: executing it twice has the same effect as once.
     Always,
     /// It is sent again. If the server then finds no such job, the first one may have been executed: the result is
     /// [`Error::Unconfirmed`](crate::Error::Unconfirmed).
     MayFindNothing,
     /// It is not sent again: its result is [`Error::Unconfirmed`](crate::Error::Unconfirmed).
     Never,
-    /// It is sent again within this time, for which the server knows it again; later never.
+    /// It is sent again within this time, in which the server recognises the repetition; later never.
     Within(Seconds),
 }
 
 impl<'a> Request<'a> {
-    /// The page behind a cursor, or the first one, of this command without a cursor.
+    /// The page after a cursor, or the first one, of this command without a cursor.
     pub fn page(command: Command<'a>, after: Option<&'a Cursor>) -> Self {
         match after {
             Some(after) => Self::PageAfter(command, after),
@@ -73,7 +74,7 @@ impl Request<'_> {
         out.extend_from_slice(CRLF);
     }
 
-    /// Which command it is.
+    /// The verb of its command.
     pub fn verb(&self) -> Verb {
         match self {
             Self::Line(command) | Self::PageAfter(command, _) => command.verb(),
@@ -82,7 +83,7 @@ impl Request<'_> {
         }
     }
 
-    /// What becomes of it if the connection is lost before its reply.
+    /// Its repetition if the connection is lost before its reply.
     pub fn repeat(&self) -> Repeat {
         match self {
             Self::Line(command) | Self::PageAfter(command, _) => repeat_of(command.verb()),
@@ -110,8 +111,8 @@ impl Request<'_> {
     }
 
     /// The first extension that the request needs and that a server without it would not refuse cleanly: the server
-    /// would read a body as commands, or wait for another time. `has` says whether the server offers it.
-    pub(crate) fn lacks(&self, has: impl Fn(&str) -> bool) -> Option<&str> {
+    /// would read a body as commands, or wait for another time. `has` returns whether the server has it.
+    pub(crate) fn lacks(&self, mut has: impl FnMut(&str) -> bool) -> Option<&str> {
         match self {
             Self::Put(options, _) => options.extensions().find(|word| !has(word)),
             Self::Complete(_, puts) => {
@@ -125,7 +126,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether the size of the body cannot be said: the server would take a part of it for commands.
+    /// Whether the size of the body does not fit into the line: the server would read a part of it as commands.
     pub(crate) fn is_too_big(&self) -> bool {
         let is_too_big = |body: &[u8]| u32::try_from(body.len()).is_err();
         match self {
@@ -145,7 +146,7 @@ impl Request<'_> {
         match *self {
             Self::Line(Command::Touch { for_s: Some(_), .. }) => Some("touch-seconds"),
             Self::Line(Command::Release { counting: Counting::Uncounted, .. }) => Some("release-uncounted"),
-            // There is no word for weights; the mode that uses them came with them.
+            // There is no word for weights; the mode that uses them was introduced together with them.
             Self::Line(Command::Watch { weight, .. }) if weight != 1 => Some("reserve-mode"),
             Self::Line(Command::PauseTube { delay_s, .. } | Command::Release { delay_s, .. }) => {
                 fraction(delay_s)

@@ -1,4 +1,4 @@
-//! What a connection has been told about itself, so that it can be said again on the next one.
+//! The state of a connection that must be restored on the next one.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ impl Token {
         is_token.then(|| Self(token.to_owned()))
     }
 
-    /// It as it is sent.
+    /// The token as it is sent.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -34,16 +34,16 @@ impl fmt::Debug for Token {
 pub(crate) struct Standing {
     token: Option<Token>,
     session: Option<(TubeName, Grace)>,
-    /// `None`: the tube `default`, which every connection uses first.
+    /// `None` means the tube `default`, which every connection uses first.
     used: Option<TubeName>,
-    /// The watched tubes with their weights; `None`: `default`, which every connection watches first.
+    /// The watched tubes with their weights; `None` means `default`, which every connection watches first.
     watched: Option<Vec<(TubeName, u16)>>,
     mode: Option<ModeWord>,
-    /// What each RESERVED line says of its job.
+    /// The fields of each RESERVED line.
     fields: FieldList,
 }
 
-/// A change of the standing, which counts when the server has agreed.
+/// A change of the state, which counts once the server has accepted it.
 #[derive(Debug)]
 pub(crate) enum Change {
     Token(Token),
@@ -56,7 +56,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// What this command changes, if it changes something.
+    /// The change by this command, if it makes one.
     pub fn of(command: &Command<'_>) -> Option<Self> {
         let tube = |name: &str| TubeName::parse(name.as_bytes());
         match *command {
@@ -73,7 +73,7 @@ impl Change {
 }
 
 impl Standing {
-    /// What the first command of a connection is to be.
+    /// The state with which the first connection begins.
     pub fn new(token: Option<Token>, session: Option<(TubeName, Grace)>) -> Self {
         Self { token, session, ..Self::default() }
     }
@@ -108,9 +108,14 @@ impl Standing {
         }
     }
 
-    /// What each RESERVED line says of its job.
+    /// The fields of each RESERVED line.
     pub fn fields(&self) -> FieldList {
         self.fields
+    }
+
+    /// Whether the connection has a session.
+    pub fn has_session(&self) -> bool {
+        self.session.is_some()
     }
 
     /// Whether only the used tube differs.
@@ -119,8 +124,8 @@ impl Standing {
             == (&other.token, &other.session, &other.watched, other.mode, other.fields)
     }
 
-    /// Passes the commands that say it on a new connection to `each`. The log-in is the first, then the session, so
-    /// that no other connection gets the jobs meanwhile.
+    /// Passes the commands that restore the state on a new connection to `each`. The log-in is the first, then the
+    /// session, so that no other connection gets the jobs in the meantime.
     pub fn say(&self, mut each: impl FnMut(Command<'_>)) {
         if let Some(token) = &self.token {
             each(Command::Auth(token.as_bytes()));

@@ -41,13 +41,13 @@ impl Tag {
         self.0.split(':').next().unwrap_or_default()
     }
 
-    /// For how long an `idp` counts after the end of its job; `None` if it does not, or for another tag.
+    /// How long an `idp` counts after the end of its job; `None` if it does not, or for another tag.
     pub(crate) fn cooldown(&self) -> Option<Seconds> {
         let seconds = self.0.strip_prefix("idp:")?.split_once(':')?.1;
         Seconds::parse(seconds.as_bytes()).filter(|seconds| !seconds.is_zero())
     }
 
-    /// What follows the first colon, without a number behind it: the key or the group; for `exp` the seconds.
+    /// The text after the first colon, without a number after it: the key or the group; for `exp` the seconds.
     pub fn name(&self) -> &str {
         self.0.split(':').nth(1).unwrap_or_default()
     }
@@ -57,7 +57,7 @@ impl FromStr for Tag {
     type Err = TagError;
 
     fn from_str(text: &str) -> Result<Self, TagError> {
-        // Numbers take spaces before them; in a word there are none.
+        // The number parser skips spaces; a word may have none.
         let is_word = !text.contains(' ');
         match TagSet::default().add(text.as_bytes()) {
             Ok(()) if is_word => Ok(Self(text.to_owned())),

@@ -74,7 +74,7 @@ fn a_server_that_answers_wrong_again_and_again_is_asked_less_and_less() {
     let mut pause = |error: &Error, away| worker.pause_after(error, away, &mut attempts);
     let ms: Vec<_> = (0..10).map(|_| pause(&wrong, away).unwrap().as_millis()).collect();
     assert_eq!(ms, [0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-    // A lost connection has its own pauses; a refusal will not change.
+    // A lost connection has its own pauses; a refusal is permanent.
     assert_eq!(pause(&Error::Closed, away), Some(Duration::ZERO));
     assert_eq!(pause(&Error::Refused(Refusal::Forbidden), away), None);
     worker.stopper().stop();

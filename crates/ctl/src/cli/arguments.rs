@@ -158,7 +158,7 @@ impl RedriveArguments {
     }
 }
 
-/// So many jobs in a time.
+/// A number of jobs in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// The jobs; at least 1.

@@ -358,7 +358,7 @@ pub struct ReserveArguments {
     pub then: Then,
 }
 
-/// What is done with a reserved job after its body is printed.
+/// The fate of a reserved job after its body is printed.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Then {
     /// Make it ready again

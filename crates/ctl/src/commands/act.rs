@@ -23,7 +23,7 @@ use std::time::Instant;
 /// How many jobs are checked and then changed together.
 const BATCH: usize = 200;
 
-/// How many tubes the question names that dead jobs go back to.
+/// The maximum number of tubes that the question names as targets of dead jobs.
 const SHOWN_SOURCES: usize = 5;
 
 /// A change of a job.
@@ -44,7 +44,7 @@ pub enum Action {
     },
     /// Moves it to this tube.
     Move(TubeName),
-    /// Sends a dead job back to the tube that it came from, not faster than this.
+    /// Sends a dead job back to its original tube, at most at this rate.
     Redrive(Option<Rate>),
     /// Gives it this priority.
     Reprioritize(u32),
@@ -92,7 +92,7 @@ struct Target {
     tube: u32,
 }
 
-/// The jobs that are to be changed.
+/// The jobs to change.
 #[derive(Default)]
 struct Targets {
     jobs: Vec<Target>,
@@ -100,7 +100,7 @@ struct Targets {
     by_state: BTreeMap<JobState, u64>,
     /// The number of jobs that match but whose state does not allow the action.
     left_out: BTreeMap<JobState, u64>,
-    /// The number of jobs that match but are not dead, if only dead ones are meant.
+    /// The number of jobs that match but are not dead, if the action is for dead jobs.
     not_dead: u64,
     /// The tubes that dead jobs came from.
     sources: BTreeSet<TubeName>,
@@ -142,7 +142,7 @@ impl Targets {
         }
     }
 
-    /// Where dead jobs go, and how fast; nothing for other actions.
+    /// The targets of dead jobs, and the rate; empty for other actions.
     fn back_to(&self, action: &Action) -> String {
         let Action::Redrive(rate) = action else { return String::new() };
         let mut names: Vec<&str> = self.sources.iter().take(SHOWN_SOURCES).map(TubeName::as_str).collect();
@@ -154,7 +154,7 @@ impl Targets {
         format!(" back to {}{rate}", names.join(", "))
     }
 
-    /// What the question says of jobs that stay as they are.
+    /// The part of the question about jobs that stay unchanged.
     fn left_out(&self) -> String {
         let mut parts = Vec::new();
         if !self.left_out.is_empty() {
@@ -272,7 +272,7 @@ fn find(session: &mut Session, action: &Action, on: &ActOn) -> Result<Targets, F
         )
     })?;
     let limit = on.choose.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    // Without list-jobs, jobs come in the order of their ids: only when all are known, the first are.
+    // Without list-jobs, jobs come in the order of their ids: the first ones are known only when all are.
     let must_sort = limit < usize::MAX && !session.has("list-jobs");
     let mut unsorted = Vec::new();
     listing::jobs(session, &filter, false, &mut |found| {
@@ -285,7 +285,8 @@ fn find(session: &mut Session, action: &Action, on: &ActOn) -> Result<Targets, F
     })?;
     jobs::sort(&mut unsorted);
     targets.add_first(action, unsorted, limit);
-    // A move by copies assigns ascending ids: in this order, jobs of one priority keep their order.
+    // A move by copies assigns ascending ids: if the jobs are copied in this order, jobs of one priority keep their
+    // order.
     targets.jobs.sort_by_key(|target| target.id);
     Ok(targets)
 }
@@ -321,7 +322,7 @@ fn act_on_all(
         if interrupt::wait(pace.wait(targets_now.len(), Instant::now())) {
             return Err(Failure::Interrupted("stopped".to_owned()));
         }
-        // Time may have passed before the confirmation: a job that has changed since the count is left alone.
+        // Time may have passed before the confirmation: a job that has changed since the count is not changed.
         let infos = session.job_infos(targets_now.iter().map(|target| target.id))?;
         let mut same = Vec::with_capacity(infos.len());
         for (target, info) in targets_now.iter().zip(infos) {
@@ -363,9 +364,9 @@ fn print_report(action: &Action, matched: u64, report: &Report, out: &mut Output
 
 fn conclude(action: &Action, targets: &Targets, report: &Report) -> Result<(), Failure> {
     if report.refused() > 0 {
-        return Err(Failure::Refused(format!("{} were refused", counted(report.refused(), "job"))));
+        return Err(Failure::Refused(format!("the server has refused {}", counted(report.refused(), "job"))));
     }
-    // Jobs that were given by id must exist. Jobs that a filter matched may have been deleted meanwhile.
+    // Jobs that were given by id must exist. Jobs that a filter matched may have been deleted in the meantime.
     if !targets.missing.is_empty() {
         let ids: Vec<String> = targets.missing.iter().map(u64::to_string).collect();
         return Err(Failure::NothingMatched(format!("there is no job {}", ids.join(", "))));

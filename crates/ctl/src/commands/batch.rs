@@ -14,7 +14,7 @@ use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Re
 pub enum Outcome {
     /// The job was changed.
     Done,
-    /// The job was deleted before.
+    /// The job had already been deleted.
     Gone,
     /// The job was in another state or tube than before.
     Changed,
@@ -50,7 +50,7 @@ pub fn apply(
             directly(session, jobs.iter().map(|job| Command::Move { id: JobId(job.id), tube }), each)
         }
         Action::Move(tube) => relocate::by_copies(session, jobs, tube, each),
-        // `move` to where it came from sets the failures of a dead job to 0.
+        // A `move` to its original tube resets the failures of a dead job.
         Action::Redrive(_) => {
             let back = jobs.iter().filter_map(|job| {
                 let tube = job.dead_from.as_ref()?.as_str();
@@ -71,7 +71,7 @@ pub fn release(id: u64, pri: u32, delay: u32, counting: Counting) -> Command<'st
     Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay.into(), counting }
 }
 
-/// The command that returns a reserved job to the state that `job` says, with the priority `pri`.
+/// The command that returns a reserved job to the state in `job`, with the priority `pri`.
 pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
     match job.state {
         JobState::Buried => bury(job.id, pri),
@@ -106,7 +106,7 @@ fn after_reserve(
     })?)
 }
 
-/// The outcome that a reply stands for.
+/// The outcome for a reply.
 pub fn outcome(reply: Reply<'_>) -> Outcome {
     match reply {
         Reply::Deleted

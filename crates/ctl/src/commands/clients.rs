@@ -1,4 +1,4 @@
-//! `clients` and `kill-client`: who is connected.
+//! `clients` and `kill-client`: the connected clients.
 
 use super::{Servers, confirm};
 use crate::cli::Confirm;
@@ -8,7 +8,7 @@ use crate::session::Session;
 use beanstalk_client::{Dictionary, Error, Refusal};
 use serde_json::json;
 
-/// Clients asked for at a time.
+/// The number of clients in one request.
 const PAGE: u32 = 1000;
 
 const HEADER: [&str; 11] = [

@@ -57,8 +57,8 @@ impl Servers {
         })
     }
 
-    /// Calls `each` with a session with each server, in the order of the command line. If it fails for one of several,
-    /// says so, and goes on with the others; the failure at the end has the exit code of the first.
+    /// Calls `each` with a session for each server, in the order of the command line. If it fails for one of several,
+    /// reports that and continues with the others; the failure at the end has the exit code of the first.
     pub fn each(&self, mut each: impl FnMut(&mut Session) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut first = Ok(());
         for opened in self.open() {
@@ -90,7 +90,7 @@ impl Servers {
         Ok(opened.into_iter().map(Result::ok).collect())
     }
 
-    /// Puts the address in front of the failure if there are several servers.
+    /// Adds the address to the failure if there are several servers.
     fn name(&self, failure: Failure, address: &Address) -> Failure {
         if self.addresses.len() == 1 { failure } else { failure.while_doing(&address.to_string()) }
     }
@@ -108,13 +108,14 @@ impl Servers {
         }
     }
 
-    /// How to connect to them.
+    /// The settings for connections to them.
     pub fn connector(&self) -> &Connector {
         &self.connector
     }
 }
 
-/// The failure of a command that has found nothing on the servers that answered. If some did not, it may be on these.
+/// The failure of a command that has found nothing on the servers that answered. If some did not answer, it may be on
+/// these.
 fn nothing_matched(servers: Result<(), Failure>, what: &str) -> Result<(), Failure> {
     match servers {
         Ok(()) => Err(Failure::NothingMatched(what.to_owned())),
@@ -126,10 +127,10 @@ fn nothing_matched(servers: Result<(), Failure>, what: &str) -> Result<(), Failu
     }
 }
 
-/// How the command line says to connect.
+/// The settings for connections, from the command line.
 fn connector(cli: &Cli) -> Result<Connector, Failure> {
     let mut connector = Connector::plain(Some(cli.timeout));
-    // Each command asks for the extensions that it uses, and says what it does without them.
+    // Each command asks for the extensions that it uses, and reports what it cannot do without them.
     connector.check_extensions = false;
     if cli.tls {
         let identity = cli.cert.as_deref().zip(cli.key.as_deref());

@@ -1,12 +1,12 @@
-//! How fast many jobs are changed: never faster than a rate, in small batches.
+//! The pace of changes to many jobs: never faster than a rate, in small batches.
 
 use crate::cli::Rate;
 use std::time::{Duration, Instant};
 
-/// How many batches a second of the rate is divided into.
+/// The number of batches into which a second of the rate is divided.
 const BATCHES_PER_S: u32 = 10;
 
-/// Says how many jobs are next, and when.
+/// Decides how many jobs are next, and when.
 pub struct Pace {
     rate: Option<Rate>,
     next_at: Instant,
@@ -25,7 +25,7 @@ impl Pace {
         usize::try_from(share).unwrap_or(most).clamp(1, most)
     }
 
-    /// How long to wait before a batch of this many jobs may begin. Time that was not used is not made up for.
+    /// How long to wait before a batch of this many jobs may begin. Lost time is not made up for.
     pub fn wait(&mut self, jobs: usize, now: Instant) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let begins_at = self.next_at.max(now);
@@ -56,7 +56,7 @@ mod tests {
                     done as f64 <= allowed + batch as f64 + 1e-3,
                     "{jobs}/{seconds}: {done} after {turn}"
                 );
-                // The server needs time, now and then much.
+                // The server needs time, occasionally a lot.
                 now += if turn % 10 == 9 { per } else { Duration::from_millis(1) };
             }
         }

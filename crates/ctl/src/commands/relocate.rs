@@ -1,7 +1,7 @@
 //! Moves jobs on a server without `move`: puts a copy into the other tube, then deletes the job.
 //!
-//! The job is reserved meanwhile, so that no worker gets both. If the connection breaks in between, both the job and
-//! its copy may exist, but no job is lost. The copy has a new id, and its age and counters begin at 0.
+//! The job is reserved in the meantime, so that no worker gets both. If the connection breaks in between, both the job
+//! and its copy may exist, but no job is lost. The copy has a new id, and its age and counters begin at 0.
 
 use super::batch::{Outcome, bury, put_back};
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, 
 /// How many jobs are reserved together: few, so that all are moved before the shortest TTR, a second, ends.
 const BATCH: usize = 50;
 
-/// The delay of a copy that is to be buried, in seconds: no worker may reserve it before.
+/// The delay of a copy that will be buried, in seconds: no worker may reserve it before.
 pub const NEVER: u32 = u32::MAX;
 
 /// Moves the jobs, and passes the outcome of each to `each`.

@@ -36,7 +36,7 @@ pub fn run(mut session: Session, arguments: &ReserveArguments, out: &mut Output)
             }
         }
     }
-    // The end of the connection makes the job ready, and is no release: those that count releases as failures count
+    // The end of the connection makes the job ready without a release, so clients that count releases as failures count
     // none.
     Ok(client.quit()?)
 }

@@ -1,7 +1,7 @@
-//! `rules`: the rules for tubes in force, and what they have done.
+//! `rules`: the rules for tubes in force, and their effects.
 //!
-//! The server says which rule each tube follows, by its pattern. What the rule asks for stands in the file, which may
-//! be another one than the server has read.
+//! The server reports the rule of each tube, by its pattern. The settings of the rule are in the file, which may differ
+//! from the file that the server has read.
 
 use crate::cli::RulesArguments;
 use crate::failure::Failure;
@@ -19,14 +19,14 @@ struct Entry {
     asks_for: Vec<(String, String)>,
 }
 
-/// A line of the table: an entry, or a rule that is in no entry, and a tube that follows it, if there is one.
+/// A line of the table: an entry, or a rule without an entry, and a tube that follows it, if there is one.
 struct Line<'a> {
     rule: &'a str,
     entry: Option<&'a Entry>,
     tube: Option<&'a Tube>,
 }
 
-/// Prints the tubes that follow a rule. With the file, also what each rule asks for.
+/// Prints the tubes that follow a rule. With the file, also prints the settings of each rule.
 pub fn run(session: &mut Session, arguments: &RulesArguments, out: &mut Output) -> Result<(), Failure> {
     let entries = arguments.file.as_deref().map(entries).transpose()?;
     let tubes = session.tubes(&arguments.tubes)?;
@@ -63,7 +63,7 @@ fn rule_of(tube: &Tube) -> &str {
     tube.stats.get("rule").unwrap_or_default()
 }
 
-/// The entries of the file, without a judgement of what they ask for: the server does that.
+/// The entries of the file. Their settings are not checked: the server does that.
 fn entries(path: &Path) -> Result<Vec<Entry>, Failure> {
     let wrong = |reason: &str| Failure::Local(format!("{}: {reason}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
@@ -85,7 +85,7 @@ fn entries(path: &Path) -> Result<Vec<Entry>, Failure> {
     entries.iter().map(entry).collect()
 }
 
-/// A value as it stands in the file, without its quotes. Rules have no others than these.
+/// A value as in the file, without its quotes. Rules have only these types of values.
 fn plain(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => text.to_string(),

@@ -34,7 +34,7 @@ pub fn pause(
     let (mut done, mut failed) = (0, None);
     session.client.pipeline(pauses, |_, reply| match reply {
         Reply::Paused => done += 1,
-        Reply::NotFound => {} // the tube was removed meanwhile
+        Reply::NotFound => {} // the tube was removed in the meantime
         other => failed = failed.take().or(Some(unexpected("pause-tube", &other))),
     })?;
     failed.map_or(Ok(()), Err)?;

@@ -1,6 +1,6 @@
-//! `wait`: until jobs are done.
+//! `wait`: waits until jobs are done.
 //!
-//! The server answers when a job is deleted or buried. A server without `wait-job` is asked again and again.
+//! The server answers when a job is deleted or buried. A server without `wait-job` is polled.
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -20,7 +20,7 @@ enum End {
     Buried,
 }
 
-/// Waits for each job, at most `seconds` for all of them, and prints what has become of it.
+/// Waits for each job, at most `seconds` for all of them, and prints its end.
 pub fn run(
     session: &mut Session,
     ids: &[u64],
@@ -28,7 +28,7 @@ pub fn run(
     out: &mut Output,
 ) -> Result<(), Failure> {
     let give_up_at = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
-    // A job that is found here and not there later was deleted in between.
+    // A job that is found here and not later was deleted in between.
     let found = session.job_infos(ids.iter().copied())?;
     let (mut missing, mut buried) = (Vec::new(), Vec::new());
     for (&id, info) in ids.iter().zip(found) {

@@ -46,7 +46,7 @@ impl Sample {
 /// The samples of all tubes of a server.
 type Samples = BTreeMap<String, Sample>;
 
-/// Watches until Ctrl-C. If one of several servers is down, says so, and goes on with the others.
+/// Watches until Ctrl-C. If one of several servers is down, reports that and continues with the others.
 pub fn run(
     servers: &Servers,
     patterns: &[GlobMatcher],
@@ -83,7 +83,7 @@ pub fn run(
     }
 }
 
-/// A server with its last sample. Without a session it is down, which was said.
+/// A server with its last sample. Without a session it is down, which has been reported.
 #[derive(Default)]
 struct Watched {
     session: Option<Session>,

@@ -1,7 +1,7 @@
-//! `why`: what a job waits for, in sentences.
+//! `why`: why a job waits, in sentences.
 //!
-//! The server says it in words (`waits-for` of `stats-job`); the stats of the tube and of the group say how much of it
-//! there is. Of a server without `waits-for`, only the state of the job and the pause of its tube are known.
+//! The server gives the reasons in words (`waits-for` of `stats-job`); the stats of the tube and of the group have the
+//! numbers. For a server without `waits-for`, only the state of the job and the pause of its tube are known.
 
 use crate::failure::Failure;
 use crate::output::{Output, age, counted};
@@ -10,7 +10,7 @@ use beanstalk_client::{Command, Error, Reply, parse_dictionary};
 use beanstalk_client::{Dictionary, JobId, JobState, TubeName};
 use serde_json::json;
 
-/// Prints what each job waits for.
+/// Prints why each job waits.
 pub fn run(session: &mut Session, ids: &[u64], out: &mut Output) -> Result<(), Failure> {
     let mut missing = Vec::new();
     for &id in ids {
@@ -26,7 +26,7 @@ pub fn run(session: &mut Session, ids: &[u64], out: &mut Output) -> Result<(), F
     }
 }
 
-/// The data of a reply; `None` if there is nothing that was asked for, or this client may not see it.
+/// The data of a reply; `None` if it does not exist, or if this client may not see it.
 fn dictionary(session: &mut Session, command: Command<'_>) -> Result<Option<Dictionary>, Failure> {
     match session.client.call(command)? {
         Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),
@@ -67,7 +67,7 @@ fn explain(session: &mut Session, id: u64, job: &Dictionary, out: &mut Output) -
     reasons.iter().try_for_each(|reason| out.line(&format!("  {reason}")))
 }
 
-/// What a job of a server waits for that has no `waits-for`.
+/// The reason for a job on a server without `waits-for`.
 fn word_of_c(state: &str, tube: Option<&Tube>) -> &'static str {
     match state.parse() {
         Ok(JobState::Reserved) => "client",
@@ -78,7 +78,7 @@ fn word_of_c(state: &str, tube: Option<&Tube>) -> &'static str {
     }
 }
 
-/// What a word means for this job.
+/// The meaning of a word for this job.
 fn sentence(word: &str, job: &Dictionary, tube: Option<&Tube>, group: Option<&Dictionary>) -> String {
     let text = |key| job.get(key).unwrap_or_default();
     let left = age(job.number_or_zero("time-left"));

@@ -1,4 +1,4 @@
-//! What `top` shows, and what each key does. Pure: no terminal, no server, no clock.
+//! The state of `top`, and the effect of each key. Pure: no terminal, no server, no clock.
 
 use super::backend::{Act, JobsOf, Request, Update};
 use super::body::{self, Form};
@@ -26,9 +26,9 @@ pub enum View {
 pub struct Server {
     /// Its address.
     pub name: String,
-    /// Why it does not answer; `None` while it does, and before the first answer.
+    /// The reason why it does not answer; `None` while it does, and before the first answer.
     pub gone: Option<String>,
-    /// Whether it has answered at all.
+    /// Whether it has ever answered.
     pub is_known: bool,
     rows: Vec<Row>,
     rates: Rates,
@@ -47,7 +47,7 @@ pub enum Prompt {
     Confirm(String, Request),
 }
 
-/// What the event loop has to do after a key.
+/// The action of the event loop after a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reaction {
     /// Nothing.
@@ -124,7 +124,7 @@ impl App {
         }
     }
 
-    /// The requests for the next refresh: of all servers but those whose last one is under way.
+    /// The requests for the next refresh: for all servers except those whose last one is in progress.
     pub fn refresh(&mut self) -> Vec<Request> {
         let ready = (0..self.servers.len()).filter(|server| !self.servers[*server].is_refreshing);
         let ready: Vec<usize> = ready.collect();
@@ -396,7 +396,7 @@ fn job_request(server: usize, tube: &TubeName, id: u64, action: Action) -> Reque
     Request::Act(server, tube.clone(), Act::Job(id, action))
 }
 
-/// The state whose jobs are shown first: buried, or else the first state with jobs.
+/// The state whose jobs are shown first: buried, or otherwise the first state with jobs.
 fn first_state(row: &Row) -> JobState {
     let [ready, reserved, delayed, buried] = row.counts;
     match () {

@@ -1,4 +1,4 @@
-//! The connection to a server, on a thread of its own: keys and the other servers work while it is slow.
+//! The connection to a server, on a separate thread: keys and the other servers work while it is slow.
 
 use crate::commands::act::Action;
 use crate::commands::batch::{self, Outcome};
@@ -74,7 +74,7 @@ pub enum Update {
 }
 
 impl Request {
-    /// The index of the server that it is for.
+    /// The index of its server.
     pub fn server(&self) -> usize {
         match self {
             Self::Refresh { server, .. } | Self::Body { server, .. } | Self::Act(server, ..) => *server,
@@ -82,7 +82,7 @@ impl Request {
     }
 }
 
-/// Answers requests until the sender of the requests, or the receiver of the answers, is gone.
+/// Answers requests until the sender of the requests, or the receiver of the answers, is dropped.
 pub fn run(mut server: Server, inbox: &Receiver<Request>, outbox: &Sender<Update>) {
     while let Ok(request) = inbox.recv() {
         let updates = match request {
@@ -108,9 +108,9 @@ pub fn run(mut server: Server, inbox: &Receiver<Request>, outbox: &Sender<Update
 pub struct Server {
     /// Its address.
     pub address: Address,
-    /// How to connect to it.
+    /// The settings for connections to it.
     pub connector: Connector,
-    /// The session; `None` if the server is gone.
+    /// The session; `None` if the server does not answer.
     pub session: Option<Session>,
 }
 

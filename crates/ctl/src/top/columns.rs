@@ -61,7 +61,7 @@ pub fn short(number: u64) -> String {
     }
 }
 
-/// The text in at most `width` characters, with `…` for what is left out: in the middle, or at the beginning.
+/// The text in at most `width` characters, with `…` for the part that is left out: in the middle, or at the beginning.
 pub fn elided(text: &str, width: usize, keep_end: bool) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -109,7 +109,7 @@ pub fn fit(columns: &[Column], rows: &[Vec<Cell>], width: usize) -> Fitted {
         cells = texts(true);
         wide = widths(&cells);
     }
-    // What each name can be shortened to.
+    // The widths to which names can be shortened.
     let mut narrow = wide.clone();
     (0..columns.len()).filter(|column| is_name[*column]).for_each(|column| {
         narrow[column] = narrow[column].min(MIN_NAME);
@@ -125,7 +125,7 @@ pub fn fit(columns: &[Column], rows: &[Vec<Cell>], width: usize) -> Fitted {
     let names: Vec<usize> = shown.iter().copied().filter(|column| is_name[*column]).collect();
     for (position, column) in names.iter().enumerate() {
         let excess = total(&shown, &wide).saturating_sub(width);
-        // The first of two names, a server, gives what it can; the last one all that is needed.
+        // The first of two names, a server, is shortened as far as possible; the last one as far as necessary.
         let can_give = wide[*column].saturating_sub(MIN_NAME);
         let gives = if position + 1 == names.len() { excess } else { excess.min(can_give) };
         wide[*column] = wide[*column].saturating_sub(gives);

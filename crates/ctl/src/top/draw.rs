@@ -121,7 +121,7 @@ fn draw_help(frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" any key closes this ")), area);
 }
 
-/// The names of the servers, and what is shown; the names are shortened if there is no room for both.
+/// The names of the servers, and the current view; the names are shortened if there is no room for both.
 fn title_of(app: &App, width: usize) -> String {
     let with = |name: String, rest: String| {
         let room = width.saturating_sub(rest.chars().count() + 4).max(8);

@@ -45,13 +45,13 @@ impl SortKey {
     const ALL: [Self; 7] =
         [Self::Buried, Self::Ready, Self::Reserved, Self::Delayed, Self::PutRate, Self::Oldest, Self::Name];
 
-    /// The one behind it, around.
+    /// The next key, or the first one after the last.
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|key| *key == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
     }
 
-    /// For the title.
+    /// The word for the title.
     pub fn word(self) -> &'static str {
         match self {
             Self::Buried => "buried",
@@ -70,7 +70,7 @@ impl SortKey {
             Self::Ready => row.counts[0],
             Self::Reserved => row.counts[1],
             Self::Delayed => row.counts[2],
-            // In thousandths: what is no number cannot be ordered.
+            // In thousandths, because floating-point numbers have no total order.
             Self::PutRate => (row.put_rate.unwrap_or(0.0) * 1000.0) as u64,
             Self::Oldest => row.oldest.unwrap_or(0),
             Self::Name => 0,
@@ -87,14 +87,14 @@ pub fn sort(rows: &mut [Row], key: SortKey, reversed: bool) {
     }
 }
 
-/// The counters of the last look at a server, for rates.
+/// The counters of the last sample of a server, for rates.
 #[derive(Default)]
 pub struct Rates {
     last: HashMap<TubeName, (Instant, u64, u64)>,
 }
 
 impl Rates {
-    /// The rows of a look at the server with this index at `now`.
+    /// The rows of a sample of the server with this index at `now`.
     pub fn rows(&mut self, server: usize, tubes: &[Tube], now: Instant) -> Vec<Row> {
         let mut next = HashMap::new();
         let mut rows = Vec::new();

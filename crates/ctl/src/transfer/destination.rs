@@ -1,4 +1,4 @@
-//! Where an export goes: to standard output, into something that is no regular file, or into a file.
+//! The destination of an export: standard output, a file that is not regular, or a regular file.
 //!
 //! Owns: following links, and which files may be replaced. A device, a FIFO, a link or an open descriptor is never
 //! replaced by a file, and neither is a file that may have the only copy of a job.
@@ -14,22 +14,22 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The greatest number of links behind one another that the kernel follows.
+/// The maximum number of successive links that the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// Where the lines of an export go.
+/// The destination of the lines of an export.
 #[derive(Debug)]
 pub enum Destination {
     /// Standard output.
     Stdout,
-    /// What has no contents that could be replaced: a device, a FIFO, an open descriptor.
+    /// A file without contents that could be replaced: a device, a FIFO, an open descriptor.
     Stream(PathBuf),
-    /// A regular file, or a name that is free.
+    /// A regular file, or an unused name.
     File(PathBuf),
 }
 
 impl Destination {
-    /// Looks at what `path` names, and follows links.
+    /// Examines the file at `path`, and follows links.
     pub fn of(path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
@@ -40,7 +40,7 @@ impl Destination {
             let name =
                 real.file_name().ok_or_else(|| Failure::file(path, &"this is not the name of a file"))?;
             let directory = fs::canonicalize(directory).map_err(|error| Failure::file(&real, &error))?;
-            // A link there stands for an open descriptor, of which the name that the link shows need not exist.
+            // A link there stands for an open descriptor; the path that the link shows need not exist.
             if directory.starts_with("/proc") || directory == Path::new("/dev/fd") {
                 let is_own = fs::canonicalize("/proc/self/fd").is_ok_and(|own| own == directory);
                 return Ok(if is_own && name == "1" { Self::Stdout } else { Self::Stream(real) });
@@ -74,21 +74,21 @@ pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The path with `suffix` behind the name.
+/// The path with `suffix` after the name.
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
 }
 
-/// Opens a device, a FIFO or a descriptor for writing. Behind what is there, because a descriptor may be a file.
+/// Opens a device, a FIFO or a descriptor for writing. It appends, because a descriptor may be a file.
 pub fn open_stream(path: &Path) -> Result<BufWriter<File>, Failure> {
     let opened = File::options().append(true).open(path);
     opened.map(BufWriter::new).map_err(|error| Failure::file(path, &error))
 }
 
-/// Checks that an export may replace the file: it has no line that `--drain` wrote, and no drain is under way. The jobs
-/// of such a file may be nowhere else.
+/// Checks that an export may replace the file: it has no line that `--drain` wrote, and no drain is in progress. The
+/// jobs of such a file may exist nowhere else.
 pub fn check_replaceable(path: &Path) -> Result<(), Failure> {
     let only_copy = |what: &str| {
         let text = format!(
@@ -130,7 +130,8 @@ pub fn lock(path: &Path, file: &File) -> Result<(), Failure> {
     Err(Failure::file(path, &"another export has replaced this file in the meantime"))
 }
 
-/// A file that gets its name when it is complete. Until then it is `PATH.partial`; dropping it removes that.
+/// A file that gets its name when it is complete. Until then it is `PATH.partial`, which is removed when this is
+/// dropped.
 pub struct Replacement {
     path: PathBuf,
     partial: PathBuf,
@@ -138,7 +139,7 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Creates `PATH.partial`, in place of one that an earlier run has left, with the permissions of the file at
+    /// Creates `PATH.partial`, and replaces one that an earlier run has left, with the permissions of the file at
     /// `path`.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let partial = beside(path, ".partial");
@@ -182,7 +183,7 @@ impl Replacement {
         }
     }
 
-    /// Syncs the file and gives it its name in place of the file that has it, which the caller has locked.
+    /// Syncs the file and gives it its name; it replaces the file with that name, which the caller has locked.
     pub fn replace(self, _locked: &File) -> Result<(), Failure> {
         self.name(|partial, path| fs::rename(partial, path))
     }

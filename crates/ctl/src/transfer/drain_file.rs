@@ -102,7 +102,7 @@ impl DrainFile {
     }
 
     /// Whether the job is in the file. A server without a binlog assigns the same ids again after a restart, so the id
-    /// alone does not tell.
+    /// alone is not enough.
     fn has(&self, record: &Record) -> bool {
         self.known.get(&record.id).into_iter().flatten().any(|known| {
             (known.server == record.server || self.has_binlog)
@@ -120,8 +120,8 @@ impl DrainFile {
 }
 
 /// The jobs of a drain file by id, and the file itself: without an incomplete last line, and with the mark of a drained
-/// job in every line. Lines of an export without `--drain` have none, and a drain that finds its jobs there writes no
-/// line.
+/// job in every line. Lines of an export without `--drain` have no mark, and a drain that finds its jobs there writes
+/// no line.
 fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>), Failure> {
     let failed = |error: io::Error| Failure::file(path, &error);
     let (mut known, mut all_marked, mut whole) = (HashMap::<u64, Vec<Record>>::new(), true, 0);
@@ -130,7 +130,7 @@ fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)
         let mut line = Vec::new();
         let read = reader.read_until(b'\n', &mut line).map_err(failed)?;
         if !line.ends_with(b"\n") {
-            // A line of ours begins in this way. The end of any other file stays as it is.
+            // Our lines begin like this. The end of any other file is not changed.
             if !line.starts_with(LINE_START) && !LINE_START.starts_with(&line) {
                 return Err(Failure::file(path, &"this is not an export"));
             }

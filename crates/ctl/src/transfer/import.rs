@@ -81,7 +81,7 @@ impl Lines {
     }
 }
 
-/// Standard input as a file that has no name any more. The lines are read twice.
+/// Standard input in a file whose name has been removed. The lines are read twice.
 fn spooled() -> std::io::Result<File> {
     let path = temporary("input");
     let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;

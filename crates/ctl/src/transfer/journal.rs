@@ -35,7 +35,7 @@ pub struct Journal {
     pub done: HashSet<usize>,
     /// The batches that are done, with the hashes that show whether the export is still the same.
     pub finished: Vec<Batch>,
-    /// The batch that is under way, or was when the program ended.
+    /// The batch in progress, or the one in progress when the program ended.
     pub open: Option<Batch>,
 }
 

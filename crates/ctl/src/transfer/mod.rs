@@ -1,8 +1,8 @@
 //! `export` and `import`: transfer jobs between servers of any kind, as lines of JSON.
 //!
 //! - [`record`]: a job as a line.
-//! - [`export`]: writes jobs to a file; with `--drain`, also deletes them. [`destination`] says what may be replaced by
-//!   it.
+//! - [`export`]: writes jobs to a file; with `--drain`, also deletes them. [`destination`] decides which files it may
+//!   replace.
 //! - [`import`]: puts each job once; [`journal`] records its progress.
 
 mod destination;

@@ -79,9 +79,8 @@ impl Refused {
     }
 }
 
-/// Whether the job is put with the delay that it is to have. While the server holds a job until a group is empty, no
-/// client can end its delay; and the delay of a job can be changed only by a reserve, after which the job does not
-/// expire any more.
+/// Whether the job is put with its final delay. While the server holds a job until a group is empty, no client can end
+/// its delay; and the delay of a job can be changed only by a reserve, after which the job no longer expires.
 fn is_put_at_once(record: &Record) -> bool {
     let is_delayed = record.state == JobState::Delayed && record.delay > 0;
     record.tags.iter().any(|tag| tag.word() == "aft" || (tag.word() == "exp" && is_delayed))
@@ -166,8 +165,8 @@ pub fn find_again(
     Ok(records.iter().map(&mut find).collect())
 }
 
-/// Removes the endless delay of these jobs, and gives them the state that they had. A job whose delay was removed
-/// before is left alone: a worker may have it.
+/// Removes the endless delay of these jobs, and restores their states. A job whose delay was already removed is not
+/// changed: a worker may have it.
 pub fn remove_delays(session: &mut Session, records: &[Record], ids: &[Option<u64>]) -> Result<(), Failure> {
     let mut held = still_held(session, records.iter().zip(ids.iter().copied()))?;
     let commands = held.iter().flat_map(|(record, id)| {

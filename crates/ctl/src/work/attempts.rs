@@ -1,14 +1,14 @@
-//! How often a job has failed, and how long it waits after that. Pure.
+//! The number of failures of a job, and the delay after each. Pure.
 //!
-//! The server has one counter for all releases of a job, and none for failures. So the workers remember the jobs that
-//! they have seen, with the counters that these jobs had. What another process has seen shows in the delay of the job:
-//! after the N-th failure it is the delay of the N-th failure, and a client that releases a job after a look at it
-//! leaves no delay.
+//! The server has one counter for all releases of a job, and none for failures. Therefore the workers remember the jobs
+//! that they have had, with the counters of these jobs. Failures that another process has counted show in the delay of
+//! the job: after the N-th failure it is the delay of the N-th failure, and a client that releases a job after a look
+//! at it leaves no delay.
 
 use beanstalk_client::JobInfo;
 use std::collections::BTreeMap;
 
-/// The greatest number of jobs that are remembered. Of more, those with the smallest ids are forgotten.
+/// The maximum number of jobs that are remembered. Above it, those with the smallest ids are forgotten.
 const MAX_KNOWN: usize = 100_000;
 
 /// More doublings than this exceed every delay.
@@ -30,7 +30,7 @@ pub struct Limits {
 
 impl Limits {
     /// Seconds until the next attempt, after this many failures. From the longest delay on, it is a second less each
-    /// time: so the delay says which failure it was.
+    /// time, so that the delay shows the number of the failure.
     pub fn delay_after(&self, failures: u64) -> u32 {
         let doubled = |failure: u64| u64::from(self.delay) << failure.saturating_sub(1).min(MAX_DOUBLINGS);
         let longest = u64::from(self.max_delay);
@@ -41,7 +41,7 @@ impl Limits {
         (longest - (failures - first).min(longest / 8)) as u32
     }
 
-    /// How many failures the counters of the job show. If others have released it, too, it may have had more.
+    /// How many failures the counters of the job show. If other clients have released it, too, it may have had more.
     fn shown_by(&self, info: &JobInfo) -> u64 {
         let seen = info.releases + info.timeouts;
         let most = seen.min(self.attempts - 1).min(MAX_SHOWN);
@@ -51,7 +51,7 @@ impl Limits {
         if info.buries == 0 {
             return at_release.min(info.releases) + info.timeouts;
         }
-        // A bury ends a series of failures: all but the last were releases and time-outs.
+        // A bury ends a series of failures: all except the last were releases and time-outs.
         let before = |each: u64| info.buries.saturating_mul(each);
         let timed_out = info.timeouts.saturating_sub(before(self.attempts));
         let is_later = seen >= before(self.attempts - 1).saturating_add(at_release);
@@ -72,8 +72,8 @@ struct Known {
 pub struct Attempts(BTreeMap<u64, Known>);
 
 impl Attempts {
-    /// How often this job, which is now reserved, has failed: its commands, and its time-outs. It starts again after a
-    /// bury.
+    /// How often this job, which is now reserved, has failed: its commands, and its time-outs. The count starts again
+    /// after a bury.
     pub fn failures(&mut self, info: &JobInfo, limits: &Limits) -> u64 {
         let known = self.0.get(&info.id).filter(|known| known.buries == info.buries);
         let known = known.map_or(0, |known| known.failures + info.timeouts.saturating_sub(known.timeouts));
@@ -82,17 +82,17 @@ impl Attempts {
         failures
     }
 
-    /// The command of this job has failed; it is the last of this many failures.
+    /// Notes that the command of this job has failed; it is the last of this many failures.
     pub fn failed(&mut self, info: &JobInfo, failures: u64) {
         self.remember(info, failures, info.buries);
     }
 
-    /// The job is buried. If it is kicked, it has all its attempts again.
+    /// Notes that the job is buried. If it is kicked, it has all its attempts again.
     pub fn buried(&mut self, info: &JobInfo) {
         self.remember(info, 0, info.buries + 1);
     }
 
-    /// The job is done.
+    /// Forgets a job that is done.
     pub fn forget(&mut self, id: u64) {
         self.0.remove(&id);
     }
@@ -120,7 +120,7 @@ mod tests {
         JobInfo::from_stats(&parse_dictionary(data.as_bytes()).unwrap()).unwrap()
     }
 
-    /// Failures as a process counts them that has never seen the job.
+    /// The failures as counted by a process that has never had the job.
     fn seen_first(job: (u64, u64, u64, u64)) -> u64 {
         Attempts::default().failures(&info(job.0, job.1, job.2, job.3), &LIMITS)
     }
@@ -154,7 +154,7 @@ mod tests {
         let mut attempts = Attempts::default();
         assert_eq!(attempts.failures(&info(0, 0, 0, 0), &LIMITS), 0);
         attempts.failed(&info(0, 0, 0, 0), 1);
-        // Three looks and a time-out since; then another process has a failure.
+        // Three looks and a time-out since; then another process counts a failure.
         assert_eq!(attempts.failures(&info(4, 1, 0, 0), &LIMITS), 2);
         assert_eq!(attempts.failures(&info(5, 1, 0, 40), &LIMITS), 4);
         attempts.buried(&info(5, 1, 0, 40));

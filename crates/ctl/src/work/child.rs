@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Runs `command` with `environment` in the process group `group`, and calls `meanwhile` each time that `every` has
+/// Runs `command` with `environment` in the process group `group`, and calls `meanwhile` each time `every` has passed.
 /// passed.
 pub fn run(
     command: &[OsString],

@@ -43,7 +43,7 @@ impl Guard {
         self.process.id().cast_signed()
     }
 
-    /// Ends the guard. Processes that commands have left behind go on.
+    /// Ends the guard. Processes that commands have left continue.
     pub fn dismiss(mut self) -> io::Result<()> {
         self.pipe.write_all(b".")?;
         drop(self.pipe);

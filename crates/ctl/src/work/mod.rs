@@ -76,7 +76,7 @@ pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> 
             scope.spawn(move || ended.send(worker.run()));
         }
         drop(ended);
-        // If a worker cannot go on, the others finish their commands and stop.
+        // If a worker cannot continue, the others finish their commands and stop.
         for end in ends {
             if let Err(failure) = end {
                 interrupt::request();

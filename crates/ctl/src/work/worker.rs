@@ -22,8 +22,8 @@ pub struct Worker<'a> {
     address: &'a Address,
     connector: &'a Connector,
     shared: &'a Shared<'a>,
-    /// The session that has its jobs, if there is to be one. No other worker, and no later process, has one of this
-    /// name.
+    /// The session that has its jobs, if there should be one. No other worker, and no later process, has a session with
+    /// this name.
     session: Option<TubeName>,
 }
 
@@ -41,7 +41,7 @@ fn connect(
     Ok(client)
 }
 
-/// Whether the connection is of no more use, and the next one may be.
+/// Whether the connection cannot be used any more, but another one may work.
 fn is_lost(error: &Error) -> bool {
     error.culprit() == Culprit::Network || error.is_out_of_step()
 }
@@ -51,8 +51,8 @@ fn failure(error: Error) -> Failure {
     if is_lost(&error) { Failure::Connection(error.to_string()) } else { error.into() }
 }
 
-/// A name for the session of the worker with this number: the command of a job ends with its process, so a later
-/// process is not to get the job from a session.
+/// A name for the session of the worker with this number. It is unique: the command of a job ends with its process, so
+/// a later process must not get the job from a session.
 fn session_name(arguments: &WorkArguments, number: u32) -> Result<Option<TubeName>, Failure> {
     let Some(name) = &arguments.session else { return Ok(None) };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -144,7 +144,7 @@ impl<'a> Worker<'a> {
                 Counts::add(&self.shared.counts.failed);
                 self.after_failure(&format!("{what}: {status} after {took:.1}s"), &info, failures + 1)
             }
-            // The command cannot be started: this would fail for every other job too. The server makes the job ready
+            // The command cannot be started: this would also fail for every other job. The server makes the job ready
             // when the connection ends, and counts no release.
             Err(error) => {
                 let command = self.shared.arguments.command[0].to_string_lossy().into_owned();

@@ -378,7 +378,7 @@ fn ids_come_from_standard_input() {
         ctl_with(&address, &["bury", "-"], words.as_bytes()).ends_with(0);
         ctl_with(&address, &["delete", "-", &ids[6].to_string()], words.as_bytes()).ends_with(0);
         assert_eq!(left(), 1);
-        // Nothing is changed if one of the lines is none, or if there is no line.
+        // Nothing is changed if one of the lines is not an id, or if there is no line.
         for wrong in
             [&b"-1\n"[..], b"{\"tube\":\"t\"}\n", b"{\"id\":\"1\"}\n", b"ID\nx\n", b"1 x ready\n2\nno\n"]
         {
@@ -429,7 +429,7 @@ fn a_limit_changes_the_jobs_that_would_be_served_first() {
         let left = ctl(&address, &["jobs", "t", "--json"]).ends_with(0).json();
         let left: Vec<u64> = left.iter().map(|job| job["id"].as_u64().unwrap()).collect();
         assert_eq!(left, [ids[0], ids[3]]);
-        // A limit alone chooses nothing.
+        // A limit alone selects nothing.
         ctl(&address, &["delete", "--yes", "--limit", "1"]).ends_with(2);
         ctl(&address, &["delete", "--yes", "--all", "--limit", "0"]).ends_with(2);
     }

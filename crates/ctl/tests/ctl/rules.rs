@@ -1,4 +1,4 @@
-//! A server with rules for tubes: what an operator does with them.
+//! A server with rules for tubes: the commands of an operator for them.
 
 use beanstalk_client::{Client, JobState, PutOptions};
 use beanstalkd_testkit::panicking::Server;

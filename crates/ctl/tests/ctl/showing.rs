@@ -231,7 +231,7 @@ fn if_one_of_several_servers_is_down_the_others_are_shown() {
     assert_eq!((down.out.as_str(), down.err.lines().count()), ("", 2), "{down:?}");
     let missing = ctl(&several, &["stats", "nowhere"]).ends_with(3);
     assert_eq!(missing.err.lines().count(), 2, "{missing:?}");
-    // One breaks off in the middle.
+    // One reply breaks off in the middle.
     let broken = Fake::start_with(FakeOptions { close_before: 2, ..FakeOptions::default() });
     let shown = ctl(&format!("{},{}", broken.address(), other.address()), &["tubes", "--json"]).ends_with(3);
     assert_eq!((shown.out.lines().count(), shown.err.lines().count()), (2, 1), "{shown:?}");
@@ -303,7 +303,7 @@ fn text_of_a_server_does_not_reach_the_terminal_raw() {
     // As JSON it is exact.
     let stats = ctl(&address, &["stats", "--json"]).ends_with(0).json();
     assert_eq!(stats[0]["hostname"], format!("{hostile}host"));
-    // What it answers instead of a reply of the protocol.
+    // Answers that are not replies of the protocol.
     for line in ["\u{1b}[2J\r\n", "USING \u{1b}[2J\r\n", "OK 9\r\n---\n\u{1b}: x\r\n", "\u{9b}31m\r\n"] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -344,7 +344,7 @@ fn with_list_jobs_pages_are_requested_and_single_jobs_are_not() {
     assert!(!log.iter().any(|line| line.starts_with("stats-job")), "{log:?}");
 }
 
-/// What bash offers for the last word of this line.
+/// The completions of bash for the last word of this line.
 fn completed(line: &str) -> Vec<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_beanstalkctl"));
     let generated = tempfile::tempdir().unwrap();

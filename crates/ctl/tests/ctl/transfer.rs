@@ -152,7 +152,7 @@ fn a_draining_export_that_is_interrupted_anywhere_has_each_job_once_in_the_end()
             let broken = source.disarm();
             assert_eq!(first.code, if broken { 3 } else { 0 }, "{first:?}");
             if broken {
-                // A loss of power can leave an incomplete line.
+                // A power loss can leave an incomplete line.
                 if let Ok(mut bytes) = fs::read(&file) {
                     bytes.extend_from_slice(b"{\"id\":");
                     fs::write(&file, bytes).unwrap();
@@ -543,7 +543,7 @@ fn an_export_goes_through_a_pipe_into_an_import() {
         }
         assert_eq!(counts(&target.address(), "t").iter().sum::<u64>(), 6);
     }
-    // If it does not succeed, the journal stays, and its name is said.
+    // If it does not succeed, the journal stays, and its name is printed.
     let directory = tempfile::tempdir().unwrap();
     let target = Fake::start();
     ctl(&target.address(), &["drain"]).ends_with(0);

@@ -1,9 +1,9 @@
-//! Why a socket could not be made to listen.
+//! The reasons why a socket cannot listen.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// Why a socket could not be made to listen.
+/// The reason why a socket cannot listen.
 #[derive(Debug)]
 pub enum ListenError {
     /// The port is neither a number nor the name of a service.

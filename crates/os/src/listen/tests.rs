@@ -1,4 +1,4 @@
-//! Listening, on the loopback and in directories of the tests' own.
+//! Listening on the loopback address and in directories of the tests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 
 use super::*;
 
-/// Proves that a client can reach `listener` at `port` of `host`.
+/// Checks that a client can reach `listener` at `port` of `host`.
 fn connect(listener: &TcpListener, host: impl Into<std::net::IpAddr>, port: u16) {
     listener.set_nonblocking(false).unwrap();
     let mut client = TcpStream::connect((host.into(), port)).unwrap();

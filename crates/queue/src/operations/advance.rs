@@ -1,9 +1,10 @@
-//! The effects of time: delays, pauses, reservations and waits end, and long operations go on.
+//! The effects of time: delays, pauses, reservations and waits end, and long operations continue.
 
 use beanstalkd_structures::Timer;
 
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
-use crate::job::JobId;
+use crate::job::{JobId, JobState};
 use crate::rules::ages::Judged;
 use crate::rules::retries::AfterFailure;
 use crate::state::jobs::marks;
@@ -14,33 +15,33 @@ use crate::{Change, Queue, WaitOutcome};
 /// The result of a call of `advance`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advanced {
-    /// Whether there may be more to do at once.
+    /// Whether there may be more to do immediately.
     pub has_more: bool,
     /// Whether delays have ended.
     pub have_delays_ended: bool,
 }
 
-/// How many things that are due one call of `advance` does at most: a million delays that end in the same instant must
-/// not keep everybody waiting until all are moved. What has tags takes some microseconds.
+/// How many due things one call of `advance` handles at most: a million delays that end at the same instant must not
+/// delay every client until all are moved. A job with tags takes some microseconds.
 const DUE_PER_ADVANCE: u64 = 32;
 
 impl Queue {
-    /// Does what has become due by `now`, the earliest first, and not more than a share of it, which takes a fraction
-    /// of a turn: while `next_deadline` is not after `now`, there is more to do.
+    /// Handles what has become due by `now`, the earliest first, up to a share that takes a fraction of a turn: while
+    /// `next_deadline` is not after `now`, there is more to do.
     #[inline]
     pub fn advance(&mut self, now: Timestamp) -> Advanced {
         let delayed = self.sums.jobs.delayed;
         let mut has_more = false;
         if !self.clients.leaving.is_empty() {
-            self.go_on_leaving(now);
+            self.continue_leaving(now);
             has_more = !self.clients.leaving.is_empty();
         }
         if self.rules.slots.is_unsettled {
-            self.go_on_offering(now);
+            self.continue_offering(now);
             has_more |= self.has_more_to_do();
         }
         if self.changes_rules() {
-            self.go_on_with_rules(now);
+            self.continue_rules(now);
             has_more |= self.changes_rules();
         }
         if !self.rules.tubes.to_open.is_empty() {
@@ -50,11 +51,11 @@ impl Queue {
         while self.work < end {
             self.work += 1;
             if self.frees_jobs() {
-                self.go_on_freeing(now);
+                self.continue_freeing(now);
                 continue;
             }
             let Some((at, owner)) = self.deadlines.first().filter(|&(at, _)| at <= now) else { break };
-            // What has moved away is not due yet.
+            // A deadline that has moved away is not due yet.
             if self.deadline_of(owner) == Some(at) {
                 match owner {
                     Timer::Tube(tube) => self.tube_is_due(tube, now),
@@ -73,9 +74,9 @@ impl Queue {
         }
     }
 
-    /// A pause or a delay has ended. If both have, the earlier one is processed first, and the delay first if they
-    /// end at the same instant. A waiting client therefore gets the most urgent of the jobs that are ready when the
-    /// pause ends, however late the server notices its end.
+    /// Handles the end of a pause or of a delay. If both have ended, the earlier one is processed first, and the delay
+    /// first if they end at the same instant. A waiting client therefore gets the most urgent of the jobs that are
+    /// ready when the pause ends, however late the server notices its end.
     fn tube_is_due(&mut self, key: TubeKey, now: Timestamp) {
         let tube = self.tubes.get_mut(key);
         let delay = tube.delayed.first().map_or(Timestamp::NEVER, |(until, _)| until);
@@ -91,6 +92,10 @@ impl Queue {
         } else if delay > now {
             self.end_debt(key, now);
         } else if let Some((until, id)) = tube.delayed.pop_first() {
+            debug_assert!(
+                self.jobs.get(id).is_some_and(|job| job.tube == key),
+                "a delayed job is of its tube"
+            );
             self.sums.jobs.delayed -= 1;
             self.make_ready_since(id, until, now);
         }
@@ -118,10 +123,11 @@ impl Queue {
         if has_ready {
             self.announce(key);
         }
+        debug_assert!(self.is_matched(key), "clients that wait have got the jobs of the tube");
     }
 
-    /// A wait or a reservation has ended. A waiting client's safety margin begins before its
-    /// reservation ends, so the client gets DEADLINE_SOON and stops waiting before it loses the job.
+    /// Handles the end of a wait or of a reservation. A waiting client's safety margin begins before its reservation
+    /// ends, so the client gets DEADLINE_SOON and stops waiting before it loses the job.
     fn client_is_due(&mut self, index: u32, now: Timestamp) {
         let client = &self.clients[index];
         if client.is_session() {
@@ -135,8 +141,11 @@ impl Queue {
         }
     }
 
-    /// The time to run is over: the job becomes ready again, or is buried if this has happened too often.
+    /// The time to run is over: makes the job ready again, or buries it if this has happened too often.
     pub(crate) fn time_out(&mut self, id: JobId, now: Timestamp) {
+        debug_assert!(self.is_linked_as(id, JobState::Reserved), "a reservation alone times out");
+        let until = in_debug(|| self.jobs.get(id).and_then(|job| job.place().deadline()));
+        debug_assert!(until <= Some(now), "a reservation does not end early");
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         history.counters.timeouts = history.counters.timeouts.saturating_add(1);
@@ -169,7 +178,7 @@ impl Queue {
         if marks != 0 {
             self.settle(None, now);
         }
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked(id), "a job that timed out is in a collection");
         self.remove_tube_if_idle(tube);
     }
 }

@@ -1,11 +1,12 @@
-//! The command `complete`: a job ends, and others come, in one step.
+//! The command `complete`: a job ends, and new jobs are put, in one step.
 //!
-//! Owns: what each put of it would be, decided before anything changes; and the order of the changes. The job ends
+//! Owns: the outcome of each of its puts, decided before anything changes, and the order of the changes. The job ends
 //! first, so that its keys are free for the puts; its group does not end if a put joins it.
 
 use std::collections::{BTreeMap, TryReserveError};
 
 use super::put::NewJob;
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::rules::Ending;
@@ -15,14 +16,14 @@ use crate::state::jobs::marks;
 use crate::tags::{EncodedTags, Name};
 use crate::{ClientId, Queue};
 
-/// What a put of a `complete` asks for.
+/// A put of a `complete`.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletedPut<'a> {
     /// The job, if it is new.
     pub new: NewJob,
-    /// Its tags in their bytes; none if it has none.
+    /// Its encoded tags; empty if it has none.
     pub tags: &'a [u8],
-    /// Its tube, if it is not the one that the client uses.
+    /// Its tube, if that is not the one that the client uses.
     pub tube: Option<&'a str>,
     /// The length of its body in bytes.
     pub body_bytes: usize,
@@ -32,13 +33,13 @@ impl<'a> CompletedPut<'a> {
     /// Its tags.
     ///
     /// # Panics
-    /// If their bytes are not those of tags.
+    /// If their bytes are not encoded tags.
     #[must_use]
     pub fn tags(&self) -> EncodedTags<'a> {
         EncodedTags::read(self.tags).expect("the bytes of tags are tags")
     }
 
-    /// Its key, if it is to be the only job with it in its tube.
+    /// Its idempotency key, if it has one.
     fn key(&self) -> Option<Name<'a>> {
         if self.tags.is_empty() {
             return None;
@@ -47,48 +48,48 @@ impl<'a> CompletedPut<'a> {
     }
 }
 
-/// What becomes of a put of a `complete`.
+/// The outcome of a put of a `complete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planned {
     /// Its job is stored.
     New,
-    /// This job has its key, or had it; it gets the priority of the put if that is `more_urgent`.
+    /// This job has the key of the put, or had it; it gets the priority of the put if that is `more_urgent`.
     Duplicate {
         /// The job.
         first: JobId,
         /// Whether the put has a more urgent priority.
         more_urgent: bool,
     },
-    /// A rule limits its tube, and there is no room.
+    /// A rule limits its tube, and the tube is full.
     TubeFull,
 }
 
-/// The body of a put, with its tags, ready to become a job.
+/// The body of a put, encoded with its tags, to become a job.
 #[derive(Debug)]
 pub struct PackedBody(StoredBody);
 
-/// What is planned for a tube.
+/// The planned puts for a tube.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     jobs: u64,
     bytes: u64,
 }
 
-/// Says of the puts of a `complete`, one after the other, what becomes of them.
+/// Decides the outcomes of the puts of a `complete`, one after the other.
 struct Planning<'a> {
     queue: &'a Queue,
     client: ClientId,
     /// The job that ends.
     completed: JobId,
     now: Timestamp,
-    /// The job for each tube and key of those that were planned, and its priority if it is there.
+    /// For each tube and key of the planned puts: the job, and its priority if the job exists.
     keys: BTreeMap<(&'a str, &'a str), (JobId, Option<Priority>)>,
-    /// What was planned for each tube, if there are rules.
+    /// The planned puts for each tube, if there are rules.
     loads: BTreeMap<&'a str, Load>,
 }
 
 impl<'a> Planning<'a> {
-    /// What becomes of the next put.
+    /// The outcome of the next put.
     #[inline]
     fn plan(&mut self, put: &CompletedPut<'a>) -> Planned {
         let key = put.key().map(|key| (self.queue.target_of(self.client, put.tube), key.as_str()));
@@ -110,13 +111,13 @@ impl<'a> Planning<'a> {
         Planned::New
     }
 
-    /// The job with this key, or the one that had it.
+    /// The job with this key, or the deleted job whose cooldown runs.
     fn first_with(&self, key: (&str, &str)) -> Option<(JobId, Option<Priority>)> {
         let planned = self.keys.get(&key).copied();
         planned.or_else(|| self.queue.first_with(key, self.completed, self.now))
     }
 
-    /// Whether the tube of a put has room for it, which is taken then.
+    /// Whether the tube of a put has room for it; if so, takes the room.
     #[cold]
     fn finds_room(&mut self, put: &CompletedPut<'a>) -> bool {
         let tube = self.queue.target_of(self.client, put.tube);
@@ -130,7 +131,7 @@ impl<'a> Planning<'a> {
 }
 
 impl Queue {
-    /// What becomes of the puts of a `complete` of this job, which is there. Nothing changes.
+    /// The outcomes of the puts of a `complete` of this job, which exists. Changes nothing.
     pub fn plan_complete<'a>(
         &'a self,
         client: ClientId,
@@ -143,13 +144,13 @@ impl Queue {
         puts.map(move |put| planning.plan(&put))
     }
 
-    /// The name of the tube into which a put goes.
+    /// The name of the target tube of a put.
     fn target_of<'a>(&'a self, client: ClientId, tube: Option<&'a str>) -> &'a str {
         tube.unwrap_or_else(|| self.used_tube(client).as_str())
     }
 
-    /// The job in this tube that has this key, with its priority, or the one that had it. The key of the job that is
-    /// completed is free.
+    /// The job in this tube that has this key, with its priority, or the deleted job whose cooldown runs. The key of
+    /// the completed job is free.
     fn first_with(
         &self,
         (tube, key): (&str, &str),
@@ -163,7 +164,8 @@ impl Queue {
         }
     }
 
-    /// Whether a tube that has got this load already takes no further body of so many bytes when the job is gone.
+    /// Whether a tube with this load has no room for another body of `body_bytes` bytes, once the completed job is
+    /// gone.
     fn is_full_without(&self, completed: JobId, name: &str, load: Load, body_bytes: usize) -> bool {
         let Some(tube) = self.tubes.find(name) else {
             let rule = self.tubes.rules.find(name);
@@ -173,12 +175,13 @@ impl Queue {
         let ruled = record.ruled.as_ref().and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.bytes)));
         let Some((rule, bytes)) = ruled else { return false };
         let gone = self.jobs.get(completed).filter(|job| job.tube == tube);
-        let gone_bytes = gone.map_or(0, |job| job.body().len() as u64);
+        // While a reload runs, the rule may not know the job yet.
+        let gone_bytes = gone.filter(|job| job.has(marks::RULED)).map_or(0, |job| job.body().len() as u64);
         let jobs = record.job_counts().total() as u64 + load.jobs - u64::from(gone.is_some());
         !rule.has_room(jobs, bytes + load.bytes - gone_bytes, body_bytes)
     }
 
-    /// Makes a body ready to be stored with its tags in their bytes.
+    /// Encodes a body with its tags.
     ///
     /// # Errors
     /// If the allocator has no memory.
@@ -190,8 +193,8 @@ impl Queue {
         }
     }
 
-    /// The command `complete`: deletes the job, which the client has reserved, and does with each put, whose body comes
-    /// beside it, what is planned. Returns the body of the job.
+    /// The command `complete`: deletes the job, which the client has reserved, and executes each put, with its body, as
+    /// planned. Returns the body of the job.
     pub fn complete<'a>(
         &mut self,
         client: ClientId,
@@ -221,12 +224,17 @@ impl Queue {
         }
         if let Some(group) = &group {
             self.rules.groups.keep_no_longer(group);
+            debug_assert!(
+                self.rules.groups.has_members(group),
+                "a put has joined the group of the job that ended"
+            );
         }
+        debug_assert!(self.jobs.get(id).is_none() || body.is_none(), "a job that is complete is not there");
         body
     }
 
-    /// How a job with tags ends if such puts follow: its key counts no longer if a put takes it, and its group
-    /// stays if a put joins it.
+    /// How a job with tags ends if these puts follow: no cooldown begins if a put takes its key, and its group stays if
+    /// a put joins it.
     #[cold]
     fn ending_of_completed<'a, 'b>(
         &self,
@@ -254,6 +262,7 @@ impl Queue {
         PackedBody(mut packed): PackedBody,
         now: Timestamp,
     ) {
+        let used = in_debug(|| self.client(client).using);
         let before = put.tube.map(|tube| self.use_for_put(client, tube));
         if put.tags.is_empty() {
             self.put(client, put.new, packed.body, now);
@@ -269,5 +278,6 @@ impl Queue {
         if let Some(before) = before {
             self.use_again(client, before);
         }
+        debug_assert_eq!(self.client(client).using, used, "the client uses the tube that it has used before");
     }
 }

@@ -1,5 +1,6 @@
-//! Jobs end: `delete`.
+//! The end of jobs: `delete`.
 
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
 use crate::rules::Ending;
@@ -13,7 +14,7 @@ impl Queue {
         self.delete_with(client, id, Ending::Deleted, now)
     }
 
-    /// As `delete`, for a job whose end is `ending`.
+    /// As `delete`, for a job that ends in the way `ending`.
     #[inline(always)]
     pub(crate) fn delete_with(
         &mut self,
@@ -34,17 +35,18 @@ impl Queue {
         {
             times.observe_run(now.since_ns(since), now);
         }
-        // A job without tags can open the gate of its tube, and nothing else.
+        // A job without tags can only open the gate of its tube.
         let opens = || !self.rules.tubes.to_open.is_empty();
         if link.marks != 0 && (link.marks & !marks::RULED != 0 || opens()) {
             self.settle(Some(client), now);
         }
         self.remove_tube_if_idle(tube);
+        debug_assert!(self.jobs.get(id).is_none(), "a job that was deleted is not there");
         Some(body)
     }
 
     /// Ends a job that has been looked up. Returns since when it was reserved, if it was, and its body; the caller
-    /// looks whether the tube is to end, too.
+    /// checks whether the tube must end, too.
     #[inline(always)]
     pub(crate) fn end(
         &mut self,
@@ -53,18 +55,21 @@ impl Queue {
         ending: Ending,
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as(id, link.place.state()), "a job is where its link says");
         if link.marks & !marks::RULED != 0 {
             return self.end_tagged(id, link, ending, now);
         }
+        let before = in_debug(|| self.counted(link.tube));
         let since = self.unlink_plain(id, link);
-        let job = self.jobs.remove(id).expect("what a queue held is there");
+        let job = self.jobs.remove(id).expect("the queue holds this job");
         if link.marks != 0 {
-            // Of a job without tags, a rule for its tube knows this alone.
+            // For a job without tags, a rule of its tube knows only this.
             self.uncount(link.tube, job.body().len());
         }
         self.count(link.tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
+        let after = in_debug(|| before.less(link.place.state(), link.priority));
+        debug_assert_eq!(self.counted(link.tube), after, "one job is counted less");
         (since, job.body)
     }
 }

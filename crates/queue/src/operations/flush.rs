@@ -1,12 +1,11 @@
-//! Flushes: deletes the jobs that a tube had when the command came, a few at a time.
+//! Flushes: the deletion of the jobs that a tube had when the command came, a few at a time.
 //!
 //! Owns: which jobs these are, and how far each flush has come. A flush walks through the held jobs, none of which goes
-//! to a client meanwhile, the ready ones, parked or not, the delayed, the buried, and the reservations of all clients,
-//! once each. Last, it forgets the keys that deleted jobs have left in the tube. A job that goes from one state to
-//! another meanwhile may get behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay:
-//! their ids are larger, they were put later, or they were moved here from another tube. While no flush is under way,
-//! nothing of this costs anything but a look at an empty list when a job changes its state. Driven by the server, which
-//! deletes the jobs one by one.
+//! to a client in the meantime, the ready ones, parked or not, the delayed, the buried, and the reservations of all
+//! clients, once each. Last, it ends the cooldowns of the tube. A job that changes its state in the meantime may get
+//! behind the walk, so it is noted, and deleted wherever it is. Jobs that come later stay: their ids are larger, they
+//! were put later, or they were moved here from another tube. While no flush is running, this costs only a check for an
+//! empty list when a job changes its state. Driven by the server, which deletes the jobs one by one.
 
 use std::collections::BTreeSet;
 
@@ -21,69 +20,69 @@ use crate::state::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
 use crate::state::tubes::Tube;
 use crate::{ClientId, Queue};
 
-/// Flushes under way at a time: each is asked when a job changes its state.
+/// The maximum number of running flushes: each is asked when a job changes its state.
 const MAX_FLUSHES: usize = 32;
 
-/// Which jobs of a tube are flushed.
+/// The jobs of a tube to flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
     /// All of them.
     All,
     /// The buried ones.
     Buried,
-    /// No jobs, but the keys of those that were deleted before.
+    /// No jobs, but the cooldowns of deleted jobs.
     Cooldowns,
 }
 
 /// Whether a flush has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginFlush {
-    /// It has.
+    /// The flush has begun.
     Begun,
     /// There is no such tube.
     NoTube,
-    /// Too many flushes are under way: it has to wait until one of them ends.
+    /// Too many flushes are running: the command must wait until one of them ends.
     TooMany,
 }
 
 /// The next step of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushStep {
-    /// This job is to be deleted.
+    /// Delete this job.
     Job(JobId),
-    /// The key of this job, which was deleted before, is to be forgotten.
+    /// End the cooldown of this deleted job.
     Cooldown(JobId),
-    /// It has probed as many jobs as it may.
+    /// The call has used up its probes.
     Unfinished,
     /// No job is left.
     Done,
 }
 
-/// The flushes that are under way.
+/// The running flushes.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes(Vec<Flush>);
 
 #[derive(Debug)]
 struct Flush {
-    /// The client that asked for it.
+    /// The client that has asked for it.
     client: ClientId,
-    /// `None` once the tube is gone: then it had no job left.
+    /// `None` once the tube is removed: then it had no job left.
     tube: Option<TubeKey>,
     flushed: Flushed,
-    /// When it came.
+    /// When the command came.
     at: Timestamp,
     /// Jobs with this id and above have come later.
     next_id: u64,
     /// Jobs with this number and above were buried later.
     next_burial: u64,
     stage: Stage,
-    /// Jobs that have changed their state meanwhile.
+    /// Jobs that have changed their state in the meantime.
     moved: BTreeSet<JobId>,
-    /// Jobs that have come from other tubes meanwhile.
+    /// Jobs that have come from other tubes in the meantime.
     came: BTreeSet<JobId>,
 }
 
-/// Where the walk is: behind this job of this state.
+/// The position of the walk: after this job of this state.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Ready(Option<ReadyKey>),
@@ -96,7 +95,7 @@ enum Stage {
 }
 
 impl Flush {
-    /// Whether the job was there when the flush came.
+    /// Whether the job was in the tube when the flush came.
     fn takes(&self, id: JobId, job: &Job) -> bool {
         let is_meant = match (self.flushed, job.place()) {
             (Flushed::All, _) => true,
@@ -112,7 +111,7 @@ impl Flush {
 }
 
 impl Flush {
-    /// Goes on by a job among those that the tube has in a queue; returns it.
+    /// Advances by one job in a queue of the tube; returns the job.
     fn step(&mut self, tube: &Tube) -> Option<JobId> {
         let tagged = tube.rules();
         match self.stage {
@@ -122,7 +121,7 @@ impl Flush {
                 next.map(|(_, id)| id)
             }
             Stage::Ready(after) => {
-                // A job that is parked, or not any more, stays where it is in their common order.
+                // A job keeps its position in the common order when it is parked or becomes free.
                 let parked = tagged.and_then(|tagged| next(&tagged.parked, after));
                 let next = next(&tube.ready, after).into_iter().chain(parked).min();
                 self.stage = next.map_or(Stage::Delayed(None), |key| Stage::Ready(Some(key)));
@@ -149,12 +148,13 @@ impl Flush {
 }
 
 impl Flushes {
-    /// Whether no flush is under way.
+    /// Whether no flush is running.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The job, which is in this tube, is about to be in another state. To be called for all but reservations.
+    /// Notes that the job, which is in this tube, is about to change its state. Must be called for all states except
+    /// reserved.
     #[inline]
     pub(crate) fn note_moved(&mut self, id: JobId, tube: TubeKey) {
         if !self.0.is_empty() {
@@ -162,7 +162,7 @@ impl Flushes {
         }
     }
 
-    /// The job comes into this tube from another one.
+    /// Notes that the job comes into this tube from another one.
     pub(crate) fn note_arrival(&mut self, id: JobId, tube: TubeKey) {
         self.note(id, tube, |flush| &mut flush.came);
     }
@@ -174,12 +174,12 @@ impl Flushes {
         }
     }
 
-    /// Whether a flush walks through its held jobs, of which those may lose their group that it has yet to delete.
+    /// Whether a flush is walking through its held jobs: those that it has yet to delete may become free.
     pub(crate) fn walk_through_held(&self) -> bool {
         self.0.iter().any(|flush| flush.tube.is_some() && matches!(flush.stage, Stage::Held(_)))
     }
 
-    /// The tube is gone. It had no jobs, and another may have its key from now on.
+    /// Notes that the tube is removed. It had no jobs, and another tube may get its key.
     pub(crate) fn forget_tube(&mut self, tube: TubeKey) {
         for flush in self.0.iter_mut().filter(|flush| flush.tube == Some(tube)) {
             flush.tube = None;
@@ -198,7 +198,7 @@ impl Flushes {
 }
 
 impl Queue {
-    /// Begins to flush the tube of this name. The client flushes one tube at a time.
+    /// Begins to flush the tube with this name. A client flushes one tube at a time.
     pub fn begin_flush(
         &mut self,
         client: ClientId,
@@ -210,6 +210,11 @@ impl Queue {
         if self.flushes.0.len() == MAX_FLUSHES {
             return BeginFlush::TooMany;
         }
+        debug_assert!(self.is_connected(client), "a flush is of a client that is there");
+        debug_assert!(
+            !self.flushes.0.iter().any(|flush| flush.client == client),
+            "a client flushes one tube"
+        );
         self.flushes.0.push(Flush {
             client,
             tube: Some(tube),
@@ -228,8 +233,8 @@ impl Queue {
         BeginFlush::Begun
     }
 
-    /// Finds the next job that the client's flush deletes, with at most `left` probes of jobs and clients, and
-    /// subtracts those that it needed.
+    /// Finds the next job that the client's flush deletes, with at most `left` probes of jobs and clients; subtracts
+    /// the probes made.
     pub fn next_to_flush(&mut self, client: ClientId, left: &mut usize) -> FlushStep {
         let Self {
             flushes: Flushes(flushes), jobs, tubes, clients: Clients { records: clients, .. }, ..
@@ -249,7 +254,7 @@ impl Queue {
                         let has_more = tubes.get(key).reserved > 0 && client < clients.capacity();
                         let next = clients.get(client).and_then(|client| next(&client.reserved, after));
                         flush.stage = match next {
-                            // Whatever is reserved from now on has been noted.
+                            // Every later reservation has been noted.
                             _ if !has_more => Stage::Cooldowns,
                             Some(_) => Stage::Reserved { client, after: next },
                             None => Stage::Reserved { client: client + 1, after: None },
@@ -257,7 +262,7 @@ impl Queue {
                         next.filter(|_| has_more).map(|reservation| reservation.id)
                     }
                     Stage::Cooldowns => {
-                        // Later ones have larger ids, but for those of jobs whose ids were taken long before.
+                        // Later cooldowns have larger ids, except those of jobs whose ids were taken long before.
                         let first = tubes.get(key).rules().and_then(|tagged| tagged.cooldowns.first());
                         match first.filter(|id| id.0 < flush.next_id) {
                             Some(id) => return FlushStep::Cooldown(id),
@@ -274,6 +279,7 @@ impl Queue {
             if let Some(id) = found
                 && jobs.get(id).is_some_and(|job| flush.takes(id, job))
             {
+                debug_assert!(flush.tube == jobs.get(id).map(|job| job.tube), "a flush stays in its tube");
                 return FlushStep::Job(id);
             }
         }
@@ -292,12 +298,17 @@ impl Queue {
         if let Some(holder) = holder {
             self.end_session_if_idle(holder);
         }
+        debug_assert!(self.jobs.get(id).is_none(), "a job that was flushed is not there");
         body
     }
 
-    /// The client's flush is done. Jobs that are free and had to wait for it go on.
+    /// Ends the client's flush. Jobs that became free and had to wait for it continue.
     pub fn end_flush(&mut self, client: ClientId, now: Timestamp) {
         self.flushes.end(client);
+        debug_assert!(
+            !self.flushes.0.iter().any(|flush| flush.client == client),
+            "the client's flush is over"
+        );
         self.settle(None, now);
     }
 
@@ -311,7 +322,7 @@ impl Queue {
     }
 }
 
-/// The first key, or the first one after `after`.
+/// The first key after `after`, or the first key of all.
 fn next<K: Key>(queue: &OrderedQueue<K>, after: Option<K>) -> Option<K> {
     match after {
         Some(key) => queue.first_after(key),
@@ -334,9 +345,9 @@ mod tests {
         clients: Vec<ClientId>,
         now: Timestamp,
         random: Generator,
-        /// Ids that were taken and whose jobs are not put yet.
+        /// Ids that were taken, but whose jobs have not been put yet.
         announced: Vec<JobId>,
-        /// Jobs that have come to the tube "t" from another one.
+        /// Jobs that have moved to the tube "t" from another one.
         came: BTreeSet<JobId>,
     }
 
@@ -442,7 +453,7 @@ mod tests {
             }
             let there = busy.in_tube(None);
             busy.came.clear();
-            // Time stands still for some of the changes, but a put after the flush came is after it.
+            // Several changes share an instant, but a put after the flush has a later one.
             busy.now = busy.now + 1;
             assert_eq!(
                 busy.queue.begin_flush(flusher, "t", Flushed::All, busy.now.minus_ns(1)),

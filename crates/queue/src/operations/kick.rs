@@ -1,7 +1,8 @@
-//! `kick` makes buried and delayed jobs ready; `pause-tube` keeps ready ones back.
+//! `kick` makes buried and delayed jobs ready; `pause-tube` holds ready jobs back.
 
 use beanstalkd_structures::Timer;
 
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
@@ -10,8 +11,8 @@ use crate::state::tubes::Pause;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
-    /// The job that `kick` would take next from the client's tube: the oldest buried job or, if no job was
-    /// buried at the start of the command (`state`), the delayed job that is due first.
+    /// The job that `kick` would take next from the client's tube: the oldest buried job or, if no job was buried at
+    /// the start of the command (`state`), the delayed job that is due first.
     #[must_use]
     pub fn next_to_kick(&self, client: ClientId, state: JobState) -> Option<JobId> {
         match state {
@@ -32,6 +33,7 @@ impl Queue {
     /// Makes a buried or delayed job ready.
     pub fn kick(&mut self, id: JobId, now: Timestamp) {
         assert!(self.is_kickable(id), "only buried and delayed jobs are kicked");
+        let before = in_debug(|| self.counted_with(id));
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         history.counters.kicks = history.counters.kicks.saturating_add(1);
@@ -39,9 +41,14 @@ impl Queue {
         self.count(tube, |counters| &mut counters.kicks);
         self.note(Change::Updated(id));
         self.make_ready(id, now);
+        debug_assert!(
+            self.is_linked_as_offered(id),
+            "a job that was kicked is ready, or a client has got it"
+        );
+        debug_assert!(before.has_grown_to(self.counted(tube), 0), "no job comes or goes");
     }
 
-    /// The command `pause-tube`; returns whether the tube exists. 0 seconds end a pause at once.
+    /// The command `pause-tube`; returns whether the tube exists. A length of 0 ends a pause at once.
     pub fn pause_tube(&mut self, name: &str, length_s: Seconds, now: Timestamp) -> bool {
         let Some(key) = self.tubes.find(name) else { return false };
         let until = now.plus_seconds(length_s);
@@ -50,6 +57,7 @@ impl Queue {
             self.end_pause(key, now);
         }
         self.schedule(Timer::Tube(key));
+        debug_assert!(self.is_scheduled(Timer::Tube(key)), "the end of the pause is not passed over");
         true
     }
 }

@@ -1,13 +1,14 @@
-//! The end of a client: its reserved jobs and watched tubes are given back.
+//! The end of a client: its reserved jobs and watched tubes are released.
 //!
-//! Owns: the order in which this happens, and how much is done at once. A client is gone at once; if it has very
-//! many jobs and tubes, each `advance` gives back a limited number, so that no client waits while a million jobs
-//! are moved. A job stays reserved, and no other client can get it, until it is given back.
+//! Owns: the order in which this happens, and how much is done at once. A client with very many jobs and tubes also
+//! ends at once, but each `advance` releases only a limited number of them, so that no client waits while a million
+//! jobs are moved. A job stays reserved, and no other client can get it, until it is released.
 
 use std::collections::VecDeque;
 
 use beanstalkd_structures::Timer;
 
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::JobState;
 use crate::rules::ages::Judged;
@@ -16,8 +17,7 @@ use crate::state::keys::{ReadyKey, Reservation};
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
-    /// The client is gone: its wait ends without a delivery, and its reserved jobs become ready, a limited number
-    /// at once.
+    /// Ends a client: its wait ends without a delivery, and its reserved jobs become ready, a limited number at once.
     pub fn disconnect(&mut self, id: ClientId, now: Timestamp) {
         assert!(self.is_connected(id), "a client leaves once");
         self.end_wait(id.index);
@@ -43,11 +43,12 @@ impl Queue {
         if !self.give_back(id.index, &mut share, now) {
             self.clients.leaving.push_back(id.index);
         }
-        debug_assert!(!self.is_connected(id));
+        debug_assert!(!self.is_connected(id), "a client that is gone is not there");
+        debug_assert!(self.deadlines.of(Timer::Client(id.index)).is_none(), "nor has it a deadline");
     }
 
-    /// Gives back a limited number of jobs and tubes of clients that are gone.
-    pub(crate) fn go_on_leaving(&mut self, now: Timestamp) {
+    /// Releases a limited number of jobs and tubes of clients that have disconnected.
+    pub(crate) fn continue_leaving(&mut self, now: Timestamp) {
         let mut share = self.slices.given_back;
         while share > 0
             && let Some(&index) = self.clients.leaving.front()
@@ -62,7 +63,7 @@ impl Queue {
         }
     }
 
-    /// Gives back at most one share of the client's jobs and tubes; returns whether that was all and the client is
+    /// Releases at most one share of the client's jobs and tubes; returns whether these were the last and the client is
     /// removed.
     fn give_back(&mut self, index: u32, share: &mut usize, now: Timestamp) -> bool {
         let before = *share;
@@ -84,9 +85,15 @@ impl Queue {
         true
     }
 
-    /// Removes a client that has nothing more.
+    /// Removes a client that has no jobs and tubes left.
     pub(crate) fn remove_client(&mut self, index: u32) {
         let client = self.clients.records.remove(index as usize);
+        debug_assert!(
+            client.reserved.is_empty() && client.watching.is_empty(),
+            "it has given back everything"
+        );
+        debug_assert!(client.wait.is_none() && !client.has_session, "nothing else knows of the client");
+        debug_assert!(!self.sessions.records.contains_key(&index), "a session ends before its client");
         let using = client.using;
         self.tubes.get_mut(using).using -= u32::from(!client.is_internal());
         self.remove_tube_if_idle(using);
@@ -96,23 +103,21 @@ impl Queue {
         }
     }
 
-    /// Gives back at most one share of the jobs that the client has reserved.
+    /// Releases at most one share of the jobs that the client has reserved.
     pub(crate) fn give_back_jobs(&mut self, index: u32, share: &mut usize, now: Timestamp) {
         let is_session = self.clients[index].is_session();
+        debug_assert!(is_session || self.clients[index].leaving, "only what is gone gives back its jobs");
         let mut jobs: Vec<ReadyKey> = Vec::new();
         while *share > 0
             && let Some(Reservation { id, .. }) = self.clients[index].reserved.pop_first()
         {
             *share -= 1;
             let (job, history) = self.jobs.expect_with_history(id);
-            debug_assert_eq!(history.holder, Some(index));
+            debug_assert_eq!(job.place().state(), JobState::Reserved, "a reservation is of a reserved job");
+            debug_assert_eq!(history.holder, Some(index), "a client gives back what it has");
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
-            let (tube, marks) = (job.tube, job.marks);
-            self.tubes.get_mut(tube).reserved -= 1;
-            self.note_gate(tube);
-            self.sums.jobs.reserved -= 1;
-            if marks & marks::KEYED != 0 {
+            if job.has(marks::KEYED) {
                 self.left_tagged(id, JobState::Reserved);
             }
             if is_session {
@@ -126,8 +131,16 @@ impl Queue {
         for key in jobs {
             let id = key.job();
             let job = self.jobs.expect_mut(id);
-            let tube = job.tube;
-            let judged = if job.has(marks::RULED) { self.judge_age(id, now) } else { Judged::Young };
+            let (tube, is_ruled) = (job.tube, job.has(marks::RULED));
+            // Not earlier: the jobs that follow still count in their tubes, one of which may be the dead tube of
+            // another.
+            let before = in_debug(|| self.counted(tube));
+            self.tubes.get_mut(tube).reserved -= 1;
+            self.note_gate(tube);
+            self.sums.jobs.reserved -= 1;
+            let after = in_debug(|| before.less(JobState::Reserved, key.priority()));
+            debug_assert_eq!(self.counted(tube), after, "one job is counted less");
+            let judged = if is_ruled { self.judge_age(id, now) } else { Judged::Young };
             match judged {
                 Judged::Young => {
                     self.offer_before(key, now);
@@ -140,7 +153,7 @@ impl Queue {
                 }
             }
         }
-        // A gate that opens now fills its bucket, which alone may keep its tube.
+        // A gate that opens now fills its bucket, which may be the only thing that keeps its tube.
         self.settle(None, now);
         for tube in may_be_idle {
             if self.tubes.contains(tube) {

@@ -1,8 +1,8 @@
 //! Makes the list of all tubes, a few tubes at a time.
 //!
-//! Owns: the position of the list while tubes are created and removed. A tube that exists from the request to the
-//! end is in the list exactly once. The order is that of `list-tubes`, except that a tube that took the place of a
-//! removed tube is where the list was at that moment. A tube that was created after the request is not in the list.
+//! Owns: the position of the list while tubes are created and removed. A tube that exists from the request to the end
+//! is in the list exactly once. The order is that of `list-tubes`, except for a tube that replaced a removed tube: it
+//! is at the position that the list had at that moment. A tube that was created after the request is not in the list.
 //! Driven by [`Queue`].
 
 use std::mem;
@@ -14,11 +14,11 @@ use crate::tube_name::TubeName;
 /// The position of the list.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// The number of the list. A tube with this number need not be listed any more.
+    /// The number of the list. A tube with this number is already listed, or is not in the list.
     number: u32,
-    /// How many places of the order were looked at; `None` if no list is being made.
+    /// How many tubes of the order have been examined; `None` if no list is being made.
     position: Option<usize>,
-    /// Tubes that were moved from behind the position to before it and must still be listed.
+    /// Tubes that were moved from after the position to before it and must still be listed.
     moved: Vec<TubeName>,
 }
 
@@ -28,7 +28,7 @@ impl Listing {
         self.number
     }
 
-    /// The tube has moved to `place` in the order.
+    /// Notes that the tube has moved to `place` in the order.
     pub(crate) fn note_move(&mut self, tube: &mut Tube, place: usize) {
         let is_passed = self.position.is_some_and(|position| place < position);
         if is_passed && mem::replace(&mut tube.listed, self.number) != self.number {
@@ -50,7 +50,7 @@ impl Queue {
         self.tubes.name_bytes()
     }
 
-    /// Begins a list of all tubes. If a list is being made, it is given up.
+    /// Begins a list of all tubes. A list in progress is abandoned.
     pub fn begin_listing(&mut self) {
         let listing = &mut self.tubes.listing;
         listing.number = listing.number.wrapping_add(1);
@@ -64,11 +64,11 @@ impl Queue {
         self.tubes.listing.moved = Vec::new();
     }
 
-    /// Looks at the next `count` tubes of the current list and calls `each` with those that belong to it;
-    /// returns whether these were the last.
+    /// Examines the next `count` tubes of the current list and calls `each` with those that belong to it; returns
+    /// whether these were the last.
     ///
     /// # Errors
-    /// The error of `each`. The list is then given up.
+    /// The error of `each`. The list is then abandoned.
     pub fn list_next<E>(
         &mut self,
         count: usize,

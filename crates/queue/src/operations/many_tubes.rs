@@ -1,11 +1,11 @@
 //! Clients that watch many tubes: their reserves do not probe every tube.
 //!
-//! Owns: what such a client knows of its tubes, and which clients probe a tube again when its first job becomes more
+//! Owns: what such a client knows about its tubes, and which clients probe a tube again when its first job becomes more
 //! urgent. A client probes a tube once and then subscribes to it. When the tube gets a more urgent first job, or its
 //! pause ends, the subscriptions end, and each of these clients probes the tube again before its next reserve. When
 //! another client takes a job, nothing happens. A client may therefore believe that a tube's first job is more urgent
-//! than it is, never less urgent, and it corrects this when that tube comes first. The cost of each probe counts for
-//! the command that caused it. Clients that watch few tubes do not take part in this.
+//! than it is, but never less urgent, and it corrects this when that tube comes first. The cost of each probe counts
+//! for the command that caused it. Clients that watch few tubes do not take part in this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use beanstalkd_structures::OrderedQueue;
 use crate::Queue;
 use crate::state::keys::{ReadyKey, TubeKey, WaitKey};
 
-/// Probes of tubes that cost as much as a simple command.
+/// How many probes of tubes cost as much as a simple command.
 pub(super) const PROBES_PER_WORK: u64 = 2;
 
-/// The tubes of a client that watches many, with what it knows of them.
+/// The tubes of a client that watches many, with its knowledge about them.
 #[derive(Debug, Default)]
 pub(crate) struct ManyTubes {
     /// Every tube that the client watches.
@@ -31,9 +31,9 @@ pub(crate) struct ManyTubes {
 
 #[derive(Debug)]
 struct Known {
-    /// Its place in the client's list.
+    /// Its index in the client's list.
     place: u32,
-    /// Its first job where it stands in `heads`.
+    /// Its first job, if it is in `heads`.
     head: Option<ReadyKey>,
 }
 
@@ -42,7 +42,7 @@ struct Known {
 pub(crate) enum Search {
     /// The tube with the most urgent job.
     Found(TubeKey),
-    /// No tube has a job to be reserved.
+    /// No tube has a job to reserve.
     Nothing,
     /// There are more tubes than one call probes.
     Unfinished,
@@ -62,30 +62,44 @@ impl ManyTubes {
         self.tubes.get(&tube).is_some_and(|known| known.head.is_some())
     }
 
-    /// A tube that is to be probed again.
+    /// Whether the client knows a job of any tube.
+    #[inline]
+    pub(crate) fn knows_a_job(&self) -> bool {
+        !self.heads.is_empty()
+    }
+
+    /// Whether a tube is to be probed again.
+    #[inline]
+    pub(crate) fn must_probe(&self) -> bool {
+        !self.to_probe.is_empty()
+    }
+
+    /// A tube that must be probed again.
     pub(crate) fn next_to_probe(&mut self) -> Option<TubeKey> {
         self.to_probe.pop_first()
     }
 
-    /// The list has `tube` at `place`.
+    /// Notes that the list has `tube` at `place`.
     fn set_place(&mut self, tube: TubeKey, place: usize) {
         let known = self.tubes.entry(tube).or_insert(Known { place: 0, head: None });
         known.place = place as u32;
     }
 
-    /// The tube has this first job now.
+    /// Notes that the tube now has this first job.
     pub(crate) fn set_head(&mut self, tube: TubeKey, head: Option<ReadyKey>) {
         let known = self.tubes.get_mut(&tube).expect("a client probes tubes that it watches");
         let before = std::mem::replace(&mut known.head, head);
         if before != head {
-            before.map(|before| self.heads.remove(&(before, tube)));
+            let removed = before.map(|before| self.heads.remove(&(before, tube)));
+            debug_assert!(removed != Some(false), "a head that the client knows is among the heads");
             self.heads.extend(head.map(|head| (head, tube)));
         }
+        debug_assert!(self.heads.len() <= self.tubes.len(), "a tube has one head");
     }
 }
 
 impl Queue {
-    /// The client has `tube` at `place` of its list from now on. Where that makes the list long, the client becomes
+    /// Notes that the client has `tube` at `place` of its list from now on. If the list is long now, the client becomes
     /// one that watches many tubes.
     pub(crate) fn index_watched(&mut self, client: u32, tube: TubeKey, place: usize) {
         let record = &mut self.clients[client];
@@ -104,7 +118,7 @@ impl Queue {
         }
     }
 
-    /// Takes the tube at `place` out of the client's list; the last one takes its place, as in C.
+    /// Removes the tube at `place` from the client's list; the last tube takes its place, as in C.
     pub(crate) fn unwatch(&mut self, client: u32, place: usize) {
         let record = &mut self.clients.records[client as usize];
         let watched = record.watching.len();
@@ -121,17 +135,18 @@ impl Queue {
                 let found = subscribers.remove(client);
                 assert!(found.is_some(), "a client subscribes to each tube that it need not probe");
                 if subscribers.is_empty() {
-                    // Its room is freed now: that of 300,000 tubes at once would take long.
+                    // Its memory is freed now: freeing that of 300,000 tubes at once would take long.
                     *subscribers = OrderedQueue::default();
                 }
             }
         }
         self.forget_weight(client, place, watched);
+        debug_assert!(self.clients[client].place_of(tube).is_none(), "the client watches the tube no more");
         self.tubes.get_mut(tube).watching -= 1;
         self.remove_tube_if_idle(tube);
     }
 
-    /// The client learns the tube's first job, and subscribes to the tube.
+    /// Looks up the tube's first job for the client, and subscribes the client to the tube.
     pub(crate) fn probe(&mut self, client: u32, tube: TubeKey) {
         let head = self.tubes.get(tube).open_head();
         if let Some(many) = &mut self.clients[client].many {
@@ -141,11 +156,18 @@ impl Queue {
         if self.clients.subscribers.len() <= index {
             self.clients.subscribers.resize_with(index + 1, OrderedQueue::default);
         }
+        debug_assert!(
+            self.clients[client]
+                .many
+                .as_ref()
+                .is_some_and(|many| many.watches(tube) && !many.to_probe.contains(&tube)),
+            "a client subscribes to a tube that it watches and need not probe"
+        );
         self.clients.subscribers[index].insert(client);
     }
 
-    /// The tube has a more urgent first job than before, or one that can be reserved again: its subscribers probe it
-    /// again.
+    /// Makes the subscribers of the tube probe it again, because it has a more urgent first job than before, or one
+    /// that can be reserved again.
     pub(crate) fn announce(&mut self, tube: TubeKey) {
         let Some(subscribers) = self.clients.subscribers.get_mut(tube as usize) else { return };
         let subscribers = std::mem::take(subscribers);
@@ -194,11 +216,11 @@ impl Queue {
         let most = subscribers.len();
         let wait_of = |client: u32| Some((self.clients[client].wait?.number.get(), client));
         let watches = |client: u32| self.clients[client].many.as_ref().is_some_and(|many| many.watches(tube));
-        // Workers of one kind all watch the tube, so that the first to wait is the one.
+        // Workers of one kind all watch the tube, so the one that has waited longest is usually among the first.
         let mut first =
             self.clients.many_waiting.iter().take(most).inspect(|_| probes += 1).find(|&(_, c)| watches(c));
         if first.is_none() && most < self.clients.many_waiting.len() {
-            // A client that waits has probed all of its tubes, and so subscribes to them.
+            // A waiting client has probed all of its tubes, and is therefore subscribed to them.
             first = subscribers.iter().inspect(|_| probes += 1).filter_map(wait_of).min();
         }
         self.work += probes / PROBES_PER_WORK;
@@ -251,7 +273,7 @@ impl Queue {
                 subscriptions += usize::from(subscribes);
                 if let (true, Some(head)) = (subscribes, self.tubes.get(tube).open_head()) {
                     assert!(known.head.is_some_and(|known| known <= head), "what is known is not too bad");
-                    assert!(is_waiting.is_none(), "nobody waits for what is there");
+                    assert!(is_waiting.is_none(), "no client waits for a job that it could have");
                 }
             }
         }
@@ -293,7 +315,8 @@ mod tests {
             assert!(queue.stop_waiting(worker));
         }
         let work = queue.work() - start;
-        // Each put tells both of them, and each looks at the tube again: less would be looks that nobody counts.
+        // Each put reaches both clients, and each probes the tube again: less work would mean that probes are not
+        // counted.
         assert!((1_000..10_000).contains(&work), "1,000 rounds have cost {work}");
         queue.check_invariants();
     }

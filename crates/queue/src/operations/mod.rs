@@ -1,9 +1,9 @@
 //! The effects of commands and time on jobs, a file for each command or family.
 //!
-//! Each public method is a command that has passed its checks, or answers that the checks fail and changes nothing. All
-//! of them are made of two moves, which keep every sum, and which call the rules where the job has tags: `unlink` takes
-//! a job out of the collection that has it; `make_ready`, `delay` or `make_buried` puts it into the next, or `assign`
-//! reserves it.
+//! Each public method is a command that has passed its checks; otherwise it returns that its checks fail, and changes
+//! nothing. All of them consist of two moves, which keep every sum correct, and which call the rules if the job has
+//! tags: `unlink` takes a job out of its collection; `make_ready`, `delay` or `make_buried` puts it into the next, or
+//! `assign` reserves it.
 
 pub(crate) mod advance;
 pub(crate) mod complete;
@@ -28,16 +28,17 @@ pub(crate) mod watch;
 
 use beanstalkd_structures::Timer;
 
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
-use crate::job::{JobId, Priority};
-use crate::state::jobs::{Job, Link, Place};
+use crate::job::{JobId, JobState, Priority};
+use crate::state::jobs::{Job, Link, Place, marks};
 use crate::state::keys::{ReadyKey, Reservation, TubeKey};
 use crate::state::tubes::Tube;
 use crate::{JobCounts, Queue};
 
 impl Queue {
-    /// Takes a job out of whatever holds it; the caller puts it somewhere else, or removes it. Returns since when it
-    /// was reserved, if it was.
+    /// Takes a job out of its collection; the caller puts it into another one, or removes it. Returns since when it was
+    /// reserved, if it was.
     pub(crate) fn unlink(&mut self, id: JobId) -> Option<Timestamp> {
         let link = self.jobs.expect_mut(id).link();
         self.unlink_from(id, link)
@@ -46,15 +47,24 @@ impl Queue {
     /// As `unlink`; the caller has looked up the job: `link` is its link.
     #[inline]
     fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        debug_assert!(self.is_linked(id));
+        let (state, before) = (link.place.state(), in_debug(|| self.counted(link.tube)));
+        debug_assert!(self.is_linked_as(id, state), "a job is where its link says");
         let since = if link.marks == 0 { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) };
-        debug_assert!(!self.is_linked(id));
+        debug_assert!(!self.is_linked(id), "a job that was taken out is nowhere");
+        debug_assert_eq!(
+            self.counted(link.tube),
+            before.less(state, link.priority),
+            "one job is counted less"
+        );
+        debug_assert_eq!(since.is_some(), state == JobState::Reserved, "a reservation alone has a beginning");
         since
     }
 
     /// As `unlink_from`; the caller knows that the job is in a collection for jobs without tags.
     pub(crate) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let Link { place, priority, tube: key, history, marks: _ } = link;
+        let Link { place, priority, tube: key, history, marks } = link;
+        debug_assert!(marks & (marks::IN_ROW | marks::HELD) == 0, "a collection of a rule has the job");
+        debug_assert!(marks & marks::PARKED == 0, "the job is among the parked ones");
         let tube = self.tubes.get_mut(key);
         match place {
             Place::Ready(_) => {
@@ -81,7 +91,7 @@ impl Queue {
                 let holder = self.jobs.take_holder(history);
                 let key = Reservation::key(Timestamp(until.into()), id);
                 let found = self.clients[holder].reserved.remove(key);
-                let found = found.expect("a reserved job stands among its holder's reservations");
+                let found = found.expect("a reserved job is among its holder's reservations");
                 return Some(found.since);
             }
         }
@@ -93,16 +103,19 @@ impl Queue {
         self.make_ready_since(id, now, now);
     }
 
-    /// As `make_ready`, for a job that should have been ready `since` then: its time in the ready queue counts from
-    /// there.
+    /// As `make_ready`, for a job that should have been ready since the instant `since`: its time in the ready queue
+    /// counts from then.
     pub(crate) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
-        debug_assert!(!self.is_linked(id));
+        debug_assert!(!self.is_linked(id), "a job comes to the ready ones from nowhere");
+        debug_assert!(since <= now, "a job is ready since the present at the latest");
+        let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
         job.set_place(Place::Ready(since.0.into()));
         let tube = job.tube;
         self.flushes.note_moved(id, tube);
         self.enter_ready(id, now);
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as_offered(id), "it is ready, or a client has got it");
+        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one job is counted more");
     }
 
     /// As `make_ready`; the caller has set the place of the job to ready.
@@ -116,9 +129,12 @@ impl Queue {
         }
     }
 
-    /// As `make_ready`; the caller has set the place, knows tube and priority, and that no rule keeps the job back.
+    /// As `make_ready`; the caller has set the place, and knows the tube, the priority, and that no rule keeps the job
+    /// back.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
+        debug_assert!(!self.is_linked(id), "a job comes to the ready ones from nowhere");
+        debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
         let record = self.tubes.get_mut(tube);
         if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
             self.offer(id, tube, priority, now);
@@ -127,9 +143,14 @@ impl Queue {
         } else {
             self.push_ruled(id, tube, priority);
         }
+        debug_assert!(
+            self.is_linked_as_offered(id) && self.is_matched(tube),
+            "nobody waits for what is there"
+        );
     }
 
-    /// As `enqueue`, if clients may wait for the job, or subscribe to the tube. Apart, so that the usual path is short.
+    /// As `enqueue`, if clients may wait for the job, or subscribe to the tube. Separate, so that the usual path is
+    /// short.
     #[inline(never)]
     fn offer(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         if let Some((_, client)) = self.first_waiting(tube) {
@@ -152,50 +173,59 @@ impl Queue {
 
     /// Puts a job among its tube's delayed ones.
     pub(crate) fn delay(&mut self, id: JobId, until: Timestamp) {
-        debug_assert!(!self.is_linked(id));
+        debug_assert!(!self.is_linked(id), "a job comes to the delayed ones from nowhere");
+        let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
+        debug_assert!(!job.has(marks::HELD), "a held job is among the held ones");
         job.set_place(Place::Delayed(until.0.into()));
-        let key = job.tube;
+        let (key, priority) = (job.tube, job.priority);
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).delayed.insert((until, id));
         self.sums.jobs.delayed += 1;
         self.schedule(Timer::Tube(key));
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as(id, JobState::Delayed));
+        debug_assert_eq!(self.counted(key), before.more(JobState::Delayed, priority), "one is counted more");
+        debug_assert!(self.is_scheduled(Timer::Tube(key)), "the end of the delay is not passed over");
     }
 
-    /// Puts a job behind its tube's buried ones.
+    /// Adds a job to the end of its tube's buried ones.
     pub(crate) fn make_buried(&mut self, id: JobId) {
-        debug_assert!(!self.is_linked(id));
+        debug_assert!(!self.is_linked(id), "a job comes to the buried ones from nowhere");
+        let before = in_debug(|| self.counted_with(id));
         let number = self.numbers.next_burial;
         self.numbers.next_burial += 1;
         let job = self.jobs.expect_mut(id);
         job.set_place(Place::Buried(number.into()));
-        let (key, marks) = (job.tube, job.marks);
+        let (key, marks, priority) = (job.tube, job.marks, job.priority);
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).buried.insert((number, id));
         self.sums.jobs.buried += 1;
         if marks != 0 {
             self.buried_tagged(id);
         }
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as(id, JobState::Buried));
+        debug_assert_eq!(self.counted(key), before.more(JobState::Buried, priority), "one is counted more");
+        debug_assert!(self.numbers.next_burial > number, "the next burial comes after this one");
     }
 
-    /// A job has come to its tube's ready ones.
+    /// Counts a job that has become ready in its tube.
     pub(crate) fn count_ready(&mut self, tube: TubeKey, priority: Priority) {
         self.sums.jobs.ready += 1;
         if priority.is_urgent() {
             self.sums.jobs.urgent += 1;
             self.tubes.get_mut(tube).urgent += 1;
         }
+        debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
     }
 
-    /// A job has left its tube's ready queue.
+    /// Counts a job that has left its tube's ready queue.
     pub(crate) fn count_unready(&mut self, tube: TubeKey, priority: Priority) {
         self.sums.jobs.ready -= 1;
         if priority.is_urgent() {
             self.sums.jobs.urgent -= 1;
             self.tubes.get_mut(tube).urgent -= 1;
         }
+        debug_assert!(self.are_ready_counted(tube), "a tube has its share of the ready jobs");
     }
 }
 

@@ -1,11 +1,11 @@
-//! Reserve modes: from which of its tubes a client gets its next job if it does not want the most urgent of all.
+//! Reserve modes: the choice of the tube from which a client gets its next job, if not the most urgent job of all.
 //!
-//! Owns: what such a client has beside its watch list, its weights among it, and the choice of a tube. In a weighted
-//! mode, each tube that has a job to be reserved is chosen by chance, in proportion to its weight. The chances of a
-//! client that watches many tubes stand in a tree, in which a change and a draw cost a few steps: a tube has its weight
-//! there where the client knows a job in it. What it knows may be out of date, so the tube that was drawn is probed; if
-//! its job is gone, its weight goes out of the tree, and the next draw is among the others. Pure: the numbers come from
-//! a generator in the queue that is seeded from outside. Clients in the usual mode whose tubes all have the usual
+//! Owns: the settings of such a client besides its watch list, such as its weights, and the choice of a tube. In a
+//! weighted mode, each tube that has a job to reserve is chosen at random, in proportion to its weight. The chances of
+//! a client that watches many tubes are in a tree, in which a change and a draw cost a few steps: a tube has its weight
+//! there if the client knows a job in it. That knowledge may be out of date, so the drawn tube is probed; if its job is
+//! gone, its weight leaves the tree, and the next draw is among the others. Pure: the random numbers come from a
+//! generator in the queue that is seeded from outside. Clients in the default mode whose tubes all have the default
 //! weight have none of this.
 
 use std::collections::TryReserveError;
@@ -18,10 +18,10 @@ use crate::state::keys::TubeKey;
 use crate::state::tubes::Tube;
 use crate::{ClientId, Queue};
 
-/// The weight of a watched tube that has been given none.
+/// The weight of a watched tube without a weight of its own.
 pub(crate) const USUAL_WEIGHT: u16 = 1;
 
-/// Tubes of a client that watches many whose run times one reserve looks up again.
+/// For how many tubes one reserve of a client that watches many looks up the run time again.
 const REFRESHED: usize = 4;
 
 /// The bounds of a mean run time in nanoseconds: a microsecond and 19 hours.
@@ -38,25 +38,25 @@ pub enum ReserveMode {
     /// The most urgent job of all of them, as in C.
     #[default]
     Fifo,
-    /// A tube by chance in proportion to its weight, then its most urgent job.
+    /// A random tube, in proportion to the weights, then its most urgent job.
     Weighted,
     /// As `Weighted`, with each weight divided by the tube's mean run time.
     WeightedFair,
 }
 
-/// The mode and the weights of a client that has another mode than the usual, or has given a tube a weight.
+/// The mode and the weights of a client that has chosen another mode than the default, or has given a tube a weight.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) mode: ReserveMode,
-    /// By the place in the watch list. Tubes behind the end have the usual weight.
+    /// By the index in the watch list. Tubes after the end have the default weight.
     pub(crate) weights: Vec<u16>,
-    /// The chances of the tubes in the first places of a long watch list, in a weighted mode: 0 where the client knows
-    /// no job. The other places are added when the client reserves.
+    /// In a weighted mode, the chances of the first tubes of a long watch list: 0 if the client knows no job. The
+    /// chances of the other tubes are added when the client reserves.
     pub(crate) chances: Chances,
-    /// The place whose run time is looked up next.
+    /// The index of the tube whose run time is looked up next.
     pub(crate) next_refreshed: usize,
-    /// About the mean of the run times that were looked up, in nanoseconds; 0 before the first. It stands for that of
-    /// tubes that have none.
+    /// Roughly the mean of the run times that were looked up, in nanoseconds; 0 before the first. It is used for tubes
+    /// that have none.
     pub(crate) typical_run_ns: u64,
 }
 
@@ -82,7 +82,7 @@ impl Choice {
         (weight << RUN_SCALE) / run_ns.clamp(MIN_RUN_NS, MAX_RUN_NS)
     }
 
-    /// A tube has this mean run time.
+    /// Notes that a tube has this mean run time.
     fn learn(&mut self, run_ns: u64) {
         let typical = self.typical_run_ns;
         self.typical_run_ns = match typical {
@@ -105,7 +105,7 @@ impl Choice {
         }
     }
 
-    /// The tube at `place` leaves a watch list of `watched` tubes, and the last one takes its place.
+    /// The tube at `place` leaves a watch list of `watched` tubes, and the last tube takes its place.
     fn remove(&mut self, place: usize, watched: usize) {
         if self.weights.len() == watched {
             self.weights.swap_remove(place);
@@ -118,13 +118,13 @@ impl Choice {
                 self.chances.set(place, last);
             }
         } else if place < self.chances.len() {
-            // The last one is not known yet, and comes to a place that is: it is probed like one whose first job has
-            // changed.
+            // The last tube has no chance yet, and moves to an index that has one: it is probed like a tube whose first
+            // job has changed.
             self.chances.truncate(place);
         }
     }
 
-    /// Makes room for all that a watch list of `watched` tubes needs.
+    /// Makes room for everything that a watch list of `watched` tubes needs.
     fn reserve(&mut self, watched: usize) -> Result<(), TryReserveError> {
         self.weights.try_reserve(watched.saturating_sub(self.weights.len()))?;
         if self.mode == ReserveMode::Fifo {
@@ -134,8 +134,8 @@ impl Choice {
     }
 }
 
-/// Numbers by place, with their sums in a tree: the `i`-th of them, counted from 1, is the sum of as many numbers up to
-/// place `i` as the lowest set bit of `i` says. 2^63 numbers of 64 bits do not overflow.
+/// Numbers by index, with their sums in a tree: the `i`-th entry, counted from 1, is the sum of the numbers up to index
+/// `i`, as many as the lowest set bit of `i`. 2^63 numbers of 64 bits do not overflow.
 #[derive(Debug, Default)]
 pub(crate) struct Chances(Vec<u128>);
 
@@ -144,7 +144,7 @@ impl Chances {
         self.0.len()
     }
 
-    /// The sum of the first `count`.
+    /// The sum of the first `count` numbers.
     fn sum(&self, mut count: usize) -> u128 {
         let mut sum = 0;
         while count > 0 {
@@ -154,7 +154,7 @@ impl Chances {
         sum
     }
 
-    /// The sum of those before `number` (counted from 1) that are in the same node of the tree.
+    /// The sum of the numbers before `number` (counted from 1) in the same node of the tree.
     fn beside(&self, number: usize) -> u128 {
         let (mut sum, mut at) = (0, number - 1);
         while at > number & (number - 1) {
@@ -176,6 +176,7 @@ impl Chances {
             *node = *node - before + chance;
             number += number & number.wrapping_neg();
         }
+        debug_assert_eq!(self.get(place), chance, "the place has the number");
     }
 
     fn push(&mut self, chance: u128) {
@@ -183,19 +184,19 @@ impl Chances {
         self.0.push(sum);
     }
 
-    /// Removes the last number, which must be there, and returns it.
+    /// Removes the last number, which must exist, and returns it.
     fn pop(&mut self) -> u128 {
         let last = self.get(self.0.len() - 1);
         self.0.pop();
         last
     }
 
-    /// Keeps the first `count`.
+    /// Keeps the first `count` numbers.
     fn truncate(&mut self, count: usize) {
         self.0.truncate(count);
     }
 
-    /// The place in which `point` is, if each place is as long as its number: those with 0 are never found.
+    /// The index to which `point` belongs, if each index is as long as its number: an index with 0 is never found.
     fn find(&self, mut point: u128) -> usize {
         let mut place = 0;
         let mut step = self.0.len().checked_ilog2().map_or(0, |bits| 1 << bits);
@@ -213,20 +214,20 @@ impl Chances {
 }
 
 impl Client {
-    /// In what mode its reserves choose.
+    /// The mode in which its reserves choose.
     pub(crate) fn mode(&self) -> ReserveMode {
         self.choice.as_ref().map_or(ReserveMode::Fifo, |choice| choice.mode)
     }
 
-    /// To be called when the mode has changed, or the client watches many tubes now.
+    /// Must be called when the mode has changed, or when the client now watches many tubes.
     pub(crate) fn note_kind(&mut self) {
         self.is_plain = self.many.is_none() && self.mode() == ReserveMode::Fifo;
     }
 }
 
 impl Queue {
-    /// Seeds the numbers by which clients in a weighted mode get their tubes. The same seed and the same calls give the
-    /// same jobs.
+    /// Seeds the random numbers with which clients in a weighted mode get their tubes. The same seed and the same calls
+    /// give the same jobs.
     pub fn seed(&mut self, seed: u64) {
         self.clients.random = Generator::new(seed);
     }
@@ -250,7 +251,7 @@ impl Queue {
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     pub fn reserve_mode(&mut self, id: ClientId) -> Result<(), TryReserveError> {
-        // What is free now is free for what follows.
+        // Memory that is free now is free for the next call.
         Vec::<u128>::new().try_reserve_exact(self.client(id).watching.len())
     }
 
@@ -260,7 +261,9 @@ impl Queue {
         if client.choice.is_none() && weight == USUAL_WEIGHT {
             return;
         }
+        debug_assert!(weight > 0 && place < self.client(id).watching.len(), "a watched tube gets a weight");
         self.choice_of(id).set_weight(place, weight);
+        debug_assert_eq!(self.choice_of(id).weight(place), weight, "the tube has the weight");
     }
 
     /// The command `reserve-mode`.
@@ -272,16 +275,17 @@ impl Queue {
             let watched = self.client(id).watching.len();
             let choice = self.choice_of(id);
             choice.mode = mode;
-            // Chances are of a mode.
+            // The chances belong to the old mode.
             choice.chances = Chances::default();
             if mode != ReserveMode::Fifo {
                 choice.chances.0.reserve_exact(watched);
             }
         }
         self.client_mut(id).note_kind();
+        debug_assert_eq!(self.client(id).mode(), mode, "the client has the mode");
     }
 
-    /// The mode and the weights of the client; it has some from now on.
+    /// The mode and the weights of the client, which has some from now on.
     fn choice_of(&mut self, id: ClientId) -> &mut Choice {
         let client = &mut self.clients.records[id.index as usize];
         if client.choice.is_none() {
@@ -290,7 +294,7 @@ impl Queue {
         client.choice.get_or_insert_default()
     }
 
-    /// The client has nothing beside its watch list any more.
+    /// Removes everything of the client besides its watch list.
     pub(crate) fn drop_choice(&mut self, index: u32) {
         let client = &mut self.clients.records[index as usize];
         if client.choice.take().is_some() {
@@ -298,15 +302,19 @@ impl Queue {
         }
     }
 
-    /// The tube at `place` leaves the client's watch list of `watched` tubes, in which the last one takes its place.
+    /// The tube at `place` leaves the client's watch list of `watched` tubes, in which the last tube takes its place.
     pub(crate) fn forget_weight(&mut self, index: u32, place: usize, watched: usize) {
         if let Some(choice) = &mut self.clients[index].choice {
             choice.remove(place, watched);
+            debug_assert!(
+                choice.weights.len() < watched && choice.chances.len() < watched,
+                "one tube is gone"
+            );
             self.clients.counts.weighed -= 1;
         }
     }
 
-    /// The tube from which a client gets its next job that is not plain, or while places are unsettled.
+    /// The tube from which a client that is not plain gets its next job, or any client while slots are unsettled.
     pub(crate) fn search(&mut self, index: u32, now: Timestamp) -> Search {
         if self.rules.slots.is_unsettled && !self.settle_heads(index) {
             return Search::Unfinished;
@@ -322,7 +330,7 @@ impl Queue {
         }
     }
 
-    /// A tube by chance, for a client that watches few: it probes each.
+    /// A random tube, for a client that watches few: it probes each.
     fn choose(&mut self, index: u32, now: Timestamp) -> Search {
         let Self { clients: Clients { records, random, .. }, tubes, .. } = self;
         let Client { watching, choice: Some(choice), .. } = &mut *records[index as usize] else {
@@ -337,7 +345,7 @@ impl Queue {
             }
             let chance = choice.chance(place, tube, now).into();
             sum += chance;
-            // Each takes the place of the one before with its part of the sum so far.
+            // Each tube replaces the previous choice with a chance equal to its part of the sum so far.
             if random.below(sum) < chance {
                 found = Search::Found(key);
             }
@@ -345,7 +353,7 @@ impl Queue {
         found
     }
 
-    /// A tube by chance, for a client that watches many.
+    /// A random tube, for a client that watches many.
     fn choose_of_many(&mut self, index: u32, now: Timestamp) -> Search {
         let (mut probes, mut left) = (self.refresh(index, now), self.slices.probed_tubes);
         let found = loop {
@@ -393,8 +401,8 @@ impl Queue {
         found
     }
 
-    /// Gives the tube at `place` of a long watch list its chance: that of its weight where the client knows a job of
-    /// it.
+    /// Gives the tube at `place` of a long watch list its chance, which is that of its weight if the client knows a job
+    /// in it.
     fn weigh(&mut self, index: u32, place: usize, now: Timestamp) {
         let Self { clients: Clients { records, .. }, tubes, .. } = self;
         let Client { watching, many: Some(many), choice: Some(choice), .. } = &mut *records[index as usize]
@@ -438,7 +446,7 @@ impl Queue {
                 continue;
             };
             for (place, &tube) in client.watching.iter().enumerate().take(choice.chances.len()) {
-                // A tube that is to be probed has no chance before that.
+                // A tube that must be probed has no chance before that.
                 let has_chance = choice.chances.get(place) > 0;
                 assert_eq!(
                     has_chance,

@@ -1,4 +1,4 @@
-//! Tests of the reserve modes: who gets how much, what it costs, and that a seed replays it.
+//! Tests of the reserve modes: the share of each tube, the cost, and that a seed replays the choices.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -60,7 +60,7 @@ impl Supply {
     }
 }
 
-/// How many of `draws` jobs come from each tube if each has jobs all the time.
+/// How many of `draws` jobs come from each tube, if each tube always has jobs.
 fn jobs_by_tube(weights: &[u16], draws: usize, seed: u64) -> Vec<usize> {
     let mut supply = Supply::new(seed);
     let worker = supply.worker(weights, ReserveMode::Weighted);
@@ -79,7 +79,7 @@ fn jobs_by_tube(weights: &[u16], draws: usize, seed: u64) -> Vec<usize> {
     counts
 }
 
-/// By how much of its share a tube has too much or too little, the tube with the largest such part.
+/// The largest relative deviation of a tube from its share.
 fn worst_deviation(found: &[f64], weights: &[u16]) -> f64 {
     let (all, sum) = (found.iter().sum::<f64>(), weights.iter().map(|&w| f64::from(w)).sum::<f64>());
     let shares = found.iter().zip(weights).map(|(&found, &weight)| (found / all) / (f64::from(weight) / sum));
@@ -137,14 +137,14 @@ fn of_the_tube_that_is_drawn_the_most_urgent_job_is_taken_and_a_paused_or_empty_
     }
 }
 
-/// How some workers serve tubes for a while, on a clock of their own.
+/// A mix in which some workers serve tubes for a while, with its own clock.
 #[derive(Clone, Copy)]
 struct Mix<'a> {
-    /// How long the jobs of each tube take, in milliseconds: each half to one and a half of this.
+    /// The mean run time of the jobs of each tube, in milliseconds: each job takes half to one and a half of it.
     run_ms: &'a [u64],
     weights: &'a [u16],
     workers: usize,
-    /// For how long, in seconds of all workers together.
+    /// The duration, in seconds of all workers together.
     seconds: u64,
 }
 
@@ -161,7 +161,7 @@ fn work_by_tube(mix: Mix<'_>, mode: ReserveMode, seed: u64) -> Vec<f64> {
     let end = START + seconds * NS_PER_S / count as u64;
     let mut worked_ns = vec![0; run_ms.len()];
     let mut random = Generator::new(seed);
-    // Who is done when, with which job.
+    // For each busy worker: the end of its job, and the job.
     let mut busy: BinaryHeap<Reverse<(Timestamp, usize, Option<JobId>)>> =
         (0..count).map(|worker| Reverse((START, worker, None))).collect();
     while let Some(Reverse((now, worker, done))) = busy.pop()
@@ -188,7 +188,7 @@ fn a_fair_client_shares_its_time_by_weight_however_long_the_jobs_of_a_tube_take(
         Mix { run_ms: &[1, 100, 5, 20, 2, 50], weights: &[1, 3, 1, 3, 2, 2], workers: 4, seconds: 1_600 },
         Mix { run_ms: &[1, 10, 100, 30, 3], weights: &[1; 5], workers: 1, seconds: 1_600 },
         Mix { run_ms: &[5, 100], weights: &[1, 1], workers: 9, seconds: 1_600 },
-        // The usual time of a job says nothing about a weight.
+        // The usual run time of a job says nothing about its weight.
         Mix { run_ms: &[100, 60, 1], weights: &[1, 1, 4], workers: 3, seconds: 1_600 },
         Mix { run_ms: &[100, 60, 1], weights: &[40, 20, 1], workers: 3, seconds: 1_600 },
     ];
@@ -210,7 +210,7 @@ fn a_fair_client_of_many_tubes_shares_its_time_as_well() {
     let mix = Mix { run_ms: &run_ms, weights: &weights, workers: 4, seconds: 1_600 };
     for seed in [11, 12] {
         let worked = work_by_tube(mix, ReserveMode::WeightedFair, seed);
-        // Tubes of a kind together: each alone has too few jobs for a sharp figure.
+        // Tubes of a kind are summed up: each alone has too few jobs for a precise figure.
         let kinds: Vec<f64> = (0..5).map(|kind| worked.iter().skip(kind).step_by(5).sum()).collect();
         assert_in_proportion(&kinds, &weights[..5], 0.05);
         assert_in_proportion(&worked, &weights, 0.15);

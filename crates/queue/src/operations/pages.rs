@@ -1,12 +1,12 @@
 //! Pages: the jobs of a tube in one state, some at a time, in the order of that state.
 //!
-//! Owns: what a page has, and where it ends. The position of a job in the order is a number and its id: the priority of
-//! a ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come behind
-//! the delayed ones, by the end of their delay. A job that keeps its position while a client goes from page to page is
-//! on exactly one of them, whatever others do.
+//! Owns: the contents of a page, and its end. The position of a job in the order is a number and its id: the priority
+//! of a ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come
+//! after the delayed ones, ordered by the end of their delay. A job that keeps its position while a client goes from
+//! page to page is on exactly one of them, whatever other clients do.
 //!
-//! A tube has no index of its reserved jobs: every reserve and delete would pay for it. A search goes through the
-//! reservations of all clients instead, which are in order for each client, a few in each call. Driven by the server.
+//! A tube has no index of its reserved jobs: every reserve and delete would pay for it. Instead, a search goes through
+//! the reservations of all clients, which are in order for each client, a few in each call. Driven by the server.
 
 use std::collections::BTreeSet;
 
@@ -23,34 +23,34 @@ use crate::tube_name::TubeName;
 /// The jobs of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// In order.
+    /// The jobs, in order.
     pub jobs: Vec<JobId>,
-    /// The position of the last one, if more follow.
+    /// The position of the last job, if more follow.
     pub next: Option<Position>,
 }
 
-/// By what reserved jobs are ordered.
+/// The order of reserved jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageOrder {
-    /// The end of the reservation.
+    /// By the end of the reservation.
     Deadline,
-    /// Its beginning.
+    /// By its beginning.
     Since,
 }
 
-/// A page of reserved jobs that is being looked for.
+/// A search for a page of reserved jobs.
 #[derive(Debug)]
 pub struct Search {
     tube: TubeName,
     order: PageOrder,
     after: Option<Position>,
     limit: usize,
-    /// The client whose reservations are probed, and the last of these.
+    /// The client whose reservations are probed, and the last one that was.
     client: usize,
     last: Option<Reservation>,
     /// The first positions so far.
     first: BTreeSet<Position>,
-    /// Whether there are more.
+    /// Whether there are more after these.
     has_more: bool,
     /// How many clients and reservations it has probed.
     probes: u64,
@@ -70,20 +70,20 @@ impl Search {
         self.probes
     }
 
-    /// The tube whose jobs are looked for.
+    /// The tube whose jobs are searched for.
     #[must_use]
     pub fn tube(&self) -> &TubeName {
         &self.tube
     }
 
-    /// The page, when the search is over. Meanwhile some of its jobs may have left the tube or the state.
+    /// The page, when the search is complete. Some of its jobs may have left the tube or the state in the meantime.
     #[must_use]
     pub fn into_page(self) -> Page {
         let next = self.first.last().copied().filter(|_| self.has_more);
         Page { jobs: self.first.into_iter().map(|position| position.id).collect(), next }
     }
 
-    /// Takes a job of the tube into account; returns whether later ones of the same client matter.
+    /// Takes a job of the tube into account; returns whether later jobs of the same client matter.
     fn consider(&mut self, position: Position) -> bool {
         if self.after.is_some_and(|after| position <= after) {
             return true;
@@ -108,8 +108,7 @@ impl Search {
 }
 
 impl Queue {
-    /// The tube's jobs in this state, which is not reserved, after the position `after`; `None` if there is no such
-    /// tube.
+    /// The tube's jobs in this state (not reserved) after the position `after`; `None` if there is no such tube.
     #[must_use]
     pub fn page(&self, tube: &str, state: JobState, after: Option<Position>, limit: usize) -> Option<Page> {
         let tube = self.tubes.get(self.tubes.find(tube)?);
@@ -146,7 +145,7 @@ impl Queue {
         })
     }
 
-    /// Goes on with a search for at most `left` probes of clients and reservations; returns whether it is over.
+    /// Continues a search for at most `left` probes of clients and reservations; returns whether it is complete.
     pub fn search_reserved(&self, search: &mut Search, mut left: usize) -> bool {
         let Some(tube) = self.tubes.find(search.tube.as_str()) else { return true };
         if self.tubes.get(tube).reserved == 0 {
@@ -166,7 +165,7 @@ impl Queue {
         true
     }
 
-    /// Probes reservations of one client; returns whether no other can be on the page.
+    /// Probes reservations of one client; returns whether none of its others can be on the page.
     fn search_client(&self, search: &mut Search, tube: TubeKey, left: &mut usize) -> bool {
         let Some(client) = self.clients.records.get(search.client) else { return true };
         let start = search.last.or(match (search.order, search.after) {
@@ -194,7 +193,7 @@ impl Queue {
         true
     }
 
-    /// Where the job stands in the order of its state.
+    /// The position of the job in the order of its state.
     #[must_use]
     pub fn position(&self, id: JobId) -> Option<Position> {
         let job = self.jobs.get(id)?;
@@ -245,7 +244,7 @@ mod tests {
             self.queue.job(id).map(|job| (job.record.state, job.tube.as_str() == "t"))
         }
 
-        /// A job comes, or leaves its state or its tube.
+        /// A random job is put, or leaves its state or its tube.
         fn change(&mut self) -> Option<JobId> {
             let client = self.random(5) as usize;
             let client = self.clients[client];

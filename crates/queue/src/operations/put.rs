@@ -1,16 +1,18 @@
-//! Jobs come: `put`, and what a log has kept. Ids are given here.
+//! New jobs: `put`, and the jobs restored from a log. Ids are assigned here.
 
 use std::collections::TryReserveError;
 
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::rules::tag_storage::StoredBody;
 use crate::seconds::Seconds;
-use crate::state::jobs::{Job, Place};
+use crate::state::jobs::{Job, Place, marks};
+use crate::state::keys::TubeKey;
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::{Change, ClientId, Queue};
 
-/// The job that a `put` asks for.
+/// The job of a `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewJob {
     /// The id that was assigned when the command was accepted.
@@ -28,6 +30,7 @@ impl Queue {
     pub fn take_id(&mut self) -> JobId {
         let id = JobId(self.numbers.next_id);
         self.numbers.next_id += 1;
+        debug_assert!(self.jobs.get(id).is_none() && self.cooldown(id).is_none(), "an id is given once");
         id
     }
 
@@ -46,6 +49,7 @@ impl Queue {
     pub fn mark_producer(&mut self, client: ClientId) {
         let first = !std::mem::replace(&mut self.client_mut(client).producer, true);
         self.clients.counts.producers += u64::from(first);
+        debug_assert!(self.clients.counts.producers <= self.clients.records.len() as u64, "each counts once");
     }
 
     /// Makes sure that there is room for the record of a `put`; nothing else changes.
@@ -60,7 +64,9 @@ impl Queue {
     /// The command `put`, when the whole body has arrived. The job goes into the tube that the client uses.
     pub fn put(&mut self, client: ClientId, new: NewJob, body: Body, now: Timestamp) {
         debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
+        debug_assert!(new.id < self.next_id(), "an id is taken before its job comes");
         let tube = self.client(client).using;
+        let before = in_debug(|| self.counted(tube));
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, body);
         self.jobs.insert(new.id, job);
         self.sums.events.puts += 1;
@@ -73,7 +79,8 @@ impl Queue {
             let until = self.end_of_delay(new.delay_s, now);
             self.delay(new.id, until);
         }
-        debug_assert!(self.is_linked(new.id));
+        debug_assert!(self.is_put(new, tube, false), "the job is as the put asks");
+        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one job has come");
     }
 
     /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the
@@ -96,14 +103,14 @@ impl Queue {
         Ok(())
     }
 
-    /// The group for which a job waits that is put with these tags.
+    /// The group for which a job with these tags waits when it is put.
     #[inline(always)]
     pub(crate) fn awaited_group<'a>(&self, tags: &TagSet<'a>) -> Option<After<'a>> {
         let must_wait = |after: &After<'_>| tags.group == Some(after.group) || self.must_wait(after);
         tags.after.filter(must_wait)
     }
 
-    /// Stores a job whose body and tags are ready to be stored, and say whether its group has been without members.
+    /// Stores a job whose body and tags are encoded; the tags contain whether its group has had no members.
     #[inline(always)]
     pub(crate) fn put_packed(
         &mut self,
@@ -114,7 +121,10 @@ impl Queue {
         waits_for: Option<After<'_>>,
         now: Timestamp,
     ) {
+        debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
+        debug_assert!(new.id < self.next_id(), "an id is taken before its job comes");
         let tube = self.client(client).using;
+        let before = in_debug(|| self.counted(tube));
         let until = if !new.delay_s.is_zero() { self.end_of_delay(new.delay_s, now) } else { now };
         self.sums.events.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
@@ -126,12 +136,27 @@ impl Queue {
             None if !new.delay_s.is_zero() => self.delay(new.id, until),
             None => self.admit(&came, new.priority, now),
         }
+        debug_assert_eq!(
+            self.is_held(new.id),
+            waits_for.is_some(),
+            "its group holds a job that waits for it"
+        );
         self.settle(Some(client), now);
-        debug_assert!(self.is_linked(new.id));
+        debug_assert!(self.is_put(new, tube, waits_for.is_some()), "the job is as the put asks");
+        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one job has come");
     }
 
-    /// Restores a job after a restart, with its tags in their bytes. A reservation does not survive a restart, so a
-    /// reserved job becomes ready. `finish_restore` follows when all jobs are there.
+    /// Whether this job, which was just put into the tube and may be held by its group, is as the put asks.
+    #[inline]
+    fn is_put(&self, new: NewJob, tube: TubeKey, is_held: bool) -> bool {
+        let is_as_asked =
+            |job: &Job| job.tube == tube && job.priority == new.priority && job.has(marks::HELD) == is_held;
+        self.is_linked_as_asked(new.id, if is_held { Seconds::ONE } else { new.delay_s })
+            && self.jobs.get(new.id).is_some_and(is_as_asked)
+    }
+
+    /// Restores a job after a restart, with its encoded tags. A reservation does not survive a restart, so a reserved
+    /// job becomes ready. The caller must call `finish_restore` once all jobs are restored.
     ///
     /// # Errors
     /// If the allocator has no memory.
@@ -156,7 +181,8 @@ impl Queue {
                 self.restore_place(record, now);
             }
         }
-        debug_assert!(self.is_linked(record.id));
+        debug_assert!(self.is_linked(record.id), "a job that comes back is in a collection");
+        debug_assert!(record.id < self.next_id(), "its id is not given again");
         Ok(())
     }
 
@@ -184,7 +210,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The record of a job that is restored.
+    /// The record of a restored job.
     pub(crate) fn restored(&mut self, record: &JobRecord, tube: &str, body: Body, now: Timestamp) -> Job {
         let tube = self.tubes.find_or_make(tube);
         let mut job = Job::new(
@@ -195,7 +221,7 @@ impl Queue {
             tube,
             body,
         );
-        // A record does not say when a job became ready, but for one that nothing has happened to.
+        // A record does not say since when a job has been ready, unless nothing has happened to it.
         let since = match record.state {
             JobState::Delayed => record.deadline_at,
             JobState::Ready | JobState::Reserved | JobState::Buried => {
@@ -207,8 +233,9 @@ impl Queue {
         job
     }
 
-    /// Puts a job that is restored where it belongs.
+    /// Puts a restored job into its collection.
     pub(crate) fn restore_place(&mut self, record: &JobRecord, now: Timestamp) {
+        debug_assert!(!self.is_linked(record.id), "a job that comes back is in no collection yet");
         match record.state {
             JobState::Buried => self.make_buried(record.id),
             JobState::Delayed if record.deadline_at > now => self.delay(record.id, record.deadline_at),
@@ -218,11 +245,13 @@ impl Queue {
         }
     }
 
-    /// When a delay ends that a command of this instant asks for. It is a nanosecond later than that of the command
-    /// before, because many commands share an instant, and of equal delays the first is to end first.
+    /// The end of a delay for a command at `now`. It is a nanosecond later than that of the previous command, because
+    /// many commands share an instant, and of equal delays the first must end first.
     pub(crate) fn end_of_delay(&mut self, delay_s: Seconds, now: Timestamp) -> Timestamp {
         self.numbers.last_delay = now.max(self.numbers.last_delay + 1);
-        self.numbers.last_delay.plus_seconds(delay_s)
+        let until = self.numbers.last_delay.plus_seconds(delay_s);
+        debug_assert!(until >= now, "no delay ends before it begins");
+        until
     }
 }
 
@@ -232,7 +261,7 @@ mod tests {
     use crate::Reserve;
     use crate::clock::NS_PER_S;
 
-    /// The waiting time that is counted when the job is reserved at once after it was restored.
+    /// The waiting time that is counted when a restored job is reserved at once.
     fn waited_s(state: JobState, deadline_at: Timestamp, counters: Counters) -> u64 {
         const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
         let record = JobRecord {

@@ -1,7 +1,7 @@
-//! Clients give jobs back: `release` and `bury`.
+//! The commands with which clients release jobs: `release` and `bury`.
 
 use crate::clock::Timestamp;
-use crate::job::{Counting, JobId, Priority};
+use crate::job::{Counting, JobId, JobState, Priority};
 use crate::rules::ages::Judged;
 use crate::rules::retries::AfterFailure;
 use crate::seconds::Seconds;
@@ -19,12 +19,12 @@ pub struct Release {
     pub counting: Counting,
 }
 
-/// Where a released job went.
+/// The destination of a released job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// To the ready or the delayed jobs, as asked.
+    /// The ready or the delayed jobs, as requested.
     Queued,
-    /// To the buried ones: it has been released as often as the limit allows.
+    /// The buried jobs: it has reached the limit of releases.
     Buried,
 }
 
@@ -62,6 +62,7 @@ impl Queue {
         if judged == Judged::Gone {
             self.settle(Some(client), now);
             self.remove_tube_if_idle(tube);
+            debug_assert!(!self.holds(client, id), "a client that has given a job back has it no more");
             return released;
         }
         if rule == AfterFailure::Dead && judged == Judged::Young {
@@ -79,7 +80,9 @@ impl Queue {
         if marks != 0 {
             self.settle(Some(client), now);
         }
-        debug_assert!(self.is_linked(id));
+        debug_assert!(!self.holds(client, id), "a client that has given a job back has it no more");
+        debug_assert!(self.is_linked(id), "a job that was given back is in a collection");
+        debug_assert!(released == Released::Queued || self.is_linked_as(id, JobState::Buried));
         self.remove_tube_if_idle(tube);
         released
     }
@@ -97,16 +100,18 @@ impl Queue {
         self.note(Change::Updated(id));
         if marks & marks::RULED == 0 || self.judge_age(id, now) != Judged::Gone {
             self.make_buried(id);
-            debug_assert!(self.is_linked(id) && !self.holds(client, id));
+            debug_assert!(self.is_linked_as(id, JobState::Buried));
         }
         if marks != 0 {
             self.settle(Some(client), now);
             self.remove_tube_if_idle(tube);
         }
+        debug_assert!(!self.holds(client, id), "a client that has given a job back has it no more");
     }
 
     /// Buries a job that has failed too often.
     pub(crate) fn bury_poisoned(&mut self, id: JobId) {
+        debug_assert!(!self.is_linked(id), "a job that is buried was taken out of its collection");
         let (job, history) = self.jobs.expect_with_history(id);
         history.counters.buries = history.counters.buries.saturating_add(1);
         let tube = job.tube;

@@ -1,14 +1,15 @@
-//! Changes of where a job stands while it stays in its state: another tube, another priority.
+//! Changes of a job's position within its state: another tube, another priority.
 
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
 use crate::state::jobs::Place;
-use crate::state::jobs::marks::HELD;
+use crate::state::jobs::marks::{HELD, IN_ROW};
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
-    /// Whether the client may move this job: it is there, and nobody else has reserved it.
+    /// Whether the client may move this job: it exists, and no other client has reserved it.
     #[must_use]
     pub fn is_movable(&self, client: ClientId, id: JobId) -> bool {
         self.jobs
@@ -16,8 +17,8 @@ impl Queue {
             .is_some_and(|job| job.place().state() != JobState::Reserved || self.holds(client, id))
     }
 
-    /// The command `move`, of a job that may be moved: it is in the tube of this valid name from now on, which is
-    /// created if there is none. A delayed job keeps its deadline, a buried one its place in the order of burial, a
+    /// The command `move`, for a job that may be moved: from now on it is in the tube with this valid name, which is
+    /// created if it does not exist. A delayed job keeps its deadline, a buried one its place in the order of burial, a
     /// reserved one its reservation; a ready one goes at once to a client that waits for it.
     pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) {
         let target = self.tubes.find_or_make(name);
@@ -27,7 +28,8 @@ impl Queue {
             return;
         }
         let marks = job.marks;
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked(id), "a job that is moved is in a collection");
+        let (here, there) = in_debug(|| (self.counted(from), self.counted(target)));
         let is_held = marks != 0 && self.is_held(id);
         if let Place::Reserved(_) = place {
             self.tubes.get_mut(from).reserved -= 1;
@@ -39,7 +41,7 @@ impl Queue {
         }
         if marks != 0 || self.tubes.get(target).ruled.is_some() {
             self.stop_aging(id);
-            // Without memory, the job has the tags that it had.
+            // Without memory, the job keeps its old tags.
             let _ = self.retag_in(id, name, now);
             self.jobs.expect_mut(id).tube = target;
             self.moved_tagged(id, from);
@@ -67,7 +69,12 @@ impl Queue {
         if marks != 0 || !self.rules.tubes.to_open.is_empty() {
             self.settle(None, now);
         }
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked(id), "a job that was moved is in a collection");
+        debug_assert!(self.jobs.get(id).is_some_and(|job| job.tube == target), "the job knows its tube");
+        debug_assert!(
+            self.counted(from).has_moved_to(here, self.counted(target), there),
+            "one job has moved"
+        );
         self.remove_tube_if_idle(from);
     }
 
@@ -79,8 +86,7 @@ impl Queue {
         })
     }
 
-    /// A job that is ready or delayed gets a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is
-    /// ready.
+    /// Gives a ready or delayed job a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is ready.
     pub fn set_delay(&mut self, id: JobId, delay_s: Seconds, until: Timestamp, now: Timestamp) {
         assert!(self.is_delayable(id), "only ready and delayed jobs get another delay");
         self.unlink(id);
@@ -92,29 +98,40 @@ impl Queue {
             self.delay(id, until);
         }
         self.settle(None, now);
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as_asked(id, delay_s), "the job has the delay that was asked for");
     }
 
-    /// Whether the job is there and nobody has reserved it.
+    /// Whether the job exists and no client has reserved it.
     #[must_use]
     pub fn is_unreserved(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| job.place().state() != JobState::Reserved)
     }
 
-    /// Gives another priority to a job that nobody has reserved.
+    /// Gives another priority to a job that no client has reserved.
     pub fn set_priority(&mut self, id: JobId, priority: Priority, now: Timestamp) {
         assert!(self.is_unreserved(id), "a reserved job has a priority when it is released");
         self.note(Change::Updated(id));
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked(id), "a job that gets another priority is in a collection");
+        let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
         if let Place::Ready(_) = job.place() {
-            self.unlink(id);
+            let link = job.link();
+            let is_in_row = link.marks & IN_ROW != 0;
+            if is_in_row {
+                self.unlink_for_now(id, link)
+            } else {
+                self.unlink(id)
+            };
             self.jobs.expect_mut(id).priority = priority;
             self.enter_ready(id, now);
+            if is_in_row {
+                self.forget_position(link.tube);
+            }
             self.settle(None, now);
         } else {
             job.priority = priority;
         }
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked(id), "a job that has another priority is in a collection");
+        debug_assert!(before.has_grown_to(self.counted_with(id), 0), "no job comes or goes");
     }
 }

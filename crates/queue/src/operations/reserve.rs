@@ -2,6 +2,7 @@
 
 use beanstalkd_structures::Timer;
 
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::operations::many_tubes::Search;
@@ -26,8 +27,8 @@ pub enum Reserve {
 }
 
 impl Queue {
-    /// The reserves: the most urgent job of the watched tubes, or, in another mode, that of the tube that is chosen.
-    /// `timeout_s` of `None` waits for ever.
+    /// The reserves: the most urgent job of the watched tubes, or, in another mode, that of the chosen tube. With a
+    /// `timeout_s` of `None` the wait has no limit.
     #[inline(always)]
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
@@ -45,6 +46,7 @@ impl Queue {
             && let Some(id) = self.take_first_ready(tube)
         {
             self.assign(client.index, id, now);
+            debug_assert!(self.holds(client, id) && self.is_matched(tube), "the client has the job");
             return Reserve::Job(id);
         }
         if self.margin_of(client.index).is_some_and(|margin| margin <= now) {
@@ -69,11 +71,12 @@ impl Queue {
         };
         self.mark_worker(client);
         self.unlink(id);
-        // What a session reserves is logged as a whole.
+        // The whole record of a session's reservation is logged.
         if !is_ready && self.holder_for(client.index) == client.index {
             self.note(Change::Updated(id));
         }
         self.assign(client.index, id, now);
+        debug_assert!(self.holds(client, id), "the client has the job");
         true
     }
 
@@ -81,9 +84,10 @@ impl Queue {
     pub(crate) fn mark_worker(&mut self, client: ClientId) {
         let first = !std::mem::replace(&mut self.client_mut(client).worker, true);
         self.clients.counts.workers += u64::from(first);
+        debug_assert!(self.clients.counts.workers <= self.clients.records.len() as u64, "each counts once");
     }
 
-    /// Which of these tubes, of those that are not paused, has the most urgent job.
+    /// The one of these tubes, without paused ones, that has the most urgent job.
     pub(crate) fn most_urgent_of(&self, tubes: &[TubeKey]) -> Option<TubeKey> {
         let open = tubes.iter().filter(|&&key| self.tubes.get(key).is_open());
         let first = open.filter_map(|&key| Some((self.tubes.get(key).ready.first()?, key)));
@@ -91,27 +95,38 @@ impl Queue {
     }
 
     pub(crate) fn take_first_ready(&mut self, tube: TubeKey) -> Option<JobId> {
+        let before = in_debug(|| self.counted(tube));
         let record = self.tubes.get_mut(tube);
         let first = record.ready.pop_first()?;
         if record.ruled.as_ref().is_some_and(|ruled| ruled.turns.is_some()) {
             self.took_turn(first, tube);
         }
         self.count_unready(tube, first.priority());
+        debug_assert!(!self.is_linked(first.job()), "a job that was taken out is nowhere");
+        debug_assert_eq!(
+            self.counted(tube),
+            before.less(JobState::Ready, first.priority()),
+            "one is counted less"
+        );
         Some(first.job())
     }
 
-    /// Reserves a job that is in no queue for a client. If that has a session, it is the session's.
+    /// Reserves a job that is in no queue, for a client, or for its session if it has one.
     pub(crate) fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
-        debug_assert!(!self.is_linked(id));
+        debug_assert!(!self.is_linked(id), "a job that is reserved was taken out of its collection");
+        debug_assert!(self.can_wait(client), "a client that gets a job is there, and waits no more");
+        debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
+        let counts = in_debug(|| self.counted_with(id));
         let holder = self.holder_for(client);
         let (is_held, client) = (holder != client, holder);
         let (job, history) = self.jobs.expect_with_history(id);
+        debug_assert!(history.holder.is_none(), "nobody has the job");
         let until = now.plus_seconds(job.ttr());
         let before = job.place();
         job.set_place(Place::Reserved(until.0.into()));
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
-        let (tube, marked) = (job.tube, job.marks);
+        let (tube, marked, priority) = (job.tube, job.marks, job.priority);
         let record = self.tubes.get_mut(tube);
         record.reserved += 1;
         if record.ruled.as_ref().is_some_and(|ruled| ruled.has_gate()) {
@@ -125,19 +140,28 @@ impl Queue {
         let reserved = &mut self.clients[client].reserved;
         let reservation = Reservation { until, id, since: now };
         reserved.insert(reservation);
-        // The others end later, and change no deadline.
+        // Later reservations do not change the deadline.
         if reserved.first() == Some(reservation) {
             self.schedule(Timer::Client(client));
         }
         self.note(if is_held { Change::Held(id) } else { Change::Reserved(id) });
-        // What a rule for the tube counts stays counted.
+        // The job still counts for the rule of its tube.
         if marked & !marks::RULED != 0 {
             self.reserved_tagged(id);
         }
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as(id, JobState::Reserved));
+        debug_assert_eq!(
+            self.counted(tube),
+            counts.more(JobState::Reserved, priority),
+            "one is counted more"
+        );
+        debug_assert!(
+            self.is_scheduled(Timer::Client(client)),
+            "the end of the reservation is not passed over"
+        );
     }
 
-    /// A job of the tube is reserved that was ready since then.
+    /// Counts the waiting time of a job that has been ready since the instant `since` and is now reserved.
     #[inline]
     fn observe_wait(&mut self, tube: TubeKey, since: Timestamp, now: Timestamp) {
         if let Some(times) = self.tubes.times(tube, now) {

@@ -1,14 +1,15 @@
 //! `session`: reservations that outlive the connection of their client.
 //!
-//! Owns: who is attached to a session, and its end. A session that another client takes over keeps its reservations
-//! where they are; what a client has reserved before it had a session joins the session a few jobs at a time. Driven by
-//! the server, which closes the connection of a client whose session was taken over before that can give another
-//! command.
+//! Owns: the client that is attached to a session, and the session's end. If another client takes over a session, its
+//! reservations stay unchanged; the reservations that a client made before it had a session join the session a few jobs
+//! at a time. Driven by the server, which closes the connection of a client whose session was taken over before that
+//! client can give another command.
 
 use std::collections::TryReserveError;
 
 use beanstalkd_structures::Timer;
 
+use crate::assertions::in_debug;
 use crate::clock::{NS_PER_MS, Timestamp};
 use crate::job::{JobId, JobState};
 use crate::state::clients::Client;
@@ -17,27 +18,27 @@ use crate::state::keys::Reservation;
 use crate::state::sessions::{Session, SessionKey};
 use crate::{Change, ClientId, Queue};
 
-/// When a session ends whose grace has not begun.
+/// The end of a session whose grace has not begun.
 const UNBEGUN: Timestamp = Timestamp(u64::MAX - 1);
 
-/// What becomes of the command `session`.
+/// The result of the command `session`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginSession {
-    /// The client is attached to the session, and this client was until now. Its connection is to be closed.
+    /// The client is attached to the session, and `taken_from` was until now. Its connection must be closed.
     Attached {
         /// The client from which it was taken.
         taken_from: Option<ClientId>,
-        /// What `join_session` has to do.
+        /// The work for `join_session`.
         joining: Joining,
     },
-    /// The client has another session, and nothing has changed.
+    /// The client has another session. Nothing has changed.
     HasAnother,
 }
 
-/// How far `join_session` has come.
+/// The progress of `join_session`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joining {
-    /// Whether the log is to know of the session's grace, for each of its reservations behind `after`.
+    /// Whether the log must get the session's new grace, for each of its reservations after `after`.
     has_new_grace: bool,
     after: Option<(Timestamp, JobId)>,
 }
@@ -45,9 +46,9 @@ pub struct Joining {
 /// A reservation that belongs to a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Hold<'a> {
-    /// Which session it is.
+    /// The session.
     pub key: &'a SessionKey,
-    /// For how long that is kept without a client.
+    /// How long the session lasts without a client.
     pub grace_ms: u32,
     /// When the reservation ends.
     pub until: Timestamp,
@@ -56,8 +57,8 @@ pub struct Hold<'a> {
 }
 
 impl Queue {
-    /// Attaches the client to the session of this key, which begins if there is none. `join_session` follows, until
-    /// nothing is left to join. The session lasts for `grace_ms` without a client.
+    /// Attaches the client to the session with this key, which begins if it does not exist. The caller must call
+    /// `join_session` until nothing is left to join. The session lasts for `grace_ms` without a client.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
@@ -93,6 +94,8 @@ impl Queue {
         });
         self.sessions.of_client.insert(client.index, index);
         self.client_mut(client).has_session = true;
+        debug_assert!(self.is_attached(client.index, index), "the session has this client");
+        debug_assert!(taken_from != Some(client), "a session is taken from another client");
         Ok(BeginSession::Attached { taken_from, joining })
     }
 
@@ -111,8 +114,8 @@ impl Queue {
         Ok(index)
     }
 
-    /// Makes reservations that the client had before it had a session the session's, and has the log know of a new
-    /// grace: at most `left` of them, which goes down by those; returns whether none is left.
+    /// Moves the client's earlier reservations to its session, and notes a new grace for the log: for at most `left` of
+    /// them, from which their number is subtracted; returns whether none is left.
     pub fn join_session(&mut self, client: ClientId, joining: &mut Joining, left: &mut usize) -> bool {
         let holder = self.holder_for(client.index);
         if holder == client.index {
@@ -136,20 +139,28 @@ impl Queue {
             && let Some(first) = self.client(client).reserved.first()
         {
             *left -= 1;
-            self.client_mut(client).reserved.remove(first);
+            let found = self.client_mut(client).reserved.remove(first);
+            debug_assert!(found.is_some(), "the first reservation is there");
             let (job, history) = self.jobs.expect_with_history(first.id);
             let tube = job.tube;
+            debug_assert_eq!(
+                history.holder,
+                Some(client.index),
+                "the client has what it brings to its session"
+            );
             history.holder = Some(holder);
             self.clients[holder].reserved.insert(first);
-            // A flush that walks through the reservations may be behind this one, or before it.
+            // A flush that walks through the reservations may be after this one, or before it.
             self.flushes.note_moved(first.id, tube);
             self.note(Change::Held(first.id));
+            debug_assert!(self.is_linked_as(first.id, JobState::Reserved), "the session has the job");
         }
         self.schedule(Timer::Client(holder));
+        debug_assert!(self.is_scheduled(Timer::Client(holder)), "what the session has got ends in time");
         !joining.has_new_grace && self.client(client).reserved.is_empty()
     }
 
-    /// What the log has to know of a reservation that belongs to a session.
+    /// The facts about a session's reservation that the log must have.
     #[must_use]
     pub fn session_hold(&self, id: JobId) -> Option<Hold<'_>> {
         if self.sessions.records.is_empty() {
@@ -167,8 +178,8 @@ impl Queue {
         })
     }
 
-    /// Puts a reservation back that a session had before a restart, of a job that is there. The session has no client;
-    /// `begin_graces` follows. A reservation whose end has come is left out.
+    /// Restores a reservation that a session had before a restart, of a job that exists. The session has no client; the
+    /// caller must call `begin_graces` later. A reservation that has already ended is left out.
     ///
     /// # Errors
     /// If the allocator has no memory.
@@ -190,8 +201,10 @@ impl Queue {
         };
         let session = self.session_mut(index);
         (session.grace_ms, session.ends_at) = (grace_ms, UNBEGUN);
+        let before = in_debug(|| self.counted_with(id));
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
+        debug_assert!(history.holder.is_none(), "nobody has the job");
         job.set_place(Place::Reserved(until.0.into()));
         history.holder = Some(index);
         let (tube, marks) = (job.tube, job.marks);
@@ -204,10 +217,12 @@ impl Queue {
         if marks != 0 {
             self.reserved_tagged(id);
         }
+        debug_assert!(self.is_linked_as(id, JobState::Reserved), "the session has the job again");
+        debug_assert!(before.has_grown_to(self.counted(tube), 0), "no job comes or goes");
         Ok(())
     }
 
-    /// The server listens: the graces of the sessions begin that were restored.
+    /// Begins the graces of restored sessions, when the server listens.
     pub fn begin_graces(&mut self, now: Timestamp) {
         let restored: Vec<u32> = self.sessions.records.keys().copied().collect();
         for index in restored {
@@ -240,7 +255,7 @@ impl Queue {
         self.sessions.records.get(&holder).map(|session| &session.key)
     }
 
-    /// Whether the job is reserved by a session that has no client now, and so is kept for its grace.
+    /// Whether the job is reserved by a session without a client, and is therefore kept for its grace.
     #[must_use]
     pub fn is_kept_for_grace(&self, id: JobId) -> bool {
         let holder = self.jobs.get(id).and_then(|job| self.jobs.history(job).holder);
@@ -248,7 +263,7 @@ impl Queue {
         session.is_some_and(|session| session.attached.is_none())
     }
 
-    /// The index of the client that has the reservations of this one: its session, if there is one.
+    /// The index of the client that has the reservations of this one: its session, if it has one, or itself.
     #[inline]
     pub(crate) fn holder_for(&self, index: u32) -> u32 {
         if self.clients[index].has_session { self.session_index(index) } else { index }
@@ -263,13 +278,13 @@ impl Queue {
         self.sessions.records.get_mut(&index).expect("the client is a session")
     }
 
-    /// Whether a reservation of `holder` is one of this client.
+    /// Whether a reservation of `holder` belongs to this client.
     #[inline]
     pub(crate) fn is_held_by(&self, holder: Option<u32>, client: ClientId) -> bool {
         holder == Some(client.index) || holder.is_some() && holder == Some(self.holder_for(client.index))
     }
 
-    /// When the safety margin of the first reservation begins that the client or its session has.
+    /// When the safety margin begins of the first reservation of the client or its session.
     #[inline]
     pub(crate) fn margin_of(&self, index: u32) -> Option<Timestamp> {
         self.clients[self.holder_for(index)].margin_at()
@@ -291,9 +306,10 @@ impl Queue {
         }
     }
 
-    /// The client is gone: its session goes on without it for the grace.
+    /// Detaches a client that is leaving: its session continues without it for the grace.
     pub(crate) fn leave_session(&mut self, client: u32, now: Timestamp) {
         let index = self.session_index(client);
+        debug_assert!(self.is_attached(client, index), "a client leaves the session that it has");
         self.sessions.of_client.remove(&client);
         self.clients[client].has_session = false;
         let session = self.session_mut(index);
@@ -304,13 +320,14 @@ impl Queue {
         }
     }
 
-    /// Ends the session of this index, if it is one, no client is attached to it and it has no job; returns whether.
+    /// Ends the session with this index if it is one, has no client attached and has no job; returns whether it did.
     pub(crate) fn end_session_if_idle(&mut self, index: u32) -> bool {
         let is_idle = self.sessions.records.get(&index).is_some_and(|session| session.attached.is_none())
             && self.clients[index].reserved.is_empty();
         if is_idle {
             let session = self.sessions.records.remove(&index).expect("it is there");
-            self.sessions.by_key.remove(&session.key);
+            let found = self.sessions.by_key.remove(&session.key);
+            debug_assert_eq!(found, Some(index), "a session is found by its key");
             self.clients.counts.internal -= 1;
             self.deadlines.set(Timer::Client(index), None);
             self.remove_client(index);
@@ -318,10 +335,15 @@ impl Queue {
         is_idle
     }
 
-    /// A reservation of the session has ended, or its grace is over: then it gives back a share of its jobs, as a
-    /// client that leaves, and stays due until it has none. If both end in the same instant, the time to run does.
+    /// Handles the end of a session's reservation, or of its grace: in the latter case it releases a share of its jobs,
+    /// like a client that leaves, and stays due until it has none. If both end at the same instant, the time to run
+    /// comes first.
     pub(crate) fn session_is_due(&mut self, index: u32, now: Timestamp) {
         let ends_at = self.session_mut(index).ends_at;
+        debug_assert!(
+            self.deadline_with_session(index).is_some_and(|at| at <= now),
+            "no session is due early"
+        );
         match self.clients[index].reserved.first() {
             Some(Reservation { until, id, .. }) if until <= ends_at => self.time_out(id, now),
             Some(_) | None => {
@@ -504,7 +526,7 @@ mod tests {
             }
         };
         queue.flush_job(first, NOW);
-        // The session has the index of the client that is gone, which the walk has passed.
+        // The session has the index of the disconnected client, which the walk has passed.
         queue.begin_session(worker, &key("w"), 1000).unwrap();
         let mut slices = 0;
         let mut joining = joining(true);

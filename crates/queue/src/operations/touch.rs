@@ -1,26 +1,26 @@
-//! `touch`, and `touch-all`, which touches all that a client has reserved, a few jobs at a time.
+//! `touch`, and `touch-all`, which touches all reservations of a client, a few jobs at a time.
 //!
-//! Owns: the walk through the client's reservations. It goes in the order of their ends, so that those come first that
-//! would end soonest. All are touched as of one instant: a reservation then never moves to before the walk, and one
-//! that moves to behind it and is met again stays where it is. Driven by the server.
+//! Owns: the walk through the client's reservations. It follows the order of their ends, so that those that would end
+//! first come first. All are touched as of one instant: a reservation then never moves to before the walk, and one that
+//! moves to after it and is met again stays unchanged. Driven by the server.
 
 use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
-use crate::job::JobId;
+use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
 use crate::state::jobs::Place;
 use crate::state::keys::Reservation;
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
-    /// The command `touch`: the time to run starts again, or the reservation has `for_s` seconds from now on, at least
-    /// 1; the time to run stays. Returns whether the client has reserved the job.
+    /// The command `touch`: starts the time to run again, or lets the reservation end `for_s` seconds from now, at
+    /// least 1; the time to run stays the same. Returns whether the client has reserved the job.
     pub fn touch(&mut self, client: ClientId, id: JobId, for_s: Option<Seconds>, now: Timestamp) -> bool {
         if !self.holds(client, id) {
             return false;
         }
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as(id, JobState::Reserved));
         let job = self.jobs.expect_mut(id);
         let before = job.place().deadline().expect("a reserved job has a deadline");
         let until = now.plus_seconds(for_s.map_or(job.ttr(), |seconds| seconds.at_least_one()));
@@ -28,19 +28,25 @@ impl Queue {
         let holder = self.holder_for(client.index);
         let reserved = &mut self.clients[holder].reserved;
         let reservation = reserved.remove(Reservation::key(before, id));
-        let reservation = reservation.expect("a reserved job stands among its holder's reservations");
+        let reservation = reservation.expect("a reserved job is among its holder's reservations");
         reserved.insert(Reservation { until, ..reservation });
         self.schedule(Timer::Client(holder));
         if holder != client.index && until != before {
             self.note(Change::Held(id));
         }
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as(id, JobState::Reserved) && self.holds(client, id));
+        debug_assert!(until >= now, "no reservation ends before it begins");
+        debug_assert!(
+            self.is_scheduled(Timer::Client(holder)),
+            "the end of the reservation is not passed over"
+        );
         true
     }
 
-    /// Starts the times to run of the client's reservations again, as of `at`, of those behind the place `after` in the
-    /// order of their ends and of at most `left`, which goes down by those that were looked at. Returns the place at
-    /// which it has stopped; `None` when none is left. Jobs of tubes that it may not touch add to `passed`.
+    /// Starts the times to run of the client's reservations again, as of `at`: of those after the position `after` in
+    /// the order of their ends, and of at most `left`, from which the examined ones are subtracted. Returns the
+    /// position at which it has stopped; `None` when none is left. Jobs of tubes that the client may not touch are
+    /// counted in `passed`.
     pub fn touch_after(
         &mut self,
         client: ClientId,

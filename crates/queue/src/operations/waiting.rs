@@ -1,19 +1,19 @@
 //! Clients that wait in a reserve, and how their waits end.
 //!
-//! A tube that is not paused has ready jobs that may be reserved or waiting clients, never both: a job that may be
-//! reserved from now on goes directly to the first waiting client, and a client waits only if there is no such job. A
-//! tube's ready queue has these jobs alone; the others are parked ([`crate::rules`]).
+//! A tube that is not paused has either ready jobs that may be reserved or waiting clients, never both: a job that
+//! becomes free to be reserved goes directly to the first waiting client, and a client waits only if there is no such
+//! job. A tube's ready queue has only these jobs; the others are parked ([`crate::rules`]).
 
 use beanstalkd_structures::Timer;
 
 use crate::clock::Timestamp;
-use crate::job::JobId;
+use crate::job::{JobId, JobState};
 use crate::state::clients::Wait;
 use crate::state::keys::{TubeKey, WaitKey};
 use crate::{ClientId, Delivery, Queue, WaitOutcome};
 
-/// The cost of a delivery beside the command that makes it: a system call of its own, because it goes to another
-/// client.
+/// The cost of a delivery, in addition to the command that causes it: it needs its own system call, because it goes to
+/// another client.
 pub(crate) const WORK_PER_DELIVERY: u64 = 32;
 
 impl Queue {
@@ -24,14 +24,16 @@ impl Queue {
     }
 
     /// Ends the client's wait without a delivery; returns whether it waited. If the job for whose end it waits has
-    /// ended already, it gets that answer now instead.
+    /// already ended, it gets that answer now instead.
     pub fn stop_waiting(&mut self, client: ClientId) -> bool {
         if self.answer_early(client.index) {
             return false;
         }
         let waited = self.client(client).wait.is_some();
         self.end_wait(client.index);
-        self.end_job_wait(client.index) || waited
+        let has_waited = self.end_job_wait(client.index) || waited;
+        debug_assert!(self.can_wait(client.index), "a client that waits no more can wait again");
+        has_waited
     }
 
     /// The client that has waited longest for a job of this tube.
@@ -47,12 +49,16 @@ impl Queue {
         self.end_wait(client);
         self.assign(client, id, now);
         self.deliver(client, WaitOutcome::Reserved(id));
+        debug_assert!(self.is_linked_as(id, JobState::Reserved), "what is delivered is reserved");
     }
 
-    /// Answers a client that has waited, and is there. It may leave before the caller takes the delivery.
+    /// Answers a client that has waited. The client may disconnect before the caller takes the delivery.
     pub(crate) fn deliver(&mut self, index: u32, outcome: WaitOutcome) {
         let client = ClientId { index, generation: self.clients[index].generation };
-        debug_assert!(self.is_connected(client) && !self.is_waiting(client));
+        debug_assert!(
+            self.can_wait(index),
+            "a client gets an answer when its wait has ended, while it is there"
+        );
         self.outbox.deliveries.push_back(Delivery { client, outcome });
         self.work += WORK_PER_DELIVERY;
     }
@@ -62,8 +68,11 @@ impl Queue {
         self.begin_wait_as(index, Wait { number, until });
     }
 
-    /// The client waits, with a number that its wait has got already.
+    /// Begins the client's wait, with a number that the wait already has.
     pub(crate) fn begin_wait_as(&mut self, index: u32, wait: Wait) {
+        debug_assert!(self.can_wait(index), "a client waits for one thing");
+        debug_assert!(self.has_nothing_to_reserve(index), "nobody waits for what is there");
+        debug_assert!(wait.number.get() <= self.clients.waits, "the number of a wait was given to it");
         let client = &mut self.clients[index];
         client.wait = Some(wait);
         let number = wait.number.get();
@@ -76,6 +85,7 @@ impl Queue {
         }
         self.clients.counts.waiting += 1;
         self.schedule(Timer::Client(index));
+        debug_assert!(self.is_scheduled(Timer::Client(index)), "the end of the wait is not passed over");
     }
 
     /// Does nothing if the client does not wait.
@@ -93,5 +103,9 @@ impl Queue {
             }
         }
         self.clients.counts.waiting -= 1;
+        debug_assert!(
+            self.clients.many_waiting.len() as u64 <= self.clients.counts.waiting,
+            "each wait counts"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Clients come, and say which tubes they use and watch: `use`, `watch`, `ignore`.
+//! New clients, and the tubes that they use and watch: `use`, `watch`, `ignore`.
 
 use std::collections::TryReserveError;
 use std::ops::Range;
+
+use beanstalkd_structures::Timer;
 
 use crate::operations::modes::USUAL_WEIGHT;
 use crate::state::clients::Client;
@@ -9,7 +11,7 @@ use crate::state::keys::TubeKey;
 use crate::state::tubes::{DEFAULT, reserve_in_slab};
 use crate::{ClientId, Queue};
 
-/// The tube that a client uses while it puts into another.
+/// The tube that a client used before it puts into another.
 #[derive(Debug)]
 #[must_use = "the client uses it again"]
 pub struct UsedBefore(TubeKey);
@@ -31,7 +33,7 @@ impl Queue {
     pub fn reserve_tube(&mut self, id: ClientId) -> Result<(), TryReserveError> {
         let watching = &mut self.client_mut(id).watching;
         if watching.len() == watching.capacity() {
-            // Its own way to grow has another error. What is free now is free for the list.
+            // Its own growth reports another kind of error. Memory that is free now is free for the list.
             Vec::<TubeKey>::new().try_reserve_exact(2 * watching.len())?;
             watching.grow(2 * watching.len());
         }
@@ -45,12 +47,14 @@ impl Queue {
         tube.using += 1;
         tube.watching += 1;
         self.clients.counts.watched += 1;
-        self.add_client(Client::new)
+        let client = self.add_client(Client::new);
+        debug_assert!(self.can_wait(client.index) && self.is_watching(client, DEFAULT), "a client begins so");
+        client
     }
 
-    /// Adds a client for the server itself. No count of clients has it: not the connections, nor those that use or
-    /// watch a tube, nor producers and workers. So a tube that it uses ends as if nobody did: it uses "default" again
-    /// before any other client gives a command.
+    /// Adds a client for the server itself. It is in no count of clients: not the connections, nor those that use or
+    /// watch a tube, nor producers and workers. A tube that it uses can therefore end as if no client used it, so it
+    /// uses "default" again before any other client gives a command.
     pub fn connect_internal(&mut self) -> ClientId {
         self.clients.counts.internal += 1;
         self.add_client(Client::internal)
@@ -61,7 +65,18 @@ impl Queue {
         let client = new(self.clients.last_number);
         let generation = client.generation;
         let index = self.clients.records.insert(Box::new(client)) as u32;
+        debug_assert!(
+            self.deadlines.of(Timer::Client(index)).is_none(),
+            "a client begins without a deadline"
+        );
+        debug_assert!(self.rules.awaited.wait_of(index).is_none(), "the client before it has ended its wait");
         ClientId { index, generation }
+    }
+
+    /// Whether the client watches the tube, which counts it.
+    #[inline]
+    fn is_watching(&self, id: ClientId, tube: TubeKey) -> bool {
+        self.tubes.get(tube).watching > 0 && self.client(id).place_of(tube).is_some()
     }
 
     /// The client's number, which no other client has had or will have, not even with the same index.
@@ -70,14 +85,14 @@ impl Queue {
         self.clients.number_of(self.client(id))
     }
 
-    /// The clients of connections at these places. A client keeps its place.
+    /// The clients with connections at these indexes. A client keeps its index.
     pub fn clients_at(&self, places: Range<usize>) -> impl Iterator<Item = ClientId> {
         let records = places.filter_map(|place| Some((place, self.clients.records.get(place)?)));
         let connected = records.filter(|(_, client)| !client.leaving && !client.is_internal());
         connected.map(|(place, client)| ClientId { index: place as u32, generation: client.generation })
     }
 
-    /// The end of the places that clients have.
+    /// The end of the indexes of clients.
     #[must_use]
     pub fn client_places(&self) -> usize {
         self.clients.records.capacity()
@@ -90,7 +105,7 @@ impl Queue {
         self.client(id).has_fields
     }
 
-    /// Notes whether it does.
+    /// Notes whether the server keeps such a list.
     pub fn note_fields(&mut self, id: ClientId, has_fields: bool) {
         self.client_mut(id).has_fields = has_fields;
     }
@@ -102,7 +117,14 @@ impl Queue {
         client.is_some_and(|client| client.generation == id.generation && !client.leaving)
     }
 
-    /// The command `use`. `name` is valid; its tube is created if there is none.
+    /// Whether this client has disconnected, and not all of its jobs and tubes have been given back.
+    #[must_use]
+    pub fn is_leaving(&self, id: ClientId) -> bool {
+        let client = self.clients.records.get(id.index as usize);
+        client.is_some_and(|client| client.generation == id.generation && client.leaving)
+    }
+
+    /// The command `use`. `name` is valid; its tube is created if it does not exist.
     pub fn use_tube(&mut self, id: ClientId, name: &str) {
         let tube = self.tubes.find_or_make(name);
         let client = self.client_mut(id);
@@ -111,19 +133,21 @@ impl Queue {
         self.tubes.get_mut(tube).using += counted;
         self.tubes.get_mut(before).using -= counted;
         self.remove_tube_if_idle(before);
+        debug_assert!(self.tubes.get(tube).using >= counted, "a tube that a client uses is there");
     }
 
-    /// The client uses the tube of this name for one put. It is made if there is none. [`Queue::use_again`] follows,
-    /// before anything else; until then, the tube that was used does not end.
+    /// Uses the tube with this name for one put. It is created if it does not exist. The caller must call
+    /// [`Queue::use_again`] before anything else; until then, the used tube does not end.
     pub fn use_for_put(&mut self, id: ClientId, name: &str) -> UsedBefore {
         let tube = self.tubes.find_or_make(name);
         UsedBefore(std::mem::replace(&mut self.client_mut(id).using, tube))
     }
 
-    /// The client uses the tube again that it has used before, and the other one ends if nothing keeps it.
+    /// Uses the earlier tube of the client again; the other one ends if nothing keeps it.
     pub fn use_again(&mut self, id: ClientId, UsedBefore(tube): UsedBefore) {
         let other = std::mem::replace(&mut self.client_mut(id).using, tube);
         self.remove_tube_if_idle(other);
+        debug_assert!(self.tubes.contains(tube), "the tube that was used has not ended meanwhile");
     }
 
     /// The command `watch` without a weight; returns how many tubes the client watches now.
@@ -145,6 +169,8 @@ impl Queue {
             self.index_watched(id.index, tube, place);
         }
         self.set_weight(id, place, weight);
+        debug_assert!(self.is_watching(id, tube), "the client watches the tube, which counts it");
+        debug_assert_eq!(self.client(id).watching.get(place), Some(&tube), "the tube is where the weight is");
         self.client(id).watching.len()
     }
 
@@ -158,6 +184,11 @@ impl Queue {
             }
             self.unwatch(id.index, place);
         }
+        debug_assert!(!self.client(id).watching.is_empty(), "a client watches at least one tube");
+        debug_assert!(
+            tube.is_none_or(|tube| self.client(id).place_of(tube).is_none()),
+            "and this one no more"
+        );
         Some(self.client(id).watching.len())
     }
 }

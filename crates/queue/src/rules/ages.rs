@@ -1,12 +1,12 @@
 //! The rule `max-age`: how long a job stays in a tube before it goes to the dead tube, or is deleted.
 //!
-//! Owns: the order in which the jobs of each tube with the rule came there, so that the first one is the next that is
-//! too old. A job that is reserved is not among them: it is judged when it is given back. Nor is a dead one, nor one
-//! that was too old when its dead tube was full: that one stays buried until it is given back once more, another file
-//! of rules is read, or another server goes on with the jobs.
+//! Owns: for each tube with the rule, the order in which its jobs came into it, so that the first one is the next to
+//! become too old. A reserved job is not in this order: it is checked when it is released. Nor is a dead one, nor one
+//! that was too old while its dead tube was full: that one stays buried until it is released again, a new file of rules
+//! is read, or another server takes over the jobs.
 //!
-//! A job comes into its tube with its put. A move into a tube with the rule notes the time with the tags of the job, as
-//! a distance from the put, because the log moves that instant along with the clock.
+//! A job comes into its tube with its put. A move into a tube with the rule notes the time in the tags of the job, as a
+//! distance from the put, because the log moves the instant of the put together with the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,21 +22,24 @@ use crate::state::tubes::Tube;
 use crate::tags::TagSet;
 use crate::{Change, Queue};
 
-/// What the place of a job takes, in bytes, at its usual size.
+/// The memory of the order of a tube, in bytes, while it has few jobs or none.
+pub(crate) const BYTES_PER_TUBE: usize = 96;
+
+/// The memory for the position of a job, in bytes, in the usual case.
 pub(crate) const BYTES_PER_JOB: usize = 20;
 
 /// The ages of jobs. Each tube with a rule has those of its jobs.
 #[derive(Debug)]
 pub(crate) struct Ages;
 
-/// What has become of a job that is given back.
+/// The outcome for a released job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
-    /// It is not too old, or no rule asks.
+    /// It is not too old, or there is no such rule.
     Young,
     /// It was too old, and is in its dead tube, or deleted.
     Gone,
-    /// It is too old and cannot go to its dead tube: it is to be buried.
+    /// It is too old and cannot go to its dead tube: it must be buried.
     Stays,
 }
 
@@ -60,6 +63,7 @@ impl Rule for Ages {
             queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
             queue.jobs.expect_mut(job.id).marks &= !marks::AGES;
         }
+        debug_assert!(!queue.jobs.expect_mut(job.id).has(marks::AGES), "a reserved job does not age");
     }
 
     fn moved(queue: &mut Queue, job: &TaggedJob<'_>, _from: TubeKey) {
@@ -92,7 +96,7 @@ impl Rule for Ages {
 }
 
 impl Tube {
-    /// When its oldest job is too old.
+    /// When its oldest job becomes too old.
     pub(crate) fn age_ends_at(&self) -> Option<Timestamp> {
         let ruled = self.ruled.as_ref()?;
         let (arrived, _) = ruled.ages.first()?;
@@ -110,21 +114,25 @@ impl Queue {
     }
 
     fn begin_aging(&mut self, key: DueKey, tube: TubeKey) {
-        let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("its rule is there");
+        let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("its rule exists");
         ruled.ages.insert(key);
         self.rules.tubes.index_bytes += BYTES_PER_JOB;
-        self.jobs.expect_mut(key.1).marks |= marks::AGES;
+        let job = self.jobs.expect_mut(key.1);
+        debug_assert!(!job.has(marks::AGES) && job.tube == tube, "a job ages once, in its tube");
+        job.marks |= marks::AGES;
         self.schedule(Timer::Tube(tube));
+        debug_assert!(self.is_scheduled(Timer::Tube(tube)), "the end of the age is not passed over");
     }
 
     fn end_aging(&mut self, key: DueKey, tube: TubeKey) {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube with a job that ages has a rule");
         let found = ruled.ages.remove(key);
         assert!(found.is_some(), "a job that ages is in the order of its tube");
+        debug_assert!(self.rules.tubes.index_bytes >= BYTES_PER_JOB, "the place of the job was counted");
         self.rules.tubes.index_bytes -= BYTES_PER_JOB;
     }
 
-    /// The job leaves its tube, or its tags are about to change.
+    /// Called when the job leaves its tube, or when its tags are about to change.
     pub(crate) fn stop_aging(&mut self, id: JobId) {
         let job = self.jobs.get(id).expect("it is there");
         if job.has(marks::AGES) {
@@ -132,9 +140,10 @@ impl Queue {
             self.end_aging((arrived, id), tube);
             self.jobs.expect_mut(id).marks &= !marks::AGES;
         }
+        debug_assert!(!self.jobs.expect_mut(id).has(marks::AGES), "the job ages no more");
     }
 
-    /// A reload has come to this job: it ages if the rule of its tube says so.
+    /// Called when a reload comes to this job: it ages if its tube has the rule.
     pub(crate) fn age_by_rule(&mut self, id: JobId) {
         let job = self.jobs.get(id).expect("the walk has found it");
         if self.max_age_of(job.tube).is_none() {
@@ -149,7 +158,8 @@ impl Queue {
         }
     }
 
-    /// Since when a job that is moved now into the tube of this name is there, if a rule asks; after its put.
+    /// The arrival time of a job that is moved now into the tube with this name, as a time after its put, if a rule
+    /// needs it.
     pub(crate) fn arrival_in(&self, job: &Job, name: &str, now: Timestamp) -> Option<Seconds> {
         let rule = match self.tubes.find(name) {
             Some(tube) => self.tubes.get(tube).ruled.as_ref()?.rule.as_ref()?,
@@ -161,9 +171,10 @@ impl Queue {
         Some(Seconds::of_ns(i64::try_from(ns).unwrap_or(i64::MAX)))
     }
 
-    /// Judges a job that was reserved and is in no collection.
+    /// Checks a job that was reserved and is in no collection.
     #[cold]
     pub(crate) fn judge_age(&mut self, id: JobId, now: Timestamp) -> Judged {
+        debug_assert!(!self.is_linked(id), "a job that is judged was taken out of its collection");
         let job = self.jobs.get(id).expect("it is given back");
         let tube = job.tube;
         let Some(max_age_s) = self.max_age_of(tube) else { return Judged::Young };
@@ -184,10 +195,15 @@ impl Queue {
         Judged::Gone
     }
 
-    /// The oldest job of the tube is too old.
+    /// Handles the oldest job of the tube, which is too old.
     pub(crate) fn end_first_age(&mut self, tube: TubeKey, now: Timestamp) {
         let ruled = self.tubes.get(tube).ruled.as_ref();
         let Some((_, id)) = ruled.and_then(|ruled| ruled.ages.first()) else { return };
+        debug_assert!(
+            self.tubes.get(tube).age_ends_at().is_some_and(|at| at <= now),
+            "no job is too old early"
+        );
+        debug_assert!(self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved), "nobody has the job");
         self.stop_aging(id);
         if !self.has_dead_tube(id) {
             self.unlink(id);
@@ -203,16 +219,18 @@ impl Queue {
         self.remove_tube_if_idle(tube);
     }
 
-    /// Whether a job that is too old stays as it is if its dead tube does not take it: it is buried, or its group holds
-    /// it.
+    /// Whether a job that is too old stays unchanged if its dead tube does not take it: it is buried, or its group
+    /// holds it.
     fn stays_where_it_is(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| job.place().state() == JobState::Buried || job.has(marks::HELD))
     }
 
     /// Deletes a job that is in no collection, because its time is over.
     pub(crate) fn remove_expired(&mut self, id: JobId, now: Timestamp) {
+        debug_assert!(!self.is_linked(id), "a job that ends was taken out of its collection");
         let body = self.with_tags(id, |queue, job| queue.remove_tagged(job, Ending::Expired, now));
         self.rules.expiry.keep_body(body);
+        debug_assert!(self.jobs.get(id).is_none(), "a job that was too old is not there");
     }
 }
 
@@ -229,7 +247,7 @@ mod tests {
         TubeRule { max_age_s: Some(10), dead_tube: dead_tube.map(Into::into), ..TubeRule::new(pattern) }
     }
 
-    /// Puts rules in force, with all the slices of that.
+    /// Puts rules in force, including all slices of the reload.
     fn set_rules(queue: &mut Queue, rules: Vec<TubeRule>, now: Timestamp) {
         queue.set_tube_rules(rules, now);
         while queue.next_deadline() == Some(Timestamp::default()) {
@@ -334,6 +352,24 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_leaves_with_a_job_of_a_full_dead_tube_makes_no_room_there() {
+        let mut queue = Queue::default();
+        let full = TubeRule { max_jobs: Some(1), ..TubeRule::new("dead") };
+        set_rules(&mut queue, vec![aging("default", Some("dead")), full], START);
+        let client = queue.connect();
+        let old = put(&mut queue, client, 0, START);
+        queue.use_tube(client, "dead");
+        let dead = put(&mut queue, client, 0, START);
+        assert!([old, dead].into_iter().all(|id| queue.reserve_job(client, id, START)));
+        queue.disconnect(client, START + 10 * NS_PER_S);
+        queue.check_invariants();
+        let [old, dead] =
+            [old, dead].map(|id| queue.job(id).map(|job| (job.tube.as_str().to_owned(), job.record.state)));
+        assert_eq!(old, Some(("default".to_owned(), JobState::Buried)), "there is no room for it");
+        assert_eq!(dead, Some(("dead".to_owned(), JobState::Ready)));
+    }
+
+    #[test]
     fn a_move_begins_the_age_again_and_the_tag_says_so_to_a_restart() {
         let mut queue = Queue::default();
         set_rules(&mut queue, vec![aging("a", None)], START);
@@ -352,7 +388,7 @@ mod tests {
         set_rules(&mut restarted, vec![aging("a", None)], end);
         restarted.restore(&record, "a", Body::copy_of(b"x").unwrap(), &tags, end.minus_ns(1)).unwrap();
         assert_eq!(restarted.next_deadline(), Some(end));
-        // In a tube that does not ask, nothing of it is left.
+        // In a tube without the rule, nothing of it is left.
         queue.move_job(id, "b", moved_at);
         assert_eq!((queue.job(id).unwrap().tags, queue.next_deadline()), (None, None));
         queue.check_invariants();

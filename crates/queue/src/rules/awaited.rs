@@ -1,7 +1,8 @@
 //! Clients that wait until a job is deleted or buried: `wait-job`.
 //!
-//! Owns: who waits for which job, in which order, and until when. A job for which somebody waits has a mark, so that
-//! any other job costs nothing. Such a client waits in no tube, and its own reservations end while it waits.
+//! Owns: which client waits for which job, in which order, and until when. A job for which a client waits has a mark,
+//! so that any other job costs nothing. Such a client waits in no tube, and its own reservations can end while it
+//! waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
@@ -17,7 +18,7 @@ use crate::state::jobs::marks;
 use crate::state::keys::DueKey;
 use crate::{ClientId, Queue, WaitOutcome};
 
-/// What a client that waits takes in the three indexes, in bytes.
+/// The memory of a waiting client in the three indexes, in bytes.
 const WAIT_BYTES: usize = 128;
 
 /// How many clients are answered at once when their job ends; the others are answered in later turns, a share in each.
@@ -43,20 +44,20 @@ pub(crate) struct Awaited {
     by_client: BTreeMap<u32, (JobId, Wait)>,
     /// For each job, the numbers of the waits and their clients: the first has waited longest.
     by_job: BTreeSet<(JobId, NonZeroU64, u32)>,
-    /// Those that end by themselves.
+    /// The waits with a time-out, by its end.
     by_end: BTreeSet<(Timestamp, JobId, u32)>,
-    /// The jobs that were deleted or buried, each with the number of its last wait by then: not all of their clients
-    /// are answered yet.
+    /// The jobs that were deleted or buried, each with the number of its last wait at that time: not all of their
+    /// clients have been answered yet.
     ended: VecDeque<(JobId, NonZeroU64, WaitOutcome)>,
 }
 
 impl Awaited {
-    /// Whether clients are still to be answered whose job has ended.
+    /// Whether there are clients to answer whose job has ended.
     pub(crate) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// The client that has waited longest for a job that has ended, and the reply to it.
+    /// The client that has waited longest for a job that has ended, and its answer.
     fn next_answer(&mut self) -> Option<(u32, WaitOutcome)> {
         loop {
             let &(id, last, outcome) = self.ended.front()?;
@@ -75,6 +76,12 @@ impl Awaited {
     /// The job for which the client waits, and its wait.
     pub(crate) fn wait_of(&self, client: u32) -> Option<(JobId, Wait)> {
         self.by_client.get(&client).copied()
+    }
+
+    /// Whether no client waits for this job, which is gone, without knowing that it gets an answer.
+    #[inline]
+    pub(super) fn has_answered(&self, id: JobId) -> bool {
+        self.first_of(id).is_none() || self.ended.iter().any(|&(ended, ..)| ended == id)
     }
 
     /// The client that has waited longest for this job.
@@ -100,7 +107,7 @@ impl Rule for Awaited {
         rules.awaited.by_end.first().map(|&(until, id, _)| (until, id))
     }
 
-    /// Ends the wait that is to end first.
+    /// Ends the wait whose time-out comes first.
     fn tick(queue: &mut Queue, _id: JobId, _now: Timestamp) {
         if queue.rules.awaited.has_ended() {
             queue.answer_ended(1);
@@ -127,14 +134,14 @@ impl Rule for Awaited {
             if ended.iter().any(|&(of, last, _)| of == id && wait.number <= last) {
                 continue;
             }
-            let job = queue.jobs.get(id).expect("a job for which somebody waits is there");
+            let job = queue.jobs.get(id).expect("a job that a client waits for exists");
             assert!(job.place().state() != JobState::Buried, "a wait ends with the burial");
         }
     }
 }
 
 impl Queue {
-    /// The command `wait-job`. `timeout_s` of `None` waits for ever.
+    /// The command `wait-job`. With a `timeout_s` of `None` the wait has no limit.
     pub fn wait_job(
         &mut self,
         client: ClientId,
@@ -156,8 +163,13 @@ impl Queue {
         WaitJob::Waiting
     }
 
-    /// The client waits for a job that is there, with a number that its wait has got already.
+    /// Begins the client's wait for an existing job, with a number that the wait already has.
     pub(crate) fn begin_job_wait_as(&mut self, client: u32, id: JobId, wait: Wait) {
+        debug_assert!(self.can_wait(client), "a client waits for one thing");
+        debug_assert!(
+            self.is_linked(id) && !self.is_linked_as(id, JobState::Buried),
+            "a buried job has its answer"
+        );
         let awaited = &mut self.rules.awaited;
         awaited.by_client.insert(client, (id, wait));
         awaited.by_job.insert((id, wait.number, client));
@@ -166,6 +178,7 @@ impl Queue {
         }
         self.jobs.expect_mut(id).marks |= marks::AWAITED;
         self.schedule(Timer::Rules);
+        debug_assert!(self.is_scheduled(Timer::Rules), "the end of the wait is not passed over");
     }
 
     /// The job for which the client waits.
@@ -183,15 +196,21 @@ impl Queue {
     fn forget_job_wait(&mut self, client: u32) -> bool {
         let awaited = &mut self.rules.awaited;
         let Some((id, wait)) = awaited.by_client.remove(&client) else { return false };
-        awaited.by_job.remove(&(id, wait.number, client));
-        awaited.by_end.remove(&(wait.until, id, client));
+        let found = awaited.by_job.remove(&(id, wait.number, client));
+        debug_assert!(found, "each wait stands with its job");
+        let found = awaited.by_end.remove(&(wait.until, id, client));
+        debug_assert_eq!(
+            found,
+            wait.until != Timestamp::NEVER,
+            "a wait with an end is in the order of the ends"
+        );
         if awaited.first_of(id).is_none() && self.jobs.get(id).is_some() {
             self.jobs.expect_mut(id).marks &= !marks::AWAITED;
         }
         true
     }
 
-    /// The wait of each client that waits for this job is over.
+    /// Ends the waits of all clients that wait for this job.
     fn answer_job_waits(&mut self, job: &TaggedJob<'_>, outcome: WaitOutcome) {
         if job.marks & marks::AWAITED == 0 {
             return;
@@ -214,6 +233,7 @@ impl Queue {
         let Some(&(.., outcome)) = awaited.ended.iter().find(is_of) else { return false };
         self.forget_job_wait(client);
         self.deliver(client, outcome);
+        debug_assert!(self.can_wait(client), "a client that has its answer waits no more");
         true
     }
 
@@ -224,7 +244,7 @@ impl Queue {
             self.forget_job_wait(client);
             self.deliver(client, outcome);
         }
-        // Whether these were all.
+        // Checks whether these were all.
         self.rules.awaited.next_answer();
     }
 }

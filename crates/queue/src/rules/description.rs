@@ -1,4 +1,5 @@
-//! What the rules add to the description of a queue ([`crate::state`]): what does not follow from the tags of the jobs.
+//! The rules' part of the description of a queue ([`crate::state`]): the facts that do not follow from the tags of the
+//! jobs.
 
 use super::groups::{Ended, Groups};
 use super::unique::{Cooldown, UniqueKeys};
@@ -22,7 +23,7 @@ impl Rules {
             offered: _,
             expiry: _,
             owners: _,
-            // The clients have their waits.
+            // The descriptions of the clients have the waits.
             awaited: _,
             hasher: _,
             jobs: _,
@@ -56,7 +57,7 @@ impl Rules {
 }
 
 impl TubeRules {
-    /// Whether all of it follows from the jobs and the cooldowns; a field that does not is to be described.
+    /// Whether all of it follows from the jobs and the cooldowns; a field that does not must be described.
     pub(crate) fn follows_from_the_rest(&self) -> bool {
         let Self { parked: _, held: _, cooldowns: _, cooldown_bytes: _ } = self;
         true
@@ -64,7 +65,7 @@ impl TubeRules {
 }
 
 impl Queue {
-    /// Reads what [`Rules::describe`] has written; `tubes` are the tubes by their numbers.
+    /// Reads the output of [`Rules::describe`]; `tubes` are the tubes by their numbers.
     pub(crate) fn read_rules(&mut self, tubes: &[TubeKey], from: &mut Reader<'_>) -> Result<(), Malformed> {
         for _ in 0..from.count()? {
             let id: JobId = from.value()?;

@@ -1,13 +1,13 @@
-//! The tag `exp`: a job that nobody has reserved for so long is deleted.
+//! The tag `exp`: a job that no client has reserved in time is deleted.
 //!
-//! Owns: when each such job expires. The first reservation ends that for good.
+//! Owns: when each such job expires. The first reservation ends that permanently.
 
 use beanstalkd_structures::{OrderedQueue, Timer};
 
 use super::{End, Ending, Rule, Rules, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
-use crate::job::{Body, JobId};
+use crate::job::{Body, JobId, JobState};
 use crate::state::jobs::marks;
 use crate::state::keys::DueKey;
 
@@ -28,7 +28,7 @@ impl Expiry {
         }
     }
 
-    /// The job expires no more, if it did.
+    /// Removes the expiry of the job, if it has one.
     fn forget(&mut self, job: &TaggedJob<'_>) {
         if let Some(at) = expires_at(job) {
             let found = self.jobs.remove((at, job.id));
@@ -37,7 +37,7 @@ impl Expiry {
     }
 }
 
-/// When the job expires if nobody reserves it before.
+/// When the job expires unless a client reserves it before.
 fn expires_at(job: &TaggedJob<'_>) -> Option<Timestamp> {
     let seconds = job.tags.expires_after_s.filter(|_| job.marks & marks::EXPIRES != 0)?;
     Some(job.created_at.plus_seconds(seconds))
@@ -51,6 +51,7 @@ impl Rule for Expiry {
             queue.jobs.expect_mut(job.id).marks |= marks::EXPIRES;
             queue.rules.expiry.jobs.insert((job.created_at.plus_seconds(seconds), job.id));
             queue.schedule(Timer::Rules);
+            debug_assert!(queue.is_scheduled(Timer::Rules), "the end of the job is not passed over");
         }
     }
 
@@ -67,13 +68,16 @@ impl Rule for Expiry {
         rules.expiry.jobs.first()
     }
 
-    /// Deletes a job whose time is over.
+    /// Deletes a job that has expired.
     fn tick(queue: &mut Queue, id: JobId, now: Timestamp) {
+        debug_assert!(queue.expires_at(id).is_some_and(|at| at <= now), "no job expires early");
+        debug_assert!(!queue.is_linked_as(id, JobState::Reserved), "no job expires that was reserved");
         let link = queue.jobs.expect_mut(id).link();
         let (_, body) = queue.end_tagged(id, link, Ending::Expired, now);
         queue.rules.expiry.keep_body(body);
         queue.settle(None, now);
         queue.remove_tube_if_idle(link.tube);
+        debug_assert!(queue.jobs.get(id).is_none(), "a job that has expired is not there");
     }
 
     #[inline]
@@ -89,7 +93,7 @@ impl Rule for Expiry {
 }
 
 impl Queue {
-    /// When the job expires if nobody reserves it before.
+    /// When the job expires unless a client reserves it before.
     pub(crate) fn expires_at(&self, id: JobId) -> Option<Timestamp> {
         let job = self.jobs.get(id).filter(|job| job.has(marks::EXPIRES))?;
         expires_at(&TaggedJob::new(id, job, &self.tags(id)?))

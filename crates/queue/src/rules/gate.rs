@@ -1,12 +1,13 @@
-//! The rules `max-reserved` and `rate`: when jobs of a tube may be reserved at all.
+//! The rules `max-reserved` and `rate`: limits on the reservations of a tube.
 //!
-//! Owns: the gate of each tube that has a rule, and its token bucket. While the gate is closed, the tube is as one that
-//! is paused: reserves pass over all of it, so that no blocked job is looked at. A reservation closes the gate if it
-//! was the last that may be; a job that is given back, or the deadline of the next token, opens it, and clients that
-//! wait get the jobs that may be reserved then.
+//! Owns: the gate of each tube that has such a rule, and its token bucket. While the gate is closed, reserves skip the
+//! whole tube, as if it were paused, so that no blocked job is examined. A reservation closes the gate if it was the
+//! last permitted one; a released job, or the deadline of the next token, opens it, and waiting clients get the jobs
+//! that may then be reserved.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use beanstalkd_structures::Timer;
 
@@ -17,36 +18,41 @@ use crate::described;
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::state::tubes::Tube;
 
+/// The most tubes of an entry that only their buckets keep: with a slow rate, a client could otherwise fill the memory
+/// with tubes that it has left. They take at most some 4 MB.
+pub(crate) const MAX_KEPT_TUBES: usize = 4096;
+
 /// The gate of a tube.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gate {
     pub(crate) is_closed: bool,
-    /// What the bucket lacks, in parts of a token: of each there are as many as the period has nanoseconds.
+    /// The missing part of the bucket, in parts of a token: a token has as many parts as the period has nanoseconds.
     lack: u128,
-    /// When that was so.
+    /// The instant of `lack`.
     at: Timestamp,
 }
 
 described!(Gate { is_closed, lack, at });
+described!(Rate { tokens, period_ns, burst });
 
 impl Rate {
     fn period(self) -> u128 {
         self.period_ns.into()
     }
 
-    /// What a full bucket has.
+    /// The contents of a full bucket.
     fn most(self) -> u128 {
         u128::from(self.burst) * self.period()
     }
 
-    /// How long the bucket takes to get `parts`, in nanoseconds.
+    /// How long the bucket needs to get `parts`, in nanoseconds.
     fn time_for(self, parts: u128) -> u64 {
         u64::try_from(parts.div_ceil(u128::from(self.tokens))).unwrap_or(u64::MAX)
     }
 }
 
 impl Gate {
-    /// Notes what the bucket has got until now.
+    /// Adds the tokens that have come until now.
     fn refill(&mut self, rate: Rate, now: Timestamp) {
         let gained = u128::from(now.since_ns(self.at)) * u128::from(rate.tokens);
         self.lack = self.lack.saturating_sub(gained);
@@ -56,9 +62,10 @@ impl Gate {
     fn take(&mut self, rate: Rate, now: Timestamp) {
         self.refill(rate, now);
         self.lack = (self.lack + rate.period()).min(rate.most());
+        debug_assert!(self.has_debt(), "a bucket from which a token was taken is not full");
     }
 
-    /// Whether the rule lets no further job be reserved, of a tube with `reserved` ones.
+    /// Whether the rule permits no further reservation, in a tube with `reserved` ones.
     pub(crate) fn must_close(&self, rule: Option<&TubeRule>, reserved: u32) -> bool {
         let Some(rule) = rule else { return false };
         rule.max_reserved.is_some_and(|most| reserved >= most)
@@ -69,7 +76,7 @@ impl Gate {
         self.lack + rate.period() > rate.most()
     }
 
-    /// When a closed gate opens, unless a reservation has to end before.
+    /// When a closed gate opens, unless a reservation must end first.
     fn opens_at(&self, rule: Option<&TubeRule>, reserved: u32) -> Option<Timestamp> {
         if !self.is_closed {
             return None;
@@ -84,26 +91,22 @@ impl Gate {
         Some(self.at + needed)
     }
 
-    /// Another rule is in force: the bucket lacks as many tokens as before, at most all.
-    pub(crate) fn change(&mut self, before: Option<&TubeRule>, after: Option<&TubeRule>, now: Timestamp) {
-        let rate = |rule: Option<&TubeRule>| rule.and_then(|rule| rule.rate);
-        self.lack = match (rate(before), rate(after)) {
-            (Some(before), Some(after)) => {
-                self.refill(before, now);
-                (self.lack * after.period() / before.period()).min(after.most())
-            }
-            _ => 0,
-        };
-        self.at = self.at.max(now);
+    /// Puts another rate in force: the bucket lacks the same number of tokens as before, or all of them.
+    pub(crate) fn change(&mut self, before: Option<Rate>, after: Option<Rate>, now: Timestamp) {
+        if before != after {
+            self.lack = match (before, after) {
+                (Some(before), Some(after)) => {
+                    self.refill(before, now);
+                    self.lack.saturating_mul(after.period()) / before.period()
+                }
+                (None, _) | (_, None) => 0,
+            };
+            self.at = self.at.max(now);
+        }
+        self.lack = self.lack.min(after.map_or(0, Rate::most));
     }
 
-    /// It was read from a description, of a tube that follows this rule now.
-    pub(crate) fn bound(&mut self, rule: Option<&TubeRule>) {
-        let most = rule.and_then(|rule| rule.rate).map_or(0, Rate::most);
-        self.lack = self.lack.min(most);
-    }
-
-    /// Whether the bucket is not full, so that a tube that came again would let more through than the rule says.
+    /// Whether the bucket is not full, so that removing and creating the tube again would permit more than the rule.
     pub(crate) fn has_debt(&self) -> bool {
         self.lack > 0
     }
@@ -116,7 +119,7 @@ impl Tube {
         ruled.gate.opens_at(ruled.rule.as_deref(), self.reserved)
     }
 
-    /// When the bucket is full of a tube that nothing else keeps.
+    /// When the bucket of a tube is full that is kept only for the bucket.
     pub(crate) fn debt_ends_at(&self) -> Option<Timestamp> {
         let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_debt())?;
         let rate = ruled.rule.as_ref().and_then(|rule| rule.rate);
@@ -124,17 +127,17 @@ impl Tube {
         self.is_idle_but_for_gate().then_some(ruled.gate.at + left)
     }
 
-    /// Whether a rule lets no job be reserved now.
+    /// Whether a rule permits no reservation now.
     pub(crate) fn is_throttled(&self) -> bool {
         self.ruled.as_ref().is_some_and(|ruled| ruled.gate.is_closed)
     }
 
-    /// Whether its rule is gone and its gate not yet open.
-    pub(crate) fn opens_for_ever(&self) -> bool {
+    /// Whether its rule has been removed and its gate is not open yet.
+    pub(crate) fn opens_for_good(&self) -> bool {
         self.ruled.as_ref().is_some_and(|ruled| ruled.rule.is_none() && ruled.gate.is_closed)
     }
 
-    /// Which of `max-reserved` and `rate` let no job be reserved now.
+    /// Which of `max-reserved` and `rate` permit no reservation now.
     pub(crate) fn throttled_by(&self, now: Timestamp) -> [bool; 2] {
         let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.is_closed);
         let Some((rule, mut gate)) = ruled.and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.gate))) else {
@@ -163,7 +166,7 @@ impl Tube {
 }
 
 impl Queue {
-    /// A job of a tube with a gate was reserved.
+    /// Counts the reservation of a job in a tube with a gate.
     #[inline(never)]
     pub(crate) fn pass_gate(&mut self, tube: TubeKey, now: Timestamp) {
         let record = self.tubes.get_mut(tube);
@@ -175,7 +178,7 @@ impl Queue {
         self.close_gate(tube);
     }
 
-    /// Closes the gate of the tube if its rule says so.
+    /// Closes the gate of the tube if its rule requires that.
     pub(crate) fn close_gate(&mut self, tube: TubeKey) {
         let record = self.tubes.get_mut(tube);
         if record.must_be_closed()
@@ -184,9 +187,17 @@ impl Queue {
             ruled.gate.is_closed = true;
             self.schedule(Timer::Tube(tube));
         }
+        debug_assert!(self.is_gate_right(tube), "a gate that must be closed is closed");
     }
 
-    /// One reservation fewer is in the tube, or its rule has changed: its gate may open, when the command is done.
+    /// Whether the gate of the tube is closed if it must be.
+    #[inline]
+    fn is_gate_right(&self, tube: TubeKey) -> bool {
+        let record = self.tubes.get(tube);
+        record.is_throttled() || !record.must_be_closed()
+    }
+
+    /// Notes that the tube has one reservation fewer, or another rule: its gate may open at the end of the command.
     #[inline]
     pub(crate) fn note_gate(&mut self, tube: TubeKey) {
         if self.tubes.get(tube).is_throttled() {
@@ -194,7 +205,7 @@ impl Queue {
         }
     }
 
-    /// Opens the gates that may be open now: clients that wait get jobs, the most urgent first, a limited number at a
+    /// Opens the gates that may be open now: waiting clients get jobs, the most urgent first, a limited number at a
     /// time.
     pub(crate) fn open_gates(&mut self, now: Timestamp) {
         let mut tubes = std::mem::take(&mut self.rules.tubes.to_open);
@@ -223,7 +234,7 @@ impl Queue {
         tubes.into_iter().for_each(|tube| self.end_opening(tube));
     }
 
-    /// The most urgent job behind a gate that may be open, if a client waits for it.
+    /// The most urgent job in a tube whose gate may open, if a client waits for it.
     fn head_behind_gate(&mut self, tube: TubeKey, looks: &mut usize) -> Option<ReadyKey> {
         let record = self.tubes.get(tube);
         if record.must_be_closed() || record.pause.is_some() || record.ready.is_empty() {
@@ -236,7 +247,7 @@ impl Queue {
         self.tubes.get(tube).ready.first()
     }
 
-    /// Opens a closed gate whose time has come. If its bucket is full then, nothing may keep the tube any more.
+    /// Opens a closed gate whose time has come. If its bucket is then full, nothing may keep the tube any more.
     pub(crate) fn open_gate(&mut self, tube: TubeKey, now: Timestamp) {
         self.rules.tubes.to_open.push(tube);
         self.open_gates(now);
@@ -257,9 +268,48 @@ impl Queue {
             self.announce(tube);
         }
         self.schedule(Timer::Tube(tube));
+        debug_assert!(self.is_gate_right(tube), "a gate that must be closed is closed");
+        debug_assert!(self.is_scheduled(Timer::Tube(tube)), "a gate that can open opens in time");
+        debug_assert!(self.is_matched(tube), "clients that wait have got what was behind the gate");
     }
 
-    /// The bucket of a tube is full that nothing else keeps.
+    /// Notes that only its bucket may keep the tube. If it is one too many of its entry, the tube that was left first
+    /// goes. Other entries keep theirs.
+    #[cold]
+    pub(crate) fn keep_for_bucket(&mut self, tube: TubeKey) {
+        let record = self.tubes.get_mut(tube);
+        let is_idle = record.is_idle_but_for_gate();
+        let ruled = record.ruled.as_mut().filter(|ruled| is_idle && ruled.gate.has_debt() && !ruled.is_kept);
+        let Some(ruled) = ruled else { return };
+        let Some(rule) = &ruled.rule else { return };
+        ruled.is_kept = true;
+        let kept = self.rules.tubes.kept.entry(Rc::as_ptr(rule)).or_default();
+        kept.push_back(tube);
+        if kept.len() > MAX_KEPT_TUBES
+            && let Some(first) = kept.pop_front()
+        {
+            self.forget_bucket(first);
+        }
+    }
+
+    /// Fills the bucket of a tube that nothing else keeps, and removes the tube. It may be another one than was meant,
+    /// with the same key, or be used again.
+    fn forget_bucket(&mut self, tube: TubeKey) {
+        if !self.tubes.contains(tube) {
+            return;
+        }
+        let record = self.tubes.get_mut(tube);
+        let is_idle = record.is_idle_but_for_gate();
+        if let Some(ruled) = &mut record.ruled
+            && std::mem::take(&mut ruled.is_kept)
+            && is_idle
+        {
+            ruled.gate.lack = 0;
+            self.remove_tube_if_idle(tube);
+        }
+    }
+
+    /// Handles a full bucket of a tube that nothing else keeps.
     pub(crate) fn end_debt(&mut self, tube: TubeKey, now: Timestamp) {
         self.tubes.get_mut(tube).refill(now);
         self.remove_tube_if_idle(tube);
@@ -270,20 +320,27 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::clock::NS_PER_S;
+    use crate::description::{Reader, Writer};
     use crate::job::{Body, JobId, Priority};
+    use crate::seconds::Seconds;
     use crate::{ClientId, Delivery, NewJob, Reserve, WaitOutcome};
 
     const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
     fn limited(tokens: u32, period_s: u64, burst: u32) -> (Queue, ClientId) {
+        let mut queue = ruled(tokens, period_s, burst);
+        let client = queue.connect();
+        (queue, client)
+    }
+
+    fn ruled(tokens: u32, period_s: u64, burst: u32) -> Queue {
         let mut queue = Queue::default();
         let rate = Rate { tokens, period_ns: period_s * NS_PER_S, burst };
         queue.set_tube_rules(vec![TubeRule { rate: Some(rate), ..TubeRule::new("*") }], START);
         while queue.next_deadline() == Some(Timestamp::default()) {
             queue.advance(START);
         }
-        let client = queue.connect();
-        (queue, client)
+        queue
     }
 
     fn put(queue: &mut Queue, client: ClientId, now: Timestamp) -> JobId {
@@ -293,7 +350,8 @@ mod tests {
         id
     }
 
-    /// A client that always waits, for a minute: when it gets its jobs, and how often the loop wakes up.
+    /// The reservations of a client that always waits, during a minute: their instants, and how often the loop wakes
+    /// up.
     fn reservations(tokens: u32, period_s: u64, burst: u32) -> (Vec<Timestamp>, usize) {
         let (mut queue, client) = limited(tokens, period_s, burst);
         let (mut now, mut at, mut wakes) = (START, Vec::new(), 0);
@@ -329,7 +387,7 @@ mod tests {
             let (least, most) = (expected * 99 / 100 - 1, expected);
             assert!((least..=most).contains(&(at.len() as u64)), "{tokens}/{period_s}: {}", at.len());
             assert!(wakes <= at.len() + 1, "{tokens}/{period_s}: {wakes} wake-ups for {}", at.len());
-            // In any time, there are no more than the burst and what the rate gives in it.
+            // In any period, there are at most the burst and the tokens of that period.
             for (place, &from) in at.iter().enumerate() {
                 let last = at.len().min(place + 2 * burst as usize + 2);
                 for (count, &until) in at[place..last].iter().enumerate() {
@@ -357,6 +415,20 @@ mod tests {
                 queue.check_invariants();
             }
         }
+    }
+
+    #[test]
+    fn a_wait_that_ends_before_the_next_token_does_so_after_a_hand_over_too_however_late_that_is_noticed() {
+        let (mut queue, client) = limited(1, 1, 1);
+        let jobs = [(); 2].map(|()| put(&mut queue, client, START));
+        assert_eq!(queue.reserve(client, None, START), Reserve::Job(jobs[0]));
+        assert_eq!(queue.reserve(client, Some(Seconds::new(0, 500)), START), Reserve::Waiting);
+        let mut description = Vec::new();
+        queue.describe(&mut Writer::new(&mut |piece: Vec<u8>| description.extend(piece)));
+        let mut next = ruled(1, 1, 1);
+        next.read_description(&mut Reader::new(&description), START).expect("it is one");
+        next.advance(START + 2 * NS_PER_S);
+        assert_eq!(next.poll_delivery().map(|delivery| delivery.outcome), Some(WaitOutcome::TimedOut));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The tags `grp` and `aft`: groups over all tubes, and the jobs that are held until a group has no member left.
 //!
-//! Owns: the groups, and which jobs wait for each. A group that has lost its last member frees the jobs that wait for
-//! it at that instant, whatever comes later; they leave their tubes' held jobs some at a time.
+//! Owns: the groups, and the jobs that wait for each. When a group loses its last member, the jobs that wait for it
+//! become free at that instant, whatever happens later; they leave their tubes' held jobs some at a time.
 
 use std::collections::{BTreeMap, BTreeSet, LinkedList, VecDeque};
 
@@ -9,28 +9,29 @@ use beanstalkd_structures::OrderedQueue;
 
 use super::{End, Rule, TaggedJob};
 use crate::Queue;
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::state::jobs::{Place, marks};
 use crate::tags::{After, Name, TagSet};
 
-/// What a group takes beside its name and its jobs, in bytes.
+/// The memory of a group besides its name and its jobs, in bytes.
 pub(crate) const GROUP_BYTES: usize = 152;
 
-/// What a group that has ended takes beside its name, in bytes.
+/// The memory of an ended group besides its name, in bytes.
 const ENDED_BYTES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// Jobs that are members, in whatever state.
+    /// Jobs that are members, in any state.
     members: u64,
-    /// Those of them that are buried.
+    /// The buried members.
     buried: u64,
-    /// The jobs that are held.
+    /// The held jobs.
     waiting: OrderedQueue<JobId>,
 }
 
-/// Groups that have ended are remembered up to this number.
+/// The maximum number of ended groups that are remembered.
 const MAX_ENDED: usize = 1024;
 
 /// The groups that ended last.
@@ -69,16 +70,16 @@ pub(crate) struct Groups {
     pub(super) by_name: BTreeMap<Box<str>, Group>,
     pub(super) ended: Ended,
     pub(super) name_bytes: usize,
-    /// Jobs of groups that have lost their last member. Some may be gone. A flush can end a million groups before the
-    /// first of these jobs goes on, and no allocation may be as large as clients make it: a list grows by one entry at
-    /// a time.
+    /// Jobs of groups that have lost their last member. Some may have been deleted. A flush can end a million groups
+    /// before the first of these jobs continues, and clients must not decide the size of an allocation, so the list
+    /// grows by one entry at a time.
     pub(super) freeing: LinkedList<OrderedQueue<JobId>>,
 }
 
 /// A group as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupView {
-    /// Its members, the buried ones included.
+    /// Its members, including buried ones.
     pub pending: u64,
     /// The buried members.
     pub buried: u64,
@@ -91,7 +92,7 @@ impl Groups {
         self.by_name.len() * GROUP_BYTES + self.name_bytes
     }
 
-    /// What is kept of those that have ended.
+    /// The memory of ended groups.
     pub(crate) fn ended_bytes(&self) -> usize {
         self.ended.bytes()
     }
@@ -100,7 +101,7 @@ impl Groups {
         !self.freeing.is_empty()
     }
 
-    fn has_members(&self, name: &str) -> bool {
+    pub(crate) fn has_members(&self, name: &str) -> bool {
         self.by_name.get(name).is_some_and(|group| group.members > 0)
     }
 
@@ -118,10 +119,11 @@ impl Groups {
         self.by_name.get_mut(name).expect("it is there now")
     }
 
-    /// Changes a group that is there; it ends if it has nothing left.
+    /// Changes an existing group; it ends if it has neither members nor waiting jobs left.
     fn change<T>(&mut self, name: &str, change: impl FnOnce(&mut Group) -> T) -> T {
-        let group = self.by_name.get_mut(name).expect("a group with members or held jobs is there");
+        let group = self.by_name.get_mut(name).expect("a group with members or held jobs exists");
         let result = change(group);
+        debug_assert!(group.buried <= group.members, "the buried jobs of a group are members");
         if group.members == 0 && group.waiting.is_empty() {
             self.name_bytes -= name.len();
             self.by_name.remove(name);
@@ -130,17 +132,21 @@ impl Groups {
         result
     }
 
-    /// The group, which has a member, does not end until [`Groups::keep_no_longer`].
+    /// Keeps the group, which has a member, until [`Groups::keep_no_longer`].
     pub(crate) fn keep(&mut self, name: &str) {
         self.get_or_make(name).members += 1;
     }
 
-    /// The group has got another member meanwhile.
+    /// Ends that; the group has got another member in the meantime.
     pub(crate) fn keep_no_longer(&mut self, name: &str) {
+        debug_assert!(
+            self.by_name.get(name).is_some_and(|group| group.members > 1),
+            "there is another member"
+        );
         self.change(name, |group| group.members -= 1);
     }
 
-    /// A member is gone. If it was the last, the held jobs are free; returns whether there are any.
+    /// Removes a member. If it was the last, the held jobs become free; returns whether there are any.
     pub(crate) fn leave(&mut self, name: &str) -> bool {
         let freed = self.change(name, |group| {
             group.members -= 1;
@@ -149,6 +155,7 @@ impl Groups {
         let freed = freed.filter(|waiting| !waiting.is_empty());
         let any = freed.is_some();
         self.freeing.extend(freed);
+        debug_assert!(!any || !self.by_name.contains_key(name), "a group that frees its jobs has ended");
         any
     }
 }
@@ -193,7 +200,7 @@ impl Rule for Groups {
         let (mut members, mut buried, mut held) = (BTreeMap::new(), BTreeMap::new(), 0);
         for id in queue.jobs.ids() {
             let Some(tags) = queue.tags(id) else { continue };
-            let job = queue.jobs.get(id).expect("an indexed job is there");
+            let job = queue.jobs.get(id).expect("an indexed job exists");
             if let Some(group) = tags.group {
                 *members.entry(group).or_insert(0) += 1;
                 *buried.entry(group).or_insert(0) += u64::from(matches!(job.place(), Place::Buried(_)));
@@ -227,12 +234,12 @@ impl Rule for Groups {
 }
 
 impl Queue {
-    /// Whether jobs that are free may leave the held ones now. They wait for a flush, which may have to delete them.
+    /// Whether free jobs may leave the held ones now. They wait for a flush, which may have to delete them.
     pub(crate) fn frees_jobs(&self) -> bool {
         self.rules.groups.has_freed() && !self.flushes.walk_through_held()
     }
 
-    /// The group of this name. One that has ended is known for a while.
+    /// The group with this name. An ended group is remembered for a while.
     #[must_use]
     pub fn group(&self, name: &str) -> Option<GroupView> {
         let groups = &self.rules.groups;
@@ -254,35 +261,42 @@ impl Queue {
         after.is_some_and(|after| self.rules.groups.holds(after.group.as_str(), id))
     }
 
-    /// Whether a job that is put now waits for its group. Its own membership counts.
+    /// Whether a job that is put now must wait for its group. Its own membership counts.
     pub(crate) fn must_wait(&self, after: &After<'_>) -> bool {
         self.rules.groups.has_members(after.group.as_str())
     }
 
-    /// The job waits for the group; once it is free, until then.
+    /// Holds the job for the group; once free, it is delayed until `until`.
     pub(crate) fn hold(&mut self, id: JobId, name: &str, until: Timestamp) {
-        debug_assert!(!self.is_linked(id));
+        debug_assert!(!self.is_linked(id), "a job comes to the held ones from nowhere");
+        let before = in_debug(|| self.counted_with(id));
         self.rules.groups.get_or_make(name).waiting.insert(id);
         let job = self.jobs.expect_mut(id);
+        debug_assert!(!job.has(marks::HELD), "a job waits for one group, once");
         job.set_place(Place::Delayed(until.0.into()));
         job.marks |= marks::HELD;
-        let tube = job.tube;
+        let (tube, priority) = (job.tube, job.priority);
         self.flushes.note_moved(id, tube);
         self.tubes.get_mut(tube).rules_mut().held.insert((until, id));
         self.sums.jobs.delayed += 1;
-        debug_assert!(self.is_linked(id));
+        debug_assert!(
+            self.is_linked_as(id, JobState::Delayed) && self.is_held(id),
+            "its group holds the job"
+        );
+        debug_assert_eq!(self.counted(tube), before.more(JobState::Delayed, priority), "one is counted more");
     }
 
-    /// Takes a job out of its tube's held jobs; returns whether its group holds it still.
+    /// Takes a job out of its tube's held jobs; returns whether its group still holds it.
     pub(crate) fn take_out_of_held(&mut self, id: JobId, until: Timestamp) -> bool {
-        debug_assert!(self.is_linked(id));
+        debug_assert!(self.is_linked_as(id, JobState::Delayed), "a held job counts as delayed");
         let job = self.jobs.expect_mut(id);
+        debug_assert!(job.has(marks::HELD), "the job is among the held ones");
         job.marks &= !marks::HELD;
         let found = self.tubes.get_mut(job.tube).rules_mut().held.remove((until, id));
         assert!(found.is_some(), "a held job stands among its tube's held jobs");
         self.sums.jobs.delayed -= 1;
         let is_held = self.with_tags(id, |queue, job| {
-            let group = job.tags.after.expect("what is held waits for a group").group.as_str();
+            let group = job.tags.after.expect("a held job waits for a group").group.as_str();
             let groups = &mut queue.rules.groups;
             let is_held = groups.holds(group, id);
             if is_held {
@@ -290,15 +304,15 @@ impl Queue {
             }
             is_held
         });
-        debug_assert!(!self.is_linked(id));
+        debug_assert!(!self.is_linked(id), "a job that was taken out is nowhere");
         is_held
     }
 
-    /// The job is where it was, in whatever tube it is now, though it was taken out of the held jobs.
+    /// Restores the job's old position, in its present tube, after it was taken out of the held jobs.
     pub(crate) fn hold_again(&mut self, id: JobId, until: Timestamp, is_held: bool, now: Timestamp) {
         if is_held {
             self.with_tags(id, |queue, job| {
-                let after = job.tags.after.expect("what is held waits for a group");
+                let after = job.tags.after.expect("a held job waits for a group");
                 queue.hold(id, after.group.as_str(), until);
             });
         } else {
@@ -306,7 +320,7 @@ impl Queue {
         }
     }
 
-    /// The job, which is in no collection, is free for good.
+    /// Makes the job, which is in no collection, free permanently.
     fn set_free(&mut self, id: JobId, until: Timestamp, now: Timestamp) {
         TagSet::set_free(self.rules.tags.get_mut(id, self.jobs.expect_mut(id)));
         if until > now {
@@ -314,10 +328,17 @@ impl Queue {
         } else {
             self.make_ready(id, now);
         }
+        debug_assert!(self.waits_for_no_group(id), "a job that is free does not wait again after a restart");
     }
 
-    /// Lets a limited number of jobs go whose groups have lost their last member.
-    pub(crate) fn go_on_freeing(&mut self, now: Timestamp) {
+    /// Whether the tags of the job say that it need not wait for a group.
+    #[inline]
+    fn waits_for_no_group(&self, id: JobId) -> bool {
+        self.tags(id).and_then(|tags| tags.after).is_none_or(|after| after.is_free) && !self.is_held(id)
+    }
+
+    /// Frees a limited number of jobs whose groups have lost their last member.
+    pub(crate) fn continue_freeing(&mut self, now: Timestamp) {
         let mut share = self.slices.given_back;
         while share > 0
             && let Some(freed) = self.rules.groups.freeing.front_mut()
@@ -328,7 +349,7 @@ impl Queue {
             };
             share -= 1;
             self.work += 1;
-            // It may have been deleted or moved since, which has freed it.
+            // It may have been deleted since, or moved, which has freed it.
             if let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::HELD))
                 && let Place::Delayed(until) = job.place()
             {
@@ -343,8 +364,8 @@ impl Queue {
         }
     }
 
-    /// After a restart, when all jobs are there, whose ids are below `next_id`, as are those of jobs that are gone. The
-    /// jobs that wait for groups without members are free; `advance` lets them go.
+    /// Ends a restore, once all jobs are restored. All ids, including those of deleted jobs, are below `next_id`. The
+    /// jobs that wait for groups without members become free; `advance` moves them.
     pub fn finish_restore(&mut self, next_id: u64) {
         self.skip_ids_below(next_id);
         let groups = &mut self.rules.groups;

@@ -1,8 +1,8 @@
-//! The keys of the indexes in which jobs are found by what their tags say.
+//! The keys of the indexes in which jobs are found by their tags.
 //!
-//! Owns: how a hash and an id become one key. The indexes are ordered queues of hashes: such a queue never moves as a
-//! whole in order to grow, as a hash table does. Two names may have the same hash, so code that finds a job looks at
-//! its tags, too. The hash is seeded, so that nobody can choose names that meet.
+//! Owns: how a hash and an id become one key. The indexes are ordered queues of hashes: unlike a hash table, such a
+//! queue never moves as a whole in order to grow. Two names can have the same hash, so code that finds a job also
+//! checks its tags. The hash is seeded, so that nobody can choose names that collide.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,10 +21,10 @@ pub(super) fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
     state.finish()
 }
 
-/// A number over all bits. No two numbers meet in any part that has the low 32 bits; a part without them is one in
-/// which somebody can choose numbers that meet.
+/// Spreads a number over all bits. No two numbers collide in any part that includes the low 32 bits; in a part without
+/// them, somebody could choose numbers that collide.
 pub(super) fn spread(number: u32) -> u64 {
-    // Odd: 2^64 by the golden ratio.
+    // An odd number: 2^64 divided by the golden ratio.
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -94,12 +94,12 @@ impl Ranked {
         Hash(word(&self.0, 0) >> 16)
     }
 
-    /// The same of a ready job, ranked by its priority.
+    /// The same for a ready job, ranked by its priority.
     pub(super) fn ready(hash: Hash, key: ReadyKey) -> Self {
         Self::new(hash, key.priority().0, key.job())
     }
 
-    /// The job, where it is ranked by its priority.
+    /// The job's key, if it is ranked by its priority.
     pub(super) fn ready_key(self) -> ReadyKey {
         ReadyKey::new(Priority(self.rank()), self.job())
     }
@@ -148,7 +148,7 @@ impl Key for Ranked {
     }
 }
 
-/// The keys after `start`. Few are ever looked at, most often none.
+/// The keys after `start`. Few are ever examined, usually none.
 fn after<K: Key>(index: &OrderedQueue<K>, start: K) -> impl Iterator<Item = K> {
     let mut last = start;
     iter::from_fn(move || {
@@ -174,7 +174,7 @@ pub(super) fn with_hash_and_rank(
     after(index, start).take_while(is_meant).map(Ranked::job)
 }
 
-/// The jobs with this hash in the order of their numbers; where these are priorities, those after `behind`.
+/// The jobs with this hash in the order of their numbers; if these are priorities, only those after `behind`.
 pub(super) fn ranked_after(
     index: &OrderedQueue<Ranked>,
     hash: Hash,

@@ -1,8 +1,8 @@
-//! The rules `max-jobs` and `max-bytes`: how much a tube takes.
+//! The rules `max-jobs` and `max-bytes`: limits on the contents of a tube.
 //!
-//! Owns: the bytes of the bodies in each tube that has a rule. A job is marked while its tube counts it. How many jobs
-//! a tube has is known without that. Only a put and a move are refused; whatever else happens to a job never fails by a
-//! limit.
+//! Owns: the total size of the bodies in each tube that has such a rule. A job is marked while its tube counts it. The
+//! number of jobs of a tube is known without that. Only a put and a move are refused; no other change of a job ever
+//! fails because of a limit.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,9 @@ impl Rule for Limits {
             && ruled.rule.is_some()
         {
             ruled.bytes += job.body_bytes as u64;
-            queue.jobs.expect_mut(job.id).marks |= marks::RULED;
+            let record = queue.jobs.expect_mut(job.id);
+            debug_assert!(!record.has(marks::RULED), "a tube counts a job once");
+            record.marks |= marks::RULED;
         }
     }
 
@@ -63,13 +65,14 @@ impl Rule for Limits {
 }
 
 impl Queue {
-    /// A body that counted in this tube is gone from it.
+    /// Removes a body that counted in this tube.
     pub(crate) fn uncount(&mut self, tube: TubeKey, body_bytes: usize) {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube that counts a job has a rule");
+        debug_assert!(ruled.bytes >= body_bytes as u64, "a body that is gone was counted");
         ruled.bytes -= body_bytes as u64;
     }
 
-    /// Whether the tube that the client uses takes no job with a body of `body_bytes`.
+    /// Whether the tube that the client uses has no room for a job with a body of `body_bytes`.
     #[inline]
     #[must_use]
     pub fn is_full_for(&self, client: ClientId, body_bytes: usize) -> bool {
@@ -88,7 +91,7 @@ impl Queue {
         ruled.is_some_and(|(rule, bytes)| !rule.has_room(tube.job_counts().total() as u64, bytes, body_bytes))
     }
 
-    /// Whether the tube of this name, which need not exist, takes no job with a body of `body_bytes`.
+    /// Whether the tube with this name, which need not exist, has no room for a job with a body of `body_bytes`.
     #[must_use]
     pub fn is_tube_full_for(&self, name: &str, body_bytes: usize) -> bool {
         match self.tubes.find(name) {
@@ -97,13 +100,13 @@ impl Queue {
         }
     }
 
-    /// A job was refused because the tube that the client uses is full.
+    /// Counts a job that was refused because the tube that the client uses is full.
     pub fn count_refused(&mut self, client: ClientId) {
         let tube = self.client(client).using;
         self.count_refused_by(Some(tube));
     }
 
-    /// A job was refused because the tube of this name, which need not exist, is full.
+    /// Counts a job that was refused because the tube with this name, which need not exist, is full.
     pub fn count_refused_in(&mut self, name: &str) {
         self.count_refused_by(self.tubes.find(name));
     }

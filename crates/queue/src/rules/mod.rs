@@ -1,4 +1,4 @@
-//! What the tags of a `put` ask for, beyond C's protocol: a file for each rule, and all with the same hooks.
+//! The rules for the tags of a `put`, which C's protocol does not have: a file for each rule, all with the same hooks.
 //!
 //! | rule | file | what it decides |
 //! |---|---|---|
@@ -12,18 +12,17 @@
 //! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
 //! | [`Turns`] | `turns.rs` | keys take turns within a priority |
 //!
-//! `tube_rule.rs` has what an entry of the file of rules says, `ruled.rs` which entry a tube has. Two rules of that
-//! file have no hooks: `gate.rs` is asked when a tube is chosen, and `retries.rs` when a job fails.
+//! `tube_rule.rs` has an entry of the file of rules, `ruled.rs` the entry of each tube. Two rules of that file are no
+//! structs with these hooks: a gate (`gate.rs`) is of a tube, and jobs without tags pass it, too, so a hook would read
+//! the tags of each; a job that fails has one next state (`retries.rs`), in which no other rule has a say.
 //!
-//! A job without tags has no marks, and no rule is asked about it: the operations look at `marks` once. For a job with
-//! marks they call one function of this file for each thing that happens to it, and that function calls the hook of
-//! every rule ([`Rule`]). So a new rule is a file, its state in [`Rules`], and its name in `each_rule`; a job that it
-//! concerns needs a mark. Three functions name the rules that they ask, because the hooks return something: a rule that
-//! has `became_ready`, `allows`, or `next_due` with `tick` must be added to [`Queue::admit`],
-//! [`Queue::may_be_reserved`] or [`Rules::due`]. Whether a ready job may be reserved has one answer, the place where it
-//! stands, and one place that decides, [`Queue::admit`]: the tube's ready queue has only jobs that no rule keeps back;
-//! the others are parked. Delayed jobs that wait for a group are held. A function that changes the answer for other
-//! jobs calls [`Queue::settle`] at the end: it tells clients that wait.
+//! A job without tags has no marks, and no rule is asked about it: the operations check `marks` once. For a job with
+//! marks they call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]).
+//! A new rule is therefore a file, its state in [`Rules`], and its name in `each_rule`; a job that it concerns needs a
+//! mark. One place decides whether a ready job may be reserved, [`Queue::admit`], and the job's collection shows the
+//! decision: the tube's ready queue has only jobs that no rule keeps back; the others are parked. Delayed jobs that
+//! wait for a group are held. A function that changes the decision for other jobs calls [`Queue::settle`] at the end,
+//! which serves waiting clients.
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
@@ -33,6 +32,7 @@ mod description;
 pub(crate) mod expiry;
 pub(crate) mod gate;
 pub(crate) mod groups;
+pub(crate) mod hooks;
 mod index;
 pub(crate) mod limits;
 mod offered_slots;
@@ -62,6 +62,8 @@ use self::ages::Ages;
 use self::awaited::Awaited;
 use self::expiry::Expiry;
 use self::groups::Groups;
+pub(crate) use self::hooks::Ending;
+use self::hooks::{End, Readiness, Rule, TaggedJob, Tick, each_rule};
 use self::limits::Limits;
 use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
@@ -70,127 +72,13 @@ use self::slots::Slots;
 use self::tag_storage::TagStorage;
 use self::turns::Turns;
 use self::unique::{CooldownSums, UniqueKeys};
+use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
 use crate::state::jobs::{Job, Link, Place, marks};
 use crate::state::keys::{DueKey, ReadyKey, TubeKey};
 use crate::tags::{Concurrency, TagSet};
 use crate::{Change, ClientId, Queue};
-
-/// What happens to jobs with tags, as a rule sees it. The job is in no collection while a hook runs, but for
-/// `reserved`, `buried` and a `moved` reservation.
-pub(crate) trait Rule {
-    /// The job has come: it was put, or comes back from a log.
-    fn came(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
-
-    /// The job is ready from now on; a rule can keep it back. [`Queue::admit`] names the rules that it asks.
-    fn became_ready(_queue: &mut Queue, _job: &TaggedJob<'_>) -> Readiness {
-        Readiness::Open
-    }
-
-    /// Whether the job may be reserved, whatever its state: `reserve-job` asks. [`Queue::may_be_reserved`] names the
-    /// rules that it asks.
-    fn allows(_queue: &Queue, _job: &TaggedJob<'_>) -> bool {
-        true
-    }
-
-    /// The job was reserved, whatever its state was.
-    fn reserved(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
-
-    /// The job is in this state no more: it was taken from its tube, or given back by its client.
-    fn left(_queue: &mut Queue, _job: &TaggedJob<'_>, _state: JobState) {}
-
-    /// The job was buried.
-    fn buried(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
-
-    /// The job has come into its tube from the tube `from`.
-    fn moved(_queue: &mut Queue, _job: &TaggedJob<'_>, _from: TubeKey) {}
-
-    /// A job has other tags than before: those of `after`.
-    fn retagged(_queue: &mut Queue, _before: &TaggedJob<'_>, _after: &TaggedJob<'_>) {}
-
-    /// The job is gone.
-    fn ended(_queue: &mut Queue, _job: &TaggedJob<'_>, _end: &mut End) {}
-
-    /// What is due next. [`Rules::due`] names the rules that it asks.
-    fn next_due(_rules: &Rules) -> Option<DueKey> {
-        None
-    }
-
-    /// What `next_due` has named is due.
-    fn tick(_queue: &mut Queue, _id: JobId, _now: Timestamp) {}
-
-    /// Asserts the invariants of the rule's state.
-    fn check(_queue: &Queue) {}
-}
-
-/// Calls a hook of every rule, in this order.
-macro_rules! each_rule {
-    ($hook:ident($($argument:expr),*)) => {{
-        Expiry::$hook($($argument),*);
-        Owners::$hook($($argument),*);
-        Limits::$hook($($argument),*);
-        Ages::$hook($($argument),*);
-        UniqueKeys::$hook($($argument),*);
-        Slots::$hook($($argument),*);
-        Groups::$hook($($argument),*);
-        Turns::$hook($($argument),*);
-        Awaited::$hook($($argument),*);
-    }};
-}
-
-/// [`Rule::tick`] of a rule.
-type Tick = fn(&mut Queue, JobId, Timestamp);
-
-/// A job with tags, as the hooks see it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TaggedJob<'a> {
-    pub(crate) id: JobId,
-    pub(crate) tube: TubeKey,
-    pub(crate) created_at: Timestamp,
-    pub(crate) marks: u16,
-    /// Without the tags.
-    pub(crate) body_bytes: usize,
-    pub(crate) tags: &'a TagSet<'a>,
-}
-
-impl<'a> TaggedJob<'a> {
-    pub(crate) fn new(id: JobId, job: &Job, tags: &'a TagSet<'a>) -> Self {
-        let &Job { tube, created_at, marks, .. } = job;
-        Self { id, tube, created_at, marks, body_bytes: job.body().len(), tags }
-    }
-}
-
-/// What a rule says of a job that is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
-    /// It may be reserved.
-    Open,
-    /// It may not be reserved now.
-    KeptBack,
-}
-
-/// How a job ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// By a client's delete: the cooldown of its key begins.
-    Deleted,
-    /// By a flush.
-    Flushed,
-    /// By itself.
-    Expired,
-}
-
-/// The end of a job, and what the rules make of it.
-#[derive(Debug)]
-pub(crate) struct End {
-    ending: Ending,
-    now: Timestamp,
-    /// Whether a cooldown begins with it.
-    begins_cooldown: bool,
-    /// The group that it frees.
-    freed_group: Option<Box<str>>,
-}
 
 /// The state of all rules. It has more fields than other types because each rule has one.
 #[derive(Debug, Default)]
@@ -208,15 +96,15 @@ pub(crate) struct Rules {
     hasher: RandomState,
     /// Jobs that have tags.
     jobs: usize,
-    /// What the indexes take for their tags.
+    /// The memory of the indexes for their tags.
     index_bytes: usize,
-    /// The groups that the ends of jobs have freed, in the order of the changes [`Change::DeletedWith`].
+    /// The groups that were freed by the ends of jobs, in the order of the changes [`Change::DeletedWith`].
     freed_groups: VecDeque<Option<Box<str>>>,
-    /// Room for a copy of a job's tags.
+    /// A buffer for a copy of a job's tags.
     scratch: Vec<u8>,
 }
 
-/// The jobs of a tube that may not be reserved, and the keys that its deleted jobs have left.
+/// The jobs of a tube that may not be reserved, and the cooldowns of its deleted jobs.
 #[derive(Debug, Default)]
 pub(crate) struct TubeRules {
     /// Ready jobs.
@@ -225,7 +113,7 @@ pub(crate) struct TubeRules {
     pub(crate) held: OrderedQueue<DueKey>,
     /// Deleted jobs whose idempotency keys still count.
     pub(crate) cooldowns: OrderedQueue<JobId>,
-    /// What these keys take, in bytes.
+    /// The memory of these keys, in bytes.
     pub(crate) cooldown_bytes: usize,
 }
 
@@ -234,13 +122,13 @@ impl TubeRules {
         CooldownSums { count: self.cooldowns.len() as u64, bytes: self.cooldown_bytes as u64 }
     }
 
-    /// Whether nothing of this keeps the tube.
+    /// Whether nothing here keeps the tube.
     pub(crate) fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.held.is_empty() && self.cooldowns.is_empty()
     }
 }
 
-/// Whether a rule may want to know that a job leaves its place.
+/// Whether a rule may need to know that a job leaves its collection.
 fn leaves_rules(link: Link) -> bool {
     match link.place {
         Place::Ready(_) | Place::Reserved(_) => link.marks & marks::KEYED != 0,
@@ -249,8 +137,15 @@ fn leaves_rules(link: Link) -> bool {
     }
 }
 
-/// What the indexes take for these tags, in bytes, at their usual size. Keys in the order of hashes fill two thirds of
-/// their blocks.
+/// Whether these tags are stored so: without the tube, in which the job is, and perhaps free of its group.
+#[inline]
+fn are_stored_as(tags: &TagSet<'_>, stored: &TagSet<'_>) -> bool {
+    *stored == TagSet { tube: None, after: stored.after, ..*tags }
+        && stored.after.is_some() == tags.after.is_some()
+}
+
+/// The memory of the indexes for these tags, in bytes, in the usual case. Keys in the order of hashes fill two thirds
+/// of their blocks.
 fn index_bytes(tags: &TagSet<'_>) -> usize {
     let if_any = |is_any, bytes| if is_any { bytes } else { 0 };
     if_any(tags.idempotency.is_some(), 24)
@@ -260,7 +155,7 @@ fn index_bytes(tags: &TagSet<'_>) -> usize {
 }
 
 impl Rules {
-    /// The memory of tags and indexes, in bytes. Tags behind bodies count with them.
+    /// The memory of tags and indexes, in bytes. Tags after bodies count with the bodies.
     pub(crate) fn bytes(&self) -> usize {
         let beside = self.tubes.index_bytes + self.groups.ended_bytes();
         self.job_bytes() + beside + self.unique.bytes() + self.owners.bytes() + self.awaited.bytes()
@@ -271,24 +166,21 @@ impl Rules {
         self.index_bytes + self.tags.bytes() + self.slots.bytes() + self.groups.bytes()
     }
 
-    /// When something becomes due.
+    /// The next deadline.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.due().map(|((at, _), _)| at)
     }
 
-    /// What is due first, and the hook for it.
+    /// The first deadline, and its hook.
     fn due(&self) -> Option<(DueKey, Tick)> {
-        let hooks: [(_, Tick); 3] = [
-            (Expiry::next_due(self), Expiry::tick),
-            (UniqueKeys::next_due(self), UniqueKeys::tick),
-            (Awaited::next_due(self), Awaited::tick),
-        ];
-        hooks.into_iter().filter_map(|(due, tick)| Some((due?, tick))).min_by_key(|&(due, _)| due)
+        let mut first = None;
+        each_rule!(note_due(self, &mut first));
+        first
     }
 }
 
 impl Queue {
-    /// The tags of a job that has some.
+    /// The tags of a job that must have some.
     pub(crate) fn expect_tags(&self, id: JobId) -> TagSet<'_> {
         self.tags(id).expect("it has tags")
     }
@@ -304,13 +196,13 @@ impl Queue {
         self.concurrency_of(id, self.jobs.get(id)?)
     }
 
-    /// The same of a job that has been looked up.
+    /// The same for a job that has been looked up.
     fn concurrency_of<'a>(&'a self, id: JobId, job: &'a Job) -> Option<Concurrency<'a>> {
         job.has(marks::KEYED).then(|| TagSet::concurrency_in(self.rules.tags.get(id, job)))?
     }
 
-    /// The bytes of the job's tags for the log, none if it has none. They stand in `room` if they are not those that
-    /// the queue keeps: the job is free, and still among the held ones.
+    /// The encoded tags of the job for the log, empty if it has none. They are in `room` if they differ from those that
+    /// the queue keeps: the job is free, but still among the held ones.
     pub fn tags_for_log<'a>(&'a self, id: JobId, room: &'a mut Vec<u8>) -> &'a [u8] {
         let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::TAGGED)) else { return &[] };
         let tags = self.rules.tags.get(id, job);
@@ -323,7 +215,7 @@ impl Queue {
         room
     }
 
-    /// Has a change made with a copy of the job's tags.
+    /// Makes a change with a copy of the job's tags.
     fn with_tags<T>(&mut self, id: JobId, change: impl FnOnce(&mut Self, &TaggedJob<'_>) -> T) -> T {
         let mut bytes = std::mem::take(&mut self.rules.scratch);
         let job = self.jobs.get(id).expect("the job is there");
@@ -336,8 +228,8 @@ impl Queue {
         result
     }
 
-    /// Stores a job with tags, which is in no collection yet, with what has happened to it. `separate_tags` are the
-    /// tags that do not stand behind its body.
+    /// Stores a job with tags, which is in no collection yet, with its history. `separate_tags` are the tags that are
+    /// not stored after its body.
     pub(crate) fn insert_tagged<'a>(
         &mut self,
         id: JobId,
@@ -351,6 +243,7 @@ impl Queue {
             | mark(separate_tags.is_none(), marks::BEHIND_BODY)
             | mark(tags.concurrency.is_some(), marks::KEYED);
         let came = TaggedJob::new(id, &job, tags);
+        debug_assert!(!tags.is_empty(), "a job without tags has no marks");
         self.jobs.insert(id, job);
         self.jobs.set_counters(id, counters);
         self.rules.jobs += 1;
@@ -359,11 +252,17 @@ impl Queue {
             self.rules.tags.insert(id, tags);
         }
         each_rule!(came(self, &came));
+        debug_assert!(
+            self.tags(id).is_some_and(|stored| are_stored_as(tags, &stored)),
+            "the tags are stored"
+        );
+        debug_assert!(!self.is_linked(id), "the job is in no collection yet");
         came
     }
 
-    /// Makes a job with tags ready that is in no collection, and whose place says so already.
+    /// Makes a job with tags ready that is in no collection and whose place is already set.
     pub(crate) fn enter_ready_tagged(&mut self, id: JobId, now: Timestamp) {
+        debug_assert!(!self.is_linked(id), "a job comes to the ready ones from nowhere");
         let job = self.jobs.expect_mut(id);
         let (tube, priority) = (job.tube, job.priority);
         let is_keyed = job.has(marks::KEYED);
@@ -375,24 +274,40 @@ impl Queue {
         }
     }
 
-    /// Decides where a ready job stands: each rule may keep it back.
+    /// Decides the collection of a ready job: each rule may keep it back.
     pub(crate) fn admit(&mut self, job: &TaggedJob<'_>, priority: Priority, now: Timestamp) {
-        match Slots::became_ready(self, job) {
-            Readiness::Open => self.enqueue(job.id, job.tube, priority, now),
-            Readiness::KeptBack => self.park(job.id, job.tube),
+        debug_assert!(!self.is_linked(job.id), "a job comes to the ready ones from nowhere");
+        // Each rule learns of the job, also if another one keeps it back.
+        if each_rule!(&lets_go(self, job)) {
+            self.enqueue(job.id, job.tube, priority, now);
+        } else {
+            self.park(job.id, job.tube);
         }
+        debug_assert!(
+            self.is_linked_as_offered(job.id),
+            "it is ready, parked or not, or a client has got it"
+        );
     }
 
-    /// Whether no rule keeps a client from reserving this job, which has tags, by its id.
+    /// Whether all rules permit a client to reserve this job, which has tags, by its id.
     pub(crate) fn may_be_reserved(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let Some(tags) = self.tags(id) else { return true };
         let job = TaggedJob::new(id, job, &tags);
-        Groups::allows(self, &job) && Slots::allows(self, &job)
+        each_rule!(&&allows(self, &job))
     }
 
-    /// Takes a job with tags out of the collection that has it; as `unlink_from`.
+    /// Takes a job with tags out of its collection; as `unlink_from`.
     pub(crate) fn unlink_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
+        let since = self.unlink_for_now(id, link);
+        if link.marks & marks::IN_ROW != 0 {
+            self.forget_position(link.tube);
+        }
+        since
+    }
+
+    /// As `unlink_tagged`, of a job that comes back at once: its key keeps its position in the row of the tube.
+    pub(crate) fn unlink_for_now(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let since = self.take_out_tagged(id, link);
         if leaves_rules(link) {
             self.left_tagged(id, link.place.state());
@@ -400,9 +315,11 @@ impl Queue {
         since
     }
 
-    /// Takes a job with tags out of the collection that has it, without calling `left`.
+    /// Takes a job with tags out of its collection, without calling `left`.
     fn take_out_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        match link.place {
+        let (state, before) = (link.place.state(), in_debug(|| self.counted(link.tube)));
+        debug_assert!(self.is_linked_as(id, state), "a job is where its link says");
+        let since = match link.place {
             Place::Ready(_) if link.marks & marks::IN_ROW != 0 => {
                 self.take_out_of_row(ReadyKey::new(link.priority, id), link.tube);
                 self.count_unready(link.tube, link.priority);
@@ -419,50 +336,68 @@ impl Queue {
             Place::Ready(_) | Place::Delayed(_) | Place::Reserved(_) | Place::Buried(_) => {
                 self.unlink_plain(id, link)
             }
-        }
+        };
+        debug_assert_eq!(
+            self.counted(link.tube),
+            before.less(state, link.priority),
+            "one job is counted less"
+        );
+        since
     }
 
-    /// A job with tags has left this state.
+    /// Calls the rules when a job with tags has left this state.
     pub(crate) fn left_tagged(&mut self, id: JobId, state: JobState) {
         self.with_tags(id, |queue, job| each_rule!(left(queue, job, state)));
     }
 
-    /// A job with tags was reserved.
+    /// Calls the rules when a job with tags was reserved.
     #[inline(never)]
     pub(crate) fn reserved_tagged(&mut self, id: JobId) {
+        debug_assert!(
+            self.is_linked_as(id, JobState::Reserved),
+            "rules learn of a reservation that there is"
+        );
         let job = self.jobs.expect_mut(id);
         job.marks &= !marks::UPGRADED;
         if job.has(marks::KEYED | marks::EXPIRES | marks::AGES) {
             self.with_tags(id, |queue, job| each_rule!(reserved(queue, job)));
         }
+        let kept = marks::EXPIRES | marks::AGES | marks::FIRST | marks::PARKED | marks::IN_ROW | marks::HELD;
+        debug_assert!(!self.jobs.expect_mut(id).has(kept), "no rule keeps a reserved job where it was");
     }
 
-    /// A job with tags was buried.
+    /// Calls the rules when a job with tags was buried.
     #[inline(never)]
     pub(crate) fn buried_tagged(&mut self, id: JobId) {
         if !self.jobs.expect_mut(id).has(marks::TAGGED | marks::AWAITED) {
             return;
         }
+        debug_assert!(self.is_linked_as(id, JobState::Buried), "rules learn of a burial that there is");
         self.with_tags(id, |queue, job| each_rule!(buried(queue, job)));
+        debug_assert!(self.is_linked_as(id, JobState::Buried), "no rule takes a buried job away");
     }
 
-    /// A job with tags is in another tube.
+    /// Calls the rules when a job with tags has moved to another tube.
     pub(crate) fn moved_tagged(&mut self, id: JobId, from: TubeKey) {
+        debug_assert!(
+            self.jobs.get(id).is_some_and(|job| job.tube != from),
+            "rules learn of a move behind it"
+        );
         self.with_tags(id, |queue, job| each_rule!(moved(queue, job, from)));
     }
 
-    /// A job gets the tags of `after` in place of those of `before`.
+    /// Replaces the tags of `before` by those of `after`.
     fn retagged(&mut self, before: &TaggedJob<'_>, after: &TaggedJob<'_>) {
         each_rule!(retagged(self, before, after));
     }
 
-    /// The priority that a reserved job gets when it is given back with `priority`.
+    /// The priority that a reserved job gets when it is released with `priority`.
     pub(crate) fn given_priority(job: &Job, priority: Priority) -> Priority {
         if job.has(marks::UPGRADED) { priority.min(job.priority) } else { priority }
     }
 
-    /// Ends a job with tags. Returns since when it was reserved, if it was, and its body, which may have more behind
-    /// it.
+    /// Ends a job with tags. Returns since when it was reserved, if it was, and its body, which may be followed by its
+    /// tags.
     pub(crate) fn end_tagged(
         &mut self,
         id: JobId,
@@ -477,16 +412,21 @@ impl Queue {
             }
             queue.remove_tagged(job, ending, now)
         });
+        if link.marks & marks::IN_ROW != 0 {
+            self.forget_position(link.tube);
+        }
         (since, body)
     }
 
     /// Removes a job that is in no collection.
     fn remove_tagged(&mut self, ended: &TaggedJob<'_>, ending: Ending, now: Timestamp) -> Body {
-        debug_assert!(!self.is_linked(ended.id));
-        let job = self.jobs.remove(ended.id).expect("what a queue held is there");
+        debug_assert!(!self.is_linked(ended.id), "a job ends in no collection");
+        let job = self.jobs.remove(ended.id).expect("the queue holds this job");
+        debug_assert_eq!(job.tube, ended.tube, "the rules learn of the end in the tube of the job");
         if job.has(marks::TAGGED) {
             if !job.has(marks::BEHIND_BODY) {
-                self.rules.tags.remove(ended.id);
+                let tags = self.rules.tags.remove(ended.id);
+                debug_assert!(tags.is_some(), "tags are behind the body or beside the jobs");
             }
             self.rules.jobs -= 1;
             self.rules.index_bytes -= index_bytes(ended.tags);
@@ -505,27 +445,36 @@ impl Queue {
                 self.rules.freed_groups.push_back(end.freed_group);
             }
         }
+        debug_assert_eq!(
+            end.begins_cooldown,
+            self.cooldown(ended.id).is_some(),
+            "the cooldown runs that begins"
+        );
+        debug_assert!(
+            self.rules.awaited.has_answered(ended.id),
+            "a client that waits for the end learns of it"
+        );
         job.body
     }
 
-    /// The group that the next [`Change::DeletedWith`] has freed, because it was the end of its last member.
+    /// The group that was freed by the next [`Change::DeletedWith`], because its last member ended.
     pub fn next_freed_group(&mut self) -> Option<Box<str>> {
         self.rules.freed_groups.pop_front().flatten()
     }
 
-    /// A command, of the client `cause` if it is one of a client, has changed whether other jobs may be reserved: they
-    /// go to clients that wait.
+    /// Serves waiting clients after a command, of the client `cause` if there is one, has changed whether other jobs
+    /// may be reserved.
     pub(crate) fn settle(&mut self, cause: Option<ClientId>, now: Timestamp) {
         self.offer_free_slots(cause, now);
         if !self.rules.tubes.to_open.is_empty() {
             self.open_gates(now);
         }
         if self.frees_jobs() {
-            self.go_on_freeing(now);
+            self.continue_freeing(now);
         }
     }
 
-    /// Whether `advance` has something to do, whatever the time.
+    /// Whether `advance` has work at any time.
     pub(crate) fn has_more_to_do(&self) -> bool {
         !self.rules.offered.is_empty()
             || self.frees_jobs()
@@ -533,9 +482,10 @@ impl Queue {
             || !self.rules.tubes.to_open.is_empty()
     }
 
-    /// What a rule has to do at an instant is due.
+    /// Handles the deadlines of rules that have come.
     pub(crate) fn rules_are_due(&mut self, now: Timestamp) {
-        if let Some(((_, id), tick)) = self.rules.due() {
+        if let Some(((at, id), tick)) = self.rules.due() {
+            debug_assert!(at <= now, "no rule is due early");
             tick(self, id, now);
         }
     }
@@ -547,7 +497,7 @@ impl Queue {
             self.jobs.ids().filter(|&id| self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED)));
         let (mut separate_tags, mut indexed, mut count) = (0, 0, 0);
         for id in with_tags {
-            let job = self.jobs.get(id).expect("an indexed job is there");
+            let job = self.jobs.get(id).expect("an indexed job exists");
             let tags = self.expect_tags(id);
             count += 1;
             separate_tags += usize::from(!job.has(marks::BEHIND_BODY));

@@ -1,12 +1,12 @@
-//! Slots of concurrency keys that have become free, and the clients that get them.
+//! Concurrency slots that have become free, and the clients that get them.
 //!
 //! Owns: the walks through the parked jobs of these keys. A key may be used in a hundred thousand tubes, each with a
-//! parked job and perhaps with clients that wait, so a walk takes one share with the command that has made the slot
-//! free, and one in each `advance`. First it looks for clients that wait, the most urgent job first; meanwhile the slot
-//! is free for nobody else, so that a client that comes later is not served before one that waits. If a slot is left
-//! then, it moves the jobs to the ready queues of their tubes. The client whose command has begun the walk reserves
-//! nothing before its end, so it finds what it has made free. For other clients a job is free when the walk has come to
-//! it.
+//! parked job and perhaps with waiting clients, so a walk does one share of its work with the command that has freed
+//! the slot, and one in each `advance`. First it searches for waiting clients, the most urgent job first; in the
+//! meantime the slot is not free for others, so that a client that comes later is not served before a waiting one. If a
+//! slot is still free then, the walk moves the jobs to the ready queues of their tubes. The client whose command has
+//! begun the walk reserves nothing before its end, so it finds the slots that it has freed. For other clients a job is
+//! free when the walk has reached it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,36 +16,36 @@ use crate::state::keys::ReadyKey;
 use crate::tags::Concurrency;
 use crate::{ClientId, Queue};
 
-/// Jobs that are probed before a job that is given back becomes ready: some 100 microseconds.
+/// Jobs that are probed before a released job becomes ready: about 100 microseconds.
 const PROBES_BEFORE: usize = 256;
 
-/// The walks that are under way.
+/// The walks in progress.
 #[derive(Debug, Default)]
 pub(super) struct OfferedSlots {
     walks: VecDeque<Walk>,
-    /// By key: the limits for which a walk looks for clients that wait.
+    /// By key: the limits for which a walk searches for waiting clients.
     searched: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
     /// How many of the walks each client has begun, by its index.
     causes: BTreeMap<u32, usize>,
 }
 
-/// The way through the parked jobs of the keys whose slots one command has made free.
+/// A walk through the parked jobs of the keys whose slots one command has freed.
 #[derive(Debug)]
 struct Walk {
     steps: Vec<Step>,
-    /// Whether it still looks for clients that wait.
+    /// Whether it still searches for waiting clients.
     is_searching: bool,
-    /// The number of the last wait that had begun when it began.
+    /// The number of the last wait that had begun when the walk began.
     last_wait: u64,
-    /// The index of the client whose command it was.
+    /// The index of the client that gave the command.
     cause: Option<u32>,
 }
 
-/// How far a walk has come with one key and limit.
+/// The progress of a walk for one key and limit.
 #[derive(Debug)]
 struct Step {
     slot_key: SlotKey,
-    /// For the jobs up to this one nobody waits.
+    /// No client waits for the jobs up to this one.
     after: Option<ReadyKey>,
 }
 
@@ -54,18 +54,18 @@ impl OfferedSlots {
         self.walks.is_empty()
     }
 
-    /// Whether a walk looks for clients that wait for a job with this tag.
+    /// Whether a walk searches for clients that wait for a job with this tag.
     pub(super) fn searches(&self, tag: Concurrency<'_>) -> bool {
         !self.searched.is_empty()
             && self.searched.get(tag.key.as_bytes()).is_some_and(|limits| limits.contains(&tag.limit))
     }
 
-    /// Whether the client has begun a walk that is not over.
+    /// Whether the client has begun a walk that is still in progress.
     pub(super) fn are_awaited_by(&self, client: u32) -> bool {
         self.causes.contains_key(&client)
     }
 
-    /// Puts off the rest of a walk. What another walk looks for already, this one need not.
+    /// Puts off the rest of a walk, without the keys for which another walk already searches.
     fn put_off(&mut self, mut walk: Walk, is_first: bool) {
         let is_searching = walk.is_searching;
         walk.steps.retain(|Step { slot_key, .. }| {
@@ -84,7 +84,7 @@ impl OfferedSlots {
         }
     }
 
-    /// The walk that is to go on.
+    /// Takes the walk that continues next.
     fn take_first(&mut self) -> Option<Walk> {
         let walk = self.walks.pop_front()?;
         if let Some(client) = walk.cause
@@ -127,7 +127,7 @@ impl OfferedSlots {
 
 impl Queue {
     /// Offers the slots that have become free to the parked jobs of their keys, the most urgent first. `cause` is the
-    /// client whose command it was.
+    /// client whose command freed them.
     pub(crate) fn offer_free_slots(&mut self, cause: Option<ClientId>, now: Timestamp) {
         if self.rules.slots.freed.is_empty() {
             return;
@@ -147,11 +147,11 @@ impl Queue {
         let steps = self.take_freed();
         let cause = cause.map(|client| client.index);
         let walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause };
-        self.go_on_with(walk, false, now);
+        self.continue_with(walk, false, now);
     }
 
-    /// A job with this key is about to be ready: clients that wait get the more urgent ones first for which this
-    /// command has made slots free.
+    /// Called when a job with this key is about to become ready: waiting clients first get the more urgent jobs for
+    /// which this command has freed slots.
     pub(crate) fn offer_before(&mut self, next: ReadyKey, now: Timestamp) {
         if self.rules.slots.freed.is_empty() || self.clients.counts.waiting == 0 {
             return;
@@ -160,11 +160,11 @@ impl Queue {
         let keys: Vec<SlotKey> = steps.iter().map(|step| step.slot_key.clone()).collect();
         let mut walk = Walk { steps, is_searching: true, last_wait: self.clients.waits, cause: None };
         self.search_waiting(&mut walk, Some(next), &mut { PROBES_BEFORE }, now);
-        // The rest is offered when the command is done.
+        // The rest is offered at the end of the command.
         self.rules.slots.freed.extend(keys);
     }
 
-    /// The beginning of a walk through what has become free.
+    /// The first steps of a walk through the freed slots.
     fn take_freed(&mut self) -> Vec<Step> {
         let mut freed = std::mem::take(&mut self.rules.slots.freed);
         freed.sort_unstable();
@@ -172,14 +172,14 @@ impl Queue {
         freed.into_iter().map(|slot_key| Step { slot_key, after: None }).collect()
     }
 
-    /// Goes on with the walk that was begun first.
-    pub(crate) fn go_on_offering(&mut self, now: Timestamp) {
+    /// Continues the walk that was begun first.
+    pub(crate) fn continue_offering(&mut self, now: Timestamp) {
         if let Some(walk) = self.rules.offered.take_first() {
-            self.go_on_with(walk, true, now);
+            self.continue_with(walk, true, now);
         }
     }
 
-    fn go_on_with(&mut self, mut walk: Walk, is_first: bool, now: Timestamp) {
+    fn continue_with(&mut self, mut walk: Walk, is_first: bool, now: Timestamp) {
         let mut left = self.slices.given_back;
         if walk.is_searching {
             walk.is_searching = !self.search_waiting(&mut walk, None, &mut left, now);
@@ -187,13 +187,14 @@ impl Queue {
         if walk.is_searching || !self.show(&walk, &mut left, now) {
             self.rules.offered.put_off(walk, is_first);
         }
-        // The jobs that have come forward meanwhile were behind others of the walk, which has seen them or will.
+        // The jobs that have come forward in the meantime were behind others of the walk, which has seen them or will
+        // see them.
         self.rules.slots.freed.clear();
         self.note_unsettled();
     }
 
-    /// Gives free slots to clients that wait, the most urgent job first, up to the job with the key `end`, if that is
-    /// not `None`; returns whether it has come to the end.
+    /// Gives free slots to waiting clients, the most urgent job first, up to the job with the key `end`, if that is not
+    /// `None`; returns whether it has reached the end.
     fn search_waiting(
         &mut self,
         walk: &mut Walk,
@@ -232,8 +233,8 @@ impl Queue {
         true
     }
 
-    /// Moves the parked jobs to the ready queues of their tubes for as long as slots are free; returns whether it has
-    /// come to the end.
+    /// Moves the parked jobs to the ready queues of their tubes as long as slots are free; returns whether it has
+    /// reached the end.
     fn show(&mut self, walk: &Walk, left: &mut usize, now: Timestamp) -> bool {
         walk.steps.iter().all(|step| self.show_parked(&step.slot_key, left, now))
     }

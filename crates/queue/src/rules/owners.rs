@@ -1,7 +1,7 @@
-//! Who has put how much: the bytes of the jobs of owners whose bytes are limited.
+//! The bytes of the jobs of each owner whose bytes are limited.
 //!
-//! Owns: a sum for each owner: what its jobs take, with their tags, the tubes and groups that they have made, and the
-//! cooldowns that their deletes lead to. The server decides what the limit is.
+//! Owns: a sum for each owner: the memory of its jobs with their tags, of the tubes and groups that they have created,
+//! and of the cooldowns that their deletes will begin. The server decides the limit.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
 use crate::tags::{Name, TagSet};
 use crate::{ClientId, Queue};
 
-/// What a job counts beside its body and its tags, in bytes: about what the queue keeps of it, so that empty jobs
+/// The bytes that a job counts besides its body and its tags: roughly the queue's memory for it, so that empty jobs
 /// count, too.
 const OWNED_JOB_BYTES: u64 = 128;
-/// The memory of an owner beside its name, in bytes.
+/// The memory of an owner besides its name, in bytes.
 const OWNER_BYTES: usize = 72;
 
 /// The sums.
@@ -38,15 +38,15 @@ enum Shared<N> {
     Group(N),
 }
 
-/// The owner that is charged for a tube or a group: that of the job that came first, with the number of its jobs that
-/// have come since. It is charged as long as there are any.
+/// The owner that is charged for a tube or a group: the owner of the first job, with the number of its jobs that have
+/// come since. It is charged as long as there are any.
 #[derive(Debug, PartialEq, Eq)]
 struct Maker {
     owner: Box<str>,
     jobs: u64,
 }
 
-/// The memory of a maker beside the names, in bytes.
+/// The memory of a maker besides the names, in bytes.
 const MAKER_BYTES: usize = 72;
 
 impl Owners {
@@ -70,6 +70,7 @@ impl Owners {
 
     pub(crate) fn subtract(&mut self, owner: &str, gone: u64) {
         let bytes = self.bytes_by_name.get_mut(owner).expect("an owner of something has a sum");
+        debug_assert!(*bytes >= gone, "what is gone was counted for its owner");
         *bytes -= gone;
         if *bytes == 0 {
             self.bytes_by_name.remove(owner);
@@ -90,10 +91,11 @@ impl Owners {
         }
     }
 
-    /// A job of this owner is gone from it.
+    /// Removes a job of this owner from the tube or the group.
     fn leave(&mut self, shared: Shared<&str>, owner: &str, cost: u64) {
         let shared = shared.to_owned();
         let Some(maker) = self.makers.get_mut(&shared).filter(|maker| *maker.owner == *owner) else { return };
+        debug_assert!(maker.jobs > 0, "a maker has jobs in what it has made");
         maker.jobs -= 1;
         if maker.jobs == 0 {
             self.maker_bytes -= shared.name_bytes() + owner.len();
@@ -176,7 +178,7 @@ impl Rule for Owners {
         let tags = queue.jobs.ids().filter_map(|id| Some((id, queue.tags(id)?)));
         let tags: Vec<_> = tags.filter_map(|(id, tags)| Some((id, tags, tags.owner?))).collect();
         for (id, tags, owner) in &tags {
-            let job = queue.jobs.get(*id).expect("an indexed job is there");
+            let job = queue.jobs.get(*id).expect("an indexed job exists");
             owners.add(owner.as_str(), job_cost(job.body().len(), tags));
             *jobs.entry((Shared::Tube(job.tube), owner.as_str())).or_default() += 1;
             if let Some(group) = tags.group {
@@ -202,7 +204,7 @@ impl Rule for Owners {
 }
 
 impl Queue {
-    /// The bytes that the tube counts for its maker. Nobody has made "default".
+    /// The bytes that the tube counts for its maker. "default" has no maker.
     fn tube_cost(&self, tube: TubeKey) -> u64 {
         if tube == DEFAULT { 0 } else { (BYTES_PER_TUBE + self.tubes.get(tube).name.as_bytes().len()) as u64 }
     }
@@ -225,14 +227,14 @@ impl Queue {
         job_cost(body_bytes, tags) + tube_cost + group.map_or(0, group_cost)
     }
 
-    /// What the end of this job leaves to its owner at least, if it has this one: its tube and its group may go, too.
+    /// The bytes that the end of this job frees at least, if it has this owner: its tube and its group may end, too.
     #[must_use]
     pub fn bytes_left_by(&self, id: JobId, owner: &str) -> u64 {
         let tags = self.tags(id).filter(|tags| tags.owner == Some(owner.into()));
         tags.zip(self.jobs.get(id)).map_or(0, |(tags, job)| job_cost(job.body().len(), &tags))
     }
 
-    /// A job of the owner comes into the tube.
+    /// Adds a job of the owner to the tube.
     fn enter_tube(&mut self, owner: &str, tube: TubeKey) {
         if tube != DEFAULT {
             let cost = self.tube_cost(tube);
@@ -240,7 +242,7 @@ impl Queue {
         }
     }
 
-    /// A job of the owner is gone from the tube.
+    /// Removes a job of the owner from the tube.
     fn leave_tube(&mut self, owner: &str, tube: TubeKey) {
         if tube != DEFAULT {
             let cost = self.tube_cost(tube);

@@ -1,20 +1,21 @@
-//! The rules `max-attempts`, `backoff` and `dead-tube`: what happens to a job after a failure.
+//! The rules `max-attempts`, `backoff` and `dead-tube`: the handling of a job that has failed.
 //!
-//! Owns: how many failures a job has, how long it waits after each, and where it goes when it has had too many. A
-//! failure is a time-out or a release that counts, so the counters of the job say how many there were, and survive
-//! whatever these survive. What they cannot say stands with the tags of the job: where a dead job comes from, and the
-//! failures that were forgiven when it was sent back.
+//! Owns: how many failures a job has, how long it waits after each, and where it goes after too many. A failure is a
+//! time-out or a release that counts, so the counters of the job give their number, and survive whatever the counters
+//! survive. Facts that the counters do not have are in the tags of the job: the origin of a dead job, and the failures
+//! that were forgiven when it was sent back.
 //!
-//! A dead job loses its `idp` and `con`, and no rule kills it again, so dead tubes in a circle end nowhere else than a
-//! single one. Where a job cannot go to the dead tube, it is buried where it is.
+//! A dead job loses its `idp` and `con`, and no rule moves it to a dead tube again, so a circle of dead tubes is
+//! harmless. If a job cannot go to the dead tube, it is buried in its own.
 
 use std::collections::TryReserveError;
 use std::rc::Rc;
 
 use super::tag_storage::StoredBody;
 use super::{Queue, TaggedJob, index_bytes};
+use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::job::{Counters, JobId};
+use crate::job::{Counters, JobId, JobState};
 use crate::state::jobs::marks;
 use crate::tags::{After, Dead, TagSet};
 use crate::{Change, Released, TubeRule};
@@ -22,7 +23,7 @@ use crate::{Change, Released, TubeRule};
 /// The next state of a job that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterFailure {
-    /// No rule for tubes says anything.
+    /// No rule for tubes applies.
     AsUsual,
     /// It is delayed by this many seconds.
     Delayed(u32),
@@ -30,7 +31,7 @@ pub(crate) enum AfterFailure {
     Dead,
 }
 
-/// How many failures count of a job with these counters and tags.
+/// How many failures count for a job with these counters and tags.
 pub(crate) fn failures_of(counters: Counters, tags: Option<&TagSet<'_>>) -> u32 {
     let noted = tags.and_then(|tags| tags.failures).unwrap_or(0);
     if tags.is_some_and(|tags| tags.dead.is_some()) {
@@ -40,7 +41,7 @@ pub(crate) fn failures_of(counters: Counters, tags: Option<&TagSet<'_>>) -> u32 
 }
 
 impl Queue {
-    /// The next state of a job that has just failed, or was released with a delay of its own.
+    /// The next state of a job that has just failed, or was released with its own delay.
     #[inline]
     pub(crate) fn after_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
         let Some(job) = self.jobs.get(id) else { return AfterFailure::AsUsual };
@@ -67,14 +68,15 @@ impl Queue {
         }
     }
 
-    /// Whether the rule of the job's tube says how often it may fail, so that the limits of the server do not.
+    /// Whether the rule of the job's tube limits its failures, so that the limits of the server do not apply.
     pub(crate) fn has_own_attempts(&self, id: JobId) -> bool {
         self.rule_of(id).is_some_and(|rule| rule.max_attempts.is_some())
             && self.tags(id).is_none_or(|tags| tags.dead.is_none())
     }
 
-    /// Sends a job, which is in no collection, to the dead tube of its tube, or buries it where it is.
+    /// Sends a job, which is in no collection, to the dead tube of its tube, or buries it in its own.
     pub(crate) fn kill(&mut self, id: JobId, now: Timestamp) -> Released {
+        debug_assert!(!self.is_linked(id), "a job that dies was taken out of its collection");
         if self.send_to_dead_tube(id, now) {
             return Released::Queued;
         }
@@ -92,7 +94,7 @@ impl Queue {
         self.rule_of(id).is_some_and(|rule| rule.dead_tube.is_some())
     }
 
-    /// Whether the dead tube takes the job now; that it does not counts there.
+    /// Whether the dead tube has room for the job; if not, the refusal is counted there.
     pub(crate) fn may_go_to_dead_tube(&mut self, id: JobId) -> bool {
         let Some(rule) = self.rule_of(id).cloned() else { return false };
         let Some(target) = rule.dead_tube.as_deref() else { return false };
@@ -125,20 +127,23 @@ impl Queue {
         self.moved_tagged(id, from);
         self.flushes.note_arrival(id, target);
         self.note(Change::Died(id));
+        self.sums.dead += 1;
         if let Some(ruled) = &mut self.tubes.get_mut(from).ruled {
             ruled.dead += 1;
         }
         self.make_ready(id, now);
+        debug_assert!(self.tags(id).is_some_and(|tags| tags.dead.is_some()), "a job in a dead tube is dead");
+        debug_assert!(self.jobs.get(id).is_some_and(|job| job.tube == target), "the job knows its tube");
         true
     }
 
-    /// Makes sure that there is room for one tube more.
+    /// Makes sure that there is room for one more tube.
     fn reserve_for_tube(&mut self) -> Result<(), TryReserveError> {
         self.tubes.reserve()?;
         self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len())
     }
 
-    /// The job is dead from now on.
+    /// Marks the job as dead from now on.
     fn mark_dead(&mut self, id: JobId, from: &str, now: Timestamp) -> Result<(), TryReserveError> {
         let job = self.jobs.get(id).expect("it has failed");
         let failures = failures_of(self.jobs.history(job).counters, self.tags(id).as_ref());
@@ -158,8 +163,8 @@ impl Queue {
         self.retag(id, &bytes)
     }
 
-    /// The tags of a job once it is moved to the tube of this name, if they are others then. A dead job that goes back
-    /// to where it comes from lives again, without failures.
+    /// The tags of the job after a move to the tube with this name, if they change. A dead job that goes back to its
+    /// original tube is no longer dead, and has no failures.
     #[must_use]
     pub fn tags_after_move(&self, id: JobId, name: &str, now: Timestamp) -> Option<TagSet<'_>> {
         let job = self.jobs.get(id)?;
@@ -181,8 +186,8 @@ impl Queue {
         (after != tags).then_some(after)
     }
 
-    /// The job, which is about to be in the tube of this name, gets the tags that it has there. If there is no memory
-    /// for that, it keeps those that it has: a dead job stays dead.
+    /// Gives the job, which is about to move to the tube with this name, its tags for that tube. If there is no memory
+    /// for them, it keeps its old ones: a dead job stays dead.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
@@ -193,11 +198,13 @@ impl Queue {
         self.retag(id, &bytes)
     }
 
-    /// The job, which is in no collection or reserved, has the tags in these bytes from now on.
+    /// Gives the job, which is in no collection or reserved, these encoded tags.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     fn retag(&mut self, id: JobId, bytes: &[u8]) -> Result<(), TryReserveError> {
+        let state = in_debug(|| self.jobs.get(id).map(|job| job.place().state()));
+        debug_assert!(state == Some(JobState::Reserved) || !self.is_linked(id), "no collection is by tags");
         let job = self.jobs.get(id).expect("it is there");
         let old_bytes = self.rules.tags.get(id, job).to_vec();
         let old = TagSet::decode(&old_bytes).expect("tags were written by the queue");
@@ -225,6 +232,7 @@ impl Queue {
         job.marks |= mark(!new.is_empty(), marks::TAGGED)
             | mark(is_behind, marks::BEHIND_BODY)
             | mark(new.concurrency.is_some(), marks::KEYED);
+        debug_assert_eq!(self.tags(id).unwrap_or_default(), new, "the job has the new tags");
         Ok(())
     }
 }

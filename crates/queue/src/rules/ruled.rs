@@ -1,20 +1,20 @@
-//! Tubes with a rule: how they get it, and how a reload changes the rules of tubes and jobs that are there.
+//! Tubes with a rule: how they get it, and how a reload changes the rules of existing tubes and jobs.
 //!
-//! Owns: what a tube with a rule has beside others ([`Ruled`]), and the walk of a reload. A tube that is made gets the
-//! rule for its name at once. A reload walks, a slice in each `advance`, first over the tubes: from then on a tube
-//! follows its new rule; then over the jobs that were there, so that each tube knows its own; then over the tubes
-//! again, to forget what has no rule any more. A job that is in a tube with a rule is marked (`marks::RULED`) when the
-//! rule knows it.
+//! Owns: the additional state of a tube with a rule ([`Ruled`]), and the walk of a reload. A new tube gets the rule for
+//! its name at once. A reload walks, a slice in each `advance`, first over the tubes: from then on a tube follows its
+//! new rule; then over the existing jobs, so that each tube knows its own; then over the tubes again, to remove the
+//! state of those without a rule. A job in a tube with a rule is marked (`marks::RULED`) when the rule knows it.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use beanstalkd_structures::{OrderedQueue, Timer};
 
-use super::ages::Ages;
+use super::ages::{self, Ages};
 use super::gate::Gate;
 use super::limits::Limits;
-use super::tube_rule::{RuleBook, TubeRule};
-use super::turns::Turns;
+use super::tube_rule::{Rate, RuleBook, TubeRule};
+use super::turns::{self, Turns};
 use super::{Rule, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
@@ -23,28 +23,33 @@ use crate::state::jobs::marks;
 use crate::state::keys::{DueKey, TubeKey};
 use crate::tags::TagSet;
 
-/// Tubes and jobs that one step of a reload comes to: some 50 microseconds.
+/// Tubes and jobs in one step of a reload: about 50 microseconds.
 const ITEMS_PER_STEP: usize = 256;
 
-/// Items of a step that cost as much as a simple command.
+/// How many items of a step cost as much as a simple command.
 const ITEMS_PER_WORK: u64 = 16;
 
-/// With more entries than this in the file, a step comes to fewer tubes, because each name is held against all entries
+/// With more entries than this in the file, a step handles fewer tubes, because each name is compared with the entries
 /// until one matches.
 const ENTRIES_AT_FULL_STEP: usize = 16;
 
-/// What a tube with a rule has.
-#[derive(Debug)]
+/// The memory for the opening of a gate, among the deadlines, in bytes.
+const BYTES_OF_A_DEADLINE: usize = 32;
+
+/// The state of a tube with a rule.
+#[derive(Debug, Default)]
 pub(crate) struct Ruled {
-    /// `None` once a reload has taken it away: the jobs that it knows are forgotten then, and last of all this.
+    /// `None` once a reload has removed the rule: then the jobs that it knows are forgotten, and finally this state.
     pub(crate) rule: Option<Rc<TubeRule>>,
-    /// The bodies of the jobs that are marked, together.
+    /// The total size of the bodies of the marked jobs.
     pub(crate) bytes: u64,
     /// Jobs that were refused because the tube was full.
     pub(crate) rejected: u64,
     /// Jobs that were sent from here to the dead tube.
     pub(crate) dead: u64,
     pub(crate) gate: Gate,
+    /// Whether the tube is among the `kept` ones of its entry.
+    pub(crate) is_kept: bool,
     /// The jobs that age, by the instant at which they came.
     pub(crate) ages: OrderedQueue<DueKey>,
     /// The row of keys, if jobs are reserved by turns.
@@ -53,15 +58,21 @@ pub(crate) struct Ruled {
 
 impl Ruled {
     pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
-        Box::new(Self {
-            rule: Some(rule.clone()),
-            bytes: 0,
-            rejected: 0,
-            dead: 0,
-            gate: Gate::default(),
-            ages: OrderedQueue::default(),
-            turns: rule.is_fair.then(Box::default),
-        })
+        Box::new(Self { rule: Some(rule.clone()), turns: rule.is_fair.then(Box::default), ..Self::default() })
+    }
+
+    /// Its memory, in bytes, without that of its jobs.
+    pub(crate) fn bytes(&self) -> usize {
+        let has = |is_set: fn(&TubeRule) -> bool| self.rule.as_deref().is_some_and(is_set);
+        size_of::<Self>()
+            + usize::from(has(|rule| rule.rate.is_some())) * BYTES_OF_A_DEADLINE
+            + usize::from(has(|rule| rule.max_age_s.is_some())) * ages::BYTES_PER_TUBE
+            + usize::from(self.turns.is_some()) * turns::BYTES_PER_TUBE
+    }
+
+    /// The rate of its reservations.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.rule.as_ref().and_then(|rule| rule.rate)
     }
 
     /// Whether a reservation may close its gate.
@@ -71,55 +82,64 @@ impl Ruled {
     }
 }
 
-/// What is over all tubes.
+/// The state of rules that is shared by all tubes.
 #[derive(Debug, Default)]
 pub(crate) struct RuledTubes {
-    /// How far the reload has come that is under way.
+    /// The progress of the running reload.
     walk: Option<Walk>,
     /// Closed gates that may be open now.
     pub(crate) to_open: Vec<TubeKey>,
-    /// What the orders of jobs take that rules need, in bytes.
+    /// By entry: the tubes that only their buckets keep, the one that was left first before the others. Some may be
+    /// gone, or be used again.
+    pub(crate) kept: BTreeMap<*const TubeRule, VecDeque<TubeKey>>,
+    /// The memory of the orders of jobs that rules need, in bytes.
     pub(crate) index_bytes: usize,
 }
 
-/// Where the walk of a reload goes on.
+/// The position of the walk of a reload.
 #[derive(Clone, Copy, Debug)]
 enum Walk {
-    /// Gives rules to the tubes from this place of their store on.
+    /// Gives rules to the tubes from this index on.
     Tubes(usize),
-    /// Tells the tubes of their jobs with this id and above.
+    /// Adds the jobs with this id and above to their tubes.
     Jobs(JobId),
-    /// Takes from the tubes what they need no more.
+    /// Removes the state that tubes no longer need.
     Ends(usize),
 }
 
 impl RuledTubes {
-    /// Whether a reload is under way: jobs may be unknown to the rules of their tubes.
+    /// Whether a reload is running: rules may not know all jobs of their tubes.
     pub(crate) fn is_changing(&self) -> bool {
         self.walk.is_some()
+    }
+
+    /// Removes the state of tubes without a rule, as at the end of a reload.
+    pub(crate) fn end_rules(&mut self) {
+        self.walk.get_or_insert(Walk::Ends(0));
     }
 }
 
 impl Queue {
-    /// Puts other rules for tubes in force. If there are few tubes, they follow them from now on; otherwise `advance`
+    /// Puts new rules for tubes in force. If there are few tubes, they follow them from now on; otherwise `advance`
     /// does the rest.
     pub fn set_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
         if rules.is_empty() && self.tubes.rules.is_empty() {
             return;
         }
         self.tubes.rules = RuleBook::new(rules);
+        self.rules.tubes.kept.clear();
         self.rules.tubes.walk = Some(Walk::Tubes(0));
-        self.go_on_with_rules(now);
+        self.continue_rules(now);
     }
 
-    /// Whether a reload of the rules for tubes is under way.
+    /// Whether a reload of the rules for tubes is running.
     #[inline]
     pub(crate) fn changes_rules(&self) -> bool {
         self.rules.tubes.is_changing()
     }
 
     /// Takes the next step of a reload.
-    pub(crate) fn go_on_with_rules(&mut self, now: Timestamp) {
+    pub(crate) fn continue_rules(&mut self, now: Timestamp) {
         let Some(walk) = self.rules.tubes.walk else { return };
         self.work += ITEMS_PER_STEP as u64 / ITEMS_PER_WORK;
         self.rules.tubes.walk = match walk {
@@ -142,7 +162,7 @@ impl Queue {
             }
             Walk::Ends(place) => {
                 let (tubes, is_end) = self.tubes.slots_from(place, ITEMS_PER_STEP);
-                let is_opening = tubes.iter().any(|&tube| self.tubes.get(tube).opens_for_ever());
+                let is_opening = tubes.iter().any(|&tube| self.tubes.get(tube).opens_for_good());
                 tubes.into_iter().for_each(|tube| self.end_rule(tube));
                 let next = if is_opening { Some(place) } else { (!is_end).then_some(place + ITEMS_PER_STEP) };
                 next.map(Walk::Ends)
@@ -150,44 +170,57 @@ impl Queue {
         };
     }
 
-    /// The tube follows the rule for its name from now on.
+    /// Gives the tube the rule for its name.
     fn attach(&mut self, tube: TubeKey, now: Timestamp) {
+        if !self.tubes.contains(tube) {
+            // It was one too many, and went while this step gave others their rules.
+            return;
+        }
         let rule = self.tubes.rules.find(self.tubes.get(tube).name.as_str()).cloned();
-        let record = self.tubes.get_mut(tube);
-        match (&mut record.ruled, rule) {
+        self.tubes.change_ruled(tube, |ruled| match (ruled, rule) {
             (Some(ruled), rule) => {
-                ruled.gate.change(ruled.rule.as_deref(), rule.as_deref(), now);
+                ruled.gate.change(ruled.rate(), rule.as_ref().and_then(|rule| rule.rate), now);
                 match (&mut ruled.turns, rule.as_ref().is_some_and(|rule| rule.is_fair)) {
                     (Some(turns), is_fair) => turns.is_ending = !is_fair,
                     (turns @ None, true) => *turns = Some(Box::default()),
                     (None, false) => {}
                 }
                 ruled.rule = rule;
+                ruled.is_kept = false;
             }
             (ruled, Some(rule)) => *ruled = Some(Ruled::new(&rule)),
-            (None, None) => return,
+            (None, None) => {}
+        });
+        if self.tubes.get(tube).ruled.is_none() {
+            return;
         }
         self.close_gate(tube);
         self.note_gate(tube);
-        self.schedule(Timer::Tube(tube));
+        self.keep_for_bucket(tube);
+        if self.tubes.contains(tube) {
+            self.schedule(Timer::Tube(tube));
+        }
     }
 
-    /// The tube keeps nothing of a rule that is gone. While clients that wait still get its jobs, in slices, its gate
-    /// stays, because a tube without one would have both.
+    /// Removes the state of a rule that no longer exists. While waiting clients still get its jobs, in slices, its gate
+    /// stays, because a tube without a gate would have both.
     fn end_rule(&mut self, tube: TubeKey) {
-        let record = self.tubes.get_mut(tube);
-        if record.opens_for_ever() {
+        if self.tubes.get(tube).opens_for_good() {
             return;
         }
-        let ruled = &mut record.ruled;
-        *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
-        if let Some(ruled) = ruled {
-            ruled.turns = ruled.turns.take().filter(|turns| !turns.is_ending);
-        }
+        let knows_none = |ruled: &Ruled| ruled.rule.is_some() || ruled.bytes == 0 && ruled.ages.is_empty();
+        let ruled = self.tubes.get(tube).ruled.as_deref();
+        debug_assert!(ruled.is_none_or(knows_none), "a rule ends when it knows no job");
+        self.tubes.change_ruled(tube, |ruled| {
+            *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
+            if let Some(ruled) = ruled {
+                ruled.turns = ruled.turns.take().filter(|turns| !turns.is_ending);
+            }
+        });
         self.remove_tube_if_idle(tube);
     }
 
-    /// The rule of the job's tube learns of the job, or forgets it if there is none any more.
+    /// Adds the job to the rule of its tube, or removes it if there is no rule any more.
     fn adopt(&mut self, id: JobId) {
         let job = self.jobs.get(id).expect("the walk has found it");
         let Some(ruled) = &self.tubes.get(job.tube).ruled else { return };
@@ -195,7 +228,7 @@ impl Queue {
         if ruled.rule.is_some() != is_known {
             let job = TaggedJob::new(id, job, &TagSet::NONE);
             if is_known {
-                // It comes again, and nothing counts it.
+                // It is added again, and is not counted yet.
                 Limits::moved(self, &job, job.tube);
             } else {
                 Limits::came(self, &job);
@@ -203,9 +236,23 @@ impl Queue {
         }
         self.age_by_rule(id);
         self.turn_by_rule(id);
+        debug_assert!(
+            self.is_known_to_rule(id),
+            "the rule of the job's tube knows the job, or there is none"
+        );
     }
 
-    /// A job without tags has come to its tube, which may have a rule.
+    /// Whether the job is marked if its tube has a rule, and not otherwise.
+    #[inline]
+    fn is_known_to_rule(&self, id: JobId) -> bool {
+        let job = self.jobs.get(id).filter(|job| self.tubes.contains(job.tube));
+        job.is_some_and(|job| {
+            let ruled = self.tubes.get(job.tube).ruled.as_ref();
+            ruled.is_some_and(|ruled| ruled.rule.is_some()) == job.has(marks::RULED)
+        })
+    }
+
+    /// Adds a job without tags to its tube, which may have a rule.
     #[inline]
     pub(crate) fn came_plain(&mut self, id: JobId, tube: TubeKey) {
         if self.tubes.get(tube).ruled.is_some() {
@@ -213,7 +260,7 @@ impl Queue {
         }
     }
 
-    /// A job without tags has come to a tube that has a rule, or had one.
+    /// Adds a job without tags to a tube that has or had a rule.
     #[inline(never)]
     fn came_to_ruled(&mut self, id: JobId, tube: TubeKey) {
         let job = self.jobs.expect_mut(id);
@@ -221,6 +268,7 @@ impl Queue {
         let Some(rule) = &ruled.rule else { return };
         // As `Limits` does for a job with tags.
         ruled.bytes += job.body.len() as u64;
+        debug_assert_eq!(job.marks, 0, "a job without tags has no marks before a rule knows it");
         job.marks |= marks::RULED;
         if rule.max_age_s.is_some() {
             let job = TaggedJob::new(id, job, &TagSet::NONE);

@@ -1,16 +1,16 @@
 //! The tag `con`: at most N jobs with a key are reserved at once, over all tubes.
 //!
 //! Owns: how many jobs of each key are reserved, and which ready jobs may be reserved now. Jobs of one tube with the
-//! same key and the same limit are alike: if any of them may be reserved, the most urgent may. So only this one, the
-//! first, stands in the tube's ready queue, and only while a slot is free. The others, and the first while none is
-//! free, are parked: a peek shows them as ready, and no reserve sees them.
+//! same key and the same limit form a line: if any of them may be reserved, the most urgent may. So only the first of a
+//! line is in the tube's ready queue, and only while a slot is free. The others, and the first while no slot is free,
+//! are parked: a peek shows them as ready, and no reserve sees them.
 //!
-//! A key may be used in very many tubes. When its last slot is taken, the firsts of other tubes stay in their ready
-//! queues until a reserve is about to choose from these: it parks them (`park_kept_back`). `is_unsettled` says that
-//! there may be such jobs; while there are none, reserves probe nothing.
+//! A key may be used in very many tubes. When its last slot is taken, the first jobs of the lines in other tubes stay
+//! in their ready queues until a reserve is about to choose from these: it parks them (`park_kept_back`).
+//! `is_unsettled` says that there may be such jobs; while there are none, reserves probe nothing.
 //!
-//! A slot that is given back is first kept for the job that gives it back: this one is put where it belongs, and only
-//! then the free slots are offered to others (`offered_slots`).
+//! A free slot is first kept for the released job that has freed it: this job gets its position, and only then are the
+//! free slots offered to others (`offered_slots`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -27,25 +27,25 @@ use crate::state::jobs::{Place, marks};
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::tags::{Concurrency, Name};
 
-/// What a key of which jobs are reserved takes, in bytes.
+/// The memory of a key with reserved jobs, in bytes.
 const KEY_BYTES: usize = 40;
 
 /// The slots of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    /// The first of those jobs that are alike, by the hash of key and limit, and then by the tube.
+    /// The first jobs of all lines, by the hash of key and limit, and then by the tube.
     first: OrderedQueue<Ranked>,
-    /// The others, by the hash of key, limit and tube, and then by the priority.
+    /// The other jobs, by the hash of key, limit and tube, and then by the priority.
     behind: OrderedQueue<Ranked>,
-    /// The first ones that are parked, by the hash of key and limit, and then by the priority.
+    /// The first jobs that are parked, by the hash of key and limit, and then by the priority.
     parked: OrderedQueue<Ranked>,
     /// By the hash of a key: how many of its jobs are reserved; not 0. Two keys with the same 64 bits would share their
-    /// slots, and no job is reserved that may not be. If a million keys are in use, the chance of that is one in 30
-    /// million.
+    /// slots, but no job would be reserved above its limit. If a million keys are in use, the chance of that is one in
+    /// 30 million.
     taken: BTreeMap<u64, u32>,
-    /// Those of whose jobs one may be reserved that could not before; empty between commands.
+    /// The keys and limits that have got a free slot; empty between commands.
     pub(crate) freed: Vec<SlotKey>,
-    /// Whether a reserve has to look which ready jobs may be reserved now: keys of jobs in several tubes are used up or
+    /// Whether a reserve must check which ready jobs may be reserved now: keys of jobs in several tubes are used up or
     /// being offered.
     pub(crate) is_unsettled: bool,
 }
@@ -64,7 +64,7 @@ impl SlotKey {
         Self { key: line.tag.key.as_bytes().into(), limit: line.tag.limit, hash: line.key }
     }
 
-    /// Its jobs in a tube.
+    /// Its line of jobs in a tube.
     fn line(&self, tube: TubeKey) -> Line<'_> {
         Line { tube, tag: self.tag(), key: self.hash }
     }
@@ -74,7 +74,7 @@ impl SlotKey {
     }
 }
 
-/// What jobs that are alike have in common.
+/// The common values of the jobs of a line.
 #[derive(Clone, Copy, Debug)]
 struct Line<'a> {
     tube: TubeKey,
@@ -88,28 +88,28 @@ impl<'a> Line<'a> {
         Self { tube, tag, key: hash_of(hasher, tag.key) }
     }
 
-    /// By which the first of all tubes are found.
+    /// The hash by which the first jobs of all tubes are found.
     fn hash(self) -> Hash {
         Hash::new(self.key ^ spread(self.tag.limit))
     }
 
-    /// By which those behind the first are found. The numbers of tubes are known, so they go into the seeded hash: a
-    /// line must not come to stand among a million jobs of another one.
+    /// The hash by which the jobs after the first are found. The numbers of tubes can be guessed, so they go into the
+    /// seeded hash: nobody may be able to put a line among a million jobs of another one.
     fn hash_behind(self, hasher: &RandomState) -> Hash {
         Hash::new(hasher.hash_one((self.key, self.tag.limit, self.tube)))
     }
 
-    /// The place of one of its jobs if that is the first.
+    /// The position of one of its jobs if that is the first.
     fn first(self, id: JobId) -> Ranked {
         Ranked::new(self.hash(), self.tube, id)
     }
 
-    /// The place of one of its jobs among the parked first ones.
+    /// The position of one of its jobs among the parked first ones.
     fn parked(self, key: ReadyKey) -> Ranked {
         Ranked::ready(self.hash(), key)
     }
 
-    /// That of the jobs with another limit.
+    /// The line of the jobs with another limit.
     fn with_limit(self, limit: u32) -> Self {
         Self { tag: Concurrency { limit, ..self.tag }, ..self }
     }
@@ -122,7 +122,7 @@ impl Slots {
 }
 
 impl Rule for Slots {
-    /// Of jobs that are alike, the first alone may be reserved, and only while a slot is free.
+    /// Only the first job of a line may be reserved, and only while a slot is free.
     fn became_ready(queue: &mut Queue, job: &TaggedJob<'_>) -> Readiness {
         let Some(tag) = job.tags.concurrency else { return Readiness::Open };
         let &TaggedJob { id, tube, .. } = job;
@@ -140,18 +140,21 @@ impl Rule for Slots {
             if !queue.jobs.expect_mut(id).lacks_slot() {
                 queue.take_out_of_ready(id, tube);
                 queue.park(id, tube);
+                if !queue.is_free(line) {
+                    queue.forget_position(tube);
+                }
             }
         }
         queue.stand_first(first.map(ReadyKey::job), Some(key), line);
         if queue.is_free(line) { Readiness::Open } else { Readiness::KeptBack }
     }
 
-    /// It may have a slot that is being offered.
+    /// A slot that is being offered counts as free.
     fn allows(queue: &Queue, job: &TaggedJob<'_>) -> bool {
         job.tags.concurrency.is_none_or(|tag| queue.has_slot(queue.line(job.tube, tag)))
     }
 
-    /// A job that stood in the ready queue was the first of those that are alike.
+    /// A job in the ready queue was the first of its line.
     fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
         let Some(tag) = job.tags.concurrency else { return };
         let line = queue.line(job.tube, tag);
@@ -181,7 +184,7 @@ impl Rule for Slots {
         let (mut ready, mut firsts, mut parked) = (0, 0, 0);
         let is_offered = |tag| queue.rules.offered.keys().any(|key| key.tag() == tag);
         for id in queue.jobs.ids() {
-            let job = queue.jobs.get(id).expect("an indexed job is there");
+            let job = queue.jobs.get(id).expect("an indexed job exists");
             let tag = queue.tags(id).and_then(|tags| tags.concurrency);
             let Some(tag) = tag else {
                 assert!(!job.has(marks::FIRST) && !job.lacks_slot(), "only keys keep slots back");
@@ -229,17 +232,17 @@ impl Queue {
         self.is_free(self.line(0, tag))
     }
 
-    /// As `has_free_slot`, for jobs with this key and limit.
+    /// Whether a ready or delayed job with this key and limit may be reserved now.
     pub(crate) fn is_slot_free(&self, group: &SlotKey) -> bool {
         self.is_free(group.line(0))
     }
 
-    /// As `has_free_slot`, for a job of this line.
+    /// Whether a job of this line, ready or delayed, may be reserved now: a slot is free and not offered to others.
     fn is_free(&self, line: Line<'_>) -> bool {
         self.has_slot(line) && !self.rules.offered.searches(line.tag)
     }
 
-    /// Whether so few jobs with this key are reserved that one with this tag may be.
+    /// Whether the number of reserved jobs with this key is below the limit of this tag.
     pub(crate) fn has_slot_for(&self, tag: Concurrency<'_>) -> bool {
         self.has_slot(self.line(0, tag))
     }
@@ -262,15 +265,15 @@ impl Queue {
     fn is_of_line(&self, id: JobId, line: Line<'_>) -> bool {
         #[cfg(test)]
         super::steps::note_probe();
-        let job = self.jobs.get(id).expect("what an index has is there");
+        let job = self.jobs.get(id).expect("an indexed job exists");
         job.tube == line.tube && self.concurrency_of(id, job) == Some(line.tag)
     }
 
     fn ready_key(&self, id: JobId) -> ReadyKey {
-        ReadyKey::new(self.jobs.get(id).expect("what an index has is there").priority, id)
+        ReadyKey::new(self.jobs.get(id).expect("an indexed job exists").priority, id)
     }
 
-    /// A job with this tag that was ready is in no collection any more, and leaves those that are alike.
+    /// Removes a job with this tag, which was ready and is in no collection, from its line.
     pub(crate) fn leave_line(&mut self, id: JobId, tag: Concurrency<'_>) {
         let job = self.jobs.expect_mut(id);
         let (is_first, was_parked) = (job.has(marks::FIRST), job.lacks_slot());
@@ -285,9 +288,8 @@ impl Queue {
         self.jobs.expect_mut(id).marks &= !marks::PARKED;
     }
 
-    /// The first job of the line is so no more; the next one, if there is one, becomes the first. Where somebody waits
-    /// for that, it is offered when the command is done. If the one before it was parked while a slot is free, a walk
-    /// is to come to it.
+    /// Replaces the first job of the line by the next one, if there is one. If a client waits for that, it is offered
+    /// at the end of the command. If the old one was parked while a slot is free, a walk will reach the line.
     fn advance_line(&mut self, first: ReadyKey, line: Line<'_>, was_parked: bool) {
         self.unmark_first(first, line);
         let next = self.take_second(line);
@@ -304,7 +306,7 @@ impl Queue {
         }
     }
 
-    /// Takes out the first of those behind the first.
+    /// Removes and returns the second job of the line.
     fn take_second(&mut self, line: Line<'_>) -> Option<ReadyKey> {
         if self.rules.slots.behind.is_empty() {
             return None;
@@ -316,12 +318,12 @@ impl Queue {
         Some(second.ready_key())
     }
 
-    /// The place of a job behind the first.
+    /// The position of a job after the first.
     fn key_behind(&self, key: ReadyKey, line: Line<'_>) -> Ranked {
         Ranked::ready(line.hash_behind(&self.rules.hasher), key)
     }
 
-    /// A job with this tag is reserved no more.
+    /// Frees the slot of a job with this tag.
     pub(crate) fn free_slot(&mut self, tag: Concurrency<'_>) {
         let line = self.line(0, tag);
         let slots = &mut self.rules.slots;
@@ -334,13 +336,13 @@ impl Queue {
         } else {
             *taken.get_mut() = before - 1;
         }
-        // Only a parked job can have waited for it.
+        // Only a parked job can have waited for the slot.
         if !slots.parked.is_empty() {
             slots.freed.push(SlotKey::of(line.with_limit(before)));
         }
     }
 
-    /// Whether there is another ready job with the tag of this line, in whatever tube.
+    /// Whether another ready job in any tube has the tag of this line.
     fn has_first(&self, line: Line<'_>, but: JobId) -> bool {
         let mut firsts = ranked_after(&self.rules.slots.first, line.hash(), None).map(Ranked::job);
         firsts.any(|id| id != but && self.concurrency(id) == Some(line.tag))
@@ -353,8 +355,8 @@ impl Queue {
         parked.find(is_meant).map(Ranked::ready_key)
     }
 
-    /// A parked first job with this key and limit may be reserved: it goes to a client that waits, or stands in the
-    /// ready queue or in the row of its tube.
+    /// Brings a parked first job with this key and limit forward, because it may be reserved: it goes to a waiting
+    /// client, or into the ready queue or the row of its tube.
     pub(crate) fn bring_forward(&mut self, first: ReadyKey, group: &SlotKey, now: Timestamp) {
         let tube = self.jobs.expect_mut(first.job()).tube;
         let is_awaited = self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some();
@@ -367,15 +369,15 @@ impl Queue {
         self.enqueue(first.job(), tube, first.priority(), now);
     }
 
-    /// A parked first job stays where it is, but nothing keeps it back any more than the turns of its tube.
+    /// Adds a parked first job to the row of its tube: it stays parked, but only the turns of its tube keep it back.
     fn join_row_from_parked(&mut self, first: ReadyKey, line: Line<'_>) {
         let found = self.rules.slots.parked.remove(line.parked(first));
         assert!(found.is_some(), "a first job that has no slot is indexed");
         self.join_row(first, line.tube, Hash::new(line.key));
     }
 
-    /// Parks the first jobs of a tube from which a client is about to reserve, of those that may not be reserved any
-    /// more, at most `left`, which goes down by each. Returns whether none is left.
+    /// Parks the first jobs, in a tube from which a client is about to reserve, that may no longer be reserved: at most
+    /// `left`, from which their number is subtracted. Returns whether none is left.
     #[cold]
     pub(crate) fn park_kept_back(&mut self, tube: TubeKey, left: &mut usize) -> bool {
         while let Some(first) = self.tubes.get(tube).ready.first() {
@@ -391,12 +393,13 @@ impl Queue {
             self.work += 1;
             self.take_out_of_ready(id, tube);
             self.park(id, tube);
+            self.forget_position(tube);
         }
         true
     }
 
-    /// While slots are unsettled, before a client chooses among its tubes: returns whether it may choose now. The tubes
-    /// of a client that watches many are probed when they come first.
+    /// Settles the tubes of a client before it chooses among them, while slots are unsettled; returns whether it may
+    /// choose now. The tubes of a client that watches many are probed when they come first.
     #[cold]
     pub(crate) fn settle_heads(&mut self, client: u32) -> bool {
         if self.rules.offered.are_awaited_by(client) {
@@ -413,15 +416,15 @@ impl Queue {
         })
     }
 
-    /// To be called when a walk has ended or is put off.
+    /// Must be called when a walk has ended or is put off.
     pub(crate) fn note_unsettled(&mut self) {
         let is_settled = self.rules.offered.is_empty() && self.rules.slots.taken.is_empty();
         self.rules.slots.is_unsettled =
             !self.rules.offered.is_empty() || self.rules.slots.is_unsettled && !is_settled;
     }
 
-    /// The line, whose first job was `before`, has this first job from now on. The index keeps the first jobs of a line
-    /// at one place, so the one is written over the other.
+    /// Replaces the first job of the line, `before`, by `first`. The index keeps the first jobs of a line at one
+    /// position, so one is written over the other.
     fn stand_first(&mut self, before: Option<JobId>, first: Option<ReadyKey>, line: Line<'_>) {
         let index = &mut self.rules.slots.first;
         let found = match (before, first) {
@@ -442,7 +445,7 @@ impl Queue {
         }
     }
 
-    /// A first job is about to be none any more; whether it is parked has not changed yet.
+    /// Called when a first job is about to lose that position; whether it is parked has not changed yet.
     fn unmark_first(&mut self, first: ReadyKey, line: Line<'_>) {
         let job = self.jobs.expect_mut(first.job());
         job.marks &= !marks::FIRST;
@@ -456,7 +459,7 @@ impl Queue {
         self.rules.slots.behind.insert(behind);
     }
 
-    /// Takes a job that stays ready out of the queue of those that may be reserved.
+    /// Takes a job that stays ready out of the ready queue.
     fn take_out_of_ready(&mut self, id: JobId, tube: TubeKey) {
         let key = self.ready_key(id);
         if self.jobs.expect_mut(id).has(marks::IN_ROW) {
@@ -475,7 +478,7 @@ impl Queue {
         job.marks |= marks::PARKED;
         let (key, is_first) = (ReadyKey::new(job.priority, id), job.has(marks::FIRST));
         if is_first {
-            let tag = self.concurrency(id).expect("what is first has a key");
+            let tag = self.concurrency(id).expect("the first job has a key");
             let parked = self.line(tube, tag).parked(key);
             self.rules.slots.parked.insert(parked);
         }

@@ -1,4 +1,4 @@
-//! What tests count instead of a time: the steps of work on the indexes of tags and on rules for tubes.
+//! The steps that tests count instead of time: work on the indexes of tags and on rules for tubes.
 
 use std::cell::Cell;
 
@@ -7,12 +7,12 @@ thread_local! {
     static PROBES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Two keys of an index were compared, or a name was held against a pattern.
+/// Counts a comparison of two keys in an index, or of a name with a pattern.
 pub(super) fn note() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// A job was looked at, because an index has it.
+/// Counts a job that was examined because an index has it.
 pub(super) fn note_probe() {
     PROBES.set(PROBES.get() + 1);
 }
@@ -22,7 +22,7 @@ pub(super) fn all() -> u64 {
     STEPS.get() + PROBES.get()
 }
 
-/// The jobs among them that were looked at.
+/// The examined jobs among them.
 pub(super) fn probes() -> u64 {
     PROBES.get()
 }

@@ -1,7 +1,7 @@
-//! Where the tags of a job are kept: behind its body, or beside the jobs.
+//! Storage for the tags of a job: after its body, or in a separate map.
 //!
-//! Owns: the bytes of both. Behind a short body they cost no allocation of their own and no word of the job's record. A
-//! large body is shared with replies, which send all of it, so its tags are kept elsewhere.
+//! Owns: the bytes of both. After a short body they need neither their own allocation nor a word in the job's record. A
+//! large body is shared with replies, which send all of it, so its tags are kept separately.
 
 use std::collections::{BTreeMap, TryReserveError};
 
@@ -9,22 +9,22 @@ use crate::job::{Body, JobId};
 use crate::state::jobs::{Job, marks};
 use crate::tags::TagSet;
 
-/// A last byte that says that the length of the tags stands in the two bytes before it.
+/// A last byte that means that the two bytes before it are the length of the tags.
 const LONG: u8 = u8::MAX;
 
-/// The memory of an entry of `separate_tags` beside its bytes.
+/// The memory of an entry of `separate_tags` besides its bytes.
 const SEPARATE_TAGS_BYTES: usize = 48;
 
 /// A body with its tags, ready to become a job.
 #[derive(Debug)]
 pub(crate) struct StoredBody {
     pub body: Body,
-    /// The tags where they are not behind the body.
+    /// The tags, if they are not stored after the body.
     pub separate_tags: Option<Box<[u8]>>,
 }
 
 impl StoredBody {
-    /// Puts `tags` behind a short body. If `is_free`, they say that the group that the job waits for has no members.
+    /// Stores `tags` after a short body. If `is_free`, they say that the job's awaited group has had no members.
     ///
     /// # Errors
     /// If the allocator has no memory.
@@ -51,23 +51,23 @@ impl StoredBody {
         Ok(Self { body: Body::from(bytes), separate_tags: None })
     }
 
-    /// The tags say from now on that the group that the job waits for has no members.
+    /// Sets in the tags that the job's awaited group has had no members.
     pub(crate) fn set_free(&mut self) {
         match &mut self.separate_tags {
             Some(tags) => TagSet::set_free(tags),
             None => {
                 let (body, tags) = split(self.body.as_slice());
                 let range = body.len()..body.len() + tags.len();
-                let bytes = self.body.as_mut_slice().expect("what has tags behind it is not shared");
+                let bytes = self.body.as_mut_slice().expect("a body with tags behind it is not shared");
                 TagSet::set_free(&mut bytes[range]);
             }
         }
     }
 }
 
-/// The body and the tags in the bytes of a job whose tags stand behind its body.
+/// The body and the tags in the bytes of a job whose tags are stored after its body.
 pub(crate) fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
-    let (&last, rest) = bytes.split_last().expect("the length of the tags stands at the end");
+    let (&last, rest) = bytes.split_last().expect("the length of the tags is at the end");
     let (len, rest) = match rest.split_last_chunk() {
         Some((rest, &len)) if last == LONG => (u16::from_le_bytes(len), rest),
         _ => (last.into(), rest),
@@ -75,7 +75,7 @@ pub(crate) fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     rest.split_at(rest.len() - usize::from(len))
 }
 
-/// The tags that are not behind a body.
+/// The tags that are not stored after a body.
 #[derive(Debug, Default)]
 pub(crate) struct TagStorage {
     separate_tags: BTreeMap<JobId, Box<[u8]>>,
@@ -83,7 +83,7 @@ pub(crate) struct TagStorage {
 }
 
 impl TagStorage {
-    /// The tags of a job, no bytes if it has none.
+    /// The encoded tags of a job, empty if it has none.
     pub(crate) fn get<'a>(&'a self, id: JobId, job: &'a Job) -> &'a [u8] {
         if job.has(marks::BEHIND_BODY) {
             split(job.body.as_slice()).1
@@ -94,12 +94,12 @@ impl TagStorage {
         }
     }
 
-    /// The bytes of the job's tags, to be changed.
+    /// The encoded tags of the job, for changes.
     pub(crate) fn get_mut<'a>(&'a mut self, id: JobId, job: &'a mut Job) -> &'a mut [u8] {
         if job.has(marks::BEHIND_BODY) {
             let (body, tags) = split(job.body.as_slice());
             let range = body.len()..body.len() + tags.len();
-            &mut job.body.as_mut_slice().expect("what has tags behind it is not shared")[range]
+            &mut job.body.as_mut_slice().expect("a body with tags behind it is not shared")[range]
         } else {
             self.separate_tags.get_mut(&id).expect("tags are behind the body or beside the jobs")
         }
@@ -107,13 +107,15 @@ impl TagStorage {
 
     pub(crate) fn insert(&mut self, id: JobId, tags: Box<[u8]>) {
         self.bytes += SEPARATE_TAGS_BYTES + tags.len();
-        self.separate_tags.insert(id, tags);
+        let before = self.separate_tags.insert(id, tags);
+        debug_assert!(before.is_none(), "the tags of a job are stored once");
     }
 
-    /// The job is gone. Returns its tags if they are not behind its body.
+    /// Removes a deleted job. Returns its tags if they were not stored after its body.
     pub(crate) fn remove(&mut self, id: JobId) -> Option<Box<[u8]>> {
         let tags = self.separate_tags.remove(&id)?;
         self.bytes -= SEPARATE_TAGS_BYTES + tags.len();
+        debug_assert_eq!(self.bytes == 0, self.separate_tags.is_empty(), "the sum is that of the tags");
         Some(tags)
     }
 
@@ -133,7 +135,7 @@ mod tests {
     use crate::job::SHARED_FROM_BYTES;
     use crate::tags::{After, Name};
 
-    /// Tags that take `len` bytes, 3 to 404.
+    /// Tags whose encoding has `len` bytes, 3 to 404.
     fn tags_of_len(len: usize, name: &str) -> TagSet<'_> {
         let named = |len: usize| (len > 2).then(|| Name::from(&name[..len - 2]));
         let first = len.min(202);

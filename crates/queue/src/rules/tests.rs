@@ -37,8 +37,8 @@ fn put(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>) -> 
     put_body(queue, client, priority, tags, b"x")
 }
 
-/// The numbers of tubes are given one after another, so a client can choose two tubes of which any fixed hash is the
-/// same in 16 bits, such as these.
+/// The numbers of tubes are assigned one after another, so a client can choose two tubes for which any fixed hash has
+/// the same 16 bits, such as these.
 #[test]
 fn the_jobs_of_a_key_in_one_tube_cost_nothing_in_another_one() {
     const JOBS: u32 = 3_000;
@@ -100,8 +100,8 @@ fn a_reserve_sees_one_job_of_a_key_however_many_wait_and_none_once_it_is_used_up
     queue.check_invariants();
 }
 
-/// A queue with a job of one key in each of many tubes, `t0` and so on, the later the more urgent; one of them, in the
-/// tube "default", is reserved.
+/// A queue with a job of one key in each of many tubes, `t0` and so on, each more urgent than the one before; a further
+/// one, in the tube "default", is reserved.
 struct ManyTubes {
     queue: Queue,
     producer: ClientId,
@@ -111,7 +111,7 @@ struct ManyTubes {
 
 impl ManyTubes {
     const TUBES: u32 = 20_000;
-    /// What one call may cost: a share, a delivery and a few steps.
+    /// The maximum cost of one call: a share, a delivery and a few steps.
     const MOST: u64 = 300;
 
     fn new() -> Self {
@@ -144,7 +144,7 @@ impl ManyTubes {
         result
     }
 
-    /// The result of a reserve, and how many calls it takes; nothing else happens meanwhile.
+    /// The result of a reserve, and how many calls it needs; nothing else happens in the meantime.
     fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>) -> (Reserve, usize) {
         let before = self.queue.work();
         for calls in 1.. {
@@ -162,7 +162,7 @@ impl ManyTubes {
         assert!(self.costs_little(|queue| queue.delete(holder, reserved, NOW)).is_some());
     }
 
-    /// Ends all that is under way; returns in how many slices.
+    /// Ends everything in progress; returns the number of slices.
     fn finish(&mut self) -> usize {
         let mut slices = 0;
         while self.queue.next_deadline() == Some(Timestamp::default()) {
@@ -437,7 +437,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     queue.check_invariants();
 }
 
-/// What counts for an owner when these puts have been done, and `then` has happened.
+/// The bytes that count for an owner after these puts, and after `then`.
 fn owned(tags: &[TagSet<'_>], then: impl FnOnce(&mut Queue, ClientId, &[JobId])) -> u64 {
     let mut queue = Queue::default();
     let client = queue.connect();

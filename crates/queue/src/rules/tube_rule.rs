@@ -1,40 +1,40 @@
-//! What the rules for tubes say: one entry of the file `--tubes`, and all of them in their order.
+//! Rules for tubes: one entry of the file `--tubes`, and all entries in order.
 //!
-//! Owns: which entry a tube gets: the first whose pattern matches its name. Never does what the entry says; each rule
-//! has a file beside this one for that. The server reads the file.
+//! Owns: the choice of the entry for a tube: the first whose pattern matches its name. Never carries out the entry;
+//! each rule has a file beside this one for that. The server reads the file.
 
 use std::rc::Rc;
 
-use wildmatch::WildMatch;
+use crate::pattern::Pattern;
 
-/// What one entry asks for. `None` asks for nothing.
+/// One entry. A field that is `None` has no effect.
 #[derive(Clone, Debug)]
 pub struct TubeRule {
     /// The pattern of tube names: `*` stands for any bytes, `?` for one.
     pub pattern: Box<str>,
-    /// The most jobs in the tube, in whatever state.
+    /// The maximum number of jobs in the tube, in any state.
     pub max_jobs: Option<u64>,
-    /// The most bytes that the bodies of its jobs have together.
+    /// The maximum total size of the bodies of its jobs, in bytes.
     pub max_bytes: Option<u64>,
     /// A job is dead after this many failures; at least 1.
     pub max_attempts: Option<u32>,
-    /// How long a job is delayed after its first failure, in seconds; after each further one twice as long.
+    /// The delay of a job after its first failure, in seconds; it doubles with each further one.
     pub backoff_s: Option<u32>,
     /// The longest such delay, in seconds.
     pub max_backoff_s: Option<u32>,
-    /// Where dead jobs go; if there is none, they are buried, and those that are too old deleted.
+    /// The target of dead jobs; without one, they are buried, and jobs that are too old are deleted.
     pub dead_tube: Option<Box<str>>,
-    /// How long a job stays in the tube while nobody has reserved it, in seconds; at least 1.
+    /// How long a job stays in the tube while no client has reserved it, in seconds; at least 1.
     pub max_age_s: Option<u32>,
-    /// The most jobs of the tube that are reserved at a time.
+    /// The maximum number of reserved jobs of the tube.
     pub max_reserved: Option<u32>,
     /// Whether jobs of the same priority are reserved by turns of their concurrency keys.
     pub is_fair: bool,
-    /// How many reservations there may be in a time.
+    /// The maximum rate of reservations.
     pub rate: Option<Rate>,
 }
 
-/// So many reservations in a time: a bucket of tokens, of which each reservation takes one.
+/// A rate of reservations: a bucket of tokens, from which each reservation takes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Tokens that come into the bucket in a period; at least 1.
@@ -46,7 +46,7 @@ pub struct Rate {
 }
 
 impl TubeRule {
-    /// An entry that asks for nothing.
+    /// An entry without any effect.
     #[must_use]
     pub fn new(pattern: &str) -> Self {
         Self {
@@ -64,21 +64,22 @@ impl TubeRule {
         }
     }
 
-    /// How long a job is delayed after its failure of this number, counted from 1, in seconds.
+    /// The delay of a job after the failure with this number, counted from 1, in seconds.
     pub(crate) fn backoff_after(&self, failures: u32) -> Option<u32> {
-        // No delay is longer than 32 bits can say.
+        // No delay needs more than 32 bits.
         let doublings = failures.saturating_sub(1).min(u32::BITS);
         let delay_s = u64::from(self.backoff_s?) << doublings;
         let most = self.max_backoff_s.unwrap_or(u32::MAX);
         Some(u32::try_from(delay_s).unwrap_or(u32::MAX).min(most))
     }
 
-    /// Whether it limits what a tube takes.
+    /// Whether it limits the contents of a tube.
     pub(crate) fn has_limits(&self) -> bool {
         self.max_jobs.is_some() || self.max_bytes.is_some()
     }
 
-    /// Whether a tube with so many jobs, and bodies of so many bytes, takes one more with a body of `added`.
+    /// Whether a tube that has `jobs` jobs, whose bodies have `bytes` bytes together, has room for one more job with a
+    /// body of `added` bytes.
     pub(crate) fn has_room(&self, jobs: u64, bytes: u64, added: usize) -> bool {
         self.max_jobs.is_none_or(|most| jobs < most)
             && self.max_bytes.is_none_or(|most| bytes.saturating_add(added as u64) <= most)
@@ -87,11 +88,11 @@ impl TubeRule {
 
 /// The entries in force.
 #[derive(Debug, Default)]
-pub(crate) struct RuleBook(Vec<(WildMatch, Rc<TubeRule>)>);
+pub(crate) struct RuleBook(Vec<(Pattern, Rc<TubeRule>)>);
 
 impl RuleBook {
     pub(crate) fn new(rules: Vec<TubeRule>) -> Self {
-        Self(rules.into_iter().map(|rule| (WildMatch::new(&rule.pattern), Rc::new(rule))).collect())
+        Self(rules.into_iter().map(|rule| (Pattern::new(&rule.pattern), Rc::new(rule))).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -105,7 +106,7 @@ impl RuleBook {
     /// The first entry that matches the name of a tube.
     #[inline]
     pub(crate) fn find(&self, tube: &str) -> Option<&Rc<TubeRule>> {
-        let is_meant = |(pattern, _): &&(WildMatch, Rc<TubeRule>)| {
+        let is_meant = |(pattern, _): &&(Pattern, Rc<TubeRule>)| {
             #[cfg(test)]
             super::steps::note();
             pattern.matches(tube)

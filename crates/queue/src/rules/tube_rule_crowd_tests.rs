@@ -1,4 +1,4 @@
-//! Rules for tubes at full size: a million jobs, 100,000 keys, 200,000 tubes. What is counted is work, never time.
+//! Rules for tubes at full size: a million jobs, 100,000 keys, 200,000 tubes. The tests count work, never time.
 
 use super::*;
 use crate::clock::NS_PER_S;
@@ -8,7 +8,7 @@ use crate::{NewJob, Rate, Reserve, TubeRule};
 
 const NOW: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
-/// A fair tube that has a rate, too, and several jobs of each of many keys; one of each key may be reserved.
+/// A fair tube that also has a rate, and several jobs for each of many keys; one job of each key may be reserved.
 struct Crowd {
     queue: Queue,
     client: ClientId,
@@ -41,7 +41,7 @@ impl Crowd {
         id
     }
 
-    /// Reserves a job; returns it, and how many steps that took, and deleting it if that is wanted.
+    /// Reserves a job, and deletes it if `deletes`; returns it, and how many steps that took.
     fn serve(&mut self, deletes: bool) -> (JobId, u64) {
         let before = steps::all() + self.queue.work();
         let Reserve::Job(id) = self.queue.reserve(self.client, Some(0.into()), NOW) else {
@@ -56,7 +56,7 @@ impl Crowd {
         (id, steps::all() + self.queue.work() - before)
     }
 
-    /// The most steps that any of `jobs` jobs took.
+    /// The maximum number of steps that any of `jobs` jobs took.
     fn most(&mut self, jobs: u32, deletes: bool) -> u64 {
         (0..jobs).map(|_| self.serve(deletes).1).max().expect("some jobs")
     }
@@ -81,7 +81,7 @@ fn a_million_jobs_of_100_000_keys_cost_as_their_logarithm_and_blocked_ones_nothi
     const KEYS: u32 = 100_000;
     let few = Crowd::new(100, 10, 1).most(100, true);
     let mut crowd = Crowd::new(KEYS, 10, 1);
-    // Nine of ten jobs are blocked from the start, and more with each that is reserved.
+    // Nine of ten jobs are blocked from the start, and more with each reservation.
     let held = crowd.most(50_000, false);
     let quiet = crowd.put("quiet", 1);
     let served = crowd.most(10_000, true);

@@ -1,10 +1,14 @@
-//! Attacks on the rules for tubes, where several of them, a reload or a pause meet.
+//! Attacks on the rules for tubes, in which several rules, a reload or a pause coincide.
 
+use super::gate::MAX_KEPT_TUBES;
 use super::*;
 use crate::clock::NS_PER_S;
+use crate::description::{Reader, Writer};
 use crate::job::{Counting, Priority};
 use crate::tags::{Concurrency, EncodedTags};
-use crate::{Delivery, NewJob, Rate, Release, Released, Reserve, TubeRule, WaitOutcome};
+use crate::{
+    CompletedPut, Delivery, NewJob, Planned, Rate, Release, Released, Reserve, TubeRule, WaitOutcome,
+};
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 
@@ -34,7 +38,7 @@ impl Rig {
         self.settle();
     }
 
-    /// Does all that is due now.
+    /// Handles everything that is due now.
     fn settle(&mut self) {
         while self.queue.next_deadline().is_some_and(|at| at <= self.now) {
             self.queue.advance(self.now);
@@ -47,7 +51,7 @@ impl Rig {
         self.settle();
     }
 
-    /// A client that uses and watches this tube alone.
+    /// A client that uses and watches only this tube.
     fn client(&mut self, tube: &str) -> ClientId {
         let client = self.queue.connect();
         self.queue.use_tube(client, tube);
@@ -198,7 +202,7 @@ fn the_failures_of_a_job_go_with_it_and_a_delay_of_its_own_however_short_is_kept
         let record = rig.queue.job(id).unwrap().record;
         let delayed_ns =
             if record.state == JobState::Delayed { record.deadline_at.since_ns(rig.now) } else { 0 };
-        // Of several delays that begin in the same instant, each is a nanosecond longer.
+        // Of several delays that begin at the same instant, each is a nanosecond longer.
         assert_eq!(delayed_ns / 1_000_000, expected_ms, "in {tube}");
     }
 }
@@ -256,7 +260,7 @@ fn a_dead_job_waits_behind_the_rules_of_its_dead_tube_and_wakes_who_waits_there(
             let id = rig.reserve(other).unwrap_or_else(|| {
                 rig.begin_wait(other);
                 if let Some(&held) = seen.last().filter(|_| rule.max_reserved.is_some()) {
-                    // The holder waits, so another client gives the job back.
+                    // The holder waits, so another client deletes the job.
                     assert!(rig.queue.delete(other, held, rig.now).is_some());
                     seen.pop();
                 }
@@ -265,7 +269,7 @@ fn a_dead_job_waits_behind_the_rules_of_its_dead_tube_and_wakes_who_waits_there(
             });
             seen.push(id);
         }
-        // Whatever befalls a dead job in its dead tube, it stays there, and none ages.
+        // Whatever happens to a dead job in its dead tube, it stays there, and does not age.
         for &id in &seen {
             assert_eq!(rig.queue.release(other, id, release(0), rig.now), Released::Queued);
         }
@@ -328,7 +332,7 @@ fn a_reload_that_lowers_limits_takes_nothing_away_and_one_that_only_orders_its_e
     assert!(rig.queue.is_full_for(client, 0), "two are as many as it takes");
     rig.queue.move_job(ids[1], "elsewhere", rig.now);
     assert!(!rig.queue.is_full_for(client, 0));
-    // A job that has failed more often than a younger rule allows is dead with its next failure, not before.
+    // A job that has failed more often than a newer rule allows is dead with its next failure, not before.
     rig.set_rules(vec![]);
     for _ in 0..5 {
         assert!(rig.queue.reserve_job(client, ids[0], rig.now));
@@ -377,7 +381,7 @@ fn clients_that_come_and_go_while_a_gate_is_closed_leave_no_token_behind() {
     rig.begin_wait(third);
     rig.queue.watch(first, "t");
     rig.begin_wait(first);
-    // A job that comes while nobody may have one goes to nobody, though clients wait.
+    // A job that comes while no reservation is permitted goes to no client, although clients wait.
     let urgent = rig.put(third, None);
     rig.wait(NS_PER_S - 1);
     assert_eq!(rig.delivered(), []);
@@ -403,4 +407,152 @@ fn a_tube_whose_gate_opens_when_all_have_left_it_goes() {
         rig.wait(NS_PER_S);
         assert!(rig.queue.tube_name("t").is_none(), "nothing keeps it");
     }
+}
+
+/// As in a reload, but nothing else of the old rule is known to the new program.
+#[test]
+fn another_program_with_another_rate_goes_on_with_the_tokens_that_are_left() {
+    let ruled = |rate| TubeRule { rate, ..TubeRule::new("t") };
+    for (before, after, left, next) in [
+        (rate(1, 1, 50), rate(3600, 3600, 50), 10, 1),
+        (rate(3600, 3600, 50), rate(1, 1, 50), 10, 1),
+        (rate(1, 1, 50), rate(1, 1, 5), 0, 1),
+        (rate(1, 1, 50), rate(7, 1, 100), 60, 7),
+        (rate(1, 1, 50), None, 100, 50),
+    ] {
+        let mut rig = Rig::new(vec![ruled(before)]);
+        let client = rig.client("t");
+        let ids = [(); 200].map(|()| rig.put(client, None));
+        assert_eq!(ids.map(|_| rig.reserve(client)).iter().flatten().count(), 50, "the bucket is empty");
+        rig.wait(10 * NS_PER_S);
+        let mut bytes = Vec::new();
+        rig.queue.describe(&mut Writer::new(&mut |part| bytes.extend(part)));
+        let mut next_rig = Rig::new(vec![ruled(after)]);
+        next_rig.now = rig.now;
+        let mut reader = Reader::new(&bytes);
+        next_rig.queue.read_description(&mut reader, rig.now).unwrap();
+        let client = next_rig.client("t");
+        let got = |rig: &mut Rig| (0..100).map_while(|_| rig.reserve(client)).count();
+        assert_eq!(got(&mut next_rig), left, "{before:?} {after:?}");
+        next_rig.wait(NS_PER_S);
+        assert_eq!(got(&mut next_rig), next, "{before:?} {after:?}, a second later");
+    }
+}
+
+/// A client waits for the jobs behind a closed gate, and the new program reads a file that lets it have them.
+#[test]
+fn another_program_without_the_rule_or_with_a_wider_one_wakes_all_that_wait_however_many() {
+    let max_reserved = |most| TubeRule { max_reserved: Some(most), ..TubeRule::new("t") };
+    let ruled = |rate| TubeRule { rate, ..TubeRule::new("t") };
+    let after = [
+        vec![],
+        vec![TubeRule { pattern: "another".into(), ..max_reserved(1) }],
+        vec![TubeRule { max_jobs: Some(1), ..TubeRule::new("t") }],
+        vec![TubeRule { is_fair: true, ..TubeRule::new("t") }],
+        vec![max_reserved(1000)],
+        vec![ruled(rate(1000, 1, 1000))],
+    ];
+    for (before, after) in [max_reserved(1), ruled(rate(1, 3600, 1))]
+        .iter()
+        .flat_map(|before| after.iter().map(move |after| (before, after)))
+    {
+        let mut rig = Rig::new(vec![before.clone()]);
+        let clients: Vec<ClientId> = (0..600).map(|_| rig.client("t")).collect();
+        let jobs: Vec<JobId> = (0..600).map(|_| rig.put(clients[0], None)).collect();
+        assert_eq!(rig.reserve(clients[0]), Some(jobs[0]));
+        clients[1..].iter().for_each(|&client| rig.begin_wait(client));
+        let mut bytes = Vec::new();
+        rig.queue.describe(&mut Writer::new(&mut |part| bytes.extend(part)));
+        let mut next = Rig::new(after.clone());
+        next.queue.read_description(&mut Reader::new(&bytes), rig.now).expect("the gate opens later");
+        let clients: Vec<ClientId> = next.queue.described_clients().collect();
+        next.wait(3 * NS_PER_S);
+        let expected: Vec<_> = clients.into_iter().zip(jobs).skip(1).collect();
+        assert_eq!(next.delivered(), expected, "{before:?} {after:?}");
+        assert!(!next.queue.changes_rules(), "it is quiet, so that it can be handed over again");
+        let is_ruled = next.queue.tube("t", next.now).unwrap().rule.is_some();
+        assert_eq!(is_ruled, after.iter().any(|rule| &*rule.pattern == "t"));
+    }
+}
+
+/// The rule for the bytes of a tube knows each of its jobs when the reload has come to the job.
+#[test]
+fn a_complete_in_the_middle_of_a_reload_counts_its_job_as_the_rule_does() {
+    let mut rig = Rig::new(Vec::new());
+    let others = rig.client("others");
+    for _ in 0..1000 {
+        rig.put(others, None);
+    }
+    let client = rig.client("t");
+    let id = rig.put(client, None);
+    assert_eq!(rig.reserve(client), Some(id));
+    rig.queue.set_tube_rules(vec![TubeRule { max_bytes: Some(1), ..TubeRule::new("t") }], rig.now);
+    let new = NewJob { id: rig.queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 1.into() };
+    let put = CompletedPut { new, tags: &[], tube: None, body_bytes: 1 };
+    let mut steps = 0;
+    while rig.queue.rules.tubes.is_changing() {
+        let plan: Vec<_> = rig.queue.plan_complete(client, id, [put].into_iter(), rig.now).collect();
+        assert_eq!(plan, [Planned::New], "step {steps}");
+        rig.queue.advance(rig.now);
+        steps += 1;
+    }
+    assert!(steps > 2, "the reload takes several steps");
+}
+
+#[test]
+fn a_move_of_a_reserved_job_does_not_end_its_reservation_and_keeps_the_gate_closed() {
+    let mut rig = Rig::new(vec![TubeRule { max_reserved: Some(1), ..TubeRule::new("t") }]);
+    let mover = rig.client("others");
+    let moved = [(); 2].map(|()| rig.put(mover, None));
+    assert_eq!(moved.map(|_| rig.reserve(mover)), moved.map(Some));
+    let client = rig.client("t");
+    let id = rig.put(client, None);
+    for moved in moved {
+        rig.queue.move_job(moved, "t", rig.now);
+        rig.settle();
+        assert_eq!(rig.reserve(client), None, "one is reserved, or more");
+    }
+    rig.begin_wait(client);
+    assert!(rig.queue.delete(mover, moved[0], rig.now).is_some());
+    rig.settle();
+    assert_eq!(rig.delivered(), [], "one is still reserved");
+    assert!(rig.queue.delete(mover, moved[1], rig.now).is_some());
+    rig.settle();
+    assert_eq!(rig.delivered(), [(client, id)]);
+}
+
+/// A client that may put into tubes of a slow rate leaves as many as it likes.
+#[test]
+fn a_client_cannot_fill_the_memory_with_tubes_that_only_their_buckets_keep() {
+    let slow = |pattern| TubeRule { rate: rate(1, 3600, 1), ..TubeRule::new(pattern) };
+    let mut rig = Rig::new(vec![slow("api"), slow("t-*")]);
+    let client = rig.client("api");
+    let leave = |rig: &mut Rig, tube: &str| {
+        rig.queue.use_tube(client, tube);
+        let id = rig.put(client, None);
+        let is_reserved = rig.queue.reserve_job(client, id, rig.now);
+        assert!(rig.queue.delete(client, id, rig.now).is_some());
+        rig.queue.use_tube(client, "default");
+        is_reserved
+    };
+    rig.queue.ignore(client, "api");
+    rig.queue.watch(client, "default");
+    rig.queue.ignore(client, "api");
+    assert!(leave(&mut rig, "api"));
+    let tubes = |rig: &Rig| rig.queue.figures().tubes;
+    for number in 0..3 * MAX_KEPT_TUBES {
+        assert!(leave(&mut rig, &format!("t-{number}")));
+        assert!(tubes(&rig) <= MAX_KEPT_TUBES + 3, "{number}");
+    }
+    assert!(!leave(&mut rig, "api"), "the tubes of one entry do not fill the bucket of another");
+    let last = format!("t-{}", 3 * MAX_KEPT_TUBES - 1);
+    assert!(!leave(&mut rig, &last), "the newest ones are kept");
+    assert!(leave(&mut rig, "t-0"), "the oldest ones are not");
+    for rules in [vec![slow("x-*")], vec![slow("*")]] {
+        rig.set_rules(rules);
+        assert!(tubes(&rig) <= MAX_KEPT_TUBES + 3);
+        rig.queue.check_invariants();
+    }
+    rig.set_rules(Vec::new());
+    assert_eq!(tubes(&rig), 1);
 }

@@ -1,15 +1,15 @@
 //! The rule `fair`: jobs of the same priority are reserved by turns of their concurrency keys, not by age.
 //!
 //! Owns: the row of keys of each tube with the rule. Only jobs that no other rule keeps back are in it, so that no
-//! blocked job is ever looked at. A key stands in the row while it has such a job, at the place of its turn; a key
-//! that comes, and one of which a job was reserved, goes to the end. So between two turns of a key, each key that had a
-//! job of the same priority all the time has had one. Jobs without a key are one key. Of a key, the most urgent and
-//! oldest job goes first.
+//! blocked job is ever examined. A key is in the row while it has such a job, at the position of its turn; a new key
+//! goes to the end, and so does a key of which a job was reserved. So between two turns of a key, each other key that
+//! always had a job of the same priority has had one turn. All jobs without a key share one. Within a key, the most
+//! urgent and oldest job goes first.
 //!
-//! Of all these jobs, only the one whose turn it is stands in the tube's ready queue. The others are parked like those
-//! that have no slot, and are marked (`marks::IN_ROW`, the first one, too), so that all that chooses among the heads of
-//! tubes knows nothing of turns. A tube without the rule has no row. A reload adds and takes jobs one by one, in the
-//! slices of its walk.
+//! Of all these jobs, only the one that has the turn is in the tube's ready queue. The others are parked like those
+//! without a slot, and are marked (`marks::IN_ROW`, as is the first one), so that the choice among the heads of tubes
+//! need not know turns. A tube without the rule has no row. A reload adds and removes jobs one by one, in the slices of
+//! its walk.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,19 +23,24 @@ use crate::job::{JobId, JobState, Priority};
 use crate::state::jobs::marks;
 use crate::state::keys::{Packed, ReadyKey, TubeKey};
 
-/// What a job in a row takes there, in bytes, if its key has no other.
+/// The memory of the row of a tube, in bytes, while it has few jobs or none: the row itself, the order of its jobs, and
+/// the parked ones.
+pub(crate) const BYTES_PER_TUBE: usize = 360;
+
+/// The memory of a job in a row, in bytes, if its key has no other.
 pub(crate) const BYTES_PER_JOB: usize = 72;
 
-/// Jobs that are looked at in order to say whose turn it is: as many as cost little for a command that only asks.
+/// The maximum number of jobs that are examined to decide whose turn it is: few enough to cost little in a command that
+/// only reads.
 const MAX_PROBES: usize = 100;
 
-/// A key in the order of its turn: by the priority of its first job, then by the number of the turn.
+/// A key in the order of the turns: by the priority of its first job, then by the number of the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     priority: u32,
     number: Packed,
     job: Packed,
-    /// That of the key. No two turns have the same number, so it decides nothing.
+    /// The hash of the key. No two turns have the same number, so it does not affect the order.
     hash: Packed,
 }
 
@@ -64,8 +69,8 @@ impl Key for Turn {
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     ranked: Ranked,
-    /// Of the first job of a key, the number of the key's turn; that of another one says nothing. It decides nothing
-    /// here, and has no alignment, so that there is no padding.
+    /// In the first job of a key, the number of the key's turn; in another job it has no meaning. It does not affect
+    /// the order, and has no alignment, so that there is no padding.
     number: [u8; 8],
 }
 
@@ -113,18 +118,18 @@ impl Key for Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The jobs, by the hashes of their keys, and then by priority and age. Two keys with the same hash would share
-    /// their turns. The hash is seeded, so that nobody can choose such keys; of 100,000 keys in a row, two have the
-    /// same with a chance of one in 50,000.
+    /// their turns. The hash is seeded, so that nobody can choose such keys; among 100,000 keys in a row, the chance
+    /// that two have the same hash is one in 50,000.
     jobs: OrderedQueue<Standing>,
     /// The first job of each key.
     row: OrderedQueue<Turn>,
     next_number: u64,
-    /// That of the job in the tube's ready queue.
+    /// The turn of the job in the tube's ready queue.
     head: Option<Turn>,
-    /// The key that has just lost its last job, though not to a client, and its number: if its next job comes at once,
-    /// the key keeps its place.
+    /// The key that has just lost its last job, though not to a client, and the number of its turn: if its next job
+    /// comes before `forget_position`, the key keeps its position.
     leaving: Option<(Hash, u64)>,
-    /// Whether the rule is gone: the walk of a reload takes the jobs out.
+    /// Whether the rule has been removed: the walk of a reload takes the jobs out.
     pub(crate) is_ending: bool,
 }
 
@@ -155,9 +160,10 @@ impl Turns {
         let first = Standing::new(hash, key, number);
         self.jobs.insert(first);
         self.row.insert(first.turn());
+        debug_assert!(self.row.len() <= self.jobs.len(), "a key in the row has a job");
     }
 
-    /// Takes a job out. If a client has got it, its key goes to the end of the row.
+    /// Takes a job out. If a client has reserved it, its key goes to the end of the row.
     fn remove(&mut self, hash: Hash, key: ReadyKey, is_reserved: bool) {
         let found = self.jobs.remove(Standing::new(hash, key, 0));
         let found = found.expect("a job in the row is indexed");
@@ -166,7 +172,8 @@ impl Turns {
         if next.is_some_and(|next| next < found) {
             return;
         }
-        self.row.remove(found.turn());
+        let turn = self.row.remove(found.turn());
+        debug_assert!(turn.is_some(), "the first job of a key stands in the row");
         self.head = self.head.filter(|head| head.ready_key() != key);
         let Some(next) = next else {
             self.leaving = (!is_reserved).then_some((hash, found.number()));
@@ -174,8 +181,10 @@ impl Turns {
         };
         let number = if is_reserved { self.next_number() } else { found.number() };
         let first = Standing::new(hash, next.ranked.ready_key(), number);
-        self.jobs.replace(next, first);
+        let replaced = self.jobs.replace(next, first);
+        debug_assert!(replaced.is_some(), "the next job of the key is indexed");
         self.row.insert(first.turn());
+        debug_assert!(self.row.len() <= self.jobs.len(), "a key in the row has a job");
     }
 }
 
@@ -210,14 +219,15 @@ impl Rule for Turns {
 }
 
 impl Queue {
-    /// Whether jobs of this tube that nothing keeps back come into a row.
+    /// Whether jobs of this tube that no rule keeps back go into a row.
     pub(crate) fn takes_turns(&self, tube: TubeKey) -> bool {
         let turns = self.tubes.get(tube).ruled.as_ref().and_then(|ruled| ruled.turns.as_ref());
         turns.is_some_and(|turns| !turns.is_ending)
     }
 
-    /// Whether another job of the tube goes before this ready one, because it is its turn. Jobs whose keys are used up
-    /// may still stand in the row, if the keys are used in several tubes; what stands behind very many is not found.
+    /// Whether another job of the tube is reserved before this ready one, because it is its turn. Jobs whose keys are
+    /// used up may still be in the row, if the keys are used in several tubes; a job after very many of them is not
+    /// found.
     pub(crate) fn is_passed_over(&self, id: JobId, tube: TubeKey) -> bool {
         let turns = self.tubes.get(tube).ruled.as_ref().and_then(|ruled| ruled.turns.as_ref());
         let Some(turns) = turns.filter(|turns| !turns.is_ending) else { return false };
@@ -225,7 +235,7 @@ impl Queue {
         firsts.find(|&first| self.may_be_reserved(first)).is_some_and(|first| first != id)
     }
 
-    /// By which the key of the job is found; 0 of a job without one.
+    /// The hash by which the key of the job is found; 0 for a job without one.
     fn turn_hash(&self, id: JobId) -> Hash {
         Hash::new(self.concurrency(id).map_or(0, |tag| hash_of(&self.rules.hasher, tag.key)))
     }
@@ -235,7 +245,7 @@ impl Queue {
         ruled.and_then(|ruled| ruled.turns.as_mut()).expect("a tube with a row has its rule")
     }
 
-    /// A job that is in no collection and that nothing keeps back comes to those that may be reserved.
+    /// Adds a job that is in no collection, and that no rule keeps back, to those that may be reserved.
     #[cold]
     pub(crate) fn show_ready(&mut self, key: ReadyKey, tube: TubeKey) {
         if !self.takes_turns(tube) {
@@ -243,29 +253,36 @@ impl Queue {
             return;
         }
         let hash = self.turn_hash(key.job());
+        debug_assert!(!self.jobs.expect_mut(key.job()).has(marks::PARKED), "the job is in no collection");
         self.tubes.get_mut(tube).rules_mut().parked.insert(key);
         self.join_row(key, tube, hash);
     }
 
-    /// A job that is among its tube's parked jobs comes into the row of its key, and stays where it is.
+    /// Adds a parked job of the tube to the row of its key; it stays parked.
     pub(super) fn join_row(&mut self, key: ReadyKey, tube: TubeKey, hash: Hash) {
+        debug_assert!(!self.jobs.expect_mut(key.job()).has(marks::IN_ROW), "a job comes into the row once");
         self.jobs.expect_mut(key.job()).marks |= marks::IN_ROW | marks::PARKED;
         self.turns(tube).insert(hash, key);
         self.rules.tubes.index_bytes += BYTES_PER_JOB;
         self.show_head(tube);
+        debug_assert!(self.is_linked_as(key.job(), JobState::Ready), "a job in the row is ready");
     }
 
-    /// A job leaves the row, in which it is. It stays in the collection that has it, and parked if it was.
+    /// Removes a job from the row. It stays in its collection, and parked if it was.
     fn leave_row(&mut self, key: ReadyKey, tube: TubeKey, is_reserved: bool) {
         let head = self.turns(tube).head.filter(|head| head.ready_key() == key);
         let hash = head.map_or_else(|| self.turn_hash(key.job()), Turn::hash);
+        debug_assert!(
+            self.jobs.expect_mut(key.job()).has(marks::IN_ROW),
+            "a job leaves the row in which it is"
+        );
         self.jobs.expect_mut(key.job()).marks &= !marks::IN_ROW;
         self.turns(tube).remove(hash, key, is_reserved);
         self.rules.tubes.index_bytes -= BYTES_PER_JOB;
         self.show_head(tube);
     }
 
-    /// A client takes this job, which was the first of the tube's ready queue.
+    /// Notes that a client takes this job, which was the first of the tube's ready queue.
     #[cold]
     pub(crate) fn took_turn(&mut self, key: ReadyKey, tube: TubeKey) {
         if self.jobs.expect_mut(key.job()).has(marks::IN_ROW) {
@@ -273,7 +290,7 @@ impl Queue {
         }
     }
 
-    /// Takes a job of the row out of those that may be reserved; it is in no collection then.
+    /// Takes a job of the row out of those that may be reserved; then it is in no collection.
     pub(crate) fn take_out_of_row(&mut self, key: ReadyKey, tube: TubeKey) {
         self.leave_row(key, tube, false);
         let job = self.jobs.expect_mut(key.job());
@@ -283,9 +300,19 @@ impl Queue {
         let queue = if is_parked { &mut record.rules_mut().parked } else { &mut record.ready };
         let found = queue.remove(key);
         assert!(found.is_some(), "a job in the row is ready");
+        debug_assert!(!self.is_linked(key.job()), "a job that was taken out is nowhere");
     }
 
-    /// The job whose turn it is stands in the ready queue from now on.
+    /// No job follows at once that would keep the position of its key.
+    pub(crate) fn forget_position(&mut self, tube: TubeKey) {
+        if let Some(ruled) = &mut self.tubes.get_mut(tube).ruled
+            && let Some(turns) = &mut ruled.turns
+        {
+            turns.leaving = None;
+        }
+    }
+
+    /// Moves the job whose turn it is into the ready queue.
     fn show_head(&mut self, tube: TubeKey) {
         let turns = self.turns(tube);
         let (before, first) = (turns.head, turns.row.first());
@@ -296,27 +323,32 @@ impl Queue {
         let [before, first] = [before, first].map(|turn| turn.map(Turn::ready_key));
         if let Some(before) = before {
             let record = self.tubes.get_mut(tube);
-            record.ready.remove(before);
+            let found = record.ready.remove(before);
+            debug_assert!(found.is_some(), "the job whose turn it was stands in the ready queue");
             record.rules_mut().parked.insert(before);
             self.jobs.expect_mut(before.job()).marks |= marks::PARKED;
+            debug_assert!(self.is_linked_as(before.job(), JobState::Ready), "it is ready, behind another");
         }
         if let Some(first) = first {
             let record = self.tubes.get_mut(tube);
-            record.rules_mut().parked.remove(first);
+            let found = record.rules_mut().parked.remove(first);
+            debug_assert!(found.is_some(), "the job whose turn it is was parked");
             record.ready.insert(first);
             self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
+            debug_assert!(self.is_linked_as(first.job(), JobState::Ready), "it is the one to be reserved");
             self.announce_head(tube);
         }
     }
 
-    /// The tube has another first job, which may be older than the one before. What opens a tube announces it, too.
+    /// Announces the tube's new first job, which may be older than the one before. Code that opens a tube announces it,
+    /// too.
     fn announce_head(&mut self, tube: TubeKey) {
         if self.tubes.get(tube).is_open() {
             self.announce(tube);
         }
     }
 
-    /// A reload has come to this job: it comes into the row of its tube, or leaves it.
+    /// Called when a reload comes to this job: it joins the row of its tube, or leaves it.
     pub(crate) fn turn_by_rule(&mut self, id: JobId) {
         let job = self.jobs.get(id).expect("the walk has found it");
         let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
@@ -331,11 +363,18 @@ impl Queue {
             }
             (false, true) => {
                 self.take_out_of_row(key, tube);
+                self.forget_position(tube);
                 self.tubes.get_mut(tube).ready.insert(key);
                 self.announce_head(tube);
             }
             (true, true) | (false, false) => {}
         }
+        debug_assert!(self.is_linked_as(id, JobState::Ready), "it is ready as before");
+        debug_assert_eq!(
+            self.takes_turns(tube),
+            self.jobs.expect_mut(id).has(marks::IN_ROW),
+            "as its rule says"
+        );
     }
 }
 
@@ -430,6 +469,26 @@ mod tests {
             let rounds = (1..).find(|_| queue.reserve(client, None, NOW) == Reserve::Job(quiet)).unwrap();
             assert!(rounds <= 3, "{rounds} reserves");
             queue.delete(client, quiet, NOW);
+        }
+    }
+
+    #[test]
+    fn a_key_without_jobs_loses_its_position_and_keeps_it_when_its_job_gets_another_priority() {
+        for is_deleted in [true, false] {
+            let mut queue = Queue::default();
+            set_rules(&mut queue, fair(true));
+            let client = queue.connect();
+            let first = put(&mut queue, client, "a:9", 5);
+            put(&mut queue, client, "b:9", 5);
+            if is_deleted {
+                queue.delete(client, first, NOW);
+                put(&mut queue, client, "a:9", 5);
+            } else {
+                queue.set_priority(first, Priority(7), NOW);
+                queue.set_priority(first, Priority(5), NOW);
+            }
+            let expected = if is_deleted { ["b", "a"] } else { ["a", "b"] };
+            assert_eq!(keys_in_order(&mut queue, client, true), expected);
         }
     }
 

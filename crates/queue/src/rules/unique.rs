@@ -1,7 +1,7 @@
 //! The tag `idp`: a job is the only one with its key in its tube.
 //!
-//! Owns: which job has which key, and the cooldowns: keys that count for a while after their job was deleted. A tube in
-//! which a cooldown runs stays, because the key is that tube's.
+//! Owns: the job of each key, and the cooldowns: keys that still count for a while after their job was deleted. A tube
+//! with a running cooldown stays, because the key belongs to that tube.
 
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -29,18 +29,18 @@ pub(crate) fn cooldown_bytes(key_bytes: usize) -> usize {
 /// The keys in use.
 #[derive(Debug, Default)]
 pub(crate) struct UniqueKeys {
-    /// The jobs that have a key, and those that had one whose cooldown runs.
+    /// The jobs that have a key, and the deleted ones whose cooldown runs.
     pub(super) index: OrderedQueue<Hashed>,
     pub(super) cooldowns: BTreeMap<JobId, Cooldown>,
     /// The ends of the cooldowns.
     pub(super) due: OrderedQueue<DueKey>,
     /// The memory of the cooldowns, in bytes.
     pub(super) bytes: usize,
-    /// The memory of those that the deletes of jobs will begin, in bytes.
+    /// The memory of the cooldowns that existing jobs will begin when they are deleted, in bytes.
     pub(super) reserved_bytes: usize,
-    /// Longer ones are cut to this, in seconds.
+    /// Longer cooldowns are cut to this many seconds.
     pub(super) max_s: Option<NonZeroU32>,
-    /// Whether jobs have come back from a log with the same key: after a loss of power, where a delete was not synced.
+    /// Whether jobs with the same key were restored from a log: after a power loss in which a delete was not synced.
     pub(super) has_duplicates: bool,
 }
 
@@ -57,13 +57,13 @@ pub(super) struct Cooldown {
 /// The cooldowns that run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CooldownSums {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// Their memory, in bytes.
     pub bytes: u64,
 }
 
-/// The job or the cooldown for which the key of a `put` is in use.
+/// The job or the cooldown that uses the key of a `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicate {
     /// This job has it.
@@ -81,7 +81,7 @@ impl UniqueKeys {
         self.bytes
     }
 
-    /// How long the cooldown lasts for which the tag asks.
+    /// The length of the cooldown for this tag.
     pub(crate) fn seconds(&self, tag: Idempotency<'_>) -> Seconds {
         self.max_s.map_or(tag.cooldown_s, |max_s| tag.cooldown_s.min(max_s.get().into()))
     }
@@ -94,7 +94,7 @@ impl UniqueKeys {
     }
 }
 
-/// The memory of the cooldown that the tag asks for, if it does.
+/// The memory of the cooldown for this tag, if it has one.
 fn reserved_bytes(tag: Idempotency<'_>) -> usize {
     if tag.cooldown_s.is_zero() { 0 } else { cooldown_bytes(tag.key.len()) }
 }
@@ -105,7 +105,7 @@ impl Rules {
         CooldownSums { count: self.unique.cooldowns.len() as u64, bytes: self.unique.bytes as u64 }
     }
 
-    /// The memory of the cooldowns that the deletes of jobs will begin, in bytes.
+    /// The memory of the cooldowns that existing jobs will begin when they are deleted, in bytes.
     pub(crate) fn reserved_cooldown_bytes(&self) -> u64 {
         self.unique.reserved_bytes as u64
     }
@@ -145,7 +145,7 @@ impl Rule for UniqueKeys {
         }
     }
 
-    /// The first cooldown is over.
+    /// The end of the first cooldown.
     fn next_due(rules: &Rules) -> Option<DueKey> {
         rules.unique.due.first()
     }
@@ -161,7 +161,7 @@ impl Rule for UniqueKeys {
         let mut keys: Vec<(TubeKey, String)> = Vec::new();
         for id in queue.jobs.ids() {
             if let Some(tag) = queue.tags(id).and_then(|tags| tags.idempotency) {
-                let job = queue.jobs.get(id).expect("an indexed job is there");
+                let job = queue.jobs.get(id).expect("an indexed job exists");
                 let hash = UniqueKeys::hash(&queue.rules.hasher, job.tube, tag.key);
                 assert!(with_hash(&unique.index, hash).any(|other| other == id), "a key in use is indexed");
                 keys.push((job.tube, tag.key.as_str().to_owned()));
@@ -187,24 +187,24 @@ impl Rule for UniqueKeys {
 }
 
 impl Queue {
-    /// Cuts cooldowns that begin from now on to this many seconds; 0 allows all.
+    /// Cuts new cooldowns to this many seconds; 0 means no limit.
     pub fn limit_cooldowns(&mut self, max_s: u32) {
         self.rules.unique.max_s = NonZeroU32::new(max_s);
     }
 
-    /// The memory of the cooldowns if there were also that of a job with these tags, in bytes.
+    /// The memory of the cooldowns, plus that of a job with these tags, in bytes.
     #[must_use]
     pub fn cooldown_bytes_with(&self, tags: &TagSet<'_>) -> u64 {
         let unique = &self.rules.unique;
         (unique.bytes + unique.reserved_bytes + tags.idempotency.map_or(0, reserved_bytes)) as u64
     }
 
-    /// The job of this tube with this key, or the one whose cooldown runs.
+    /// The job of this tube with this key, or the deleted one whose cooldown runs.
     pub(crate) fn holder_of_key(&self, tube: TubeKey, key: Name<'_>, now: Timestamp) -> Option<Duplicate> {
         self.holder_of_key_after(None, tube, key, now)
     }
 
-    /// The same when a job has `ended`.
+    /// The same after the job `ended` has ended.
     #[inline(always)]
     pub(crate) fn holder_of_key_after(
         &self,
@@ -250,13 +250,13 @@ impl Queue {
         }
     }
 
-    /// Whether a duplicate of this priority makes the job more urgent.
+    /// Whether a duplicate with this priority makes the job more urgent.
     #[must_use]
     pub fn would_upgrade(&self, id: JobId, priority: Priority) -> bool {
         self.jobs.get(id).is_some_and(|job| priority < job.priority)
     }
 
-    /// A duplicate has come with a more urgent priority. A reserved job stands there with it when it is given back.
+    /// Gives the job the more urgent priority of a duplicate. A reserved job has it when it is released.
     pub fn upgrade(&mut self, id: JobId, priority: Priority, now: Timestamp) {
         if self.is_unreserved(id) {
             self.set_priority(id, priority, now);
@@ -268,26 +268,26 @@ impl Queue {
         self.note(Change::Updated(id));
     }
 
-    /// The job has come into its tube.
+    /// Notes that the job with this key has come into its tube.
     pub(crate) fn claim_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
         let hash = UniqueKeys::hash(&self.rules.hasher, tube, key);
         self.rules.unique.index.insert(Hashed::new(hash, id));
     }
 
-    /// A job with this key comes back from a log: another may have come back with it.
+    /// Notes a restored job with this key: another one may have been restored with it.
     pub(crate) fn note_duplicate(&mut self, tube: &str, key: Name<'_>, now: Timestamp) {
         let duplicate = self.tubes.find(tube).and_then(|tube| self.holder_of_key(tube, key, now));
         self.rules.unique.has_duplicates |= matches!(duplicate, Some(Duplicate::Of(..)));
     }
 
-    /// The job is gone from its tube.
+    /// Notes that the job has left its tube.
     pub(crate) fn free_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
         let hash = UniqueKeys::hash(&self.rules.hasher, tube, key);
         let found = self.rules.unique.index.remove(Hashed::new(hash, id));
         assert!(found.is_some(), "a key in use is indexed");
     }
 
-    /// The key of a job that is gone counts until then. The index has it, or is to have it.
+    /// Keeps the key of a deleted job until `until`. The index has it, or will get it.
     pub(crate) fn begin_cooldown(
         &mut self,
         id: JobId,
@@ -318,14 +318,14 @@ impl Queue {
         self.skip_ids_below(id.0.saturating_add(1));
     }
 
-    /// The tube, the key and the end of the cooldown that the job's delete began, if it runs.
+    /// The tube, the key and the end of the cooldown that the job's delete began, if it still runs.
     #[must_use]
     pub fn cooldown(&self, id: JobId) -> Option<(&TubeName, &str, Timestamp)> {
         let Cooldown { tube, key, until, .. } = self.rules.unique.cooldowns.get(&id)?;
         Some((&self.tubes.get(*tube).name, key, *until))
     }
 
-    /// The key of a deleted job counts no longer.
+    /// Ends the cooldown of a deleted job.
     pub fn end_cooldown(&mut self, id: JobId) {
         let unique = &mut self.rules.unique;
         let Some(Cooldown { tube, key, until, owner }) = unique.cooldowns.remove(&id) else { return };

@@ -14,11 +14,10 @@ use crate::random::Generator;
 use crate::state::keys::{Reservation, TubeKey, WaitKey};
 use crate::state::tubes::DEFAULT;
 
-/// The last part of a time to run, in which the client does not wait for another job
-/// (protocol, "reserve").
+/// The last part of a time to run, in which the client does not wait for another job (protocol, "reserve").
 pub const SAFETY_MARGIN_NS: u64 = NS_PER_S;
 
-/// As many watched tubes have room in the client's record.
+/// How many watched tubes fit into the client's record.
 const FEW_TUBES: usize = 4;
 
 /// A client's identity. An id is never assigned twice, so an id that is used after the client's end finds no client.
@@ -33,7 +32,7 @@ pub struct ClientId {
 /// The kind of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One with a connection.
+    /// A client with a connection.
     Connected,
     /// The server itself. Such a client is in no count, and watches no tube.
     Internal,
@@ -56,16 +55,16 @@ pub(crate) struct Clients {
     pub records: Slab<Box<Client>>,
     /// The number of the last client, of whatever kind. The first is 1.
     pub last_number: u64,
-    /// How many waits have begun: the number of the last.
+    /// How many waits have begun; also the number of the last one.
     pub waits: u64,
     pub counts: ClientCounts,
-    /// Clients that are gone and still have jobs or tubes, because they had more than is given back at once.
+    /// Clients that have disconnected and still have jobs or tubes, because they had more than is released at once.
     pub leaving: VecDeque<u32>,
     /// By tube: the clients that watch many tubes and probe it again when it has a more urgent first job.
     pub subscribers: Vec<OrderedQueue<u32>>,
     /// The clients that watch many tubes and wait in a reserve, in the order in which they began to wait.
     pub many_waiting: OrderedQueue<WaitKey>,
-    /// Decides what clients in a weighted mode get.
+    /// The random numbers for clients in a weighted mode.
     pub random: Generator,
 }
 
@@ -102,7 +101,7 @@ impl Clients {
 impl Index<u32> for Clients {
     type Output = Client;
 
-    /// The client with this index, which comes from something that is the client's.
+    /// The client with this index, which comes from something that belongs to the client.
     fn index(&self, index: u32) -> &Client {
         &self.records[index as usize]
     }
@@ -125,25 +124,26 @@ pub(crate) struct Client {
     /// The jobs that the client has reserved, by the end of their reservation.
     pub reserved: OrderedQueue<Reservation>,
     pub wait: Option<Wait>,
-    /// If the client watches many tubes: what it knows of them.
+    /// The client's knowledge about its tubes, if it watches many.
     pub many: Option<Box<ManyTubes>>,
-    /// Its reserve mode and the weights of its tubes, if any of them is not the usual.
+    /// Its reserve mode and the weights of its tubes, if any of them is not the default.
     pub choice: Option<Box<Choice>>,
-    /// Whether it watches few tubes, and is in the usual mode: its reserves probe each of its tubes.
+    /// Whether it watches few tubes, and is in the default mode: its reserves probe each of its tubes.
     pub is_plain: bool,
-    /// Whether the client is gone but has not given back everything. Such a client has no deadline.
+    /// Whether the client has disconnected but has not released everything. Such a client has no deadline.
     pub leaving: bool,
     /// Whether it has ever put a job.
     pub producer: bool,
     /// Whether it has ever reserved a job.
     pub worker: bool,
     pub kind: Kind,
-    /// The next eight bits of its number. The others are those of the last number: nobody stays for 2^40 others.
+    /// The next eight bits of its number. The highest bits are those of the last number: no client stays for 2^40
+    /// others.
     pub era: u8,
     /// Whether it is attached to a session, which has its reservations.
     pub has_session: bool,
-    /// Whether the server keeps a list of fields for it. The queue does not know of fields; here is a byte that every
-    /// reserve has loaded.
+    /// Whether the server keeps a list of fields for it. The queue does not know fields, but every reserve has loaded
+    /// this part of the record.
     pub has_fields: bool,
 }
 
@@ -171,18 +171,18 @@ impl Client {
         }
     }
 
-    /// A client that is counted neither as a producer nor as a worker, because it passes for one that has been counted.
+    /// A client that counts neither as a producer nor as a worker, because it is marked as already counted.
     pub(crate) fn internal(number: u64) -> Self {
         let (watching, kind) = (SmallVec::new(), Kind::Internal);
         Self { watching, kind, producer: true, worker: true, ..Self::new(number) }
     }
 
-    /// The client that is a session.
+    /// The client of a session.
     pub(crate) fn session(number: u64) -> Self {
         Self { kind: Kind::Session, ..Self::internal(number) }
     }
 
-    /// Whether it is no client of a connection.
+    /// Whether it is not the client of a connection.
     pub(crate) fn is_internal(&self) -> bool {
         self.kind != Kind::Connected
     }
@@ -204,8 +204,8 @@ impl Client {
         self.reserved.first().map(|first| first.until.minus_ns(SAFETY_MARGIN_NS))
     }
 
-    /// The client's next deadline: the end of its wait, the safety margin while it waits, or the end of a
-    /// reservation. Not to be asked of a client that is leaving, which has none.
+    /// The client's next deadline: the end of its wait, the safety margin while it waits, or the end of a reservation.
+    /// Must not be called for a client that is leaving, which has none.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         match self.wait {
             Some(wait) => {

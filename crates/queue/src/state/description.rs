@@ -1,14 +1,14 @@
-//! The description of a queue: all that another program needs to go on with it.
+//! The description of a queue: everything that another program needs to continue with it.
 //!
-//! Owns: what of the state is described, and that the queue that is read from it is the same: the order of jobs, of
-//! waiting clients and of tubes, deadlines, counters and numbers. Indexes, sums and schedules are not described; they
-//! follow from the rest, which comes back by the moves that also bring it back from a log. Every struct is taken
-//! apart field by field, so that a new field does not compile until somebody has decided here what becomes of it.
-//! Reading never panics: a description that is not one is [`Malformed`]. Driven by the server, between two turns,
-//! when nothing is half done ([`Queue::is_quiet`]).
+//! Owns: which parts of the state are described, and that the queue that is read from it is the same: the order of
+//! jobs, of waiting clients and of tubes, deadlines, counters and numbers. Indexes, sums and schedules are not
+//! described; they follow from the rest, which is restored with the same moves as from a log. Every struct is taken
+//! apart field by field, so that a new field does not compile until somebody has decided here how to describe it.
+//! Reading never panics: bytes that are not a description are [`Malformed`]. Driven by the server, between two turns,
+//! when nothing is in progress ([`Queue::is_quiet`]).
 //!
-//! Tubes and clients have numbers in the description: their places in it. Reserved jobs come before the others, so
-//! that the slots of their keys are taken when those are restored.
+//! Tubes and clients have numbers in the description: their indexes in it. Reserved jobs come before the others, so
+//! that the slots of their keys are taken when the others are restored.
 
 mod job;
 mod reading;
@@ -45,22 +45,22 @@ described!(TubeCounters {
 });
 described!(Numbers { next_id, next_burial, last_delay });
 
-/// What a client has beside its tubes.
+/// The state of a client, except its tubes.
 #[derive(Debug)]
 struct DescribedClient {
-    /// Its index, which it keeps unless that would take much memory: a burst of clients may have left few behind.
+    /// Its index, which it keeps unless that would take much memory: after a burst of clients, few may be left.
     index: u32,
     number: u64,
     using: u32,
     watching: Vec<u32>,
-    /// The number of its wait, and when that ends.
+    /// The number of its wait, and the wait's end.
     wait: Option<(u64, Timestamp)>,
-    /// The job for whose end it waits, the number of this wait, and when it ends.
+    /// The job for whose end it waits, the number of this wait, and the wait's end.
     job_wait: Option<(JobId, (u64, Timestamp))>,
     choice: Option<DescribedChoice>,
     producer: bool,
     worker: bool,
-    /// If it is no client of a connection, but a session.
+    /// The session, if it is the client of a session.
     session: Option<DescribedSession>,
 }
 
@@ -101,8 +101,8 @@ struct DescribedChoice {
 described!(DescribedChoice { mode, weights, typical_run_ns });
 
 impl Queue {
-    /// Whether nothing is half done that would have to go on in a later call: clients that are leaving, jobs that are
-    /// being set free or offered, a flush, answers that nobody has taken. The server itself may be a client.
+    /// Whether nothing is in progress that would continue in a later call: clients that are leaving, jobs that are
+    /// being freed or offered, a flush, answers that have not been taken. The server itself may be a client.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.clients.leaving.is_empty()
@@ -114,14 +114,14 @@ impl Queue {
             && self.outbox.changes.is_empty()
     }
 
-    /// The clients of connections in the order of the description.
+    /// The clients with connections, in the order of the description.
     pub fn described_clients(&self) -> impl Iterator<Item = ClientId> {
         let clients =
             self.clients.records.iter().filter(|(_, client)| !client.is_internal() && !client.leaving);
         clients.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
-    /// Writes the whole queue. If it is not quiet, what is half done is missing.
+    /// Writes the whole queue. If it is not quiet, operations in progress are missing.
     pub fn describe(&self, out: &mut Writer<'_>) {
         let Self {
             jobs: _,
@@ -129,7 +129,7 @@ impl Queue {
             clients,
             sessions,
             rules,
-            sums: Sums { jobs: _, events },
+            sums: Sums { jobs: _, events, dead },
             numbers,
             // These follow from the rest, are empty between two turns, or come from the command line.
             deadlines: _,
@@ -141,6 +141,7 @@ impl Queue {
         } = self;
         numbers.describe(out);
         events.describe(out);
+        dead.describe(out);
         let positions = |key: TubeKey| tubes.get(key).position;
         describe_tubes(tubes, out);
         describe_clients((clients, sessions, rules), positions, out);
@@ -149,7 +150,7 @@ impl Queue {
     }
 
     fn describe_jobs(&self, number_of: impl Fn(TubeKey) -> u32, out: &mut Writer<'_>) {
-        // A slab is as large as its largest index at least.
+        // A slab is at least as large as its largest index.
         let mut numbers = vec![u32::MAX; self.clients.records.capacity()];
         for (number, (index, _)) in described_records(&self.clients).enumerate() {
             numbers[index] = number as u32;
@@ -200,7 +201,7 @@ impl Queue {
             tube,
             state,
             number,
-            // The next reservation forgets it of any other job.
+            // For a job in another state, the next reservation clears it.
             is_upgraded: job.has(marks::UPGRADED) && state == 1,
             counters,
             holder,
@@ -212,7 +213,7 @@ impl Queue {
 fn describe_tubes(tubes: &Tubes, out: &mut Writer<'_>) {
     let Tubes {
         version,
-        // The tubes are found by `iter`; the rest is derived, or belongs to a list that is being made.
+        // The tubes are found by `iter`; the rest is derived, or belongs to a list in progress.
         slab: _,
         names: _,
         hasher: _,
@@ -220,6 +221,7 @@ fn describe_tubes(tubes: &Tubes, out: &mut Writer<'_>) {
         listing: _,
         name_bytes: _,
         timed: _,
+        ruled_bytes: _,
         latest: _,
         // The next program reads them itself.
         rules: _,
@@ -237,7 +239,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
         puts,
         events,
         ruled,
-        // Jobs and clients say what is in these.
+        // The descriptions of jobs and clients contain these.
         ready: _,
         delayed: _,
         buried: _,
@@ -253,13 +255,16 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     out.bytes(name.as_bytes());
     pause.map(|pause| (pause.until(), pause.length_s)).describe(out);
     puts.describe(out);
-    // The rule itself is read again, and the jobs say what counts.
-    let counts =
-        ruled.as_deref().map(|Ruled { rejected, dead, gate, rule: _, bytes: _, ages: _, turns: _ }| {
+    // The rule itself is read again, and the jobs determine the counts.
+    let counts = ruled.as_deref().map(
+        |Ruled { rejected, dead, gate, rule: _, bytes: _, is_kept: _, ages: _, turns: _ }| {
             let gate: Gate = *gate;
             ([*rejected, *dead], gate)
-        });
+        },
+    );
     counts.unwrap_or_default().describe(out);
+    // The next program may read another one.
+    ruled.as_deref().and_then(Ruled::rate).describe(out);
     match events.as_deref() {
         None => {
             0u64.describe(out);
@@ -275,7 +280,7 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     }
 }
 
-/// The records of clients that are described, with their indexes: those of connections and those of sessions.
+/// The records of the clients to describe, with their indexes: those of connections and those of sessions.
 fn described_records(clients: &Clients) -> impl Iterator<Item = (usize, &Client)> {
     let records = clients.records.iter().map(|(index, client)| (index, &**client));
     records.filter(|(_, client)| !client.leaving && (!client.is_internal() || client.is_session()))
@@ -297,14 +302,14 @@ fn describe_clients(
     number_of: impl Fn(TubeKey) -> u32,
     out: &mut Writer<'_>,
 ) {
-    // What is found by the keys of sessions and of clients follows from the sessions.
+    // The maps by the keys of sessions and of clients follow from the sessions.
     let Sessions { records: _, by_key: _, of_client: _ } = sessions;
     let Clients {
         last_number,
         waits,
         counts,
         records: _,
-        // Derived from the records, or empty between two turns; the numbers of chance begin anew.
+        // Derived from the records, or empty between two turns; the random numbers start anew.
         leaving: _,
         subscribers: _,
         many_waiting: _,
@@ -324,7 +329,7 @@ fn describe_clients(
             choice,
             producer,
             worker,
-            // Of its number. The jobs name their holders; the rest is derived.
+            // Parts of its number. The jobs name their holders; the rest is derived.
             generation: _,
             era: _,
             reserved: _,
@@ -357,7 +362,7 @@ fn described_wait(Wait { number, until }: Wait) -> (u64, Timestamp) {
 }
 
 fn describe_choice(choice: &Choice) -> DescribedChoice {
-    // The chances are those of the tubes whose jobs the client knows: it learns them again.
+    // The chances follow from the tubes whose jobs the client knows, which it probes again.
     let Choice { mode, weights, typical_run_ns, chances: _, next_refreshed: _ } = choice;
     let mode = match mode {
         ReserveMode::Fifo => 0,

@@ -1,7 +1,7 @@
 //! The invariants of the whole queue between two commands, checked by tests and debug builds.
 //!
-//! Each function that checks is `#[inline]`: such a function is compiled where it is called. A release build of the
-//! server calls none, so it compiles none; tests in release builds have them.
+//! Each function with checks is `#[inline]`, because such a function is compiled only where it is called. A release
+//! build of the server calls none, so it compiles none; tests in release builds have them.
 
 use std::collections::HashMap;
 
@@ -43,6 +43,7 @@ impl Queue {
         let mut names = HashMap::new();
         let name_bytes: usize = self.tubes.iter().map(|tube| tube.name.as_bytes().len()).sum();
         assert_eq!(name_bytes, self.tubes.name_bytes());
+        self.tubes.check_ruled_bytes();
         for tube in self.tubes.iter() {
             let key = self.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             assert!(names.insert(tube.name.as_str(), key).is_none(), "a name is listed once");
@@ -53,7 +54,7 @@ impl Queue {
             );
             self.check_deadline(Timer::Tube(key));
             let urgent = tube.ready.iter().filter(|key| {
-                let job = self.jobs.get(key.job()).expect("a ready job is there");
+                let job = self.jobs.get(key.job()).expect("a ready job exists");
                 assert_eq!(*key, ReadyKey::new(job.priority, key.job()));
                 assert!(matches!(job.place(), Place::Ready(_)) && !job.has(marks::PARKED));
                 job.priority.is_urgent()
@@ -65,12 +66,12 @@ impl Queue {
                 "the urgent count is that of the ready jobs"
             );
             for (until, id) in tube.delayed.iter() {
-                let job = self.jobs.get(id).expect("a delayed job is there");
+                let job = self.jobs.get(id).expect("a delayed job exists");
                 assert_eq!(job.place(), Place::Delayed(until.0.into()));
                 assert!(!job.has(marks::HELD));
             }
             for (number, id) in tube.buried.iter() {
-                let job = self.jobs.get(id).expect("a buried job is there");
+                let job = self.jobs.get(id).expect("a buried job exists");
                 assert_eq!(job.place(), Place::Buried(number.into()));
             }
             for (number, client) in tube.waiting.iter() {
@@ -87,21 +88,21 @@ impl Queue {
         counts
     }
 
-    /// Checks the jobs of the tube that may not be reserved; returns the counts of the parked ones, and how many are
-    /// held.
+    /// Checks the jobs of the tube that may not be reserved; returns the counts of the parked ones, and the number of
+    /// held ones.
     #[inline]
     fn check_tagged_in(&self, tube: &Tube) -> (JobCounts, u64) {
         let mut parked = JobCounts::default();
         let Some(tagged) = tube.rules() else { return (parked, 0) };
         for key in tagged.parked.iter() {
-            let job = self.jobs.get(key.job()).expect("a parked job is there");
+            let job = self.jobs.get(key.job()).expect("a parked job exists");
             assert_eq!(key, ReadyKey::new(job.priority, key.job()));
             assert!(matches!(job.place(), Place::Ready(_)) && job.has(marks::PARKED));
             parked.ready += 1;
             parked.urgent += u64::from(job.priority.is_urgent());
         }
         for (until, id) in tagged.held.iter() {
-            let job = self.jobs.get(id).expect("a held job is there");
+            let job = self.jobs.get(id).expect("a held job exists");
             assert_eq!(job.place(), Place::Delayed(until.0.into()));
             assert!(job.has(marks::HELD));
         }
@@ -111,7 +112,7 @@ impl Queue {
     #[inline]
     fn check_jobs(&self) {
         for id in self.jobs.ids() {
-            let job = self.jobs.get(id).expect("an indexed job is there");
+            let job = self.jobs.get(id).expect("an indexed job exists");
             let tube = self.tubes.get(job.tube);
             let history = self.jobs.history(job);
             assert_eq!(history.holder.is_some(), matches!(job.place(), Place::Reserved(_)));
@@ -142,7 +143,7 @@ impl Queue {
             }
             waiting += u64::from(client.wait.is_some());
             for Reservation { until, id, .. } in client.reserved.iter() {
-                let job = self.jobs.get(id).expect("a reserved job is there");
+                let job = self.jobs.get(id).expect("a reserved job exists");
                 assert_eq!(job.place(), Place::Reserved(until.0.into()));
                 assert_eq!(self.jobs.history(job).holder, Some(index as u32));
                 reserved += 1;
@@ -169,8 +170,8 @@ impl Queue {
         }
     }
 
-    /// Whether the job is in the collection that its place names. Each move of a job asserts in debug builds that it is
-    /// there before, or afterwards, and not in between.
+    /// Whether the job is in the collection that its place names. In debug builds, each move of a job asserts this
+    /// before or after the move, but not during it.
     #[inline]
     pub(crate) fn is_linked(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
@@ -195,12 +196,12 @@ impl Queue {
         }
     }
 
-    /// Asserts that the queue looks at the timer in time.
+    /// Asserts that the queue checks the timer in time.
     pub(crate) fn check_deadline(&self, timer: Timer) {
         let scheduled = self.deadlines.of(timer);
         let deadline = self.deadline_of(timer);
         assert!(
-            deadline.is_none_or(|at| scheduled.is_some_and(|scheduled| scheduled <= at)),
+            self.is_scheduled(timer),
             "the heap knows the deadline of {timer:?}: {scheduled:?}, {deadline:?}"
         );
     }

@@ -1,7 +1,8 @@
 //! The jobs: compact records that are found by id.
 //!
-//! Owns: every job's record, body and history. Ten million jobs may wait, so a record has 56 bytes. What only some
-//! jobs have (counters, the client that reserved it) is in a second record, made when first needed.
+//! Owns: every job's record, body and history. Ten million jobs may wait, so a record has 56 bytes. Values that only
+//! some jobs have (counters, the client that reserved it) are in a second record, which is created when it is first
+//! needed.
 
 use std::collections::TryReserveError;
 use std::num::NonZeroU8;
@@ -14,7 +15,7 @@ use crate::rules::tag_storage;
 use crate::seconds::Seconds;
 use crate::state::keys::{Packed, TubeKey};
 
-/// Which collection has the job, with what is needed to remove it from there.
+/// The collection of a job, with the value that is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In its tube's ready queue since this instant.
@@ -48,27 +49,27 @@ impl Place {
 
 /// The marks of a job with tags, or in a tube with a rule. Any other job has none of these.
 pub(crate) mod marks {
-    /// The job has tags. They are kept beside the jobs unless `BEHIND_BODY` is there, too.
+    /// The job has tags. They are kept separately unless `BEHIND_BODY` is set, too.
     pub(crate) const TAGGED: u16 = 1;
-    /// The tags stand behind the body.
+    /// The tags are stored after the body.
     pub(crate) const BEHIND_BODY: u16 = 1 << 1;
-    /// A ready job stands among its tube's parked jobs: it may not be reserved now.
+    /// A ready job is among its tube's parked jobs: it may not be reserved now.
     pub(crate) const PARKED: u16 = 1 << 2;
-    /// A ready job with a concurrency key is the first of those that are alike.
+    /// A ready job with a concurrency key is the first of its line.
     pub(crate) const FIRST: u16 = 1 << 3;
-    /// A delayed job stands among its tube's held jobs.
+    /// A delayed job is among its tube's held jobs.
     pub(crate) const HELD: u16 = 1 << 4;
-    /// A reserved job has got a more urgent priority meanwhile.
+    /// A reserved job has got a more urgent priority in the meantime.
     pub(crate) const UPGRADED: u16 = 1 << 5;
     /// The job has a concurrency key.
     pub(crate) const KEYED: u16 = 1 << 6;
-    /// The job expires if nobody reserves it.
+    /// The job expires if no client reserves it.
     pub(crate) const EXPIRES: u16 = 1 << 7;
     /// The rule of its tube counts the job.
     pub(crate) const RULED: u16 = 1 << 8;
-    /// A rule of its tube says how long it may stay there.
+    /// A rule of its tube limits its age.
     pub(crate) const AGES: u16 = 1 << 9;
-    /// A ready job that nothing but the turns of its tube keeps back.
+    /// Only the turns of its tube keep this ready job back.
     pub(crate) const IN_ROW: u16 = 1 << 10;
     /// A client waits until the job is deleted or buried.
     pub(crate) const AWAITED: u16 = 1 << 11;
@@ -77,25 +78,25 @@ pub(crate) mod marks {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub created_at: Timestamp,
-    /// With the tags behind it if the marks say so.
+    /// The body, followed by the tags if the marks say so.
     pub body: Body,
     /// The number of its place.
     number: Packed,
-    /// The state in the lowest two bits; above it the upper bits of the thousandths of its time to run. A record has no
-    /// byte more for a fraction. That of a delay is in the instant at which it ends, and nowhere else. The highest bit
-    /// is set, so that a free place among the records needs no word that says so.
+    /// The state in the lowest two bits; above it the upper bits of the thousandths of its time to run, because a
+    /// record has no byte left for a fraction. The fraction of a delay is only in the instant at which it ends. The
+    /// highest bit is set, so that a free entry among the records needs no word of its own.
     state_bits: NonZeroU8,
     /// Bits of [`marks`].
     pub marks: u16,
     /// The lower bits of the thousandths of its time to run.
     ttr_thousandths: u8,
     pub priority: Priority,
-    /// The delay with which it was put or released last, in whole seconds.
+    /// The delay of its last put or release, in whole seconds.
     pub delay_s: u32,
     /// The whole seconds of its time to run.
     whole_ttr_s: u32,
     pub tube: TubeKey,
-    /// Made at the first event that it must count.
+    /// Created at the first event that it must count.
     history: Option<Address>,
 }
 
@@ -135,7 +136,7 @@ impl Job {
         }
     }
 
-    /// Which collection has it.
+    /// Its collection.
     #[inline]
     pub(crate) fn place(&self) -> Place {
         match self.state() {
@@ -146,7 +147,7 @@ impl Job {
         }
     }
 
-    /// Another collection has it from now on.
+    /// Sets its collection.
     #[inline]
     pub(crate) fn set_place(&mut self, place: Place) {
         let (Place::Ready(number) | Place::Reserved(number) | Place::Buried(number) | Place::Delayed(number)) =
@@ -178,7 +179,7 @@ impl Job {
         self.marks & marks != 0
     }
 
-    /// Whether it is ready and parked, because its key has no free slot or another job of the key goes first.
+    /// Whether it is ready and parked, because its key has no free slot or because another job of the key goes first.
     #[inline]
     pub(crate) fn lacks_slot(&self) -> bool {
         self.marks & (marks::PARKED | marks::IN_ROW) == marks::PARKED
@@ -194,7 +195,7 @@ impl Job {
         }
     }
 
-    /// The fields that are needed to take it out of the collection that has it.
+    /// The fields that are needed to take it out of its collection.
     pub(crate) fn link(&self) -> Link {
         Link {
             place: self.place(),
@@ -206,7 +207,7 @@ impl Job {
     }
 }
 
-/// Where a job is, copied from its record.
+/// The collection of a job, copied from its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub place: Place,
@@ -224,7 +225,7 @@ pub(crate) struct History {
     pub holder: Option<u32>,
 }
 
-/// The memory of a job in the queues, in bytes, at their usual size.
+/// The memory of a job in the queues, in bytes, in the usual case.
 const KEYS_PER_JOB: usize = 20;
 
 /// All jobs.
@@ -233,7 +234,7 @@ pub(crate) struct Jobs {
     records: Arena<Job>,
     histories: Arena<History>,
     index: IdMap<Address>,
-    /// The job that was stored or changed last: the next question is often about it.
+    /// The job that was stored or changed last: the next call is often about it.
     last: Option<(JobId, Address)>,
     body_bytes: usize,
 }
@@ -243,13 +244,13 @@ impl Jobs {
         self.index.len()
     }
 
-    /// The memory of the jobs, in bytes: bodies and records, with the queues' keys and the index at their usual size.
+    /// The memory of the jobs, in bytes: bodies and records, with the queues' keys and the index in the usual case.
     pub(crate) fn job_bytes(&self) -> usize {
         const INDEX_PER_JOB: usize = 4;
         self.body_bytes + self.len() * (size_of::<Job>() + KEYS_PER_JOB + INDEX_PER_JOB)
     }
 
-    /// The memory of all this, in bytes, with what jobs that are gone have left in the store and in the index.
+    /// The memory of all this, in bytes, including what deleted jobs have left in the store and in the index.
     pub(crate) fn bytes(&self) -> usize {
         self.body_bytes
             + self.len() * KEYS_PER_JOB
@@ -267,8 +268,8 @@ impl Jobs {
         self.index.iter().map(|(id, &address)| (id, self.records.get(address)))
     }
 
-    /// Makes sure that there is room for the next `insert`, and that a job's history, which is made when
-    /// a command can no longer be refused, needs at most one new chunk.
+    /// Makes sure that there is room for the next `insert`, and that a job's history, which is created when a command
+    /// can no longer be refused, needs at most one new chunk.
     pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {
         let chunks = self.records.chunks();
         self.records.reserve()?;
@@ -303,7 +304,7 @@ impl Jobs {
         self.address(id).map(|address| self.records.get(address))
     }
 
-    /// The job with the smallest id from `from` on.
+    /// The job with the smallest id that is not below `from`.
     pub(crate) fn first_from(&self, from: JobId) -> Option<JobId> {
         self.index.first_from(from)
     }
@@ -317,12 +318,12 @@ impl Jobs {
 
     /// The job with an id that comes from one of the queues, so that the job must exist.
     pub(crate) fn expect_mut(&mut self, id: JobId) -> &mut Job {
-        let address = self.address(id).expect("what a queue holds is there");
+        let address = self.address(id).expect("the queue holds this job");
         self.last = Some((id, address));
         self.records.get_mut(address)
     }
 
-    /// The job has this body from now on, with its tags behind it if the marks will say so; returns the job.
+    /// Sets the body of the job, followed by its tags if the marks will say so; returns the job.
     pub(crate) fn set_body(&mut self, id: JobId, body: Body) -> &mut Job {
         let added = body.len();
         let before = std::mem::replace(&mut self.expect_mut(id).body, body);
@@ -331,7 +332,7 @@ impl Jobs {
         self.expect_mut(id)
     }
 
-    /// Sets the counters of a job that comes back from a log.
+    /// Sets the counters of a restored job.
     pub(crate) fn set_counters(&mut self, id: JobId, counters: Counters) {
         if counters != Counters::default() {
             self.expect_with_history(id).1.counters = counters;
@@ -348,9 +349,9 @@ impl Jobs {
         job.history.map_or_else(History::default, |address| *self.histories.get(address))
     }
 
-    /// The job with an id that comes from one of the queues, with its history, which is made if there is none yet.
+    /// The job with an id that comes from one of the queues, with its history, which is created if it does not exist.
     pub(crate) fn expect_with_history(&mut self, id: JobId) -> (&mut Job, &mut History) {
-        let address = self.address(id).expect("what a queue holds is there");
+        let address = self.address(id).expect("the queue holds this job");
         self.last = Some((id, address));
         let job = self.records.get_mut(address);
         let history = *job.history.get_or_insert_with(|| self.histories.insert(History::default()));

@@ -1,4 +1,4 @@
-//! The keys of the ordered queues: what each is ordered by, and what stands for a tube.
+//! The keys of the ordered queues, and the key of a tube.
 //!
 //! Owns: their order, which is that of the protocol. Driven by all other files of the queue.
 
@@ -9,7 +9,7 @@ use beanstalkd_structures::Key;
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
 
-/// A tube's place in the registry.
+/// A tube's index in the registry.
 pub(crate) type TubeKey = u32;
 
 /// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
@@ -52,7 +52,7 @@ impl ReadyKey {
 /// A delayed job in the order of its deadline.
 pub(crate) type DueKey = (Timestamp, JobId);
 
-/// A reserved job in the order of its deadline, with the instant at which it was reserved, which decides nothing.
+/// A reserved job in the order of its deadline, with the instant of the reservation, which does not affect the order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reservation {
     /// When it ends.
@@ -63,7 +63,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Equal to the reservation of this job that ends then, whenever it began.
+    /// Equal to the reservation of this job that ends at `until`, whenever it began.
     pub(crate) fn key(until: Timestamp, id: JobId) -> Self {
         Self { until, id, since: Timestamp::default() }
     }

@@ -1,4 +1,4 @@
-//! The whole state of the queue, on one page: what there is, who owns it, and what always holds between two commands.
+//! The whole state of the queue, on one page: its parts, their owners, and the invariants between two commands.
 //!
 //! | what | owned by |
 //! |---|---|
@@ -9,22 +9,23 @@
 //! | what tags ask for: keys, slots, groups, expiry, owners | [`Rules`](crate::rules::Rules) |
 //! | when something becomes due | [`Deadlines`] |
 //!
-//! What always holds ([`Queue::check_invariants`] asserts all of it, [`Queue::is_linked`] the first line around each
+//! The invariants ([`Queue::check_invariants`] asserts all of them, [`Queue::is_linked`] the first one around each
 //! move):
 //!
 //! - A job is in exactly one collection, the one that its place names: its tube's ready, parked, delayed, held or
 //!   buried jobs, or the reservations of one client.
-//! - A tube that is not paused has ready jobs that may be reserved or waiting clients, never both.
+//! - A tube that is not paused has either ready jobs that may be reserved or waiting clients, never both.
 //! - A job that may not be reserved now is never in a ready queue when a reserve chooses: it is parked, or held.
 //! - A job without tags has no marks, and no rule is asked about it.
-//! - Each timer is looked at no later than what it is for becomes due.
-//! - Sums and counts are those of what there is.
+//! - Each timer is checked no later than its deadline.
+//! - Sums and counts are correct.
 
 pub(crate) mod clients;
 mod description;
 mod invariants;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+mod moves;
 pub(crate) mod sessions;
 pub(crate) mod times;
 pub(crate) mod tubes;
@@ -46,7 +47,7 @@ use crate::operations::flush::Flushes;
 use crate::rules::Rules;
 
 impl JobCounts {
-    /// How many jobs there are.
+    /// The total number of jobs.
     #[must_use]
     pub fn total(&self) -> usize {
         (self.ready + self.reserved + self.delayed + self.buried) as usize
@@ -62,7 +63,7 @@ pub struct Queue {
     pub(crate) sessions: Sessions,
     pub(crate) rules: Rules,
     pub(crate) deadlines: Deadlines,
-    /// The flushes that are under way.
+    /// The running flushes.
     pub(crate) flushes: Flushes,
     pub(crate) sums: Sums,
     pub(crate) numbers: Numbers,
@@ -70,27 +71,29 @@ pub struct Queue {
     pub(crate) outbox: Outbox,
     pub(crate) limits: PoisonLimits,
     pub(crate) slices: Slices,
-    /// The cost of all calls beyond a few steps, in simple commands.
+    /// The cost of all calls beyond their few usual steps, in simple commands.
     pub(crate) work: u64,
 }
 
 /// The sums over all tubes.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
-    /// Those of the tubes that are there.
+    /// The jobs of all existing tubes.
     pub(crate) jobs: JobCounts,
-    /// Those of the removed tubes, too.
+    /// The events, including those of removed tubes.
     pub(crate) events: TubeCounters,
+    /// The jobs that were sent to dead tubes.
+    pub(crate) dead: u64,
 }
 
-/// The numbers that are given in ascending order, and never twice.
+/// The numbers that are assigned in ascending order, and never twice.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     /// The id of the next job; larger than that of any job.
     pub(crate) next_id: u64,
     /// The number of the next burial.
     pub(crate) next_burial: u64,
-    /// When the delay began that was asked for last.
+    /// When the last requested delay began.
     pub(crate) last_delay: Timestamp,
 }
 
@@ -123,40 +126,40 @@ pub struct Delivery {
 pub enum WaitOutcome {
     /// The client has now reserved this job.
     Reserved(JobId),
-    /// The time-out of its reserve is over.
+    /// The time-out of its reserve has come.
     TimedOut,
     /// One of its reservations is in its safety margin.
     DeadlineSoon,
-    /// The job for whose end it has waited is deleted.
+    /// The job for whose end it has waited was deleted.
     Deleted,
-    /// It is buried.
+    /// The job for whose end it has waited was buried.
     Buried,
 }
 
-/// Something about a job that a restart must not undo.
+/// A change of a job that a restart must not undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The job is new.
     Put(JobId),
     /// Its state, its priority, its delay or one of its counters has changed.
     Updated(JobId),
-    /// It was ready and is reserved. After a restart it is ready, whether this change was logged or not.
+    /// It was ready and is now reserved. After a restart it is ready, whether or not this change was logged.
     Reserved(JobId),
-    /// It is in another tube, in whatever state it is now.
+    /// It is in another tube, in any state.
     Moved(JobId),
-    /// A rule has sent it to a dead tube. Nobody has made sure that the log has room.
+    /// A rule has sent it to a dead tube. No room in the log was reserved for this.
     Died(JobId),
-    /// A session has reserved the job, or its grace is another one: [`Queue::session_hold`] says which.
+    /// A session has reserved the job, or its grace has changed: see [`Queue::session_hold`].
     Held(JobId),
-    /// The job is gone.
+    /// The job is deleted.
     Deleted(JobId),
-    /// The job is gone, and its tags have side effects: [`Queue::cooldown`] and [`Queue::next_freed_group`] say which.
+    /// The job is deleted, and its tags have side effects: see [`Queue::cooldown`] and [`Queue::next_freed_group`].
     DeletedWith(JobId),
-    /// The cooldown that the job's delete began is over, or forgotten.
+    /// The cooldown that the job's delete began has ended.
     CooldownOver(JobId),
 }
 
-/// How often a job may fail before it is buried instead of becoming ready again; `None` means any number of times.
+/// How often a job may fail before it is buried instead of becoming ready again; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoisonLimits {
     /// Time-outs.
@@ -180,13 +183,13 @@ pub struct JobCounts {
     pub buried: u64,
 }
 
-/// How much of a long operation is done at once. The default takes some 100 microseconds each, where the jobs have tags
-/// and there are a million of them.
+/// How much of a long operation is done at once. Each default takes about 100 microseconds, if the jobs have tags and
+/// there are a million of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
-    /// Jobs and tubes that a client gives back when it leaves; the rest follows, as many in each `advance`.
+    /// Jobs and tubes that a client releases when it leaves; `advance` releases the rest, this many in each call.
     pub given_back: usize,
-    /// Jobs that go to waiting clients when a pause ends; the rest follows, as many in each `advance`.
+    /// Jobs that go to waiting clients when a pause ends; `advance` delivers the rest, this many in each call.
     pub delivered: usize,
     /// Tubes that one call of `reserve` probes for a client that watches many.
     pub probed_tubes: usize,
@@ -201,13 +204,14 @@ impl Default for Slices {
 }
 
 impl Queue {
-    /// An empty queue whose first job gets id 1. `Queue::default()` has no limits, and the usual slices.
+    /// An empty queue whose first job gets id 1. `Queue::default()` has no limits, and the default slices.
     #[must_use]
     pub fn new(limits: PoisonLimits, slices: Slices) -> Self {
         Self { limits, slices, ..Self::default() }
     }
 
-    /// The cost of all calls so far beyond the usual, in simple commands. A command's own cost is the difference.
+    /// The cost of all calls so far beyond their usual cost, in simple commands. The cost of one command is the
+    /// difference.
     #[must_use]
     pub fn work(&self) -> u64 {
         self.work
@@ -218,8 +222,8 @@ impl Queue {
         self.outbox.keeps_changes = true;
     }
 
-    /// Puts the changes since the last call into `changes`, in their order, and its room in their place. A
-    /// job stands there at most once in a row.
+    /// Swaps the changes since the last call with `changes`, whose memory is used again. A job is in the list at most
+    /// once in a row.
     pub fn swap_changes(&mut self, changes: &mut Vec<Change>) {
         debug_assert!(changes.is_empty(), "changes are logged before the next are taken");
         std::mem::swap(&mut self.outbox.changes, changes);
@@ -242,7 +246,7 @@ impl Queue {
         !self.outbox.deliveries.is_empty()
     }
 
-    /// The earliest instant at which `advance` has something to do.
+    /// The earliest instant at which `advance` has work.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         if !self.clients.leaving.is_empty() || self.has_more_to_do() {
@@ -267,13 +271,18 @@ impl Queue {
         if self.tubes.remove_if_idle(tube) {
             self.deadlines.set(Timer::Tube(tube), None);
             self.flushes.forget_tube(tube);
+            debug_assert!(
+                self.deadlines.of(Timer::Tube(tube)).is_none(),
+                "a tube that is gone has no deadline"
+            );
         } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_debt()) {
-            // Nothing else than the debt depends on whether the tube is idle but for that.
+            // Only the debt depends on whether the tube is otherwise idle.
             self.schedule(Timer::Tube(tube));
+            self.keep_for_bucket(tube);
         }
     }
 
-    /// Whether the tube or the client of this timer is gone. It has no deadline then.
+    /// Whether the tube or the client of this timer no longer exists. Then it has no deadline.
     #[inline]
     pub(crate) fn is_timer_gone(&self, timer: Timer) -> bool {
         match timer {
@@ -283,7 +292,7 @@ impl Queue {
         }
     }
 
-    /// When something of the tube, of the client, or of the tags becomes due.
+    /// The next deadline of the tube, of the client, or of the rules.
     #[inline]
     pub(crate) fn deadline_of(&self, timer: Timer) -> Option<Timestamp> {
         match timer {
@@ -299,7 +308,7 @@ impl Queue {
         }
     }
 
-    /// The deadline of the timer may have come closer.
+    /// Updates the timer, whose deadline may be earlier than before.
     #[inline]
     pub(crate) fn schedule(&mut self, timer: Timer) {
         if let Some(at) = self.deadline_of(timer) {
@@ -315,6 +324,7 @@ impl Queue {
 
     /// Records that the job differs from its last logged record.
     pub(crate) fn note(&mut self, change: Change) {
+        debug_assert!(self.is_true(change), "a change is noted when it has happened: {change:?}");
         if !self.outbox.keeps_changes {
             return;
         }
@@ -324,11 +334,11 @@ impl Queue {
             if [Change::Put(id), Change::Moved(id), Change::Updated(id)].contains(&last) {
                 return;
             }
-            // One record says both.
+            // One record contains both changes.
             self.outbox.changes.pop_if(|last| *last == Change::Reserved(id));
         }
-        // The failure and the death are one record: between two, a crash would leave a job that has failed too often
-        // in its old tube.
+        // The failure and the death are one record: between two records, a crash would leave a job in its old tube that
+        // has failed too often.
         if let (Change::Died(id), Some(&Change::Updated(last))) = (change, self.outbox.changes.last())
             && last == id
         {

@@ -1,20 +1,20 @@
 //! Sessions: reservations that outlive the connection of the client that made them.
 //!
-//! A session is a client of its own, which has the reservations and is in no count of clients; the client of a
-//! connection is attached to it. So a connection can end, and another one can be attached, while no job moves. Clients
-//! without a session have nothing of this.
+//! A session is itself a client, which has the reservations and is in no count of clients; the client of a connection
+//! is attached to it. So a connection can end, and another one can be attached, while no job moves. Clients without a
+//! session have none of this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
 
-/// The key of a session. Those of two identities never meet.
+/// The key of a session. Sessions of two identities never have the same key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionKey {
-    /// The identity whose session it is; empty on a server without access rules.
+    /// The identity that owns the session; empty on a server without access rules.
     pub identity: Arc<str>,
-    /// The name that the client has given to it.
+    /// The name that the client has given it.
     pub name: Arc<str>,
 }
 
@@ -22,9 +22,9 @@ pub struct SessionKey {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub key: SessionKey,
-    /// For how long its reservations are kept without a client.
+    /// How long its reservations are kept without a client.
     pub grace_ms: u32,
-    /// The index of the client that is attached to it.
+    /// The index of the attached client.
     pub attached: Option<u32>,
     /// When the session ends if no client comes; `NEVER` while one is attached.
     pub ends_at: Timestamp,
@@ -37,12 +37,12 @@ pub(crate) struct Sessions {
     pub records: BTreeMap<u32, Session>,
     /// The indexes of their clients.
     pub by_key: BTreeMap<SessionKey, u32>,
-    /// By the index of a client: that of the session to which it is attached.
+    /// The index of the session to which a client is attached, by the index of the client.
     pub of_client: BTreeMap<u32, u32>,
 }
 
 impl Sessions {
-    /// Their memory beside their clients, in bytes.
+    /// Their memory besides their clients, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         const PER_SESSION: usize = 512;
         self.records.len() * PER_SESSION

@@ -1,8 +1,8 @@
 //! How long the jobs of a tube have waited to be reserved, and how long clients have worked on them.
 //!
 //! Owns: the histograms of a tube, and the two windows that make up "the last minutes". A window is two minutes of the
-//! clock; questions are answered from the present one and the one before it. What is older counts only in the totals.
-//! Never knows of jobs. Driven by the queue, which makes a tube's record when the tube's first job is reserved.
+//! clock; the figures come from the current window and the one before it. Older durations count only in the totals.
+//! Never knows jobs. Driven by the queue, which creates a tube's record when the tube's first job is reserved.
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::described;
@@ -10,17 +10,18 @@ use crate::described;
 /// The length of a window.
 pub(crate) const WINDOW_NS: u64 = 120 * NS_PER_S;
 
-/// Nanoseconds become ticks of 2^-30 seconds, so that the bounds of the buckets are powers of two of a second: this
-/// over 2^20 is 1.0737..., rounded down so that a whole second is not above the bound of a second.
+/// Nanoseconds become ticks of 2^-30 seconds, so that the bounds of the buckets are powers of two of a second. The
+/// factor is this divided by 2^20, 1.0737..., rounded down so that a whole second does not exceed the bound of a
+/// second.
 const TICKS_PER_NS: u64 = 1_125_899;
-/// Bits of the ticks in the first bound, 2^-12 seconds. All that is shorter is in the first bucket.
+/// Bits of the ticks in the first bound, 2^-12 seconds. Shorter durations are in the first bucket.
 const FIRST_BIT: u32 = 18;
-/// Doublings from the first bound to the last, 2^12 seconds (68 minutes). All that is longer is in the last bucket.
+/// Doublings from the first bound to the last, 2^12 seconds (68 minutes). Longer durations are in the last bucket.
 const DOUBLINGS: usize = 24;
 /// Buckets of a doubling, so that a percentile is at most a quarter too high.
 const PARTS: usize = 4;
 const BUCKETS: usize = DOUBLINGS * PARTS + 2;
-/// Buckets of two doublings are one in the totals.
+/// How many buckets form one bucket of the totals: those of two doublings.
 const PARTS_OF_TOTAL: usize = 2 * PARTS;
 
 /// The upper bounds of the buckets of the totals, in seconds.
@@ -40,10 +41,10 @@ pub const TOTAL_BOUNDS: [&str; DOUBLINGS / 2 + 1] = [
     "4096",
 ];
 
-/// Durations by size, in the order of [`TOTAL_BOUNDS`], not cumulated; the last are those above all bounds.
+/// Durations by size, in the order of [`TOTAL_BOUNDS`], not cumulative; the last are those above all bounds.
 pub type Totals = [u64; TOTAL_BOUNDS.len() + 1];
 
-/// Tubes that have a record at a time at most: 8 MiB.
+/// The maximum number of tubes that have a record at a time: 8 MiB.
 pub(crate) const MAX_TUBES: usize = 4096;
 
 /// A window of one kind of duration.
@@ -59,7 +60,7 @@ struct Window {
 struct Kind {
     present: Window,
     before: Window,
-    /// The durations that are older than both.
+    /// The durations older than both windows.
     past: Totals,
     past_sum_ns: u64,
 }
@@ -67,7 +68,7 @@ struct Kind {
 /// The record of a tube.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
-    /// When the present window ends.
+    /// When the current window ends.
     ends_at: Timestamp,
     wait: Kind,
     run: Kind,
@@ -79,15 +80,15 @@ described!(Window { counts, sum_ns, max_ns });
 described!(Kind { present, before, past, past_sum_ns });
 described!(Times { ends_at, wait, run });
 
-/// One kind of duration, as it is asked for.
+/// The figures of one kind of duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// How many in the last two to four minutes.
+    /// Their number in the last two to four minutes.
     pub count: u64,
-    /// Their mean, in nanoseconds; 0 without any, as all that follow.
+    /// Their mean, in nanoseconds; this and the following are 0 if there are none.
     pub mean_ns: u64,
     /// The duration that half of them do not exceed. This and the next two are at most a quarter too high. Below 2^-12
-    /// seconds they are that or the longest, and above 2^12 seconds the longest.
+    /// seconds they are that bound or the longest duration, and above 2^12 seconds the longest duration.
     pub p50_ns: u64,
     /// The duration that 95 of 100 do not exceed.
     pub p95_ns: u64,
@@ -95,7 +96,7 @@ pub struct Durations {
     pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,
-    /// All since the tube was made.
+    /// All since the tube was created.
     pub totals: Totals,
     /// Their sum.
     pub total_sum_ns: u64,
@@ -115,7 +116,7 @@ impl Default for Kind {
 }
 
 impl Times {
-    /// A record without durations. Apart, so that the usual path is short.
+    /// A record without durations. Separate, so that the usual path is short.
     #[cold]
     #[inline(never)]
     pub(crate) fn new(now: Timestamp) -> Box<Self> {
@@ -168,7 +169,7 @@ impl Times {
         sum_ns.checked_div(count)
     }
 
-    /// Which windows count: the record may not have been touched for a while.
+    /// Which of the windows count: the record may not have been updated for a while.
     fn counting(&self, now: Timestamp) -> (bool, bool) {
         if now < self.ends_at { (true, true) } else { (now < self.ends_at + WINDOW_NS, false) }
     }
@@ -187,7 +188,7 @@ impl Window {
 }
 
 impl Kind {
-    /// The present window becomes the one before, and that one a part of the totals.
+    /// Ends the current window: it becomes the previous one, and that one becomes a part of the totals.
     fn age(&mut self) {
         let past = std::mem::replace(&mut self.before, std::mem::take(&mut self.present));
         add_to(&mut self.past, &past.counts);
@@ -245,14 +246,14 @@ fn add_to(totals: &mut Totals, counts: &[u32; BUCKETS]) {
 
 /// The bucket of a duration.
 fn bucket(ns: u64) -> usize {
-    // As many as 2^43 do not overflow, and are above the last bound.
+    // 2^43 does not overflow, and is above the last bound.
     let ticks = (ns.min(1 << 43) * TICKS_PER_NS) >> 20;
     let Some(doublings) = ticks.checked_ilog2().and_then(|bit| bit.checked_sub(FIRST_BIT)) else { return 0 };
     let part = (ticks >> (FIRST_BIT + doublings - PARTS.ilog2())) as usize % PARTS;
     (1 + doublings as usize * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The upper bound of the durations in the bucket, in nanoseconds; of the last one there is no telling.
+/// The upper bound of the durations in the bucket, in nanoseconds; the last bucket has none.
 fn upper_bound_ns(bucket: usize) -> u64 {
     if bucket == BUCKETS - 1 {
         return u64::MAX;

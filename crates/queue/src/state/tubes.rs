@@ -1,7 +1,7 @@
 //! Tubes: named queues, each with its jobs by state, its waiting clients and its counters.
 //!
-//! Owns: which tubes there are, under which name and in which order `list-tubes` shows them. Moves no
-//! jobs: that is `Queue`'s work.
+//! Owns: the existing tubes, their names, and the order in which `list-tubes` shows them. Moves no jobs: that is
+//! `Queue`'s work.
 
 use std::collections::TryReserveError;
 use std::collections::hash_map::RandomState;
@@ -23,14 +23,14 @@ use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
 use crate::state::times::{self, Times};
 use crate::tube_name::TubeName;
 
-/// The tube "default": the first that is made, and never removed.
+/// The tube "default": the first that is created, and never removed.
 pub(crate) const DEFAULT: TubeKey = 0;
 
-/// The memory of a tube beside its name and its jobs, in bytes: the record, its counters, the places in the registry
-/// and among the deadlines, and the queues that its jobs may leave behind.
+/// The memory of a tube besides its name and its jobs, in bytes: the record, its counters, the entries in the registry
+/// and among the deadlines, and the queues that its jobs may leave empty.
 pub(crate) const BYTES_PER_TUBE: usize = 400;
 
-/// Parts of the index of names.
+/// The number of parts of the index of names.
 const NAME_PARTS: usize = 64;
 
 /// How often each event has happened to the jobs of a tube, or of all tubes, since the start.
@@ -38,7 +38,7 @@ const NAME_PARTS: usize = 64;
 pub struct TubeCounters {
     /// Jobs put.
     pub puts: u64,
-    /// Reservations, whatever command made them.
+    /// Reservations, by any command.
     pub reserves: u64,
     /// Reservations that timed out.
     pub timeouts: u64,
@@ -52,16 +52,16 @@ pub struct TubeCounters {
     pub deletes: u64,
     /// Jobs buried by the limits on time-outs and releases.
     pub poisoned: u64,
-    /// Jobs that nobody has reserved in the time that they had.
+    /// Jobs that expired because no client reserved them in time.
     pub expirations: u64,
 }
 
 /// A pause: no job is reserved from the tube until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
-    /// When it ends, and 2^32 ns more: the first word is not 0, so that no word has to say that there is no pause.
+    /// When it ends, plus 2^32 ns: the first word is not 0, so that an absent pause needs no word of its own.
     until: (NonZeroU32, u32),
-    /// The length that was asked for, in whole seconds.
+    /// The requested length, in whole seconds.
     pub length_s: u32,
 }
 
@@ -78,15 +78,15 @@ impl Pause {
     }
 }
 
-/// A tube. It has more fields than other types because all that every tube needs lies in one block of memory.
+/// A tube. It has more fields than other types because everything that each tube needs lies in one block of memory.
 #[derive(Debug)]
 pub(crate) struct Tube {
     pub name: TubeName,
     pub ready: OrderedQueue<ReadyKey>,
     pub delayed: OrderedQueue<DueKey>,
     pub buried: OrderedQueue<BuriedKey>,
-    /// Clients that wait in a reserve and watch this tube, the first come first, but for those that watch many. While
-    /// the tube is not paused, either this or `ready` is empty.
+    /// Clients that wait in a reserve and watch this tube, in order of arrival, except those that watch many tubes.
+    /// While the tube is not paused, either this or `ready` is empty.
     pub waiting: OrderedQueue<WaitKey>,
     pub pause: Option<Pause>,
     /// The state of its rule, if there is one for its name.
@@ -100,12 +100,12 @@ pub(crate) struct Tube {
     pub watching: u32,
     /// Index in the order of `list-tubes`.
     pub(super) position: u32,
-    /// The number of the last list that has this tube, or has no place for it.
+    /// The number of the last list that has this tube, or that must not have it.
     pub listed: u32,
-    /// The version of the set of tubes when it was made, but for the high bits.
+    /// The version of the set of tubes when it was created, without the high bits.
     pub(super) made: u32,
     pub puts: u64,
-    /// Made at the first event that is not a put: in a crowd of tubes most have seen none.
+    /// Created at the first event that is not a put: among very many tubes, most have had none.
     pub(super) events: Option<Box<Events>>,
 }
 
@@ -117,11 +117,11 @@ const _: () = assert!(size_of::<Tube>() <= 112, "a tube is a block of 112 bytes"
 pub(super) struct Events {
     /// `pause-tube` commands.
     pub(super) pauses: u64,
-    /// The rest; its `puts` are those of the tube.
+    /// The other counts; its `puts` are those of the tube.
     pub(super) counters: TubeCounters,
-    /// Made when a job is reserved, unless there are [`times::MAX_TUBES`] already.
+    /// Created when a job is reserved, unless there are [`times::MAX_TUBES`] already.
     pub(super) times: Option<Box<Times>>,
-    /// Made for the first job with tags that needs it.
+    /// Created for the first job with tags that needs it.
     pub(super) rules: Option<Box<TubeRules>>,
 }
 
@@ -132,7 +132,7 @@ impl Tube {
         TubeCounters { puts: self.puts, ..counters }
     }
 
-    /// Where events other than puts are counted.
+    /// The record in which events other than puts are counted.
     pub(crate) fn events(&mut self) -> &mut TubeCounters {
         &mut self.events.get_or_insert_default().counters
     }
@@ -142,7 +142,7 @@ impl Tube {
         self.events.as_ref()?.rules.as_deref()
     }
 
-    /// The state of rules for tags in this tube, made if it is not there.
+    /// The state of rules for tags in this tube, created if it does not exist.
     pub(crate) fn rules_mut(&mut self) -> &mut TubeRules {
         self.events.get_or_insert_default().rules.get_or_insert_default()
     }
@@ -186,7 +186,7 @@ impl Tube {
         }
     }
 
-    /// When something becomes due here: the end of the pause or of the first delay.
+    /// The next deadline of the tube: the end of the pause or of the first delay.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let delay = self.delayed.first().map(|key| key.0);
         let pause = self.pause.map(Pause::until);
@@ -213,7 +213,7 @@ impl Tube {
     }
 }
 
-/// A name's hash beside the tube, so that growing the index reads no names.
+/// A name's hash beside the tube, so that a growing index reads no names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named {
     hash: u32,
@@ -224,21 +224,23 @@ pub(super) struct Named {
 #[derive(Debug)]
 pub(crate) struct Tubes {
     pub(super) slab: Slab<Box<Tube>>,
-    /// In parts that grow one at a time: one table of 300,000 names takes milliseconds to grow.
+    /// The index of names, in parts that grow one at a time: one table of 300,000 names takes milliseconds to grow.
     pub(super) names: [HashTable<Named>; NAME_PARTS],
     /// Seeds the hash against chosen names; nothing that can be observed depends on it.
     pub(super) hasher: RandomState,
     /// The tubes in the order of creation, except that the last tube takes the place of a removed one (as in C).
     pub(super) order: Vec<TubeKey>,
-    /// The list of all tubes that is under way.
+    /// The list of all tubes in progress.
     pub listing: Listing,
-    /// How often a tube was made or removed.
+    /// How often a tube was created or removed.
     pub(super) version: u64,
-    /// The length of all names together.
+    /// The total length of all names.
     pub(super) name_bytes: usize,
     /// Tubes that have a record of times.
     pub(super) timed: usize,
-    /// The rules that tubes get which are made.
+    /// The memory of the states of tubes with rules, in bytes.
+    pub(super) ruled_bytes: usize,
+    /// The rules for new tubes.
     pub rules: RuleBook,
     /// The tube that was found or created last; during a restore many successive jobs are in the same tube.
     pub(super) latest: TubeKey,
@@ -256,6 +258,7 @@ impl Default for Tubes {
             version: 0,
             name_bytes: 0,
             timed: 0,
+            ruled_bytes: 0,
             rules: RuleBook::default(),
             latest: DEFAULT,
         };
@@ -266,7 +269,7 @@ impl Default for Tubes {
 }
 
 impl Tubes {
-    /// How many tubes there are.
+    /// The number of tubes.
     pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
@@ -281,33 +284,47 @@ impl Tubes {
         self.order.get(position..).unwrap_or_default().iter().copied()
     }
 
-    /// The tubes with keys in this range that are there since the set of tubes had the version `since`. `None` behind
+    /// The tubes with keys in this range that have existed since the set of tubes had the version `since`. `None` after
     /// the last key.
     pub(crate) fn since(&self, since: u64, keys: Range<usize>) -> Option<impl Iterator<Item = &Tube>> {
-        // Each tube that was made later has a greater number, unless four thousand million were made since.
+        // Each tube that was created later has a greater number, unless four thousand million have been created since.
         let is_old = move |tube: &&Tube| (since as u32).wrapping_sub(tube.made) as i32 > 0;
         let tubes =
             |keys: Range<usize>| keys.filter_map(|key| self.slab.get(key)).map(Box::as_ref).filter(is_old);
         (keys.start < self.slab.capacity()).then(|| tubes(keys))
     }
 
-    /// How often a tube was made or removed.
+    /// How often a tube was created or removed.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// The length of all names together, in bytes.
+    /// The total length of all names, in bytes.
     pub(crate) fn name_bytes(&self) -> usize {
         self.name_bytes
     }
 
-    /// The memory of the tubes, in bytes, with the places that they have in the registry and may come to have among
-    /// the deadlines. Their jobs are counted elsewhere.
+    /// The memory of the tubes, in bytes, including their entries in the registry and those that they may get among the
+    /// deadlines. Their jobs are counted elsewhere.
     pub(crate) fn bytes(&self) -> usize {
-        self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<Times>()
+        self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<Times>() + self.ruled_bytes
     }
 
-    /// The tube's record of times, to count another. It is made if there may be one more.
+    /// Changes the state of the tube's rule, which counts with another size then.
+    pub(crate) fn change_ruled(&mut self, key: TubeKey, change: impl FnOnce(&mut Option<Box<Ruled>>)) {
+        let ruled = &mut self.slab[key as usize].ruled;
+        self.ruled_bytes -= ruled_bytes(ruled.as_deref());
+        change(ruled);
+        self.ruled_bytes += ruled_bytes(ruled.as_deref());
+    }
+
+    /// Asserts the sum of `ruled_bytes`.
+    pub(super) fn check_ruled_bytes(&self) {
+        let bytes = self.iter().map(|tube| ruled_bytes(tube.ruled.as_deref()));
+        assert_eq!(self.ruled_bytes, bytes.sum::<usize>(), "the bytes of rules");
+    }
+
+    /// The tube's record of times, for another duration. It is created if there may be one more.
     #[inline]
     pub(crate) fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut Times> {
         let events = self.slab[key as usize].events.get_or_insert_default();
@@ -332,18 +349,17 @@ impl Tubes {
         keys.into_iter().try_for_each(|&key| each(&mut self.slab[key as usize]))
     }
 
-    /// Makes sure that the next tube finds room in the registry, whose size clients decide.
+    /// Makes sure that the registry has room for the next tube, because clients decide its size.
     ///
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {
-        // A part of the index stays small enough for the reserve of `os::memory`, which its growth may break into.
+        // A part of the index stays small enough that its growth can use the reserve of `os::memory`.
         self.order.try_reserve(1)?;
         reserve_in_slab(&mut self.slab)
     }
 
-    /// The keys of tubes that are there, from `key` on, of the next `count` places of the store, and whether these are
-    /// the last.
+    /// The keys of the tubes in the next `count` entries of the store, from `key` on, and whether these are the last.
     pub(crate) fn slots_from(&self, key: usize, count: usize) -> (Vec<TubeKey>, bool) {
         let end = key.saturating_add(count).min(self.slab.capacity());
         let there = (key..end).filter(|&key| self.slab.contains(key)).map(|key| key as TubeKey);
@@ -355,12 +371,12 @@ impl Tubes {
         self.slab.contains(key as usize)
     }
 
-    /// The tube at `key`, which holds it in being.
+    /// The tube at `key`. Whoever has the key keeps the tube from being removed.
     pub(crate) fn get(&self, key: TubeKey) -> &Tube {
         &self.slab[key as usize]
     }
 
-    /// The tube at `key`, to be changed.
+    /// The tube at `key`, for changes.
     pub(crate) fn get_mut(&mut self, key: TubeKey) -> &mut Tube {
         &mut self.slab[key as usize]
     }
@@ -372,7 +388,7 @@ impl Tubes {
         self.names[part_of(hash as u32)].find(spread(hash as u32), is_it).map(|named| named.key)
     }
 
-    /// The tube of this valid name, created if there is none. It exists until `remove_if_idle` finds it idle.
+    /// The tube with this valid name, created if it does not exist. It exists until `remove_if_idle` finds it idle.
     pub(crate) fn find_or_make(&mut self, name: &str) -> TubeKey {
         if self.slab.get(self.latest as usize).is_some_and(|tube| tube.name.as_str() == name) {
             return self.latest;
@@ -386,6 +402,7 @@ impl Tubes {
         let hash = self.hasher.hash_one(name.as_str()) as u32;
         let position = self.order.len() as u32;
         let ruled = self.rules.find(name.as_str()).map(Ruled::new);
+        self.ruled_bytes += ruled_bytes(ruled.as_deref());
         let tube = Tube {
             name,
             ready: OrderedQueue::default(),
@@ -430,6 +447,7 @@ impl Tubes {
         }
         let removed = self.slab.remove(key as usize);
         self.timed -= usize::from(removed.times().is_some());
+        self.ruled_bytes -= ruled_bytes(removed.ruled.as_deref());
         self.version += 1;
         self.name_bytes -= removed.name.as_bytes().len();
         self.order.swap_remove(position as usize);
@@ -442,7 +460,7 @@ impl Tubes {
         true
     }
 
-    /// Frees the memory that a burst of tubes has left behind.
+    /// Frees the memory that a burst of tubes has left.
     fn give_back_room(&mut self) {
         let needed = self.order.len().max(64);
         if self.order.capacity() > 4 * needed {
@@ -452,18 +470,22 @@ impl Tubes {
     }
 }
 
-/// Makes sure that the next record finds a place, without the slab's own way to grow, which cannot fail.
+fn ruled_bytes(ruled: Option<&Ruled>) -> usize {
+    ruled.map_or(0, Ruled::bytes)
+}
+
+/// Makes sure that there is room for the next record, without the slab's own growth, which cannot report a failure.
 pub(crate) fn reserve_in_slab<T>(slab: &mut Slab<T>) -> Result<(), TryReserveError> {
     if slab.len() == slab.capacity() {
         let more = slab.capacity().max(4);
-        // What is free now is free for the slab.
+        // Memory that is free now is free for the slab.
         Vec::<(usize, T)>::new().try_reserve_exact(slab.capacity() + more)?;
         slab.reserve(more);
     }
     Ok(())
 }
 
-/// The part of the index for names of this hash. The bits are none that a part itself takes, see `spread`, but in a
+/// The part of the index for names with this hash. A part itself does not use these bits (see `spread`), except in a
 /// registry of tens of millions of tubes.
 fn part_of(hash: u32) -> usize {
     (hash >> 19) as usize % NAME_PARTS

@@ -1,4 +1,4 @@
-//! Reading the state: what peeks and stats show, and what the binlog stores.
+//! Views of the state: the data for peeks, stats and the binlog.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -16,12 +16,12 @@ use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 use crate::{ClientId, CooldownSums, JobCounts, Queue, TubeCounters, TubeRule};
 
-/// A job as it is now.
+/// A job at the time of the call.
 #[derive(Clone, Debug)]
 pub struct JobView<'a> {
     /// The part of the job that survives a restart.
     pub record: JobRecord,
-    /// The tube that the job is in.
+    /// The tube of the job.
     pub tube: &'a TubeName,
     /// Its body.
     pub body: BodyRef<'a>,
@@ -29,11 +29,11 @@ pub struct JobView<'a> {
     pub tags: Option<TagSet<'a>>,
     /// Whether it waits for a group.
     pub is_held: bool,
-    /// When it expires if nobody reserves it before.
+    /// When it expires unless a client reserves it before.
     pub expires_at: Option<Timestamp>,
 }
 
-/// The queue as it is now.
+/// The figures of the queue at the time of the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     /// Its jobs by state.
@@ -42,25 +42,27 @@ pub struct Figures {
     pub job_bytes: usize,
     /// How often each event has happened to jobs since the start, over all tubes, including removed ones.
     pub events: TubeCounters,
-    /// How many tubes there are.
+    /// The number of tubes.
     pub tubes: usize,
-    /// How many clients are connected, without internal ones.
+    /// The number of connected clients, without internal ones.
     pub clients: usize,
-    /// Those that wait in a reserve.
+    /// Clients that wait in a reserve.
     pub waiting: u64,
-    /// Those that have put a job.
+    /// Clients that have put a job.
     pub producers: u64,
-    /// Those that have reserved a job.
+    /// Clients that have reserved a job.
     pub workers: u64,
-    /// The sessions, with those to which no client is attached now.
+    /// The sessions, including those without an attached client.
     pub sessions: usize,
-    /// The cooldowns that run.
+    /// The running cooldowns.
     pub cooldowns: CooldownSums,
-    /// The memory of the cooldowns that the deletes of jobs will begin, in bytes.
+    /// The memory of the cooldowns that existing jobs will begin when they are deleted, in bytes.
     pub reserved_cooldown_bytes: u64,
+    /// The jobs that rules have sent to dead tubes, those of removed tubes included.
+    pub dead: u64,
 }
 
-/// A tube as it is now. It has more fields than other types because each is a figure of `stats-tube`.
+/// A tube at the time of the call. It has more fields than other types because each is a figure of `stats-tube`.
 #[derive(Clone, Debug)]
 pub struct TubeView {
     /// Its name.
@@ -89,17 +91,18 @@ pub struct TubeView {
     pub oldest_delayed_age_s: u64,
     /// Whole seconds since the put of the buried job with the smallest id; 0 if there is none.
     pub oldest_buried_age_s: u64,
-    /// The keys of deleted jobs that still count.
+    /// The cooldowns of its deleted jobs.
     pub cooldowns: CooldownSums,
     /// The rule that it follows, if there is one.
     pub rule: Option<Rc<TubeRule>>,
     /// Jobs that were sent from here to the dead tube.
     pub dead: u64,
-    /// Whether a rule lets none of its jobs be reserved now.
+    /// Whether a rule permits no reservation of its jobs now.
     pub is_throttled: bool,
     /// Jobs that were refused because it was full.
     pub rejected: u64,
-    /// How long its jobs have waited and run; `None` if none was reserved, or too many other tubes have a record.
+    /// The waiting and running times of its jobs; `None` if none was reserved, or if too many other tubes have a
+    /// record.
     pub times: Option<Box<(Durations, Durations)>>,
 }
 
@@ -116,13 +119,13 @@ const NO_DURATIONS: Durations = Durations {
 };
 
 impl<'a> JobView<'a> {
-    /// How often the job has failed since it was put, or sent back from a dead tube.
+    /// How often the job has failed since it was put, or since it was sent back from a dead tube.
     #[must_use]
     pub fn failures(&self) -> u32 {
         failures_of(self.record.counters, self.tags.as_ref())
     }
 
-    /// The tube that a dead job comes from; empty of any other.
+    /// The original tube of a dead job; empty for any other job.
     #[must_use]
     pub fn dead_from(&self) -> &'a str {
         self.tags.and_then(|tags| tags.dead).map_or("", |dead| dead.from.as_str())
@@ -191,8 +194,8 @@ impl Queue {
         self.jobs.get(id).is_some_and(|job| job.has(marks::TAGGED))
     }
 
-    /// The job that a peek shows: the first of the used tube in this state. Parked jobs are ready; held jobs come
-    /// behind the other delayed ones. The protocol has no peek for reserved jobs.
+    /// The job that a peek shows: the first of the used tube in this state. Parked jobs are ready; held jobs come after
+    /// the other delayed ones. The protocol has no peek for reserved jobs.
     #[must_use]
     pub fn peek(&self, client: ClientId, state: JobState) -> Option<JobId> {
         let tube = self.used(client);
@@ -239,7 +242,7 @@ impl Queue {
         self.tubes.find(name).is_some_and(|tube| self.client(client).place_of(tube).is_some())
     }
 
-    /// The name of the tube of this name, which shares its bytes.
+    /// The name of this tube, sharing its bytes, if the tube exists.
     #[must_use]
     pub fn tube_name(&self, name: &str) -> Option<&TubeName> {
         self.tubes.find(name).map(|key| &self.tubes.get(key).name)
@@ -261,16 +264,17 @@ impl Queue {
         self.tubes.iter().map(|tube| &tube.name)
     }
 
-    /// The name, the jobs and the counters of those tubes in these places of the registry that are there since
-    /// [`Queue::tubes_version`] was `since`; `None` behind the last place. A tube keeps its place, so a walk through
-    /// all places comes to each tube that stays, and to no tube and no name twice.
+    /// The name, the jobs, the counters and the number of dead jobs of the tubes in these slots of the registry that
+    /// have existed since [`Queue::tubes_version`] was `since`; `None` after the last slot. A tube keeps its slot, so a
+    /// walk through all slots comes to each tube that stays, and to no tube and no name twice.
     pub fn tubes_since(
         &self,
         since: u64,
         places: Range<usize>,
-    ) -> Option<impl Iterator<Item = (&TubeName, JobCounts, TubeCounters)>> {
+    ) -> Option<impl Iterator<Item = (&TubeName, JobCounts, TubeCounters, u64)>> {
         let tubes = self.tubes.since(since, places)?;
-        Some(tubes.map(|tube| (&tube.name, tube.job_counts(), tube.counters())))
+        let dead = |tube: &Tube| tube.ruled.as_ref().map_or(0, |ruled| ruled.dead);
+        Some(tubes.map(move |tube| (&tube.name, tube.job_counts(), tube.counters(), dead(tube))))
     }
 
     /// The queue as it is now.
@@ -289,12 +293,13 @@ impl Queue {
             sessions: self.sessions.records.len(),
             cooldowns: self.rules.cooldowns(),
             reserved_cooldown_bytes: self.rules.reserved_cooldown_bytes(),
+            dead: self.sums.dead,
         }
     }
 
-    /// The memory of the whole queue, in bytes: jobs, tubes, clients and what these watch, reserve and wait for.
-    /// Memory that is allocated when a command can no longer be refused is counted from the start: the counters of
-    /// a tube, the entries of a wait.
+    /// The memory of the whole queue, in bytes: jobs, tubes, clients and what these watch, reserve and wait for. Memory
+    /// that is allocated when a command can no longer be refused is counted from the start: the counters of a tube, the
+    /// entries of a wait.
     #[must_use]
     pub fn bytes(&self) -> usize {
         const PER_CLIENT: usize = 512;
@@ -311,7 +316,7 @@ impl Queue {
             + self.clients.counts.weighed * PER_WEIGHED_TUBE
     }
 
-    /// How many jobs the client has reserved.
+    /// The number of jobs that the client has reserved.
     #[must_use]
     pub fn reservation_count(&self, client: ClientId) -> usize {
         self.clients[self.holder_for(client.index)].reserved.len()
@@ -368,7 +373,7 @@ mod tests {
     const COUNT: usize = 2048;
     const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
-    /// How much each of many things takes, in bytes.
+    /// The memory of each of many things, in bytes.
     fn each_takes(queue: &mut Queue, mut make: impl FnMut(&mut Queue, usize)) -> usize {
         let before = queue.bytes();
         (0..COUNT).for_each(|number| make(queue, number));

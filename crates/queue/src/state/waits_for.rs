@@ -1,6 +1,6 @@
-//! What a job waits for, in words: `waits-for` in `stats-job`.
+//! The reasons for which a job waits, in words: `waits-for` in `stats-job`.
 //!
-//! Owns: the words and their order. Never decides anything: the rules that hold jobs back are asked.
+//! Owns: the words and their order. Never decides anything: it asks the rules that keep jobs back.
 
 use super::Queue;
 use super::jobs::{Place, marks};
@@ -9,10 +9,10 @@ use crate::job::JobId;
 
 impl Queue {
     /// The words, separated by spaces; empty if there is no such job. A reserved job waits for its `client`, a buried
-    /// one for a `kick`, a delayed one for the end of its `group` or of its `delay`. A ready one waits for all that
-    /// keeps it back: the end of a `pause`, a slot of its `key`, or of its tube (`max-reserved`), the next token of its
-    /// `rate`, its `turn` in a fair tube in which another job goes first. If there is none of these, it waits for a
-    /// `worker`: any reserve of its tube may take it.
+    /// one for a `kick`, a delayed one for the end of its `group` or of its `delay`. A ready one waits for everything
+    /// that keeps it back: the end of a `pause`, a slot of its `key`, or of its tube (`max-reserved`), the next token
+    /// of its `rate`, its `turn` in a fair tube in which another job goes first. If none of these applies, it waits for
+    /// a `worker`: any reserve of its tube may take it.
     #[must_use]
     pub fn waits_for(&self, id: JobId, now: Timestamp) -> String {
         let Some(job) = self.jobs.get(id) else { return String::new() };

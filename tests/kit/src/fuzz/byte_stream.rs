@@ -12,7 +12,7 @@ use crate::random::Random;
 use crate::sockets::{FakeStream, Pipe};
 use crate::subject::{START, executor};
 
-/// Where the client comes from, where it matters.
+/// The client's address, for the checks that depend on it.
 const STRANGER: Peer = Peer::Unix(None);
 
 /// The largest body that the server takes, in bytes.
@@ -51,8 +51,8 @@ pub fn check_with(
     whole
 }
 
-/// The replies as text, but for the figure of `list-clients` that says how much of a command has come yet, and the
-/// length of that reply.
+/// The replies as text, without the figure of `list-clients` for the bytes of a command that have arrived so far, and
+/// without the length of that reply.
 fn but_for_held_bytes(replies: &[u8]) -> String {
     let text = replies.escape_ascii().to_string();
     let mut parts = text.split("bytes-held: ");

@@ -24,7 +24,7 @@ pub fn check(line: &[u8]) {
     {
         let mut bytes = Vec::new();
         tags.encode(&mut bytes).expect("there is memory");
-        // The tube is not kept.
+        // The tube is not stored.
         assert_eq!(TagSet::decode(&bytes), Some(TagSet { tube: None, ..tags }));
     }
 }

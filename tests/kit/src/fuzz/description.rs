@@ -1,4 +1,4 @@
-//! Arbitrary bytes as the description of a server, and descriptions that were changed.
+//! Arbitrary bytes as the description of a server, and changed descriptions.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use crate::random::Random;
 use crate::sockets::{FakeStream, Pipe};
 use crate::subject::{START, executor};
 
-/// What some clients have sent to the server that is described: jobs in all states with all tags, waits, half a
+/// The bytes that some clients have sent to the described server: jobs in all states with all tags, waits, half a
 /// command, half a body, and a reply that is not read.
 const STREAMS: [&str; 7] = [
     "use a\r\nput 1 0 60 3 idp:k:60 con:c:1 grp:g exp:600\r\nabc\r\nput 2 0 60 1 con:c:1 aft:g\r\nx\r\n\
@@ -32,7 +32,7 @@ const STREAMS: [&str; 7] = [
     "session s 60.5\r\nput 0 0 600 2\r\nss\r\nreserve-job 8\r\n",
 ];
 
-/// Reads `input` as a description, and as changes of a good one: place and byte.
+/// Reads `input` as a description, and as changes of a valid one: place and byte.
 pub fn check(input: &[u8]) {
     let _ = check_description(executor(PoisonLimits::default(), 1000), input);
     static WHOLE: OnceLock<Vec<u8>> = OnceLock::new();
@@ -50,10 +50,10 @@ pub fn check(input: &[u8]) {
     let _ = check_description(executor(PoisonLimits::default(), 1000), &changed);
 }
 
-/// The description of a server that has something of everything.
+/// The description of a server that has at least one of everything.
 ///
 /// # Panics
-/// If the server is not as it should be.
+/// If the server is in another state.
 pub fn whole() -> Vec<u8> {
     observer::take();
     let disk = SimDisk::default();

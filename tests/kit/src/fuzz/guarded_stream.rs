@@ -13,8 +13,8 @@ use crate::subject::{START, executor};
 
 /// A token that makes the client an identity with other rights. The inputs know it.
 const TOKEN: &[u8] = b"the-token-of-the-guarded-stream-0";
-/// What no input contains: the name of a tube that no pattern matches, and the body of each job that the client may not
-/// see.
+/// A text that no input contains: the name of a tube that no pattern matches, and the body of each job that the client
+/// may not see.
 const SECRET: &str = "zzSECRETzz";
 /// Another tube that no pattern matches. The inputs know its name.
 const HIDDEN: &str = "hidden";
@@ -52,7 +52,7 @@ fn server() -> Server<FakeStream> {
     Server::new(executor)
 }
 
-/// The jobs of these tubes are as they were.
+/// Checks that the jobs of these tubes have not changed.
 fn look_at(server: &Server<FakeStream>) {
     for (id, tube) in (1..).zip([HIDDEN, SECRET]) {
         let job = server.executor().queue().job(JobId(id)).expect("the job was not deleted");

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as what a server sends.
+//! Arbitrary bytes as replies of a server.
 
 use beanstalkd::protocol::{Received, Reply, parse_dictionary, parse_list, parse_page};
 
@@ -23,7 +23,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// Reads what the reply carries.
+/// Reads the contents of the reply.
 fn look_at(reply: &Reply<'_>) {
     if let Reply::ReservedBatch(jobs) = reply {
         jobs.iter().for_each(|(_, body)| assert!(body.as_slice().len() < usize::MAX));

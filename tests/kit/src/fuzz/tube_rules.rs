@@ -25,8 +25,8 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// Jobs are put, reserved and fail under the rules; time passes; at last the rules are taken away. No job is lost, but
-/// by its age.
+/// Under the rules, jobs are put and reserved, and fail; time passes; at the end the rules are removed. Jobs are lost
+/// only by their age.
 fn follow(rules: Vec<TubeRule>) {
     let ends_jobs = rules.iter().any(|rule| rule.max_age_s.is_some());
     let mut queue = Queue::default();

@@ -14,10 +14,11 @@ use crate::storage::Task;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 
 impl Helper {
-    /// The transaction under way has changed nothing, for lack of room. A file need not be made; its puts are refused.
-    /// What is to be appended was done already, and without its first file an owner cannot begin: that gets the room
-    /// that is kept for it, and is tried again. Meanwhile no put comes, and a heartbeat, which needs no room, says that
-    /// the owner is there. Returns the answer to that; `None` if nothing waits.
+    /// Handles a pending transaction that has changed nothing, for lack of space. A new file need not be made; the puts
+    /// for it are refused. Appended records belong to changes that were already made, and without its first file an
+    /// owner cannot begin: these get the ballast's space, and are tried again. In the meantime no put comes, and a
+    /// heartbeat, which needs no space, shows that the owner is alive. Returns the answer to that; `None` if nothing
+    /// waits.
     pub(super) fn await_room(&mut self, epoch: u64, failure: &StatementError) -> Option<Answer> {
         let has_begun = self.backlog.end() != LogPosition::default();
         if has_begun && matches!(&self.under_way, Some((Transaction::Do(Task::Make { .. }), _))) {
@@ -25,7 +26,7 @@ impl Helper {
             self.finish(Err(Error::new(ErrorKind::StorageFull, failure.to_string())));
             return None;
         }
-        // The database answers, so nothing is to be given up.
+        // The database answers, so nothing must be abandoned.
         self.owner.note_answer();
         let place = self.place();
         let session = self.link.session.as_mut()?;

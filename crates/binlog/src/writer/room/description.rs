@@ -1,7 +1,7 @@
-//! How the room of a log is described for another program.
+//! The description of the room of a log, for another program.
 //!
-//! Owns: what of it is described: the files made ahead, and what is reserved for single jobs. Driven by the description
-//! of the log.
+//! Owns: which parts are described: the files made ahead, and the room that is reserved for single jobs. Driven by the
+//! description of the log.
 
 use std::num::NonZeroU8;
 
@@ -10,14 +10,14 @@ use crate::description::{Described, Malformed, Reader, Writer};
 use crate::files::MAX_FILE_BYTES;
 use crate::job::JobId;
 
-/// What depends on the jobs, the cooldowns and the file to which records are appended is not described.
+/// Values that depend on the jobs, the cooldowns and the file to which records are appended are not described.
 impl Described for Room {
     fn describe(&self, out: &mut Writer<'_>) {
         let Self {
             spares,
             waste_units,
             by_job,
-            // These follow from the rest, or are asked for again.
+            // These follow from the rest, or are requested again.
             free: _,
             open_count: _,
             spare_units: _,

@@ -1,17 +1,17 @@
-//! The description of a job, apart from its tags and its body.
+//! The description of a job, except its tags and its body.
 //!
-//! Owns: its bytes. There may be millions of jobs while all clients wait, so the fields, each of which always takes the
-//! same place, are written and read together.
+//! Owns: its bytes. There may be millions of jobs while all clients wait, so the fields, each of which has a fixed
+//! size, are written and read together.
 
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Counters, JobId, Priority};
 use crate::seconds::Seconds;
 
-/// All fields but the last.
+/// The size of all fields except the last.
 const FIXED_BYTES: usize = 64;
 
-/// A job, apart from its tags and its body.
+/// A job, except its tags and its body.
 #[derive(Debug)]
 pub(super) struct DescribedJob {
     pub id: JobId,
@@ -23,12 +23,12 @@ pub(super) struct DescribedJob {
     pub tube: u32,
     /// 0: ready, 1: reserved, 2: buried, 3: delayed.
     pub state: u8,
-    /// Since when it is ready, until when it is reserved or delayed, or its number among the burials.
+    /// Since when it is ready, until when it is reserved or delayed, or its number in the order of burial.
     pub number: u64,
-    /// Whether it has got a more urgent priority while it was reserved.
+    /// Whether it got a more urgent priority while it was reserved.
     pub is_upgraded: bool,
     pub counters: Counters,
-    /// The number of the client that has reserved it, and since when.
+    /// The number of the client that has reserved it, and the instant of the reservation.
     pub holder: Option<(u32, Timestamp)>,
 }
 

@@ -1,6 +1,6 @@
-//! How a queue is read from its description.
+//! Reads a queue from its description.
 //!
-//! Owns: what a description must have to be one, and the order in which a queue is made of it.
+//! Owns: the checks of a description, and the order in which a queue is restored from it.
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -13,7 +13,9 @@ use crate::description::{Malformed, Reader};
 use crate::job::{Body, JobState};
 use crate::operations::modes::Choice;
 use crate::rules::gate::Gate;
+use crate::rules::ruled::Ruled;
 use crate::rules::tag_storage::StoredBody;
+use crate::rules::tube_rule::Rate;
 use crate::seconds::Seconds;
 use crate::state::Numbers;
 use crate::state::clients::{Client, Wait};
@@ -29,44 +31,47 @@ use crate::{Queue, ReserveMode};
 use super::job::DescribedJob;
 use super::{DescribedChoice, DescribedClient, DescribedSession};
 
-/// Ids and numbers above this are no server's: what is added to them must not overflow.
+/// No server has ids and numbers above this: sums with them must not overflow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
 
 /// Clients keep their indexes unless the largest is above `SPARSE` times their number plus `FEW_INDEXES`.
 const SPARSE: usize = 8;
 const FEW_INDEXES: usize = 4096;
 
+/// The first version of the format that has the rates of tubes. In older descriptions, they are taken to be as now.
+const RATES_SINCE_VERSION: u32 = 5;
+
 impl Queue {
-    /// Reads a whole queue into this one, which must be new. The instant is that of the description.
+    /// Reads a whole queue into this one, which must be new. `now` is the instant of the description.
     ///
     /// # Errors
-    /// If it is none. The queue must not be used then.
+    /// If the bytes are not a description. The queue must not be used then.
     pub fn read_description(&mut self, from: &mut Reader<'_>, now: Timestamp) -> Result<(), Malformed> {
         let numbers: Numbers = from.value()?;
-        let events = from.value()?;
+        let (events, dead) = (from.value()?, from.since(5)?);
         if numbers.next_id > MAX_NUMBER || numbers.next_burial > MAX_NUMBER {
             return Err(Malformed("a number is too large"));
         }
-        let tubes = self.read_tubes(from)?;
+        let tubes = self.read_tubes(from, now)?;
         let clients = self.read_clients(&tubes, from)?;
         let indexes: Vec<u32> = clients.iter().map(|client| client.index).collect();
         self.read_jobs(&tubes, &indexes, &numbers, from, now)?;
         self.read_rules(&tubes, from)?;
-        self.sums.events = events;
+        (self.sums.events, self.sums.dead) = (events, dead);
         let next_id = numbers.next_id;
         self.numbers = numbers;
         self.finish_restore(next_id);
         self.read_sessions(&clients)?;
-        // When a gate opens depends on the reservations.
+        // The opening of a gate depends on the reservations. Its deadline opens it, before what is due later.
         for tube in tubes {
             self.close_gate(tube);
-            self.note_gate(tube);
             self.schedule(Timer::Tube(tube));
+            self.keep_for_bucket(tube);
         }
         self.read_waits(clients)
     }
 
-    /// Attaches the clients to their sessions, whose reservations are there.
+    /// Attaches the clients to their sessions, whose reservations have been read.
     fn read_sessions(&mut self, clients: &[DescribedClient]) -> Result<(), Malformed> {
         for described in clients {
             let Some(DescribedSession { identity, name, grace_ms, attached, ends_at }) = &described.session
@@ -84,7 +89,7 @@ impl Queue {
             let session = Session { key: key.clone(), grace_ms: *grace_ms, attached, ends_at: *ends_at };
             self.sessions.records.insert(index, session);
             if self.sessions.by_key.insert(key, index).is_some() {
-                return Err(Malformed("a session is there twice"));
+                return Err(Malformed("a session occurs twice"));
             }
             if let Some(client) = attached {
                 if self.sessions.of_client.insert(client, index).is_some() {
@@ -99,8 +104,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes the tubes; returns them by their numbers.
-    fn read_tubes(&mut self, from: &mut Reader<'_>) -> Result<Vec<TubeKey>, Malformed> {
+    /// Creates the tubes; returns them by their numbers.
+    fn read_tubes(&mut self, from: &mut Reader<'_>, now: Timestamp) -> Result<Vec<TubeKey>, Malformed> {
         let version: u64 = from.value()?;
         let mut tubes = Vec::new();
         for number in 0..from.count()? {
@@ -109,12 +114,12 @@ impl Queue {
                 return Err(Malformed("the tube default is not the first"));
             }
             if number > 0 && self.tubes.find(name).is_some() {
-                return Err(Malformed("a tube is there twice"));
+                return Err(Malformed("a tube occurs twice"));
             }
-            self.tubes.reserve().map_err(|_| Malformed("there is no memory for a tube"))?;
+            self.tubes.reserve().map_err(|_| Malformed("out of memory for a tube"))?;
             let key = self.tubes.find_or_make(name);
             tubes.push(key);
-            self.read_tube(key, from)?;
+            self.read_tube(key, from, now)?;
         }
         if version > MAX_NUMBER {
             return Err(Malformed("a number is too large"));
@@ -123,18 +128,29 @@ impl Queue {
         if tubes.is_empty() { Err(Malformed("there is no tube")) } else { Ok(tubes) }
     }
 
-    fn read_tube(&mut self, key: TubeKey, from: &mut Reader<'_>) -> Result<(), Malformed> {
+    fn read_tube(&mut self, key: TubeKey, from: &mut Reader<'_>, now: Timestamp) -> Result<(), Malformed> {
         let pause: Option<(Timestamp, u32)> = from.value()?;
         let (puts, ([rejected, dead], gate)): (u64, ([u64; 2], Gate)) = (from.value()?, from.value()?);
+        let rate = self.tubes.get(key).ruled.as_deref().and_then(Ruled::rate);
+        let rate_before: Option<Rate> =
+            if from.version() < RATES_SINCE_VERSION { rate } else { from.value()? };
+        if rate_before.is_some_and(|rate| rate.tokens == 0 || rate.period_ns == 0 || rate.burst == 0) {
+            return Err(Malformed("a rate is 0"));
+        }
         let (pauses, counters, times) = (from.value()?, from.value()?, from.value()?);
         let times: Option<Box<Times>> = times;
         self.tubes.timed += usize::from(times.is_some());
+        if gate.is_closed && self.tubes.get(key).ruled.is_none() {
+            // Its rule is gone, and clients may wait for its jobs. They get them as at the end of a reload.
+            self.tubes.change_ruled(key, |ruled| *ruled = Some(Box::default()));
+            self.rules.tubes.end_rules();
+        }
         let tube = self.tubes.get_mut(key);
         tube.pause = pause.map(|(until, length_s)| Pause::new(until, length_s));
         tube.puts = puts;
         if let Some(ruled) = &mut tube.ruled {
             (ruled.rejected, ruled.dead, ruled.gate) = (rejected, dead, gate);
-            ruled.gate.bound(ruled.rule.as_deref());
+            ruled.gate.change(rate_before, rate, now);
         }
         let is_usual = counters == TubeCounters::default() && pauses == 0 && times.is_none();
         if !is_usual {
@@ -144,14 +160,14 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes the clients, which do not wait and watch no tube yet as far as the tubes know.
+    /// Creates the clients, which do not wait yet, and which the tubes do not know yet.
     fn read_clients(
         &mut self,
         tubes: &[TubeKey],
         from: &mut Reader<'_>,
     ) -> Result<Vec<DescribedClient>, Malformed> {
         if !self.clients.records.is_empty() {
-            return Err(Malformed("the queue has clients already"));
+            return Err(Malformed("the queue already has clients"));
         }
         let (last_number, waits) = (from.value()?, from.value()?);
         if waits > MAX_NUMBER || last_number > MAX_NUMBER {
@@ -173,7 +189,7 @@ impl Queue {
             let (Some(using), Some(watching)) =
                 (tube(&client.using), client.watching.iter().map(tube).collect::<Option<Vec<_>>>())
             else {
-                return Err(Malformed("a client has a tube that is not there"));
+                return Err(Malformed("a client has a tube that does not exist"));
             };
             if watching.iter().collect::<HashSet<_>>().len() < watching.len() {
                 return Err(Malformed("a client watches a tube twice"));
@@ -187,7 +203,7 @@ impl Queue {
         self.clients.records = records.into_iter().collect();
         let indexes = clients.last().map_or(0, |last| last.index as usize + 1);
         let room = self.deadlines.reserve(self.tubes.len() + 1, indexes);
-        room.map_err(|_| Malformed("there is no memory for a client"))?;
+        room.map_err(|_| Malformed("out of memory for a client"))?;
         self.clients.last_number = last_number;
         self.clients.waits = waits;
         Ok(clients)
@@ -236,20 +252,20 @@ impl Queue {
             let tube = *tubes.get(job.tube as usize).ok_or(Malformed("a job has no tube"))?;
             let id = Some(job.id);
             if job.id.0 >= numbers.next_id || id <= newest && self.jobs.get(job.id).is_some() {
-                return Err(Malformed("the id of a job was not given, or is there twice"));
+                return Err(Malformed("the id of a job was never issued, or occurs twice"));
             }
             newest = newest.max(id);
             if let Some((client, _)) = &mut job.holder {
-                *client = *clients.get(*client as usize).ok_or(Malformed("a job is reserved by nobody"))?;
+                *client = *clients.get(*client as usize).ok_or(Malformed("a reserved job has no client"))?;
             }
             if job.holder.is_some() != (job.state == 1) {
-                return Err(Malformed("a job is reserved by nobody"));
+                return Err(Malformed("a reserved job has no client"));
             }
             if job.state > 3 || job.state == 2 && job.number >= numbers.next_burial {
                 return Err(Malformed("the state of a job"));
             }
-            self.reserve_put().map_err(|_| Malformed("there is no memory for a job"))?;
-            let body = Body::copy_of(body).map_err(|_| Malformed("there is no memory for a body"))?;
+            self.reserve_put().map_err(|_| Malformed("out of memory for a job"))?;
+            let body = Body::copy_of(body).map_err(|_| Malformed("out of memory for a body"))?;
             from.note_copy(body.as_slice());
             self.read_job(&job, tube, body, tags, now)?;
         }
@@ -280,7 +296,7 @@ impl Queue {
         let set = TagSet::decode_checked(tags).ok_or(Malformed("the tags of a job"))?;
         let waits_for = set.after.filter(|after| !after.is_free && described.state == 3);
         let packed = StoredBody::new(body, tags, set.after.is_some() && waits_for.is_none())
-            .map_err(|_| Malformed("there is no memory for a body"))?;
+            .map_err(|_| Malformed("out of memory for a body"))?;
         if let Some(tag) = set.idempotency {
             let name = self.tubes.get(tube).name.clone();
             self.note_duplicate(name.as_str(), tag.key, now);
@@ -291,7 +307,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts a job where it belongs that is in no collection yet.
+    /// Puts a job that is in no collection yet into its collection.
     fn read_place(&mut self, job: &DescribedJob, waits_for: Option<After<'_>>, now: Timestamp) {
         let id = job.id;
         match (job.state, job.holder, waits_for) {
@@ -326,7 +342,7 @@ impl Queue {
         }
     }
 
-    /// The clients watch their tubes from now on, and those wait that have waited.
+    /// Lets the clients watch their tubes, and begins the waits of those that waited.
     fn read_waits(&mut self, clients: Vec<DescribedClient>) -> Result<(), Malformed> {
         for described in &clients {
             let index = described.index;
@@ -358,7 +374,7 @@ impl Queue {
             let number = number.ok_or(Malformed("the number of a wait"))?;
             let client = &self.clients[index];
             if client.watching.iter().any(|&tube| self.tubes.get(tube).open_head().is_some()) {
-                return Err(Malformed("a client waits for what is there"));
+                return Err(Malformed("a client waits for a job that it could have"));
             }
             self.begin_wait_as(index, Wait { number, until });
         }

@@ -1,0 +1,145 @@
+//! The hooks of a rule: what happens to jobs with tags, and in which order the rules learn of it.
+//!
+//! Owns: the trait [`Rule`], the list of all rules ([`each_rule`]), and what the hooks are given. Driven by the
+//! functions of `mod.rs`.
+
+use super::Rules;
+use crate::Queue;
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
+use crate::state::jobs::Job;
+use crate::state::keys::{DueKey, TubeKey};
+use crate::tags::TagSet;
+
+/// The events of jobs with tags, as a rule sees them. The job is in no collection while a hook runs, except for
+/// `reserved`, `buried` and a `moved` reservation.
+pub(crate) trait Rule {
+    /// The job is new: it was put, or restored from a log.
+    fn came(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
+
+    /// The job is ready from now on; a rule can keep it back.
+    fn became_ready(_queue: &mut Queue, _job: &TaggedJob<'_>) -> Readiness {
+        Readiness::Open
+    }
+
+    /// As `became_ready`; returns whether the job may be reserved.
+    fn lets_go(queue: &mut Queue, job: &TaggedJob<'_>) -> bool {
+        Self::became_ready(queue, job) == Readiness::Open
+    }
+
+    /// Whether the job may be reserved, in any state; asked by `reserve-job`.
+    fn allows(_queue: &Queue, _job: &TaggedJob<'_>) -> bool {
+        true
+    }
+
+    /// The job was reserved, from any state.
+    fn reserved(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
+
+    /// The job has left this state: it was taken from its tube, or released by its client.
+    fn left(_queue: &mut Queue, _job: &TaggedJob<'_>, _state: JobState) {}
+
+    /// The job was buried.
+    fn buried(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
+
+    /// The job has come into its tube from the tube `from`.
+    fn moved(_queue: &mut Queue, _job: &TaggedJob<'_>, _from: TubeKey) {}
+
+    /// The job has new tags, those of `after`.
+    fn retagged(_queue: &mut Queue, _before: &TaggedJob<'_>, _after: &TaggedJob<'_>) {}
+
+    /// The job has ended.
+    fn ended(_queue: &mut Queue, _job: &TaggedJob<'_>, _end: &mut End) {}
+
+    /// The next deadline.
+    fn next_due(_rules: &Rules) -> Option<DueKey> {
+        None
+    }
+
+    /// Puts what is due next in the place of `first` if that is due later.
+    fn note_due(rules: &Rules, first: &mut Option<(DueKey, Tick)>) {
+        if let Some(due) = Self::next_due(rules)
+            && first.is_none_or(|(at, _)| due < at)
+        {
+            *first = Some((due, Self::tick));
+        }
+    }
+
+    /// Handles the deadline of `next_due`, which has come.
+    fn tick(_queue: &mut Queue, _id: JobId, _now: Timestamp) {}
+
+    /// Asserts the invariants of the rule's state.
+    fn check(_queue: &Queue) {}
+}
+
+/// Calls a hook of every rule, in this order. With an operator in front, this stands between the calls, and the result
+/// is that of all of them.
+macro_rules! each_rule {
+    ($hook:ident $arguments:tt) => {
+        each_rule!(; $hook $arguments)
+    };
+    ($between:tt $hook:ident $arguments:tt) => {{
+        Expiry::$hook $arguments
+            $between Owners::$hook $arguments
+            $between Limits::$hook $arguments
+            $between Ages::$hook $arguments
+            $between UniqueKeys::$hook $arguments
+            $between Slots::$hook $arguments
+            $between Groups::$hook $arguments
+            $between Turns::$hook $arguments
+            $between Awaited::$hook $arguments
+    }};
+}
+pub(super) use each_rule;
+
+/// The hook [`Rule::tick`] of a rule.
+pub(super) type Tick = fn(&mut Queue, JobId, Timestamp);
+
+/// A job with tags, as the hooks see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaggedJob<'a> {
+    pub(crate) id: JobId,
+    pub(crate) tube: TubeKey,
+    pub(crate) created_at: Timestamp,
+    pub(crate) marks: u16,
+    /// The size of the body, without the tags.
+    pub(crate) body_bytes: usize,
+    pub(crate) tags: &'a TagSet<'a>,
+}
+
+impl<'a> TaggedJob<'a> {
+    pub(crate) fn new(id: JobId, job: &Job, tags: &'a TagSet<'a>) -> Self {
+        let &Job { tube, created_at, marks, .. } = job;
+        Self { id, tube, created_at, marks, body_bytes: job.body().len(), tags }
+    }
+}
+
+/// The decision of a rule about a ready job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// It may be reserved.
+    Open,
+    /// It may not be reserved now.
+    KeptBack,
+}
+
+/// How a job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// By a client's delete: the cooldown of its key begins.
+    Deleted,
+    /// By a flush.
+    Flushed,
+    /// By itself.
+    Expired,
+}
+
+/// The end of a job, and its side effects.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(super) ending: Ending,
+    pub(super) now: Timestamp,
+    /// Whether it begins a cooldown.
+    pub(super) begins_cooldown: bool,
+    /// The group that it frees.
+    pub(super) freed_group: Option<Box<str>>,
+}

@@ -1,0 +1,167 @@
+//! What a move of a job changes, for the assertions of debug builds.
+//!
+//! Owns: the counts of jobs as they were before a move ([`Counted`]), and what a move may make of them. Each function
+//! that moves a job notes them ([`in_debug`](beanstalkd_types::assertions::in_debug)) and asserts the difference. The
+//! functions are `#[inline]` for the reason that stands in `invariants.rs`: a release build has none of them.
+
+use beanstalkd_structures::Timer;
+
+use crate::clock::Timestamp;
+use crate::job::{JobId, JobState, Priority};
+use crate::seconds::Seconds;
+use crate::state::keys::TubeKey;
+use crate::{Change, ClientId, JobCounts, Queue};
+
+/// The jobs of one tube and those of all tubes, by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    tube: JobCounts,
+    all: JobCounts,
+}
+
+impl Counted {
+    /// With one job more of this state and priority.
+    #[inline]
+    pub(crate) fn more(mut self, state: JobState, priority: Priority) -> Self {
+        [&mut self.tube, &mut self.all].into_iter().for_each(|counts| {
+            *count_of(counts, state) += 1;
+            counts.urgent += u64::from(state == JobState::Ready && priority.is_urgent());
+        });
+        self
+    }
+
+    /// With one job less of this state and priority.
+    #[inline]
+    pub(crate) fn less(mut self, state: JobState, priority: Priority) -> Self {
+        [&mut self.tube, &mut self.all].into_iter().for_each(|counts| {
+            *count_of(counts, state) -= 1;
+            counts.urgent -= u64::from(state == JobState::Ready && priority.is_urgent());
+        });
+        self
+    }
+
+    /// Whether one job is in another tube: this tube has had one more, and the other, `there`, one less.
+    #[inline]
+    pub(crate) fn has_moved_to(self, here_before: Self, there: Self, there_before: Self) -> bool {
+        self.tube.total() + 1 == here_before.tube.total()
+            && there.tube.total() == there_before.tube.total() + 1
+            && self.all.total() == here_before.all.total()
+    }
+
+    /// Whether `later`, of the same tube, has so many jobs more, in whatever state.
+    #[inline]
+    pub(crate) fn has_grown_to(self, later: Self, by: usize) -> bool {
+        self.tube.total() + by == later.tube.total() && self.all.total() + by == later.all.total()
+    }
+}
+
+#[inline]
+fn count_of(counts: &mut JobCounts, state: JobState) -> &mut u64 {
+    match state {
+        JobState::Ready => &mut counts.ready,
+        JobState::Reserved => &mut counts.reserved,
+        JobState::Delayed => &mut counts.delayed,
+        JobState::Buried => &mut counts.buried,
+    }
+}
+
+impl Queue {
+    /// The jobs of the tube, and of all tubes.
+    #[inline]
+    pub(crate) fn counted(&self, tube: TubeKey) -> Counted {
+        Counted { tube: self.tubes.get(tube).job_counts(), all: self.sums.jobs }
+    }
+
+    /// The same for the tube of a job that is there.
+    #[inline]
+    pub(crate) fn counted_with(&self, id: JobId) -> Counted {
+        self.jobs.get(id).map_or_else(Counted::default, |job| self.counted(job.tube))
+    }
+
+    /// Whether the job is in this state, in the collection that its place names.
+    #[inline]
+    pub(crate) fn is_linked_as(&self, id: JobId, state: JobState) -> bool {
+        self.is_linked(id) && self.jobs.get(id).is_some_and(|job| job.place().state() == state)
+    }
+
+    /// Whether the job is ready, or has gone at once to a client that waited for it.
+    #[inline]
+    pub(crate) fn is_linked_as_offered(&self, id: JobId) -> bool {
+        self.is_linked_as(id, JobState::Ready) || self.is_linked_as(id, JobState::Reserved)
+    }
+
+    /// Whether no more of the tube's ready jobs are counted, and no more urgent ones, than of all tubes and of all
+    /// ready jobs.
+    #[inline]
+    pub(crate) fn are_ready_counted(&self, tube: TubeKey) -> bool {
+        let Counted { tube, all } = self.counted(tube);
+        tube.ready <= all.ready && tube.urgent <= all.urgent && all.urgent <= all.ready
+    }
+
+    /// The same without a delay; delayed with one.
+    #[inline]
+    pub(crate) fn is_linked_as_asked(&self, id: JobId, delay_s: Seconds) -> bool {
+        if delay_s.is_zero() {
+            self.is_linked_as_offered(id)
+        } else {
+            self.is_linked_as(id, JobState::Delayed)
+        }
+    }
+
+    /// Whether the tube has ready jobs that may be reserved or waiting clients, never both. Clients that watch many
+    /// tubes are not asked.
+    #[inline]
+    pub(crate) fn is_matched(&self, tube: TubeKey) -> bool {
+        let tube = self.tubes.get(tube);
+        !tube.is_open() || tube.ready.is_empty() || tube.waiting.is_empty()
+    }
+
+    /// Whether the client can begin to wait: it does not wait, and is not gone.
+    #[inline]
+    pub(crate) fn can_wait(&self, index: u32) -> bool {
+        let client = &self.clients[index];
+        let id = ClientId { index, generation: client.generation };
+        self.is_connected(id) && !self.is_waiting(id)
+    }
+
+    /// Whether none of the client's tubes has a job for it. One that watches many has probed each of them.
+    #[inline]
+    pub(crate) fn has_nothing_to_reserve(&self, index: u32) -> bool {
+        let client = &self.clients[index];
+        match &client.many {
+            None => self.most_urgent_of(&client.watching).is_none(),
+            Some(many) => !many.must_probe() && !many.knows_a_job(),
+        }
+    }
+
+    /// Whether the client is attached to this session, which has no other and does not end.
+    #[inline]
+    pub(crate) fn is_attached(&self, client: u32, session: u32) -> bool {
+        let record = self.sessions.records.get(&session);
+        self.clients[session].is_session()
+            && self.holder_for(client) == session
+            && record
+                .is_some_and(|record| record.attached == Some(client) && record.ends_at == Timestamp::NEVER)
+    }
+
+    /// Whether the queue is as this change says. A put is noted before its job is stored.
+    #[inline]
+    pub(crate) fn is_true(&self, change: Change) -> bool {
+        match change {
+            Change::Put(id) => id.0 < self.numbers.next_id,
+            Change::Updated(id) | Change::Moved(id) | Change::Died(id) => self.jobs.get(id).is_some(),
+            Change::Reserved(id) => self.is_linked_as(id, JobState::Reserved),
+            Change::Held(id) => self.is_linked_as(id, JobState::Reserved) && self.session_hold(id).is_some(),
+            Change::Deleted(id) => self.jobs.get(id).is_none(),
+            Change::DeletedWith(id) => self.jobs.get(id).is_none(),
+            Change::CooldownOver(id) => self.cooldown(id).is_none(),
+        }
+    }
+
+    /// Whether the queue looks at the timer in time.
+    #[inline]
+    pub(crate) fn is_scheduled(&self, timer: Timer) -> bool {
+        let scheduled = self.deadlines.of(timer);
+        self.deadline_of(timer).is_none_or(|at| scheduled.is_some_and(|scheduled| scheduled <= at))
+    }
+}

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Makes the packages of the client library and of the two crates below it, as `cargo publish` would send them to the
+# registry, and builds each from its package alone, against the packages of the others. Nothing is sent.
+set -eu
+cd "$(dirname "$0")/.."
+: "${CARGO:=cargo}"
+packages="-p beanstalkd-types -p beanstalkd-protocol -p beanstalk-client" # in the order in which they are published
+minor=$($CARGO --version | sed 's/^cargo [0-9]*\.\([0-9]*\).*/\1/')
+if [ "$minor" -lt 90 ]; then
+    echo "publish: skipped, cargo publishes several packages at once from 1.90 on, and this is 1.$minor" >&2
+    exit 0
+fi
+# shellcheck disable=SC2086
+$CARGO publish --quiet --dry-run --locked --allow-dirty --target-dir target/publish $packages
