@@ -56,8 +56,13 @@ class Checked:
 
     def ask(self, server, method, path, status, body=None, headers=None):
         """The answer, which has this status and the form that is described."""
+        sent = server.send(method, f"/api/v1/{path}", body, headers)
+        return self.answer(server, sent, method, path, status, body)
+
+    def answer(self, server, sent, method, path, status, body=None):
+        """The answer to a request that was sent, which has this status and the form that is described."""
         path = f"/api/v1/{path}"
-        actual, answered, data = server.ask(method, path, body, headers)
+        actual, answered, data = server.answer(sent)
         assert actual == status, f"{method} {path} {body}: {actual} {data[:300]}"
         described, operation = operation_of(method, path)
         if operation is None:
@@ -286,7 +291,13 @@ def follows(checked, server):
         server.get("server")
     ask = lambda job, status: checked.ask(server, "GET", f"jobs/{job}?wait=60", status)
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        gone, aside = threads.submit(ask, ended, 404), threads.submit(ask, buried, 200)
+        # Sent by this thread: the next connection would replace one whose request has not come.
+        def wait(job, status):
+            path = f"jobs/{job}?wait=60"
+            sent = server.send("GET", f"/api/v1/{path}")
+            return threads.submit(checked.answer, server, sent, "GET", path, status)
+
+        gone, aside = wait(ended, 404), wait(buried, 200)
         # Neither a release nor another request is an answer.
         assert client.reserve_job(buried) and client.ask(f"release {buried} 0 0") == "RELEASED"
         server.get(f"jobs/{buried}")

@@ -110,18 +110,27 @@ class Server:
 
     def ask(self, method, path, body=None, headers=None):
         """The status, the headers and the bytes that answer a request."""
+        return self.answer(self.send(method, path, body, headers))
+
+    def send(self, method, path, body=None, headers=None):
+        """A connection on which the server has the request, or will have it before that of a later connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=PATIENCE_S)
         given = {"X-Beanstalkd-Admin": "1", "Content-Type": "application/json"} if headers is None else headers
         data = json.dumps(body).encode() if isinstance(body, dict) else body
+        if isinstance(body, tuple):
+            # Only a head that announces a body: the server answers it, and closes, before the body comes.
+            connection.putrequest(method, path)
+            for header in (*given.items(), body):
+                connection.putheader(*header)
+            connection.endheaders()
+        else:
+            connection.request(method, path, body=data, headers=given)
+        return connection
+
+    @staticmethod
+    def answer(connection):
+        """The status, the headers and the bytes that answer a request that was sent."""
         with contextlib.closing(connection):
-            if isinstance(body, tuple):
-                # Only a head that announces a body: the server answers it, and closes, before the body comes.
-                connection.putrequest(method, path)
-                for header in (*given.items(), body):
-                    connection.putheader(*header)
-                connection.endheaders()
-            else:
-                connection.request(method, path, body=data, headers=given)
             response = connection.getresponse()
             return response.status, response.headers, response.read()
 

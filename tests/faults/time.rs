@@ -95,8 +95,8 @@ fn clock_steps_of_a_day_move_no_deadline() {
         let held = client.put(0, 60, b"h");
         client.reserve("reserve");
         client.put(60, 60, b"late");
-        let soon = client.put(2, 60, b"soon");
         let put_at = Instant::now();
+        let soon = client.put(2, 60, b"soon");
         std::fs::write(path(direction), "").unwrap();
         // Each command makes the server look at the clock.
         let mut other = server.connect();
