@@ -16,7 +16,9 @@ use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{Share, Step, Walk};
-use crate::orders::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId, Tasks};
+use crate::orders::{
+    Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId, Tasks,
+};
 use crate::queue::{self, ClientId};
 use crate::session::{Output, Until};
 use crate::stats::{ClientView, Connections};
@@ -72,7 +74,7 @@ struct Running {
 
 /// An order that changes jobs.
 struct JobsOrder {
-    change: Change,
+    action: JobAction,
     jobs: Jobs,
     came_at: Timestamp,
     /// A job that was found and must wait for room in the log.
@@ -268,20 +270,20 @@ impl Executor {
     ) -> Outcome {
         match order {
             Order::Put(job) => self.put_for_order(client, job, None, now),
-            Order::Change(change, selection) => {
+            Order::Change(action, selection) => {
                 let jobs = match selection {
                     Selection::Jobs(jobs) => Jobs::Named(jobs.into_iter()),
                     Selection::Counted(walk, left) => Jobs::Counted { walk, left },
                 };
-                let pace = match change {
-                    Change::Redrive(rate) => rate.map(|rate| Pace::new(rate, now)),
-                    Change::Kick
-                    | Change::Delete
-                    | Change::Move(_)
-                    | Change::Priority(_)
-                    | Change::Delay(_) => None,
+                let pace = match action {
+                    JobAction::Redrive(rate) => rate.map(|rate| Pace::new(rate, now)),
+                    JobAction::Kick
+                    | JobAction::Delete
+                    | JobAction::Move(_)
+                    | JobAction::Priority(_)
+                    | JobAction::Delay(_) => None,
                 };
-                let order = JobsOrder { change, jobs, came_at, awaiting_room: None, pace };
+                let order = JobsOrder { action, jobs, came_at, awaiting_room: None, pace };
                 self.change_jobs(client, order, now)
             }
             Order::Drain(draining) => {
@@ -325,8 +327,14 @@ impl Executor {
     }
 
     /// Puts a job, as a client that uses its tube would. `id` is the id that it got in an earlier turn.
-    fn put_for_order(&mut self, client: ClientId, job: NewJob, id: Option<JobId>, now: Timestamp) -> Outcome {
-        let NewJob { tube, body, priority, delay_s, ttr_s, tags } = job;
+    fn put_for_order(
+        &mut self,
+        client: ClientId,
+        job: PutOrder,
+        id: Option<JobId>,
+        now: Timestamp,
+    ) -> Outcome {
+        let PutOrder { tube, body, priority, delay_s, ttr_s, tags } = job;
         if body.len() as u64 > self.config.max_job_bytes {
             return self.fail_order(Obstacle::TooBig);
         }
@@ -346,7 +354,7 @@ impl Executor {
             Stored::New => (id, 1, 0),
             Stored::Duplicate(first, ..) => (first, 0, 1),
             Stored::Later(body) => {
-                let job = NewJob { tube, body, priority, delay_s, ttr_s, tags };
+                let job = PutOrder { tube, body, priority, delay_s, ttr_s, tags };
                 return stall(Until::BinlogRoom, move |server, client, _, now| {
                     server.put_for_order(client, job, Some(id), now)
                 });
@@ -394,7 +402,7 @@ impl Executor {
                 Step::Done => return Outcome::Done,
                 Step::Unfinished => return order.stall(Until::NextTurn),
             };
-            let counted = match self.change_job(client, id, &order.change, order.came_at, now) {
+            let counted = match self.change_job(client, id, &order.action, order.came_at, now) {
                 Ok(is_changed) => {
                     // A walk finds a job again if its change has moved it to a later position.
                     if !is_changed && matches!(order.jobs, Jobs::Counted { .. }) {
@@ -456,30 +464,30 @@ impl Executor {
         &mut self,
         client: ClientId,
         id: JobId,
-        change: &Change,
+        action: &JobAction,
         came_at: Timestamp,
         now: Timestamp,
     ) -> Result<bool, ChangeError> {
         self.work += 1;
         let job = self.queue.job(id).ok_or(Obstacle::NoJob)?;
         let (record, tube_before) = (job.record, job.tube);
-        if *change != Change::Delete && record.state == JobState::Reserved {
+        if *action != JobAction::Delete && record.state == JobState::Reserved {
             return Err(Obstacle::Reserved.into());
         }
-        match change {
-            Change::Delete => self.delete_in_any_state(id, now),
-            Change::Kick => self.kick_one(id, now)?,
-            Change::Move(tube) if tube_before == tube => return Ok(false),
-            Change::Move(tube) => self.move_for_order(client, id, tube.as_str(), now)?,
+        match action {
+            JobAction::Delete => self.delete_in_any_state(id, now),
+            JobAction::Kick => self.kick_one(id, now)?,
+            JobAction::Move(tube) if tube_before == tube => return Ok(false),
+            JobAction::Move(tube) => self.move_for_order(client, id, tube.as_str(), now)?,
             // A dead job that goes back to its original tube is no longer dead.
-            Change::Redrive(_) => {
+            JobAction::Redrive(_) => {
                 let source: Box<str> =
                     job.tags.and_then(|tags| tags.dead).ok_or(Obstacle::NotDead)?.from.as_str().into();
                 self.move_for_order(client, id, &source, now)?;
             }
-            Change::Priority(priority) if record.priority == *priority => return Ok(false),
-            Change::Priority(priority) => self.reprioritize_one(id, *priority, now)?,
-            Change::Delay(delay_s) => {
+            JobAction::Priority(priority) if record.priority == *priority => return Ok(false),
+            JobAction::Priority(priority) => self.reprioritize_one(id, *priority, now)?,
+            JobAction::Delay(delay_s) => {
                 let until = came_at.plus_seconds(*delay_s);
                 let is_set = match record.state {
                     JobState::Delayed => record.deadline_at == until,
@@ -515,13 +523,13 @@ mod tests {
         for left in 0..4 {
             let mut harness = Harness::new();
             let ids: Vec<_> = (0..3).map(|_| harness.put(1, 0, "x")).collect();
-            let order = Order::Change(Change::Kick, Selection::Jobs(Vec::new()));
+            let order = Order::Change(JobAction::Kick, Selection::Jobs(Vec::new()));
             let task = harness.executor.order(order, harness.now).unwrap();
             // The same state as when the log had no room for the first job.
             let mut jobs = ids.clone().into_iter();
             let awaiting_room = jobs.next();
-            let (change, jobs) = (Change::Priority(Priority(9)), Jobs::Named(jobs));
-            let order = JobsOrder { change, jobs, came_at: harness.now, awaiting_room, pace: None };
+            let (action, jobs) = (JobAction::Priority(Priority(9)), Jobs::Named(jobs));
+            let order = JobsOrder { action, jobs, came_at: harness.now, awaiting_room, pace: None };
             let end = harness.executor.spent() + left;
             let orders = harness.executor.orders.as_mut().unwrap();
             orders.end = end;

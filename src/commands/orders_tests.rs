@@ -5,7 +5,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, Walk};
-use crate::orders::{Change, Control, Obstacle, Order, Progress, Selection, Task, TaskId};
+use crate::orders::{Control, JobAction, Obstacle, Order, Progress, Selection, Task, TaskId};
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, Flushed, NewJob, PoisonLimits, Release, Reserve, TubeRule};
 use crate::stats::Identity;
@@ -62,11 +62,11 @@ impl Harness {
         self.executor.queue.job(id).map(|job| job.record.state)
     }
 
-    fn counted(&self, change: Change, state: JobState, contains: Option<&str>, expected: u64) -> Order {
+    fn counted(&self, action: JobAction, state: JobState, contains: Option<&str>, expected: u64) -> Order {
         let as_of = AsOf { next_id: self.executor.queue.next_id(), at: self.now };
         let filter = Filter { contains: contains.map(Into::into), ..Filter::all(as_of) };
         let walk = Walk::new(TubeName::parse(b"t").unwrap(), state, filter, None);
-        Order::Change(change, Selection::Counted(Box::new(walk), expected))
+        Order::Change(action, Selection::Counted(Box::new(walk), expected))
     }
 
     pub(super) fn slice(&mut self) {
@@ -99,43 +99,45 @@ fn a_job_that_a_client_holds_is_deleted_and_the_client_finds_it_gone() {
     let id = harness.put(0, 0, "x");
     harness.executor.queue.reserve(harness.client, Some(0.into()), NOW);
     assert_eq!(harness.state(id), Some(JobState::Reserved));
-    let kept = harness.execute(Order::Change(Change::Priority(Priority(1)), Selection::Jobs(vec![id])));
+    let kept = harness.execute(Order::Change(JobAction::Priority(Priority(1)), Selection::Jobs(vec![id])));
     assert_eq!((kept.done, kept.obstacle), (0, Some(Obstacle::Reserved)));
-    let task = harness.execute(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
+    let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
     assert_eq!((task.done, task.progress), (1, Progress::Done));
     assert!(!harness.executor.queue.holds(harness.client, id) && harness.state(id).is_none());
-    let task = harness.execute(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
+    let task = harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
     assert_eq!((task.done, task.skipped, task.obstacle), (0, 1, Some(Obstacle::NoJob)));
 }
 
 #[test]
 fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
-    for change in [
-        Change::Priority(Priority(500)),
-        Change::Delay(7),
-        Change::Move(TubeName::parse(b"other").unwrap()),
-        Change::Delete,
+    for action in [
+        JobAction::Priority(Priority(500)),
+        JobAction::Delay(7),
+        JobAction::Move(TubeName::parse(b"other").unwrap()),
+        JobAction::Delete,
     ] {
         let mut harness = Harness::new();
         let ids: Vec<JobId> = (0..1500).map(|number| harness.put(number, 0, "body")).collect();
-        let order = harness.counted(change.clone(), JobState::Ready, None, 1500);
+        let order = harness.counted(action.clone(), JobState::Ready, None, 1500);
         let late = harness.put(0, 0, "body");
         let task = harness.execute(order);
         // The job that already has the priority is not changed.
-        let changed = if matches!(change, Change::Priority(_)) { 1499 } else { 1500 };
-        assert_eq!((task.done, task.skipped, task.progress), (changed, 0, Progress::Done), "{change:?}");
+        let changed = if matches!(action, JobAction::Priority(_)) { 1499 } else { 1500 };
+        assert_eq!((task.done, task.skipped, task.progress), (changed, 0, Progress::Done), "{action:?}");
         let late = harness.executor.queue.job(late).expect("what came later is left");
         assert_eq!((late.record.priority, late.record.state), (Priority(0), JobState::Ready));
         for id in ids {
             let Some(job) = harness.executor.queue.job(id) else {
-                assert_eq!(change, Change::Delete);
+                assert_eq!(action, JobAction::Delete);
                 continue;
             };
-            match &change {
-                Change::Priority(priority) => assert_eq!(job.record.priority, *priority),
-                Change::Delay(_) => assert_eq!(job.record.deadline_at, NOW + 7 * NS_PER_S),
-                Change::Move(tube) => assert_eq!(job.tube, tube),
-                Change::Kick | Change::Delete | Change::Redrive(_) => panic!("a deleted job is there"),
+            match &action {
+                JobAction::Priority(priority) => assert_eq!(job.record.priority, *priority),
+                JobAction::Delay(_) => assert_eq!(job.record.deadline_at, NOW + 7 * NS_PER_S),
+                JobAction::Move(tube) => assert_eq!(job.tube, tube),
+                JobAction::Kick | JobAction::Delete | JobAction::Redrive(_) => {
+                    panic!("a deleted job is there")
+                }
             }
         }
     }
@@ -145,12 +147,12 @@ fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
 fn delayed_jobs_get_another_delay_although_that_changes_their_order() {
     let mut harness = Harness::new();
     let ids: Vec<JobId> = (1..=600).map(|delay| harness.put(0, delay * 10, "x")).collect();
-    let order = harness.counted(Change::Delay(3001), JobState::Delayed, None, 600);
+    let order = harness.counted(JobAction::Delay(3001), JobState::Delayed, None, 600);
     assert_eq!(harness.execute(order).done, 600);
     for id in &ids {
         assert_eq!(harness.executor.queue.job(*id).unwrap().record.deadline_at, NOW + 3001 * NS_PER_S);
     }
-    let order = harness.counted(Change::Delay(0), JobState::Delayed, None, 600);
+    let order = harness.counted(JobAction::Delay(0), JobState::Delayed, None, 600);
     assert_eq!(harness.execute(order).done, 600);
     assert!(ids.iter().all(|id| harness.state(*id) == Some(JobState::Ready)));
 }
@@ -161,9 +163,9 @@ fn no_more_jobs_are_changed_than_were_counted() {
     for number in 0..100 {
         harness.put(0, 0, if number % 10 == 0 { "a needle" } else { "straw" });
     }
-    let order = harness.counted(Change::Delete, JobState::Ready, Some("needle"), 4);
+    let order = harness.counted(JobAction::Delete, JobState::Ready, Some("needle"), 4);
     assert_eq!(harness.execute(order).done, 4);
-    let order = harness.counted(Change::Delete, JobState::Ready, Some("needle"), 100);
+    let order = harness.counted(JobAction::Delete, JobState::Ready, Some("needle"), 100);
     assert_eq!(harness.execute(order).done, 6);
     assert_eq!(harness.executor.queue.figures().jobs.total(), 90);
 }
@@ -175,7 +177,7 @@ fn a_search_of_large_bodies_takes_many_slices() {
     for _ in 0..3 {
         harness.put(0, 0, &body);
     }
-    let order = harness.counted(Change::Priority(Priority(9)), JobState::Ready, Some("needle"), 3);
+    let order = harness.counted(JobAction::Priority(Priority(9)), JobState::Ready, Some("needle"), 3);
     let started = harness.now;
     assert_eq!(harness.execute(order).done, 3);
     assert!(harness.now.since_ns(started) / 1_000_000 > 3 * 80, "a slice looks at 128 KiB");
@@ -206,8 +208,8 @@ impl Harness {
         let as_of = AsOf { next_id: self.executor.queue.next_id(), at: self.now };
         let filter = Filter { is_dead: true, ..Filter::all(as_of) };
         let walk = Walk::new(TubeName::parse(b"t").unwrap(), JobState::Ready, filter, None);
-        let change = Change::Redrive(rate.and_then(std::num::NonZeroU32::new));
-        Order::Change(change, Selection::Counted(Box::new(walk), expected))
+        let action = JobAction::Redrive(rate.and_then(std::num::NonZeroU32::new));
+        Order::Change(action, Selection::Counted(Box::new(walk), expected))
     }
 
     fn is_dead(&self, id: JobId) -> bool {
@@ -226,7 +228,7 @@ fn dead_jobs_are_sent_back_and_others_stay() {
     assert_eq!((task.action, task.done, task.skipped, task.progress), ("redrive", 700, 0, Progress::Done));
     assert!(ids.iter().all(|&id| !harness.is_dead(id)));
     assert_eq!(harness.executor.queue.job(alive).unwrap().tube.as_str(), "t");
-    let task = harness.execute(Order::Change(Change::Redrive(None), Selection::Jobs(vec![alive, ids[0]])));
+    let task = harness.execute(Order::Change(JobAction::Redrive(None), Selection::Jobs(vec![alive, ids[0]])));
     assert_eq!((task.done, task.skipped, task.obstacle), (0, 2, Some(Obstacle::NotDead)));
 }
 
@@ -317,10 +319,10 @@ fn a_flush_has_a_client_until_it_ends_or_is_stopped() {
     }
 }
 
-fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate::orders::NewJob {
+fn new(tube: &TubeName, bytes: usize, priority: u32, tags: TagSet<'_>) -> crate::orders::PutOrder {
     let mut encoded = Vec::new();
     tags.encode(&mut encoded).unwrap();
-    crate::orders::NewJob {
+    crate::orders::PutOrder {
         tube: tube.clone(),
         body: Body::from(vec![0; bytes]),
         priority: Priority(priority),
@@ -345,7 +347,7 @@ fn an_order_to_put_a_job_with_a_key_in_use_names_the_first_job_and_stores_nothin
     }
     assert_eq!(harness.executor.queue.figures().jobs.total(), 1);
     assert_eq!(harness.executor.queue.job(id).unwrap().record.priority, Priority(3), "the more urgent one");
-    harness.execute(Order::Change(Change::Delete, Selection::Jobs(vec![id])));
+    harness.execute(Order::Change(JobAction::Delete, Selection::Jobs(vec![id])));
     let later = harness.execute(Order::Put(new(&tube, 1, 5, tags)));
     assert_eq!((later.done, later.skipped), (1, 0), "an order frees the key at once, as a flush does");
 }

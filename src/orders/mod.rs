@@ -31,9 +31,9 @@ const MAX_IDS_SHOWN: usize = 100;
 #[derive(Debug)]
 pub enum Order {
     /// Put a job.
-    Put(NewJob),
-    /// Change some jobs.
-    Change(Change, Selection),
+    Put(PutOrder),
+    /// Do this with some jobs.
+    Change(JobAction, Selection),
     /// Pause the tube for this many seconds; 0 ends its pause.
     Pause(TubeName, u32),
     /// Delete jobs of the tube, or the cooldowns of deleted ones.
@@ -46,7 +46,7 @@ pub enum Order {
 
 /// A job to put.
 #[derive(Debug)]
-pub struct NewJob {
+pub struct PutOrder {
     /// Its tube, which is made if it does not exist.
     pub tube: TubeName,
     /// Its body.
@@ -61,9 +61,9 @@ pub struct NewJob {
     pub tags: Vec<u8>,
 }
 
-/// A change of each job.
+/// What an order does with each of its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum JobAction {
     /// A buried or delayed job becomes ready.
     Kick,
     /// It is deleted, even if a client has reserved it.
@@ -166,12 +166,12 @@ impl Order {
     pub fn action(&self) -> &'static str {
         match self {
             Self::Put(_) => "put",
-            Self::Change(Change::Kick, _) => "kick",
-            Self::Change(Change::Delete, _) => "delete",
-            Self::Change(Change::Move(_), _) => "move",
-            Self::Change(Change::Priority(_), _) => "priority",
-            Self::Change(Change::Delay(_), _) => "delay",
-            Self::Change(Change::Redrive(_), _) => "redrive",
+            Self::Change(JobAction::Kick, _) => "kick",
+            Self::Change(JobAction::Delete, _) => "delete",
+            Self::Change(JobAction::Move(_), _) => "move",
+            Self::Change(JobAction::Priority(_), _) => "priority",
+            Self::Change(JobAction::Delay(_), _) => "delay",
+            Self::Change(JobAction::Redrive(_), _) => "redrive",
             Self::Pause(_, 0) => "resume",
             Self::Pause(..) => "pause",
             Self::Flush(_, flushed) => flush_action(*flushed),
@@ -184,15 +184,15 @@ impl Order {
     /// The order in words, for the log.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let action = self.action();
+        let word = self.action();
         match self {
-            Self::Put(NewJob { tube, .. }) | Self::Flush(tube, _) | Self::Pause(tube, 0) => {
-                format!("{action} {}", tube.as_str())
+            Self::Put(PutOrder { tube, .. }) | Self::Flush(tube, _) | Self::Pause(tube, 0) => {
+                format!("{word} {}", tube.as_str())
             }
-            Self::Pause(tube, seconds) => format!("{action} {} {seconds}", tube.as_str()),
-            Self::Drain(_) => action.to_owned(),
-            Self::KillClient(number) => format!("{action} {number}"),
-            Self::Change(change, selection) => {
+            Self::Pause(tube, seconds) => format!("{word} {} {seconds}", tube.as_str()),
+            Self::Drain(_) => word.to_owned(),
+            Self::KillClient(number) => format!("{word} {number}"),
+            Self::Change(action, selection) => {
                 let jobs = match selection {
                     Selection::Jobs(ids) => {
                         let shown: Vec<String> =
@@ -204,12 +204,14 @@ impl Order {
                     }
                     Selection::Counted(walk, count) => format!("{count} jobs of {}", walk.tube().as_str()),
                 };
-                match change {
-                    Change::Kick | Change::Delete | Change::Redrive(None) => format!("{action} {jobs}"),
-                    Change::Move(tube) => format!("{action} {jobs} to {}", tube.as_str()),
-                    Change::Priority(priority) => format!("{action} {jobs} to {}", priority.0),
-                    Change::Delay(seconds) => format!("{action} {jobs} by {seconds}"),
-                    Change::Redrive(Some(rate)) => format!("{action} {jobs} at {rate} a second"),
+                match action {
+                    JobAction::Kick | JobAction::Delete | JobAction::Redrive(None) => {
+                        format!("{word} {jobs}")
+                    }
+                    JobAction::Move(tube) => format!("{word} {jobs} to {}", tube.as_str()),
+                    JobAction::Priority(priority) => format!("{word} {jobs} to {}", priority.0),
+                    JobAction::Delay(seconds) => format!("{word} {jobs} by {seconds}"),
+                    JobAction::Redrive(Some(rate)) => format!("{word} {jobs} at {rate} a second"),
                 }
             }
         }
@@ -227,7 +229,7 @@ impl Order {
 
     fn tube(&self) -> Option<&TubeName> {
         match self {
-            Self::Put(NewJob { tube, .. }) | Self::Pause(tube, _) | Self::Flush(tube, _) => Some(tube),
+            Self::Put(PutOrder { tube, .. }) | Self::Pause(tube, _) | Self::Flush(tube, _) => Some(tube),
             Self::Change(_, Selection::Counted(walk, _)) => Some(walk.tube()),
             Self::Change(_, Selection::Jobs(_)) | Self::Drain(_) | Self::KillClient(_) => None,
         }

@@ -4,7 +4,7 @@
 use beanstalkd::binlog::SyncPolicy;
 use beanstalkd::job::{Body, JobId, JobState, Priority};
 use beanstalkd::orders::selection::{AsOf, Filter, Walk};
-use beanstalkd::orders::{Change, Control, NewJob, Obstacle, Order, Progress, Selection, Task, TaskId};
+use beanstalkd::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
 use beanstalkd::queue::Flushed;
 use beanstalkd::tube_name::TubeName;
 
@@ -30,7 +30,7 @@ fn task(harness: &Harness, id: TaskId) -> Task {
 }
 
 fn put(tube: &str, bytes: usize) -> Order {
-    Order::Put(NewJob {
+    Order::Put(PutOrder {
         tube: TubeName::parse(tube.as_bytes()).unwrap(),
         body: Body::from(vec![b'x'; bytes]),
         priority: Priority(3),
@@ -63,11 +63,11 @@ fn a_worker_that_waits_gets_what_an_order_puts_or_kicks() {
     while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
     harness.say(&worker, "bury 1 0\r\nreserve\r\n");
-    order(&mut harness, Order::Change(Change::Kick, Selection::Jobs(vec![JobId(1)]))).unwrap();
+    order(&mut harness, Order::Change(JobAction::Kick, Selection::Jobs(vec![JobId(1)]))).unwrap();
     harness.turn(&[]);
     while harness.help() {}
     assert_eq!(worker.received(), "RESERVED 1 4\r\nxxxx\r\n");
-    order(&mut harness, Order::Change(Change::Delete, Selection::Jobs(vec![JobId(1)]))).unwrap();
+    order(&mut harness, Order::Change(JobAction::Delete, Selection::Jobs(vec![JobId(1)]))).unwrap();
     harness.turn(&[]);
     assert_eq!(harness.say(&worker, "delete 1\r\n"), "NOT_FOUND\r\n");
 }
@@ -110,17 +110,17 @@ fn orders_that_wait_for_room_change_every_job() {
     let mut waited = 0;
     for round in 1..20 {
         // The order before it uses up the turn's budget for orders.
-        let kick = Order::Change(Change::Kick, Selection::Jobs(vec![JobId(1); 520]));
+        let kick = Order::Change(JobAction::Kick, Selection::Jobs(vec![JobId(1); 520]));
         let kicks = order(&mut harness, kick).unwrap();
         let there = TUBES[round % 2];
-        let change = Change::Move(TubeName::parse(there.as_bytes()).unwrap());
+        let action = JobAction::Move(TubeName::parse(there.as_bytes()).unwrap());
         let moves = if round % 3 == 0 {
             let as_of = AsOf { next_id: JobId(JOBS + 1), at: harness.now };
             let from = TubeName::parse(TUBES[1 - round % 2].as_bytes()).unwrap();
             let walk = Walk::new(from, JobState::Ready, Filter::all(as_of), None);
-            Order::Change(change, Selection::Counted(Box::new(walk), JOBS))
+            Order::Change(action, Selection::Counted(Box::new(walk), JOBS))
         } else {
-            Order::Change(change, Selection::Jobs((1..=JOBS).map(JobId).collect()))
+            Order::Change(action, Selection::Jobs((1..=JOBS).map(JobId).collect()))
         };
         let moves = order(&mut harness, moves).unwrap();
         harness.turn(&[]);
@@ -143,12 +143,12 @@ fn orders_that_wait_for_room_change_every_job() {
 fn any_order(harness: &Harness, random: &mut Random) -> Order {
     let tube = TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap();
     let number = random.below(4) as u32;
-    let change = match random.below(5) {
-        0 => Change::Kick,
-        1 => Change::Delete,
-        2 => Change::Move(TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap()),
-        3 => Change::Priority(Priority(number)),
-        _ => Change::Delay(number),
+    let action = match random.below(5) {
+        0 => JobAction::Kick,
+        1 => JobAction::Delete,
+        2 => JobAction::Move(TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap()),
+        3 => JobAction::Priority(Priority(number)),
+        _ => JobAction::Delay(number),
     };
     let queue = harness.server.executor().queue();
     match random.below(8) {
@@ -159,14 +159,14 @@ fn any_order(harness: &Harness, random: &mut Random) -> Order {
         4 | 5 => {
             let newest = queue.next_id().0;
             let jobs = (0..=random.below(20)).map(|_| JobId(random.below(newest) + 1)).collect();
-            Order::Change(change, Selection::Jobs(jobs))
+            Order::Change(action, Selection::Jobs(jobs))
         }
         _ => {
             let states = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
             let state = states[random.below(4) as usize];
             let filter = Filter::all(AsOf { next_id: queue.next_id(), at: harness.now });
             let walk = Walk::new(tube, state, filter, None);
-            Order::Change(change, Selection::Counted(Box::new(walk), random.below(30)))
+            Order::Change(action, Selection::Counted(Box::new(walk), random.below(30)))
         }
     }
 }

@@ -14,7 +14,7 @@ use super::problem::{Problem, short};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::orders::selection::{AsOf, Filter, Walk};
-use crate::orders::{Change, FLUSHES, NewJob, Order, Selection, flush_action};
+use crate::orders::{FLUSHES, JobAction, Order, PutOrder, Selection, flush_action};
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
@@ -133,18 +133,18 @@ pub fn tube_name(name: &str) -> Result<TubeName, Problem> {
     })
 }
 
-/// A change of jobs; `None` if the action is not one.
-fn change(action: &str, fields: &mut Fields) -> Result<Option<Change>, Problem> {
+/// The action on jobs with this name; `None` if it is not one.
+fn job_action(action: &str, fields: &mut Fields) -> Result<Option<JobAction>, Problem> {
     Ok(Some(match action {
-        "kick" => Change::Kick,
-        "delete" => Change::Delete,
-        "move" => Change::Move(fields.tube("to")?),
+        "kick" => JobAction::Kick,
+        "delete" => JobAction::Delete,
+        "move" => JobAction::Move(fields.tube("to")?),
         "priority" => {
-            Change::Priority(Priority(fields.number("priority")?.ok_or_else(|| missing("priority"))?))
+            JobAction::Priority(Priority(fields.number("priority")?.ok_or_else(|| missing("priority"))?))
         }
-        "delay" => Change::Delay(fields.number("delay")?.ok_or_else(|| missing("delay"))?),
+        "delay" => JobAction::Delay(fields.number("delay")?.ok_or_else(|| missing("delay"))?),
         "redrive" => {
-            Change::Redrive(fields.take("rate", "a whole number from 1 to 4294967295", |value| {
+            JobAction::Redrive(fields.take("rate", "a whole number from 1 to 4294967295", |value| {
                 NonZeroU32::new(u32::try_from(value.as_u64()?).ok()?)
             })?)
         }
@@ -156,7 +156,7 @@ fn unknown(action: &str, known: &str) -> Problem {
     Problem::bad(format!("action {:?}: expected one of {known}", short(action)))
 }
 
-const CHANGES: &str = "kick, delete, move, priority, delay, redrive";
+const JOB_ACTIONS: &str = "kick, delete, move, priority, delay, redrive";
 
 /// A job to put into the tube.
 pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
@@ -166,7 +166,7 @@ pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
         Some("base64") => BASE64_STANDARD.decode(body).map_err(|_| Problem::bad("body: expected base64"))?,
         Some(_) => return Err(Problem::bad("encoding: expected text or base64")),
     };
-    let job = NewJob {
+    let job = PutOrder {
         tube,
         body: Body::from(body),
         priority: Priority(fields.number("priority")?.unwrap_or(0)),
@@ -181,18 +181,18 @@ pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
 /// The order for one job.
 pub fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
-    let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, CHANGES))?;
+    let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
     fields.end()?;
-    Ok(Order::Change(change, Selection::Jobs(vec![id])))
+    Ok(Order::Change(job_action, Selection::Jobs(vec![id])))
 }
 
 /// The order for the jobs that the body names.
 pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
-    let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, CHANGES))?;
+    let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
     let jobs = fields.jobs()?;
     fields.end()?;
-    Ok(Order::Change(change, Selection::Jobs(jobs)))
+    Ok(Order::Change(job_action, Selection::Jobs(jobs)))
 }
 
 /// The order for a tube, or for those of its jobs that were counted since the server started.
@@ -204,8 +204,8 @@ pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Res
         ("resume", _) => Order::Pause(tube, 0),
         (_, Some(flushed)) => Order::Flush(tube, flushed),
         (_, None) => {
-            let known = format!("pause, resume, {}, {CHANGES}", FLUSHES.map(flush_action).join(", "));
-            let change = change(&action, &mut fields)?.ok_or_else(|| unknown(&action, &known))?;
+            let known = format!("pause, resume, {}, {JOB_ACTIONS}", FLUSHES.map(flush_action).join(", "));
+            let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, &known))?;
             let state = fields.text("state")?.ok_or_else(|| missing("state"))?;
             let state = jobs::state(&state)?;
             let counted = fields.long("expected")?.ok_or_else(|| missing("expected"))?;
@@ -217,7 +217,7 @@ pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Res
             }
             let filter = filter(&mut fields, as_of)?;
             let walk = Walk::new(tube, state, filter, None);
-            Order::Change(change, Selection::Counted(Box::new(walk), counted))
+            Order::Change(job_action, Selection::Counted(Box::new(walk), counted))
         }
     };
     fields.end()?;

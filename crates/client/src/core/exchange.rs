@@ -14,7 +14,7 @@ use beanstalkd_types::seconds::Seconds;
 use super::data::Extensions;
 use super::input::Input;
 use super::request::{Repeat, Request};
-use super::standing::{Change, Standing};
+use super::standing::{Standing, StateChange};
 use crate::error::Error;
 
 /// The maximum number of bytes of commands without replies. A server whose replies are not read stops reading: then
@@ -54,7 +54,7 @@ struct Sent {
     longest_wait: Option<Seconds>,
     repeat: Repeat,
     /// Boxed, because few commands change the state of the connection.
-    change: Option<Box<Change>>,
+    change: Option<Box<StateChange>>,
     fate: Fate,
     /// The extensions without which a server would misunderstand it; then the one that is missing.
     needs: Option<Box<str>>,
@@ -156,7 +156,7 @@ impl Exchange {
         let start = self.output.len();
         request.encode(&mut self.output);
         let change = match request {
-            Request::Line(command) if fate == Fate::Awaited => Change::of(command).map(Box::new),
+            Request::Line(command) if fate == Fate::Awaited => StateChange::of(command).map(Box::new),
             _ => None,
         };
         self.outstanding.push_back(Sent {

@@ -45,7 +45,7 @@ pub(crate) struct Standing {
 
 /// A change of the state, which counts once the server has accepted it.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum StateChange {
     Token(Token),
     Session(TubeName, Grace),
     Use(TubeName),
@@ -55,7 +55,7 @@ pub(crate) enum Change {
     Fields(FieldList),
 }
 
-impl Change {
+impl StateChange {
     /// The change by this command, if it makes one.
     pub fn of(command: &Command<'_>) -> Option<Self> {
         let tube = |name: &str| TubeName::parse(name.as_bytes());
@@ -78,21 +78,21 @@ impl Standing {
         Self { token, session, ..Self::default() }
     }
 
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: StateChange) {
         match change {
-            Change::Token(token) => self.token = Some(token),
-            Change::Session(name, grace) => self.session = Some((name, grace)),
-            Change::Use(tube) => self.used = Some(tube),
-            Change::Mode(mode) => self.mode = Some(mode),
-            Change::Fields(fields) => self.fields = fields,
-            Change::Watch(tube, weight) => {
+            StateChange::Token(token) => self.token = Some(token),
+            StateChange::Session(name, grace) => self.session = Some((name, grace)),
+            StateChange::Use(tube) => self.used = Some(tube),
+            StateChange::Mode(mode) => self.mode = Some(mode),
+            StateChange::Fields(fields) => self.fields = fields,
+            StateChange::Watch(tube, weight) => {
                 let watched = self.watched();
                 match watched.iter_mut().find(|(name, _)| *name == tube) {
                     Some(known) => known.1 = weight,
                     None => watched.push((tube, weight)),
                 }
             }
-            Change::Ignore(tube) => self.watched().retain(|(name, _)| *name != tube),
+            StateChange::Ignore(tube) => self.watched().retain(|(name, _)| *name != tube),
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let mut standing = Standing::default();
         for line in commands {
             let command = beanstalkd_protocol::parse(line.as_bytes()).unwrap();
-            standing.apply(Change::of(&command).unwrap());
+            standing.apply(StateChange::of(&command).unwrap());
         }
         let mut lines = Vec::new();
         standing.say(|command| {
