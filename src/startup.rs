@@ -20,7 +20,7 @@ use beanstalkd::os::signals::Signals;
 use beanstalkd::queue::{PoisonLimits, TubeRule};
 use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Heritage, Reload, Settings};
 use beanstalkd::server::{Config, Executor, MemoryShares};
-use beanstalkd::stats::Identity;
+use beanstalkd::stats::ServerInfo;
 use beanstalkd::tube_name::TubeName;
 use log::{error, info, warn};
 
@@ -178,7 +178,7 @@ fn executor(
     (rules, tube_rules): (Option<Rules>, Vec<TubeRule>),
     clock: Clock,
 ) -> Result<Executor, i32> {
-    let mut executor = Executor::new(config(options, max_memory_bytes), identity(clock)?);
+    let mut executor = Executor::new(config(options, max_memory_bytes), server_info(clock)?);
     executor.seed(os::process::random_u64());
     executor.watch_memory(os::memory::is_exhausted);
     executor.share_memory(memory_shares(options, max_memory_bytes));
@@ -297,11 +297,11 @@ fn config(options: &Options, max_memory_bytes: Option<u64>) -> Config {
     }
 }
 
-fn identity(clock: Clock) -> Result<Identity, i32> {
+fn server_info(clock: Clock) -> Result<ServerInfo, i32> {
     let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    Ok(Identity {
+    Ok(ServerInfo {
         version: VERSION.to_owned(),
-        instance: Identity::instance_of(os::process::random_u64()),
+        instance: ServerInfo::instance_of(os::process::random_u64()),
         pid: std::process::id(),
         hostname: machine.hostname,
         os: machine.os,

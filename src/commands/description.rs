@@ -10,7 +10,7 @@ use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::Body;
 use crate::protocol::FieldList;
 use crate::session::Put;
-use crate::stats::{CommandCounts, Identity};
+use crate::stats::{CommandCounts, ServerInfo};
 
 impl Described for Rest {
     /// A command that continues by itself is not described: a quiet server has none.
@@ -88,8 +88,8 @@ impl Executor {
         let Self {
             queue,
             persistence,
-            identity:
-                Identity {
+            info:
+                ServerInfo {
                     instance,
                     started_at,
                     version: _,
@@ -152,8 +152,8 @@ impl Executor {
         from: &mut Reader<'_>,
         now: Timestamp,
     ) -> Result<(), Malformed> {
-        self.identity.instance = from.value()?;
-        self.identity.started_at = from.value()?;
+        self.info.instance = from.value()?;
+        self.info.started_at = from.value()?;
         let commands: CommandCounts = from.value()?;
         self.draining = from.value()?;
         let [connections, malformed, timed_commands, refused_connections] = from.value()?;

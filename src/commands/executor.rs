@@ -26,7 +26,7 @@ use crate::protocol::{Command, FieldList, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::seconds::Seconds;
 use crate::session::{BodyRefusal, Output, Request};
-use crate::stats::{CommandCounts, Identity, Timings};
+use crate::stats::{CommandCounts, ServerInfo, Timings};
 use crate::tls::Acceptor;
 
 /// The settings of the executor.
@@ -66,7 +66,7 @@ pub struct Executor {
     pub(super) queue: Queue,
     pub(super) persistence: Persistence,
     pub(super) config: Config,
-    pub(super) identity: Identity,
+    pub(super) info: ServerInfo,
     pub(crate) counters: Counters,
     pub(super) draining: bool,
     /// The acceptor of connections with TLS, for its figures.
@@ -101,12 +101,12 @@ pub struct Executor {
 impl Executor {
     /// An executor with an empty queue.
     #[must_use]
-    pub fn new(config: Config, identity: Identity) -> Self {
+    pub fn new(config: Config, info: ServerInfo) -> Self {
         Self {
             queue: Queue::new(config.poison, Slices::default()),
             persistence: Persistence::default(),
             config,
-            identity,
+            info,
             counters: Counters::default(),
             draining: false,
             tls: None,

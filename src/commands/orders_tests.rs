@@ -8,7 +8,7 @@ use crate::orders::selection::{AsOf, Filter, Walk};
 use crate::orders::{Control, JobAction, Obstacle, Order, Progress, Selection, Task, TaskId};
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, Flushed, NewJob, PoisonLimits, Release, Reserve, TubeRule};
-use crate::stats::Identity;
+use crate::stats::ServerInfo;
 use crate::tags::{Idempotency, TagSet};
 use crate::tube_name::TubeName;
 
@@ -33,7 +33,7 @@ impl Harness {
             binlog_file_bytes: 0,
             poison: PoisonLimits::default(),
         };
-        let identity = Identity {
+        let info = ServerInfo {
             version: String::new(),
             instance: String::new(),
             pid: 0,
@@ -43,7 +43,7 @@ impl Harness {
             started_at: NOW,
             cpu_time,
         };
-        let mut executor = Executor::new(config, identity);
+        let mut executor = Executor::new(config, info);
         executor.accept_orders();
         let client = executor.connect();
         executor.queue.use_tube(client, "t");

@@ -24,7 +24,7 @@ impl StatsSource for Executor {
         let binlog = self.persistence.stats();
         let state = if self.persistence.is_kept() { binlog.state } else { "off" };
         ServerView {
-            identity: &self.identity,
+            info: &self.info,
             queue: &self.queue,
             sums: TubeSums::of(&self.queue),
             identities: self.guard.as_ref().map_or(&[], |guard| guard.figures()),

@@ -148,7 +148,7 @@ impl Sources<'_> {
             // A browser cannot connect to a unix socket.
             Address::Unix => true,
             Address::Tcp(host) => {
-                let hostname = self.server.identity.hostname.as_str();
+                let hostname = self.server.info.hostname.as_str();
                 name.eq_ignore_ascii_case(hostname)
                     || host.is_some_and(|host| name.eq_ignore_ascii_case(host))
             }

@@ -258,7 +258,7 @@ fn write_figures(server: &ServerView<'_>, out: &mut String) {
 /// Writes the metrics of the process, under the names that all exporters use.
 fn write_process(sources: &Sources<'_>, out: &mut String) {
     let Sources { server, usage, .. } = sources;
-    let cpu = (server.identity.cpu_time)();
+    let cpu = (server.info.cpu_time)();
     let usage = usage(server.queue.figures().clients);
     single(
         out,
@@ -272,7 +272,7 @@ fn write_process(sources: &Sources<'_>, out: &mut String) {
         "process_start_time_seconds",
         "gauge",
         "Start of the process since 1970.",
-        Seconds(server.identity.started_at.0),
+        Seconds(server.info.started_at.0),
     );
     let optional = [
         ("process_resident_memory_bytes", "Memory in RAM.", usage.resident_bytes),

@@ -12,11 +12,11 @@ use crate::clock::Timestamp;
 use crate::os::CpuTime;
 use crate::protocol::Verb;
 use crate::queue::Queue;
-use crate::stats::{CommandCounts, Identity, Timings, TubeSums, extensions};
+use crate::stats::{CommandCounts, ServerInfo, Timings, TubeSums, extensions};
 
 /// The parts of a server from which the figures are read.
 struct Figures {
-    identity: Identity,
+    info: ServerInfo,
     queue: Queue,
     commands: CommandCounts,
     timings: Timings,
@@ -32,9 +32,9 @@ impl Default for Figures {
         let mut commands = CommandCounts::default();
         (0..7).for_each(|_| commands.add(Verb::Put));
         Self {
-            identity: Identity {
+            info: ServerInfo {
                 version: "2.0".to_owned(),
-                instance: Identity::instance_of(7),
+                instance: ServerInfo::instance_of(7),
                 pid: 4711,
                 hostname: "Queue.Example".to_owned(),
                 os: "a \"b\"\\\n".to_owned(),
@@ -57,7 +57,7 @@ impl Figures {
         Sources {
             server: ServerView {
                 tls: None,
-                identity: &self.identity,
+                info: &self.info,
                 queue: &self.queue,
                 sums: TubeSums::of(&self.queue),
                 identities: &[],

@@ -18,7 +18,7 @@ use crate::orders::{Control, Order};
 use crate::os::process::cpu_time;
 use crate::poll_token::PollToken;
 use crate::queue::{ClientId, Flushed, PoisonLimits};
-use crate::stats::Identity;
+use crate::stats::ServerInfo;
 use crate::tube_name::TubeName;
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -105,7 +105,7 @@ fn server() -> Server<FakeStream> {
         binlog_file_bytes: 0,
         poison: PoisonLimits::default(),
     };
-    let identity = Identity {
+    let info = ServerInfo {
         version: String::new(),
         instance: String::new(),
         pid: 1,
@@ -115,7 +115,7 @@ fn server() -> Server<FakeStream> {
         started_at: START,
         cpu_time,
     };
-    Server::new(Executor::new(config, identity))
+    Server::new(Executor::new(config, info))
 }
 
 fn connect(server: &mut Server<FakeStream>) -> Client {

@@ -22,7 +22,7 @@ pub use self::histogram::Histogram;
 pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
 pub use self::job::{JOB, JobView, TAGS, WAITS_FOR, write_line};
 pub use self::server::{
-    CommandCounts, Identity, SERVER, ServerView, StatsSource, Timings, TubeSums, extensions,
+    CommandCounts, SERVER, ServerInfo, ServerView, StatsSource, Timings, TubeSums, extensions,
 };
 pub use self::tube::TUBE;
 

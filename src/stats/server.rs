@@ -19,8 +19,8 @@ impl Subject for Server {
 /// The server as its stats see it. It has more fields than other types because each is a source of figures.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerView<'a> {
-    /// The identity of the server.
-    pub identity: &'a Identity,
+    /// The facts about this run of the server.
+    pub info: &'a ServerInfo,
     /// Tubes, jobs and clients.
     pub queue: &'a Queue,
     /// Sums over its tubes, or over the tubes that the client may see.
@@ -120,9 +120,9 @@ pub trait StatsSource {
     fn server_view(&self, now: Timestamp) -> ServerView<'_>;
 }
 
-/// The identity of this server.
+/// The server info: the facts about this run of the server, which do not change.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct ServerInfo {
     /// The version, as MAJOR.MINOR.
     pub version: String,
     /// Identifies this run of the server; 16 hexadecimal digits, the first a letter, so that no reader takes it for a
@@ -142,7 +142,7 @@ pub struct Identity {
     pub cpu_time: fn() -> CpuTime,
 }
 
-impl Identity {
+impl ServerInfo {
     /// The text of `instance` for a random number.
     #[must_use]
     pub fn instance_of(random: u64) -> String {
@@ -272,21 +272,21 @@ const SINCE_THE_START: &[Row] = &[
     Row::gauge("current-waiting", "Clients that wait in a reserve.", |server| server.queue.figures().waiting),
     Row::counter("total-connections", "Clients that have connected.", |server| server.connections)
         .named("connections"),
-    Row::gauge("pid", "The process id.", |server| server.identity.pid.into()),
-    Row::info("version", Read::Text(|server| &server.identity.version)),
+    Row::gauge("pid", "The process id.", |server| server.info.pid.into()),
+    Row::info("version", Read::Text(|server| &server.info.version)),
     Row::new(
         "rusage-utime",
         "Processor time used in the program.",
-        Read::Seconds(|server| (server.identity.cpu_time)().user),
+        Read::Seconds(|server| (server.info.cpu_time)().user),
     )
     .named("cpu_user_seconds"),
     Row::new(
         "rusage-stime",
         "Processor time used in the system.",
-        Read::Seconds(|server| (server.identity.cpu_time)().system),
+        Read::Seconds(|server| (server.info.cpu_time)().system),
     )
     .named("cpu_system_seconds"),
-    Row::gauge("uptime", "Time since the start.", |server| server.now.since_s(server.identity.started_at))
+    Row::gauge("uptime", "Time since the start.", |server| server.now.since_s(server.info.started_at))
         .named("uptime_seconds"),
     Row::gauge("binlog-oldest-index", "The number of the oldest binlog file.", |server| {
         server.binlog.oldest_index.into()
@@ -301,10 +301,10 @@ const SINCE_THE_START: &[Row] = &[
     Row::gauge("binlog-max-size", "The size of a binlog file.", |server| server.binlog_file_bytes)
         .named("binlog_max_size_bytes"),
     Row::new("draining", "1 while put is answered with DRAINING.", Read::Flag(|server| server.is_draining)),
-    Row::info("id", Read::Word(|server| &server.identity.instance)),
-    Row::info("hostname", Read::Text(|server| &server.identity.hostname)),
-    Row::info("os", Read::Text(|server| &server.identity.os)),
-    Row::info("platform", Read::Text(|server| &server.identity.platform)),
+    Row::info("id", Read::Word(|server| &server.info.instance)),
+    Row::info("hostname", Read::Text(|server| &server.info.hostname)),
+    Row::info("os", Read::Text(|server| &server.info.os)),
+    Row::info("platform", Read::Text(|server| &server.info.platform)),
     // C's keys end here.
     Row::command(Verb::ReserveJob),
     Row::command(Verb::KickJob),

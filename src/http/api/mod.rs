@@ -176,7 +176,7 @@ fn order(
     body: &[u8],
     sources: &Sources<'_>,
 ) -> Option<Result<Order, Problem>> {
-    let started_at = sources.server.identity.started_at;
+    let started_at = sources.server.info.started_at;
     let fields = || if request.is_json { Fields::parse(body) } else { Err(Problem::not_json()) };
     Some(match segments {
         ["server", "actions"] => fields().and_then(orders::on_server),

@@ -6,7 +6,7 @@ use beanstalkd::clock::Timestamp;
 use beanstalkd::os::process::CpuTime;
 use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::{Config, Executor};
-use beanstalkd::stats::Identity;
+use beanstalkd::stats::ServerInfo;
 use beanstalkd_model::{BINLOG_FILE_BYTES, PID, VERSION};
 
 /// The time at which the server starts.
@@ -22,9 +22,9 @@ pub fn executor(poison: PoisonLimits, max_job_bytes: u32) -> Executor {
         binlog_file_bytes: BINLOG_FILE_BYTES,
         poison,
     };
-    let identity = Identity {
+    let info = ServerInfo {
         version: VERSION.to_owned(),
-        instance: Identity::instance_of(INSTANCE),
+        instance: ServerInfo::instance_of(INSTANCE),
         pid: PID,
         hostname: "host".to_owned(),
         os: "#1 SMP".to_owned(),
@@ -32,5 +32,5 @@ pub fn executor(poison: PoisonLimits, max_job_bytes: u32) -> Executor {
         started_at: START,
         cpu_time: || CpuTime { user: Duration::from_millis(1500), system: Duration::from_micros(7) },
     };
-    Executor::new(config, identity)
+    Executor::new(config, info)
 }
