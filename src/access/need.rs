@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_job_costs_as_many_looks_as_a_job_of_others() {
+    fn no_job_costs_as_many_lookups_as_a_job_of_others() {
         let mut grants = Grants::default();
         grants.add(Roles::WORK, "mine-*");
         let looks_at = |tube| {
-            let before = crate::access::role::LOOKS.get();
+            let before = crate::access::role::LOOKUPS.get();
             assert_eq!(grants.judge_job(Roles::END_JOBS, tube), Verdict::NotFound);
-            crate::access::role::LOOKS.get() - before
+            crate::access::role::LOOKUPS.get() - before
         };
         assert_eq!(looks_at(Some("theirs")), looks_at(None));
         grants.add(Roles::WORK, NO_JOB);

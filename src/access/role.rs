@@ -69,7 +69,7 @@ struct Grant {
 #[cfg(test)]
 thread_local! {
     /// How often roles were looked up.
-    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    pub(super) static LOOKUPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// The pattern that every name matches.
@@ -85,7 +85,7 @@ impl Grants {
     #[must_use]
     pub fn on(&self, tube: &str) -> Roles {
         #[cfg(test)]
-        LOOKS.set(LOOKS.get() + 1);
+        LOOKUPS.set(LOOKUPS.get() + 1);
         self.union(|grant| grant.pattern.matches(tube))
     }
 

@@ -180,7 +180,7 @@ fn a_search_of_large_bodies_takes_many_slices() {
     let order = harness.counted(JobAction::Priority(Priority(9)), JobState::Ready, Some("needle"), 3);
     let started = harness.now;
     assert_eq!(harness.execute(order).done, 3);
-    assert!(harness.now.since_ns(started) / 1_000_000 > 3 * 80, "a slice looks at 128 KiB");
+    assert!(harness.now.since_ns(started) / 1_000_000 > 3 * 80, "a slice searches 128 KiB");
 }
 
 /// A harness with this many dead jobs in its tube `t`, which came from `source`.

@@ -95,13 +95,13 @@ impl Executor {
         };
         let Some(grants) = guard.grants(client) else { return WatchList::Forbidden };
         let mut state = WatchList::Allowed;
-        let mut looks = 0;
+        let mut examined = 0;
         while checked < queue.watched_count(client) {
-            if looks == TUBES_AT_ONCE {
+            if examined == TUBES_AT_ONCE {
                 state = WatchList::Unfinished;
                 break;
             }
-            looks += 1;
+            examined += 1;
             let Some(tube) = watched_tubes_from(queue, client, checked).next().cloned() else { break };
             if grants.judge(Roles::WORK, tube.as_str()) == Verdict::Allowed {
                 checked += 1;
@@ -114,7 +114,7 @@ impl Executor {
             known.checked = checked;
         }
         guard.set_watched(client, queue.watched_count(client));
-        self.work += looks as u64;
+        self.work += examined as u64;
         state
     }
 }

@@ -53,7 +53,7 @@ impl Meter {
 
     /// Reads the clock; returns how much must be added to `work`.
     #[cold]
-    pub fn look(&mut self, work: u64) -> u64 {
+    pub fn read_clock(&mut self, work: u64) -> u64 {
         let Some(clock) = &self.clock else { return 0 };
         let now = clock();
         let (counted, taken) = (work - self.work, now.since_ns(self.at) / WORK_NS);
@@ -88,7 +88,7 @@ impl Executor {
     pub(crate) fn spent(&mut self) -> u64 {
         let work = self.work();
         if self.meter.is_due(work) {
-            self.work += self.meter.look(work);
+            self.work += self.meter.read_clock(work);
         }
         self.work()
     }

@@ -199,9 +199,9 @@ impl Exchange {
     }
 
     /// Checks whether the job for whose end the request waits has ended.
-    pub fn look_at_job(&mut self, queue: &Queue, now: Timestamp) {
+    pub fn check_job(&mut self, queue: &Queue, now: Timestamp) {
         if let Stage::Follow(followed) = &mut self.stage {
-            followed.look(queue, self.ended, now);
+            followed.check(queue, self.ended, now);
         }
     }
 
@@ -297,7 +297,7 @@ impl Exchange {
     }
 
     /// Answers a request that waits for a task, if the task has ended.
-    pub fn look_at(&mut self, tasks: &Tasks, now: Timestamp) {
+    pub fn check_task(&mut self, tasks: &Tasks, now: Timestamp) {
         let Stage::Await(id) = self.stage else { return };
         let task = tasks.get(id);
         if task.is_some_and(|task| !task.is_over()) {

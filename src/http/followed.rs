@@ -36,8 +36,8 @@ impl Followed {
     }
 
     /// Checks whether the job is deleted or buried, or the client has closed its side.
-    pub fn look(&mut self, queue: &Queue, has_left: bool, now: Timestamp) {
-        let goes_on = queue.job(self.job).is_some_and(|job| job.record.state != JobState::Buried);
-        self.is_over |= !goes_on || has_left || now >= self.until;
+    pub fn check(&mut self, queue: &Queue, has_left: bool, now: Timestamp) {
+        let is_pending = queue.job(self.job).is_some_and(|job| job.record.state != JobState::Buried);
+        self.is_over |= !is_pending || has_left || now >= self.until;
     }
 }

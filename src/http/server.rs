@@ -26,7 +26,7 @@ use crate::stats::{ClientView, Clients, Connections, StatsSource};
 use crate::stream::{Accepted, ListenerSocket, Socket, Stream};
 use crate::tls::{Acceptor, ClientCertificate, HANDSHAKE_TIMEOUT};
 
-/// The maximum number of connections: enough for a few scrapers and some people who look at the page.
+/// The maximum number of connections: enough for a few scrapers and some people who have the page open.
 const MAX_CONNECTIONS: usize = 16;
 
 /// How long a connection may make no progress. A scraper that keeps its connection sends requests more often.
@@ -289,9 +289,9 @@ impl HttpServer {
                 connection.note_stage(now);
             }
             if let ServerState::ServingApi(control, _) = &state {
-                connection.exchange.look_at(control.tasks(), now);
+                connection.exchange.check_task(control.tasks(), now);
                 if connection.exchange.follows_until().is_some() {
-                    connection.exchange.look_at_job(control.server_view(now).queue, now);
+                    connection.exchange.check_job(control.server_view(now).queue, now);
                 }
             }
             if state.may_answer() {

@@ -198,7 +198,7 @@ impl Walk {
                 self.turn_page(queue, share);
                 continue;
             };
-            let Some(is_meant) = self.look_at(id, queue, share) else { return Step::Unfinished };
+            let Some(is_meant) = self.examine(id, queue, share) else { return Step::Unfinished };
             self.page.next();
             self.probed += 1;
             share.jobs = share.jobs.saturating_sub(1);
@@ -209,7 +209,7 @@ impl Walk {
     }
 
     /// Examines a job of the page. Returns whether it matches, or `None` if the search in its body is incomplete.
-    fn look_at(&mut self, id: JobId, queue: &Queue, share: &mut Share) -> Option<bool> {
+    fn examine(&mut self, id: JobId, queue: &Queue, share: &mut Share) -> Option<bool> {
         let job = queue
             .job(id)
             .filter(|job| job.record.state == self.state && job.tube.as_str() == self.tube.as_str());

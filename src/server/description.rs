@@ -23,12 +23,12 @@ struct DescribedConnection {
     connected_s: u32,
     active_at: Timestamp,
     /// When the server checks for a time-out, if there is one.
-    look_at: Option<Timestamp>,
+    check_at: Option<Timestamp>,
     /// Whether the client has not been identified yet.
     awaits_log_in: bool,
 }
 
-described!(DescribedConnection { handle, connected_s, active_at, look_at, awaits_log_in });
+described!(DescribedConnection { handle, connected_s, active_at, check_at, awaits_log_in });
 
 impl<S: Stream> Server<S> {
     /// Sets whether new commands are executed. Commands in progress continue.
@@ -178,8 +178,8 @@ impl<S: Stream> Server<S> {
         }
         let mut connection = Box::new(Connection::new(id, stream, described.active_at));
         connection.adopt(session, described.connected_s, has_binlog);
-        if let Some(look_at) = described.look_at {
-            self.idle_timeouts.look(id, look_at);
+        if let Some(check_at) = described.check_at {
+            self.idle_timeouts.schedule(id, check_at);
         }
         connection.count_bytes(&mut self.executor.buffer_bytes);
         let (session, listed) = (&connection.session, &mut connection.listed);
@@ -210,7 +210,7 @@ impl<S: Stream> Server<S> {
             handle,
             connected_s: connection.connected_s(),
             active_at: connection.active_at,
-            look_at: self.idle_timeouts.look_at(id),
+            check_at: self.idle_timeouts.check_at(id),
             awaits_log_in: connection.listed.contains(Lists::LOG_IN),
         };
         described.describe(out);

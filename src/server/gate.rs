@@ -30,7 +30,7 @@ impl Gate {
         }
     }
 
-    /// Whether the connection must end now: its client waits for a job and should look for the server that owns the
+    /// Whether the connection must end now: its client waits for a job and should find the server that owns the
     /// queue, or it no longer waits for anything.
     pub(super) fn shuts_out<S: Stream>(self, connection: &Connection<S>) -> bool {
         self == Self::Closed && (connection.session.is_waiting() || connection.is_finished())
@@ -41,7 +41,7 @@ impl<S: Stream> Server<S> {
     /// Opens or closes the gate. When it closes, connections end without a reply; returns whether any ended, which has
     /// made their jobs ready.
     #[cold]
-    pub(super) fn look_at_lease(&mut self, now: Timestamp) -> bool {
+    pub(super) fn check_lease(&mut self, now: Timestamp) -> bool {
         let left_ns = self.executor.lease_left_ns();
         let was_open = self.gate != Gate::Closed;
         // The time is counted from a little later than `now`, so the loop checks too early rather than too late.

@@ -21,8 +21,8 @@ const LOG_IN_TIMEOUT: Duration = HANDSHAKE_TIMEOUT;
 pub struct IdleTimeouts {
     timeout_ns: Option<u64>,
     /// The instant, then index and generation of the client.
-    looks: BTreeSet<(Timestamp, u32, u32)>,
-    /// The instants of `looks` by the index of the client.
+    checks: BTreeSet<(Timestamp, u32, u32)>,
+    /// The instants of `checks` by the index of the client.
     by_index: Vec<Option<Timestamp>>,
 }
 
@@ -35,7 +35,7 @@ impl IdleTimeouts {
     /// Checks a connection when it may have been idle for too long since `idle_since`, if there is a time-out.
     pub fn watch(&mut self, id: ClientId, idle_since: Timestamp) {
         if let Some(timeout_ns) = self.timeout_ns {
-            self.look(id, idle_since + timeout_ns);
+            self.schedule(id, idle_since + timeout_ns);
         }
     }
 
@@ -43,22 +43,22 @@ impl IdleTimeouts {
     /// log-in together have at most the time for which a connection may be idle.
     pub fn watch_log_in(&mut self, id: ClientId, now: Timestamp) {
         let limit_ns = LOG_IN_TIMEOUT.as_nanos() as u64;
-        self.look(id, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)));
+        self.schedule(id, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)));
     }
 
-    /// Checks a connection at `look_at`, and not at the instant that was set before.
-    pub fn look(&mut self, id: ClientId, look_at: Timestamp) {
+    /// Checks a connection at `check_at`, and not at the instant that was set before.
+    pub fn schedule(&mut self, id: ClientId, check_at: Timestamp) {
         self.forget(id);
-        self.looks.insert((look_at, id.index, id.generation));
+        self.checks.insert((check_at, id.index, id.generation));
         let index = id.index as usize;
         if self.by_index.len() <= index {
             self.by_index.resize(index + 1, None);
         }
-        self.by_index[index] = Some(look_at);
+        self.by_index[index] = Some(check_at);
     }
 
     /// When the server checks the connection, if it is watched.
-    pub fn look_at(&self, id: ClientId) -> Option<Timestamp> {
+    pub fn check_at(&self, id: ClientId) -> Option<Timestamp> {
         self.by_index.get(id.index as usize).copied().flatten()
     }
 
@@ -69,27 +69,27 @@ impl IdleTimeouts {
 
     /// Stops watching a connection, if it is watched.
     pub fn forget(&mut self, id: ClientId) {
-        if let Some(look_at) = self.by_index.get_mut(id.index as usize).and_then(Option::take) {
-            self.looks.remove(&(look_at, id.index, id.generation));
+        if let Some(check_at) = self.by_index.get_mut(id.index as usize).and_then(Option::take) {
+            self.checks.remove(&(check_at, id.index, id.generation));
         }
     }
 
     /// How many connections are watched.
     pub fn len(&self) -> usize {
-        self.looks.len()
+        self.checks.len()
     }
 
     /// When the next connection must be checked.
-    pub fn next_look_at(&self) -> Option<Timestamp> {
-        self.looks.first().map(|look| look.0)
+    pub fn next_check_at(&self) -> Option<Timestamp> {
+        self.checks.first().map(|check| check.0)
     }
 
     /// A connection whose check is due at `now`; it is no longer watched.
     pub fn next_due(&mut self, now: Timestamp) -> Option<ClientId> {
-        if self.looks.first().is_none_or(|look| look.0 > now) {
+        if self.checks.first().is_none_or(|check| check.0 > now) {
             return None;
         }
-        let (_, index, generation) = self.looks.pop_first()?;
+        let (_, index, generation) = self.checks.pop_first()?;
         self.by_index[index as usize] = None;
         Some(ClientId { index, generation })
     }

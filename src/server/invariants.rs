@@ -57,8 +57,8 @@ impl<S: Stream> Server<S> {
             waiting += u64::from(connection.session.is_waiting());
             job_waits += u64::from(connection.session.rest().is_some_and(Rest::waits_for_job));
             buffer_bytes += connection.counted_bytes();
-            let look_at = self.idle_timeouts.look_at(connection.id_at(index));
-            watched += usize::from(look_at.is_some());
+            let check_at = self.idle_timeouts.check_at(connection.id_at(index));
+            watched += usize::from(check_at.is_some());
         }
         self.check_lists();
         assert_eq!(count, self.client_count(), "each client has a connection");

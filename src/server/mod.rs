@@ -194,7 +194,7 @@ impl<S: Stream> Server<S> {
             // Replies are sent only while no other server can own the queue. This check comes after the last command,
             // so that the lease covers all commands, and before the first byte.
             if self.executor.is_leased() {
-                if self.look_at_lease(now) {
+                if self.check_lease(now) {
                     continue;
                 }
                 if self.gate == Gate::Closed {
@@ -227,7 +227,7 @@ impl<S: Stream> Server<S> {
         if self.executor.take_list_news() {
             self.wake_those_awaiting_tube_list();
         }
-        if self.idle_timeouts.next_look_at().is_some_and(|at| at <= now) {
+        if self.idle_timeouts.next_check_at().is_some_and(|at| at <= now) {
             self.close_idle(now);
         }
         if self.executor.is_guarded() {
@@ -259,7 +259,13 @@ impl<S: Stream> Server<S> {
         }
         let (deadline, permit) = (self.executor.next_deadline(), self.executor.next_permit_at());
         let order = self.executor.next_order_at();
-        Timestamp::earliest([deadline, permit, order, self.idle_timeouts.next_look_at(), self.gate.ends_at()])
+        Timestamp::earliest([
+            deadline,
+            permit,
+            order,
+            self.idle_timeouts.next_check_at(),
+            self.gate.ends_at(),
+        ])
     }
 
     /// Whether there are replies that no socket has taken, or commands that will be answered without further input.

@@ -395,7 +395,7 @@ fn without_a_lease_no_reply_leaves_and_with_the_next_one_all_do_in_order() {
     let client = connect(&mut server);
     turn_with(&mut server, &client, b"put 0 0 9 1\r\na\r\n");
     assert_eq!(client.received(), "INSERTED 1\r\n");
-    assert_eq!(server.next_turn_at(), Some(START + NS_PER_S), "the loop looks when the lease ends");
+    assert_eq!(server.next_turn_at(), Some(START + NS_PER_S), "the loop wakes up when the lease ends");
     lease.set(0);
     turn_with(&mut server, &client, b"peek 1\r\nreserve-with-timeout 0\r\nreserve-with-timeout 0\r\nfoo\r\n");
     turn_with(&mut server, &client, b"delete 1\r\n");
@@ -408,7 +408,7 @@ fn without_a_lease_no_reply_leaves_and_with_the_next_one_all_do_in_order() {
 }
 
 #[test]
-fn the_lease_is_looked_at_after_the_last_command_of_the_turn() {
+fn the_lease_is_checked_after_the_last_command_of_the_turn() {
     let (mut server, lease) = leased_server();
     let (first, last) = (connect(&mut server), connect(&mut server));
     // The server stalls while it reads, and another server takes over.
@@ -480,7 +480,7 @@ fn a_log_that_fails_without_a_lease_is_not_told_of() {
 }
 
 #[test]
-fn a_watch_under_rights_looks_at_no_tube_that_was_looked_at_before() {
+fn a_watch_under_rights_examines_no_tube_twice() {
     const TUBES: usize = 3_000;
     let mut server = server();
     let rules = "[identities.anna]\nunix-users = [1]\nwork = [\"a*\"]\nobserve = [\"*\"]\n";
@@ -494,8 +494,8 @@ fn a_watch_under_rights_looks_at_no_tube_that_was_looked_at_before() {
         server.turn(std::iter::empty(), START);
     }
     assert_eq!(client.received_lines(), TUBES);
-    let looks = WATCHED_NAMES.get() - before;
-    assert!(looks <= 3 * TUBES as u64, "{looks} looks for {TUBES} commands");
+    let examined = WATCHED_NAMES.get() - before;
+    assert!(examined <= 3 * TUBES as u64, "{examined} names examined for {TUBES} commands");
     // The list of watched tubes comes in slices, none of which examines the earlier ones again.
     let before = WATCHED_NAMES.get();
     server.turn(std::iter::once(client.send(b"list-tubes-watched\r\n")), START);
@@ -503,6 +503,6 @@ fn a_watch_under_rights_looks_at_no_tube_that_was_looked_at_before() {
         server.turn(std::iter::empty(), START);
     }
     assert!(client.received_lines() > TUBES);
-    let looks = WATCHED_NAMES.get() - before;
-    assert!(looks <= 2 * TUBES as u64, "{looks} looks for a list of {TUBES} tubes");
+    let examined = WATCHED_NAMES.get() - before;
+    assert!(examined <= 2 * TUBES as u64, "{examined} names examined for a list of {TUBES} tubes");
 }

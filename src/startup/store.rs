@@ -25,7 +25,7 @@ pub mod no_database;
 pub use self::no_database as database;
 
 /// How often a server that waits for its store checks for a signal to end.
-const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long a server may need to become the owner of a queue in a database before it counts as a standby. The first
 /// server of a queue is not reported as ready before it serves.
@@ -151,7 +151,7 @@ fn await_one<T>(
 ) -> Result<Option<T>, i32> {
     let start = Instant::now();
     loop {
-        match waiting.recv_timeout(LOOK_FOR_SIGNALS) {
+        match waiting.recv_timeout(SIGNAL_CHECK_INTERVAL) {
             Ok(outcome) => return Ok(Some(outcome)),
             Err(RecvTimeoutError::Timeout) if signals.pending().any(|signal| signal == Signal::Stop) => {
                 return Ok(None);

@@ -217,7 +217,7 @@ impl Generator {
                     progress.receive(connection, &mut self.requests, &mut self.buffer)?;
                 }
             }
-            progress.look_at_clock();
+            progress.read_clock();
         }
         progress.latencies_ns.sort_unstable();
         Ok(Outcome {
@@ -256,7 +256,7 @@ impl Progress {
         }
     }
 
-    fn look_at_clock(&mut self) {
+    fn read_clock(&mut self) {
         if let Until::Elapsed(duration) = self.until {
             self.over |= self.started.elapsed() >= duration;
         }

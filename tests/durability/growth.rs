@@ -29,13 +29,13 @@ fn largest_while(directory: &Path, work: impl FnOnce()) -> (u64, u64) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
-            let (mut largest, mut looks) = (0, 0);
+            let (mut largest, mut measurements) = (0, 0);
             while !done.load(Ordering::Relaxed) {
                 let Some(bytes) = directory_bytes(directory) else { continue };
                 largest = bytes.max(largest);
-                looks += 1;
+                measurements += 1;
             }
-            (largest, looks)
+            (largest, measurements)
         });
         // The other thread must end, even if `work` panics.
         let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
@@ -58,7 +58,7 @@ fn endless_release_with_a_delay_leaves_the_directory_small() {
     for id in 1..=JOBS {
         client.exchange(&put(0, 0, 60, &[b'x'; 500]), format!("INSERTED {id}\r\n").as_bytes()).unwrap();
     }
-    let (largest, looks) = largest_while(server.directory(), || {
+    let (largest, measurements) = largest_while(server.directory(), || {
         for start in (0..ROUNDS).step_by(DEPTH as usize) {
             let ids = (start..start + DEPTH).map(|round| 1 + round % JOBS);
             let commands: String =
@@ -71,8 +71,8 @@ fn endless_release_with_a_delay_leaves_the_directory_small() {
         }
     });
     let bound = 3 * stat(&mut client, "binlog-live-bytes") + 2 * FILE;
-    println!("{ROUNDS} rounds: at most {largest} bytes in {looks} measurements, limit {bound}");
-    assert!(looks > 100, "{looks} looks");
+    println!("{ROUNDS} rounds: at most {largest} bytes in {measurements} measurements, limit {bound}");
+    assert!(measurements > 100, "{measurements} measurements");
     assert!(largest <= bound, "{largest} bytes, bound {bound}");
 }
 

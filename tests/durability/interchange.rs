@@ -25,7 +25,7 @@ const STEPS: u64 = 80;
 const OUR_FILE_BYTES: [&str; 3] = ["8192", "65536", "10485760"];
 /// A large size, because C loses changes in small files: it cannot reserve room across more than two files.
 const C_FILE_BYTES: &str = "1048576";
-/// Seconds by which an age or a time left may differ from the last look, beside the time since then.
+/// Seconds by which an age or a time left may differ from the last comparison, beside the time since then.
 const TOLERANCE_S: u64 = 3;
 
 struct History {
@@ -33,7 +33,7 @@ struct History {
     random: Random,
     tubes: Vec<Tube>,
     seen: BTreeMap<u64, SeenJob>,
-    /// Before the last look.
+    /// Before the last comparison.
     seen_after: Instant,
     /// Every id that was ever given. A restart may skip many.
     ids: BTreeSet<u64>,
@@ -83,7 +83,7 @@ impl History {
         count
     }
 
-    /// Compares all jobs with the model, and with their figures of the last look.
+    /// Compares all jobs with the model, and with their figures of the last comparison.
     fn compare(&mut self, client: &mut Client, is_c: bool) {
         let now = Instant::now();
         let seen = see_jobs(client, self.ids.iter().copied()).unwrap();

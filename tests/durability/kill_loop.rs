@@ -175,7 +175,7 @@ impl KillLoop {
     }
 
     /// All existing jobs after a restart, among all ids that may exist.
-    fn look(&mut self) -> BTreeMap<u64, SeenJob> {
+    fn observe(&mut self) -> BTreeMap<u64, SeenJob> {
         let mut control = self.server.connect().unwrap();
         control.exchange(b"use probe\r\n", b"USING probe\r\n").unwrap();
         let next_id = id_of(&control.ask(&put(0, 0, 1, b"probe")).unwrap()).unwrap();
@@ -197,7 +197,7 @@ fn nothing_acknowledged_is_lost_damaged_or_undone_by_kills() {
     let mut jobs = 0;
     for kill in 1..=kills {
         life.live_and_die(Repertoire::Tagged);
-        let seen = life.look();
+        let seen = life.observe();
         jobs += seen.len();
         for worker in &mut life.workers {
             let outcome = worker.reconcile(&seen);

@@ -98,7 +98,7 @@ fn clock_steps_of_a_day_move_no_deadline() {
         let put_at = Instant::now();
         let soon = client.put(2, 60, b"soon");
         std::fs::write(path(direction), "").unwrap();
-        // Each command makes the server look at the clock.
+        // Each command makes the server read the clock.
         let mut other = server.connect();
         assert_eq!(other.ask("peek-ready"), "NOT_FOUND", "{direction}: no delay and no TTR ends early");
         let time_left = other.data(&format!("stats-job {held}"))["time-left"].parse::<u64>().unwrap();

@@ -114,9 +114,9 @@ fn an_owner_acknowledges_only_what_every_later_owner_reads() {
 #[test]
 fn the_simulation_of_owners_notices_each_broken_rule() {
     use ownership::Mutation::{
-        Age, BlindLook, CheckFirst, ClaimFirst, FromAnswer, NoCheck, NoFence, NoLock, NoQuestion, NoRaise,
+        Age, BlindCheck, CheckFirst, ClaimFirst, FromAnswer, NoCheck, NoFence, NoLock, NoQuestion, NoRaise,
     };
-    let of_commits = [NoFence, NoLock, NoRaise, BlindLook, NoQuestion];
+    let of_commits = [NoFence, NoLock, NoRaise, BlindCheck, NoQuestion];
     let of_replies = [NoCheck, CheckFirst, FromAnswer, Age, ClaimFirst];
     for mutation in of_commits.into_iter().chain(of_replies) {
         let is_noticed = |seed| panic::catch_unwind(|| ownership::run_mutant(seed, false, mutation)).is_err();

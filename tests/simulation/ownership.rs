@@ -34,10 +34,10 @@ pub enum Mutation {
     NoFence,
     /// A takeover does not wait for a commit that holds the row.
     NoLock,
-    /// An owner that has lost its connection looks for its rows without raising its epoch.
+    /// An owner that has lost its connection checks for its rows without raising its epoch.
     NoRaise,
-    /// An owner that looks for its rows does not check the epoch.
-    BlindLook,
+    /// An owner that checks for its rows does not check the epoch.
+    BlindCheck,
     /// No query after a commit checks whether the database still waits for its standby.
     NoQuestion,
     /// A reply is sent without a check of the lease.
@@ -99,7 +99,7 @@ enum Request {
     TakeOver { seen: Row, owner: u64 },
     Read { epoch: u64 },
     Raise { epoch: u64, owner: u64 },
-    Look { at: Position, epoch: u64 },
+    CheckCommit { at: Position, epoch: u64 },
     Prove { epoch: u64, add: Option<(Position, u64)>, beats: bool },
 }
 
@@ -519,10 +519,12 @@ impl World {
                 Stage::Answered(Reply::Read(visible.log.clone()))
             }
             Request::Read { .. } => Stage::Answered(Reply::Busy),
-            Request::Look { epoch, .. } if row.epoch != *epoch && self.mutation != Mutation::BlindLook => {
+            Request::CheckCommit { epoch, .. }
+                if row.epoch != *epoch && self.mutation != Mutation::BlindCheck =>
+            {
                 Stage::Answered(Reply::NotProven)
             }
-            Request::Look { at, .. } => Stage::Answered(Reply::Found(visible.log.contains_key(at))),
+            Request::CheckCommit { at, .. } => Stage::Answered(Reply::Found(visible.log.contains_key(at))),
             Request::TakeOver { seen, owner } => {
                 if (row.epoch, row.heartbeat) != (seen.epoch, seen.heartbeat) || !*waits_for_standby {
                     return Stage::Answered(Reply::Epoch(None));
@@ -616,9 +618,9 @@ impl World {
                 match step {
                     Step::Connect => (step, Request::Connect),
                     Step::Raise(epoch) => (step, Request::Raise { epoch, owner: life }),
-                    Step::Look(epoch) => {
+                    Step::CheckCommit(epoch) => {
                         let (at, _) = add.expect("a transaction is under way");
-                        (step, Request::Look { at, epoch })
+                        (step, Request::CheckCommit { at, epoch })
                     }
                     Step::Commit { epoch, beats } => (step, Request::Prove { epoch, add, beats }),
                     Step::Beat(epoch) => (step, Request::Prove { epoch, add: None, beats: true }),

@@ -153,7 +153,7 @@ impl Soak {
         self.model.inserted(probe, next_id);
         let known = self.model.ids().into_iter().filter(|&id| id < self.next_id);
         let ids: Vec<u64> = known.chain(self.next_id..=next_id).collect();
-        let found = self.look(&mut control, &ids);
+        let found = self.observe(&mut control, &ids);
         self.next_id = next_id + 1;
         let jobs = job_count(&mut control).unwrap();
         if jobs != found.len() as u64 {
@@ -163,7 +163,7 @@ impl Soak {
     }
 
     /// The jobs that exist among `ids`: their ids by key.
-    fn look(&self, control: &mut Client, ids: &[u64]) -> BTreeMap<u64, u64> {
+    fn observe(&self, control: &mut Client, ids: &[u64]) -> BTreeMap<u64, u64> {
         let mut found = BTreeMap::new();
         for ids in ids.chunks(DEPTH) {
             let commands: String = ids.iter().map(|id| format!("peek {id}\r\n")).collect();

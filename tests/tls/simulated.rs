@@ -317,7 +317,7 @@ fn a_handshake_has_ten_seconds() {
     simulation.turn(&[]);
     assert_eq!(simulation.server.client_count(), 1, "the one whose handshake is done stays");
     assert_eq!(simulation.acceptor.figures().failed_handshakes[0], ("unfinished", 2));
-    assert_eq!(simulation.server.next_turn_at(), None, "nobody looks at it any more");
+    assert_eq!(simulation.server.next_turn_at(), None, "nothing checks it any more");
 }
 
 #[test]

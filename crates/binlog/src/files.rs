@@ -545,8 +545,8 @@ mod tests {
             assert!(files.remove(Item::Job(JobId(id))));
         }
         files.check_invariants();
-        let looks = (1..10).find(|_| files.find_first() == Some(Item::Job(JobId(JOBS))));
-        assert_eq!(looks, Some(4), "the last job is found, and not at once");
+        let calls = (1..10).find(|_| files.find_first() == Some(Item::Job(JobId(JOBS))));
+        assert_eq!(calls, Some(4), "the last job is found, and not at once");
         assert_eq!(files.first_to_migrate(), Some(Item::Job(JobId(JOBS))));
         files.check_invariants();
     }

@@ -55,7 +55,7 @@ impl Times {
 
     /// The time after which a standby reads the heartbeat again.
     #[must_use]
-    pub fn look_ns(self) -> u64 {
+    pub fn poll_ns(self) -> u64 {
         self.beat_ns() / 2
     }
 
@@ -121,7 +121,7 @@ pub enum Step {
     Raise(u64),
     /// Check whether the pending transaction has been committed, if the queue has this epoch: another owner may have
     /// written to the same position of the log since.
-    Look(u64),
+    CheckCommit(u64),
     /// Commit the pending transaction if the queue has this epoch.
     Commit {
         /// The epoch.
@@ -152,11 +152,11 @@ pub enum End {
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The step is done. For [`Step::Look`]: the transaction was committed.
+    /// The step is done. For [`Step::CheckCommit`]: the transaction was committed.
     Done,
     /// For [`Step::Raise`]: the new epoch of the queue.
     Raised(u64),
-    /// For [`Step::Look`]: the transaction was not committed.
+    /// For [`Step::CheckCommit`]: the transaction was not committed.
     Absent,
     /// For [`Step::Raise`]: another server owns the queue.
     TakenOver,
@@ -282,7 +282,7 @@ impl Owner {
             }
             State::Lost { .. } => Step::Connect,
             State::Connected => Step::Raise(self.epoch),
-            State::Raised => Step::Look(self.epoch),
+            State::Raised => Step::CheckCommit(self.epoch),
             State::Serving if self.pending == Pending::Open => {
                 Step::Commit { epoch: self.epoch, beats: self.beat_at <= now }
             }
@@ -304,7 +304,7 @@ impl Owner {
                 let is_unknown = self.pending == Pending::Unknown;
                 self.state = if is_unknown { State::Raised } else { State::Serving };
             }
-            (Step::Look(_) | Step::Commit { .. }, Answer::Done) => {
+            (Step::CheckCommit(_) | Step::Commit { .. }, Answer::Done) => {
                 self.state = State::Serving;
                 self.pending = Pending::None;
                 if matches!(step, Step::Commit { beats: true, .. }) {
@@ -313,13 +313,13 @@ impl Owner {
                 self.silent_since = None;
                 return true;
             }
-            (Step::Look(_), Answer::Absent) => {
+            (Step::CheckCommit(_), Answer::Absent) => {
                 self.state = State::Serving;
                 self.pending = Pending::Open;
             }
             (Step::Beat(_), Answer::Done) => self.note_beat(),
             // Perhaps this server itself raised the epoch, through a connection that it has abandoned.
-            (Step::Commit { .. } | Step::Beat(_) | Step::Look(_), Answer::NotProven) => {
+            (Step::Commit { .. } | Step::Beat(_) | Step::CheckCommit(_), Answer::NotProven) => {
                 self.state = State::Connected;
                 self.lease = Lease::NONE;
             }
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_whose_answer_is_lost_is_looked_for_under_a_new_epoch() {
+    fn a_commit_whose_answer_is_lost_is_checked_under_a_new_epoch() {
         for (found, committed) in [(Answer::Done, true), (Answer::Absent, false)] {
             let mut owner = Owner::new(TIMES, 7, at(0));
             owner.begin();
@@ -433,7 +433,7 @@ mod tests {
             assert_eq!(owner.next(at(1)), Step::Rest(at(200)));
             assert_eq!(answer(&mut owner, Answer::Done, at(200)), (Step::Connect, false));
             assert_eq!(answer(&mut owner, Answer::Raised(9), at(201)), (Step::Raise(7), false));
-            assert_eq!(answer(&mut owner, found, at(202)), (Step::Look(9), committed));
+            assert_eq!(answer(&mut owner, found, at(202)), (Step::CheckCommit(9), committed));
             assert!(owner.is_serving() && owner.is_free() == committed);
             let next = if committed { Step::Rest(at(701)) } else { commit(9) };
             assert_eq!(owner.next(at(202)), next);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_without_a_commit_is_not_looked_through() {
+    fn a_lost_connection_without_a_commit_is_not_searched() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         assert_eq!(answer(&mut owner, Answer::Lost, at(1000)), (Step::Beat(7), false));
         answer(&mut owner, Answer::Done, at(1200));
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(answer(&mut owner, Answer::NotProven, at(0)), (commit(7), false));
         let mut by_itself = owner;
         answer(&mut by_itself, Answer::Raised(9), at(0));
-        assert_eq!(by_itself.next(at(0)), commit(9), "nothing was changed, so nothing is looked for");
+        assert_eq!(by_itself.next(at(0)), commit(9), "without a change there is nothing to check");
         answer(&mut owner, Answer::TakenOver, at(0));
         assert_eq!(owner.next(at(0)), Step::End(End::TakenOver));
         assert_eq!(owner.lease(), Lease::NONE);

@@ -1,6 +1,6 @@
 //! Finds jobs: with `list-jobs` if the server has it, otherwise by asking for every possible id.
 //!
-//! Owns: the choice between the two, and the filters. A body is requested only if the filter looks at bodies and
+//! Owns: the choice between the two, and the filters. A body is requested only if the filter concerns bodies and
 //! everything else about the job matches.
 
 use crate::failure::Failure;
@@ -53,7 +53,7 @@ impl Filter {
     }
 }
 
-/// A job that matches, with its body if the filter looked at it or the caller wants it.
+/// A job that matches, with its body if the filter needed it or the caller wants it.
 pub struct Found {
     /// Its counters.
     pub info: JobInfo,
@@ -74,7 +74,7 @@ pub fn jobs(
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped while listing jobs".to_owned()));
         }
-        let found = look_at_bodies(session, filter, with_bodies, infos)?;
+        let found = filter_bodies(session, filter, with_bodies, infos)?;
         if found.is_empty() { Ok(true) } else { each(found) }
     };
     if session.has("list-jobs") {
@@ -85,7 +85,7 @@ pub fn jobs(
 
 type Give<'a> = dyn FnMut(&mut Session, Vec<JobInfo>) -> Result<bool, Failure> + 'a;
 
-fn look_at_bodies(
+fn filter_bodies(
     session: &mut Session,
     filter: &Filter,
     with_bodies: bool,

@@ -80,7 +80,7 @@ fn fits(part: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// The number of bytes that are compared before the result is looked at.
+/// The number of bytes that are compared before the result is checked.
 const BLOCK: usize = 16;
 
 #[cfg(test)]

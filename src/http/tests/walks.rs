@@ -138,6 +138,6 @@ fn a_text_is_found_wherever_a_share_ends() {
         let filter = Filter { contains: Some("needle".into()), ..tube.all() };
         let (found, calls) = tube.find(JobState::Ready, filter, share);
         assert_eq!(found, [with], "at {start}");
-        assert!(calls >= 5, "a share looks at some bytes only");
+        assert!(calls >= 5, "a share searches only some bytes");
     }
 }

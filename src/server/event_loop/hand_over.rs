@@ -38,7 +38,7 @@ const ENDED_NS: u64 = NS_PER_S;
 /// How long the others wait for commands in progress.
 const PAUSED_NS: u64 = NS_PER_S;
 /// The time between two checks for such a moment.
-const LOOK_AGAIN_NS: u64 = 1_000_000;
+const CHECK_INTERVAL_NS: u64 = 1_000_000;
 /// A longer text is not an answer.
 const MAX_ANSWER_BYTES: usize = 65_536;
 /// The flag for the trial of the other program.
@@ -145,8 +145,8 @@ impl HandOver {
     pub(super) fn next_turn_at(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
             Stage::Idle => None,
-            Stage::Wanted(_) | Stage::Ended(..) => Some(now + LOOK_AGAIN_NS),
-            Stage::Tried(_, trial) if trial.is_silent => Some(now + LOOK_AGAIN_NS),
+            Stage::Wanted(_) | Stage::Ended(..) => Some(now + CHECK_INTERVAL_NS),
+            Stage::Tried(_, trial) if trial.is_silent => Some(now + CHECK_INTERVAL_NS),
             Stage::Tried(end, _) => Some(*end),
             Stage::Paused(..) => Some(Timestamp(0)),
         }

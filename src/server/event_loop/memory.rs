@@ -25,7 +25,7 @@ const KEPT_BYTES: usize = 12 << 20;
 
 /// How much work is done, in simple requests, between two checks of the memory in use. It can free a few megabytes at
 /// most, which is less than is worth giving back.
-const WORK_BETWEEN_LOOKS: u64 = 64;
+const WORK_BETWEEN_CHECKS: u64 = 64;
 
 /// Manages the allocator, once a turn.
 pub struct Memory {
@@ -33,7 +33,7 @@ pub struct Memory {
     next_try_at: Timestamp,
     warnings: RateLimitedLog,
     /// The work before the next check of the memory in use.
-    look_at_work: u64,
+    next_check_work: u64,
     /// The maximum in use since memory was last given back.
     peak_bytes: usize,
     /// When to give memory back, unless it is in use again by then.
@@ -52,7 +52,7 @@ impl Memory {
             fill_reserve,
             next_try_at,
             warnings: RateLimitedLog::default(),
-            look_at_work: 0,
+            next_check_work: 0,
             peak_bytes: 0,
             give_back_at: None,
             rest_bytes: None,
@@ -68,9 +68,9 @@ impl Memory {
     /// use.
     #[inline]
     pub fn tend(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
-        if work >= self.look_at_work || self.give_back_at.is_some_and(|at| at <= now) {
-            self.look_at_work = work + WORK_BETWEEN_LOOKS;
-            self.look(used_bytes(), now);
+        if work >= self.next_check_work || self.give_back_at.is_some_and(|at| at <= now) {
+            self.next_check_work = work + WORK_BETWEEN_CHECKS;
+            self.check(used_bytes(), now);
         }
         if os::memory::is_exhausted() && now >= self.next_try_at {
             self.next_try_at = now + RETRY_NS;
@@ -79,7 +79,7 @@ impl Memory {
     }
 
     /// Gives memory back if much of it has been free for a while.
-    fn look(&mut self, used_bytes: usize, now: Timestamp) {
+    fn check(&mut self, used_bytes: usize, now: Timestamp) {
         self.peak_bytes = self.peak_bytes.max(used_bytes);
         let enough = (self.peak_bytes / 2).clamp(WORTHWHILE_BYTES, AT_ONCE_BYTES);
         let is_much = self.peak_bytes - used_bytes > enough;

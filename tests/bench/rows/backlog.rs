@@ -14,7 +14,7 @@ const DEPTH: usize = 256;
 /// How long a server may take to give memory back.
 const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
 /// The pause between two measurements of the remaining memory.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 const SMALL_BACKLOG: usize = 10_000;
 const LARGE_BACKLOG: usize = 10_000_000;
@@ -60,7 +60,7 @@ impl Backlog {
             if percent <= 10.0 || drained.elapsed() >= GIVE_BACK_WITHIN {
                 return Ok(percent);
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::system::Process;
 use crate::{PATIENCE, server_under_test, tls};
 
 /// The pause between two checks of a condition that causes no event.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Whether the tests run as root. Prints a message if they do not.
 pub fn is_root() -> bool {
@@ -45,7 +45,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain until {what}");
-        std::thread::sleep(LOOK_INTERVAL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -21,7 +21,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The pause between two looks at a condition that causes no event.
+/// The pause between two checks of a condition that causes no event.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The kind of address on which a server listens.

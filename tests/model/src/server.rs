@@ -528,7 +528,7 @@ impl Server {
             Reserve::DeadlineSoon => reply("DEADLINE_SOON"),
             Reserve::TimedOut => reply("TIMED_OUT"),
             Reserve::Waiting => Answer::None,
-            Reserve::Unfinished => unreachable!("the model looks at all tubes at once"),
+            Reserve::Unfinished => unreachable!("the model probes all tubes at once"),
         }
     }
 

@@ -57,7 +57,7 @@ impl Model {
         self.is_fair(job.tube) && next.is_some_and(|(_, id)| id != job.id)
     }
 
-    /// A reserve looks at the tube: jobs whose keys are used up leave the front until the first job may be reserved.
+    /// A reserve probes the tube: jobs whose keys are used up leave the front until the first job may be reserved.
     pub(crate) fn pass_used_up(&mut self, place: TubePlace) {
         while let Some((_, id)) = self.head(place)
             && !self.may_be_reserved(self.job(id).expect("it is there"))

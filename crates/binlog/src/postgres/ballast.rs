@@ -46,14 +46,14 @@ impl Ballast {
     }
 
     /// Checks the ballast again, because there is a new connection, perhaps to another server of the database.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn check_again(&mut self) {
         if self.state == State::Kept {
             self.state = State::Missing(Instant::now());
         }
     }
 
     /// Starts a thread that makes the table, if that is due. Does not wait for it.
-    pub(super) fn look_after(&mut self, settings: &Settings) {
+    pub(super) fn tend(&mut self, settings: &Settings) {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             self.state = match thread.join() {
                 Ok(Ok(())) => {

@@ -255,7 +255,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 }
                 settings.log_in.limit = limit(held_ns);
                 complaints.say(format!("the queue belongs to {owner}"), false);
-                thread::sleep(Duration::from_nanos(times.look_ns()));
+                thread::sleep(Duration::from_nanos(times.poll_ns()));
             }
             Err(error) => {
                 let may_pass = match &error {

@@ -106,7 +106,7 @@ impl Helper {
         let mut is_closing = false;
         loop {
             self.take_all();
-            self.ballast.look_after(&self.settings);
+            self.ballast.tend(&self.settings);
             self.begin_next(is_closing);
             match self.owner.next(now()) {
                 Step::End(end) => return self.end(end),
@@ -213,7 +213,7 @@ impl Helper {
         let (step, answer) = match step {
             Step::Connect => (step, self.connect()),
             Step::Raise(epoch) => (step, self.raise(epoch)),
-            Step::Look(epoch) => (step, self.look(epoch)),
+            Step::CheckCommit(epoch) => (step, self.check_commit(epoch)),
             Step::Beat(epoch) => (step, self.beat(epoch)),
             Step::Commit { epoch, beats } => match self.commit(epoch, beats, true) {
                 Ok(()) => (step, Answer::Done),
@@ -288,7 +288,7 @@ impl Helper {
         match opened {
             Ok(session) => {
                 self.figures.reconnects.fetch_add(1, Relaxed);
-                self.ballast.look_again();
+                self.ballast.check_again();
                 self.link.session = Some(session);
                 Answer::Done
             }
@@ -332,7 +332,7 @@ impl Helper {
         Ok(Answer::Busy)
     }
 
-    fn look(&mut self, epoch: u64) -> Answer {
+    fn check_commit(&mut self, epoch: u64) -> Answer {
         let (Some(session), Some((transaction, _))) = (&mut self.link.session, &self.under_way) else {
             return Answer::Lost;
         };

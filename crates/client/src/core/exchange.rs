@@ -509,7 +509,7 @@ impl Sent {
 fn needs(request: &Request<'_>) -> Option<Box<str>> {
     request.lacks(|_| false)?;
     let mut words = String::new();
-    // Each is said to be there, so that the next one is looked at.
+    // The closure says that each one is there, so that `lacks` goes to the next one.
     request.lacks(|word| {
         words.push_str(word);
         words.push(' ');

@@ -237,13 +237,13 @@ pub enum Command {
         /// Names of tubes, or patterns; without them, all tubes
         #[arg(value_parser = glob, value_name = "TUBE")]
         tubes: Vec<GlobMatcher>,
-        /// How often to look
+        /// How often to ask the servers
         #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
         interval: Duration,
     },
     /// Show tubes and jobs in a live view, and change them
     Top {
-        /// How often to look
+        /// How often to ask the servers
         #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME")]
         interval: Duration,
     },

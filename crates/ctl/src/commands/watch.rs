@@ -67,7 +67,7 @@ pub fn run(
     }
     loop {
         for (address, server) in servers.addresses().iter().zip(&mut watched) {
-            match server.look(servers, address, patterns) {
+            match server.sample(servers, address, patterns) {
                 Ok((before, now)) => report(&address.to_string(), several, before.as_ref(), &now, out)?,
                 Err(failure) if !several => return Err(failure),
                 Err(failure) => server.fail(&failure),
@@ -92,7 +92,7 @@ struct Watched {
 
 impl Watched {
     /// The last sample and a new one. Connects again if the server is down.
-    fn look(
+    fn sample(
         &mut self,
         servers: &Servers,
         address: &Address,

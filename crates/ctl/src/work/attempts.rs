@@ -2,8 +2,8 @@
 //!
 //! The server has one counter for all releases of a job, and none for failures. Therefore the workers remember the jobs
 //! that they have had, with the counters of these jobs. Failures that another process has counted show in the delay of
-//! the job: after the N-th failure it is the delay of the N-th failure, and a client that releases a job after a look
-//! at it leaves no delay.
+//! the job: after the N-th failure it is the delay of the N-th failure, and a client that releases a job without
+//! having tried it leaves no delay.
 
 use beanstalk_client::JobInfo;
 use std::collections::BTreeMap;
@@ -126,15 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_shows_the_failures_of_other_processes_and_looks_are_none() {
+    fn the_delay_shows_the_failures_of_other_processes_and_inspections_are_none() {
         for (job, failures) in [
             ((0, 0, 0, 0), 0),
             ((0, 0, 0, 10), 0), // the delay of its put
             ((1, 0, 0, 10), 1),
             ((2, 0, 0, 20), 2),
             ((3, 0, 0, 40), 3),
-            ((5, 0, 0, 0), 0),  // five looks
-            ((5, 0, 0, 10), 1), // four looks, and a failure
+            ((5, 0, 0, 0), 0),  // inspected five times
+            ((5, 0, 0, 10), 1), // inspected four times, and a failure
             ((1, 0, 0, 7), 0),  // released by others with a delay of theirs
             ((0, 3, 0, 0), 3),
             ((1, 1, 0, 20), 2),
@@ -154,7 +154,7 @@ mod tests {
         let mut attempts = Attempts::default();
         assert_eq!(attempts.failures(&info(0, 0, 0, 0), &LIMITS), 0);
         attempts.failed(&info(0, 0, 0, 0), 1);
-        // Three looks and a time-out since; then another process counts a failure.
+        // Inspected three times, and a time-out since; then another process counts a failure.
         assert_eq!(attempts.failures(&info(4, 1, 0, 0), &LIMITS), 2);
         assert_eq!(attempts.failures(&info(5, 1, 0, 40), &LIMITS), 4);
         attempts.buried(&info(5, 1, 0, 40));

@@ -220,7 +220,7 @@ fn the_end_of_jobs_is_waited_for() {
             worker.delete(ids[2]).unwrap();
             waits.join().unwrap()
         });
-        // Jobs that were gone before the program looked are not there.
+        // Jobs that were gone before the program listed them are not there.
         let both = both.ends_with(1);
         assert!(both.err.contains(&format!("buried: {buried}")), "{both:?}");
         assert!(both.json().iter().any(|line| line["id"] == ids[1] && line["end"] == "buried"), "{both:?}");

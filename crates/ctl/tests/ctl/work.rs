@@ -267,7 +267,7 @@ fn a_job_that_only_times_out_is_buried_after_the_last_attempt() {
 }
 
 #[test]
-fn a_look_at_a_job_costs_no_attempt() {
+fn to_inspect_a_job_costs_no_attempt() {
     for server in everywhere() {
         let address = server.address();
         let id = put(&mut server.client(), "t", b"x", 0);

@@ -103,11 +103,11 @@ impl Queue {
 
     /// Ends a tube's pause: waiting clients get its ready jobs, a limited number at a time.
     pub(crate) fn end_pause(&mut self, key: TubeKey, now: Timestamp) {
-        let mut looks = self.slices.probed_tubes;
+        let mut probes_left = self.slices.probed_tubes;
         for _ in 0..self.slices.delivered {
             let Some((_, client)) = self.first_waiting(key) else { break };
             if self.tubes.get(key).is_throttled()
-                || self.rules.slots.is_unsettled && !self.park_kept_back(key, &mut looks)
+                || self.rules.slots.is_unsettled && !self.park_kept_back(key, &mut probes_left)
             {
                 break;
             }

@@ -294,7 +294,7 @@ mod tests {
     const TUBES: u64 = 20_000;
 
     #[test]
-    fn a_reserve_over_many_tubes_looks_at_those_that_have_got_a_job_since_the_last() {
+    fn a_reserve_over_many_tubes_probes_those_that_have_got_a_job_since_the_last() {
         let mut queue = Queue::default();
         let (worker, other, producer) = (queue.connect(), queue.connect(), queue.connect());
         for tube in 0..TUBES {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_finds_the_first_of_many_workers_that_wait_without_a_look_at_all_of_them() {
+    fn a_job_finds_the_first_of_many_workers_that_wait_without_a_probe_of_all_of_them() {
         const WORKERS: u64 = 500;
         let mut queue = Queue::default();
         let producer = queue.connect();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn many_tubes_that_have_got_jobs_are_looked_at_in_slices() {
+    fn many_tubes_that_have_got_jobs_are_probed_in_slices() {
         let mut queue = Queue::default();
         let (worker, producer) = (queue.connect(), queue.connect());
         for tube in 0..TUBES {

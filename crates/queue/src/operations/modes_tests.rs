@@ -218,7 +218,7 @@ fn a_fair_client_of_many_tubes_shares_its_time_as_well() {
 }
 
 #[test]
-fn a_weighted_reserve_over_many_tubes_looks_at_few_of_them() {
+fn a_weighted_reserve_over_many_tubes_probes_few_of_them() {
     const TUBES: usize = 20_000;
     for mode in [ReserveMode::Weighted, ReserveMode::WeightedFair] {
         let mut supply = Supply::new(5);
@@ -230,7 +230,7 @@ fn a_weighted_reserve_over_many_tubes_looks_at_few_of_them() {
         let first = loop {
             let before = supply.queue.work();
             let found = supply.queue.reserve(worker, None, START);
-            assert!(supply.queue.work() - before <= 512, "a call looks at a share of them");
+            assert!(supply.queue.work() - before <= 512, "a call probes a share of them");
             calls += 1;
             if let Reserve::Job(id) = found {
                 break id;

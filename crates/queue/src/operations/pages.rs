@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_reserved_jobs_looks_no_further_than_it_has_to() {
+    fn a_page_of_reserved_jobs_searches_no_further_than_it_has_to() {
         let mut queue = Queue::default();
         let (producer, worker) = (queue.connect(), queue.connect());
         for _ in 0..20_000 {

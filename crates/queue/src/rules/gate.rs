@@ -213,35 +213,36 @@ impl Queue {
         tubes.dedup();
         tubes.retain(|&tube| self.tubes.contains(tube) && self.tubes.get(tube).is_throttled());
         tubes.iter().for_each(|&tube| self.tubes.get_mut(tube).refill(now));
-        let mut looks = self.slices.probed_tubes;
-        let heads =
-            tubes.iter().filter_map(|&tube| Some(Reverse((self.head_behind_gate(tube, &mut looks)?, tube))));
+        let mut probes_left = self.slices.probed_tubes;
+        let heads = tubes
+            .iter()
+            .filter_map(|&tube| Some(Reverse((self.head_behind_gate(tube, &mut probes_left)?, tube))));
         let mut heads: BinaryHeap<_> = heads.collect();
         let mut deliveries = self.slices.delivered;
         while deliveries > 0
             && let Some(Reverse((key, tube))) = heads.pop()
         {
             // The client that waited for it may have got the job of another tube. No head becomes more urgent here.
-            let Some(head) = self.head_behind_gate(tube, &mut looks) else { continue };
+            let Some(head) = self.head_behind_gate(tube, &mut probes_left) else { continue };
             if head == key {
                 let (client, id) = (self.first_waiting(tube), self.take_first_ready(tube));
                 let (Some((_, client)), Some(id)) = (client, id) else { break };
                 self.deliver_job(id, client, now);
                 deliveries -= 1;
             }
-            heads.extend(self.head_behind_gate(tube, &mut looks).map(|head| Reverse((head, tube))));
+            heads.extend(self.head_behind_gate(tube, &mut probes_left).map(|head| Reverse((head, tube))));
         }
         tubes.into_iter().for_each(|tube| self.end_opening(tube));
     }
 
     /// The most urgent job in a tube whose gate may open, if a client waits for it.
-    fn head_behind_gate(&mut self, tube: TubeKey, looks: &mut usize) -> Option<ReadyKey> {
+    fn head_behind_gate(&mut self, tube: TubeKey, probes_left: &mut usize) -> Option<ReadyKey> {
         let record = self.tubes.get(tube);
         if record.must_be_closed() || record.pause.is_some() || record.ready.is_empty() {
             return None;
         }
         self.first_waiting(tube)?;
-        if self.rules.slots.is_unsettled && !self.park_kept_back(tube, looks) {
+        if self.rules.slots.is_unsettled && !self.park_kept_back(tube, probes_left) {
             return None;
         }
         self.tubes.get(tube).ready.first()

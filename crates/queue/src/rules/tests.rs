@@ -191,7 +191,7 @@ fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
     let mut many = ManyTubes::new();
     let all = many.client(0..ManyTubes::TUBES);
     let (found, calls) = many.reserve(all, Some(0.into()));
-    assert_eq!((found, calls > 30), (Reserve::TimedOut, true), "each tube is looked at once");
+    assert_eq!((found, calls > 30), (Reserve::TimedOut, true), "each tube is probed once");
     assert!(many.reserve(all, Some(0.into())).1 == 1);
     let one = many.client([7]);
     assert_eq!(many.reserve(one, Some(0.into())), (Reserve::TimedOut, 1));

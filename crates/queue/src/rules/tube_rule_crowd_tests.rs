@@ -63,7 +63,7 @@ impl Crowd {
 }
 
 #[test]
-fn a_quiet_key_waits_for_a_round_beside_a_flood_of_a_million_and_nobody_looks_at_the_flood() {
+fn a_quiet_key_waits_for_a_round_beside_a_flood_of_a_million_and_the_flood_is_not_probed() {
     let few = Crowd::new(1, 1_000, u32::MAX).most(500, true);
     let mut crowd = Crowd::new(1, 1_000_000, u32::MAX);
     for number in 0..50 {
@@ -98,7 +98,7 @@ fn a_million_jobs_of_100_000_keys_cost_as_their_logarithm_and_blocked_ones_nothi
     assert_eq!(
         (steps::all() - blocked, crowd.queue.work() - work),
         (0, 0),
-        "all are blocked: nothing is looked at"
+        "all are blocked: nothing is probed"
     );
     assert!(blocked - before <= u64::from(KEYS) * few);
 }

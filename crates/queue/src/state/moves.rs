@@ -158,7 +158,7 @@ impl Queue {
         }
     }
 
-    /// Whether the queue looks at the timer in time.
+    /// Whether the queue checks the timer in time.
     #[inline]
     pub(crate) fn is_scheduled(&self, timer: Timer) -> bool {
         let scheduled = self.deadlines.of(timer);

@@ -24,17 +24,17 @@ pub fn check(input: &[u8]) {
     check_with(input, open_server, |_| {});
 }
 
-/// Checks one input with these servers, and calls `look_at` for each. Returns all bytes that each server has sent.
+/// Checks one input with these servers, and calls `inspect` for each. Returns all bytes that each server has sent.
 pub fn check_with(
     input: &[u8],
     server: impl Fn() -> Server<FakeStream>,
-    look_at: impl Fn(&Server<FakeStream>),
+    inspect: impl Fn(&Server<FakeStream>),
 ) -> Vec<u8> {
     let Some((&plan, stream)) = input.split_first() else { return Vec::new() };
     let ask = |pieces: &mut dyn Iterator<Item = &[u8]>| {
         let mut server = server();
         let replies = replies(&mut server, stream, pieces);
-        look_at(&server);
+        inspect(&server);
         replies
     };
     let whole = ask(&mut [stream].into_iter());

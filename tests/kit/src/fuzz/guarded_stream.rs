@@ -21,7 +21,7 @@ const HIDDEN: &str = "hidden";
 
 /// Checks one input, as `byte_stream` does.
 pub fn check(input: &[u8]) {
-    let sent = check_with(input, server, look_at);
+    let sent = check_with(input, server, inspect);
     assert!(!String::from_utf8_lossy(&sent).contains(SECRET), "another tube or a job of it was shown");
 }
 
@@ -53,7 +53,7 @@ fn server() -> Server<FakeStream> {
 }
 
 /// Checks that the jobs of these tubes have not changed.
-fn look_at(server: &Server<FakeStream>) {
+fn inspect(server: &Server<FakeStream>) {
     for (id, tube) in (1..).zip([HIDDEN, SECRET]) {
         let job = server.executor().queue().job(JobId(id)).expect("the job was not deleted");
         assert_eq!((job.tube.as_str(), job.record.state), (tube, JobState::Ready));

@@ -11,7 +11,7 @@ pub fn check(input: &[u8]) {
                 assert_eq!(Reply::read(&rest[..taken]), Ok(Received::Whole(reply, taken)));
                 let cut = Reply::read(&rest[..taken - 1]);
                 assert!(matches!(cut, Ok(Received::Needs(bytes)) if (1..=taken).contains(&bytes)), "{cut:?}");
-                look_at(&reply);
+                inspect(&reply);
                 rest = &rest[taken..];
             }
             Ok(Received::Needs(bytes)) => {
@@ -24,7 +24,7 @@ pub fn check(input: &[u8]) {
 }
 
 /// Reads the contents of the reply.
-fn look_at(reply: &Reply<'_>) {
+fn inspect(reply: &Reply<'_>) {
     if let Reply::ReservedBatch(jobs) = reply {
         jobs.iter().for_each(|(_, body)| assert!(body.as_slice().len() < usize::MAX));
     }
