@@ -15,10 +15,10 @@ use crate::queue::ClientId;
 use crate::session::{Output, Until};
 use crate::stats::{ClientView, Connections, write_client};
 
-/// Slots examined in a turn: about 100 microseconds.
-const PLACES_PER_TURN: usize = 1000;
-/// How many slots can be examined for the cost of a simple request.
-const PLACES_PER_WORK: u64 = 4;
+/// Indexes of clients examined in a turn: about 100 microseconds.
+const INDEXES_PER_TURN: usize = 1000;
+/// How many of them can be examined for the cost of a simple request.
+const INDEXES_PER_WORK: u64 = 4;
 /// Clients written in a turn, for all pages together. Each needs a system call for its address.
 const CLIENTS_PER_TURN: usize = 64;
 /// The cost of a written client, in simple requests.
@@ -51,14 +51,14 @@ impl ClientPage {
 
 /// The clients of a page, as far as they have been found.
 struct Found {
-    /// The next slot.
-    place: usize,
+    /// The next index to examine.
+    index: usize,
     limit: usize,
     ids: Vec<ClientId>,
 }
 
 impl Executor {
-    /// The clients after the slot of the cursor, in the order of their slots.
+    /// The clients after the index of the cursor, in the order of their indexes.
     pub(super) fn list_clients(
         &mut self,
         client: ClientId,
@@ -66,18 +66,19 @@ impl Executor {
         after: Option<ClientCursor>,
         output: &mut Output,
     ) -> Outcome {
-        let place = after.map_or(0, |cursor| cursor.place as usize + 1);
-        self.find_clients(client, Found { place, limit: limit as usize, ids: Vec::new() }, output)
+        let index = after.map_or(0, |cursor| cursor.index as usize + 1);
+        self.find_clients(client, Found { index, limit: limit as usize, ids: Vec::new() }, output)
     }
 
     /// Searches for a turn's share of the clients of a page, and for the first one after the page.
     fn find_clients(&mut self, client: ClientId, mut found: Found, output: &mut Output) -> Outcome {
-        let places = found.place..self.queue.client_places().min(found.place.saturating_add(PLACES_PER_TURN));
-        let is_last = places.end == self.queue.client_places() || places.is_empty();
-        self.work += 1 + places.len() as u64 / PLACES_PER_WORK;
-        found.place = places.end;
+        let indexes =
+            found.index..self.queue.client_index_end().min(found.index.saturating_add(INDEXES_PER_TURN));
+        let is_last = indexes.end == self.queue.client_index_end() || indexes.is_empty();
+        self.work += 1 + indexes.len() as u64 / INDEXES_PER_WORK;
+        found.index = indexes.end;
         let wanted = found.limit + 1 - found.ids.len();
-        found.ids.extend(self.queue.clients_at(places).take(wanted));
+        found.ids.extend(self.queue.clients_at(indexes).take(wanted));
         if found.ids.len() <= found.limit && !is_last {
             let held_bytes = found.ids.capacity() * size_of::<ClientId>();
             return stall_holding(held_bytes, Until::NextTurn, move |server, client, output, _| {
@@ -86,7 +87,7 @@ impl Executor {
         }
         let has_more = found.ids.len() > found.limit;
         found.ids.truncate(found.limit);
-        let next = found.ids.last().filter(|_| has_more).map(|last| ClientCursor { place: last.index });
+        let next = found.ids.last().filter(|_| has_more).map(|last| ClientCursor { index: last.index });
         let expected = LINE_BYTES * (found.ids.len() + 1);
         if self.lacks_memory_for(expected + output.held_bytes()) {
             return answer(output, &Reply::OutOfMemory);
@@ -174,11 +175,11 @@ impl Executor {
         self.find_victim(client, number, 0, output)
     }
 
-    /// Searches for the client with this number, in a turn's share of the slots from `place` on.
-    fn find_victim(&mut self, client: ClientId, number: u64, place: usize, output: &mut Output) -> Outcome {
-        let end = self.queue.client_places().min(place + PLACES_PER_TURN);
-        self.work += 1 + (end - place.min(end)) as u64 / PLACES_PER_WORK;
-        let victim = self.queue.clients_at(place..end).find(|&id| self.queue.client_number(id) == number);
+    /// Searches for the client with this number, in a turn's share of the indexes from `index` on.
+    fn find_victim(&mut self, client: ClientId, number: u64, index: usize, output: &mut Output) -> Outcome {
+        let end = self.queue.client_index_end().min(index + INDEXES_PER_TURN);
+        self.work += 1 + (end - index.min(end)) as u64 / INDEXES_PER_WORK;
+        let victim = self.queue.clients_at(index..end).find(|&id| self.queue.client_number(id) == number);
         if victim.is_some() && output.write(&Reply::Killed).is_err() {
             return Outcome::Abort;
         }
@@ -189,7 +190,7 @@ impl Executor {
                 self.count_for_task(1);
                 stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(victim))
             }
-            None if end < self.queue.client_places() => {
+            None if end < self.queue.client_index_end() => {
                 stall(Until::NextTurn, move |server, client, output, _| {
                     server.find_victim(client, number, end, output)
                 })

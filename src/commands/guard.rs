@@ -388,9 +388,9 @@ thread_local! {
 pub(super) fn watched_tubes_from(
     queue: &Queue,
     client: ClientId,
-    place: usize,
+    position: usize,
 ) -> impl Iterator<Item = &TubeName> {
-    let names = queue.watched_tubes_from(client, place);
+    let names = queue.watched_tubes_from(client, position);
     #[cfg(test)]
     let names = names.inspect(|_| WATCHED_NAMES.set(WATCHED_NAMES.get() + 1));
     names

@@ -26,8 +26,8 @@ const TUBES_PER_WORK: u64 = 4;
 #[derive(Clone, Copy)]
 struct Walk {
     since: u64,
-    /// The next slot.
-    place: usize,
+    /// The index of the next tube.
+    index: usize,
 }
 
 /// The purpose of the walk.
@@ -78,7 +78,7 @@ impl Executor {
     }
 
     fn begin_walk(&self) -> Walk {
-        Walk { since: self.queue.tubes_version(), place: 0 }
+        Walk { since: self.queue.tubes_version(), index: 0 }
     }
 
     /// A slice of the walk.
@@ -125,9 +125,9 @@ impl Executor {
         purpose: &mut Purpose,
     ) -> Result<bool, TryReserveError> {
         let grants = self.grants(client);
-        let places = walk.place..walk.place + TUBES_AT_ONCE;
-        walk.place = places.end;
-        let Some((grants, tubes)) = grants.zip(self.queue.tubes_since(walk.since, places)) else {
+        let indexes = walk.index..walk.index + TUBES_AT_ONCE;
+        walk.index = indexes.end;
+        let Some((grants, tubes)) = grants.zip(self.queue.tubes_since(walk.since, indexes)) else {
             return Ok(false);
         };
         for (name, jobs, counters, dead) in

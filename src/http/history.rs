@@ -66,8 +66,8 @@ impl History {
     /// The JSON: the age of each sample, then the values of each series, the oldest first.
     pub fn at(&self, now: Timestamp) -> impl Serialize {
         let ages: Vec<u64> = self.samples.iter().map(|(at, _)| now.since_ns(*at) / 1_000_000).collect();
-        let values = |place: usize| self.samples.iter().map(|(_, values)| values[place]).collect();
-        let series = SERIES.into_iter().enumerate().map(move |(place, key)| (key, values(place)));
+        let values = |index: usize| self.samples.iter().map(|(_, values)| values[index]).collect();
+        let series = SERIES.into_iter().enumerate().map(move |(index, key)| (key, values(index)));
         Object([("ages_ms", ages)].into_iter().chain(series))
     }
 }

@@ -456,7 +456,7 @@ fn command(random: &mut Random, known: Knowledge) -> Request {
         }
         69 | 70 => Command::KillClient { number: random.pick(&[known.client, known.client, 0, u64::MAX]) },
         // Only the server knows the clients to list.
-        71 => Command::ListClients { limit: 1, after: Some(ClientCursor { place: u32::MAX }) },
+        71 => Command::ListClients { limit: 1, after: Some(ClientCursor { index: u32::MAX }) },
         52..=54 => Command::Watch { tube, weight: random.pick(&[1, 2, 9999]) },
         55..=58 if known.draws => Command::ReserveWithTimeout { timeout_s: 0.into() },
         55..=58 => Command::ReserveBatch {

@@ -60,11 +60,11 @@ impl FieldList {
     #[must_use]
     pub fn new(fields: impl IntoIterator<Item = Field>) -> Option<Self> {
         let mut list = Self::default();
-        for (place, field) in fields.into_iter().enumerate() {
+        for (position, field) in fields.into_iter().enumerate() {
             if list.iter().any(|before| before == field) {
                 return None;
             }
-            list.packed |= (field as u32 + 1) << (place as u32 * Self::BITS);
+            list.packed |= (field as u32 + 1) << (position as u32 * Self::BITS);
         }
         Some(list)
     }
@@ -92,9 +92,9 @@ impl FieldList {
     pub fn iter(self) -> impl Iterator<Item = Field> {
         let mut rest = self.packed;
         std::iter::from_fn(move || {
-            let place = (rest & ((1 << Self::BITS) - 1)) as usize;
+            let position = (rest & ((1 << Self::BITS) - 1)) as usize;
             rest >>= Self::BITS;
-            Field::ALL.get(place.checked_sub(1)?).copied()
+            Field::ALL.get(position.checked_sub(1)?).copied()
         })
     }
 

@@ -62,22 +62,22 @@ fn page<T>(rest: &[u8], cursor: impl FnOnce(&[u8]) -> Option<T>) -> Option<(u32,
 /// The end of a page of `list-clients`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientCursor {
-    /// The slot of its last client among all connections. A client keeps its slot as long as it is connected.
-    pub place: u32,
+    /// The index of its last client among all clients. A client keeps its index as long as it is connected.
+    pub index: u32,
 }
 
 impl ClientCursor {
-    /// Parses a cursor, `clients-<place>`.
+    /// Parses a cursor, `clients-<index>`.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let digits = text.strip_prefix(CLIENTS.as_bytes())?;
-        whole_u32(digits).filter(|_| digits[0] != b' ').map(|place| Self { place })
+        whole_u32(digits).filter(|_| digits[0] != b' ').map(|index| Self { index })
     }
 }
 
 impl Display for ClientCursor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{CLIENTS}{}", self.place)
+        write!(out, "{CLIENTS}{}", self.index)
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
         let page = |limit, after| Ok(Command::ListClients { limit, after });
         assert_eq!(parse(b"list-clients"), page(100, None));
         assert_eq!(parse(b"list-clients 1000"), page(1000, None));
-        let last = Some(ClientCursor { place: u32::MAX });
+        let last = Some(ClientCursor { index: u32::MAX });
         assert_eq!(parse(b"list-clients 7 clients-4294967295"), page(7, last));
         for rest in [
             "x",

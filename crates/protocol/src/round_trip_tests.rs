@@ -125,7 +125,7 @@ fn command<'a>(verb: Verb, ids: &'a [JobId], token: &'a [u8], random: &mut Rng) 
         Verb::StatsGroup => Command::StatsGroup(tube),
         Verb::Session => Command::Session { name: tube, grace: grace(random) },
         Verb::ListClients => {
-            let after = random.bool().then(|| ClientCursor { place: small(random) });
+            let after = random.bool().then(|| ClientCursor { index: small(random) });
             Command::ListClients { limit: random.u32(1..=MAX_LIMIT), after }
         }
         Verb::KillClient => Command::KillClient { number: number(random) },

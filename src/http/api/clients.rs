@@ -13,16 +13,16 @@ use crate::stats::CLIENT;
 
 /// Clients on a page, unless the request has a limit.
 const DEFAULT_LIMIT: usize = 100;
-/// Slots examined in a slice: about 100 microseconds.
-const PLACES_PER_SLICE: usize = 1000;
+/// Indexes of clients examined in a slice: about 100 microseconds.
+const INDEXES_PER_SLICE: usize = 1000;
 /// Clients in a slice: each needs a system call for its address.
 const CLIENTS_PER_SLICE: usize = 64;
 
 /// A page of clients that is being rendered.
 #[derive(Debug)]
 pub struct ClientList {
-    /// The next slot to examine.
-    place: usize,
+    /// The next index to examine.
+    index: usize,
     limit: usize,
     found: usize,
     has_begun: bool,
@@ -36,13 +36,13 @@ impl ClientList {
             return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
         }
         let cursor = parameters.take("cursor").map(|text| ClientCursor::parse(text.as_bytes()));
-        let place = match cursor {
+        let index = match cursor {
             None => 0,
-            Some(Some(cursor)) => cursor.place as usize + 1,
+            Some(Some(cursor)) => cursor.index as usize + 1,
             Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
         };
         parameters.end()?;
-        Ok(Self { place, limit, found: 0, has_begun: false })
+        Ok(Self { index, limit, found: 0, has_begun: false })
     }
 
     /// Renders a slice; returns whether it is the last one.
@@ -53,26 +53,26 @@ impl ClientList {
             out.push_str("{\"clients\":[");
         }
         let (queue, now) = (sources.server.queue, sources.server.now);
-        let end = queue.client_places().min(self.place.saturating_add(PLACES_PER_SLICE));
+        let end = queue.client_index_end().min(self.index.saturating_add(INDEXES_PER_SLICE));
         let most = self.found + CLIENTS_PER_SLICE;
         let mut next = None;
-        for id in queue.clients_at(self.place..end) {
+        for id in queue.clients_at(self.index..end) {
             if self.found == self.limit {
-                next = self.place.checked_sub(1).map(|last| ClientCursor { place: last as u32 }.to_string());
+                next = self.index.checked_sub(1).map(|last| ClientCursor { index: last as u32 }.to_string());
                 break;
             }
             if self.found == most || out.len() >= SLICE_BYTES {
                 return false;
             }
-            self.place = id.index as usize + 1;
+            self.index = id.index as usize + 1;
             let Some(client) = clients.0.client(id, now) else { continue };
             out.push_str(if self.found == 0 { "" } else { "," });
             self.found += 1;
             json::push(out, &figures(CLIENT, &client));
         }
         if next.is_none() {
-            self.place = self.place.max(end);
-            if self.place < queue.client_places() {
+            self.index = self.index.max(end);
+            if self.index < queue.client_index_end() {
                 return false;
             }
         }

@@ -15,7 +15,7 @@ use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd::tube_name::TubeName;
 
 use crate::random::Random;
-use beanstalkd_model::{self as model, CompletedPut, Job, Model, NO_JUMPS_FROM, State, Times, TubePlace};
+use beanstalkd_model::{self as model, CompletedPut, Job, Model, NO_JUMPS_FROM, State, Times, TubeIndex};
 
 /// The tubes that operations choose from.
 const TUBES: [&str; 4] = ["default", "a", "b", "c"];
@@ -842,7 +842,7 @@ impl Pair {
         }
     }
 
-    fn compare_ages(&self, found: &TubeView, place: TubePlace) {
+    fn compare_ages(&self, found: &TubeView, place: TubeIndex) {
         let oldest = |state| self.model.oldest(place, state);
         let age_s = |state| oldest(state).map_or(0, |job| self.now.since_s(job.created_at));
         assert_eq!(found.oldest_ready.map(|id| id.0), oldest(JobState::Ready).map(|job| job.id));

@@ -30,7 +30,7 @@ mod turns;
 
 pub use complete::CompletedPut;
 pub use manage::Times;
-pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubePlace, Wait};
+pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubeIndex, Wait};
 pub use server::{ANY_NUMBER, Accepted, Answer, Batch, Completing, PutTags, Server};
 pub use sessions::Session;
 pub use stats::{BINLOG_FILE_BYTES, PID, VERSION};

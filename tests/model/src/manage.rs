@@ -4,7 +4,7 @@ use beanstalkd_queue::Change;
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{JobId, JobState};
 
-use crate::queue::{Job, Model, State, TubePlace};
+use crate::queue::{Job, Model, State, TubeIndex};
 use crate::tags::Ending;
 
 /// "Recent" times are those of the current two minutes of the clock and of the two minutes before.
@@ -29,7 +29,7 @@ impl Model {
         // The list of changes shows the order.
         let mut jobs: Vec<(u8, u64, u64)> = Vec::new();
         for job in self.jobs.iter().filter(|job| job.tube == tube) {
-            let (state, place) = match job.state {
+            let (state, index) = match job.state {
                 State::Delayed { until } if job.held => (0, until.0),
                 State::Ready => (1, u64::from(job.priority)),
                 State::Delayed { until } => (2, until.0),
@@ -38,7 +38,7 @@ impl Model {
                 State::Reserved { until, by } => (4 + by as u8, until.0),
             };
             if state == 3 || !only_buried {
-                jobs.push((state, place, job.id));
+                jobs.push((state, index, job.id));
             }
         }
         jobs.sort_unstable();
@@ -123,7 +123,7 @@ impl Model {
     }
 
     /// The jobs of the tube in this state, in the order of `list-jobs`, each with its position there.
-    pub fn in_order(&self, tube: TubePlace, state: JobState) -> Vec<(u64, u64)> {
+    pub fn in_order(&self, tube: TubeIndex, state: JobState) -> Vec<(u64, u64)> {
         let position = |job: &Job| match (job.state, state) {
             (State::Ready, JobState::Ready) => Some(u64::from(job.priority)),
             (State::Delayed { until }, JobState::Delayed) => Some(until.0),
@@ -138,25 +138,25 @@ impl Model {
     }
 
     /// The job of the tube that has been reserved longest.
-    pub fn first_reserved_of(&self, tube: TubePlace) -> Option<u64> {
+    pub fn first_reserved_of(&self, tube: TubeIndex) -> Option<u64> {
         let is_reserved = |job: &&Job| job.tube == tube && matches!(job.state, State::Reserved { .. });
         let reserved = self.jobs.iter().filter(is_reserved);
         reserved.min_by_key(|job| (job.reserved_since, job.id)).map(|job| job.id)
     }
 
     /// The job of the tube in this state with the smallest id.
-    pub fn oldest(&self, tube: TubePlace, state: JobState) -> Option<&Job> {
+    pub fn oldest(&self, tube: TubeIndex, state: JobState) -> Option<&Job> {
         let ids = self.in_order(tube, state).into_iter().map(|(_, id)| id);
         self.job(ids.min()?)
     }
 
     /// The waiting times of the tube's jobs.
-    pub fn waits(&self, tube: TubePlace, now: Timestamp) -> Times {
+    pub fn waits(&self, tube: TubeIndex, now: Timestamp) -> Times {
         times(&self.tube(tube).waits, now)
     }
 
     /// The running times of the tube's jobs.
-    pub fn runs(&self, tube: TubePlace, now: Timestamp) -> Times {
+    pub fn runs(&self, tube: TubeIndex, now: Timestamp) -> Times {
         times(&self.tube(tube).runs, now)
     }
 }

@@ -16,12 +16,12 @@ use crate::tags::{Cooldown, Ending, id_key};
 use crate::turns::TurnKey;
 
 /// An index into `Model::tubes`.
-pub type TubePlace = usize;
+pub type TubeIndex = usize;
 
 #[derive(Clone, Debug)]
 pub struct Job {
     pub id: u64,
-    pub tube: TubePlace,
+    pub tube: TubeIndex,
     pub priority: u32,
     pub delay_s: Seconds,
     pub ttr_s: Seconds,
@@ -93,8 +93,8 @@ pub struct Tube {
 #[derive(Clone, Debug)]
 pub struct Client {
     pub index: u32,
-    pub using: TubePlace,
-    pub watching: Vec<TubePlace>,
+    pub using: TubeIndex,
+    pub watching: Vec<TubeIndex>,
     pub wait: Option<Wait>,
     /// The job for whose end it waits, and the wait.
     pub job_wait: Option<(u64, Wait)>,
@@ -120,7 +120,7 @@ pub struct Wait {
 /// The owner of a deadline. Of deadlines at the same instant, those of tubes come first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner {
-    Tube(TubePlace),
+    Tube(TubeIndex),
     Client(u32),
     Tags,
 }
@@ -130,9 +130,9 @@ pub struct Model {
     pub jobs: Vec<Job>,
     /// A tube keeps its index. A new tube takes the index that was freed last.
     pub tubes: Vec<Option<Tube>>,
-    free: Vec<TubePlace>,
+    free: Vec<TubeIndex>,
     /// The order of `list-tubes`.
-    pub listed: Vec<TubePlace>,
+    pub listed: Vec<TubeIndex>,
     pub clients: Vec<Client>,
     pub next_id: u64,
     next_wait: u64,
@@ -167,7 +167,7 @@ pub struct Model {
     pub(crate) next_number: u32,
 }
 
-pub const DEFAULT: TubePlace = 0;
+pub const DEFAULT: TubeIndex = 0;
 
 /// Stands for the client that has reserved a job while the jobs of a client that is gone are given back.
 pub(crate) const GIVEN_BACK: u32 = u32::MAX;
@@ -217,16 +217,16 @@ impl Model {
 
     // Lookups.
 
-    pub fn find(&self, name: &str) -> Option<TubePlace> {
-        self.listed.iter().copied().find(|&place| self.tube(place).name == name)
+    pub fn find(&self, name: &str) -> Option<TubeIndex> {
+        self.listed.iter().copied().find(|&index| self.tube(index).name == name)
     }
 
-    pub fn tube(&self, place: TubePlace) -> &Tube {
-        self.tubes[place].as_ref().expect("the tube exists")
+    pub fn tube(&self, index: TubeIndex) -> &Tube {
+        self.tubes[index].as_ref().expect("the tube exists")
     }
 
-    pub(crate) fn tube_mut(&mut self, place: TubePlace) -> &mut Tube {
-        self.tubes[place].as_mut().expect("the tube exists")
+    pub(crate) fn tube_mut(&mut self, index: TubeIndex) -> &mut Tube {
+        self.tubes[index].as_mut().expect("the tube exists")
     }
 
     pub fn client(&self, index: u32) -> &Client {
@@ -252,7 +252,7 @@ impl Model {
     }
 
     /// The jobs of one tube, or of all, by state.
-    pub fn counts(&self, tube: Option<TubePlace>) -> JobCounts {
+    pub fn counts(&self, tube: Option<TubeIndex>) -> JobCounts {
         let mut counts = JobCounts::default();
         for job in self.jobs.iter().filter(|job| tube.is_none_or(|tube| job.tube == tube)) {
             match job.state {
@@ -273,17 +273,17 @@ impl Model {
     }
 
     /// The ready job of the tube that is reserved first: the smallest priority, then the smallest id.
-    pub fn first_ready(&self, tube: TubePlace) -> Option<u64> {
+    pub fn first_ready(&self, tube: TubeIndex) -> Option<u64> {
         let ready = self.jobs.iter().filter(|job| job.tube == tube && job.state == State::Ready);
         ready.min_by_key(|job| (job.priority, job.id)).map(|job| job.id)
     }
 
     /// The delayed job that `peek-delayed` shows: held ones come after the others.
-    pub fn first_shown_as_delayed(&self, tube: TubePlace) -> Option<u64> {
+    pub fn first_shown_as_delayed(&self, tube: TubeIndex) -> Option<u64> {
         self.in_order(tube, JobState::Delayed).first().map(|&(_, id)| id)
     }
 
-    pub fn first_delayed(&self, tube: TubePlace) -> Option<(Timestamp, u64)> {
+    pub fn first_delayed(&self, tube: TubeIndex) -> Option<(Timestamp, u64)> {
         let delayed =
             self.jobs.iter().filter(|job| job.tube == tube && !job.held).filter_map(|job| match job.state {
                 State::Delayed { until } => Some((until, job.id)),
@@ -292,7 +292,7 @@ impl Model {
         delayed.min()
     }
 
-    pub fn first_buried(&self, tube: TubePlace) -> Option<u64> {
+    pub fn first_buried(&self, tube: TubeIndex) -> Option<u64> {
         let buried = self.jobs.iter().filter(|job| job.tube == tube).filter_map(|job| match job.state {
             State::Buried { number } => Some((number, job.id)),
             _ => None,
@@ -381,9 +381,9 @@ impl Model {
         self.line_up_again();
     }
 
-    pub(crate) fn find_or_make(&mut self, name: &str) -> TubePlace {
-        if let Some(place) = self.find(name) {
-            return place;
+    pub(crate) fn find_or_make(&mut self, name: &str) -> TubeIndex {
+        if let Some(index) = self.find(name) {
+            return index;
         }
         let (waits, runs) = (Vec::new(), Vec::new());
         let counters = TubeCounters::default();
@@ -401,27 +401,27 @@ impl Model {
             waits,
             runs,
         };
-        let place = self.free.pop().unwrap_or_else(|| {
+        let index = self.free.pop().unwrap_or_else(|| {
             self.tubes.push(None);
             self.tubes.len() - 1
         });
-        self.tubes[place] = Some(tube);
-        self.listed.push(place);
-        place
+        self.tubes[index] = Some(tube);
+        self.listed.push(index);
+        index
     }
 
     /// Removes the tube if it has no jobs and no client uses or watches it.
-    pub(crate) fn remove_if_idle(&mut self, place: TubePlace) {
-        let held = place == DEFAULT
-            || self.tubes[place].is_none()
-            || self.tube(place).lack.0 > 0
-            || self.jobs.iter().any(|job| job.tube == place)
-            || self.cooldowns.iter().any(|cooldown| cooldown.tube == place)
-            || self.clients.iter().any(|client| client.using == place || client.watching.contains(&place));
+    pub(crate) fn remove_if_idle(&mut self, index: TubeIndex) {
+        let held = index == DEFAULT
+            || self.tubes[index].is_none()
+            || self.tube(index).lack.0 > 0
+            || self.jobs.iter().any(|job| job.tube == index)
+            || self.cooldowns.iter().any(|cooldown| cooldown.tube == index)
+            || self.clients.iter().any(|client| client.using == index || client.watching.contains(&index));
         if !held {
-            self.tubes[place] = None;
-            self.free.push(place);
-            let position = self.listed.iter().position(|&listed| listed == place);
+            self.tubes[index] = None;
+            self.free.push(index);
+            let position = self.listed.iter().position(|&listed| listed == index);
             self.listed.swap_remove(position.expect("each tube is listed"));
         }
     }
@@ -433,12 +433,12 @@ impl Model {
     }
 
     /// The client uses another tube for one put. Returns its used tube.
-    pub fn use_for_put(&mut self, client: u32, name: &str) -> TubePlace {
+    pub fn use_for_put(&mut self, client: u32, name: &str) -> TubeIndex {
         let tube = self.find_or_make(name);
         std::mem::replace(&mut self.client_mut(client).using, tube)
     }
 
-    pub fn use_again(&mut self, client: u32, tube: TubePlace) {
+    pub fn use_again(&mut self, client: u32, tube: TubeIndex) {
         let other = std::mem::replace(&mut self.client_mut(client).using, tube);
         self.remove_if_idle(other);
     }
@@ -466,12 +466,12 @@ impl Model {
     }
 
     pub fn pause_tube(&mut self, name: &str, length_s: Seconds, now: Timestamp) -> bool {
-        let Some(place) = self.find(name) else { return false };
-        let tube = self.tube_mut(place);
+        let Some(index) = self.find(name) else { return false };
+        let tube = self.tube_mut(index);
         tube.pause = Some((after_s(now, length_s), length_s.whole()));
         tube.pauses += 1;
         if length_s == 0 {
-            self.end_pause(place, now);
+            self.end_pause(index, now);
         }
         true
     }
@@ -727,7 +727,7 @@ impl Model {
             && at <= now
         {
             match owner {
-                Owner::Tube(place) => self.tube_is_due(place, now),
+                Owner::Tube(index) => self.tube_is_due(index, now),
                 Owner::Client(index) => self.client_is_due(index, now),
                 Owner::Tags => self.tag_is_due(now),
             }
@@ -736,13 +736,13 @@ impl Model {
 
     pub(crate) fn earliest(&self) -> Option<(Timestamp, Owner)> {
         let mut due = Vec::new();
-        for place in 0..self.tubes.len() {
-            if let Some(tube) = &self.tubes[place] {
-                due.extend(tube.pause.map(|(until, _)| (until, Owner::Tube(place))));
-                let gate = self.gate_at(place).into_iter().chain(self.debt_ends_at(place));
-                due.extend(gate.map(|at| (at, Owner::Tube(place))));
-                due.extend(self.first_aged(place).map(|(at, _)| (at, Owner::Tube(place))));
-                due.extend(self.first_delayed(place).map(|(until, _)| (until, Owner::Tube(place))));
+        for index in 0..self.tubes.len() {
+            if let Some(tube) = &self.tubes[index] {
+                due.extend(tube.pause.map(|(until, _)| (until, Owner::Tube(index))));
+                let gate = self.gate_at(index).into_iter().chain(self.debt_ends_at(index));
+                due.extend(gate.map(|at| (at, Owner::Tube(index))));
+                due.extend(self.first_aged(index).map(|(at, _)| (at, Owner::Tube(index))));
+                due.extend(self.first_delayed(index).map(|(until, _)| (until, Owner::Tube(index))));
             }
         }
         let clients = self.clients.iter().map(|client| {
@@ -765,32 +765,32 @@ impl Model {
     }
 
     /// Handles the tube's first deadline. A delay that ends at the same instant as a pause ends before it.
-    pub(crate) fn tube_is_due(&mut self, place: TubePlace, now: Timestamp) {
+    pub(crate) fn tube_is_due(&mut self, index: TubeIndex, now: Timestamp) {
         let never = Timestamp::NEVER;
-        let pause = self.tube(place).pause.map_or(never, |(until, _)| until);
-        let gate = self.gate_at(place).unwrap_or(never);
-        let delay = self.first_delayed(place);
+        let pause = self.tube(index).pause.map_or(never, |(until, _)| until);
+        let gate = self.gate_at(index).unwrap_or(never);
+        let delay = self.first_delayed(index);
         let until = delay.map_or(never, |(until, _)| until);
-        let age = self.first_aged(place).filter(|&(at, _)| at <= now && at < until.min(pause).min(gate));
+        let age = self.first_aged(index).filter(|&(at, _)| at <= now && at < until.min(pause).min(gate));
         if let Some((_, id)) = age {
             self.end_age(id, now);
         } else if gate <= now && gate < until && gate <= pause {
-            self.refill(place, now);
-            self.serve_behind_gates(&[place], now);
-            self.remove_if_idle(place);
+            self.refill(index, now);
+            self.serve_behind_gates(&[index], now);
+            self.remove_if_idle(index);
         } else if pause <= now && pause < until {
-            self.end_pause(place, now);
+            self.end_pause(index, now);
         } else if let Some((until, id)) = delay.filter(|&(until, _)| until <= now) {
             self.make_ready_since(id, until, now);
         } else {
-            self.refill(place, now);
-            self.remove_if_idle(place);
+            self.refill(index, now);
+            self.remove_if_idle(index);
         }
     }
 
-    pub(crate) fn end_pause(&mut self, place: TubePlace, now: Timestamp) {
-        while !self.tube(place).is_closed && self.deliver_next(place, now) {}
-        self.tube_mut(place).pause = None;
+    pub(crate) fn end_pause(&mut self, index: TubeIndex, now: Timestamp) {
+        while !self.tube(index).is_closed && self.deliver_next(index, now) {}
+        self.tube_mut(index).pause = None;
     }
 
     pub(crate) fn client_is_due(&mut self, index: u32, now: Timestamp) {
@@ -827,7 +827,7 @@ impl Model {
     // Helpers of the operations above.
 
     /// The client that has waited longest for a job of this tube.
-    pub(crate) fn first_waiting(&self, tube: TubePlace) -> Option<u32> {
+    pub(crate) fn first_waiting(&self, tube: TubeIndex) -> Option<u32> {
         let waiting = self.clients.iter().filter(|client| client.watching.contains(&tube));
         let waiting = waiting.filter_map(|client| Some((client.wait?.number, client.index)));
         waiting.min().map(|(_, index)| index)
@@ -943,7 +943,7 @@ impl Model {
         self.make_buried(id);
     }
 
-    pub(crate) fn count(&mut self, tube: TubePlace, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
+    pub(crate) fn count(&mut self, tube: TubeIndex, counter: impl Fn(&mut TubeCounters) -> &mut u64) {
         *counter(&mut self.counters) += 1;
         *counter(&mut self.tube_mut(tube).counters) += 1;
     }

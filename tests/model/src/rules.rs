@@ -6,7 +6,7 @@ use beanstalkd_types::job::JobId;
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::Dead;
 
-use crate::queue::{GIVEN_BACK, Job, Model, State, TubePlace, after_s};
+use crate::queue::{GIVEN_BACK, Job, Model, State, TubeIndex, after_s};
 use crate::tags::Ending;
 
 /// Whether the name matches the pattern: `*` stands for any bytes, `?` for one.
@@ -28,34 +28,34 @@ fn full(rate: Rate) -> u128 {
 impl Model {
     /// Replaces the rules in force.
     pub fn set_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
-        let before: Vec<_> = (0..self.tubes.len()).map(|place| self.rate(place)).collect();
-        for place in (0..self.tubes.len()).filter(|&place| before[place].is_some()) {
-            self.refill(place, now);
+        let before: Vec<_> = (0..self.tubes.len()).map(|index| self.rate(index)).collect();
+        for index in (0..self.tubes.len()).filter(|&index| before[index].is_some()) {
+            self.refill(index, now);
         }
         self.rules = rules;
         self.judge_ages_again();
         self.change_rows();
-        let places: Vec<TubePlace> =
-            (0..self.tubes.len()).filter(|&place| self.tubes[place].is_some()).collect();
-        for &place in &places {
-            let after = self.rate(place);
-            let (lack, at) = self.tube(place).lack;
-            let lack = match (before[place], after) {
+        let indexes: Vec<TubeIndex> =
+            (0..self.tubes.len()).filter(|&index| self.tubes[index].is_some()).collect();
+        for &index in &indexes {
+            let after = self.rate(index);
+            let (lack, at) = self.tube(index).lack;
+            let lack = match (before[index], after) {
                 (Some(before), Some(after)) => {
                     (lack * u128::from(after.period_ns) / u128::from(before.period_ns)).min(full(after))
                 }
                 _ => 0,
             };
-            self.tube_mut(place).lack = (lack, at.max(now));
-            self.close_if_needed(place);
+            self.tube_mut(index).lack = (lack, at.max(now));
+            self.close_if_needed(index);
             // Another rule may open the gate, like the end of a reservation.
-            self.tube_mut(place).reserved_when_closed = u64::MAX;
-            if self.rule_of(place).is_none() {
-                (self.tube_mut(place).rejected, self.tube_mut(place).dead) = (0, 0);
+            self.tube_mut(index).reserved_when_closed = u64::MAX;
+            if self.rule_of(index).is_none() {
+                (self.tube_mut(index).rejected, self.tube_mut(index).dead) = (0, 0);
             }
         }
         self.serve_free_slots(now);
-        places.into_iter().for_each(|place| self.remove_if_idle(place));
+        indexes.into_iter().for_each(|index| self.remove_if_idle(index));
     }
 
     /// Judges again the jobs that were too old when their dead tubes did not take them.
@@ -63,29 +63,29 @@ impl Model {
         self.jobs.iter_mut().for_each(|job| job.is_left = false);
     }
 
-    fn rate(&self, place: TubePlace) -> Option<Rate> {
-        self.tubes[place].as_ref().and_then(|tube| self.rule(&tube.name)).and_then(|rule| rule.rate)
+    fn rate(&self, index: TubeIndex) -> Option<Rate> {
+        self.tubes[index].as_ref().and_then(|tube| self.rule(&tube.name)).and_then(|rule| rule.rate)
     }
 
     /// Whether jobs of the tube may be reserved.
-    pub(crate) fn lets_through(&self, place: TubePlace) -> bool {
-        self.tube(place).pause.is_none() && !self.tube(place).is_closed
+    pub(crate) fn lets_through(&self, index: TubeIndex) -> bool {
+        self.tube(index).pause.is_none() && !self.tube(index).is_closed
     }
 
-    pub(crate) fn refill(&mut self, place: TubePlace, now: Timestamp) {
-        let rate = self.rate(place);
-        let (lack, at) = self.tube(place).lack;
+    pub(crate) fn refill(&mut self, index: TubeIndex, now: Timestamp) {
+        let rate = self.rate(index);
+        let (lack, at) = self.tube(index).lack;
         let gained = rate.map_or(u128::MAX, |rate| u128::from(now.since_ns(at)) * u128::from(rate.tokens));
-        self.tube_mut(place).lack = (lack.saturating_sub(gained), at.max(now));
+        self.tube_mut(index).lack = (lack.saturating_sub(gained), at.max(now));
     }
 
     /// Whether the rule lets no job be reserved.
-    pub(crate) fn must_close(&self, place: TubePlace) -> bool {
-        let Some(rule) = self.rule_of(place) else { return false };
-        let reserved = self.counts(Some(place)).reserved;
+    pub(crate) fn must_close(&self, index: TubeIndex) -> bool {
+        let Some(rule) = self.rule_of(index) else { return false };
+        let reserved = self.counts(Some(index)).reserved;
         rule.max_reserved.is_some_and(|most| reserved >= most.into())
             || rule.rate.is_some_and(|rate| {
-                full(rate) - self.tube(place).lack.0.min(full(rate)) < u128::from(rate.period_ns)
+                full(rate) - self.tube(index).lack.0.min(full(rate)) < u128::from(rate.period_ns)
             })
     }
 
@@ -121,29 +121,29 @@ impl Model {
         if words.is_empty() { vec!["worker"] } else { words }
     }
 
-    pub(crate) fn close_if_needed(&mut self, place: TubePlace) {
-        if self.must_close(place) {
-            let reserved = self.counts(Some(place)).reserved;
-            let tube = self.tube_mut(place);
+    pub(crate) fn close_if_needed(&mut self, index: TubeIndex) {
+        if self.must_close(index) {
+            let reserved = self.counts(Some(index)).reserved;
+            let tube = self.tube_mut(index);
             (tube.is_closed, tube.reserved_when_closed) = (true, reserved);
         }
     }
 
     /// Notes that a job of the tube was reserved.
-    pub(crate) fn pass_gate(&mut self, place: TubePlace, now: Timestamp) {
-        if let Some(rate) = self.rate(place) {
-            self.refill(place, now);
-            let lack = &mut self.tube_mut(place).lack.0;
+    pub(crate) fn pass_gate(&mut self, index: TubeIndex, now: Timestamp) {
+        if let Some(rate) = self.rate(index) {
+            self.refill(index, now);
+            let lack = &mut self.tube_mut(index).lack.0;
             *lack = (*lack + u128::from(rate.period_ns)).min(full(rate));
         }
-        self.close_if_needed(place);
+        self.close_if_needed(index);
     }
 
     /// When the closed gate of a tube opens.
-    pub(crate) fn gate_at(&self, place: TubePlace) -> Option<Timestamp> {
-        let tube = self.tube(place);
-        let rule = self.rule_of(place)?;
-        let is_full = rule.max_reserved.is_some_and(|most| self.counts(Some(place)).reserved >= most.into());
+    pub(crate) fn gate_at(&self, index: TubeIndex) -> Option<Timestamp> {
+        let tube = self.tube(index);
+        let rule = self.rule_of(index)?;
+        let is_full = rule.max_reserved.is_some_and(|most| self.counts(Some(index)).reserved >= most.into());
         if !tube.is_closed || is_full {
             return None;
         }
@@ -156,12 +156,12 @@ impl Model {
     }
 
     /// When the bucket of a tube that exists only for its bucket is full.
-    pub(crate) fn debt_ends_at(&self, place: TubePlace) -> Option<Timestamp> {
-        let (lack, at) = self.tube(place).lack;
-        let rate = self.rate(place).filter(|_| lack > 0)?;
-        let is_kept = self.jobs.iter().any(|job| job.tube == place)
-            || self.cooldowns.iter().any(|cooldown| cooldown.tube == place)
-            || self.clients.iter().any(|client| client.using == place || client.watching.contains(&place));
+    pub(crate) fn debt_ends_at(&self, index: TubeIndex) -> Option<Timestamp> {
+        let (lack, at) = self.tube(index).lack;
+        let rate = self.rate(index).filter(|_| lack > 0)?;
+        let is_kept = self.jobs.iter().any(|job| job.tube == index)
+            || self.cooldowns.iter().any(|cooldown| cooldown.tube == index)
+            || self.clients.iter().any(|client| client.using == index || client.watching.contains(&index));
         (!is_kept).then(|| at + lack.div_ceil(u128::from(rate.tokens)) as u64)
     }
 
@@ -170,15 +170,15 @@ impl Model {
         self.rules.iter().find(|rule| matches(rule.pattern.as_bytes(), name.as_bytes()))
     }
 
-    pub fn rule_of(&self, place: TubePlace) -> Option<&TubeRule> {
-        self.rule(&self.tube(place).name)
+    pub fn rule_of(&self, index: TubeIndex) -> Option<&TubeRule> {
+        self.rule(&self.tube(index).name)
     }
 
     /// Whether the tube of this name, which need not exist, accepts no job with a body of `body_bytes`.
     pub fn is_full(&self, name: &str, body_bytes: usize) -> bool {
         let Some(rule) = self.rule(name) else { return false };
-        let place = self.find(name);
-        let jobs = || self.jobs.iter().filter(|job| Some(job.tube) == place);
+        let index = self.find(name);
+        let jobs = || self.jobs.iter().filter(|job| Some(job.tube) == index);
         let bytes: usize = jobs().map(|job| job.body.len()).sum();
         rule.max_jobs.is_some_and(|most| jobs().count() as u64 + 1 > most)
             || rule.max_bytes.is_some_and(|most| (bytes + body_bytes) as u64 > most)
@@ -192,8 +192,8 @@ impl Model {
 
     /// Counts a put or a move that was refused because the tube of this name is full.
     pub fn refuse_for(&mut self, name: &str) {
-        if let Some(place) = self.find(name) {
-            self.tube_mut(place).rejected += 1;
+        if let Some(index) = self.find(name) {
+            self.tube_mut(index).rejected += 1;
         }
     }
 
@@ -295,9 +295,9 @@ impl Model {
     }
 
     /// The job of the tube that becomes too old first; of equals, the one that was put first.
-    pub(crate) fn first_aged(&self, place: TubePlace) -> Option<(Timestamp, u64)> {
+    pub(crate) fn first_aged(&self, index: TubeIndex) -> Option<(Timestamp, u64)> {
         let ages =
-            |job: &&Job| job.tube == place && !job.is_left && !matches!(job.state, State::Reserved { .. });
+            |job: &&Job| job.tube == index && !job.is_left && !matches!(job.state, State::Reserved { .. });
         let ages = self.jobs.iter().filter(ages);
         ages.filter_map(|job| Some((self.age_ends_at(job)?, job.id))).min()
     }

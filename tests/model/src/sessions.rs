@@ -25,13 +25,13 @@ impl Model {
         {
             return None;
         }
-        let place = self.sessions.iter().position(|session| session.name == name).unwrap_or_else(|| {
+        let index = self.sessions.iter().position(|session| session.name == name).unwrap_or_else(|| {
             let number = self.take_number();
             let name = name.to_owned();
             self.sessions.push(Session { name, number, grace_ms, client: None, ends_at: None });
             self.sessions.len() - 1
         });
-        let session = &mut self.sessions[place];
+        let session = &mut self.sessions[index];
         let has_new_grace = session.grace_ms != grace_ms;
         (session.grace_ms, session.ends_at) = (grace_ms, None);
         let number = session.number;
@@ -172,7 +172,7 @@ impl Model {
         }
         (self.free_numbers, self.next_number) = (Vec::new(), numbers.len() as u32);
         self.line_up_again_with_held();
-        (0..self.tubes.len()).for_each(|place| self.remove_if_idle(place));
+        (0..self.tubes.len()).for_each(|index| self.remove_if_idle(index));
     }
 
     /// All jobs that are ready join new rows. Those of the sessions do so, too, because they are reserved again only

@@ -166,8 +166,8 @@ impl Server {
     }
 
     /// The ages of a tube's oldest jobs, and its waiting and running times.
-    pub(crate) fn ages_and_times(&self, place: usize, now: Timestamp) -> String {
-        let oldest = |state| self.model.oldest(place, state);
+    pub(crate) fn ages_and_times(&self, index: usize, now: Timestamp) -> String {
+        let oldest = |state| self.model.oldest(index, state);
         let age_s = |state| oldest(state).map_or(0, |job| now.since_s(job.created_at));
         let mut text = format!(
             "oldest-ready-age: {}\noldest-delayed-age: {}\noldest-buried-age: {}\noldest-ready-id: {}\n",
@@ -178,7 +178,7 @@ impl Server {
         );
         let any = ANY_NUMBER as char;
         let seconds = |ns: u64| format!("{}.{:06}", ns / 1_000_000_000, ns / 1000 % 1_000_000);
-        for (kind, times) in [("wait", self.model.waits(place, now)), ("run", self.model.runs(place, now))] {
+        for (kind, times) in [("wait", self.model.waits(index, now)), ("run", self.model.runs(index, now))] {
             write!(
                 text,
                 "{kind}-time-count: {}\n{kind}-time-mean: {}\n{kind}-time-p50: {any}.{any}\n\
@@ -236,15 +236,15 @@ impl Server {
     }
 
     pub(crate) fn stats_tube(&self, name: &str, now: Timestamp) -> Option<String> {
-        let place = self.model.find(name)?;
-        let tube = self.model.tube(place);
-        let jobs = self.model.counts(Some(place));
+        let index = self.model.find(name)?;
+        let tube = self.model.tube(index);
+        let jobs = self.model.counts(Some(index));
         let (pause_until, pause_s) = tube.pause.unwrap_or_default();
-        let cooldowns = self.model.cooldowns.iter().filter(|cooldown| cooldown.tube == place);
+        let cooldowns = self.model.cooldowns.iter().filter(|cooldown| cooldown.tube == index);
         let cooldowns: Vec<Name<'_>> = cooldowns.map(|cooldown| cooldown.key).collect();
-        let watching = self.model.clients_that(|client| client.watching.contains(&place));
+        let watching = self.model.clients_that(|client| client.watching.contains(&index));
         let waiting =
-            self.model.clients_that(|client| client.watching.contains(&place) && client.wait.is_some());
+            self.model.clients_that(|client| client.watching.contains(&index) && client.wait.is_some());
         Some(format!(
             "---\nname: \"{name}\"\ncurrent-jobs-urgent: {}\ncurrent-jobs-ready: {}\n\
              current-jobs-reserved: {}\ncurrent-jobs-delayed: {}\ncurrent-jobs-buried: {}\ntotal-jobs: {}\n\
@@ -259,7 +259,7 @@ impl Server {
             jobs.delayed,
             jobs.buried,
             tube.counters.puts,
-            self.model.clients_that(|client| client.using == place),
+            self.model.clients_that(|client| client.using == index),
             tube.counters.deletes,
             tube.pauses,
             pause_until.since_s(now),
@@ -272,8 +272,8 @@ impl Server {
             tube.counters.expirations,
             cooldowns.len(),
             cooldowns.iter().map(|key| 192 + key.len()).sum::<usize>(),
-            self.ages_and_times(place, now),
-            self.model.rule_of(place).map_or("", |rule| &rule.pattern),
+            self.ages_and_times(index, now),
+            self.model.rule_of(index).map_or("", |rule| &rule.pattern),
             tube.rejected,
             tube.dead,
             u8::from(tube.is_closed),

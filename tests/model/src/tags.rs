@@ -5,13 +5,13 @@ use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tags::{Concurrency, Idempotency, Name, TagSet};
 
-use crate::queue::{GIVEN_BACK, Job, Model, State, Tube, TubePlace, after_s};
+use crate::queue::{GIVEN_BACK, Job, Model, State, Tube, TubeIndex, after_s};
 
 /// A cooldown: a key that counts after the delete of its job.
 #[derive(Clone, Debug)]
 pub struct Cooldown {
     pub id: u64,
-    pub tube: TubePlace,
+    pub tube: TubeIndex,
     pub key: Name<'static>,
     pub until: Timestamp,
 }
@@ -33,7 +33,7 @@ pub enum Duplicate {
 
 impl Model {
     /// The job of the tube with this key.
-    pub fn with_key(&self, tube: TubePlace, key: Name<'_>) -> Option<&Job> {
+    pub fn with_key(&self, tube: TubeIndex, key: Name<'_>) -> Option<&Job> {
         self.jobs
             .iter()
             .find(|job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key))
@@ -219,8 +219,8 @@ impl Model {
     pub(crate) fn serve_free_slots(&mut self, now: Timestamp) {
         self.serve_before((u32::MAX, u64::MAX), now);
         self.settle_front();
-        let places: Vec<TubePlace> = (0..self.tubes.len()).filter(|&place| self.may_open(place)).collect();
-        self.serve_behind_gates(&places, now);
+        let indexes: Vec<TubeIndex> = (0..self.tubes.len()).filter(|&index| self.may_open(index)).collect();
+        self.serve_behind_gates(&indexes, now);
         std::mem::take(&mut self.to_free).into_iter().for_each(|freed| self.free(freed, now));
     }
 
@@ -242,36 +242,36 @@ impl Model {
     }
 
     /// Whether the gate of the tube is closed, and a reservation has ended since.
-    fn may_open(&self, place: TubePlace) -> bool {
-        let reserved = self.counts(Some(place)).reserved;
+    fn may_open(&self, index: TubeIndex) -> bool {
+        let reserved = self.counts(Some(index)).reserved;
         let is_due = |tube: &Tube| tube.is_closed && reserved < tube.reserved_when_closed;
-        self.tubes[place].as_ref().is_some_and(is_due)
+        self.tubes[index].as_ref().is_some_and(is_due)
     }
 
     /// Opens the gates of these tubes that need not stay closed: waiting clients get the jobs behind them, the most
     /// urgent first.
-    pub(crate) fn serve_behind_gates(&mut self, places: &[TubePlace], now: Timestamp) {
-        places.iter().for_each(|&place| self.refill(place, now));
-        let is_passed = |model: &Self, place| {
-            let is_open = !model.must_close(place) && model.tube(place).pause.is_none();
-            is_open && model.first_waiting(place).is_some()
+    pub(crate) fn serve_behind_gates(&mut self, indexes: &[TubeIndex], now: Timestamp) {
+        indexes.iter().for_each(|&index| self.refill(index, now));
+        let is_passed = |model: &Self, index| {
+            let is_open = !model.must_close(index) && model.tube(index).pause.is_none();
+            is_open && model.first_waiting(index).is_some()
         };
-        for &place in places.iter().filter(|&&place| is_passed(self, place)).collect::<Vec<_>>() {
-            self.pass_used_up(place);
+        for &index in indexes.iter().filter(|&&index| is_passed(self, index)).collect::<Vec<_>>() {
+            self.pass_used_up(index);
         }
         loop {
-            let open = places.iter().filter(|&&place| is_passed(self, place));
-            let Some((head, place)) = open.filter_map(|&place| Some((self.head(place)?, place))).min() else {
+            let open = indexes.iter().filter(|&&index| is_passed(self, index));
+            let Some((head, index)) = open.filter_map(|&index| Some((self.head(index)?, index))).min() else {
                 break;
             };
-            self.pass_used_up(place);
-            if self.head(place) == Some(head) {
-                self.deliver_next(place, now);
+            self.pass_used_up(index);
+            if self.head(index) == Some(head) {
+                self.deliver_next(index, now);
             }
         }
-        for &place in places {
-            self.tube_mut(place).is_closed = false;
-            self.close_if_needed(place);
+        for &index in indexes {
+            self.tube_mut(index).is_closed = false;
+            self.close_if_needed(index);
         }
     }
 }

@@ -11,7 +11,7 @@
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::tags::{Concurrency, Name};
 
-use crate::queue::{Job, Model, State, TubePlace};
+use crate::queue::{Job, Model, State, TubeIndex};
 use crate::tags::id_key;
 
 /// The key of a job, or that of all jobs without one.
@@ -22,32 +22,32 @@ fn turn_key(job: &Job) -> TurnKey {
 }
 
 impl Model {
-    pub(crate) fn is_fair(&self, place: TubePlace) -> bool {
-        self.rule_of(place).is_some_and(|rule| rule.is_fair)
+    pub(crate) fn is_fair(&self, index: TubeIndex) -> bool {
+        self.rule_of(index).is_some_and(|rule| rule.is_fair)
     }
 
-    fn in_front(&self, place: TubePlace) -> impl Iterator<Item = &Job> + Clone {
-        self.jobs.iter().filter(move |job| job.tube == place && job.is_in_front)
+    fn in_front(&self, index: TubeIndex) -> impl Iterator<Item = &Job> + Clone {
+        self.jobs.iter().filter(move |job| job.tube == index && job.is_in_front)
     }
 
     /// The tube's jobs in the order in which they would be reserved; in a fair tube, only the first of each key.
-    fn in_turn(&self, place: TubePlace) -> Vec<(u32, u64)> {
-        if !self.is_fair(place) {
-            let mut jobs: Vec<_> = self.in_front(place).map(id_key).collect();
+    fn in_turn(&self, index: TubeIndex) -> Vec<(u32, u64)> {
+        if !self.is_fair(index) {
+            let mut jobs: Vec<_> = self.in_front(index).map(id_key).collect();
             jobs.sort_unstable();
             return jobs;
         }
         let first =
-            |key: &TurnKey| self.in_front(place).filter(|job| turn_key(job) == *key).map(id_key).min();
-        let mut jobs: Vec<_> = self.tube(place).row.iter().filter_map(first).collect();
+            |key: &TurnKey| self.in_front(index).filter(|job| turn_key(job) == *key).map(id_key).min();
+        let mut jobs: Vec<_> = self.tube(index).row.iter().filter_map(first).collect();
         // Equally urgent ones keep the order of the row.
         jobs.sort_by_key(|&(priority, _)| priority);
         jobs
     }
 
     /// The next job of the tube to be reserved.
-    pub(crate) fn head(&self, place: TubePlace) -> Option<(u32, u64)> {
-        self.in_turn(place).first().copied()
+    pub(crate) fn head(&self, index: TubeIndex) -> Option<(u32, u64)> {
+        self.in_turn(index).first().copied()
     }
 
     /// Whether another job of the tube goes before this one, which may be reserved, because of its turn.
@@ -58,12 +58,12 @@ impl Model {
     }
 
     /// A reserve probes the tube: jobs whose keys are used up leave the front until the first job may be reserved.
-    pub(crate) fn pass_used_up(&mut self, place: TubePlace) {
-        while let Some((_, id)) = self.head(place)
+    pub(crate) fn pass_used_up(&mut self, index: TubeIndex) {
+        while let Some((_, id)) = self.head(index)
             && !self.may_be_reserved(self.job(id).expect("it is there"))
         {
             self.job_mut(id).is_in_front = false;
-            self.shorten_row(place);
+            self.shorten_row(index);
         }
     }
 
@@ -71,17 +71,17 @@ impl Model {
     fn come_to_front(&mut self, id: u64) {
         let job = self.job_mut(id);
         job.is_in_front = true;
-        let (place, key) = (job.tube, turn_key(job));
-        if self.is_fair(place) && !self.tube(place).row.contains(&key) {
-            self.tube_mut(place).row.push(key);
+        let (index, key) = (job.tube, turn_key(job));
+        if self.is_fair(index) && !self.tube(index).row.contains(&key) {
+            self.tube_mut(index).row.push(key);
         }
     }
 
     /// Removes keys without jobs in front from the row.
-    fn shorten_row(&mut self, place: TubePlace) {
-        let mut row = std::mem::take(&mut self.tube_mut(place).row);
-        row.retain(|key| self.in_front(place).any(|job| turn_key(job) == *key));
-        self.tube_mut(place).row = row;
+    fn shorten_row(&mut self, index: TubeIndex) {
+        let mut row = std::mem::take(&mut self.tube_mut(index).row);
+        row.retain(|key| self.in_front(index).any(|job| turn_key(job) == *key));
+        self.tube_mut(index).row = row;
     }
 
     /// Lines up a job that has become ready and for which no client waits. It replaces a less urgent one with the same
@@ -118,14 +118,14 @@ impl Model {
 
     /// The first of the other ready jobs with this key and limit comes to the front if it may. A client that waits for
     /// it gets it at the end of the command.
-    pub(crate) fn bring_next(&mut self, place: TubePlace, tag: Option<Concurrency<'_>>, but: u64) {
+    pub(crate) fn bring_next(&mut self, index: TubeIndex, tag: Option<Concurrency<'_>>, but: u64) {
         let is_alike = |job: &&Job| {
-            (job.tube, job.tags.concurrency, job.state) == (place, tag, State::Ready) && job.id != but
+            (job.tube, job.tags.concurrency, job.state) == (index, tag, State::Ready) && job.id != but
         };
         let next = self.jobs.iter().filter(is_alike).min_by_key(|job| id_key(job));
         let next = next.filter(|next| tag.is_some() && self.may_be_reserved(next)).map(|next| next.id);
         if let Some(next) = next
-            && !(self.lets_through(place) && self.first_waiting(place).is_some())
+            && !(self.lets_through(index) && self.first_waiting(index).is_some())
         {
             self.come_to_front(next);
         }
@@ -151,29 +151,29 @@ impl Model {
     pub(crate) fn take_turn(&mut self, id: u64) {
         let job = self.job_mut(id);
         job.is_in_front = false;
-        let (place, key, own) = (job.tube, turn_key(job), id_key(job));
+        let (index, key, own) = (job.tube, turn_key(job), id_key(job));
         let is_older = |other: &Job| self.may_be_reserved(other) && id_key(other) < own;
-        let has_turn = self.in_front(place).any(is_older);
+        let has_turn = self.in_front(index).any(is_older);
         self.turns += u64::from(has_turn);
-        self.tube_mut(place).row.retain(|other| *other != key);
-        let other = self.in_front(place).find(|job| turn_key(job) == key).map(|job| job.id);
+        self.tube_mut(index).row.retain(|other| *other != key);
+        let other = self.in_front(index).find(|job| turn_key(job) == key).map(|job| job.id);
         other.into_iter().for_each(|other| self.come_to_front(other));
     }
 
     /// Gives the job whose turn it is to a client that waits for the tube; returns whether there was one.
-    pub(crate) fn deliver_next(&mut self, place: TubePlace, now: Timestamp) -> bool {
-        let Some(client) = self.first_waiting(place) else { return false };
-        self.pass_used_up(place);
-        let Some((_, id)) = self.head(place) else { return false };
+    pub(crate) fn deliver_next(&mut self, index: TubeIndex, now: Timestamp) -> bool {
+        let Some(client) = self.first_waiting(index) else { return false };
+        self.pass_used_up(index);
+        let Some((_, id)) = self.head(index) else { return false };
         self.deliver_job(client, id, now);
         true
     }
 
     /// Applies other rules to the rows: they end, or all keys join one in the order of their oldest jobs.
     pub(crate) fn change_rows(&mut self) {
-        for place in 0..self.tubes.len() {
-            if self.tubes[place].is_some() && !self.is_fair(place) {
-                self.tube_mut(place).row.clear();
+        for index in 0..self.tubes.len() {
+            if self.tubes[index].is_some() && !self.is_fair(index) {
+                self.tube_mut(index).row.clear();
             }
         }
         let mut ids: Vec<u64> = self.jobs.iter().filter(|job| job.is_in_front).map(|job| job.id).collect();

@@ -429,13 +429,13 @@ impl Exchange {
         if self.outstanding.iter().all(|sent| sent.needs.is_none() || sent.fate.is_without_reply()) {
             return;
         }
-        let place = self.greeting().count();
+        let position = self.greeting().count();
         let at: usize = self.greeting().map(|sent| sent.bytes).sum();
         let commands = self.output.split_off(at);
         self.push_as(&Request::Line(Command::Stats), Fate::Greeting);
         self.output.extend_from_slice(&commands);
         if let Some(question) = self.outstanding.pop_back() {
-            self.outstanding.insert(place, question);
+            self.outstanding.insert(position, question);
         }
     }
 

@@ -420,11 +420,11 @@ mod tests {
                     self.queue.advance(self.now);
                 }
                 14 if self.random(4) == 0 => {
-                    let place = self.clients.iter().position(|&other| other == client).unwrap();
+                    let index = self.clients.iter().position(|&other| other == client).unwrap();
                     self.queue.disconnect(client, now);
-                    self.clients[place] = self.queue.connect();
-                    self.queue.watch(self.clients[place], "t");
-                    self.queue.use_tube(self.clients[place], "t");
+                    self.clients[index] = self.queue.connect();
+                    self.queue.watch(self.clients[index], "t");
+                    self.queue.use_tube(self.clients[index], "t");
                 }
                 15 => drop(self.queue.delete(client, id, now)),
                 _ => {}

@@ -28,9 +28,9 @@ impl Listing {
         self.number
     }
 
-    /// Notes that the tube has moved to `place` in the order.
-    pub(crate) fn note_move(&mut self, tube: &mut Tube, place: usize) {
-        let is_passed = self.position.is_some_and(|position| place < position);
+    /// Notes that the tube has moved to `index` in the order.
+    pub(crate) fn note_move(&mut self, tube: &mut Tube, index: usize) {
+        let is_passed = self.position.is_some_and(|position| index < position);
         if is_passed && mem::replace(&mut tube.listed, self.number) != self.number {
             self.moved.push(tube.name.clone());
         }

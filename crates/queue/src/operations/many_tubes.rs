@@ -32,7 +32,7 @@ pub(crate) struct ManyTubes {
 #[derive(Debug)]
 struct Known {
     /// Its index in the client's list.
-    place: u32,
+    position: u32,
     /// Its first job, if it is in `heads`.
     head: Option<ReadyKey>,
 }
@@ -53,8 +53,8 @@ impl ManyTubes {
         self.tubes.contains_key(&tube)
     }
 
-    pub(crate) fn place_of(&self, tube: TubeKey) -> Option<usize> {
-        self.tubes.get(&tube).map(|known| known.place as usize)
+    pub(crate) fn position_of(&self, tube: TubeKey) -> Option<usize> {
+        self.tubes.get(&tube).map(|known| known.position as usize)
     }
 
     /// Whether the client knows a job of the tube.
@@ -79,10 +79,10 @@ impl ManyTubes {
         self.to_probe.pop_first()
     }
 
-    /// Notes that the list has `tube` at `place`.
-    fn set_place(&mut self, tube: TubeKey, place: usize) {
-        let known = self.tubes.entry(tube).or_insert(Known { place: 0, head: None });
-        known.place = place as u32;
+    /// Notes that the list has `tube` at `position`.
+    fn set_position(&mut self, tube: TubeKey, position: usize) {
+        let known = self.tubes.entry(tube).or_insert(Known { position: 0, head: None });
+        known.position = position as u32;
     }
 
     /// Notes that the tube now has this first job.
@@ -99,34 +99,34 @@ impl ManyTubes {
 }
 
 impl Queue {
-    /// Notes that the client has `tube` at `place` of its list from now on. If the list is long now, the client becomes
-    /// one that watches many tubes.
-    pub(crate) fn index_watched(&mut self, client: u32, tube: TubeKey, place: usize) {
+    /// Notes that the client has `tube` at `position` of its list from now on. If the list is long now, the client
+    /// becomes one that watches many tubes.
+    pub(crate) fn index_watched(&mut self, client: u32, tube: TubeKey, position: usize) {
         let record = &mut self.clients[client];
         if let Some(many) = &mut record.many {
-            many.set_place(tube, place);
+            many.set_position(tube, position);
             self.probe(client, tube);
-        } else if place >= self.slices.few_tubes {
+        } else if position >= self.slices.few_tubes {
             let many = record.many.get_or_insert_default();
-            for (place, &tube) in record.watching.iter().enumerate() {
-                many.set_place(tube, place);
+            for (position, &tube) in record.watching.iter().enumerate() {
+                many.set_position(tube, position);
             }
             record.note_kind();
-            for place in 0..=place {
-                self.probe(client, self.clients[client].watching[place]);
+            for position in 0..=position {
+                self.probe(client, self.clients[client].watching[position]);
             }
         }
     }
 
-    /// Removes the tube at `place` from the client's list; the last tube takes its place, as in C.
-    pub(crate) fn unwatch(&mut self, client: u32, place: usize) {
+    /// Removes the tube at `position` from the client's list; the last tube takes its place, as in C.
+    pub(crate) fn unwatch(&mut self, client: u32, position: usize) {
         let record = &mut self.clients.records[client as usize];
         let watched = record.watching.len();
-        let tube = record.watching.swap_remove(place);
+        let tube = record.watching.swap_remove(position);
         self.clients.counts.watched -= 1;
         if let Some(many) = &mut record.many {
-            if let Some(&moved) = record.watching.get(place) {
-                many.set_place(moved, place);
+            if let Some(&moved) = record.watching.get(position) {
+                many.set_position(moved, position);
             }
             many.set_head(tube, None);
             many.tubes.remove(&tube);
@@ -140,8 +140,11 @@ impl Queue {
                 }
             }
         }
-        self.forget_weight(client, place, watched);
-        debug_assert!(self.clients[client].place_of(tube).is_none(), "the client watches the tube no more");
+        self.forget_weight(client, position, watched);
+        debug_assert!(
+            self.clients[client].position_of(tube).is_none(),
+            "the client watches the tube no more"
+        );
         self.tubes.get_mut(tube).watching -= 1;
         self.remove_tube_if_idle(tube);
     }
@@ -256,9 +259,9 @@ impl Queue {
                 is_waiting.is_none() || many.to_probe.is_empty(),
                 "a client that waits has probed each tube"
             );
-            for (place, &tube) in client.watching.iter().enumerate() {
+            for (position, &tube) in client.watching.iter().enumerate() {
                 let known = &many.tubes[&tube];
-                assert_eq!(known.place as usize, place);
+                assert_eq!(known.position as usize, position);
                 assert!(known.head.is_none_or(|head| many.heads.contains(&(head, tube))));
                 let subscribes = self
                     .clients

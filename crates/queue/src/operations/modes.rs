@@ -61,13 +61,13 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    fn weight(&self, place: usize) -> u16 {
-        self.weights.get(place).copied().unwrap_or(USUAL_WEIGHT)
+    fn weight(&self, position: usize) -> u16 {
+        self.weights.get(position).copied().unwrap_or(USUAL_WEIGHT)
     }
 
-    /// The chance of the tube at `place`, which has a job.
-    fn chance(&mut self, place: usize, tube: &Tube, now: Timestamp) -> u64 {
-        let weight = self.weight(place).into();
+    /// The chance of the tube at `position`, which has a job.
+    fn chance(&mut self, position: usize, tube: &Tube, now: Timestamp) -> u64 {
+        let weight = self.weight(position).into();
         if self.mode != ReserveMode::WeightedFair {
             return weight;
         }
@@ -91,36 +91,36 @@ impl Choice {
         };
     }
 
-    fn set_weight(&mut self, place: usize, weight: u16) {
-        let before = u128::from(self.weight(place));
-        if self.weights.len() <= place && weight != USUAL_WEIGHT {
-            self.weights.resize(place + 1, USUAL_WEIGHT);
+    fn set_weight(&mut self, position: usize, weight: u16) {
+        let before = u128::from(self.weight(position));
+        if self.weights.len() <= position && weight != USUAL_WEIGHT {
+            self.weights.resize(position + 1, USUAL_WEIGHT);
         }
-        if let Some(known) = self.weights.get_mut(place) {
+        if let Some(known) = self.weights.get_mut(position) {
             *known = weight;
         }
-        if place < self.chances.len() {
-            let chance = self.chances.get(place);
-            self.chances.set(place, chance * u128::from(weight) / before);
+        if position < self.chances.len() {
+            let chance = self.chances.get(position);
+            self.chances.set(position, chance * u128::from(weight) / before);
         }
     }
 
-    /// The tube at `place` leaves a watch list of `watched` tubes, and the last tube takes its place.
-    fn remove(&mut self, place: usize, watched: usize) {
+    /// The tube at `position` leaves a watch list of `watched` tubes, and the last tube takes its position.
+    fn remove(&mut self, position: usize, watched: usize) {
         if self.weights.len() == watched {
-            self.weights.swap_remove(place);
-        } else if let Some(weight) = self.weights.get_mut(place) {
+            self.weights.swap_remove(position);
+        } else if let Some(weight) = self.weights.get_mut(position) {
             *weight = USUAL_WEIGHT;
         }
         if self.chances.len() == watched {
             let last = self.chances.pop();
-            if place < self.chances.len() {
-                self.chances.set(place, last);
+            if position < self.chances.len() {
+                self.chances.set(position, last);
             }
-        } else if place < self.chances.len() {
+        } else if position < self.chances.len() {
             // The last tube has no chance yet, and moves to an index that has one: it is probed like a tube whose first
             // job has changed.
-            self.chances.truncate(place);
+            self.chances.truncate(position);
         }
     }
 
@@ -164,19 +164,19 @@ impl Chances {
         sum
     }
 
-    fn get(&self, place: usize) -> u128 {
-        self.0[place] - self.beside(place + 1)
+    fn get(&self, position: usize) -> u128 {
+        self.0[position] - self.beside(position + 1)
     }
 
-    fn set(&mut self, place: usize, chance: u128) {
-        let before = self.get(place);
-        let mut number = place + 1;
+    fn set(&mut self, position: usize, chance: u128) {
+        let before = self.get(position);
+        let mut number = position + 1;
         while number <= self.0.len() {
             let node = &mut self.0[number - 1];
             *node = *node - before + chance;
             number += number & number.wrapping_neg();
         }
-        debug_assert_eq!(self.get(place), chance, "the place has the number");
+        debug_assert_eq!(self.get(position), chance, "the position has the chance");
     }
 
     fn push(&mut self, chance: u128) {
@@ -198,18 +198,18 @@ impl Chances {
 
     /// The index to which `point` belongs, if each index is as long as its number: an index with 0 is never found.
     fn find(&self, mut point: u128) -> usize {
-        let mut place = 0;
+        let mut position = 0;
         let mut step = self.0.len().checked_ilog2().map_or(0, |bits| 1 << bits);
         while step > 0 {
-            if let Some(&sum) = self.0.get(place + step - 1)
+            if let Some(&sum) = self.0.get(position + step - 1)
                 && sum <= point
             {
                 point -= sum;
-                place += step;
+                position += step;
             }
             step /= 2;
         }
-        place
+        position
     }
 }
 
@@ -256,14 +256,17 @@ impl Queue {
     }
 
     /// Gives a watched tube a weight.
-    pub(crate) fn set_weight(&mut self, id: ClientId, place: usize, weight: u16) {
+    pub(crate) fn set_weight(&mut self, id: ClientId, position: usize, weight: u16) {
         let client = self.client_mut(id);
         if client.choice.is_none() && weight == USUAL_WEIGHT {
             return;
         }
-        debug_assert!(weight > 0 && place < self.client(id).watching.len(), "a watched tube gets a weight");
-        self.choice_of(id).set_weight(place, weight);
-        debug_assert_eq!(self.choice_of(id).weight(place), weight, "the tube has the weight");
+        debug_assert!(
+            weight > 0 && position < self.client(id).watching.len(),
+            "a watched tube gets a weight"
+        );
+        self.choice_of(id).set_weight(position, weight);
+        debug_assert_eq!(self.choice_of(id).weight(position), weight, "the tube has the weight");
     }
 
     /// The command `reserve-mode`.
@@ -302,10 +305,11 @@ impl Queue {
         }
     }
 
-    /// The tube at `place` leaves the client's watch list of `watched` tubes, in which the last tube takes its place.
-    pub(crate) fn forget_weight(&mut self, index: u32, place: usize, watched: usize) {
+    /// The tube at `position` leaves the client's watch list of `watched` tubes, in which the last tube takes its
+    /// position.
+    pub(crate) fn forget_weight(&mut self, index: u32, position: usize, watched: usize) {
         if let Some(choice) = &mut self.clients[index].choice {
-            choice.remove(place, watched);
+            choice.remove(position, watched);
             debug_assert!(
                 choice.weights.len() < watched && choice.chances.len() < watched,
                 "one tube is gone"
@@ -338,12 +342,12 @@ impl Queue {
         };
         self.work += watching.len() as u64 / PROBES_PER_WORK;
         let (mut sum, mut found) = (0, Search::Nothing);
-        for (place, &key) in watching.iter().enumerate() {
+        for (position, &key) in watching.iter().enumerate() {
             let tube = tubes.get(key);
             if tube.open_head().is_none() {
                 continue;
             }
-            let chance = choice.chance(place, tube, now).into();
+            let chance = choice.chance(position, tube, now).into();
             sum += chance;
             // Each tube replaces the previous choice with a chance equal to its part of the sum so far.
             if random.below(sum) < chance {
@@ -368,9 +372,9 @@ impl Queue {
                 break Search::Nothing;
             };
             if let Some(tube) = many.next_to_probe() {
-                let place = many.place_of(tube);
+                let position = many.position_of(tube);
                 self.probe(index, tube);
-                place.inspect(|&place| self.weigh(index, place, now));
+                position.inspect(|&position| self.weigh(index, position, now));
                 continue;
             }
             let known = choice.chances.len();
@@ -383,8 +387,8 @@ impl Queue {
             if sum == 0 {
                 break Search::Nothing;
             }
-            let place = choice.chances.find(random.below(sum));
-            let tube = watching[place];
+            let position = choice.chances.find(random.below(sum));
+            let tube = watching[position];
             if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
                 break Search::Unfinished;
             }
@@ -392,7 +396,7 @@ impl Queue {
             if let Some(many) = &mut self.clients[index].many {
                 many.set_head(tube, head);
             }
-            self.weigh(index, place, now);
+            self.weigh(index, position, now);
             if head.is_some() {
                 break Search::Found(tube);
             }
@@ -401,20 +405,20 @@ impl Queue {
         found
     }
 
-    /// Gives the tube at `place` of a long watch list its chance, which is that of its weight if the client knows a job
-    /// in it.
-    fn weigh(&mut self, index: u32, place: usize, now: Timestamp) {
+    /// Gives the tube at `position` of a long watch list its chance, which is that of its weight if the client knows a
+    /// job in it.
+    fn weigh(&mut self, index: u32, position: usize, now: Timestamp) {
         let Self { clients: Clients { records, .. }, tubes, .. } = self;
         let Client { watching, many: Some(many), choice: Some(choice), .. } = &mut *records[index as usize]
         else {
             return;
         };
-        if place >= choice.chances.len() {
+        if position >= choice.chances.len() {
             return;
         }
-        let key: TubeKey = watching[place];
-        let chance = if many.has_head(key) { choice.chance(place, tubes.get(key), now) } else { 0 };
-        choice.chances.set(place, chance.into());
+        let key: TubeKey = watching[position];
+        let chance = if many.has_head(key) { choice.chance(position, tubes.get(key), now) } else { 0 };
+        choice.chances.set(position, chance.into());
     }
 
     /// Looks up some of the run times again, which have changed since the tubes got their chances; returns how many.
@@ -426,7 +430,7 @@ impl Queue {
         }
         let (from, count) = (choice.next_refreshed, REFRESHED.min(self.slices.probed_tubes / 2));
         choice.next_refreshed = (from + count) % known;
-        (from..from + count).for_each(|place| self.weigh(index, place % known, now));
+        (from..from + count).for_each(|position| self.weigh(index, position % known, now));
         count
     }
 
@@ -445,9 +449,9 @@ impl Queue {
                 assert_eq!(choice.chances.len(), 0, "a client that watches few tubes probes each");
                 continue;
             };
-            for (place, &tube) in client.watching.iter().enumerate().take(choice.chances.len()) {
+            for (position, &tube) in client.watching.iter().enumerate().take(choice.chances.len()) {
                 // A tube that must be probed has no chance before that.
-                let has_chance = choice.chances.get(place) > 0;
+                let has_chance = choice.chances.get(position) > 0;
                 assert_eq!(
                     has_chance,
                     many.has_head(tube),
@@ -476,9 +480,9 @@ mod tests {
                 }
                 3 if !list.is_empty() => assert_eq!(Some(chances.pop()), list.pop()),
                 _ if !list.is_empty() => {
-                    let place = random.below(list.len() as u128) as usize;
-                    chances.set(place, chance);
-                    list[place] = chance;
+                    let position = random.below(list.len() as u128) as usize;
+                    chances.set(position, chance);
+                    list[position] = chance;
                 }
                 _ => {}
             }
@@ -491,11 +495,11 @@ mod tests {
             assert_eq!((chances.len(), chances.sum(chances.len())), (list.len(), sum));
             if sum > 0 {
                 let (point, mut passed) = (random.below(sum), 0);
-                let place = list.iter().position(|&chance| {
+                let position = list.iter().position(|&chance| {
                     passed += chance;
                     passed > point
                 });
-                assert_eq!(Some(chances.find(point)), place);
+                assert_eq!(Some(chances.find(point)), position);
                 assert_eq!(chances.get(chances.find(point)), list[chances.find(point)]);
             }
         }

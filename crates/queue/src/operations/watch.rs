@@ -76,7 +76,7 @@ impl Queue {
     /// Whether the client watches the tube, which counts it.
     #[inline]
     fn is_watching(&self, id: ClientId, tube: TubeKey) -> bool {
-        self.tubes.get(tube).watching > 0 && self.client(id).place_of(tube).is_some()
+        self.tubes.get(tube).watching > 0 && self.client(id).position_of(tube).is_some()
     }
 
     /// The client's number, which no other client has had or will have, not even with the same index.
@@ -86,15 +86,15 @@ impl Queue {
     }
 
     /// The clients with connections at these indexes. A client keeps its index.
-    pub fn clients_at(&self, places: Range<usize>) -> impl Iterator<Item = ClientId> {
-        let records = places.filter_map(|place| Some((place, self.clients.records.get(place)?)));
+    pub fn clients_at(&self, indexes: Range<usize>) -> impl Iterator<Item = ClientId> {
+        let records = indexes.filter_map(|index| Some((index, self.clients.records.get(index)?)));
         let connected = records.filter(|(_, client)| !client.leaving && !client.is_internal());
-        connected.map(|(place, client)| ClientId { index: place as u32, generation: client.generation })
+        connected.map(|(index, client)| ClientId { index: index as u32, generation: client.generation })
     }
 
     /// The end of the indexes of clients.
     #[must_use]
-    pub fn client_places(&self) -> usize {
+    pub fn client_index_end(&self) -> usize {
         self.clients.records.capacity()
     }
 
@@ -159,18 +159,22 @@ impl Queue {
     pub fn watch_with_weight(&mut self, id: ClientId, name: &str, weight: u16) -> usize {
         let tube = self.tubes.find_or_make(name);
         let client = self.client_mut(id);
-        let known = client.place_of(tube);
-        let place = known.unwrap_or(client.watching.len());
+        let known = client.position_of(tube);
+        let position = known.unwrap_or(client.watching.len());
         if known.is_none() {
             client.watching.push(tube);
             self.clients.counts.weighed += usize::from(client.choice.is_some());
             self.tubes.get_mut(tube).watching += 1;
             self.clients.counts.watched += 1;
-            self.index_watched(id.index, tube, place);
+            self.index_watched(id.index, tube, position);
         }
-        self.set_weight(id, place, weight);
+        self.set_weight(id, position, weight);
         debug_assert!(self.is_watching(id, tube), "the client watches the tube, which counts it");
-        debug_assert_eq!(self.client(id).watching.get(place), Some(&tube), "the tube is where the weight is");
+        debug_assert_eq!(
+            self.client(id).watching.get(position),
+            Some(&tube),
+            "the tube is where the weight is"
+        );
         self.client(id).watching.len()
     }
 
@@ -178,15 +182,15 @@ impl Queue {
     pub fn ignore(&mut self, id: ClientId, name: &str) -> Option<usize> {
         let tube = self.tubes.find(name);
         let client = self.client(id);
-        if let Some(place) = tube.and_then(|tube| client.place_of(tube)) {
+        if let Some(position) = tube.and_then(|tube| client.position_of(tube)) {
             if client.watching.len() == 1 {
                 return None;
             }
-            self.unwatch(id.index, place);
+            self.unwatch(id.index, position);
         }
         debug_assert!(!self.client(id).watching.is_empty(), "a client watches at least one tube");
         debug_assert!(
-            tube.is_none_or(|tube| self.client(id).place_of(tube).is_none()),
+            tube.is_none_or(|tube| self.client(id).position_of(tube).is_none()),
             "and this one no more"
         );
         Some(self.client(id).watching.len())

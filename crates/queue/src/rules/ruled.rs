@@ -143,12 +143,12 @@ impl Queue {
         let Some(walk) = self.rules.tubes.walk else { return };
         self.work += ITEMS_PER_STEP as u64 / ITEMS_PER_WORK;
         self.rules.tubes.walk = match walk {
-            Walk::Tubes(place) => {
+            Walk::Tubes(index) => {
                 let entries = self.tubes.rules.len().max(ENTRIES_AT_FULL_STEP);
                 let step = (ITEMS_PER_STEP * ENTRIES_AT_FULL_STEP / entries).max(1);
-                let (tubes, is_end) = self.tubes.slots_from(place, step);
+                let (tubes, is_end) = self.tubes.slots_from(index, step);
                 tubes.into_iter().for_each(|tube| self.attach(tube, now));
-                Some(if is_end { Walk::Jobs(JobId(0)) } else { Walk::Tubes(place + step) })
+                Some(if is_end { Walk::Jobs(JobId(0)) } else { Walk::Tubes(index + step) })
             }
             Walk::Jobs(from) => {
                 let mut next = Some(from);
@@ -160,11 +160,11 @@ impl Queue {
                 }
                 Some(next.map_or(Walk::Ends(0), Walk::Jobs))
             }
-            Walk::Ends(place) => {
-                let (tubes, is_end) = self.tubes.slots_from(place, ITEMS_PER_STEP);
+            Walk::Ends(index) => {
+                let (tubes, is_end) = self.tubes.slots_from(index, ITEMS_PER_STEP);
                 let is_opening = tubes.iter().any(|&tube| self.tubes.get(tube).opens_for_good());
                 tubes.into_iter().for_each(|tube| self.end_rule(tube));
-                let next = if is_opening { Some(place) } else { (!is_end).then_some(place + ITEMS_PER_STEP) };
+                let next = if is_opening { Some(index) } else { (!is_end).then_some(index + ITEMS_PER_STEP) };
                 next.map(Walk::Ends)
             }
         };

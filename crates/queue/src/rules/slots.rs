@@ -410,8 +410,8 @@ impl Queue {
         }
         let mut left = self.slices.probed_tubes;
         let count = self.clients[client].watching.len();
-        (0..count).all(|place| {
-            let tube = self.clients[client].watching[place];
+        (0..count).all(|position| {
+            let tube = self.clients[client].watching[position];
             self.park_kept_back(tube, &mut left)
         })
     }

@@ -192,9 +192,9 @@ impl Client {
     }
 
     /// The index of this tube in the client's list of watched tubes.
-    pub(crate) fn place_of(&self, tube: TubeKey) -> Option<usize> {
+    pub(crate) fn position_of(&self, tube: TubeKey) -> Option<usize> {
         match &self.many {
-            Some(many) => many.place_of(tube),
+            Some(many) => many.position_of(tube),
             None => self.watching.iter().position(|&watched| watched == tube),
         }
     }

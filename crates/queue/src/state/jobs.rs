@@ -101,8 +101,10 @@ pub(crate) struct Job {
 }
 
 #[cfg(target_pointer_width = "64")]
-const _: () =
-    assert!(size_of::<Option<Job>>() == 56, "a job takes 56 bytes beside its body, and a free place no more");
+const _: () = assert!(
+    size_of::<Option<Job>>() == 56,
+    "a job takes 56 bytes beside its body, and a free slot takes no more"
+);
 
 const STATE_BITS: u8 = 0b11;
 const ALWAYS_SET: NonZeroU8 = NonZeroU8::new(1 << 7).expect("it is not 0");

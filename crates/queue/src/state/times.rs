@@ -285,15 +285,15 @@ mod tests {
 
     #[test]
     fn the_bounds_of_the_totals_are_bounds_of_buckets() {
-        for (place, text) in TOTAL_BOUNDS.iter().enumerate() {
-            let bound = upper_bound_ns(place * PARTS_OF_TOTAL);
-            assert_eq!(text.parse::<f64>().unwrap(), 2f64.powi(2 * place as i32 - 12));
+        for (index, text) in TOTAL_BOUNDS.iter().enumerate() {
+            let bound = upper_bound_ns(index * PARTS_OF_TOTAL);
+            assert_eq!(text.parse::<f64>().unwrap(), 2f64.powi(2 * index as i32 - 12));
             assert!((text.parse::<f64>().unwrap() * 1e9 - bound as f64).abs() <= 1.0, "{text}");
             let mut counts = [0; BUCKETS];
             counts[bucket(bound)] = 1;
             let mut totals = Totals::default();
             add_to(&mut totals, &counts);
-            assert_eq!(totals[place], 1, "{text}");
+            assert_eq!(totals[index], 1, "{text}");
         }
         let mut totals = Totals::default();
         add_to(&mut totals, &[1; BUCKETS]);

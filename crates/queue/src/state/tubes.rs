@@ -338,7 +338,7 @@ impl Tubes {
         events.times.as_deref_mut()
     }
 
-    /// Calls `each` with the tubes at the next `count` places from `start` on, in the order of `list-tubes`.
+    /// Calls `each` with the tubes at the next `count` indexes from `start` on, in the order of `list-tubes`.
     pub(crate) fn each_in_order<E>(
         &mut self,
         start: usize,

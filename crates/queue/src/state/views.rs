@@ -225,8 +225,8 @@ impl Queue {
     }
 
     /// The names of the tubes that the client watches, in the order of `list-tubes-watched`, from this index on.
-    pub fn watched_tubes_from(&self, client: ClientId, place: usize) -> impl Iterator<Item = &TubeName> {
-        let watching = self.client(client).watching.get(place..).unwrap_or_default();
+    pub fn watched_tubes_from(&self, client: ClientId, position: usize) -> impl Iterator<Item = &TubeName> {
+        let watching = self.client(client).watching.get(position..).unwrap_or_default();
         watching.iter().map(|&key| &self.tubes.get(key).name)
     }
 
@@ -239,7 +239,7 @@ impl Queue {
     /// Whether the client watches the tube of this name.
     #[must_use]
     pub fn watches(&self, client: ClientId, name: &str) -> bool {
-        self.tubes.find(name).is_some_and(|tube| self.client(client).place_of(tube).is_some())
+        self.tubes.find(name).is_some_and(|tube| self.client(client).position_of(tube).is_some())
     }
 
     /// The name of this tube, sharing its bytes, if the tube exists.
@@ -270,9 +270,9 @@ impl Queue {
     pub fn tubes_since(
         &self,
         since: u64,
-        places: Range<usize>,
+        indexes: Range<usize>,
     ) -> Option<impl Iterator<Item = (&TubeName, JobCounts, TubeCounters, u64)>> {
-        let tubes = self.tubes.since(since, places)?;
+        let tubes = self.tubes.since(since, indexes)?;
         let dead = |tube: &Tube| tube.ruled.as_ref().map_or(0, |ruled| ruled.dead);
         Some(tubes.map(move |tube| (&tube.name, tube.job_counts(), tube.counters(), dead(tube))))
     }
@@ -472,7 +472,7 @@ mod tests {
         (0..COUNT).for_each(|_| reserve(queue, worker));
         let reserved = each_takes(queue, |queue, _| reserve(queue, worker));
         queue.check_invariants();
-        assert_in(60..=400, reserved, "a reservation that takes a place of a key");
+        assert_in(60..=400, reserved, "a reservation that takes a slot of a key");
     }
 
     #[test]

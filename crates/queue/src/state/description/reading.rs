@@ -347,8 +347,8 @@ impl Queue {
         for described in &clients {
             let index = described.index;
             if described.watching.len() > self.slices.few_tubes {
-                let place = described.watching.len() - 1;
-                self.index_watched(index, self.clients[index].watching[place], place);
+                let position = described.watching.len() - 1;
+                self.index_watched(index, self.clients[index].watching[position], position);
             }
         }
         for DescribedClient { index, wait, job_wait, .. } in clients {
