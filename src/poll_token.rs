@@ -83,7 +83,7 @@ impl From<PollToken> for Token {
     fn from(token: PollToken) -> Self {
         let (kind, number) = match token {
             PollToken::Client(id) => {
-                assert!(id.index < FIRST_KIND, "there are fewer clients than that");
+                assert!(id.index < FIRST_KIND, "the index of a client is below those of other sockets");
                 (id.index, id.generation & LAST_NUMBER)
             }
             PollToken::Listener(number) => (LISTENER, number),
@@ -93,7 +93,7 @@ impl From<PollToken> for Token {
             PollToken::HttpConnection(number) => (HTTP_CONNECTION, number),
             PollToken::HandOver => (HAND_OVER, 0),
         };
-        assert_eq!(number & LAST_NUMBER, number, "there are fewer sockets than that");
+        assert_eq!(number & LAST_NUMBER, number, "the number of a socket fits into its bits");
         Self((number as usize) << KIND_BITS | kind as usize)
     }
 }

@@ -147,7 +147,7 @@ pub fn report(rules: &[TubeRule]) -> String {
     let mut text = String::new();
     for rule in rules {
         let mut line = |words: fmt::Arguments<'_>| {
-            writeln!(text, "{words}").expect("a string takes all text");
+            writeln!(text, "{words}").expect("a write to a string does not fail");
         };
         line(format_args!("{}", rule.pattern));
         if let Some(most) = rule.max_jobs {

@@ -414,8 +414,8 @@ impl Executor {
         let Some(binlog) = binlog else { return };
         binlog.check_invariants();
         if !self.has_failed() {
-            assert!(*written <= binlog.appended(), "no more is written than was logged");
-            assert!(binlog.durable() <= *written, "what is durable was written by a commit");
+            assert!(*written <= binlog.appended(), "the written position is at most the appended one");
+            assert!(binlog.durable() <= *written, "the durable position is at most the written one");
         }
     }
 

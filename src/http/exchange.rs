@@ -160,7 +160,7 @@ impl Exchange {
     /// Notes that the socket has taken `count` bytes of the output.
     pub fn advance(&mut self, count: usize) {
         self.sent += count;
-        assert!(self.sent <= self.output.len(), "no more is sent than there is");
+        assert!(self.sent <= self.output.len(), "the sent bytes are bytes of the output");
         if self.sent == self.output.len() {
             self.output.clear();
             self.output.shrink_to(2 * SLICE_BYTES);

@@ -166,7 +166,7 @@ pub enum Phase<'a> {
 }
 
 fn put(out: &mut String, text: fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a string takes all text");
+    out.write_fmt(text).expect("a write to a string does not fail");
 }
 
 #[cfg(test)]

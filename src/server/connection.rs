@@ -371,7 +371,10 @@ impl<S: Stream> Connection<S> {
         answer: WaitOutcome,
         now: Timestamp,
     ) {
-        debug_assert!(self.session.is_waiting() || self.session.is_closing(), "an answer is waited for");
+        debug_assert!(
+            self.session.is_waiting() || self.session.is_closing(),
+            "the connection waits for an answer"
+        );
         if let Some(rest) = self.session.take_rest() {
             let outcome = executor.answer_wait(id, rest, answer, &mut self.session.output, now);
             self.session.apply(outcome);
@@ -432,13 +435,16 @@ impl<S: Stream> Connection<S> {
         let output = &self.session.output;
         assert!(!self.has_failed(), "a connection that has failed is closed");
         assert!(!self.is_finished(), "a connection that is over is closed");
-        assert!(self.input != Input::Ended || self.session.is_closing(), "after the end nothing is executed");
+        assert!(
+            self.input != Input::Ended || self.session.is_closing(),
+            "no command is executed after the end of the input"
+        );
         let owes_something = !output.is_empty() || self.session.is_closing();
         assert!(self.sending == Sending::Open || owes_something, "a full socket has replies to wait for");
-        assert_eq!(self.counted_bytes(), self.session.held_bytes(), "what it holds is counted");
+        assert_eq!(self.counted_bytes(), self.session.held_bytes(), "the held bytes are counted");
         assert!(
             !self.is_runnable() || self.listed.contains(Lists::TURN),
-            "a connection that can go on has its turn"
+            "a connection that can continue is in the list of turns"
         );
         if let Some(list) = self.session.unfinished_until().and_then(Lists::of_those_awaiting) {
             assert!(self.listed.contains(list) || self.listed.contains(Lists::TURN));

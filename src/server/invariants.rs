@@ -67,9 +67,13 @@ impl<S: Stream> Server<S> {
         // After the binlog has failed, sessions are closed although they still wait in the queue.
         if !self.executor.has_failed() {
             let reserves = self.executor.queue().figures().waiting;
-            assert_eq!(waiting, reserves + job_waits, "session and queue agree who waits");
+            assert_eq!(
+                waiting,
+                reserves + job_waits,
+                "the sessions that wait are the clients that wait in the queue"
+            );
         }
-        assert!(!self.executor.has_deliveries(), "a turn ends when all is delivered");
+        assert!(!self.executor.has_deliveries(), "a turn ends without pending deliveries");
     }
 
     /// Each list has a client at most once, and exactly the clients that say that the list has them.
@@ -88,12 +92,15 @@ impl<S: Stream> Server<S> {
         let mut found = HashSet::new();
         for &id in clients {
             if let Some(connection) = self.connection(id) {
-                assert!(connection.listed.contains(list), "{list:?}: a client that stands there says so");
-                assert!(found.insert(id.index), "{list:?}: a client stands there once");
+                assert!(
+                    connection.listed.contains(list),
+                    "{list:?}: a listed client has the flag of its list"
+                );
+                assert!(found.insert(id.index), "{list:?}: a client is in the list once");
             }
         }
         let listed = self.connections.iter().flatten().filter(|connection| connection.listed.contains(list));
-        assert_eq!(listed.count(), found.len(), "{list:?}: a client that says so stands there");
+        assert_eq!(listed.count(), found.len(), "{list:?}: a client with the flag is in the list");
     }
 
     fn connection(&self, id: ClientId) -> Option<&Connection<S>> {

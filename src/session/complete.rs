@@ -165,7 +165,7 @@ impl Complete {
     pub fn take_last_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>, mut body: &[u8]) {
         self.begin_put(judged);
         let progress = self.read(&mut body);
-        debug_assert!(matches!(progress, Progress::Whole), "there is no more to be read");
+        debug_assert!(matches!(progress, Progress::Whole), "the last body completes the command");
     }
 
     /// Skips the body, which comes next.

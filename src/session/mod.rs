@@ -295,7 +295,7 @@ impl<R: Debug> Session<R> {
     pub fn apply(&mut self, outcome: Outcome<R>) {
         debug_assert!(
             matches!(self.phase, Phase::WantCommand | Phase::Complete(_)),
-            "what has an outcome was executed: {:?}",
+            "no body or rest is in progress when an outcome is applied: {:?}",
             self.phase
         );
         if matches!(outcome, Outcome::Done) {
@@ -407,7 +407,7 @@ impl<R: Debug> Session<R> {
     /// and the connection ends.
     #[inline]
     pub fn keep(&mut self, rest: &[u8], stop: Stop) {
-        debug_assert!(self.unread.is_none(), "what was kept before was read first");
+        debug_assert!(self.unread.is_none(), "no other unread input is kept");
         if rest.is_empty() || self.has_ended() {
             return;
         }
@@ -421,7 +421,7 @@ impl<R: Debug> Session<R> {
     /// Moves the beginning of a line that was kept to the start of `buffer`; returns its length.
     #[inline]
     pub fn restore(&mut self, buffer: &mut [u8]) -> usize {
-        debug_assert!(!self.has_pending(), "what is pending is executed where it is");
+        debug_assert!(!self.has_pending(), "pending input is executed before more is read");
         let Some(unread) = self.unread.take() else { return 0 };
         let (Unread::Partial(mut bytes) | Unread::Pending(Pending { mut bytes, .. })) = *unread;
         let length = bytes.len();
@@ -451,7 +451,7 @@ impl<R: Debug> Session<R> {
 
     /// Keeps the last `left` bytes of the pending input.
     pub fn put_back(&mut self, pending: Pending, left: usize, stop: Stop) {
-        debug_assert!(self.unread.is_none(), "it was taken");
+        debug_assert!(self.unread.is_none(), "the pending input has been taken from the session");
         let done = pending.bytes.len() - left;
         match stop {
             Stop::CutShort if left > 0 && !self.has_ended() => self.set_unread(pending.bytes, done, stop),
@@ -475,7 +475,7 @@ impl<R: Debug> Session<R> {
     pub fn check_invariants(&self) {
         match (&self.phase, self.unread.as_deref()) {
             (Phase::Closing | Phase::Aborted, unread) => {
-                assert!(unread.is_none(), "what will never be executed is not kept");
+                assert!(unread.is_none(), "a session that closes keeps no input");
             }
             (Phase::WantBody { put, body }, unread) => {
                 assert!(body.len() < body_with_crlf(put.size), "a whole body is a request");
@@ -491,7 +491,7 @@ impl<R: Debug> Session<R> {
             (_, Some(Unread::Pending(_)) | None) => {}
         }
         if let Some(Unread::Pending(pending)) = self.unread.as_deref() {
-            assert!(!pending.bytes().is_empty(), "there is something to be executed");
+            assert!(!pending.bytes().is_empty(), "pending input is not empty");
         }
         self.output.check_invariants();
     }

@@ -246,13 +246,16 @@ impl Output {
     /// If an invariant does not hold.
     #[inline]
     pub fn check_invariants(&self) {
-        assert!(self.sent() <= self.bytes.len(), "no more is sent than there is");
+        assert!(self.sent() <= self.bytes.len(), "the sent bytes are bytes of the output");
         let Some(shared) = &self.shared else { return };
-        assert!(!shared.queue.is_empty(), "without shared bodies there is no place for them");
+        assert!(!shared.queue.is_empty(), "an empty queue of shared bodies is not kept");
         let mut from = self.sent();
         for body in &shared.queue {
             let at = shared.index_of(body);
-            assert!((from..=self.bytes.len()).contains(&at), "shared bodies stand in order");
+            assert!(
+                (from..=self.bytes.len()).contains(&at),
+                "the shared bodies are in the order of their offsets"
+            );
             from = at;
         }
         let unsent: usize = shared.queue.iter().map(|body| body.body.len() - body.sent).sum();
@@ -288,7 +291,7 @@ impl Output {
             }
         }
         sent += count;
-        assert!(sent <= self.bytes.len(), "no more is sent than there is");
+        assert!(sent <= self.bytes.len(), "the sent bytes are bytes of the output");
         // Sent bytes are freed before they are this many.
         self.sent = u32::try_from(sent).expect("an output is bounded far below 4 GiB");
         if self.is_empty() {

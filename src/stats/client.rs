@@ -71,7 +71,7 @@ impl Clients for () {
 
 /// Appends the client as a line of `list-clients`.
 pub fn write_client(view: &ClientView<'_>, out: &mut String) {
-    let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a string takes all text");
+    let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a write to a string does not fail");
     let mut before = "- {";
     for figure in CLIENT {
         match figure.value(view) {

@@ -56,7 +56,7 @@ const NOT_IN_LINES: [&str; 4] = ["tube", "state", "file", "failures"];
 /// Appends the job as a line of `list-jobs`: the figures of `stats-job` in their order, with the length of the body
 /// before the counters.
 pub fn write_line(view: &JobView<'_>, out: &mut String) {
-    let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a string takes all text");
+    let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a write to a string does not fail");
     let mut before = "- {";
     for figure in JOB.iter().filter(|figure| !NOT_IN_LINES.contains(&figure.key)) {
         if figure.key == "reserves" {

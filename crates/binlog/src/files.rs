@@ -368,7 +368,7 @@ impl Files {
         self.live_bytes += location.live_bytes();
         self.full_bytes += u64::from(location.bytes);
         let replaced = self.locations.like(item).insert(item.id(), location);
-        debug_assert!(replaced.is_none(), "what is placed again was removed before: {item:?}");
+        debug_assert!(replaced.is_none(), "{item:?}: an item is removed before it is placed again");
         was_there
     }
 
@@ -416,7 +416,7 @@ impl Files {
                     count += 1;
                 }
             }
-            assert_eq!(count, file.live, "a file's list has all that is alive in it");
+            assert_eq!(count, file.live, "the list of a file has its live items");
             live += count;
         }
         let expected = self.job_count() + self.cooldown_count() as u64;

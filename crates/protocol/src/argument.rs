@@ -101,13 +101,13 @@ impl Argument for ModeWord {
 
 impl Argument for Cursor {
     fn write(&self, line: &mut Vec<u8>) {
-        write!(line, " {self}").expect("a vector takes all bytes");
+        write!(line, " {self}").expect("a write to a vector does not fail");
     }
 }
 
 impl Argument for ClientCursor {
     fn write(&self, line: &mut Vec<u8>) {
-        write!(line, " {self}").expect("a vector takes all bytes");
+        write!(line, " {self}").expect("a write to a vector does not fail");
     }
 }
 

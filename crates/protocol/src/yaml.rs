@@ -19,12 +19,12 @@ impl Default for DictionaryWriter {
 impl DictionaryWriter {
     /// Adds a value without quotes: a number, or a word that needs none.
     pub fn plain(&mut self, key: &str, value: impl Display) {
-        writeln!(self.0, "{key}: {value}").expect("a vector takes all bytes");
+        writeln!(self.0, "{key}: {value}").expect("a write to a vector does not fail");
     }
 
     /// Adds a text, in double quotes.
     pub fn quoted(&mut self, key: &str, value: impl Display) {
-        writeln!(self.0, "{key}: \"{value}\"").expect("a vector takes all bytes");
+        writeln!(self.0, "{key}: \"{value}\"").expect("a write to a vector does not fail");
     }
 
     /// The document.

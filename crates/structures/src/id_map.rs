@@ -167,7 +167,7 @@ impl<T> IdMap<T> {
                 above.into_iter().for_each(|used| *used += 1);
                 Node::Inner(0, empty_page())
             });
-            let Node::Inner(used, page) = node else { unreachable!("leaves stand at level 0 alone") };
+            let Node::Inner(used, page) = node else { unreachable!("leaves are only at level 0") };
             above = Some(used);
             place = &mut page[way(id, level)];
         }
@@ -176,7 +176,7 @@ impl<T> IdMap<T> {
             above.into_iter().for_each(|used| *used += 1);
             Node::Leaf(0, empty_page())
         });
-        let Node::Leaf(used, page) = node else { unreachable!("inner pages stand above level 0") };
+        let Node::Leaf(used, page) = node else { unreachable!("inner pages are above level 0") };
         let old = page[way(id, 0)].replace(value);
         *used += u8::from(old.is_none());
         old
@@ -192,7 +192,7 @@ impl<T> IdMap<T> {
         let first = JobId(id.0 & !(WAYS as u64 - 1));
         let page = first..=JobId(id.0 | (WAYS as u64 - 1));
         while let Some((&other, _)) = self.sparse.range(page.clone()).next() {
-            let value = self.sparse.remove(&other).expect("it was found above");
+            let value = self.sparse.remove(&other).expect("the id is in the page");
             self.set(other, value);
         }
     }

@@ -26,7 +26,7 @@ pub fn write_line(mut out: impl Write, value: &impl Serialize) -> io::Result<()>
 
 /// Appends `value` to a text.
 pub fn push(out: &mut String, value: &impl Serialize) {
-    write(Text(out), value).expect("a string takes all text");
+    write(Text(out), value).expect("a write to a string does not fail");
 }
 
 /// `value` as a line.

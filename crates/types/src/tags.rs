@@ -400,7 +400,7 @@ impl<'a> EncodedTags<'a> {
     /// Encoded tags that have been decoded already.
     #[must_use]
     pub fn of(bytes: &'a [u8], set: TagSet<'a>) -> Self {
-        debug_assert_eq!(set.encoded_len(), bytes.len(), "the bytes are those of the tags");
+        debug_assert_eq!(set.encoded_len(), bytes.len(), "the encoded bytes have the computed length");
         Self { bytes, set }
     }
 

@@ -105,7 +105,7 @@ impl Backlog {
         }
         self.bytes -= taken;
         let rest = self.work.iter().any(|work| matches!(work, Work::Append { .. }));
-        debug_assert_eq!(rest, self.bytes > 0, "the bytes are those of the appends");
+        debug_assert_eq!(rest, self.bytes > 0, "the backlog has bytes if and only if it has appends");
         self.since = rest.then_some(now);
         Some(Transaction::Append { appends, syncs })
     }

@@ -253,7 +253,7 @@ impl Binlog {
         now: Timestamp,
     ) {
         let before = self.contents.files.record_bytes(Item::Job(job.id));
-        debug_assert!(before.is_some(), "a job that is moved stands in a file");
+        debug_assert!(before.is_some(), "a job that is moved is in a file");
         self.compaction.note_freed(before.unwrap_or(0));
         self.append_reserved(&DiskRecord::departure(job.id));
         self.contents.room.release_for(job.id);
@@ -299,10 +299,7 @@ impl Binlog {
     /// Logs a job's new state. The room must have been reserved. `body_len` is the length of its body in bytes. Returns
     /// whether the job would expire without this record.
     pub fn append_update(&mut self, job: &JobRecord, body_len: usize, now: Timestamp) -> bool {
-        debug_assert!(
-            self.contents.files.file_of(job.id).is_some(),
-            "a job that has changed stands in a file"
-        );
+        debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
         let mut record = DiskRecord::of_job(job, body_len, self.clock.wall);
         let is_burial_noted = self.unlogged.updates.remove(&job.id)
             && job.state == JobState::Buried
@@ -464,7 +461,7 @@ impl Binlog {
         self.contents.room.take(bytes);
         let end = self.appender.end().offset + bytes;
         let is_full = self.appender.push_record(record, tube, body);
-        debug_assert_eq!(self.appender.end().offset, end, "a record takes the room that was found for it");
+        debug_assert_eq!(self.appender.end().offset, end, "the record ends where its room ends");
         if is_full {
             self.write_buffer();
         }
@@ -495,7 +492,7 @@ impl Binlog {
         self.ids.note_announced(marker.next_job_id);
         let end = self.appender.end().offset + SHORT_BYTES;
         self.appender.push_marker(&marker);
-        debug_assert_eq!(self.appender.end().offset, end, "a marker takes the room that was found for it");
+        debug_assert_eq!(self.appender.end().offset, end, "the marker ends where its room ends");
         self.durability.note_marked();
         if matches!(kind, MarkerKind::Durable | MarkerKind::Closed) {
             self.clock.time_mark_at = None;

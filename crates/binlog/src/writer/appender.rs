@@ -94,7 +94,7 @@ impl Appender {
 
     /// Sets that replies wait only for the records up to `awaited`.
     pub(super) fn await_only(&mut self, awaited: SequenceNumber) {
-        debug_assert!(awaited <= self.awaited, "a record that is awaited stays so");
+        debug_assert!(awaited <= self.awaited, "the awaited record stays or becomes an earlier one");
         self.awaited = awaited;
     }
 

@@ -224,7 +224,7 @@ impl Binlog {
     ) {
         let body = body.into();
         let before = self.contents.files.file_of(job.id);
-        debug_assert!(before.is_some(), "a job that is copied stands in a file");
+        debug_assert!(before.is_some(), "a job that is copied is in a file");
         let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube.as_bytes().len(), body.len());
         self.append_full(job, tube, body, tags, 0, now);
         self.note_state(job);
@@ -232,7 +232,7 @@ impl Binlog {
         self.compaction.note_copied(bytes);
         debug_assert!(
             before < self.contents.files.file_of(job.id) || self.health.has_failed(),
-            "a copy stands in a newer file"
+            "a copy is in a newer file"
         );
     }
 

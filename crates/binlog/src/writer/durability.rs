@@ -230,10 +230,10 @@ impl Durability {
         assert!(asked_for.is_sorted_by(|a, b| a.end <= b.end && a.sequence <= b.sequence && a.ids <= b.ids));
         assert!(self.in_flight.is_empty() || self.policy != SyncPolicy::Never, "with -F nothing is synced");
         assert!(self.written.end <= end, "no more is written than was appended");
-        assert!(self.marked <= self.durable.sequence, "no marker says more than is true");
+        assert!(self.marked <= self.durable.sequence, "the marked record is durable");
         // At the start, more may be durable than this run has written.
         if self.written != Mark::default() {
-            assert!(self.requested().end <= self.written.end, "only what is written is synced");
+            assert!(self.requested().end <= self.written.end, "a sync is requested only for written bytes");
             assert!(self.durable.sequence <= self.written.sequence);
         }
     }

@@ -147,7 +147,7 @@ impl Binlog {
         debug_assert_eq!(
             self.appender.end().offset,
             self.contents.room.end_in(spare.bytes),
-            "what is appended and what is left fill the file"
+            "the appended and the free bytes fill the file"
         );
     }
 

@@ -25,7 +25,7 @@ impl Binlog {
         assert_eq!(
             end.offset,
             self.contents.room.end_in(current.bytes),
-            "what is appended and what is left fill the file"
+            "the appended and the free bytes fill the file"
         );
         assert!(
             self.appender.must_write() || self.appender.is_empty() || self.clock.idle_mark_at.is_some(),

@@ -144,7 +144,10 @@ impl Room {
 
     /// Subtracts `units` short records that are appended, or no longer needed.
     pub fn release(&mut self, units: u64) {
-        debug_assert!(self.needed >= self.by_job_units + units, "what is released was needed, and by no job");
+        debug_assert!(
+            self.needed >= self.by_job_units + units,
+            "the released units are part of `needed`, and of no job's room"
+        );
         self.needed -= units;
     }
 
@@ -168,10 +171,7 @@ impl Room {
             self.by_job_units += units;
             self.needed += units;
         }
-        debug_assert!(
-            self.needed >= self.by_job_units,
-            "what is reserved for jobs is a part of what is needed"
-        );
+        debug_assert!(self.needed >= self.by_job_units, "the room of the jobs is part of `needed`");
     }
 
     /// Releases the room that was reserved for job `id` in addition to its delete.
@@ -212,7 +212,7 @@ impl Room {
 
     /// Notes that a record or marker of `bytes` is appended.
     pub fn take(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.free, "a record is appended where there is room for it");
+        debug_assert!(bytes <= self.free, "the file has room for the record");
         self.free = self.free.saturating_sub(bytes);
     }
 
@@ -269,7 +269,7 @@ impl Room {
     /// Notes that the spare of [`Room::next_to_open`] is now ready.
     pub fn note_open(&mut self) {
         self.open_count += 1;
-        debug_assert!(self.open_count <= self.spares.len(), "only files that are there are ready");
+        debug_assert!(self.open_count <= self.spares.len(), "the open files are among the spare ones");
     }
 
     /// Index of the spare made last; `None` if there is none.
@@ -388,16 +388,16 @@ impl Room {
     #[inline]
     pub fn check_invariants(&self, jobs: u64, cooldowns: u64, unlogged_units: u64) {
         let spare_units = self.spares.iter().map(|spare| self.usable_units(spare.free())).sum::<u64>();
-        assert_eq!(spare_units, self.spare_units, "the units are those of the spares");
+        assert_eq!(spare_units, self.spare_units, "`spare_units` is the sum over the spare files");
         assert_eq!(self.spare_bytes, self.spares.iter().map(|spare| spare.bytes).sum::<u64>());
-        assert!(self.open_count <= self.spares.len(), "only files that are there are ready");
+        assert!(self.open_count <= self.spares.len(), "the open files are among the spare ones");
         assert!(self.spares.iter().is_sorted_by(|a, b| a.index < b.index), "files are used in order");
         let by_job = self.by_job.iter().map(|(_, &packed)| JobRoom::from_packed(packed).units()).sum::<u64>();
-        assert_eq!(by_job, self.by_job_units, "the sum is that of the jobs");
+        assert_eq!(by_job, self.by_job_units, "`by_job_units` is the sum over the jobs");
         assert_eq!(
             jobs + by_job + cooldowns + unlogged_units,
             self.needed,
-            "what is needed is what deletes, ends of cooldowns and unlogged changes need"
+            "`needed` is the sum of deletes, ends of cooldowns and unlogged changes"
         );
         assert!(
             self.by_job.is_empty() || self.waste_units + 1 == MAX_DELETE_UNITS,

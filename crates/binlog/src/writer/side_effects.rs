@@ -257,7 +257,7 @@ impl Binlog {
         let Some(until) = self.contents.cooldowns.remove(id) else { return };
         let full_bytes = self.contents.files.full_bytes();
         let was_there = self.contents.files.remove(Item::Cooldown(id));
-        debug_assert!(was_there, "each cooldown stands in a file");
+        debug_assert!(was_there, "each cooldown is in a file");
         self.compaction.note_freed(full_bytes - self.contents.files.full_bytes());
         self.contents.room.release(1);
         if until > self.clock.wall.to_disk(now) {
@@ -293,7 +293,7 @@ impl Binlog {
         self.append_alone(Kind::Cooldown, id, cooldowns.get(id).unwrap_or_default());
         self.contents.cooldowns = cooldowns;
         let was_there = self.contents.files.place(Item::Cooldown(id), self.appender.file(), bytes);
-        debug_assert!(was_there, "a cooldown that is copied stood in a file");
+        debug_assert!(was_there, "a cooldown that is copied is in a file");
         Some(bytes)
     }
 
@@ -324,7 +324,7 @@ impl Binlog {
     #[inline]
     pub(super) fn check_side_effects(&self) {
         let cooldowns = self.contents.cooldowns.len();
-        assert_eq!(cooldowns, self.contents.files.cooldown_count(), "each cooldown stands in a file");
+        assert_eq!(cooldowns, self.contents.files.cooldown_count(), "each cooldown is in a file");
         let unlogged: Vec<NeededChange> = self.unlogged.needed.iter().collect();
         let is_unlogged = |&id: &JobId| unlogged.contains(&NeededChange::Delete(id));
         assert!(self.unlogged.side_effects.keys().all(is_unlogged), "only a delete has side effects");
@@ -342,7 +342,7 @@ impl Binlog {
         );
         assert!(
             self.contents.room.jobs().all(|id| self.contents.files.file_of(id).is_some()),
-            "room is reserved for jobs that are there"
+            "room is reserved only for jobs of the log"
         );
     }
 }

@@ -98,12 +98,12 @@ impl Deref for PooledClient {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        self.client.as_ref().expect("`get` has put one there")
+        self.client.as_ref().expect("`get` has set the client")
     }
 }
 
 impl DerefMut for PooledClient {
     fn deref_mut(&mut self) -> &mut Client {
-        self.client.as_mut().expect("`get` has put one there")
+        self.client.as_mut().expect("`get` has set the client")
     }
 }

@@ -123,7 +123,10 @@ impl Queue {
         if has_ready {
             self.announce(key);
         }
-        debug_assert!(self.is_matched(key), "clients that wait have got the jobs of the tube");
+        debug_assert!(
+            self.is_matched(key),
+            "after the pause, no client waits while a job of the tube is ready"
+        );
     }
 
     /// Handles the end of a wait or of a reservation. A waiting client's safety margin begins before its reservation

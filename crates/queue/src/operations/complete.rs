@@ -229,7 +229,7 @@ impl Queue {
                 "a put has joined the group of the job that ended"
             );
         }
-        debug_assert!(self.jobs.get(id).is_none() || body.is_none(), "a job that is complete is not there");
+        debug_assert!(self.jobs.get(id).is_none() || body.is_none(), "a completed job has been removed");
         body
     }
 
@@ -278,6 +278,6 @@ impl Queue {
         if let Some(before) = before {
             self.use_again(client, before);
         }
-        debug_assert_eq!(self.client(client).using, used, "the client uses the tube that it has used before");
+        debug_assert_eq!(self.client(client).using, used, "the client uses the same tube as before");
     }
 }

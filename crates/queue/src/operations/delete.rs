@@ -41,7 +41,7 @@ impl Queue {
             self.settle(Some(client), now);
         }
         self.remove_tube_if_idle(tube);
-        debug_assert!(self.jobs.get(id).is_none(), "a job that was deleted is not there");
+        debug_assert!(self.jobs.get(id).is_none(), "a deleted job has been removed");
         Some(body)
     }
 
@@ -55,7 +55,10 @@ impl Queue {
         ending: Ending,
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
-        debug_assert!(self.is_linked_as(id, link.place.state()), "a job is where its link says");
+        debug_assert!(
+            self.is_linked_as(id, link.place.state()),
+            "the job is in the collection that its link names"
+        );
         if link.marks & !marks::RULED != 0 {
             return self.end_tagged(id, link, ending, now);
         }
@@ -69,7 +72,7 @@ impl Queue {
         self.count(link.tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
         let after = in_debug(|| before.less(link.place.state(), link.priority));
-        debug_assert_eq!(self.counted(link.tube), after, "one job is counted less");
+        debug_assert_eq!(self.counted(link.tube), after, "one job less is counted");
         (since, job.body)
     }
 }

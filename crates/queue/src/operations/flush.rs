@@ -210,7 +210,7 @@ impl Queue {
         if self.flushes.0.len() == MAX_FLUSHES {
             return BeginFlush::TooMany;
         }
-        debug_assert!(self.is_connected(client), "a flush is of a client that is there");
+        debug_assert!(self.is_connected(client), "the client of a flush is connected");
         debug_assert!(
             !self.flushes.0.iter().any(|flush| flush.client == client),
             "a client flushes one tube"
@@ -298,7 +298,7 @@ impl Queue {
         if let Some(holder) = holder {
             self.end_session_if_idle(holder);
         }
-        debug_assert!(self.jobs.get(id).is_none(), "a job that was flushed is not there");
+        debug_assert!(self.jobs.get(id).is_none(), "a flushed job has been removed");
         body
     }
 

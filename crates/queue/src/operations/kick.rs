@@ -43,9 +43,9 @@ impl Queue {
         self.make_ready(id, now);
         debug_assert!(
             self.is_linked_as_offered(id),
-            "a job that was kicked is ready, or a client has got it"
+            "a kicked job is ready, or reserved by a client that waited"
         );
-        debug_assert!(before.has_grown_to(self.counted(tube), 0), "no job comes or goes");
+        debug_assert!(before.has_grown_to(self.counted(tube), 0), "the number of jobs stays the same");
     }
 
     /// The command `pause-tube`; returns whether the tube exists. A length of 0 ends a pause at once.

@@ -43,8 +43,11 @@ impl Queue {
         if !self.give_back(id.index, &mut share, now) {
             self.clients.leaving.push_back(id.index);
         }
-        debug_assert!(!self.is_connected(id), "a client that is gone is not there");
-        debug_assert!(self.deadlines.of(Timer::Client(id.index)).is_none(), "nor has it a deadline");
+        debug_assert!(!self.is_connected(id), "a client that has left is not connected");
+        debug_assert!(
+            self.deadlines.of(Timer::Client(id.index)).is_none(),
+            "a client that has left has no deadline"
+        );
     }
 
     /// Releases a limited number of jobs and tubes of clients that have disconnected.
@@ -90,9 +93,9 @@ impl Queue {
         let client = self.clients.records.remove(index as usize);
         debug_assert!(
             client.reserved.is_empty() && client.watching.is_empty(),
-            "it has given back everything"
+            "a client that ends holds no job"
         );
-        debug_assert!(client.wait.is_none() && !client.has_session, "nothing else knows of the client");
+        debug_assert!(client.wait.is_none() && !client.has_session, "nothing refers to the client any more");
         debug_assert!(!self.sessions.records.contains_key(&index), "a session ends before its client");
         let using = client.using;
         self.tubes.get_mut(using).using -= u32::from(!client.is_internal());
@@ -106,7 +109,10 @@ impl Queue {
     /// Releases at most one share of the jobs that the client has reserved.
     pub(crate) fn give_back_jobs(&mut self, index: u32, share: &mut usize, now: Timestamp) {
         let is_session = self.clients[index].is_session();
-        debug_assert!(is_session || self.clients[index].leaving, "only what is gone gives back its jobs");
+        debug_assert!(
+            is_session || self.clients[index].leaving,
+            "only a session or a leaving client gives back jobs"
+        );
         let mut jobs: Vec<ReadyKey> = Vec::new();
         while *share > 0
             && let Some(Reservation { id, .. }) = self.clients[index].reserved.pop_first()
@@ -114,7 +120,7 @@ impl Queue {
             *share -= 1;
             let (job, history) = self.jobs.expect_with_history(id);
             debug_assert_eq!(job.place().state(), JobState::Reserved, "a reservation is of a reserved job");
-            debug_assert_eq!(history.holder, Some(index), "a client gives back what it has");
+            debug_assert_eq!(history.holder, Some(index), "the client holds the job that it gives back");
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
             if job.has(marks::KEYED) {
@@ -139,7 +145,7 @@ impl Queue {
             self.note_gate(tube);
             self.sums.jobs.reserved -= 1;
             let after = in_debug(|| before.less(JobState::Reserved, key.priority()));
-            debug_assert_eq!(self.counted(tube), after, "one job is counted less");
+            debug_assert_eq!(self.counted(tube), after, "one job less is counted");
             let judged = if is_ruled { self.judge_age(id, now) } else { Judged::Young };
             match judged {
                 Judged::Young => {

@@ -143,7 +143,7 @@ impl Queue {
         self.forget_weight(client, position, watched);
         debug_assert!(
             self.clients[client].position_of(tube).is_none(),
-            "the client watches the tube no more"
+            "the client does not watch the tube any more"
         );
         self.tubes.get_mut(tube).watching -= 1;
         self.remove_tube_if_idle(tube);
@@ -275,7 +275,10 @@ impl Queue {
                 );
                 subscriptions += usize::from(subscribes);
                 if let (true, Some(head)) = (subscribes, self.tubes.get(tube).open_head()) {
-                    assert!(known.head.is_some_and(|known| known <= head), "what is known is not too bad");
+                    assert!(
+                        known.head.is_some_and(|known| known <= head),
+                        "a known head is at least as urgent as the first job of the tube"
+                    );
                     assert!(is_waiting.is_none(), "no client waits for a job that it could have");
                 }
             }

@@ -48,13 +48,13 @@ impl Queue {
     #[inline]
     fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let (state, before) = (link.place.state(), in_debug(|| self.counted(link.tube)));
-        debug_assert!(self.is_linked_as(id, state), "a job is where its link says");
+        debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
         let since = if link.marks == 0 { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) };
-        debug_assert!(!self.is_linked(id), "a job that was taken out is nowhere");
+        debug_assert!(!self.is_linked(id), "a job that was taken out is in no collection");
         debug_assert_eq!(
             self.counted(link.tube),
             before.less(state, link.priority),
-            "one job is counted less"
+            "one job less is counted"
         );
         debug_assert_eq!(since.is_some(), state == JobState::Reserved, "a reservation alone has a beginning");
         since
@@ -69,17 +69,17 @@ impl Queue {
         match place {
             Place::Ready(_) => {
                 let found = tube.ready.remove(ReadyKey::new(priority, id));
-                assert!(found.is_some(), "a ready job stands in its tube's ready queue");
+                assert!(found.is_some(), "a ready job is in the ready queue of its tube");
                 self.count_unready(key, priority);
             }
             Place::Delayed(until) => {
                 let found = tube.delayed.remove((Timestamp(until.into()), id));
-                assert!(found.is_some(), "a delayed job stands among its tube's delays");
+                assert!(found.is_some(), "a delayed job is among the delayed jobs of its tube");
                 self.sums.jobs.delayed -= 1;
             }
             Place::Buried(number) => {
                 let found = tube.buried.remove((number.into(), id));
-                assert!(found.is_some(), "a buried job stands among its tube's buried jobs");
+                assert!(found.is_some(), "a buried job is among the buried jobs of its tube");
                 self.sums.jobs.buried -= 1;
             }
             Place::Reserved(until) => {
@@ -106,7 +106,7 @@ impl Queue {
     /// As `make_ready`, for a job that should have been ready since the instant `since`: its time in the ready queue
     /// counts from then.
     pub(crate) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
-        debug_assert!(!self.is_linked(id), "a job comes to the ready ones from nowhere");
+        debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         debug_assert!(since <= now, "a job is ready since the present at the latest");
         let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
@@ -114,8 +114,8 @@ impl Queue {
         let tube = job.tube;
         self.flushes.note_moved(id, tube);
         self.enter_ready(id, now);
-        debug_assert!(self.is_linked_as_offered(id), "it is ready, or a client has got it");
-        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one job is counted more");
+        debug_assert!(self.is_linked_as_offered(id), "the job is ready, or reserved by a client that waited");
+        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one more job is counted");
     }
 
     /// As `make_ready`; the caller has set the place of the job to ready.
@@ -133,7 +133,7 @@ impl Queue {
     /// back.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
-        debug_assert!(!self.is_linked(id), "a job comes to the ready ones from nowhere");
+        debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
         let record = self.tubes.get_mut(tube);
         if record.is_open() && !(record.waiting.is_empty() && self.clients.subscribers.is_empty()) {
@@ -145,7 +145,7 @@ impl Queue {
         }
         debug_assert!(
             self.is_linked_as_offered(id) && self.is_matched(tube),
-            "nobody waits for what is there"
+            "no client waits while the tube has a ready job"
         );
     }
 
@@ -173,7 +173,7 @@ impl Queue {
 
     /// Puts a job among its tube's delayed ones.
     pub(crate) fn delay(&mut self, id: JobId, until: Timestamp) {
-        debug_assert!(!self.is_linked(id), "a job comes to the delayed ones from nowhere");
+        debug_assert!(!self.is_linked(id), "a job that becomes delayed is in no other collection");
         let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
         debug_assert!(!job.has(marks::HELD), "a held job is among the held ones");
@@ -184,13 +184,13 @@ impl Queue {
         self.sums.jobs.delayed += 1;
         self.schedule(Timer::Tube(key));
         debug_assert!(self.is_linked_as(id, JobState::Delayed));
-        debug_assert_eq!(self.counted(key), before.more(JobState::Delayed, priority), "one is counted more");
+        debug_assert_eq!(self.counted(key), before.more(JobState::Delayed, priority), "one more is counted");
         debug_assert!(self.is_scheduled(Timer::Tube(key)), "the end of the delay is not passed over");
     }
 
     /// Adds a job to the end of its tube's buried ones.
     pub(crate) fn make_buried(&mut self, id: JobId) {
-        debug_assert!(!self.is_linked(id), "a job comes to the buried ones from nowhere");
+        debug_assert!(!self.is_linked(id), "a job that becomes buried is in no other collection");
         let before = in_debug(|| self.counted_with(id));
         let number = self.numbers.next_burial;
         self.numbers.next_burial += 1;
@@ -204,7 +204,7 @@ impl Queue {
             self.buried_tagged(id);
         }
         debug_assert!(self.is_linked_as(id, JobState::Buried));
-        debug_assert_eq!(self.counted(key), before.more(JobState::Buried, priority), "one is counted more");
+        debug_assert_eq!(self.counted(key), before.more(JobState::Buried, priority), "one more is counted");
         debug_assert!(self.numbers.next_burial > number, "the next burial comes after this one");
     }
 

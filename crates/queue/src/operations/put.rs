@@ -64,7 +64,7 @@ impl Queue {
     /// The command `put`, when the whole body has arrived. The job goes into the tube that the client uses.
     pub fn put(&mut self, client: ClientId, new: NewJob, body: Body, now: Timestamp) {
         debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
-        debug_assert!(new.id < self.next_id(), "an id is taken before its job comes");
+        debug_assert!(new.id < self.next_id(), "the id of a new job has been taken");
         let tube = self.client(client).using;
         let before = in_debug(|| self.counted(tube));
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, body);
@@ -79,8 +79,8 @@ impl Queue {
             let until = self.end_of_delay(new.delay_s, now);
             self.delay(new.id, until);
         }
-        debug_assert!(self.is_put(new, tube, false), "the job is as the put asks");
-        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one job has come");
+        debug_assert!(self.is_put(new, tube, false), "the job has the values of the put");
+        debug_assert!(before.has_grown_to(self.counted(tube), 1), "the tube has one job more");
     }
 
     /// The command `put` with tags, when the whole body has arrived and no other job has its key. The job goes into the
@@ -122,7 +122,7 @@ impl Queue {
         now: Timestamp,
     ) {
         debug_assert!(self.jobs.get(new.id).is_none(), "an id is given once");
-        debug_assert!(new.id < self.next_id(), "an id is taken before its job comes");
+        debug_assert!(new.id < self.next_id(), "the id of a new job has been taken");
         let tube = self.client(client).using;
         let before = in_debug(|| self.counted(tube));
         let until = if !new.delay_s.is_zero() { self.end_of_delay(new.delay_s, now) } else { now };
@@ -142,8 +142,8 @@ impl Queue {
             "its group holds a job that waits for it"
         );
         self.settle(Some(client), now);
-        debug_assert!(self.is_put(new, tube, waits_for.is_some()), "the job is as the put asks");
-        debug_assert!(before.has_grown_to(self.counted(tube), 1), "one job has come");
+        debug_assert!(self.is_put(new, tube, waits_for.is_some()), "the job has the values of the put");
+        debug_assert!(before.has_grown_to(self.counted(tube), 1), "the tube has one job more");
     }
 
     /// Whether this job, which was just put into the tube and may be held by its group, is as the put asks.
@@ -181,8 +181,8 @@ impl Queue {
                 self.restore_place(record, now);
             }
         }
-        debug_assert!(self.is_linked(record.id), "a job that comes back is in a collection");
-        debug_assert!(record.id < self.next_id(), "its id is not given again");
+        debug_assert!(self.is_linked(record.id), "a restored job is in a collection");
+        debug_assert!(record.id < self.next_id(), "no later job gets the id");
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Queue {
 
     /// Puts a restored job into its collection.
     pub(crate) fn restore_place(&mut self, record: &JobRecord, now: Timestamp) {
-        debug_assert!(!self.is_linked(record.id), "a job that comes back is in no collection yet");
+        debug_assert!(!self.is_linked(record.id), "a job to restore is in no collection");
         match record.state {
             JobState::Buried => self.make_buried(record.id),
             JobState::Delayed if record.deadline_at > now => self.delay(record.id, record.deadline_at),

@@ -62,7 +62,7 @@ impl Queue {
         if judged == Judged::Gone {
             self.settle(Some(client), now);
             self.remove_tube_if_idle(tube);
-            debug_assert!(!self.holds(client, id), "a client that has given a job back has it no more");
+            debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");
             return released;
         }
         if rule == AfterFailure::Dead && judged == Judged::Young {
@@ -80,7 +80,7 @@ impl Queue {
         if marks != 0 {
             self.settle(Some(client), now);
         }
-        debug_assert!(!self.holds(client, id), "a client that has given a job back has it no more");
+        debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");
         debug_assert!(self.is_linked(id), "a job that was given back is in a collection");
         debug_assert!(released == Released::Queued || self.is_linked_as(id, JobState::Buried));
         self.remove_tube_if_idle(tube);
@@ -106,7 +106,7 @@ impl Queue {
             self.settle(Some(client), now);
             self.remove_tube_if_idle(tube);
         }
-        debug_assert!(!self.holds(client, id), "a client that has given a job back has it no more");
+        debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");
     }
 
     /// Buries a job that has failed too often.

@@ -109,7 +109,10 @@ impl Queue {
 
     /// Gives another priority to a job that no client has reserved.
     pub fn set_priority(&mut self, id: JobId, priority: Priority, now: Timestamp) {
-        assert!(self.is_unreserved(id), "a reserved job has a priority when it is released");
+        assert!(
+            self.is_unreserved(id),
+            "the job is not reserved: a release sets the priority of a reserved job"
+        );
         self.note(Change::Updated(id));
         debug_assert!(self.is_linked(id), "a job that gets another priority is in a collection");
         let before = in_debug(|| self.counted_with(id));
@@ -132,6 +135,6 @@ impl Queue {
             job.priority = priority;
         }
         debug_assert!(self.is_linked(id), "a job that has another priority is in a collection");
-        debug_assert!(before.has_grown_to(self.counted_with(id), 0), "no job comes or goes");
+        debug_assert!(before.has_grown_to(self.counted_with(id), 0), "the number of jobs stays the same");
     }
 }

@@ -102,11 +102,11 @@ impl Queue {
             self.took_turn(first, tube);
         }
         self.count_unready(tube, first.priority());
-        debug_assert!(!self.is_linked(first.job()), "a job that was taken out is nowhere");
+        debug_assert!(!self.is_linked(first.job()), "a job that was taken out is in no collection");
         debug_assert_eq!(
             self.counted(tube),
             before.less(JobState::Ready, first.priority()),
-            "one is counted less"
+            "one less is counted"
         );
         Some(first.job())
     }
@@ -114,13 +114,13 @@ impl Queue {
     /// Reserves a job that is in no queue, for a client, or for its session if it has one.
     pub(crate) fn assign(&mut self, client: u32, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked(id), "a job that is reserved was taken out of its collection");
-        debug_assert!(self.can_wait(client), "a client that gets a job is there, and waits no more");
+        debug_assert!(self.can_wait(client), "a client that gets a job is connected and does not wait");
         debug_assert!(self.may_be_reserved(id), "no rule keeps the job back");
         let counts = in_debug(|| self.counted_with(id));
         let holder = self.holder_for(client);
         let (is_held, client) = (holder != client, holder);
         let (job, history) = self.jobs.expect_with_history(id);
-        debug_assert!(history.holder.is_none(), "nobody has the job");
+        debug_assert!(history.holder.is_none(), "no client holds the job");
         let until = now.plus_seconds(job.ttr());
         let before = job.place();
         job.set_place(Place::Reserved(until.0.into()));
@@ -153,7 +153,7 @@ impl Queue {
         debug_assert_eq!(
             self.counted(tube),
             counts.more(JobState::Reserved, priority),
-            "one is counted more"
+            "one more is counted"
         );
         debug_assert!(
             self.is_scheduled(Timer::Client(client)),

@@ -140,13 +140,13 @@ impl Queue {
         {
             *left -= 1;
             let found = self.client_mut(client).reserved.remove(first);
-            debug_assert!(found.is_some(), "the first reservation is there");
+            debug_assert!(found.is_some(), "the first reservation is in the client's set");
             let (job, history) = self.jobs.expect_with_history(first.id);
             let tube = job.tube;
             debug_assert_eq!(
                 history.holder,
                 Some(client.index),
-                "the client has what it brings to its session"
+                "the client holds the reservation that moves to its session"
             );
             history.holder = Some(holder);
             self.clients[holder].reserved.insert(first);
@@ -156,7 +156,10 @@ impl Queue {
             debug_assert!(self.is_linked_as(first.id, JobState::Reserved), "the session has the job");
         }
         self.schedule(Timer::Client(holder));
-        debug_assert!(self.is_scheduled(Timer::Client(holder)), "what the session has got ends in time");
+        debug_assert!(
+            self.is_scheduled(Timer::Client(holder)),
+            "the timer of the session covers its reservations"
+        );
         !joining.has_new_grace && self.client(client).reserved.is_empty()
     }
 
@@ -204,7 +207,7 @@ impl Queue {
         let before = in_debug(|| self.counted_with(id));
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
-        debug_assert!(history.holder.is_none(), "nobody has the job");
+        debug_assert!(history.holder.is_none(), "no client holds the job");
         job.set_place(Place::Reserved(until.0.into()));
         history.holder = Some(index);
         let (tube, marks) = (job.tube, job.marks);
@@ -218,7 +221,7 @@ impl Queue {
             self.reserved_tagged(id);
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved), "the session has the job again");
-        debug_assert!(before.has_grown_to(self.counted(tube), 0), "no job comes or goes");
+        debug_assert!(before.has_grown_to(self.counted(tube), 0), "the number of jobs stays the same");
         Ok(())
     }
 
@@ -309,7 +312,7 @@ impl Queue {
     /// Detaches a client that is leaving: its session continues without it for the grace.
     pub(crate) fn leave_session(&mut self, client: u32, now: Timestamp) {
         let index = self.session_index(client);
-        debug_assert!(self.is_attached(client, index), "a client leaves the session that it has");
+        debug_assert!(self.is_attached(client, index), "the client has the session that it leaves");
         self.sessions.of_client.remove(&client);
         self.clients[client].has_session = false;
         let session = self.session_mut(index);
@@ -325,7 +328,7 @@ impl Queue {
         let is_idle = self.sessions.records.get(&index).is_some_and(|session| session.attached.is_none())
             && self.clients[index].reserved.is_empty();
         if is_idle {
-            let session = self.sessions.records.remove(&index).expect("it is there");
+            let session = self.sessions.records.remove(&index).expect("the session exists");
             let found = self.sessions.by_key.remove(&session.key);
             debug_assert_eq!(found, Some(index), "a session is found by its key");
             self.clients.counts.internal -= 1;
@@ -365,7 +368,7 @@ impl Queue {
         for (&index, session) in &self.sessions.records {
             assert_eq!(self.sessions.by_key.get(&session.key), Some(&index));
             let attached = session.attached;
-            assert_eq!(attached.is_some(), session.ends_at == Timestamp::NEVER, "who is gone has a grace");
+            assert_eq!(attached.is_some(), session.ends_at == Timestamp::NEVER, "only a grace has an end");
             assert!(
                 attached.is_some() || !self.clients[index].reserved.is_empty(),
                 "a session holds something"

@@ -32,7 +32,7 @@ impl Queue {
         let waited = self.client(client).wait.is_some();
         self.end_wait(client.index);
         let has_waited = self.end_job_wait(client.index) || waited;
-        debug_assert!(self.can_wait(client.index), "a client that waits no more can wait again");
+        debug_assert!(self.can_wait(client.index), "a client whose wait has ended can wait again");
         has_waited
     }
 
@@ -49,7 +49,7 @@ impl Queue {
         self.end_wait(client);
         self.assign(client, id, now);
         self.deliver(client, WaitOutcome::Reserved(id));
-        debug_assert!(self.is_linked_as(id, JobState::Reserved), "what is delivered is reserved");
+        debug_assert!(self.is_linked_as(id, JobState::Reserved), "a delivered job is reserved");
     }
 
     /// Answers a client that has waited. The client may disconnect before the caller takes the delivery.
@@ -57,7 +57,7 @@ impl Queue {
         let client = ClientId { index, generation: self.clients[index].generation };
         debug_assert!(
             self.can_wait(index),
-            "a client gets an answer when its wait has ended, while it is there"
+            "a client gets an answer after its wait has ended, while it is connected"
         );
         self.outbox.deliveries.push_back(Delivery { client, outcome });
         self.work += WORK_PER_DELIVERY;
@@ -71,8 +71,11 @@ impl Queue {
     /// Begins the client's wait, with a number that the wait already has.
     pub(crate) fn begin_wait_as(&mut self, index: u32, wait: Wait) {
         debug_assert!(self.can_wait(index), "a client waits for one thing");
-        debug_assert!(self.has_nothing_to_reserve(index), "nobody waits for what is there");
-        debug_assert!(wait.number.get() <= self.clients.waits, "the number of a wait was given to it");
+        debug_assert!(self.has_nothing_to_reserve(index), "no client waits while the tube has a ready job");
+        debug_assert!(
+            wait.number.get() <= self.clients.waits,
+            "the number of a wait is at most the last one"
+        );
         let client = &mut self.clients[index];
         client.wait = Some(wait);
         let number = wait.number.get();
@@ -99,7 +102,7 @@ impl Queue {
         } else {
             for &tube in &client.watching {
                 let found = self.tubes.get_mut(tube).waiting.remove((number, index));
-                assert!(found.is_some(), "a client that waits is among those of every watched tube");
+                assert!(found.is_some(), "a client that waits is in the list of each tube that it watches");
             }
         }
         self.clients.counts.waiting -= 1;

@@ -48,7 +48,10 @@ impl Queue {
         tube.watching += 1;
         self.clients.counts.watched += 1;
         let client = self.add_client(Client::new);
-        debug_assert!(self.can_wait(client.index) && self.is_watching(client, DEFAULT), "a client begins so");
+        debug_assert!(
+            self.can_wait(client.index) && self.is_watching(client, DEFAULT),
+            "a new client watches the tube default and does not wait"
+        );
         client
     }
 
@@ -69,7 +72,10 @@ impl Queue {
             self.deadlines.of(Timer::Client(index)).is_none(),
             "a client begins without a deadline"
         );
-        debug_assert!(self.rules.awaited.wait_of(index).is_none(), "the client before it has ended its wait");
+        debug_assert!(
+            self.rules.awaited.wait_of(index).is_none(),
+            "the last client with this index has ended its wait"
+        );
         ClientId { index, generation }
     }
 
@@ -133,7 +139,7 @@ impl Queue {
         self.tubes.get_mut(tube).using += counted;
         self.tubes.get_mut(before).using -= counted;
         self.remove_tube_if_idle(before);
-        debug_assert!(self.tubes.get(tube).using >= counted, "a tube that a client uses is there");
+        debug_assert!(self.tubes.get(tube).using >= counted, "a tube counts the clients that use it");
     }
 
     /// Uses the tube with this name for one put. It is created if it does not exist. The caller must call
@@ -169,11 +175,11 @@ impl Queue {
             self.index_watched(id.index, tube, position);
         }
         self.set_weight(id, position, weight);
-        debug_assert!(self.is_watching(id, tube), "the client watches the tube, which counts it");
+        debug_assert!(self.is_watching(id, tube), "the client watches the tube");
         debug_assert_eq!(
             self.client(id).watching.get(position),
             Some(&tube),
-            "the tube is where the weight is"
+            "the tube and its weight have the same position"
         );
         self.client(id).watching.len()
     }
@@ -191,7 +197,7 @@ impl Queue {
         debug_assert!(!self.client(id).watching.is_empty(), "a client watches at least one tube");
         debug_assert!(
             tube.is_none_or(|tube| self.client(id).position_of(tube).is_none()),
-            "and this one no more"
+            "the client does not watch the tube any more"
         );
         Some(self.client(id).watching.len())
     }

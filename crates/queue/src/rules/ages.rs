@@ -89,7 +89,11 @@ impl Rule for Ages {
             let Some(ruled) = &tube.ruled else { continue };
             let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             let expected = aging.remove(&key).unwrap_or_default();
-            assert!(ruled.ages.iter().eq(expected), "{}: what ages is in its order", tube.name);
+            assert!(
+                ruled.ages.iter().eq(expected),
+                "{}: the ages list each job that can become too old, in order",
+                tube.name
+            );
         }
         assert!(aging.is_empty(), "only jobs of tubes with a rule age");
     }
@@ -128,24 +132,27 @@ impl Queue {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube with a job that ages has a rule");
         let found = ruled.ages.remove(key);
         assert!(found.is_some(), "a job that ages is in the order of its tube");
-        debug_assert!(self.rules.tubes.index_bytes >= BYTES_PER_JOB, "the place of the job was counted");
+        debug_assert!(
+            self.rules.tubes.index_bytes >= BYTES_PER_JOB,
+            "the index bytes of the job are counted"
+        );
         self.rules.tubes.index_bytes -= BYTES_PER_JOB;
     }
 
     /// Called when the job leaves its tube, or when its tags are about to change.
     pub(crate) fn stop_aging(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("it is there");
+        let job = self.jobs.get(id).expect("the job exists");
         if job.has(marks::AGES) {
             let (arrived, tube) = (self.arrived_at(id, job), job.tube);
             self.end_aging((arrived, id), tube);
             self.jobs.expect_mut(id).marks &= !marks::AGES;
         }
-        debug_assert!(!self.jobs.expect_mut(id).has(marks::AGES), "the job ages no more");
+        debug_assert!(!self.jobs.expect_mut(id).has(marks::AGES), "the job does not age any more");
     }
 
     /// Called when a reload comes to this job: it ages if its tube has the rule.
     pub(crate) fn age_by_rule(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("the walk has found it");
+        let job = self.jobs.get(id).expect("a job that the walk finds exists");
         if self.max_age_of(job.tube).is_none() {
             self.stop_aging(id);
         } else if !job.has(marks::AGES) {
@@ -175,7 +182,7 @@ impl Queue {
     #[cold]
     pub(crate) fn judge_age(&mut self, id: JobId, now: Timestamp) -> Judged {
         debug_assert!(!self.is_linked(id), "a job that is judged was taken out of its collection");
-        let job = self.jobs.get(id).expect("it is given back");
+        let job = self.jobs.get(id).expect("a job that is given back exists");
         let tube = job.tube;
         let Some(max_age_s) = self.max_age_of(tube) else { return Judged::Young };
         let tags = self.tags(id).unwrap_or_default();
@@ -201,9 +208,12 @@ impl Queue {
         let Some((_, id)) = ruled.and_then(|ruled| ruled.ages.first()) else { return };
         debug_assert!(
             self.tubes.get(tube).age_ends_at().is_some_and(|at| at <= now),
-            "no job is too old early"
+            "no job is removed before it is too old"
         );
-        debug_assert!(self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved), "nobody has the job");
+        debug_assert!(
+            self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved),
+            "no client holds the job"
+        );
         self.stop_aging(id);
         if !self.has_dead_tube(id) {
             self.unlink(id);
@@ -230,7 +240,7 @@ impl Queue {
         debug_assert!(!self.is_linked(id), "a job that ends was taken out of its collection");
         let body = self.with_tags(id, |queue, job| queue.remove_tagged(job, Ending::Expired, now));
         self.rules.expiry.keep_body(body);
-        debug_assert!(self.jobs.get(id).is_none(), "a job that was too old is not there");
+        debug_assert!(self.jobs.get(id).is_none(), "a job that is too old has been removed");
     }
 }
 

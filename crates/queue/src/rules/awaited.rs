@@ -122,12 +122,16 @@ impl Rule for Awaited {
         let Self { by_client, by_job, by_end, ended } = &queue.rules.awaited;
         let jobs: BTreeSet<_> =
             by_client.iter().map(|(&client, &(id, wait))| (id, wait.number, client)).collect();
-        assert_eq!(jobs, *by_job, "each wait stands with its job");
+        assert_eq!(jobs, *by_job, "each wait is in the list of its job");
         let ends = by_client.iter().map(|(&client, &(id, wait))| (wait.until, id, client));
         assert!(ends.filter(|end| end.0 != Timestamp::NEVER).collect::<BTreeSet<_>>() == *by_end);
         for id in queue.jobs.ids() {
             let is_marked = queue.jobs.get(id).is_some_and(|job| job.has(marks::AWAITED));
-            assert_eq!(is_marked, queue.rules.awaited.first_of(id).is_some(), "{id:?}: who waits is known");
+            assert_eq!(
+                is_marked,
+                queue.rules.awaited.first_of(id).is_some(),
+                "{id:?}: a job has the mark AWAITED while a client waits for it"
+            );
         }
         for (&client, &(id, wait)) in by_client {
             assert!(queue.clients[client].wait.is_none(), "a client waits for one thing");
@@ -197,7 +201,7 @@ impl Queue {
         let awaited = &mut self.rules.awaited;
         let Some((id, wait)) = awaited.by_client.remove(&client) else { return false };
         let found = awaited.by_job.remove(&(id, wait.number, client));
-        debug_assert!(found, "each wait stands with its job");
+        debug_assert!(found, "each wait is in the list of its job");
         let found = awaited.by_end.remove(&(wait.until, id, client));
         debug_assert_eq!(
             found,
@@ -233,7 +237,7 @@ impl Queue {
         let Some(&(.., outcome)) = awaited.ended.iter().find(is_of) else { return false };
         self.forget_job_wait(client);
         self.deliver(client, outcome);
-        debug_assert!(self.can_wait(client), "a client that has its answer waits no more");
+        debug_assert!(self.can_wait(client), "a client with an answer does not wait");
         true
     }
 

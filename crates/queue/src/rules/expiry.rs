@@ -32,7 +32,7 @@ impl Expiry {
     fn forget(&mut self, job: &TaggedJob<'_>) {
         if let Some(at) = expires_at(job) {
             let found = self.jobs.remove((at, job.id));
-            assert!(found.is_some(), "what expires is scheduled");
+            assert!(found.is_some(), "each job that can expire has a timer");
         }
     }
 }
@@ -46,7 +46,7 @@ fn expires_at(job: &TaggedJob<'_>) -> Option<Timestamp> {
 impl Rule for Expiry {
     fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
         let Some(seconds) = job.tags.expires_after_s else { return };
-        let record = queue.jobs.get(job.id).expect("it has come");
+        let record = queue.jobs.get(job.id).expect("a job that enters a collection exists");
         if queue.jobs.history(record).counters.reserves == 0 {
             queue.jobs.expect_mut(job.id).marks |= marks::EXPIRES;
             queue.rules.expiry.jobs.insert((job.created_at.plus_seconds(seconds), job.id));
@@ -71,13 +71,13 @@ impl Rule for Expiry {
     /// Deletes a job that has expired.
     fn tick(queue: &mut Queue, id: JobId, now: Timestamp) {
         debug_assert!(queue.expires_at(id).is_some_and(|at| at <= now), "no job expires early");
-        debug_assert!(!queue.is_linked_as(id, JobState::Reserved), "no job expires that was reserved");
+        debug_assert!(!queue.is_linked_as(id, JobState::Reserved), "a job that was reserved does not expire");
         let link = queue.jobs.expect_mut(id).link();
         let (_, body) = queue.end_tagged(id, link, Ending::Expired, now);
         queue.rules.expiry.keep_body(body);
         queue.settle(None, now);
         queue.remove_tube_if_idle(link.tube);
-        debug_assert!(queue.jobs.get(id).is_none(), "a job that has expired is not there");
+        debug_assert!(queue.jobs.get(id).is_none(), "an expired job has been removed");
     }
 
     #[inline]
@@ -87,7 +87,7 @@ impl Rule for Expiry {
         expiring.sort_unstable();
         assert!(
             queue.rules.expiry.jobs.iter().eq(expiring),
-            "what may expire is scheduled, and nothing else"
+            "a job has a timer if and only if it can expire"
         );
     }
 }

@@ -271,7 +271,7 @@ impl Queue {
         self.schedule(Timer::Tube(tube));
         debug_assert!(self.is_gate_right(tube), "a gate that must be closed is closed");
         debug_assert!(self.is_scheduled(Timer::Tube(tube)), "a gate that can open opens in time");
-        debug_assert!(self.is_matched(tube), "clients that wait have got what was behind the gate");
+        debug_assert!(self.is_matched(tube), "after the gate opens, no client waits while a job is ready");
     }
 
     /// Notes that only its bucket may keep the tube. If it is one too many of its entry, the tube that was left first

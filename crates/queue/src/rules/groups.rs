@@ -116,7 +116,7 @@ impl Groups {
             self.name_bytes += name.len();
             self.by_name.insert(name.into(), Group::default());
         }
-        self.by_name.get_mut(name).expect("it is there now")
+        self.by_name.get_mut(name).expect("the group was found or has been inserted")
     }
 
     /// Changes an existing group; it ends if it has neither members nor waiting jobs left.
@@ -214,9 +214,12 @@ impl Rule for Groups {
             );
             assert!(
                 job.has(marks::HELD) || tags.after.is_none_or(|after| after.is_free),
-                "what is free is free"
+                "a job without the mark HELD does not wait for a group"
             );
-            assert!(is_held || !job.has(marks::HELD) || groups.has_freed(), "what is free goes soon");
+            assert!(
+                is_held || !job.has(marks::HELD) || groups.has_freed(),
+                "a job that has the mark HELD and no longer waits is about to be freed"
+            );
             held += usize::from(is_held);
         }
         for (name, group) in &groups.by_name {
@@ -268,7 +271,7 @@ impl Queue {
 
     /// Holds the job for the group; once free, it is delayed until `until`.
     pub(crate) fn hold(&mut self, id: JobId, name: &str, until: Timestamp) {
-        debug_assert!(!self.is_linked(id), "a job comes to the held ones from nowhere");
+        debug_assert!(!self.is_linked(id), "a job that becomes held is in no other collection");
         let before = in_debug(|| self.counted_with(id));
         self.rules.groups.get_or_make(name).waiting.insert(id);
         let job = self.jobs.expect_mut(id);
@@ -283,7 +286,7 @@ impl Queue {
             self.is_linked_as(id, JobState::Delayed) && self.is_held(id),
             "its group holds the job"
         );
-        debug_assert_eq!(self.counted(tube), before.more(JobState::Delayed, priority), "one is counted more");
+        debug_assert_eq!(self.counted(tube), before.more(JobState::Delayed, priority), "one more is counted");
     }
 
     /// Takes a job out of its tube's held jobs; returns whether its group still holds it.
@@ -293,7 +296,7 @@ impl Queue {
         debug_assert!(job.has(marks::HELD), "the job is among the held ones");
         job.marks &= !marks::HELD;
         let found = self.tubes.get_mut(job.tube).rules_mut().held.remove((until, id));
-        assert!(found.is_some(), "a held job stands among its tube's held jobs");
+        assert!(found.is_some(), "a held job is among the held jobs of its tube");
         self.sums.jobs.delayed -= 1;
         let is_held = self.with_tags(id, |queue, job| {
             let group = job.tags.after.expect("a held job waits for a group").group.as_str();
@@ -304,7 +307,7 @@ impl Queue {
             }
             is_held
         });
-        debug_assert!(!self.is_linked(id), "a job that was taken out is nowhere");
+        debug_assert!(!self.is_linked(id), "a job that was taken out is in no collection");
         is_held
     }
 

@@ -55,7 +55,12 @@ impl Rule for Limits {
         for tube in queue.tubes.iter() {
             let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
             let (count, marked, bytes) = by_tube.get(&key).copied().unwrap_or_default();
-            assert_eq!(tube.ruled.as_ref().map_or(0, |ruled| ruled.bytes), bytes, "{}: bytes", tube.name);
+            assert_eq!(
+                tube.ruled.as_ref().map_or(0, |ruled| ruled.bytes),
+                bytes,
+                "{}: the bytes of the jobs are counted",
+                tube.name
+            );
             if !queue.rules.tubes.is_changing() {
                 let is_ruled = tube.ruled.is_some();
                 assert_eq!(marked, if is_ruled { count } else { 0 }, "{}: each job is counted", tube.name);
@@ -68,7 +73,7 @@ impl Queue {
     /// Removes a body that counted in this tube.
     pub(crate) fn uncount(&mut self, tube: TubeKey, body_bytes: usize) {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut().expect("a tube that counts a job has a rule");
-        debug_assert!(ruled.bytes >= body_bytes as u64, "a body that is gone was counted");
+        debug_assert!(ruled.bytes >= body_bytes as u64, "the bytes of the tube include the removed body");
         ruled.bytes -= body_bytes as u64;
     }
 

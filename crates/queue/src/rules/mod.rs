@@ -182,7 +182,7 @@ impl Rules {
 impl Queue {
     /// The tags of a job that must have some.
     pub(crate) fn expect_tags(&self, id: JobId) -> TagSet<'_> {
-        self.tags(id).expect("it has tags")
+        self.tags(id).expect("the job has tags")
     }
 
     /// The tags of a job.
@@ -218,10 +218,10 @@ impl Queue {
     /// Makes a change with a copy of the job's tags.
     fn with_tags<T>(&mut self, id: JobId, change: impl FnOnce(&mut Self, &TaggedJob<'_>) -> T) -> T {
         let mut bytes = std::mem::take(&mut self.rules.scratch);
-        let job = self.jobs.get(id).expect("the job is there");
+        let job = self.jobs.get(id).expect("the job exists");
         bytes.clear();
         bytes.extend_from_slice(self.rules.tags.get(id, job));
-        let tags = TagSet::decode(&bytes).expect("it has tags");
+        let tags = TagSet::decode(&bytes).expect("the job has tags");
         let job = TaggedJob::new(id, job, &tags);
         let result = change(self, &job);
         self.rules.scratch = bytes;
@@ -262,7 +262,7 @@ impl Queue {
 
     /// Makes a job with tags ready that is in no collection and whose place is already set.
     pub(crate) fn enter_ready_tagged(&mut self, id: JobId, now: Timestamp) {
-        debug_assert!(!self.is_linked(id), "a job comes to the ready ones from nowhere");
+        debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         let job = self.jobs.expect_mut(id);
         let (tube, priority) = (job.tube, job.priority);
         let is_keyed = job.has(marks::KEYED);
@@ -276,7 +276,7 @@ impl Queue {
 
     /// Decides the collection of a ready job: each rule may keep it back.
     pub(crate) fn admit(&mut self, job: &TaggedJob<'_>, priority: Priority, now: Timestamp) {
-        debug_assert!(!self.is_linked(job.id), "a job comes to the ready ones from nowhere");
+        debug_assert!(!self.is_linked(job.id), "a job that becomes ready is in no other collection");
         // Each rule learns of the job, also if another one keeps it back.
         if each_rule!(&lets_go(self, job)) {
             self.enqueue(job.id, job.tube, priority, now);
@@ -285,7 +285,7 @@ impl Queue {
         }
         debug_assert!(
             self.is_linked_as_offered(job.id),
-            "it is ready, parked or not, or a client has got it"
+            "the job is ready, parked or not, or reserved by a client that waited"
         );
     }
 
@@ -318,7 +318,7 @@ impl Queue {
     /// Takes a job with tags out of its collection, without calling `left`.
     fn take_out_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let (state, before) = (link.place.state(), in_debug(|| self.counted(link.tube)));
-        debug_assert!(self.is_linked_as(id, state), "a job is where its link says");
+        debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
         let since = match link.place {
             Place::Ready(_) if link.marks & marks::IN_ROW != 0 => {
                 self.take_out_of_row(ReadyKey::new(link.priority, id), link.tube);
@@ -340,7 +340,7 @@ impl Queue {
         debug_assert_eq!(
             self.counted(link.tube),
             before.less(state, link.priority),
-            "one job is counted less"
+            "one job less is counted"
         );
         since
     }
@@ -355,7 +355,7 @@ impl Queue {
     pub(crate) fn reserved_tagged(&mut self, id: JobId) {
         debug_assert!(
             self.is_linked_as(id, JobState::Reserved),
-            "rules learn of a reservation that there is"
+            "the job is reserved when the rules are called"
         );
         let job = self.jobs.expect_mut(id);
         job.marks &= !marks::UPGRADED;
@@ -363,7 +363,10 @@ impl Queue {
             self.with_tags(id, |queue, job| each_rule!(reserved(queue, job)));
         }
         let kept = marks::EXPIRES | marks::AGES | marks::FIRST | marks::PARKED | marks::IN_ROW | marks::HELD;
-        debug_assert!(!self.jobs.expect_mut(id).has(kept), "no rule keeps a reserved job where it was");
+        debug_assert!(
+            !self.jobs.expect_mut(id).has(kept),
+            "a reserved job has no mark of a rule's collection"
+        );
     }
 
     /// Calls the rules when a job with tags was buried.
@@ -372,7 +375,7 @@ impl Queue {
         if !self.jobs.expect_mut(id).has(marks::TAGGED | marks::AWAITED) {
             return;
         }
-        debug_assert!(self.is_linked_as(id, JobState::Buried), "rules learn of a burial that there is");
+        debug_assert!(self.is_linked_as(id, JobState::Buried), "the job is buried when the rules are called");
         self.with_tags(id, |queue, job| each_rule!(buried(queue, job)));
         debug_assert!(self.is_linked_as(id, JobState::Buried), "no rule takes a buried job away");
     }
@@ -381,7 +384,7 @@ impl Queue {
     pub(crate) fn moved_tagged(&mut self, id: JobId, from: TubeKey) {
         debug_assert!(
             self.jobs.get(id).is_some_and(|job| job.tube != from),
-            "rules learn of a move behind it"
+            "the job has moved when the rules are called"
         );
         self.with_tags(id, |queue, job| each_rule!(moved(queue, job, from)));
     }
@@ -422,7 +425,7 @@ impl Queue {
     fn remove_tagged(&mut self, ended: &TaggedJob<'_>, ending: Ending, now: Timestamp) -> Body {
         debug_assert!(!self.is_linked(ended.id), "a job ends in no collection");
         let job = self.jobs.remove(ended.id).expect("the queue holds this job");
-        debug_assert_eq!(job.tube, ended.tube, "the rules learn of the end in the tube of the job");
+        debug_assert_eq!(job.tube, ended.tube, "the rules are called for the tube of the job");
         if job.has(marks::TAGGED) {
             if !job.has(marks::BEHIND_BODY) {
                 let tags = self.rules.tags.remove(ended.id);
@@ -448,11 +451,11 @@ impl Queue {
         debug_assert_eq!(
             end.begins_cooldown,
             self.cooldown(ended.id).is_some(),
-            "the cooldown runs that begins"
+            "a cooldown that begins is running"
         );
         debug_assert!(
             self.rules.awaited.has_answered(ended.id),
-            "a client that waits for the end learns of it"
+            "a client that waits for the end gets an answer"
         );
         job.body
     }

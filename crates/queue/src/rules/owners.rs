@@ -69,8 +69,8 @@ impl Owners {
     }
 
     pub(crate) fn subtract(&mut self, owner: &str, gone: u64) {
-        let bytes = self.bytes_by_name.get_mut(owner).expect("an owner of something has a sum");
-        debug_assert!(*bytes >= gone, "what is gone was counted for its owner");
+        let bytes = self.bytes_by_name.get_mut(owner).expect("an owner with a job has a sum");
+        debug_assert!(*bytes >= gone, "the bytes of an owner include the removed ones");
         *bytes -= gone;
         if *bytes == 0 {
             self.bytes_by_name.remove(owner);
@@ -95,7 +95,7 @@ impl Owners {
     fn leave(&mut self, shared: Shared<&str>, owner: &str, cost: u64) {
         let shared = shared.to_owned();
         let Some(maker) = self.makers.get_mut(&shared).filter(|maker| *maker.owner == *owner) else { return };
-        debug_assert!(maker.jobs > 0, "a maker has jobs in what it has made");
+        debug_assert!(maker.jobs > 0, "the owner has a job in the tube or group that it has made");
         maker.jobs -= 1;
         if maker.jobs == 0 {
             self.maker_bytes -= shared.name_bytes() + owner.len();
@@ -196,7 +196,7 @@ impl Rule for Owners {
         }
         queue.rules.unique.owned().for_each(|(owner, bytes)| owners.add(owner, bytes as u64));
         let found = &queue.rules.owners;
-        assert_eq!(owners.bytes_by_name, found.bytes_by_name, "the sums are what there is");
+        assert_eq!(owners.bytes_by_name, found.bytes_by_name, "the sums are those of the jobs");
         assert_eq!(owners.name_bytes, found.name_bytes);
         let names = found.makers.iter().map(|(shared, maker)| shared.name_bytes() + maker.owner.len());
         assert_eq!(names.sum::<usize>(), found.maker_bytes);

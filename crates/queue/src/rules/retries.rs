@@ -53,7 +53,7 @@ impl Queue {
 
     #[cold]
     fn judge_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
-        let job = self.jobs.get(id).expect("it has failed");
+        let job = self.jobs.get(id).expect("a job that has failed exists");
         let tags = self.tags(id);
         let (Some(rule), false) = (self.rule_of(id), tags.is_some_and(|tags| tags.dead.is_some())) else {
             return AfterFailure::AsUsual;
@@ -122,7 +122,7 @@ impl Queue {
         }
         let rule = self.rule_of(id).cloned();
         let target = rule.as_ref().and_then(|rule| rule.dead_tube.as_deref());
-        let target = self.tubes.find_or_make(target.expect("the job may go there"));
+        let target = self.tubes.find_or_make(target.expect("the rule of a dead job names a dead tube"));
         self.jobs.expect_mut(id).tube = target;
         self.moved_tagged(id, from);
         self.flushes.note_arrival(id, target);
@@ -145,7 +145,7 @@ impl Queue {
 
     /// Marks the job as dead from now on.
     fn mark_dead(&mut self, id: JobId, from: &str, now: Timestamp) -> Result<(), TryReserveError> {
-        let job = self.jobs.get(id).expect("it has failed");
+        let job = self.jobs.get(id).expect("a job that has failed exists");
         let failures = failures_of(self.jobs.history(job).counters, self.tags(id).as_ref());
         let since_s = u32::try_from(now.0 / NS_PER_S).unwrap_or(u32::MAX);
         let tags = self.tags(id).unwrap_or_default();
@@ -205,10 +205,10 @@ impl Queue {
     fn retag(&mut self, id: JobId, bytes: &[u8]) -> Result<(), TryReserveError> {
         let state = in_debug(|| self.jobs.get(id).map(|job| job.place().state()));
         debug_assert!(state == Some(JobState::Reserved) || !self.is_linked(id), "no collection is by tags");
-        let job = self.jobs.get(id).expect("it is there");
+        let job = self.jobs.get(id).expect("the job exists");
         let old_bytes = self.rules.tags.get(id, job).to_vec();
         let old = TagSet::decode(&old_bytes).expect("tags were written by the queue");
-        let new = TagSet::decode(bytes).expect("they were just encoded");
+        let new = TagSet::decode(bytes).expect("tags that were just encoded can be decoded");
         let body = job.body().to_owned()?;
         let stored = match new.is_empty() {
             true => StoredBody { body, separate_tags: None },

@@ -210,7 +210,7 @@ impl Queue {
         }
         let knows_none = |ruled: &Ruled| ruled.rule.is_some() || ruled.bytes == 0 && ruled.ages.is_empty();
         let ruled = self.tubes.get(tube).ruled.as_deref();
-        debug_assert!(ruled.is_none_or(knows_none), "a rule ends when it knows no job");
+        debug_assert!(ruled.is_none_or(knows_none), "a rule ends when it has no job");
         self.tubes.change_ruled(tube, |ruled| {
             *ruled = ruled.take().filter(|ruled| ruled.rule.is_some());
             if let Some(ruled) = ruled {
@@ -222,7 +222,7 @@ impl Queue {
 
     /// Adds the job to the rule of its tube, or removes it if there is no rule any more.
     fn adopt(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("the walk has found it");
+        let job = self.jobs.get(id).expect("a job that the walk finds exists");
         let Some(ruled) = &self.tubes.get(job.tube).ruled else { return };
         let is_known = job.has(marks::RULED);
         if ruled.rule.is_some() != is_known {
@@ -268,7 +268,7 @@ impl Queue {
         let Some(rule) = &ruled.rule else { return };
         // As `Limits` does for a job with tags.
         ruled.bytes += job.body.len() as u64;
-        debug_assert_eq!(job.marks, 0, "a job without tags has no marks before a rule knows it");
+        debug_assert_eq!(job.marks, 0, "a job without tags has no marks before a rule applies to it");
         job.marks |= marks::RULED;
         if rule.max_age_s.is_some() {
             let job = TaggedJob::new(id, job, &TagSet::NONE);

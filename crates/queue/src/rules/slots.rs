@@ -195,11 +195,11 @@ impl Rule for Slots {
                 Place::Ready(_) => {
                     ready += 1;
                     let line = queue.line(job.tube, tag);
-                    let first = queue.first_of(line).expect("of those that are ready, one is the first");
+                    let first = queue.first_of(line).expect("a line with a ready job has a first job");
                     assert_eq!(first == id, job.has(marks::FIRST));
                     assert!(queue.ready_key(first) <= queue.ready_key(id), "the first is the most urgent");
                     if first != id {
-                        assert!(job.lacks_slot(), "those behind the first are parked");
+                        assert!(job.lacks_slot(), "a ready job behind the first of its line has no slot");
                         continue;
                     }
                     firsts += 1;
@@ -466,7 +466,7 @@ impl Queue {
             self.take_out_of_row(key, tube);
         } else {
             let found = self.tubes.get_mut(tube).ready.remove(key);
-            assert!(found.is_some(), "a first job that is not parked stands in its tube's ready queue");
+            assert!(found.is_some(), "a first job that is not parked is in the ready queue of its tube");
         }
         self.count_unready(tube, key.priority());
     }
@@ -493,14 +493,14 @@ impl Queue {
         self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
         self.rules.slots.parked.remove(line.parked(first));
         let found = self.tubes.get_mut(line.tube).rules_mut().parked.remove(first);
-        assert!(found.is_some(), "a parked job stands among its tube's parked jobs");
+        assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
         debug_assert!(!self.is_linked(first.job()));
     }
 
     /// Takes a parked job out of its tube; the caller takes it out of its line.
     pub(crate) fn take_out_of_parked(&mut self, id: JobId, key: ReadyKey, tube: TubeKey) {
         let found = self.tubes.get_mut(tube).rules_mut().parked.remove(key);
-        assert!(found.is_some(), "a parked job stands among its tube's parked jobs");
+        assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
         self.count_unready(tube, key.priority());
         debug_assert!(self.jobs.expect_mut(id).has(marks::PARKED));
     }

@@ -155,7 +155,10 @@ mod tests {
                 let packed = StoredBody::new(Body::copy_of(&body).unwrap(), &bytes, false).unwrap();
                 match packed.separate_tags {
                     Some(separate_tags) => {
-                        assert!(body_len + tags_len + 3 >= SHARED_FROM_BYTES, "short ones are behind it");
+                        assert!(
+                            body_len + tags_len + 3 >= SHARED_FROM_BYTES,
+                            "short tags of a short body are in the block of the body"
+                        );
                         assert_eq!((packed.body.as_slice(), &*separate_tags), (&*body, &*bytes));
                     }
                     None => assert_eq!(split(packed.body.as_slice()), (&*body, &*bytes)),

@@ -173,7 +173,7 @@ impl Turns {
             return;
         }
         let turn = self.row.remove(found.turn());
-        debug_assert!(turn.is_some(), "the first job of a key stands in the row");
+        debug_assert!(turn.is_some(), "the first job of a key is in the row");
         self.head = self.head.filter(|head| head.ready_key() != key);
         let Some(next) = next else {
             self.leaving = (!is_reserved).then_some((hash, found.number()));
@@ -204,12 +204,12 @@ impl Rule for Turns {
             let in_row = in_rows.remove(&key).unwrap_or_default();
             let jobs = || turns.jobs.iter();
             assert!(jobs().map(|job| job.ranked).eq(in_row), "{}: the row has its jobs", tube.name);
-            assert_eq!(turns.head, turns.row.first(), "the job whose turn it is stands in the ready queue");
+            assert_eq!(turns.head, turns.row.first(), "the job whose turn it is, is in the ready queue");
             assert!(turns.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
             let is_first = |job: &Standing| turns.first_of(job.ranked.hash()) == Some(*job);
             let mut row: Vec<Turn> = jobs().filter(is_first).map(Standing::turn).collect();
             row.sort_unstable();
-            assert!(turns.row.iter().eq(row), "each key stands once in the row, with its first job");
+            assert!(turns.row.iter().eq(row), "each key is in the row once, with its first job");
             if !queue.changes_rules() {
                 assert!(!turns.is_ending && tube.ready.len() <= 1, "{}: one job at a time", tube.name);
             }
@@ -260,7 +260,10 @@ impl Queue {
 
     /// Adds a parked job of the tube to the row of its key; it stays parked.
     pub(super) fn join_row(&mut self, key: ReadyKey, tube: TubeKey, hash: Hash) {
-        debug_assert!(!self.jobs.expect_mut(key.job()).has(marks::IN_ROW), "a job comes into the row once");
+        debug_assert!(
+            !self.jobs.expect_mut(key.job()).has(marks::IN_ROW),
+            "a job that enters the row is not in it"
+        );
         self.jobs.expect_mut(key.job()).marks |= marks::IN_ROW | marks::PARKED;
         self.turns(tube).insert(hash, key);
         self.rules.tubes.index_bytes += BYTES_PER_JOB;
@@ -300,7 +303,7 @@ impl Queue {
         let queue = if is_parked { &mut record.rules_mut().parked } else { &mut record.ready };
         let found = queue.remove(key);
         assert!(found.is_some(), "a job in the row is ready");
-        debug_assert!(!self.is_linked(key.job()), "a job that was taken out is nowhere");
+        debug_assert!(!self.is_linked(key.job()), "a job that was taken out is in no collection");
     }
 
     /// No job follows at once that would keep the position of its key.
@@ -324,18 +327,24 @@ impl Queue {
         if let Some(before) = before {
             let record = self.tubes.get_mut(tube);
             let found = record.ready.remove(before);
-            debug_assert!(found.is_some(), "the job whose turn it was stands in the ready queue");
+            debug_assert!(found.is_some(), "the job whose turn it was, is in the ready queue");
             record.rules_mut().parked.insert(before);
             self.jobs.expect_mut(before.job()).marks |= marks::PARKED;
-            debug_assert!(self.is_linked_as(before.job(), JobState::Ready), "it is ready, behind another");
+            debug_assert!(
+                self.is_linked_as(before.job(), JobState::Ready),
+                "the job is ready and parked behind another"
+            );
         }
         if let Some(first) = first {
             let record = self.tubes.get_mut(tube);
             let found = record.rules_mut().parked.remove(first);
-            debug_assert!(found.is_some(), "the job whose turn it is was parked");
+            debug_assert!(found.is_some(), "the job whose turn it is has been parked");
             record.ready.insert(first);
             self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
-            debug_assert!(self.is_linked_as(first.job(), JobState::Ready), "it is the one to be reserved");
+            debug_assert!(
+                self.is_linked_as(first.job(), JobState::Ready),
+                "the job whose turn it is can be reserved"
+            );
             self.announce_head(tube);
         }
     }
@@ -350,7 +359,7 @@ impl Queue {
 
     /// Called when a reload comes to this job: it joins the row of its tube, or leaves it.
     pub(crate) fn turn_by_rule(&mut self, id: JobId) {
-        let job = self.jobs.get(id).expect("the walk has found it");
+        let job = self.jobs.get(id).expect("a job that the walk finds exists");
         let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
         let is_shown = job.has(marks::IN_ROW) || !job.has(marks::PARKED);
         if job.place().state() != JobState::Ready || !is_shown {
@@ -369,7 +378,7 @@ impl Queue {
             }
             (true, true) | (false, false) => {}
         }
-        debug_assert!(self.is_linked_as(id, JobState::Ready), "it is ready as before");
+        debug_assert!(self.is_linked_as(id, JobState::Ready), "the job is still ready");
         debug_assert_eq!(
             self.takes_turns(tube),
             self.jobs.expect_mut(id).has(marks::IN_ROW),

@@ -25,7 +25,7 @@ impl Queue {
     #[inline]
     pub fn check_invariants(&self) {
         let counts = self.check_tubes();
-        assert_eq!(counts, self.sums.jobs, "the counts are those of the tubes together");
+        assert_eq!(counts, self.sums.jobs, "the counts are the sums over all tubes");
         let total = counts.ready + counts.reserved + counts.delayed + counts.buried;
         assert_eq!(total, self.jobs.len() as u64, "each job is in exactly one state");
         self.check_jobs();

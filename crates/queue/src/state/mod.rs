@@ -257,13 +257,13 @@ impl Queue {
 
     pub(crate) fn client(&self, id: ClientId) -> &Client {
         let client = &self.clients[id.index];
-        assert_eq!(client.generation, id.generation, "commands come from clients that are there");
+        assert_eq!(client.generation, id.generation, "the client of a command is connected");
         client
     }
 
     pub(crate) fn client_mut(&mut self, id: ClientId) -> &mut Client {
         let client = &mut self.clients[id.index];
-        assert_eq!(client.generation, id.generation, "commands come from clients that are there");
+        assert_eq!(client.generation, id.generation, "the client of a command is connected");
         client
     }
 
@@ -324,7 +324,7 @@ impl Queue {
 
     /// Records that the job differs from its last logged record.
     pub(crate) fn note(&mut self, change: Change) {
-        debug_assert!(self.is_true(change), "a change is noted when it has happened: {change:?}");
+        debug_assert!(self.is_true(change), "a change is noted after it has happened: {change:?}");
         if !self.outbox.keeps_changes {
             return;
         }
