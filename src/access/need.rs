@@ -13,7 +13,7 @@ pub enum Verdict {
     Allowed,
     /// The reply is FORBIDDEN.
     Forbidden,
-    /// The reply is the one for a job that does not exist, because the client may not learn whether it exists.
+    /// The reply is the one for a job that does not exist, because the client may not see whether it exists.
     NotFound,
 }
 

@@ -340,7 +340,7 @@ impl Executor {
         self.persistence.log_changes(&mut self.queue, now);
     }
 
-    /// Counts the line of a command, and logs it if that is asked for.
+    /// Counts the line of a command, and logs it if the level of the log is `trace`.
     #[inline(always)]
     pub(super) fn note_line(&mut self, client: ClientId, command: &Command<'_>) {
         self.counters.commands.add(command.verb());

@@ -484,7 +484,7 @@ impl Executor {
         self.guard.is_some()
     }
 
-    /// Tells the guard the other end of a client's connection; returns whether it may stay.
+    /// Registers the peer address of a client's connection; returns whether the connection may stay.
     pub(crate) fn identify(
         &mut self,
         client: ClientId,

@@ -259,7 +259,8 @@ fn a_rate_is_kept_whatever_the_turns_are_and_waits_without_turns() {
             let allowed = harness.now.since_ns(began_at) * u64::from(rate) / NS_PER_S + burst;
             assert!(50 - left <= allowed, "{} in {} ns", 50 - left, harness.now.since_ns(began_at));
             if !harness.executor.has_orders() && !harness.task(task).is_over() {
-                let next = harness.executor.next_order_at().expect("it knows when it goes on");
+                let next =
+                    harness.executor.next_order_at().expect("the order has a time at which it continues");
                 assert!(next > harness.now, "no turn comes for nothing");
                 harness.now = next + step_ns;
             }

@@ -65,8 +65,8 @@ impl<S: Stream> Server<S> {
         self.log_ins.most = most;
     }
 
-    /// Tells a guarded server the other end of a connection. Before this, the client may do nothing. If its identity
-    /// has reached its limit of connections, the connection ends with a reply that says so.
+    /// Registers the peer address of a connection with the guard. Before this, the client may do nothing. If its
+    /// identity has reached its limit of connections, the connection ends with a reply that says so.
     pub fn identify(&mut self, id: ClientId, peer: Peer, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         let is_handshaking = connection.is_handshaking();

@@ -207,7 +207,7 @@ impl<S: Stream> Server<S> {
             }
             // One write for each connection, whatever the number of its replies.
             self.send(delivered, now);
-            // A connection that failed in `send` has released its jobs, and waiting clients may have got them.
+            // A connection that failed in `send` has released its jobs, and waiting clients may have received them.
             if !self.executor.has_deliveries() {
                 break;
             }

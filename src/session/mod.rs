@@ -11,7 +11,7 @@
 //!       │  ▲   │ ├─── put refused ───▶ SkipBody ───────────▲
 //!       │  │   │ └──── complete ─────▶ Complete ───────────▲
 //!       │  │   └──── quit, the end ──▶ Closing ──▶ ends once its replies are sent
-//!       ▼  └ answer, or the command goes on
+//!       ▼  └ answer, or the command continues
 //!     Unfinished
 //! ```
 //!

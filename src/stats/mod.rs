@@ -244,7 +244,7 @@ mod tests {
     fn check<S: Subject>(table: &[Figure<S>]) {
         let mut keys = HashSet::new();
         for Figure { key, read, series } in table {
-            assert!(keys.insert(*key), "{key} stands in one row");
+            assert!(keys.insert(*key), "{key} is in one row");
             let is_text = matches!(read, Read::Text(_) | Read::Word(_));
             match series {
                 Series::Own { name, help } => {

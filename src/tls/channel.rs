@@ -223,7 +223,7 @@ impl Channel {
         Ok(taken)
     }
 
-    /// Tells the client that no more data follows. May be called again.
+    /// Sends the client a notice that no more data follows. May be called again.
     ///
     /// # Errors
     /// As `write`.

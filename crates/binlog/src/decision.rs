@@ -64,7 +64,7 @@ pub fn decide(situation: Situation) -> Decision {
         (OursSyncedFirst | OursAnsweredFirst, Clean, true, true) => Accept,
         (OursSyncedFirst | OursAnsweredFirst, Torn | DataBeyond, true, true) => ApplyAndCutTail,
         (_, Clean, _, _) => Accept,
-        // A crash can tear bytes that were not synced. With -f 0, no client has got a reply that depends on them.
+        // A crash can tear bytes that were not synced. With -f 0, no client has received a reply that depends on them.
         (OursSyncedFirst, Torn | DataBeyond, false, false) => CutTail,
         (OursSyncedFirst, Torn | DataBeyond, false, true) => ApplyAndCutTail,
         (OursAnsweredFirst, Torn | DataBeyond, false, _) => ApplyAndCutTail,

@@ -260,7 +260,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Whether records after a damaged one count. They do not if no client can have got a reply that depends on them.
+    /// Whether records after a damaged one count. They do not if no client can have received a reply that depends on
+    /// them.
     fn applies_beyond(&self, file: &FileState) -> bool {
         match file.writer() {
             Writer::OursAnsweredFirst => true,

@@ -197,7 +197,7 @@ fn a_client_gives_up_when_its_server_stays_away() {
     client.stats().unwrap();
 }
 
-/// A server that answers each connection with the next of these texts, when it has got a line, and then closes it.
+/// A server that answers each connection with the next of these texts, when it has received a line, and then closes it.
 fn scripted(scripts: Vec<Vec<u8>>) -> (Address, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");

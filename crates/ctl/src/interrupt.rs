@@ -24,12 +24,12 @@ pub fn install() -> Result<(), Failure> {
     ctrlc::set_handler(handler).map_err(|error| Failure::Local(format!("signals: {error}")))
 }
 
-/// Whether the program was told to stop.
+/// Whether the program has received a signal to stop.
 pub fn requested() -> bool {
     *signals() > 0
 }
 
-/// Tells the program to stop, as a signal does.
+/// Makes the program stop, as a signal does.
 pub fn request() {
     *signals() += 1;
     CHANGED.notify_all();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::time::ClockId;
 use socket2::SockRef;
 
-/// The clock that is most like Linux's. Whether it goes on while the machine is suspended depends on the system.
+/// The clock that is most like Linux's. Whether it continues while the machine is suspended depends on the system.
 pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// Unknown: the figures are in `/proc` on Linux.

@@ -1,7 +1,7 @@
 //! The system calls that hand a process over to another program: a file for the description, descriptors that stay open
 //! across the change of programs, a test run of the other program, and the change itself.
 //!
-//! Owns: the way in which the next program learns the descriptor of the description. Decides nothing.
+//! Owns: the way in which the next program gets the descriptor of the description. Decides nothing.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -287,7 +287,7 @@ pub fn try_out(program: &Path, flag: &str, description: &DescriptionFile) -> io:
     Ok((child, output.into()))
 }
 
-/// While this value lives, signals wait: for the next program, or for this one if it goes on.
+/// While this value lives, signals wait: for the next program, or for this one if it continues.
 #[derive(Debug)]
 pub struct HeldSignals(SigSet);
 

@@ -1,4 +1,4 @@
-//! The facilities that only Linux has: the clock that goes on while the machine is suspended, figures in `/proc`,
+//! The facilities that only Linux has: the clock that continues while the machine is suspended, figures in `/proc`,
 //! control groups, the other process of a unix socket, and the time-out of unacknowledged data.
 //!
 //! `elsewhere` has the same items for other systems.
@@ -19,7 +19,7 @@ use nix::time::ClockId;
 use nix::unistd::{SysconfVar, linkat, sysconf};
 use socket2::SockRef;
 
-/// This clock goes on while the machine is suspended, as delays and TTRs must.
+/// This clock continues while the machine is suspended, as delays and TTRs must.
 pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 
 /// If the kernel does not report the number of descriptors, up to this many are counted one by one.

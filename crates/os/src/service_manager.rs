@@ -126,7 +126,7 @@ pub fn notify_ready(status: &str) -> io::Result<()> {
 }
 
 /// Reports to the service manager that the server has started as far as it can: it is a standby. Jobs of the service
-/// manager that wait for this service can go on. The service manager expects no keep-alives until [`notify_ready`].
+/// manager that wait for this service can start. The service manager expects no keep-alives until [`notify_ready`].
 ///
 /// # Errors
 /// As `notify_ready`.

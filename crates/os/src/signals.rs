@@ -70,7 +70,7 @@ impl Signals {
 }
 
 impl Signals {
-    /// Raises the signals received since the last call again, for the next program, or for this one if it goes on.
+    /// Raises the signals received since the last call again, for the next program, or for this one if it continues.
     /// Signals must be held back, so that they are the first ones that it gets.
     pub fn pass_on(&mut self, _held: &HeldSignals) {
         for signal in self.received.pending() {

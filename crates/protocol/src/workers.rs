@@ -2,7 +2,7 @@
 //! here.
 //!
 //! Owns: their grammar. As in `manage`, exactly one space comes after the command's word, and a line that begins with
-//! the word and goes on otherwise is BAD_FORMAT.
+//! the word and continues differently is BAD_FORMAT.
 
 use super::command::{Command, MAX_TIMEOUT, Verb, name};
 use super::manage::{arguments, word};

@@ -46,7 +46,7 @@ enum Node<T> {
     Leaf(u8, Box<Page<T>>),
 }
 
-/// The branches of a node. The number of branches in use stands in the parent: a counter in the page would make it
+/// The branches of a node. The parent has the number of branches in use: a counter in the page would make it
 /// larger than a power of two, and the allocator would round it up.
 type Page<T> = [Option<T>; WAYS];
 

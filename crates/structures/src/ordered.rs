@@ -306,7 +306,7 @@ impl<K: Key> Blocks<K> {
         Some(replaced)
     }
 
-    /// Notes that block `number` has got a key with this id.
+    /// Notes that a key with this id was added to block `number`.
     fn note_id(&mut self, number: usize, id: u64) {
         if let Some(later) = &self.later
             && number > 0

@@ -1,4 +1,4 @@
-//! The fields of a description: the serialized state of a server, from which another program goes on.
+//! The fields of a description: the serialized state of a server, from which another program continues.
 //!
 //! Owns: the encoding of numbers, texts, lists and records. Reading never panics and never allocates more memory than
 //! the bytes that are left. Numbers are little-endian and have a fixed width. Code that describes a record lists each

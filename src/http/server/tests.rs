@@ -95,7 +95,7 @@ fn answers_that_nobody_reads_never_keep_a_health_check_waiting() {
         assert!(is_answered(&check));
     }
     let answers = server.connections.iter().flatten().filter(|it| matches!(it.stage, Stage::Answer(_)));
-    assert!(answers.count() >= MAX_PROTECTED, "the first answers go on");
+    assert!(answers.count() >= MAX_PROTECTED, "the first answers continue");
 }
 
 #[test]

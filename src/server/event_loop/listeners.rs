@@ -202,7 +202,7 @@ impl Listeners {
         lowest_free.is_some_and(|free| free.is_ok_and(|free| free.as_raw_fd() < self.first_spare))
     }
 
-    /// Whether accepting goes on, or can be resumed.
+    /// Whether accepting continues, or can be resumed.
     fn may_accept(&mut self, clients: usize, now: Timestamp) -> bool {
         let Some(pause) = &self.pause else { return true };
         if now < pause.until && clients >= pause.clients {

@@ -208,7 +208,7 @@ impl EventLoop {
         self.server.executor_mut().start_binlog(Box::new(wake))
     }
 
-    /// Serves metrics on `listener`, too, for which `host` stands on the command line; at most `max_tubes` tubes have
+    /// Serves metrics on `listener`, too, for which the command line has `host`; at most `max_tubes` tubes have
     /// their own series.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Serves the API and its page on `listener`, for which `host` stands on the command line.
+    /// Serves the API and its page on `listener`, for which the command line has `host`.
     ///
     /// # Errors
     /// If the system does not add the socket to its poll.
@@ -298,7 +298,7 @@ impl EventLoop {
         let executor = self.server.executor();
         self.memory.tend(executor.work(), || executor.memory_bytes(), now);
         self.turn_http_and_report(now);
-        // A server that was told to stop does so itself and does not hand over.
+        // A server that has received SIGTERM stops and does not hand over.
         if self.hand_over.is_wanted() && !stop {
             self.continue_hand_over(now);
         }

@@ -416,7 +416,7 @@ impl Helper {
         error!("{}: {reason}", self.place());
         let failed = || Err(io::Error::other(reason.clone()));
         self.finish(failed());
-        // The loop must learn of the failure even if it waits for no task.
+        // The loop must get the failure even if it waits for no task.
         self.event_loop.complete(Task::Sync(self.backlog.end()), 0, failed());
         for task in mem::take(&mut self.backlog).into_tasks() {
             self.event_loop.complete(task, 0, failed());

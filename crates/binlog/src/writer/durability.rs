@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(
             sync.deadline(),
             Some(Timestamp(3000 + UNAWAITED_NS)),
-            "what is asked for is awaited no more"
+            "a requested sync is not awaited any more"
         );
     }
 

@@ -237,7 +237,7 @@ impl Connection {
         self.engine.uses(tube)
     }
 
-    /// Tells the connection the extensions of its server, so that it does not ask.
+    /// Sets the extensions of the server, so that the connection does not request them.
     pub fn set_extensions(&mut self, extensions: Extensions) {
         self.engine.set_extensions(extensions);
     }

@@ -286,7 +286,7 @@ mod tests {
         let mut engine = open(Connector::new().reconnect(Reconnect::new()));
         send(&mut engine, &Command::Stats.into());
         assert!(matches!(engine.failed(late(), Duration::ZERO), Err(Error::TimedOut)));
-        assert!(engine.is_open(), "the caller may go on to wait for the reply");
+        assert!(engine.is_open(), "the caller may wait for the reply");
         engine.begin().unwrap();
         engine.exchange.push(&Command::Stats.into());
         assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Open);

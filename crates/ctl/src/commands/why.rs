@@ -101,7 +101,7 @@ fn sentence(word: &str, job: &Dictionary, tube: Option<&Tube>, group: Option<&Di
             let (pending, buried) = (group.number_or_zero("pending"), group.number_or_zero("buried"));
             format!("its group {name} has {} left, {buried} of them buried", counted(pending, "job"))
         }
-        "pause" => format!("its tube is paused, and goes on in {}", age(of_tube("pause-time-left"))),
+        "pause" => format!("its tube is paused for another {}", age(of_tube("pause-time-left"))),
         "key" => {
             let (key, limit) = (text("concurrency-key"), job.number_or_zero("concurrency-limit"));
             format!("{} with the key {key}: reserved, and it allows no more", counted(limit, "job"))

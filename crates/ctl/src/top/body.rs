@@ -10,7 +10,7 @@ const MAX_BYTES: usize = 1 << 20;
 pub struct Form {
     /// As bytes in hexadecimal digits.
     pub hex: bool,
-    /// Lines of text that are too long go on in the next line.
+    /// Lines of text that are too long continue in the next line.
     pub wrap: bool,
 }
 

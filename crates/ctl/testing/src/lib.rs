@@ -61,7 +61,7 @@ impl Server {
                     return;
                 }
             }
-            // No event tells another process that the socket exists.
+            // No event shows another process that the socket exists.
             std::thread::sleep(Duration::from_millis(5));
         }
         panic!("{}: the server does not answer", self.name);

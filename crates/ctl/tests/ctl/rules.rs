@@ -132,7 +132,7 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
     client.pause_tube(&name("t"), 600).unwrap();
     let why = ctl(address, &["why", &held.to_string(), &plain.to_string(), "--json"]).ends_with(0).json();
     assert_eq!(why[0]["waits_for"], serde_json::json!(["pause", "key"]));
-    assert!(why[0]["reasons"][0].as_str().unwrap().starts_with("its tube is paused, and goes on in "));
+    assert!(why[0]["reasons"][0].as_str().unwrap().starts_with("its tube is paused for another "));
     assert_eq!(why[1]["waits_for"], serde_json::json!(["worker"]));
     ctl(address, &["why", "999"]).ends_with(1);
 }

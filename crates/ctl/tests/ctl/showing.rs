@@ -180,7 +180,7 @@ fn watch_prints_what_happens() {
             command(&server.address(), &["watch", "t", "--interval", "20ms", "--json"]).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut client = server.client();
-        // No event tells when watching has begun: jobs are put until one is shown.
+        // No event shows when watching has begun: jobs are put until one is shown.
         let line = std::thread::scope(|scope| {
             let reader = scope.spawn(move || lines.next().unwrap().unwrap());
             while !reader.is_finished() {
@@ -249,7 +249,7 @@ fn watch_goes_on_when_one_of_several_servers_is_gone_and_comes_back() {
     let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(errors.next().unwrap().unwrap().contains(&late));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // No event tells when watching has begun: jobs are put until one is shown.
+    // No event shows when watching has begun: jobs are put until one is shown.
     let mut producer = client(&up.address());
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || lines.next().unwrap().unwrap());

@@ -222,7 +222,8 @@ impl Queue {
         while deliveries > 0
             && let Some(Reverse((key, tube))) = heads.pop()
         {
-            // The client that waited for it may have got the job of another tube. No head becomes more urgent here.
+            // The client that waited for it may have received the job of another tube. No head becomes more urgent
+            // here.
             let Some(head) = self.head_behind_gate(tube, &mut probes_left) else { continue };
             if head == key {
                 let (client, id) = (self.first_waiting(tube), self.take_first_ready(tube));

@@ -137,7 +137,7 @@ impl Groups {
         self.get_or_make(name).members += 1;
     }
 
-    /// Ends that; the group has got another member in the meantime.
+    /// Ends that: another member has joined the group in the meantime.
     pub(crate) fn keep_no_longer(&mut self, name: &str) {
         debug_assert!(
             self.by_name.get(name).is_some_and(|group| group.members > 1),

@@ -1,4 +1,4 @@
-//! The hooks of a rule: what happens to jobs with tags, and in which order the rules learn of it.
+//! The hooks of a rule: what happens to jobs with tags, and in which order the hooks are called.
 //!
 //! Owns: the trait [`Rule`], the list of all rules ([`each_rule`]), and what the hooks are given. Driven by the
 //! functions of `mod.rs`.

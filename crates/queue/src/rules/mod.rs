@@ -7,7 +7,7 @@
 //! | [`Groups`] | `groups.rs` | jobs that wait for a group are held until it has no member left |
 //! | [`Expiry`] | `expiry.rs` | a job that nobody reserves in time is deleted |
 //! | [`Owners`] | `owners.rs` | how many bytes count for each owner |
-//! | [`Awaited`] | `awaited.rs` | which clients are told that the job is deleted or buried |
+//! | [`Awaited`] | `awaited.rs` | the clients that get an answer when the job is deleted or buried |
 //! | [`Limits`] | `limits.rs` | how many jobs and bytes a tube takes |
 //! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
 //! | [`Turns`] | `turns.rs` | keys take turns within a priority |
@@ -277,7 +277,7 @@ impl Queue {
     /// Decides the collection of a ready job: each rule may keep it back.
     pub(crate) fn admit(&mut self, job: &TaggedJob<'_>, priority: Priority, now: Timestamp) {
         debug_assert!(!self.is_linked(job.id), "a job that becomes ready is in no other collection");
-        // Each rule learns of the job, also if another one keeps it back.
+        // The hook of each rule is called, even if another rule keeps the job back.
         if each_rule!(&lets_go(self, job)) {
             self.enqueue(job.id, job.tube, priority, now);
         } else {

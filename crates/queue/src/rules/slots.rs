@@ -43,7 +43,7 @@ pub(crate) struct Slots {
     /// slots, but no job would be reserved above its limit. If a million keys are in use, the chance of that is one in
     /// 30 million.
     taken: BTreeMap<u64, u32>,
-    /// The keys and limits that have got a free slot; empty between commands.
+    /// The keys and limits that have a newly freed slot; empty between commands.
     pub(crate) freed: Vec<SlotKey>,
     /// Whether a reserve must check which ready jobs may be reserved now: keys of jobs in several tubes are used up or
     /// being offered.

@@ -204,7 +204,11 @@ fn a_key_of_many_tubes_is_used_up_at_once_and_free_again_in_slices() {
         Reserve::Unfinished,
         "it has begun the walk"
     );
-    assert_eq!(many.queue.reserve(newer, Some(0.into()), NOW), Reserve::TimedOut, "others go on");
+    assert_eq!(
+        many.queue.reserve(newer, Some(0.into()), NOW),
+        Reserve::TimedOut,
+        "other commands are served"
+    );
     assert!(many.finish() > 50);
     let last = ManyTubes::job_in(ManyTubes::TUBES - 1);
     assert_eq!(many.reserve(many.holder, Some(0.into())), (Reserve::Job(ManyTubes::job_in(7)), 1));

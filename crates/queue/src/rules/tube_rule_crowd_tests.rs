@@ -133,7 +133,7 @@ fn a_reload_with_200_000_tubes_and_many_entries_goes_on_in_steps_of_the_same_siz
                 let worker = queue.connect();
                 queue.watch(worker, "tube-7");
                 let found = queue.reserve(worker, Some(0.into()), NOW);
-                assert!(matches!(found, Reserve::Job(_)), "others go on");
+                assert!(matches!(found, Reserve::Job(_)), "other commands are served");
                 queue.disconnect(worker, NOW);
             }
         }

@@ -569,7 +569,7 @@ mod tests {
                 if slices == 3 {
                     assert!(
                         matches!(queue.reserve(client, None, NOW), Reserve::Job(_)),
-                        "it goes on meanwhile"
+                        "the reload continues in the meantime"
                     );
                 }
                 slices += 1;

@@ -59,7 +59,7 @@ pub(crate) mod marks {
     pub(crate) const FIRST: u16 = 1 << 3;
     /// A delayed job is among its tube's held jobs.
     pub(crate) const HELD: u16 = 1 << 4;
-    /// A reserved job has got a more urgent priority in the meantime.
+    /// A reserved job has received a more urgent priority in the meantime.
     pub(crate) const UPGRADED: u16 = 1 << 5;
     /// The job has a concurrency key.
     pub(crate) const KEYED: u16 = 1 << 6;

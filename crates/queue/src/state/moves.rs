@@ -2,7 +2,7 @@
 //!
 //! Owns: the counts of jobs as they were before a move ([`Counted`]), and what a move may make of them. Each function
 //! that moves a job notes them ([`in_debug`](beanstalkd_types::assertions::in_debug)) and asserts the difference. The
-//! functions are `#[inline]` for the reason that stands in `invariants.rs`: a release build has none of them.
+//! functions are `#[inline]` (see `invariants.rs`), so a release build has none of them.
 
 use beanstalkd_structures::Timer;
 
