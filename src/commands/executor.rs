@@ -20,11 +20,10 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{Outcome, Rest, RestKind, Row, Wait, answer, found, run};
+use super::{Outcome, Rest, RestKind, Row, Wait, answer, run};
 use crate::clock::Timestamp;
 use crate::protocol::{Command, FieldList, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
-use crate::seconds::Seconds;
 use crate::session::{BodyRefusal, Output, Request};
 use crate::stats::{CommandCounts, ServerInfo, Timings};
 use crate::tls::Acceptor;
@@ -363,23 +362,6 @@ impl Executor {
             return answer(output, &Reply::OutOfMemory);
         }
         run::<GUARDED>(self, client, command, output, now)
-    }
-
-    /// The command `pause-tube`.
-    pub(super) fn pause(
-        &mut self,
-        tube: &str,
-        delay_s: Seconds,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        found(self.queue.pause_tube(tube, delay_s, now), Reply::Paused, output)
-    }
-
-    /// The commands `drain` and `undrain`.
-    pub(super) fn drain(&mut self, draining: bool, output: &mut Output) -> Outcome {
-        self.draining = draining;
-        answer(output, &if draining { Reply::Draining } else { Reply::NotDraining })
     }
 }
 

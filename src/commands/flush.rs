@@ -25,7 +25,8 @@ pub struct FlushedJob {
 }
 
 impl Executor {
-    pub(super) fn flush(
+    /// The commands `flush-tube` and `flush-buried`.
+    pub(super) fn flush_tube(
         &mut self,
         client: ClientId,
         tube: &str,
@@ -39,7 +40,7 @@ impl Executor {
             BeginFlush::TooMany => {
                 let tube: Box<str> = tube.into();
                 stall(Until::NextTurn, move |server, client, output, now| {
-                    server.flush(client, &tube, flushed, output, now)
+                    server.flush_tube(client, &tube, flushed, output, now)
                 })
             }
         }

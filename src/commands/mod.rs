@@ -18,6 +18,7 @@ mod complete;
 mod delete;
 mod description;
 mod detached_bodies;
+mod drain;
 mod executor;
 mod fields;
 mod flush;
@@ -31,6 +32,7 @@ mod narrowed;
 mod orders;
 #[cfg(test)]
 mod orders_tests;
+mod pause;
 mod persistence;
 mod put;
 mod put_tagged;
@@ -241,13 +243,13 @@ table! {
     Command::Move { id, tube } => needs(Roles::MANAGE, OfJobAndNamed(id, tube), AddsTube(tube)),
         server.move_job(client, id, tube, output, now);
     Command::Reprioritize { id, priority } => needs(Roles::MANAGE, OfJob(id), Margin).noting(priority.0),
-        server.set_priority(id, priority, output, now);
+        server.reprioritize(id, priority, output, now);
     Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s.whole()),
-        server.pause(tube, delay_s, output, now);
+        server.pause_tube(tube, delay_s, output, now);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush(client, tube, Flushed::All, output, now);
+        server.flush_tube(client, tube, Flushed::All, output, now);
     Command::FlushBuried(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush(client, tube, Flushed::Buried, output, now);
+        server.flush_tube(client, tube, Flushed::Buried, output, now);
     Command::Drain => needs(Roles::MANAGE, Every, Free),
         server.drain(true, output);
     Command::Undrain => needs(Roles::MANAGE, Every, Free),

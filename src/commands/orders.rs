@@ -297,10 +297,10 @@ impl Executor {
             }
             Order::Pause(tube, delay_s) => {
                 self.count_for_task(1);
-                self.pause(tube.as_str(), delay_s.into(), output, now)
+                self.pause_tube(tube.as_str(), delay_s.into(), output, now)
             }
             Order::KillClient(number) => self.kill_client(client, number, output),
-            Order::Flush(tube, flushed) => self.flush(client, tube.as_str(), flushed, output, now),
+            Order::Flush(tube, flushed) => self.flush_tube(client, tube.as_str(), flushed, output, now),
         }
     }
 

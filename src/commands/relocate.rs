@@ -48,7 +48,7 @@ impl Executor {
     }
 
     /// The command `reprioritize`.
-    pub(super) fn set_priority(
+    pub(super) fn reprioritize(
         &mut self,
         id: JobId,
         priority: Priority,
@@ -57,7 +57,7 @@ impl Executor {
     ) -> Outcome {
         let result = self.reprioritize_one(id, priority, now);
         changed(result, Reply::Reprioritized, output, move |server, _, output, now| {
-            server.set_priority(id, priority, output, now)
+            server.reprioritize(id, priority, output, now)
         })
     }
 
