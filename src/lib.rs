@@ -3,6 +3,9 @@
 //! One process with one event loop, whose thread owns all state. `doc/architecture.md` has the picture, a row for each
 //! part, and the reasons.
 
+// An item that no other crate can reach must not be `pub`.
+#![warn(unreachable_pub)]
+
 pub use beanstalkd_binlog as binlog;
 pub use beanstalkd_binlog::database_url;
 pub use beanstalkd_os as os;

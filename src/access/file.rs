@@ -31,7 +31,7 @@ const ORIGIN_KEYS: &str =
 const MAX_PUTS_PER_SECOND: u32 = 1_000_000_000;
 
 /// The rules in `text`.
-pub fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Rules, FileError> {
+pub(crate) fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Rules, FileError> {
     read(text, |table| rules(table, look_up))
 }
 

@@ -14,21 +14,21 @@ use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::stats::IdentityFigures;
 
-pub fn report_log_in(name: &str, client: ClientId, peer: Peer, by: &str, withheld: u64) {
+pub(crate) fn report_log_in(name: &str, client: ClientId, peer: Peer, by: &str, withheld: u64) {
     info!(
         identity = name, client = client.index, peer:% = peer, withheld = withheld;
         "{name} has logged in from {peer} by {by}; {withheld} others since the last such line"
     );
 }
 
-pub fn report_refused(peer: Peer, withheld: u64) {
+pub(crate) fn report_refused(peer: Peer, withheld: u64) {
     warn!(
         peer:% = peer, withheld = withheld;
         "refused a log-in from {peer}: a wrong token; {withheld} others since the last such line"
     );
 }
 
-pub fn report_full(name: &str, peer: Peer, withheld: u64) {
+pub(crate) fn report_full(name: &str, peer: Peer, withheld: u64) {
     warn!(
         identity = name, peer:% = peer, withheld = withheld;
         "refused a connection of {name} from {peer}: max-connections; {withheld} others since the last such line"
@@ -37,7 +37,7 @@ pub fn report_full(name: &str, peer: Peer, withheld: u64) {
 
 /// A command that was refused.
 #[derive(Debug)]
-pub struct RefusalLine {
+pub(crate) struct RefusalLine {
     name: Rc<str>,
     client: ClientId,
     peer: Peer,
@@ -47,17 +47,17 @@ pub struct RefusalLine {
 
 impl Guard {
     /// The counts of each identity.
-    pub fn figures(&self) -> &[IdentityFigures] {
+    pub(crate) fn figures(&self) -> &[IdentityFigures] {
         &self.figures
     }
 
     /// The counts of the client's identity.
-    pub fn figures_of(&self, client: ClientId) -> Option<&IdentityFigures> {
+    pub(crate) fn figures_of(&self, client: ClientId) -> Option<&IdentityFigures> {
         Some(&self.figures[self.client(client)?.identity.index()])
     }
 
     /// Counts a command that was refused with FORBIDDEN.
-    pub fn count_refusal(&mut self, client: ClientId) {
+    pub(crate) fn count_refusal(&mut self, client: ClientId) {
         let Some(identity) = self.client(client).map(|known| known.identity) else { return };
         self.figures[identity.index()].commands_forbidden += 1;
     }
@@ -65,7 +65,13 @@ impl Guard {
     /// Logs a refused command, even if the reply was that there is no such job. The line is written after the replies
     /// of the turn. For a job that does not exist (`is_real` is false then), the same code runs, so that the duration
     /// of the reply does not show whether the job exists.
-    pub fn log_refusal(&mut self, client: ClientId, command: &'static str, is_real: bool, now: Timestamp) {
+    pub(crate) fn log_refusal(
+        &mut self,
+        client: ClientId,
+        command: &'static str,
+        is_real: bool,
+        now: Timestamp,
+    ) {
         let Some(known) = self.client(client) else { return };
         let (identity, peer) = (known.identity, known.peer);
         let name = &self.rules.identity(identity).name;
@@ -79,7 +85,7 @@ impl Guard {
     }
 
     /// Writes the lines of the turn.
-    pub fn write_refusals(&mut self) {
+    pub(crate) fn write_refusals(&mut self) {
         for RefusalLine { name, client, peer, command, withheld } in self.refusals.drain(..) {
             warn!(
                 identity = &*name, client = client.index, peer:% = peer, command = command, withheld = withheld;
@@ -89,7 +95,7 @@ impl Guard {
     }
 
     /// Notes that the client begins a managing command.
-    pub fn begin_action(&mut self, client: ClientId, command: String) {
+    pub(crate) fn begin_action(&mut self, client: ClientId, command: String) {
         if let Some(known) = self.client_mut(client) {
             known.action = Some(command.into());
             let identity = known.identity;
@@ -98,7 +104,7 @@ impl Guard {
     }
 
     /// Logs the end of the client's managing command, if it has given one, with this reply.
-    pub fn end_action(&mut self, client: ClientId, reply: &[u8]) {
+    pub(crate) fn end_action(&mut self, client: ClientId, reply: &[u8]) {
         let Some(known) = self.client_mut(client) else { return };
         let Some(command) = known.action.take() else { return };
         let (identity, peer) = (known.identity, known.peer);

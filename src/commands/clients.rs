@@ -28,7 +28,7 @@ const LINE_BYTES: usize = 256;
 
 /// A page of `list-clients` that is being written.
 #[derive(Debug)]
-pub struct ClientPage {
+pub(crate) struct ClientPage {
     /// The client that has asked for it.
     asker: ClientId,
     /// The clients that have not been written yet.

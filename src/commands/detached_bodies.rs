@@ -19,14 +19,14 @@ const FREED_BYTES_PER_WORK: usize = 32 * 1024;
 
 /// All bodies that only replies hold.
 #[derive(Debug, Default)]
-pub struct DetachedBodies {
+pub(crate) struct DetachedBodies {
     bodies: VecDeque<(Weak<Vec<u8>>, usize)>,
     bytes: usize,
 }
 
 impl DetachedBodies {
     /// Adds a body of `bytes` whose job has been deleted, if a reply holds the body.
-    pub fn watch(&mut self, body: Weak<Vec<u8>>, bytes: usize) {
+    pub(crate) fn watch(&mut self, body: Weak<Vec<u8>>, bytes: usize) {
         if body.strong_count() > 0 {
             self.bytes += bytes;
             self.bodies.push_back((body, bytes));
@@ -35,17 +35,17 @@ impl DetachedBodies {
 
     /// Whether there are none.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bodies.is_empty() && self.bodies.capacity() <= PROBES_PER_TURN
     }
 
     /// Their size in bytes. Bodies that were freed in the last few turns may still be counted.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Probes some of the bodies, and removes those that no reply holds any more.
-    pub fn tend(&mut self) {
+    pub(crate) fn tend(&mut self) {
         let probes = PROBES_PER_TURN.max(self.bodies.len() / PROBES_PER_TURN_PART);
         for _ in 0..probes.min(self.bodies.len()) {
             let Some((body, bytes)) = self.bodies.pop_front() else { break };

@@ -15,7 +15,7 @@ use crate::tube_name::TubeName;
 
 /// The sources of the values of a job.
 #[derive(Clone, Debug)]
-pub struct Values {
+pub(crate) struct Values {
     tube: TubeName,
     attempts: u32,
     timeouts: u32,

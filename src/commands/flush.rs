@@ -18,7 +18,7 @@ const WORK_PER_TURN: u64 = 1000;
 
 /// A deleted job that may have been given to a client that has not got its reply yet.
 #[derive(Debug)]
-pub struct FlushedJob {
+pub(crate) struct FlushedJob {
     id: JobId,
     pub(super) body: Body,
     pub(super) values: Values,

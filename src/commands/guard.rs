@@ -24,7 +24,7 @@ const CLIENT_BYTES: usize = size_of::<Option<GuardedClient>>();
 
 /// The rules, and the clients to which they apply.
 #[derive(Debug)]
-pub struct Guard {
+pub(crate) struct Guard {
     pub(super) rules: Rules,
     /// By the index of the [`ClientId`].
     clients: Vec<Option<GuardedClient>>,
@@ -45,7 +45,7 @@ pub struct Guard {
 
 /// The resources that an identity uses now.
 #[derive(Debug, Default)]
-pub struct Usage {
+pub(crate) struct Usage {
     pace: Pace,
     log_ins: RateLimitedLog,
     /// By the word of the command, so that no line hides another command.
@@ -56,7 +56,7 @@ pub struct Usage {
 
 /// A client, as the guard knows it.
 #[derive(Debug)]
-pub struct GuardedClient {
+pub(crate) struct GuardedClient {
     pub(super) peer: Peer,
     /// The contents of its certificate, empty if it has none; `None` during its handshake, in which it does not count
     /// for the connections of its identity.
@@ -80,7 +80,7 @@ pub struct GuardedClient {
 
 /// The result of a login with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogIn {
+pub(crate) enum LogIn {
     /// The client now has the identity of the token's owner.
     Done,
     /// The token belongs to no identity, or was not checked.
@@ -103,7 +103,7 @@ impl GuardedClient {
 impl Guard {
     /// A guard without clients.
     #[must_use]
-    pub fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: Rules) -> Self {
         Self {
             usage: rules.identities().map(|_| Usage::default()).collect(),
             figures: rules.identities().map(|one| IdentityFigures::new(Rc::clone(&one.name))).collect(),
@@ -120,7 +120,7 @@ impl Guard {
 
     /// Puts new rules in force. Each client gets its identity from them: the owner of its token, or the user of its
     /// socket, or an anonymous identity. The usage and the counts of identities with the same name are kept.
-    pub fn replace(&mut self, rules: Rules) {
+    pub(crate) fn replace(&mut self, rules: Rules) {
         let next = Self::new(rules);
         let (mut usage, mut figures) = (next.usage, next.figures);
         for (figures, usage) in figures.iter_mut().zip(&mut usage) {
@@ -138,17 +138,17 @@ impl Guard {
     }
 
     /// Its memory, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.clients.capacity() * CLIENT_BYTES
     }
 
     /// Makes sure that there is room for another client; returns whether there is.
-    pub fn reserve_client(&mut self) -> bool {
+    pub(crate) fn reserve_client(&mut self) -> bool {
         self.clients.try_reserve(1).is_ok()
     }
 
     /// Removes a client that has disconnected.
-    pub fn forget(&mut self, client: ClientId) {
+    pub(crate) fn forget(&mut self, client: ClientId) {
         self.end_action(client, b"(the client has left)");
         let known = self.clients.get_mut(client.index as usize).and_then(Option::take);
         let Some(GuardedClient { identity, put_at, certificate, watched, .. }) = known else { return };
@@ -158,22 +158,22 @@ impl Guard {
     }
 
     /// The client, as far as the guard knows it; `None` if it has not been identified.
-    pub fn client(&self, client: ClientId) -> Option<&GuardedClient> {
+    pub(crate) fn client(&self, client: ClientId) -> Option<&GuardedClient> {
         self.clients.get(client.index as usize)?.as_ref()
     }
 
     /// The client, as far as the guard knows it, for changes.
-    pub fn client_mut(&mut self, client: ClientId) -> Option<&mut GuardedClient> {
+    pub(crate) fn client_mut(&mut self, client: ClientId) -> Option<&mut GuardedClient> {
         self.clients.get_mut(client.index as usize)?.as_mut()
     }
 
     /// The grants of the client.
-    pub fn grants(&self, client: ClientId) -> Option<&Grants> {
+    pub(crate) fn grants(&self, client: ClientId) -> Option<&Grants> {
         self.client(client).map(|known| &self.rules.identity(known.identity).grants)
     }
 
     /// The name and the limits of the client's identity.
-    pub fn limits(&self, client: ClientId) -> Option<(Rc<str>, Limits)> {
+    pub(crate) fn limits(&self, client: ClientId) -> Option<(Rc<str>, Limits)> {
         let identity = self.rules.identity(self.client(client)?.identity);
         Some((Rc::clone(&identity.name), identity.limits))
     }
@@ -208,7 +208,7 @@ impl Guard {
     }
 
     /// Whether the client is in its handshake, as far as the guard knows.
-    pub fn awaits_certificate(&self, client: ClientId) -> bool {
+    pub(crate) fn awaits_certificate(&self, client: ClientId) -> bool {
         self.client(client).is_some_and(|known| known.certificate.is_none())
     }
 
@@ -272,7 +272,7 @@ impl Guard {
     }
 
     /// Notes that the client now watches this many tubes.
-    pub fn set_watched(&mut self, client: ClientId, watched: usize) {
+    pub(crate) fn set_watched(&mut self, client: ClientId, watched: usize) {
         let Some(known) = self.client_mut(client) else { return };
         let (before, identity) = (std::mem::replace(&mut known.watched, watched), known.identity);
         let usage = &mut self.usage[identity.index()];
@@ -281,7 +281,7 @@ impl Guard {
 
     /// Whether the clients of this one's identity together have reached their limit of watched tubes, which is `most`
     /// if the rules set none.
-    pub fn watches_enough(&self, client: ClientId, most: Option<usize>) -> bool {
+    pub(crate) fn watches_enough(&self, client: ClientId, most: Option<usize>) -> bool {
         self.client(client).is_some_and(|known| {
             let own = self.rules.identity(known.identity).limits.max_watched_tubes;
             let most = own.map(|most| most as usize).or(most);
@@ -290,7 +290,7 @@ impl Guard {
     }
 
     /// Logs the client in with a token.
-    pub fn log_in(&mut self, client: ClientId, token: &[u8], now: Timestamp) -> LogIn {
+    pub(crate) fn log_in(&mut self, client: ClientId, token: &[u8], now: Timestamp) -> LogIn {
         let Some((peer, before)) = self.client(client).map(|known| (known.peer, known.identity)) else {
             return LogIn::Refused;
         };
@@ -315,14 +315,14 @@ impl Guard {
 
     /// Notes that the client's connection will send no more. A put that waits is abandoned, or it would keep the
     /// connection open.
-    pub fn note_end(&mut self, client: ClientId) {
+    pub(crate) fn note_end(&mut self, client: ClientId) {
         if let Some(known) = self.client_mut(client) {
             known.has_ended = true;
         }
     }
 
     /// Whether the put of the client is abandoned instead of waiting any longer; others can use its permission then.
-    pub fn gives_up_put(&mut self, client: ClientId) -> bool {
+    pub(crate) fn gives_up_put(&mut self, client: ClientId) -> bool {
         let Some(known) = self.client_mut(client).filter(|known| known.has_ended) else { return false };
         let (identity, put_at) = (known.identity, known.put_at.take());
         self.cancel_wait(identity, put_at, client.index);
@@ -338,12 +338,17 @@ impl Guard {
     }
 
     /// When the put of the client may be done, if not now. The client waits until then.
-    pub fn put_waits_until(&mut self, client: ClientId, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn put_waits_until(&mut self, client: ClientId, now: Timestamp) -> Option<Timestamp> {
         self.puts_wait_until(client, 1, now)
     }
 
     /// When the last of `count` puts may be done, if not now. The client waits until then.
-    pub fn puts_wait_until(&mut self, client: ClientId, count: usize, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn puts_wait_until(
+        &mut self,
+        client: ClientId,
+        count: usize,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let identity = self.client(client)?.identity;
         let per_second = self.rules.identity(identity).limits.puts_per_second?;
         let pace = &mut self.usage[identity.index()].pace;
@@ -358,7 +363,7 @@ impl Guard {
     }
 
     /// The next client whose put is permitted now.
-    pub fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
+    pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
         let &(at, index) = self.waiting_puts.first().filter(|(at, _)| *at <= now)?;
         self.waiting_puts.remove(&(at, index));
         if let Some(Some(known)) = self.clients.get_mut(index as usize) {
@@ -368,12 +373,12 @@ impl Guard {
     }
 
     /// Whether the put of the client still has to wait.
-    pub fn has_waiting_put(&self, client: ClientId) -> bool {
+    pub(crate) fn has_waiting_put(&self, client: ClientId) -> bool {
         self.client(client).is_some_and(|known| known.put_at.is_some())
     }
 
     /// When the next put that waits is permitted.
-    pub fn next_permit_at(&self) -> Option<Timestamp> {
+    pub(crate) fn next_permit_at(&self) -> Option<Timestamp> {
         self.waiting_puts.first().map(|&(at, _)| at)
     }
 }

@@ -19,7 +19,7 @@ const AUDIT_WORK: u64 = 16;
 
 /// The subject of a command: the tubes and jobs for which it needs roles.
 #[derive(Clone, Copy, Debug)]
-pub enum Subject<'a> {
+pub(crate) enum Subject<'a> {
     /// Nothing that needs a role: every client may give the command.
     Nothing,
     /// At least one tube: the answer shows only tubes that the client may see.

@@ -22,7 +22,7 @@ const TURNS_KEPT: u8 = 3;
 
 /// The lists of all tubes.
 #[derive(Debug, Default)]
-pub struct TubeLists {
+pub(crate) struct TubeLists {
     under_way: Option<UnderWay>,
     finished: Option<Finished>,
     /// The version of the last list for which there was no memory.
@@ -48,14 +48,14 @@ struct Finished {
 
 impl TubeLists {
     /// Memory of the lists, in bytes, whether or not a reply holds a part of them.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let under_way = self.under_way.as_ref().map_or(0, |list| list.writer.held_bytes());
         under_way + self.finished.as_ref().map_or(0, |finished| finished.list.byte_len())
     }
 
     /// Whether there is a list, in progress or complete, that each turn must manage.
     #[inline]
-    pub fn are_in_use(&self) -> bool {
+    pub(crate) fn are_in_use(&self) -> bool {
         self.under_way.is_some() || self.finished.is_some()
     }
 

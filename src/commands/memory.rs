@@ -29,7 +29,7 @@ pub struct MemoryShares {
 /// The class of a command by the memory that it needs. A `put` is not refused by its class, because its body must be
 /// skipped.
 #[derive(Clone, Copy, Debug)]
-pub enum MemoryClass<'a> {
+pub(crate) enum MemoryClass<'a> {
     /// The command removes something, or only reads: it is never refused.
     Free,
     /// The command makes histories or waits, for which there is a margin above the limit.

@@ -37,7 +37,7 @@ const SEARCHED_BYTES_PER_WORK: u64 = 1024;
 
 /// The orders that are being carried out.
 #[derive(Debug, Default)]
-pub struct Orders {
+pub(crate) struct Orders {
     tasks: Tasks,
     /// The first order is the next to continue.
     running: VecDeque<Running>,

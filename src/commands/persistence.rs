@@ -24,7 +24,7 @@ use crate::tube_name::TubeName;
 
 /// The log, and the progress of its writes.
 #[derive(Default)]
-pub struct Persistence {
+pub(crate) struct Persistence {
     binlog: Option<Binlog>,
     /// Whether a reply waits until the records before it are on the medium, and not only written.
     waits_for_medium: bool,
@@ -79,14 +79,14 @@ impl fmt::Debug for Persistence {
 
 impl Persistence {
     /// Whether there is a binlog.
-    pub fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.binlog.is_some()
     }
 
     /// Whether a put fits, together with its later delete. Changes nothing in either case. The tube is looked up only
     /// if there is a log.
     #[inline]
-    pub fn room_for_put<'a>(
+    pub(crate) fn room_for_put<'a>(
         &mut self,
         id: JobId,
         tube: impl FnOnce() -> &'a TubeName,
@@ -99,7 +99,7 @@ impl Persistence {
     }
 
     /// Whether this job can be moved to a tube with this name. Changes nothing in either case.
-    pub fn room_for_move(
+    pub(crate) fn room_for_move(
         &mut self,
         queue: &Queue,
         id: JobId,
@@ -122,13 +122,13 @@ impl Persistence {
     }
 
     /// Whether a change of a job's state fits. Changes nothing in either case.
-    pub fn room_for_update(&mut self) -> Result<(), NoRoom> {
+    pub(crate) fn room_for_update(&mut self) -> Result<(), NoRoom> {
         self.await_file()?;
         self.binlog.as_mut().map_or(Ok(()), Binlog::reserve_update)
     }
 
     /// Whether a session's reservation of a job fits, if its identity and its name have these lengths.
-    pub fn room_for_hold(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
+    pub(crate) fn room_for_hold(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
         self.await_file()?;
         self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.reserve_hold(identity_len, name_len))
     }
@@ -138,7 +138,7 @@ impl Persistence {
     /// and together with the job's next change if the disk is full. For the first reservation of a job that expires,
     /// the log has kept room.
     #[inline]
-    pub fn log_changes(&mut self, queue: &mut Queue, now: Timestamp) {
+    pub(crate) fn log_changes(&mut self, queue: &mut Queue, now: Timestamp) {
         if queue.has_changes() {
             self.append_changes(queue, now);
         }
@@ -190,7 +190,7 @@ impl Persistence {
 
     /// Copies some live jobs out of the oldest file, logs postponed changes, and writes everything that was logged
     /// since the last commit.
-    pub fn commit(&mut self, queue: &Queue, now: Timestamp) {
+    pub(crate) fn commit(&mut self, queue: &Queue, now: Timestamp) {
         self.migrate(queue, now);
         self.catch_up(queue, now);
         let Some(binlog) = &mut self.binlog else { return };
@@ -222,7 +222,7 @@ impl Persistence {
     }
 
     /// Writes the facts that another program needs to take over the log.
-    pub fn describe(&self, out: &mut Writer<'_>) {
+    pub(crate) fn describe(&self, out: &mut Writer<'_>) {
         self.binlog.is_some().describe(out);
         if let Some(binlog) = &self.binlog {
             binlog.describe(out);
@@ -230,7 +230,7 @@ impl Persistence {
     }
 
     /// Reads the facts that [`Persistence::describe`] has written, about a log with the jobs of this queue.
-    pub fn read_description(&mut self, from: &mut Reader<'_>, queue: &Queue) -> Result<(), Malformed> {
+    pub(crate) fn read_description(&mut self, from: &mut Reader<'_>, queue: &Queue) -> Result<(), Malformed> {
         if from.value()? {
             let log = DescribedLog::read(from)?;
             if !log.jobs().eq(queue.job_ids()) {
@@ -253,7 +253,7 @@ impl Persistence {
     }
 
     /// The last record for which replies can be sent.
-    pub fn settled(&self) -> SequenceNumber {
+    pub(crate) fn settled(&self) -> SequenceNumber {
         match &self.binlog {
             Some(binlog) if self.waits_for_medium => binlog.durable(),
             _ => self.written,
@@ -262,22 +262,22 @@ impl Persistence {
 
     /// For how long replies can be sent from now on; without a lease, there is no limit.
     #[inline]
-    pub fn lease_left_ns(&self) -> u64 {
+    pub(crate) fn lease_left_ns(&self) -> u64 {
         self.binlog.as_ref().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
     /// When the log has work of its own.
-    pub fn next_deadline(&self) -> Option<Timestamp> {
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.binlog.as_ref().and_then(Binlog::next_deadline)
     }
 
     /// The memory of the log, in bytes.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.binlog.as_ref().map_or(0, Binlog::memory_bytes)
     }
 
     /// Notes that delays of jobs have ended.
-    pub fn note_end_of_delay(&mut self, now: Timestamp) {
+    pub(crate) fn note_end_of_delay(&mut self, now: Timestamp) {
         if let Some(binlog) = &mut self.binlog {
             binlog.note_end_of_delay(now);
         }
@@ -285,7 +285,7 @@ impl Persistence {
 
     /// Does the log's work that is due.
     #[inline]
-    pub fn advance(&mut self, now: Timestamp) {
+    pub(crate) fn advance(&mut self, now: Timestamp) {
         let Some(binlog) = &mut self.binlog else { return };
         if binlog.next_deadline().is_some_and(|at| at <= now)
             && let Err(error) = binlog.on_deadline(now)
@@ -295,12 +295,12 @@ impl Persistence {
     }
 
     /// The figures of the log; zero without one.
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         self.binlog.as_ref().map_or_else(Stats::default, Binlog::stats)
     }
 
     /// The index of the file that holds the job's record; 0 without a log.
-    pub fn file_of(&self, id: JobId) -> u32 {
+    pub(crate) fn file_of(&self, id: JobId) -> u32 {
         self.binlog.as_ref().map_or(0, |binlog| binlog.file_of(id))
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct RefusedPuts {
 
 /// The contents of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusedPutsLine {
+pub(crate) struct RefusedPutsLine {
     puts: u64,
     reason: &'static str,
 }
@@ -58,7 +58,7 @@ impl Described for RefusedPuts {
 
 impl RefusedPuts {
     /// Counts a put that gets this reply.
-    pub fn count(&mut self, reply: &Reply<'_>) {
+    pub(crate) fn count(&mut self, reply: &Reply<'_>) {
         self.total += 1;
         self.draining += u64::from(matches!(reply, Reply::Draining));
         self.no_room += u64::from(matches!(reply, Reply::OutOfMemory));

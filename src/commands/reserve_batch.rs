@@ -20,7 +20,7 @@ const WORK_PER_TURN: u64 = 400;
 const REPLIES_PER_WORK: u64 = 4;
 
 /// A `reserve-batch` that is being executed.
-pub struct Batch {
+pub(crate) struct Batch {
     /// The maximum number of jobs that the client wants.
     most: u32,
     /// How long it waits for the first job; `None` if it does not wait.
@@ -35,7 +35,7 @@ pub struct Batch {
 
 impl Batch {
     /// A batch without jobs.
-    pub fn new(most: u32, timeout_s: Option<Seconds>) -> Self {
+    pub(crate) fn new(most: u32, timeout_s: Option<Seconds>) -> Self {
         Self { most, timeout_s, ids: Vec::new(), own_bytes: 0, all_bytes: 0 }
     }
 

@@ -17,7 +17,7 @@ const TOUCHES_PER_TURN: usize = 400;
 /// A `touch-all` that came at `at`. It has touched all reservations up to `after`, in the order of their ends, except
 /// those that it has skipped.
 #[derive(Clone, Copy, Debug)]
-pub struct TouchAll {
+pub(crate) struct TouchAll {
     at: Timestamp,
     after: Option<(Timestamp, JobId)>,
     /// How many it has skipped.
@@ -26,7 +26,7 @@ pub struct TouchAll {
 
 impl TouchAll {
     /// A `touch-all` that comes now.
-    pub fn new(now: Timestamp) -> Self {
+    pub(crate) fn new(now: Timestamp) -> Self {
         Self { at: now, after: None, passed: 0 }
     }
 }

@@ -17,7 +17,7 @@ const TUBES_AT_ONCE: usize = 8;
 
 /// Whether a client may reserve from the tubes that it watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchList {
+pub(crate) enum WatchList {
     /// From all of them.
     Allowed,
     /// From none of them: it watches one tube, from which it may not reserve.

@@ -22,7 +22,7 @@ const MAX_WORK_UNSEEN: u64 = 64;
 
 /// Measures the real cost of work.
 #[derive(Default)]
-pub struct Meter {
+pub(crate) struct Meter {
     /// `None` if only the count is used.
     clock: Option<Box<dyn Fn() -> Timestamp>>,
     /// The work at the last reading, and its instant.
@@ -34,26 +34,26 @@ pub struct Meter {
 
 impl Meter {
     /// From now on, time counts. The clock is the one of the turns.
-    pub fn set_clock(&mut self, clock: impl Fn() -> Timestamp + 'static) {
+    pub(crate) fn set_clock(&mut self, clock: impl Fn() -> Timestamp + 'static) {
         self.clock = Some(Box::new(clock));
         self.step = MAX_WORK_UNSEEN;
     }
 
     /// Begins a turn at `now`, when `work` had already been done. The time before it is not counted.
     #[inline]
-    pub fn begin_turn(&mut self, work: u64, now: Timestamp) {
+    pub(crate) fn begin_turn(&mut self, work: u64, now: Timestamp) {
         (self.work, self.at) = (work, now);
     }
 
     /// Whether a reading is due.
     #[inline]
-    pub fn is_due(&self, work: u64) -> bool {
+    pub(crate) fn is_due(&self, work: u64) -> bool {
         work - self.work >= self.step && self.step > 0
     }
 
     /// Reads the clock; returns how much must be added to `work`.
     #[cold]
-    pub fn read_clock(&mut self, work: u64) -> u64 {
+    pub(crate) fn read_clock(&mut self, work: u64) -> u64 {
         let Some(clock) = &self.clock else { return 0 };
         let now = clock();
         let (counted, taken) = (work - self.work, now.since_ns(self.at) / WORK_NS);

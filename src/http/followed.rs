@@ -10,7 +10,7 @@ use crate::queue::Queue;
 
 /// The request.
 #[derive(Clone, Copy, Debug)]
-pub struct Followed {
+pub(crate) struct Followed {
     /// The job.
     pub job: JobId,
     /// The method of the request.
@@ -21,22 +21,22 @@ pub struct Followed {
 
 impl Followed {
     /// A request that is answered at this instant at the latest.
-    pub fn new(job: JobId, method: Method, until: Timestamp) -> Self {
+    pub(crate) fn new(job: JobId, method: Method, until: Timestamp) -> Self {
         Self { job, method, until, is_over: false }
     }
 
     /// Whether the answer is due.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
     /// When it is answered at the latest, if it still waits.
-    pub fn until(&self) -> Option<Timestamp> {
+    pub(crate) fn until(&self) -> Option<Timestamp> {
         (!self.is_over).then_some(self.until)
     }
 
     /// Checks whether the job is deleted or buried, or the client has closed its side.
-    pub fn check(&mut self, queue: &Queue, has_left: bool, now: Timestamp) {
+    pub(crate) fn check(&mut self, queue: &Queue, has_left: bool, now: Timestamp) {
         let is_pending = queue.job(self.job).is_some_and(|job| job.record.state != JobState::Buried);
         self.is_over |= !is_pending || has_left || now >= self.until;
     }

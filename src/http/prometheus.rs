@@ -17,21 +17,21 @@ use crate::stats::{
 use crate::tls;
 
 /// The media type.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The text format.
 #[derive(Debug)]
-pub struct TextFormat;
+pub(crate) struct TextFormat;
 
 /// The next line: the row of its figure in the table, and the index of its tube.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub(crate) struct Place {
     row: usize,
     tube: usize,
 }
 
 /// A scrape that is not rendered yet.
-pub fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
+pub(crate) fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
     Rendering::new(Choice::Oldest(sources.max_tubes), sources)
 }
 

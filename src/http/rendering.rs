@@ -7,7 +7,7 @@ use super::Sources;
 use super::snapshot::{Choice, Snapshot};
 
 /// The format of a response.
-pub trait Form {
+pub(crate) trait Form {
     /// The position among the tubes at which the next slice begins; the default is before the first tube.
     type Place: Copy + Default;
 
@@ -21,7 +21,7 @@ pub trait Form {
 
 /// A response in the format `F` that is being rendered.
 #[derive(Debug)]
-pub struct Rendering<F: Form> {
+pub(crate) struct Rendering<F: Form> {
     snapshot: Snapshot,
     stage: Stage<F::Place>,
 }
@@ -37,12 +37,12 @@ enum Stage<P> {
 
 impl<F: Form> Rendering<F> {
     /// A response with these tubes; nothing is rendered yet.
-    pub fn new(choice: Choice, sources: &Sources<'_>) -> Self {
+    pub(crate) fn new(choice: Choice, sources: &Sources<'_>) -> Self {
         Self { snapshot: Snapshot::new(choice, sources.server.queue), stage: Stage::Gather }
     }
 
     /// Does a slice of the work; returns whether it was the last one.
-    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+    pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         match self.stage {
             Stage::Gather => {
                 if self.snapshot.gather(sources.server.queue, sources.server.now) {
@@ -64,7 +64,7 @@ impl<F: Form> Rendering<F> {
     }
 
     /// Frees a slice of the response's data; returns whether nothing is left.
-    pub fn free_slice(&mut self) -> bool {
+    pub(crate) fn free_slice(&mut self) -> bool {
         self.snapshot.free_slice()
     }
 }

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::{Sources, host};
 
 /// The header that a page from another site cannot send without first asking this server, which never allows it.
-pub const MARKER: &str = "x-beanstalkd-admin";
+pub(crate) const MARKER: &str = "x-beanstalkd-admin";
 
 /// The parts of a request on which the responses depend.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub enum Method {
 
 /// How much of a head has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Arrival {
+pub(crate) enum Arrival {
     /// A part of it.
     #[default]
     Partial,
@@ -76,7 +76,7 @@ pub enum Arrival {
 
 impl Arrival {
     /// How much of a head is in `input`, the first `seen` bytes of which have been searched before.
-    pub fn of(input: &[u8], seen: usize) -> Self {
+    pub(crate) fn of(input: &[u8], seen: usize) -> Self {
         for end in (seen..input.len()).filter(|&at| input[at] == b'\n') {
             if end == 0 || input[end - 1] != b'\r' {
                 return Self::Malformed;

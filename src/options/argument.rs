@@ -22,7 +22,7 @@ const ADDRESS_WITH_PORT: &str = "an address with a port up to 65535, such as 127
 
 /// An argument, with its flag as the command line spells it. The argument is empty if the flag takes none.
 #[derive(Clone)]
-pub struct Argument {
+pub(crate) struct Argument {
     flag: String,
     value: OsString,
 }
@@ -36,17 +36,17 @@ impl fmt::Display for Argument {
 
 impl Argument {
     /// The argument of `flag`, spelled as on the command line.
-    pub fn new(flag: String, value: OsString) -> Self {
+    pub(crate) fn new(flag: String, value: OsString) -> Self {
         Self { flag, value }
     }
 
     /// The flag, as the command line spells it.
-    pub fn flag(&self) -> &str {
+    pub(crate) fn flag(&self) -> &str {
         &self.flag
     }
 
     /// The place of a binlog: the path of a directory, of any bytes, or the URL of a database.
-    pub fn place(&self) -> Result<BinlogPlace, UsageError> {
+    pub(crate) fn place(&self) -> Result<BinlogPlace, UsageError> {
         if self.value.is_empty() {
             return Err(self.refused("a directory"));
         }
@@ -65,14 +65,14 @@ impl Argument {
     }
 
     /// Whole seconds, at least one and at most a day.
-    pub fn seconds(&self) -> Result<Duration, UsageError> {
+    pub(crate) fn seconds(&self) -> Result<Duration, UsageError> {
         let expected = "whole seconds from 1 to 86400";
         self.read(expected, |text| text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds)))
             .map(Duration::from_secs)
     }
 
     /// The path of a file, of any bytes.
-    pub fn file(&self) -> Result<PathBuf, UsageError> {
+    pub(crate) fn file(&self) -> Result<PathBuf, UsageError> {
         if self.value.is_empty() {
             return Err(self.refused("a file"));
         }
@@ -80,39 +80,39 @@ impl Argument {
     }
 
     /// A text, which must be UTF-8.
-    pub fn text(&self) -> Result<String, UsageError> {
+    pub(crate) fn text(&self) -> Result<String, UsageError> {
         self.read("UTF-8", |text| Some(text.to_owned()))
     }
 
     /// A decimal number that fits `T`.
-    pub fn number<T: FromStr>(&self) -> Result<T, UsageError> {
+    pub(crate) fn number<T: FromStr>(&self) -> Result<T, UsageError> {
         self.read("a whole number that is not too large", |text| text.parse().ok())
     }
 
     /// Milliseconds, as C reads them.
-    pub fn milliseconds(&self) -> Result<u64, UsageError> {
+    pub(crate) fn milliseconds(&self) -> Result<u64, UsageError> {
         number::as_sscanf(self.value.as_bytes()).ok_or_else(|| self.refused("milliseconds, such as 50"))
     }
 
     /// A number of bytes as C reads it, or one with a suffix, which C does not accept.
-    pub fn size(&self) -> Result<u64, UsageError> {
+    pub(crate) fn size(&self) -> Result<u64, UsageError> {
         number::as_sscanf(self.value.as_bytes()).map_or_else(|| self.bytes(), Ok)
     }
 
     /// A number of bytes, optionally with one of the suffixes k, m and g (powers of 1024).
-    pub fn bytes(&self) -> Result<u64, UsageError> {
+    pub(crate) fn bytes(&self) -> Result<u64, UsageError> {
         self.read(SIZE, number::number_of_bytes)
     }
 
     /// Permissions in octal.
-    pub fn mode(&self) -> Result<u32, UsageError> {
+    pub(crate) fn mode(&self) -> Result<u32, UsageError> {
         self.read("permissions in octal, such as 660", |text| {
             u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777)
         })
     }
 
     /// `USER` or `USER:GROUP`.
-    pub fn owner(&self) -> Result<SocketOwner, UsageError> {
+    pub(crate) fn owner(&self) -> Result<SocketOwner, UsageError> {
         self.read("USER or USER:GROUP", |text| {
             let (user, group) = match text.split_once(':') {
                 Some((user, group)) => (user, Some(group)),
@@ -124,7 +124,7 @@ impl Argument {
     }
 
     /// `text` or `json`.
-    pub fn log_format(&self) -> Result<LogFormat, UsageError> {
+    pub(crate) fn log_format(&self) -> Result<LogFormat, UsageError> {
         self.read("text or json", |text| match text {
             "text" => Some(LogFormat::Text),
             "json" => Some(LogFormat::Json),
@@ -134,12 +134,12 @@ impl Argument {
 
     /// An address in one of the forms `unix:PATH`, `HOST`, `HOST:PORT`, `:PORT`, `[V6]`, `[V6]:PORT` and, as in C, a
     /// bare V6. Those for TCP may begin with `tls://`. The default port is `default_port`.
-    pub fn address(&self, default_port: &str) -> Result<ListenAddress, UsageError> {
+    pub(crate) fn address(&self, default_port: &str) -> Result<ListenAddress, UsageError> {
         self.any_address(Some(default_port), ADDRESS)
     }
 
     /// An address that must have a port, because there is no default.
-    pub fn address_with_port(&self) -> Result<ListenAddress, UsageError> {
+    pub(crate) fn address_with_port(&self) -> Result<ListenAddress, UsageError> {
         self.any_address(None, ADDRESS_WITH_PORT)
     }
 
@@ -165,7 +165,7 @@ impl Argument {
     }
 
     /// The warning about a port that C accepts although it makes no sense.
-    pub fn doubt_as_port(&self) -> Option<String> {
+    pub(crate) fn doubt_as_port(&self) -> Option<String> {
         let port = self.value.to_str()?;
         if port.is_empty() {
             return Some(format!("{} '': no port is given, so the system chooses one", self.flag));

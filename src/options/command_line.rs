@@ -23,7 +23,7 @@ type Found = (&'static Flag, Argument);
 
 /// A command line. Each char of its words stands for one byte.
 #[derive(Default)]
-pub struct CommandLine {
+pub(crate) struct CommandLine {
     flags: getopts::Options,
     /// The words that have not been read yet.
     words: vec::IntoIter<String>,
@@ -33,7 +33,7 @@ pub struct CommandLine {
 
 impl CommandLine {
     /// The command line with these `words`, without the program's name.
-    pub fn new<W>(words: W) -> Self
+    pub(crate) fn new<W>(words: W) -> Self
     where
         W: IntoIterator,
         W::Item: Into<OsString>,
@@ -51,7 +51,7 @@ impl CommandLine {
     /// # Errors
     /// If there is no such flag, if the flag lacks its argument or has one that it does not take, or if the next word
     /// is not a flag.
-    pub fn next(&mut self) -> Result<Option<Found>, UsageError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Found>, UsageError> {
         if self.cluster.is_empty() {
             let Some(word) = self.words.next() else { return Ok(None) };
             if let Some(long) = word.strip_prefix("--").filter(|long| !long.is_empty()) {
@@ -75,12 +75,12 @@ impl CommandLine {
     }
 
     /// The next word, if it is not a flag.
-    pub fn next_operand(&mut self) -> Option<String> {
+    pub(crate) fn next_operand(&mut self) -> Option<String> {
         Some(self.next_operand_bytes()?.to_string_lossy().into_owned())
     }
 
     /// The target of a copy, which follows the argument of the flag.
-    pub fn place_of_copy(&mut self, first: &Argument) -> Result<BinlogPlace, UsageError> {
+    pub(crate) fn place_of_copy(&mut self, first: &Argument) -> Result<BinlogPlace, UsageError> {
         let missing = || UsageError::MissingArgument(first.flag().to_owned());
         let word = self.next_operand_bytes().ok_or_else(missing)?;
         Argument::new(first.flag().to_owned(), word).place()

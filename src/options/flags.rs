@@ -14,7 +14,7 @@ use super::{Action, DEFAULT_PORT, Draft, Fsync, UsageError};
 type Set = fn(&mut Draft, &Argument) -> Result<(), UsageError>;
 
 /// A row of the table.
-pub struct Flag {
+pub(crate) struct Flag {
     /// The letter; empty if there is no short form.
     pub short: &'static str,
     /// The word; empty if there is no long form.
@@ -29,7 +29,7 @@ pub struct Flag {
 
 /// The setting without which a flag has no effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
+pub(crate) enum Needs {
     /// The binlog. For a flag that is `known_to_c`, the operator only gets a warning, because C accepts it without
     /// `-b`.
     Binlog {
@@ -87,7 +87,7 @@ fn limit<T: Default + PartialEq>(
 }
 
 /// The flags, in the order of their subjects.
-pub const FLAGS: &[Flag] = &[
+pub(crate) const FLAGS: &[Flag] = &[
     // Where to listen.
     Flag::with("l", "", |draft, argument| {
         draft.options.overridden_if_inherited.push(argument.to_string());

@@ -1,34 +1,34 @@
 //! The budgets of one connection and one turn, in simple requests: [`commands`](crate::commands) counts them.
 
 /// The size of the buffer into which all connections read.
-pub const READ_BUFFER_BYTES: usize = 256 * 1024;
+pub(crate) const READ_BUFFER_BYTES: usize = 256 * 1024;
 
 /// The limit on the cost of one turn, in simple requests: about a millisecond. A client with an event in a turn that
 /// has already cost this much is served in one of the next turns.
-pub const TURN_WORK: u64 = 4096;
+pub(crate) const TURN_WORK: u64 = 4096;
 
 /// The limit on the cost of all connections that continue without an event, in a turn, unless half of the cost of the
 /// clients with new input in the previous turn is more. It is about 64 microseconds, so that a client that sends one
 /// command at a time waits little beside clients that never pause.
-pub const GOING_ON_WORK: u64 = 256;
+pub(crate) const GOING_ON_WORK: u64 = 256;
 
 /// The limit on the bytes that one turn sends: about 200 microseconds. Beyond it, connections with long replies wait
 /// for the next turn.
-pub const TURN_SENT_BYTES: usize = 256 * 1024;
+pub(crate) const TURN_SENT_BYTES: usize = 256 * 1024;
 
 /// A connection with at most this many bytes of replies gets them in its turn, however much is sent to others.
-pub const SHORT_REPLIES_BYTES: usize = 16 * 1024;
+pub(crate) const SHORT_REPLIES_BYTES: usize = 16 * 1024;
 
 /// The cost of closing a connection, in simple requests: the system needs several microseconds to close a socket.
-pub const CLOSING_WORK: u64 = 32;
+pub(crate) const CLOSING_WORK: u64 = 32;
 
 /// How many handshakes advance in a turn, each by one step. The most expensive step takes from 0.1 to 1 ms, depending
 /// on the key of the certificate.
-pub const HANDSHAKES_PER_TURN: usize = 2;
+pub(crate) const HANDSHAKES_PER_TURN: usize = 2;
 
 /// The budget of one connection in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Budget {
+pub(crate) enum Budget {
     /// The budget of a client with new input. It is enough for the usual number of commands before a client waits for
     /// the replies, so that a turn with one read and one write does all of it.
     Burst,
@@ -39,7 +39,7 @@ pub enum Budget {
 
 /// The numbers of a budget.
 #[derive(Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Bytes read, in one call.
     pub read_bytes: usize,
     /// The limit on the cost of its requests. A simple request costs 1, which is [`WORK_NS`]. The last request may
@@ -55,7 +55,7 @@ const SUSTAINED: Limits = Limits { read_bytes: 32 * 1024, work: 128, send_bytes:
 impl Budget {
     /// The figures.
     #[inline]
-    pub fn limits(self) -> &'static Limits {
+    pub(crate) fn limits(self) -> &'static Limits {
         match self {
             Self::Burst => &BURST,
             Self::Sustained => &SUSTAINED,

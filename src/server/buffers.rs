@@ -11,19 +11,19 @@ const MAX_KEPT_BYTES: usize = 64 * 1024;
 
 /// The buffers that no connection holds.
 #[derive(Debug, Default)]
-pub struct BufferPool(Vec<Vec<u8>>);
+pub(crate) struct BufferPool(Vec<Vec<u8>>);
 
 impl BufferPool {
     /// Makes sure that `output` has a buffer.
     #[inline]
-    pub fn lend(&mut self, output: &mut Output) {
+    pub(crate) fn lend(&mut self, output: &mut Output) {
         if output.held_bytes() == 0 {
             output.give_buffer(self.0.pop().unwrap_or_else(|| Vec::with_capacity(NEW_BYTES)));
         }
     }
 
     /// Takes back the buffer of an `output` that has been sent completely.
-    pub fn reclaim(&mut self, output: &mut Output) {
+    pub(crate) fn reclaim(&mut self, output: &mut Output) {
         let buffer = output.take_buffer();
         if self.0.len() < KEPT && (1..=MAX_KEPT_BYTES).contains(&buffer.capacity()) {
             self.0.push(buffer);

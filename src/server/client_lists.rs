@@ -30,7 +30,7 @@ bitflags! {
 
 impl Lists {
     /// The list of the clients with a command that waits for `until`; `None` if another part knows when it continues.
-    pub fn of_those_awaiting(until: Until) -> Option<Self> {
+    pub(crate) fn of_those_awaiting(until: Until) -> Option<Self> {
         match until {
             Until::BinlogRoom => Some(Self::BINLOG_ROOM),
             Until::TubeList => Some(Self::TUBE_LIST),
@@ -41,7 +41,7 @@ impl Lists {
 
 /// The lists of a server.
 #[derive(Debug, Default)]
-pub struct ClientLists {
+pub(crate) struct ClientLists {
     /// Connections that can continue without an event: their input has already been read, or their command is not
     /// finished.
     pub going_on: VecDeque<ClientId>,
@@ -56,7 +56,7 @@ pub struct ClientLists {
 }
 
 /// Appends the client to the `clients` of `list`, unless they contain it.
-pub fn enlist(clients: &mut impl Extend<ClientId>, list: Lists, id: ClientId, listed: &mut Lists) {
+pub(crate) fn enlist(clients: &mut impl Extend<ClientId>, list: Lists, id: ClientId, listed: &mut Lists) {
     if !listed.contains(list) {
         listed.insert(list);
         clients.extend([id]);

@@ -68,7 +68,7 @@ const _: () =
 
 /// A client's socket and session.
 #[derive(Debug)]
-pub struct Connection<S> {
+pub(crate) struct Connection<S> {
     stream: S,
     /// The decoder of the client's input, and the replies that have not been sent yet.
     pub session: Session<Rest>,
@@ -91,7 +91,7 @@ pub struct Connection<S> {
 
 impl<S: Stream> Connection<S> {
     /// The connection of a new client.
-    pub fn new(id: ClientId, stream: S, now: Timestamp) -> Self {
+    pub(crate) fn new(id: ClientId, stream: S, now: Timestamp) -> Self {
         Self {
             stream,
             session: Session::default(),
@@ -108,18 +108,18 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Whether this is the connection of that client.
-    pub fn is_of(&self, id: ClientId) -> bool {
+    pub(crate) fn is_of(&self, id: ClientId) -> bool {
         self.generation == id.generation
     }
 
     /// The id of the client whose connection is at this index.
-    pub fn id_at(&self, index: usize) -> ClientId {
+    pub(crate) fn id_at(&self, index: usize) -> ClientId {
         ClientId { index: index as u32, generation: self.generation }
     }
 
     /// Latches the poll's report for this client; returns whether the socket takes bytes again.
     #[inline]
-    pub fn notice(&mut self, id: ClientId, readiness: Readiness) -> bool {
+    pub(crate) fn notice(&mut self, id: ClientId, readiness: Readiness) -> bool {
         let Readiness { readable, writable, read_closed, failed } = readiness;
         if !self.listed.contains(Lists::TURN) {
             self.budget = if self.has_work() { Budget::Sustained } else { Budget::Burst };
@@ -140,22 +140,22 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Whether the TLS handshake of the client is in progress.
-    pub fn is_handshaking(&self) -> bool {
+    pub(crate) fn is_handshaking(&self) -> bool {
         self.stream.is_handshaking()
     }
 
     /// Whether the client has not been identified yet.
-    pub fn awaits_log_in(&self, executor: &Executor, id: ClientId) -> bool {
+    pub(crate) fn awaits_log_in(&self, executor: &Executor, id: ClientId) -> bool {
         self.is_handshaking() || executor.is_unknown(id)
     }
 
     /// Whether the client has shown a certificate.
-    pub fn has_certificate(&self) -> bool {
+    pub(crate) fn has_certificate(&self) -> bool {
         self.stream.peer_certificate().is_some()
     }
 
     /// Whether the certificate would be accepted now.
-    pub fn is_certificate_good(&self) -> bool {
+    pub(crate) fn is_certificate_good(&self) -> bool {
         self.stream.is_certificate_good()
     }
 
@@ -170,7 +170,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether it can be served without another event.
     #[inline]
-    pub fn is_runnable(&self) -> bool {
+    pub(crate) fn is_runnable(&self) -> bool {
         let may_go_on = match self.session.unfinished_until() {
             Some(Until::NextTurn) => return true,
             Some(Until::BinlogRoom | Until::TubeList | Until::Permitted | Until::Delivery) => return false,
@@ -181,23 +181,23 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Notes that it had more work than its budget allowed.
-    pub fn exhaust_budget(&mut self) {
+    pub(crate) fn exhaust_budget(&mut self) {
         self.budget = Budget::Sustained;
     }
 
     /// Whether it must end at once: its socket has failed, or there is no memory for it.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.input == Input::Failed || self.session.is_aborted()
     }
 
     /// Whether it is finished: nothing is left to execute or to send.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.session.is_closing() && self.session.output.is_empty() && self.sending == Sending::Open
     }
 
     /// Resumes an unfinished command, then reads once and executes commands, up to the budget. If the server is
     /// `GUARDED`, the access rules check each command.
-    pub fn serve<const GUARDED: bool>(
+    pub(crate) fn serve<const GUARDED: bool>(
         &mut self,
         executor: &mut Executor,
         buffer: &mut [u8],
@@ -243,7 +243,7 @@ impl<S: Stream> Connection<S> {
 
     /// As `serve`, while no new command may be executed.
     #[cold]
-    pub fn serve_paused(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
+    pub(crate) fn serve_paused(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         if executor.is_guarded() {
             self.resume::<true>(executor, id, now);
         } else {
@@ -352,19 +352,19 @@ impl<S: Stream> Connection<S> {
 
     /// Ends a connection above the limit of its identity, with a reply that says so. If there is no memory for the
     /// reply, the connection ends without it.
-    pub fn refuse_to_connect(&mut self, executor: &mut Executor) {
+    pub(crate) fn refuse_to_connect(&mut self, executor: &mut Executor) {
         executor.count_refused_connection();
         drop(Reply::TooManyConnections.write(&mut self.session.output));
         self.session.close();
     }
 
     /// Ends the wait without a job.
-    pub fn end_wait(&mut self, executor: &mut Executor, id: ClientId) {
+    pub(crate) fn end_wait(&mut self, executor: &mut Executor, id: ClientId) {
         self.cancel_wait(executor, id, &Reply::TimedOut);
     }
 
     /// Answers the wait, unless the session was closed in the meantime.
-    pub fn answer_wait(
+    pub(crate) fn answer_wait(
         &mut self,
         executor: &mut Executor,
         id: ClientId,
@@ -382,17 +382,17 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Whether another program can take it over now.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         !self.has_held_replies() && self.session.rest().is_none_or(Rest::is_described)
     }
 
     /// The handle with which another program takes over its socket; `None` if it owes its client too much, or has TLS.
-    pub fn handle(&self) -> Option<Handle> {
+    pub(crate) fn handle(&self) -> Option<Handle> {
         self.stream.handle().filter(|_| self.session.output.len() <= MAX_OUTPUT_BYTES)
     }
 
     /// Continues a session that another program has described, and all of whose replies may be sent.
-    pub fn adopt(&mut self, session: Session<Rest>, connected_s: u32, has_binlog: bool) {
+    pub(crate) fn adopt(&mut self, session: Session<Rest>, connected_s: u32, has_binlog: bool) {
         self.connected_s = connected_s;
         if has_binlog && !session.output.is_empty() {
             self.held = Some(Box::new(HeldReplies::after(&session.output)));
@@ -401,12 +401,12 @@ impl<S: Stream> Connection<S> {
     }
 
     /// When it was made, in whole seconds.
-    pub fn connected_s(&self) -> u32 {
+    pub(crate) fn connected_s(&self) -> u32 {
         self.connected_s
     }
 
     /// Its values for `list-clients`.
-    pub fn view(&self, now: Timestamp) -> ConnectionView {
+    pub(crate) fn view(&self, now: Timestamp) -> ConnectionView {
         let idle_s = now.since_s(self.active_at);
         let activity = if self.is_handshaking() { Activity::Receiving } else { self.session.activity() };
         ConnectionView {
@@ -422,7 +422,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// How many of its bytes are in the sum over all buffers.
-    pub fn counted_bytes(&self) -> usize {
+    pub(crate) fn counted_bytes(&self) -> usize {
         self.counted_bytes as usize
     }
 
@@ -430,7 +430,7 @@ impl<S: Stream> Connection<S> {
     ///
     /// # Panics
     /// If an invariant does not hold.
-    pub fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         self.session.check_invariants();
         let output = &self.session.output;
         assert!(!self.has_failed(), "a connection that has failed is closed");
@@ -497,7 +497,7 @@ impl<S: Stream> Connection<S> {
 
     /// Makes the replies since the last call wait until everything logged so far is settled, unless all of them are
     /// settled already.
-    pub fn hold_replies(&mut self, executor: &mut Executor) {
+    pub(crate) fn hold_replies(&mut self, executor: &mut Executor) {
         let settled = executor.take_settled_replies();
         if let Some(record) = executor.last_logged() {
             self.held.get_or_insert_default().hold(&self.session.output, record, settled);
@@ -505,12 +505,12 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Whether replies wait for the binlog.
-    pub fn has_held_replies(&self) -> bool {
+    pub(crate) fn has_held_replies(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.any())
     }
 
     /// Handles a failure of the binlog: changes that it does not contain are not acknowledged, and the connection ends.
-    pub fn refuse_unsettled(&mut self) {
+    pub(crate) fn refuse_unsettled(&mut self) {
         if let Some(held) = &mut self.held {
             held.refuse(&mut self.session.output);
         }
@@ -518,14 +518,14 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Updates this connection's part of `sum`, the bytes that all connections hold.
-    pub fn count_bytes(&mut self, sum: &mut usize) {
+    pub(crate) fn count_bytes(&mut self, sum: &mut usize) {
         self.uncount_bytes(sum);
         self.counted_bytes = u32::try_from(self.session.held_bytes()).unwrap_or(u32::MAX);
         *sum += self.counted_bytes as usize;
     }
 
     /// Takes this connection's part out of `sum`.
-    pub fn uncount_bytes(&mut self, sum: &mut usize) {
+    pub(crate) fn uncount_bytes(&mut self, sum: &mut usize) {
         *sum -= std::mem::take(&mut self.counted_bytes) as usize;
     }
 
@@ -536,13 +536,18 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Whether it could send more with a larger budget.
-    pub fn can_send(&mut self, settled: SequenceNumber) -> bool {
+    pub(crate) fn can_send(&mut self, settled: SequenceNumber) -> bool {
         self.sending == Sending::Open && self.sendable(settled) > 0
     }
 
     /// Sends as much as the socket takes, up to the budget, of the replies that depend only on the log up to `settled`;
     /// returns how many bytes that is.
-    pub fn send(&mut self, id: ClientId, settled: SequenceNumber, now: Timestamp) -> io::Result<usize> {
+    pub(crate) fn send(
+        &mut self,
+        id: ClientId,
+        settled: SequenceNumber,
+        now: Timestamp,
+    ) -> io::Result<usize> {
         let budget = self.budget.limits().send_bytes;
         let mut left = budget;
         while self.sending == Sending::Open && left > 0 {
@@ -561,9 +566,7 @@ impl<S: Stream> Connection<S> {
                     left -= sent;
                     self.note_activity(now);
                     self.session.output.advance(sent);
-                    if let Some(held) = &mut self.held {
-                        held.advance(sent);
-                    }
+                    self.held.iter_mut().for_each(|held| held.advance(sent));
                 }
                 Err(error) => self.cannot_send(id, error)?,
             }

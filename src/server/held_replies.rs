@@ -10,7 +10,7 @@ use crate::session::Output;
 
 /// The end of the settled replies among the replies of a connection. Without a binlog no reply is held.
 #[derive(Debug, Default)]
-pub struct HeldReplies {
+pub(crate) struct HeldReplies {
     /// Ascending in every field, replies modulo 2^32.
     held: VecDeque<Held>,
     /// Bytes handed to the socket so far.
@@ -30,14 +30,14 @@ struct Held {
 
 impl HeldReplies {
     /// A state in which everything in `output` may be sent.
-    pub fn after(output: &Output) -> Self {
+    pub(crate) fn after(output: &Output) -> Self {
         let (settled_bytes, settled_replies) = (output.len() as u64, output.replies());
         Self { held: VecDeque::new(), sent: 0, settled_bytes, settled_replies }
     }
 
     /// Everything that was put into `output` since the last call depends on the records up to `record`, unless it
     /// consists of `settled` replies, which depend on no record.
-    pub fn hold(&mut self, output: &Output, record: SequenceNumber, settled: u32) {
+    pub(crate) fn hold(&mut self, output: &Output, record: SequenceNumber, settled: u32) {
         let end = self.sent + output.len() as u64;
         let replies = output.replies();
         let (replies_before, record_before) = self
@@ -55,7 +55,7 @@ impl HeldReplies {
     }
 
     /// How many unsent bytes can be sent when the records up to `settled` are settled.
-    pub fn sendable(&mut self, settled: SequenceNumber) -> usize {
+    pub(crate) fn sendable(&mut self, settled: SequenceNumber) -> usize {
         while let Some(held) = self.held.front().filter(|held| held.record <= settled) {
             (self.settled_bytes, self.settled_replies) = (held.end, held.replies);
             self.held.pop_front();
@@ -64,17 +64,17 @@ impl HeldReplies {
     }
 
     /// Whether replies wait for the log.
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         !self.held.is_empty()
     }
 
     /// Notes that the socket has taken `count` bytes.
-    pub fn advance(&mut self, count: usize) {
+    pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count as u64;
     }
 
     /// Handles a failure of the log: each reply that is not settled becomes INTERNAL_ERROR.
-    pub fn refuse(&mut self, output: &mut Output) {
+    pub(crate) fn refuse(&mut self, output: &mut Output) {
         let refused = output.replies().wrapping_sub(self.settled_replies);
         output.truncate((self.settled_bytes - self.sent) as usize);
         for _ in 0..refused {

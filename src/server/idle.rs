@@ -18,7 +18,7 @@ const LOG_IN_TIMEOUT: Duration = HANDSHAKE_TIMEOUT;
 
 /// When to check which connection; empty while there is no time-out and no handshake.
 #[derive(Debug, Default)]
-pub struct IdleTimeouts {
+pub(crate) struct IdleTimeouts {
     timeout_ns: Option<u64>,
     /// The instant, then index and generation of the client.
     checks: BTreeSet<(Timestamp, u32, u32)>,
@@ -28,12 +28,12 @@ pub struct IdleTimeouts {
 
 impl IdleTimeouts {
     /// Sets how long a connection may be idle.
-    pub fn set_timeout(&mut self, timeout: Duration) {
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout_ns = Some(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Checks a connection when it may have been idle for too long since `idle_since`, if there is a time-out.
-    pub fn watch(&mut self, id: ClientId, idle_since: Timestamp) {
+    pub(crate) fn watch(&mut self, id: ClientId, idle_since: Timestamp) {
         if let Some(timeout_ns) = self.timeout_ns {
             self.schedule(id, idle_since + timeout_ns);
         }
@@ -41,13 +41,13 @@ impl IdleTimeouts {
 
     /// Watches a connection that is made at `now` and whose client has not been identified. The handshake and the
     /// log-in together have at most the time for which a connection may be idle.
-    pub fn watch_log_in(&mut self, id: ClientId, now: Timestamp) {
+    pub(crate) fn watch_log_in(&mut self, id: ClientId, now: Timestamp) {
         let limit_ns = LOG_IN_TIMEOUT.as_nanos() as u64;
         self.schedule(id, now + self.timeout_ns.map_or(limit_ns, |timeout_ns| timeout_ns.min(limit_ns)));
     }
 
     /// Checks a connection at `check_at`, and not at the instant that was set before.
-    pub fn schedule(&mut self, id: ClientId, check_at: Timestamp) {
+    pub(crate) fn schedule(&mut self, id: ClientId, check_at: Timestamp) {
         self.forget(id);
         self.checks.insert((check_at, id.index, id.generation));
         let index = id.index as usize;
@@ -58,34 +58,34 @@ impl IdleTimeouts {
     }
 
     /// When the server checks the connection, if it is watched.
-    pub fn check_at(&self, id: ClientId) -> Option<Timestamp> {
+    pub(crate) fn check_at(&self, id: ClientId) -> Option<Timestamp> {
         self.by_index.get(id.index as usize).copied().flatten()
     }
 
     /// How long a connection may be idle, in nanoseconds, if there is a time-out.
-    pub fn timeout_ns(&self) -> Option<u64> {
+    pub(crate) fn timeout_ns(&self) -> Option<u64> {
         self.timeout_ns
     }
 
     /// Stops watching a connection, if it is watched.
-    pub fn forget(&mut self, id: ClientId) {
+    pub(crate) fn forget(&mut self, id: ClientId) {
         if let Some(check_at) = self.by_index.get_mut(id.index as usize).and_then(Option::take) {
             self.checks.remove(&(check_at, id.index, id.generation));
         }
     }
 
     /// How many connections are watched.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.checks.len()
     }
 
     /// When the next connection must be checked.
-    pub fn next_check_at(&self) -> Option<Timestamp> {
+    pub(crate) fn next_check_at(&self) -> Option<Timestamp> {
         self.checks.first().map(|check| check.0)
     }
 
     /// A connection whose check is due at `now`; it is no longer watched.
-    pub fn next_due(&mut self, now: Timestamp) -> Option<ClientId> {
+    pub(crate) fn next_due(&mut self, now: Timestamp) -> Option<ClientId> {
         if self.checks.first().is_none_or(|check| check.0 > now) {
             return None;
         }

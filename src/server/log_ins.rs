@@ -22,7 +22,7 @@ const MAX_GONE: usize = 1024;
 
 /// The clients that have not been identified.
 #[derive(Debug)]
-pub struct LogIns {
+pub(crate) struct LogIns {
     /// In order of arrival, with some clients that have been identified or closed since.
     clients: VecDeque<ClientId>,
     count: usize,
@@ -38,7 +38,7 @@ impl Default for LogIns {
 
 impl LogIns {
     /// Removes the connection from the clients that have not been identified.
-    pub fn forget(&mut self, listed: &mut Lists) {
+    pub(crate) fn forget(&mut self, listed: &mut Lists) {
         if listed.contains(Lists::LOG_IN) {
             listed.remove(Lists::LOG_IN);
             self.count -= 1;
@@ -46,13 +46,18 @@ impl LogIns {
     }
 
     /// Adds a connection that another program has described as not identified.
-    pub fn add_described(&mut self, id: ClientId, listed: &mut Lists) {
+    pub(crate) fn add_described(&mut self, id: ClientId, listed: &mut Lists) {
         self.count += usize::from(!listed.contains(Lists::LOG_IN));
         enlist(&mut self.clients, Lists::LOG_IN, id, listed);
     }
 
     /// Notes whether the client has been identified now.
-    pub fn note<S: Stream>(&mut self, connection: &mut Connection<S>, executor: &Executor, id: ClientId) {
+    pub(crate) fn note<S: Stream>(
+        &mut self,
+        connection: &mut Connection<S>,
+        executor: &Executor,
+        id: ClientId,
+    ) {
         if connection.listed.contains(Lists::LOG_IN) && !connection.awaits_log_in(executor, id) {
             self.forget(&mut connection.listed);
         }

@@ -21,7 +21,7 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Sends messages to the service manager.
 #[derive(Debug)]
-pub struct Notifier {
+pub(crate) struct Notifier {
     interval_ns: u64,
     /// Whether the service manager expects keep-alives, and not only the status.
     watchdog: bool,
@@ -37,7 +37,7 @@ pub struct Notifier {
 
 impl Notifier {
     /// `None` if no service manager listens. Keep-alives are sent twice as often as they are expected.
-    pub fn from_environment() -> Option<Self> {
+    pub(crate) fn from_environment() -> Option<Self> {
         if !service_manager::is_listening() {
             return None;
         }
@@ -55,7 +55,7 @@ impl Notifier {
     }
 
     /// Reports that the server is ready.
-    pub fn ready(&mut self, executor: &Executor, now: Timestamp) {
+    pub(crate) fn ready(&mut self, executor: &Executor, now: Timestamp) {
         let sent = service_manager::notify_ready(
             &Status(executor, now, self.failed_hand_over.as_deref()).to_string(),
         );
@@ -64,12 +64,12 @@ impl Notifier {
     }
 
     /// When the next message is due.
-    pub fn next_at(&self) -> Timestamp {
+    pub(crate) fn next_at(&self) -> Timestamp {
         self.next_at
     }
 
     /// Sends the messages that are due.
-    pub fn turn(&mut self, executor: &Executor, now: Timestamp) {
+    pub(crate) fn turn(&mut self, executor: &Executor, now: Timestamp) {
         let said = (executor.is_draining(), executor.may_answer());
         if now < self.next_at && said == self.said {
             return;
@@ -88,14 +88,14 @@ impl Notifier {
     }
 
     /// From now on reports why another program has not taken over.
-    pub fn note_failed_hand_over(&mut self, reason: &str) {
+    pub(crate) fn note_failed_hand_over(&mut self, reason: &str) {
         // A status is one line.
         self.failed_hand_over = Some(reason.replace('\n', " "));
         self.next_at = Timestamp(0);
     }
 
     /// Reports that the server is about to end.
-    pub fn stopping(&mut self, now: Timestamp) {
+    pub(crate) fn stopping(&mut self, now: Timestamp) {
         let sent = service_manager::notify_stopping();
         self.conclude(sent, now);
     }

@@ -18,18 +18,18 @@ const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
 const ALLOCATE_REST_FROM_PART: usize = 4;
 
 /// The length of an accepted body of `size` bytes, with the CRLF after it. A body of more than 1 GiB is never accepted.
-pub fn body_with_crlf(size: u32) -> usize {
+pub(crate) fn body_with_crlf(size: u32) -> usize {
     size as usize + CRLF.len()
 }
 
 /// A body of `size` bytes with its CRLF, and the input after it. `None` if a part or the CRLF is missing.
-pub fn split_body(size: u32, input: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split_body(size: u32, input: &[u8]) -> Option<(&[u8], &[u8])> {
     let (body, rest) = input.split_at_checked((size as usize).checked_add(CRLF.len())?)?;
     body.ends_with(CRLF).then_some((body, rest))
 }
 
 /// How much of a body has arrived.
-pub enum Taken {
+pub(crate) enum Taken {
     /// A part of it.
     Part,
     /// All of it.
@@ -42,7 +42,7 @@ pub enum Taken {
 
 /// Takes the bytes of a body of `size` bytes with its CRLF from `input`; `begun` has the bytes that arrived before.
 #[inline(always)]
-pub fn take_body(size: u32, begun: &mut Vec<u8>, input: &mut &[u8]) -> Taken {
+pub(crate) fn take_body(size: u32, begun: &mut Vec<u8>, input: &mut &[u8]) -> Taken {
     let whole = body_with_crlf(size);
     if begun.is_empty() && input.len() >= whole {
         let (bytes, rest) = input.split_at(whole);
@@ -73,7 +73,7 @@ pub fn take_body(size: u32, begun: &mut Vec<u8>, input: &mut &[u8]) -> Taken {
 }
 
 /// Makes room for `taken` more bytes of a body of `size`, and for no more of it than can be expected.
-pub fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
+pub(crate) fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
     let needed = (body.len() + taken).min(size);
     if needed <= body.capacity() {
         return Ok(());

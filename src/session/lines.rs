@@ -8,7 +8,7 @@ use memchr::memchr;
 use crate::protocol::{CRLF, MAX_LINE_BYTES, longest_line};
 
 /// The next line of the input.
-pub enum Line<'a> {
+pub(crate) enum Line<'a> {
     /// All of it, without its CRLF.
     Whole(&'a [u8]),
     /// A part of it.
@@ -19,7 +19,7 @@ pub enum Line<'a> {
 
 /// Takes the next line from `input`. Some lines of the extensions may be longer than those of C.
 #[inline]
-pub fn take_line<'a>(input: &mut &'a [u8]) -> Line<'a> {
+pub(crate) fn take_line<'a>(input: &mut &'a [u8]) -> Line<'a> {
     take_line_of(input, MAX_LINE_BYTES)
 }
 
@@ -41,7 +41,7 @@ fn take_line_of<'a>(input: &mut &'a [u8], most: usize) -> Line<'a> {
 }
 
 /// Skips the rest of a line that is too long; returns whether the input had its end.
-pub fn skip_line(input: &mut &[u8]) -> bool {
+pub(crate) fn skip_line(input: &mut &[u8]) -> bool {
     let end = find_crlf(input);
     let may_begin_crlf = usize::from(input.last() == Some(&b'\r'));
     *input = &input[end.map_or(input.len() - may_begin_crlf, |end| end + CRLF.len())..];
@@ -50,12 +50,12 @@ pub fn skip_line(input: &mut &[u8]) -> bool {
 
 /// The length of a refused body with its CRLF. Its size can be any 32-bit number, so on 32-bit machines the sum does
 /// not fit into a usize.
-pub fn refused_body_bytes(size: u32) -> u64 {
+pub(crate) fn refused_body_bytes(size: u32) -> u64 {
     u64::from(size) + CRLF.len() as u64
 }
 
 /// Skips the part of a refused body that has arrived. `left` bytes of it are missing; returns whether it is complete.
-pub fn skip_body(left: &mut u64, input: &mut &[u8]) -> bool {
+pub(crate) fn skip_body(left: &mut u64, input: &mut &[u8]) -> bool {
     let skipped = (*left).min(input.len() as u64);
     *left -= skipped;
     *input = &input[skipped as usize..];

@@ -4,7 +4,7 @@ use crate::described;
 
 /// The upper bounds of the buckets, in nanoseconds, and the same in seconds as Prometheus writes it. They begin with
 /// the duration of a turn on an idle server, and end where most clients would have given up.
-pub const BOUNDS: [(u64, &str); 19] = [
+pub(crate) const BOUNDS: [(u64, &str); 19] = [
     (10_000, "0.00001"),
     (25_000, "0.000025"),
     (50_000, "0.00005"),

@@ -28,11 +28,11 @@ thread_local! {
 
 /// Until when a session can be resumed, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionEnd(u64);
+pub(crate) struct SessionEnd(u64);
 
 impl SessionEnd {
     /// As long as its ticket can be read.
-    pub const NEVER: Self = Self(u64::MAX);
+    pub(crate) const NEVER: Self = Self(u64::MAX);
 
     /// The earliest end in a chain of certificates.
     fn of<'a>(chain: impl Iterator<Item = &'a CertificateDer<'a>>) -> Self {
@@ -41,7 +41,7 @@ impl SessionEnd {
     }
 
     /// Lets rustls do `work` for the connection whose session has this end, which the work may change.
-    pub fn within<T>(&mut self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn within<T>(&mut self, work: impl FnOnce() -> T) -> T {
         CURRENT.set(*self);
         let result = work();
         *self = CURRENT.replace(Self::NEVER);
@@ -51,11 +51,11 @@ impl SessionEnd {
 
 /// Makes the tickets.
 #[derive(Debug)]
-pub struct Sessions(Arc<dyn ProducesTickets>);
+pub(crate) struct Sessions(Arc<dyn ProducesTickets>);
 
 impl Sessions {
     /// Tickets with new keys, so that no earlier ticket can be read.
-    pub fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         Ticketer::new().map(Self)
     }
 }
@@ -87,11 +87,11 @@ impl ProducesTickets for Sessions {
 
 /// Checks the certificates of clients, and notes when they end.
 #[derive(Debug)]
-pub struct Verifier(Arc<dyn ClientCertVerifier>);
+pub(crate) struct Verifier(Arc<dyn ClientCertVerifier>);
 
 impl Verifier {
     /// A verifier that calls `verifier` for the check.
-    pub fn of(verifier: Arc<dyn ClientCertVerifier>) -> Self {
+    pub(crate) fn of(verifier: Arc<dyn ClientCertVerifier>) -> Self {
         Self(verifier)
     }
 }

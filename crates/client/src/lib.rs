@@ -60,6 +60,9 @@
 //! `beanstalkd-protocol`, which the server uses too. It never starts a thread or a task, except for the jobs of a
 //! worker, and never panics because of the bytes of a server.
 
+// An item that no other crate can reach must not be `pub`.
+#![warn(unreachable_pub)]
+
 mod address;
 #[cfg(feature = "tokio")]
 pub mod asynchronous;

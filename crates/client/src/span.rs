@@ -9,7 +9,7 @@ pub(crate) struct Span(#[cfg(feature = "tracing")] pub tracing::Span);
 
 impl Span {
     /// A span that does nothing.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self(
             #[cfg(feature = "tracing")]
             tracing::Span::none(),
@@ -17,7 +17,7 @@ impl Span {
     }
 
     /// Runs `act` in the span, and returns its result.
-    pub fn run<T>(&self, act: impl FnOnce() -> T) -> T {
+    pub(crate) fn run<T>(&self, act: impl FnOnce() -> T) -> T {
         #[cfg(feature = "tracing")]
         let _entered = self.0.enter();
         act()
@@ -25,7 +25,7 @@ impl Span {
 
     /// The future, polled in the span.
     #[cfg(feature = "tokio")]
-    pub fn around<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+    pub(crate) fn around<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         #[cfg(feature = "tracing")]
         let future = future.instrument(self.0);
         future

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A TCP connection with TLS.
-pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// How long a server may be silent in the handshake before the client tries whether it speaks the protocol without TLS.
 const SILENCE: Duration = Duration::from_secs(1);

@@ -309,7 +309,7 @@ impl Counters {
         self.0[index].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let [deleted, released, given_back, buried, lost, unconfirmed] =
             self.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
         Report { deleted, released, given_back, buried, lost, unconfirmed }

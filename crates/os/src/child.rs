@@ -10,19 +10,19 @@ const MARK: &str = "child says: ";
 const ARGUMENT: &str = "BEANSTALKD_TEST_ARGUMENT";
 
 /// A process that runs one of this binary's ignored tests; killed when dropped.
-pub struct Child {
+pub(crate) struct Child {
     process: process::Child,
     output: BufReader<process::ChildStdout>,
 }
 
 impl Child {
     /// Runs the ignored test `name` in a new process, which can read `argument`.
-    pub fn start(name: &str, argument: &OsStr) -> Self {
+    pub(crate) fn start(name: &str, argument: &OsStr) -> Self {
         Self::spawn(Command::new(env::current_exe().unwrap()), name, argument)
     }
 
     /// Runs the ignored test `name` through `wrapper`, a program that runs the command line after its own arguments.
-    pub fn start_in(mut wrapper: Command, name: &str, argument: &OsStr) -> Self {
+    pub(crate) fn start_in(mut wrapper: Command, name: &str, argument: &OsStr) -> Self {
         wrapper.arg(env::current_exe().unwrap());
         Self::spawn(wrapper, name, argument)
     }
@@ -39,7 +39,7 @@ impl Child {
     }
 
     /// The child's next message.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
             assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the child ended");
@@ -50,34 +50,34 @@ impl Child {
     }
 
     /// The child's process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Ends the child as `kill -9` does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
     /// Lets the child continue after `wait_for_parent`, and waits until it ends.
-    pub fn finish(&mut self) -> ExitStatus {
+    pub(crate) fn finish(&mut self) -> ExitStatus {
         self.process.wait().unwrap()
     }
 
     /// In the child: the argument that the parent passed.
-    pub fn argument() -> OsString {
+    pub(crate) fn argument() -> OsString {
         env::var_os(ARGUMENT).expect("this test is run by others")
     }
 
     /// In the child: sends a message to the parent.
-    pub fn say(text: &str) {
+    pub(crate) fn say(text: &str) {
         println!("{MARK}{text}");
         std::io::stdout().flush().unwrap();
     }
 
     /// In the child: waits until the parent lets it continue.
-    pub fn wait_for_parent() {
+    pub(crate) fn wait_for_parent() {
         let _ = std::io::stdin().read(&mut [0]).unwrap();
     }
 }

@@ -7,6 +7,9 @@
 //! let before = beanstalkd_os::clock::boot_time_ns();
 //! assert!(beanstalkd_os::clock::boot_time_ns() >= before);
 //! ```
+
+// An item that no other crate can reach must not be `pub`.
+#![warn(unreachable_pub)]
 #![allow(unsafe_code)]
 
 pub mod clock;

@@ -20,13 +20,13 @@ use nix::unistd::{SysconfVar, linkat, sysconf};
 use socket2::SockRef;
 
 /// This clock continues while the machine is suspended, as delays and TTRs must.
-pub const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+pub(crate) const BOOT_CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 
 /// If the kernel does not report the number of descriptors, up to this many are counted one by one.
 const MAX_COUNTED_FILES: usize = 1000;
 
 /// Address space and memory in RAM, from `proc_pid_statm(5)`.
-pub fn memory() -> Option<(u64, u64)> {
+pub(crate) fn memory() -> Option<(u64, u64)> {
     let page_bytes = u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()?;
     let text = fs::read_to_string("/proc/self/statm").ok()?;
     let mut pages = text.split(' ').map(|pages| pages.parse::<u64>().ok());
@@ -34,24 +34,24 @@ pub fn memory() -> Option<(u64, u64)> {
 }
 
 /// Opens a new file without a name in `directory`. The file disappears when it is closed, unless it gets a name.
-pub fn open_unnamed(directory: &Path) -> io::Result<File> {
+pub(crate) fn open_unnamed(directory: &Path) -> io::Result<File> {
     File::options().write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(directory)
 }
 
 /// Gives the path `path` to a file without a name.
-pub fn name_file(file: &File, path: &Path) -> io::Result<()> {
+pub(crate) fn name_file(file: &File, path: &Path) -> io::Result<()> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(linkat(AT_FDCWD, &*unnamed, AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?)
 }
 
 /// An empty file in memory. The system closes it when the process runs another program.
-pub fn memory_file() -> io::Result<File> {
+pub(crate) fn memory_file() -> io::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     Ok(memfd_create(c"beanstalkd-handover", flags)?.into())
 }
 
 /// From now on nobody can change or shorten the file.
-pub fn seal(file: &File) -> io::Result<()> {
+pub(crate) fn seal(file: &File) -> io::Result<()> {
     let seals =
         SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
     fcntl(file, FcntlArg::F_ADD_SEALS(seals))?;
@@ -59,13 +59,13 @@ pub fn seal(file: &File) -> io::Result<()> {
 }
 
 /// Ends the process when the thread that has started it ends.
-pub fn end_with_parent() -> io::Result<()> {
+pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
 }
 
 /// Sets whether the kernel may use huge pages for memory that is touched from now on. Old kernels have no such setting,
 /// and follow the system's configuration.
-pub fn allow_huge_pages(allow: bool) {
+pub(crate) fn allow_huge_pages(allow: bool) {
     let _ = nix::sys::prctl::set_thp_disable(!allow);
 }
 
@@ -93,7 +93,7 @@ pub fn link_count(file: &File) -> io::Result<u64> {
 
 /// The number of open descriptors. `files` is roughly that number: if it is large, and the kernel does not report the
 /// number, the descriptors are not counted.
-pub fn open_files(files: usize) -> Option<u64> {
+pub(crate) fn open_files(files: usize) -> Option<u64> {
     let directory = "/proc/self/fd";
     let counted = fs::metadata(directory).ok()?.len();
     if counted > 0 {
@@ -107,7 +107,7 @@ pub fn open_files(files: usize) -> Option<u64> {
 }
 
 /// The smallest memory limit, in bytes, of the process' control group and the groups around it; `None` without a limit.
-pub fn group_memory_bytes() -> Option<u64> {
+pub(crate) fn group_memory_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     smallest_group_limit(&groups, Path::new("/sys/fs/cgroup"))
 }
@@ -137,12 +137,12 @@ fn smallest_group_limit(groups: &str, mounts: &Path) -> Option<u64> {
 }
 
 /// Limits how long data that was sent on `socket` may stay unacknowledged.
-pub fn set_user_timeout(socket: &SockRef<'_>, timeout: Duration) -> io::Result<()> {
+pub(crate) fn set_user_timeout(socket: &SockRef<'_>, timeout: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(timeout))
 }
 
 /// The process at the other end of a unix socket, for the log.
-pub fn unix_peer(connection: &impl AsFd) -> String {
+pub(crate) fn unix_peer(connection: &impl AsFd) -> String {
     match getsockopt(connection, PeerCredentials) {
         Ok(peer) => format!("unix:pid={},uid={}", peer.pid(), peer.uid()),
         Err(_) => "unix".to_owned(),
@@ -150,12 +150,12 @@ pub fn unix_peer(connection: &impl AsFd) -> String {
 }
 
 /// The user at the other end of a unix socket, if the system knows it.
-pub fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
+pub(crate) fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
     getsockopt(connection, PeerCredentials).ok().map(|peer| peer.uid())
 }
 
 /// Whether `path` is in a directory for temporary files that systemd has made for this unit alone.
-pub fn is_in_private_tmp(path: &Path) -> bool {
+pub(crate) fn is_in_private_tmp(path: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_private_by(&mounts, path))
 }
 
@@ -171,7 +171,7 @@ fn is_private_by(mounts: &str, path: &Path) -> bool {
 
 /// Makes the kernel provide memory for all mapped pages in this range of addresses that have not been touched yet.
 /// Returns whether it makes sense to call this again.
-pub fn touch(start: usize, bytes: usize) -> bool {
+pub(crate) fn touch(start: usize, bytes: usize) -> bool {
     // SAFETY: the call changes the contents of no page, and maps or unmaps none, so any address is allowed.
     let status = unsafe { libc::madvise(start as *mut libc::c_void, bytes, libc::MADV_POPULATE_WRITE) };
     // A kernel before 5.14 does not know this advice; memory that is not mapped gives another error.
@@ -182,7 +182,7 @@ pub fn touch(start: usize, bytes: usize) -> bool {
 ///
 /// # Safety
 /// The block consists of `bytes` bytes in whole pages, and its contents are not needed.
-pub unsafe fn leave_untouched(block: *mut u8, bytes: usize) {
+pub(crate) unsafe fn leave_untouched(block: *mut u8, bytes: usize) {
     for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
         // SAFETY: the caller's guarantees are passed on. If the system does not follow the advice, nothing is lost.
         unsafe { libc::madvise(block.cast(), bytes, advice) };

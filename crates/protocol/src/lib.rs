@@ -11,6 +11,8 @@
 //! assert_eq!(parse(b"delete seven"), Err(ParseError::BadFormat));
 //! ```
 
+// An item that no other crate can reach must not be `pub`.
+#![warn(unreachable_pub)]
 // With a new command or reply, the compiler points at every `match` that must handle it.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

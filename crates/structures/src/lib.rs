@@ -23,6 +23,9 @@
 //! assert_eq!(delayed.oldest(), Some(1));
 //! ```
 
+// An item that no other crate can reach must not be `pub`.
+#![warn(unreachable_pub)]
+
 mod arena;
 mod deadlines;
 mod id_map;

@@ -12,6 +12,9 @@
 //! assert!(!TubeName::is_valid(b"-mail"));
 //! ```
 
+// An item that no other crate can reach must not be `pub`.
+#![warn(unreachable_pub)]
+
 pub mod assertions;
 pub mod clock;
 pub mod description;

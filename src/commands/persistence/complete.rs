@@ -8,7 +8,7 @@ use crate::queue::{Change, ClientId, CompletedPut, Planned, Queue};
 
 impl Persistence {
     /// Whether all records of a `complete` fit, with the later deletes of its jobs. Changes nothing in either case.
-    pub fn room_for_complete<'a>(
+    pub(crate) fn room_for_complete<'a>(
         &mut self,
         queue: &'a Queue,
         client: ClientId,
@@ -31,7 +31,13 @@ impl Persistence {
 
     /// Logs the changes of a `complete` of this job: its puts and the delete as one change, for which there is `room`
     /// if there are puts. All earlier changes have been logged.
-    pub fn log_complete(&mut self, queue: &mut Queue, id: JobId, room: Option<CompleteRoom>, now: Timestamp) {
+    pub(crate) fn log_complete(
+        &mut self,
+        queue: &mut Queue,
+        id: JobId,
+        room: Option<CompleteRoom>,
+        now: Timestamp,
+    ) {
         let (Some(binlog), Some(room)) = (&mut self.binlog, room) else {
             return self.log_changes(queue, now);
         };

@@ -66,7 +66,7 @@ impl Persistence {
     }
 
     /// Whether the log lacks the death of the job or its reservation by a session.
-    pub fn lacks(&self, id: JobId) -> bool {
+    pub(crate) fn lacks(&self, id: JobId) -> bool {
         !self.postponed.is_empty() && (self.postponed.holds.contains(&id) || self.postponed.awaits_death(id))
     }
 

@@ -20,7 +20,7 @@ const CLIENTS_PER_SLICE: usize = 64;
 
 /// A page of clients that is being rendered.
 #[derive(Debug)]
-pub struct ClientList {
+pub(crate) struct ClientList {
     /// The next index to examine.
     index: usize,
     limit: usize,
@@ -30,7 +30,7 @@ pub struct ClientList {
 
 impl ClientList {
     /// The page for the query; nothing is rendered yet.
-    pub fn new(mut parameters: Parameters) -> Result<Self, Problem> {
+    pub(crate) fn new(mut parameters: Parameters) -> Result<Self, Problem> {
         let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT as usize).contains(&limit) {
             return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
@@ -46,7 +46,7 @@ impl ClientList {
     }
 
     /// Renders a slice; returns whether it is the last one.
-    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+    pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         let Site::Admin { clients, .. } = sources.site else { return true };
         if !self.has_begun {
             self.has_begun = true;

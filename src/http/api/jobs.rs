@@ -30,11 +30,11 @@ const MAX_PROBES: u64 = 500_000;
 const MAX_WAIT_S: u32 = 60;
 
 /// The key of the instant at which jobs were counted.
-pub const AS_OF: &str = "as_of";
+pub(crate) const AS_OF: &str = "as_of";
 
 /// A page of jobs that is being rendered.
 #[derive(Debug)]
-pub struct JobList {
+pub(crate) struct JobList {
     walk: Walk,
     limit: usize,
     /// How many bytes of each body the page has; `None` if it has no bodies.
@@ -45,19 +45,19 @@ pub struct JobList {
 
 /// A count of the jobs that match a filter, in progress.
 #[derive(Debug)]
-pub struct JobCount {
+pub(crate) struct JobCount {
     walk: Walk,
     found: u64,
 }
 
 /// The state with this name.
-pub fn state(name: &str) -> Result<JobState, Problem> {
+pub(crate) fn state(name: &str) -> Result<JobState, Problem> {
     JobState::parse(name.as_bytes())
         .ok_or_else(|| Problem::bad("state: expected ready, reserved, delayed or buried"))
 }
 
 /// The text that a body must contain.
-pub fn contained(text: Option<String>) -> Result<Option<Box<str>>, Problem> {
+pub(crate) fn contained(text: Option<String>) -> Result<Option<Box<str>>, Problem> {
     match text {
         Some(text) if text.len() > MAX_CONTAINED_BYTES => {
             Err(Problem::bad(format!("contains: expected at most {MAX_CONTAINED_BYTES} bytes")))
@@ -67,7 +67,7 @@ pub fn contained(text: Option<String>) -> Result<Option<Box<str>>, Problem> {
 }
 
 /// The filter by a tag.
-pub fn tag(text: Option<String>) -> Result<Option<TagFilter>, Problem> {
+pub(crate) fn tag(text: Option<String>) -> Result<Option<TagFilter>, Problem> {
     let wrong =
         || Problem::bad("tag: expected idp, con, grp or aft, each alone or with a name (grp:rows), or exp");
     text.filter(|text| !text.is_empty()).map(|text| TagFilter::parse(&text).ok_or_else(wrong)).transpose()
@@ -84,13 +84,13 @@ fn pair(text: &str) -> Option<(u64, u64)> {
 }
 
 /// The instant from a count's response.
-pub fn as_of(text: &str) -> Result<AsOf, Problem> {
+pub(crate) fn as_of(text: &str) -> Result<AsOf, Problem> {
     let (id, at) = pair(text).ok_or_else(|| Problem::bad("as_of: expected the one of a count"))?;
     Ok(AsOf { next_id: JobId(id), at: Timestamp(at) })
 }
 
 /// A job as the API shows it. A user of the API may know the names of sessions.
-pub fn job_view<'q>(
+pub(crate) fn job_view<'q>(
     queue: &'q Queue,
     job: queue::JobView<'q>,
     waits_for: &'q str,
@@ -102,7 +102,10 @@ pub fn job_view<'q>(
 }
 
 /// A parameter that is a number.
-pub fn number<T: std::str::FromStr>(parameters: &mut Parameters, key: &str) -> Result<Option<T>, Problem> {
+pub(crate) fn number<T: std::str::FromStr>(
+    parameters: &mut Parameters,
+    key: &str,
+) -> Result<Option<T>, Problem> {
     parameters
         .take(key)
         .map(|text| text.parse().map_err(|_| ()))
@@ -111,7 +114,7 @@ pub fn number<T: std::str::FromStr>(parameters: &mut Parameters, key: &str) -> R
 }
 
 /// How long a request for a job waits for its end, if it waits.
-pub fn wait(parameters: &mut Parameters) -> Result<Option<u32>, Problem> {
+pub(crate) fn wait(parameters: &mut Parameters) -> Result<Option<u32>, Problem> {
     match number(parameters, "wait")? {
         Some(seconds) if !(1..=MAX_WAIT_S).contains(&seconds) => {
             Err(Problem::bad(format!("wait: expected 1 to {MAX_WAIT_S}")))
@@ -167,7 +170,11 @@ fn walk(
 
 impl JobList {
     /// The page for the query; nothing is rendered yet.
-    pub fn new(tube: &str, mut parameters: Parameters, sources: &Sources<'_>) -> Result<Self, Problem> {
+    pub(crate) fn new(
+        tube: &str,
+        mut parameters: Parameters,
+        sources: &Sources<'_>,
+    ) -> Result<Self, Problem> {
         let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {
             return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
@@ -182,7 +189,7 @@ impl JobList {
     }
 
     /// Renders a slice; returns whether it is the last one.
-    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+    pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         if !self.has_begun {
             self.has_begun = true;
             out.push_str("{\"jobs\":[");
@@ -216,12 +223,16 @@ impl JobList {
 
 impl JobCount {
     /// The count for the query; nothing is counted yet.
-    pub fn new(tube: &str, mut parameters: Parameters, sources: &Sources<'_>) -> Result<Self, Problem> {
+    pub(crate) fn new(
+        tube: &str,
+        mut parameters: Parameters,
+        sources: &Sources<'_>,
+    ) -> Result<Self, Problem> {
         Ok(Self { walk: walk(tube, &mut parameters, None, sources)?, found: 0 })
     }
 
     /// Counts a slice of the jobs; returns whether the count is complete and `out` has the answer.
-    pub fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+    pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         let mut share = Share::TURN;
         loop {
             match self.walk.next(sources.server.queue, &mut share) {

@@ -9,12 +9,12 @@ mod orders;
 mod problem;
 mod tubes;
 mod url;
-pub mod write;
+pub(crate) mod write;
 
-pub use self::clients::ClientList;
-pub use self::jobs::{JobCount, JobList};
-pub use self::problem::Problem;
-pub use self::tubes::TubeList;
+pub(crate) use self::clients::ClientList;
+pub(crate) use self::jobs::{JobCount, JobList};
+pub(crate) use self::problem::Problem;
+pub(crate) use self::tubes::TubeList;
 
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
@@ -33,15 +33,15 @@ use crate::stats::{SERVER, TUBE};
 use crate::{percent, queue};
 
 /// The prefix of every path of the API.
-pub const ROOT: &str = "/api/v1/";
+pub(crate) const ROOT: &str = "/api/v1/";
 
 /// The maximum size of a request's body, in bytes: enough for a job's body of 65,535 bytes in any encoding, or for the
 /// ids of ten thousand jobs, and small enough to parse in a few hundred microseconds.
-pub const MAX_BODY_BYTES: u64 = 256 * 1024;
+pub(crate) const MAX_BODY_BYTES: u64 = 256 * 1024;
 
 /// Every method and path.
 #[cfg(test)]
-pub const ROUTES: &[(&str, &str)] = &[
+pub(crate) const ROUTES: &[(&str, &str)] = &[
     ("get", "/api/v1/server"),
     ("post", "/api/v1/server/actions"),
     ("get", "/api/v1/tubes"),
@@ -63,7 +63,7 @@ pub const ROUTES: &[(&str, &str)] = &[
 
 /// The answer to a request.
 #[derive(Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// This JSON.
     Json(String),
     /// This job, once it has ended or is buried, or after this many seconds.
@@ -88,7 +88,7 @@ pub enum Answer {
 ///
 /// # Errors
 /// The reason why there is no answer.
-pub fn answer(
+pub(crate) fn answer(
     request: &Request,
     body: &[u8],
     access: &Access,
@@ -233,7 +233,7 @@ fn job<'a>(id: &str, sources: &Sources<'a>) -> Result<(JobId, queue::JobView<'a>
 ///
 /// # Errors
 /// If there is no such job.
-pub fn job_now(id: JobId, sources: &Sources<'_>) -> Result<String, Problem> {
+pub(crate) fn job_now(id: JobId, sources: &Sources<'_>) -> Result<String, Problem> {
     let (queue, now) = (sources.server.queue, sources.server.now);
     let job = queue.job(id).ok_or_else(no_job)?;
     let (waits_for, is_kept) = (&*queue.waits_for(id, now), queue.is_kept_for_grace(id));

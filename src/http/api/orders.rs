@@ -25,11 +25,11 @@ const MAX_JOBS: usize = 10_000;
 const DEFAULT_TTR_S: u32 = 60;
 
 /// The keys of an object that have not been read yet.
-pub struct Fields(Map<String, Value>);
+pub(crate) struct Fields(Map<String, Value>);
 
 impl Fields {
     /// The object in a body.
-    pub fn parse(body: &[u8]) -> Result<Self, Problem> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, Problem> {
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
             Ok(_) => Err(Problem::bad("the body has to be an object")),
@@ -52,7 +52,7 @@ impl Fields {
     }
 
     /// A text.
-    pub fn text(&mut self, key: &str) -> Result<Option<String>, Problem> {
+    pub(crate) fn text(&mut self, key: &str) -> Result<Option<String>, Problem> {
         self.take(key, "a text", |value| match value {
             Value::String(text) => Some(text),
             _ => None,
@@ -60,17 +60,17 @@ impl Fields {
     }
 
     /// A whole number of 32 bits.
-    pub fn number(&mut self, key: &str) -> Result<Option<u32>, Problem> {
+    pub(crate) fn number(&mut self, key: &str) -> Result<Option<u32>, Problem> {
         self.take(key, "a whole number up to 4294967295", |value| u32::try_from(value.as_u64()?).ok())
     }
 
     /// A whole number of 64 bits.
-    pub fn long(&mut self, key: &str) -> Result<Option<u64>, Problem> {
+    pub(crate) fn long(&mut self, key: &str) -> Result<Option<u64>, Problem> {
         self.take(key, "a whole number", |value| value.as_u64())
     }
 
     /// True or false.
-    pub fn flag(&mut self, key: &str) -> Result<Option<bool>, Problem> {
+    pub(crate) fn flag(&mut self, key: &str) -> Result<Option<bool>, Problem> {
         self.take(key, "true or false", |value| value.as_bool())
     }
 
@@ -126,7 +126,7 @@ fn missing(key: &str) -> Problem {
 }
 
 /// A valid name of a tube.
-pub fn tube_name(name: &str) -> Result<TubeName, Problem> {
+pub(crate) fn tube_name(name: &str) -> Result<TubeName, Problem> {
     TubeName::parse(name.as_bytes()).ok_or_else(|| {
         let rule = "1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), not beginning with a hyphen";
         Problem::bad(format!("that is not a tube name: {rule}"))
@@ -159,7 +159,7 @@ fn unknown(action: &str, known: &str) -> Problem {
 const JOB_ACTIONS: &str = "kick, delete, move, priority, delay, redrive";
 
 /// A job to put into the tube.
-pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
     let body = fields.text("body")?.ok_or_else(|| missing("body"))?;
     let body = match fields.text("encoding")?.as_deref() {
         None | Some("text") => body.into_bytes(),
@@ -179,7 +179,7 @@ pub fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
 }
 
 /// The order for one job.
-pub fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
     let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
     fields.end()?;
@@ -187,7 +187,7 @@ pub fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
 }
 
 /// The order for the jobs that the body names.
-pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
     let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
     let jobs = fields.jobs()?;
@@ -196,7 +196,7 @@ pub fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
 }
 
 /// The order for a tube, or for those of its jobs that were counted since the server started.
-pub fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
+pub(crate) fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
     let action = fields.action()?;
     let flushed = FLUSHES.into_iter().find(|&flushed| flush_action(flushed) == action);
     let order = match (action.as_str(), flushed) {
@@ -238,7 +238,7 @@ fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
 }
 
 /// The order for a client.
-pub fn on_client(id: u64, mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn on_client(id: u64, mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
     if action != "kill" {
         return Err(unknown(&action, "kill"));
@@ -248,7 +248,7 @@ pub fn on_client(id: u64, mut fields: Fields) -> Result<Order, Problem> {
 }
 
 /// The order for the server.
-pub fn on_server(mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn on_server(mut fields: Fields) -> Result<Order, Problem> {
     let action = fields.action()?;
     let order = match action.as_str() {
         "drain" => Order::Drain(true),

@@ -8,7 +8,7 @@ use crate::orders::Obstacle;
 
 /// The reason why a request cannot be fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// The status of the response.
     pub status: &'static str,
     /// A word for programs.
@@ -25,52 +25,52 @@ impl Problem {
     }
 
     /// The request makes no sense.
-    pub fn bad(message: impl Into<String>) -> Self {
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
         Self::new("400 Bad Request", "bad-request", message)
     }
 
     /// There is nothing under this path.
-    pub fn not_found(message: impl Into<String>) -> Self {
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new("404 Not Found", "not-found", message)
     }
 
     /// The path takes other methods.
-    pub fn method(allow: &'static str) -> Self {
+    pub(crate) fn method(allow: &'static str) -> Self {
         let message = "this path takes another method";
         Self { headers: allow, ..Self::new("405 Method Not Allowed", "method-not-allowed", message) }
     }
 
     /// The request has a body of unknown length.
-    pub fn length_required() -> Self {
+    pub(crate) fn length_required() -> Self {
         Self::new("411 Length Required", "length-required", "a request needs the header Content-Length")
     }
 
     /// The body is too long.
-    pub fn too_large(most: u64) -> Self {
+    pub(crate) fn too_large(most: u64) -> Self {
         let message = format!("the body of a request has at most {most} bytes");
         Self::new("413 Content Too Large", "too-large", message)
     }
 
     /// The body is not JSON.
-    pub fn not_json() -> Self {
+    pub(crate) fn not_json() -> Self {
         let message = "the body has to be JSON, with the header Content-Type: application/json";
         Self::new("415 Unsupported Media Type", "not-json", message)
     }
 
     /// The jobs were counted before the server was restarted.
-    pub fn stale() -> Self {
+    pub(crate) fn stale() -> Self {
         let message = "the server was started again since the jobs were counted; count them again";
         Self::new("409 Conflict", "stale", message)
     }
 
     /// Too many tasks are running.
-    pub fn busy() -> Self {
+    pub(crate) fn busy() -> Self {
         let message = "too many tasks are under way; wait for one of them, or stop one";
         Self::new("429 Too Many Requests", "busy", message)
     }
 
     /// The body of the problem.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         json::line(&Object([("error", self.code), ("message", &self.message)]))
     }
 }
@@ -127,12 +127,12 @@ impl From<Obstacle> for Problem {
 }
 
 /// The beginning of a text, for use in a message.
-pub fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
 /// The obstacle in a sentence.
-pub fn sentence(obstacle: Obstacle) -> &'static str {
+pub(crate) fn sentence(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::NoJob => "there is no such job",
         Obstacle::NoTube => "there is no such tube",

@@ -19,10 +19,13 @@ const MAX_LIMIT: usize = 500;
 
 /// The format of the list.
 #[derive(Debug)]
-pub struct TubeList;
+pub(crate) struct TubeList;
 
 /// The page for the query; nothing is rendered yet.
-pub fn list(mut parameters: Parameters, sources: &Sources<'_>) -> Result<Rendering<TubeList>, Problem> {
+pub(crate) fn list(
+    mut parameters: Parameters,
+    sources: &Sources<'_>,
+) -> Result<Rendering<TubeList>, Problem> {
     let limit = match parameters.take("limit").map(|text| text.parse()) {
         None => DEFAULT_LIMIT,
         Some(Ok(limit)) if (1..=MAX_LIMIT).contains(&limit) => limit,

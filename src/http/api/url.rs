@@ -7,14 +7,14 @@ use crate::percent;
 
 /// The parameters of a query that have not been read yet.
 #[derive(Debug)]
-pub struct Parameters(Vec<(String, String)>);
+pub(crate) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
     /// The parameters in the text after the `?`.
     ///
     /// # Errors
     /// The part that cannot be decoded.
-    pub fn parse(query: &str) -> Result<Self, String> {
+    pub(crate) fn parse(query: &str) -> Result<Self, String> {
         let mut parameters = Vec::new();
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -28,13 +28,13 @@ impl Parameters {
     }
 
     /// Takes the value of a parameter. An empty value counts as none.
-    pub fn take(&mut self, key: &str) -> Option<String> {
+    pub(crate) fn take(&mut self, key: &str) -> Option<String> {
         let place = self.0.iter().position(|(found, _)| found == key)?;
         Some(self.0.swap_remove(place).1).filter(|value| !value.is_empty())
     }
 
     /// Checks that all parameters have been taken.
-    pub fn end(&self) -> Result<(), Problem> {
+    pub(crate) fn end(&self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),
             Some((key, _)) => Err(Problem::bad(format!(

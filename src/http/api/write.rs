@@ -16,7 +16,7 @@ use crate::orders::{Progress, Task};
 use crate::stats::{Figure, JOB, JobView, Subject, TAGS, TUBE, Value, WAITS_FOR};
 
 /// How many bytes of a body the JSON of its job shows: more than people read, and few enough to write at once.
-pub const SHOWN_BYTES: usize = 32 * 1024;
+pub(crate) const SHOWN_BYTES: usize = 32 * 1024;
 
 impl Serialize for Value<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -30,13 +30,16 @@ impl Serialize for Value<'_> {
 }
 
 /// All figures of a table.
-pub fn figures<'v, S: Subject>(table: &'static [Figure<S>], view: &'v S::View<'_>) -> impl Serialize + 'v {
+pub(crate) fn figures<'v, S: Subject>(
+    table: &'static [Figure<S>],
+    view: &'v S::View<'_>,
+) -> impl Serialize + 'v {
     Object(table.iter().map(move |figure| (figure.key, figure.value(view))))
 }
 
 /// Writes the tubes of the snapshot, starting with number `first`, until `out` has a slice. Returns the number of the
 /// next tube, or `None` after the last one.
-pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
+pub(crate) fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Option<usize> {
     for (place, tube) in snapshot.tubes().iter().enumerate().skip(first) {
         out.push_str(if place == 0 { "" } else { "," });
         json::push(out, &figures(TUBE, tube));
@@ -49,7 +52,7 @@ pub fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -> Optio
 
 /// A job: the figures of `stats-job` except the file of its record, and except the tags if it has none, the length of
 /// the body, and at most as many bytes of the body as the request allows.
-pub struct Job<'v> {
+pub(crate) struct Job<'v> {
     /// The job.
     pub view: &'v JobView<'v>,
     /// Whether its session keeps it for a grace, because the connection is closed.
@@ -78,7 +81,7 @@ impl Serialize for Job<'_> {
 }
 
 /// A job with its body, or with the beginning of a long one.
-pub struct JobAndBody<'v> {
+pub(crate) struct JobAndBody<'v> {
     /// The job.
     pub view: &'v JobView<'v>,
     /// Whether its session keeps it for a grace, because the connection is closed.
@@ -126,7 +129,7 @@ impl Serialize for Beginning<'_> {
 }
 
 /// A task at this instant.
-pub struct TaskNow<'t>(pub &'t Task, pub Timestamp);
+pub(crate) struct TaskNow<'t>(pub &'t Task, pub Timestamp);
 
 impl Serialize for TaskNow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

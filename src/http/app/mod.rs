@@ -5,7 +5,7 @@
 
 /// The policy permits the page's own files and the API, and nothing else. There are no inline scripts or styles, and no
 /// text can become markup, so the text of a job is always shown as text.
-pub const HEADERS: &str = "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; \
+pub(crate) const HEADERS: &str = "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; \
                            style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'; \
                            frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n\
                            Referrer-Policy: no-referrer\r\nCross-Origin-Opener-Policy: same-origin\r\n\
@@ -15,10 +15,10 @@ pub const HEADERS: &str = "Content-Security-Policy: default-src 'none'; connect-
 type File = (&'static str, &'static str, &'static str);
 
 /// The media type of scripts.
-pub const SCRIPT: &str = "text/javascript; charset=utf-8";
+pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The formats, elements and plots that this page shares with the status page.
-pub const FIGURES: &str = include_str!("../figures.js");
+pub(crate) const FIGURES: &str = include_str!("../figures.js");
 
 const FILES: &[File] = &[
     ("/", "text/html; charset=utf-8", include_str!("index.html")),
@@ -40,7 +40,7 @@ const DESCRIPTION: (&str, &str) =
 
 /// The media type and the content of the file under this path, if there is one.
 #[must_use]
-pub fn file(path: &str) -> Option<(&'static str, &'static str)> {
+pub(crate) fn file(path: &str) -> Option<(&'static str, &'static str)> {
     if path == "/openapi.yaml" {
         return Some(DESCRIPTION);
     }

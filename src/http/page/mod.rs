@@ -1,14 +1,14 @@
 //! The status page: a file, which gets its data from the API.
 
 /// The page. Its script imports `figures.js`, which it shares with the administration page.
-pub const HTML: &str = include_str!("page.html");
+pub(crate) const HTML: &str = include_str!("page.html");
 
 /// The paths that the page gets from the API. At the site of this page, the API has no other paths.
-pub const FIGURES: [&str; 2] = ["/api/v1/server", "/api/v1/tubes"];
+pub(crate) const FIGURES: [&str; 2] = ["/api/v1/server", "/api/v1/tubes"];
 
 /// The policy permits the page's own style, scripts and figures, and nothing else. It names the style and the script in
 /// the page by their hashes.
-pub const HEADERS: &str = concat!(
+pub(crate) const HEADERS: &str = concat!(
     "Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src data:; ",
     "style-src 'sha256-XcS++pDXXisUn2OPuPRy96LNIH8AW9hpfstxEiBNkE4='; ",
     "script-src 'self' 'sha256-D24P4kkXnf93YbiJ0KcrfIF1ONNSSouxSskifJ4vUQk='; ",

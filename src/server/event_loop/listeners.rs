@@ -40,7 +40,7 @@ pub struct AcceptLimits {
 }
 
 /// Every socket that listens.
-pub struct Listeners {
+pub(crate) struct Listeners {
     listeners: Vec<PolledListener>,
     max_connections: usize,
     /// Descriptors with at least this number are the spare ones.
@@ -73,7 +73,7 @@ impl Listeners {
     ///
     /// # Errors
     /// If the system does not add one of them to its poll, or if the acceptor is missing.
-    pub fn open(
+    pub(crate) fn open(
         listeners: Vec<Listener>,
         tls: Option<&Rc<Acceptor>>,
         limits: AcceptLimits,
@@ -98,26 +98,26 @@ impl Listeners {
     }
 
     /// How many connections may wait for their identification: a quarter of all.
-    pub fn log_in_limit(&self) -> usize {
+    pub(crate) fn log_in_limit(&self) -> usize {
         let descriptors = usize::try_from(self.first_spare).unwrap_or(usize::MAX);
         (self.max_connections.min(descriptors) / 4).max(1)
     }
 
     /// Notes an event of the listener with this number.
-    pub fn notice(&mut self, number: u32) {
+    pub(crate) fn notice(&mut self, number: u32) {
         if let Some(listener) = self.listeners.get_mut(number as usize) {
             listener.has_pending = true;
         }
     }
 
     /// When the listeners need a turn.
-    pub fn next_turn_at(&self) -> Option<Timestamp> {
+    pub(crate) fn next_turn_at(&self) -> Option<Timestamp> {
         let has_pending = self.listeners.iter().any(|listener| listener.has_pending);
         has_pending.then(|| self.pause.as_ref().map_or(Timestamp::default(), |pause| pause.until))
     }
 
     /// Accepts clients that wait, up to the limit for a turn.
-    pub fn accept(&mut self, server: &mut Server<Socket>, registry: &Rc<Registry>, now: Timestamp) {
+    pub(crate) fn accept(&mut self, server: &mut Server<Socket>, registry: &Rc<Registry>, now: Timestamp) {
         if !self.may_accept(server.client_count(), now) {
             return;
         }
@@ -222,12 +222,12 @@ impl Listeners {
     }
 
     /// The facts that another program needs to take over the listeners.
-    pub fn described(&self) -> Vec<DescribedListener> {
+    pub(crate) fn described(&self) -> Vec<DescribedListener> {
         self.listeners.iter().map(|listener| listener.socket.described(ListenerRole::Clients)).collect()
     }
 
     /// Closes the listeners: no client is accepted any more.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.listeners.clear();
         info!("accepting no more connections");
     }

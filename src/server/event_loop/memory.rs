@@ -28,7 +28,7 @@ const KEPT_BYTES: usize = 12 << 20;
 const WORK_BETWEEN_CHECKS: u64 = 64;
 
 /// Manages the allocator, once a turn.
-pub struct Memory {
+pub(crate) struct Memory {
     fill_reserve: fn() -> bool,
     next_try_at: Timestamp,
     warnings: RateLimitedLog,
@@ -45,7 +45,7 @@ pub struct Memory {
 
 impl Memory {
     /// Fills the reserve for the first time.
-    pub fn new(fill_reserve: fn() -> bool) -> Self {
+    pub(crate) fn new(fill_reserve: fn() -> bool) -> Self {
         fill_reserve();
         let next_try_at = Timestamp::default();
         Self {
@@ -60,14 +60,14 @@ impl Memory {
     }
 
     /// When `tend` must be called, if not at the end of an earlier turn.
-    pub fn next_turn_at(&self) -> Option<Timestamp> {
+    pub(crate) fn next_turn_at(&self) -> Option<Timestamp> {
         self.give_back_at
     }
 
     /// Called at the end of a turn with the `work` done since the start, and with the memory that jobs and connections
     /// use.
     #[inline]
-    pub fn tend(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
+    pub(crate) fn tend(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
         if work >= self.next_check_work || self.give_back_at.is_some_and(|at| at <= now) {
             self.next_check_work = work + WORK_BETWEEN_CHECKS;
             self.check(used_bytes(), now);

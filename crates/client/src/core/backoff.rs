@@ -57,7 +57,7 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// The pause before the next attempt; `None` if it is time to give up.
-    pub fn next_pause(&mut self, reconnect: &Reconnect) -> Option<Duration> {
+    pub(crate) fn next_pause(&mut self, reconnect: &Reconnect) -> Option<Duration> {
         self.count += 1;
         if self.count == 1 {
             return Some(Duration::ZERO);

@@ -57,13 +57,13 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// A connection that must be opened.
-    pub fn new(connector: Connector) -> Result<Self, Error> {
+    pub(crate) fn new(connector: Connector) -> Result<Self, Error> {
         let exchange = Exchange::new(connector.standing()?);
         Ok(Self::of(connector, exchange, false))
     }
 
     /// A connection that is open and cannot be opened again. It does not ask for extensions.
-    pub fn of_open() -> Self {
+    pub(crate) fn of_open() -> Self {
         let connector = Connector { check_extensions: false, ..Connector::new() };
         Self::of(connector, Exchange::default(), true)
     }
@@ -78,7 +78,7 @@ impl Engine {
     ///
     /// # Errors
     /// If there is none: the received bytes do not follow the protocol, or the connection is lost permanently.
-    pub fn step(&mut self, goal: Goal) -> Result<Step, Error> {
+    pub(crate) fn step(&mut self, goal: Goal) -> Result<Step, Error> {
         if !self.is_open {
             return Ok(Step::Open);
         }
@@ -96,12 +96,12 @@ impl Engine {
     }
 
     /// Whether the socket can be used.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.is_open
     }
 
     /// Notes that the connection is open.
-    pub fn opened(&mut self) {
+    pub(crate) fn opened(&mut self) {
         (self.is_open, self.is_late) = (true, false);
         self.connections += 1;
         self.exchange.set_deaf(false);
@@ -117,7 +117,7 @@ impl Engine {
     ///
     /// # Errors
     /// If it must not be opened again: the same error.
-    pub fn failed(&mut self, error: Error, since_sent: Duration) -> Result<Duration, Error> {
+    pub(crate) fn failed(&mut self, error: Error, since_sent: Duration) -> Result<Duration, Error> {
         if !error.is_end_of_connection() && self.exchange.is_greeted() {
             self.is_late |= matches!(error, Error::TimedOut);
             return Err(error);
@@ -133,7 +133,7 @@ impl Engine {
     }
 
     /// Gives the connection up: the next caller gets another one.
-    pub fn hang_up(&mut self) {
+    pub(crate) fn hang_up(&mut self) {
         self.is_open = false;
         self.exchange.forget_strays();
     }
@@ -142,7 +142,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the connection is lost permanently.
-    pub fn begin(&mut self) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
         self.attempts = Attempts::default();
         self.exchange.abandon();
         let can_open = self.can_open && self.connector.reconnect.is_some();
@@ -157,13 +157,13 @@ impl Engine {
     }
 
     /// The reply for which the driver has waited.
-    pub fn reply(&mut self) -> Result<Answer<'_>, Error> {
+    pub(crate) fn reply(&mut self) -> Result<Answer<'_>, Error> {
         (self.attempts, self.is_late) = (Attempts::default(), false);
         self.exchange.next_reply()?.ok_or(Error::Closed)
     }
 
     /// The time limit of a wait for it; `None` if there is no limit.
-    pub fn timeout(&self, goal: Goal) -> Option<Duration> {
+    pub(crate) fn timeout(&self, goal: Goal) -> Option<Duration> {
         let wait = match goal {
             Goal::Greeting => Some(Duration::ZERO),
             Goal::Reply => self.exchange.longest_wait().map(|seconds| Duration::from_nanos(seconds.as_ns())),
@@ -172,15 +172,15 @@ impl Engine {
     }
 
     /// Whether the server must report its extensions before the request may be sent.
-    pub fn must_ask(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn must_ask(&self, request: &Request<'_>) -> bool {
         self.extensions.is_none() && self.connector.check_extensions && request.lacks(|_| false).is_some()
     }
 
     /// The request for the extensions of the server.
-    pub const QUESTION: Request<'static> = Request::Line(Command::Stats);
+    pub(crate) const QUESTION: Request<'static> = Request::Line(Command::Stats);
 
     /// Handles the answer to it.
-    pub fn learn(&mut self) -> Result<(), Error> {
+    pub(crate) fn learn(&mut self) -> Result<(), Error> {
         let extensions = match self.reply()?.0 {
             Reply::Data(data) => Extensions::from_stats(&parse_dictionary(data)?),
             other => return Err(Error::of_reply(Verb::Stats, &other)),
@@ -189,16 +189,16 @@ impl Engine {
         Ok(())
     }
 
-    pub fn set_extensions(&mut self, extensions: Extensions) {
+    pub(crate) fn set_extensions(&mut self, extensions: Extensions) {
         self.extensions = Some(extensions);
     }
 
-    pub fn extensions(&self) -> Option<&Extensions> {
+    pub(crate) fn extensions(&self) -> Option<&Extensions> {
         self.extensions.as_ref()
     }
 
     /// Refuses a request that this server would misunderstand.
-    pub fn check(&self, request: &Request<'_>) -> Result<(), Error> {
+    pub(crate) fn check(&self, request: &Request<'_>) -> Result<(), Error> {
         if request.is_too_big() {
             return Err(Error::Refused(Refusal::JobTooBig));
         }
@@ -212,12 +212,12 @@ impl Engine {
     }
 
     /// Whether the error may mean that the server does not have this extension, so that it should be asked.
-    pub fn is_doubtful(&self, extension: Option<&str>, error: &Error) -> bool {
+    pub(crate) fn is_doubtful(&self, extension: Option<&str>, error: &Error) -> bool {
         extension.is_some() && self.connector.check_extensions && self.is_open && error.may_be_unsupported()
     }
 
     /// The meaning of the error, as far as the extensions of the server are known.
-    pub fn explain(&self, extension: Option<&'static str>, error: Error) -> Error {
+    pub(crate) fn explain(&self, extension: Option<&'static str>, error: Error) -> Error {
         match (extension, &self.extensions) {
             (Some(word), Some(extensions))
                 if self.is_doubtful(extension, &error) && !extensions.has(word) =>
@@ -229,24 +229,24 @@ impl Engine {
     }
 
     /// Whether the next put goes into this tube.
-    pub fn uses(&self, tube: &TubeName) -> bool {
+    pub(crate) fn uses(&self, tube: &TubeName) -> bool {
         self.exchange.standing().uses(tube)
     }
 
     /// Whether another caller of a pool can have the connection, once the tube `default` is used again.
-    pub fn can_be_lent(&self) -> bool {
+    pub(crate) fn can_be_lent(&self) -> bool {
         let first = self.connector.standing().unwrap_or_default();
         let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved();
         is_at_rest && Standing::is_as_but_for_use(self.exchange.standing(), &first)
     }
 
     /// Sets whether a lost connection is opened again.
-    pub fn set_can_open(&mut self, can_open: bool) {
+    pub(crate) fn set_can_open(&mut self, can_open: bool) {
         self.can_open = can_open;
     }
 
     /// Which of its connections is open, if one is.
-    pub fn number(&self) -> Option<u64> {
+    pub(crate) fn number(&self) -> Option<u64> {
         self.is_open.then_some(self.connections)
     }
 }

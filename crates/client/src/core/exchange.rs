@@ -100,7 +100,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// An exchange that begins with the greeting for `standing`.
-    pub fn new(standing: Standing) -> Self {
+    pub(crate) fn new(standing: Standing) -> Self {
         let mut exchange = Self { standing, ..Self::default() };
         exchange.greet();
         exchange
@@ -113,18 +113,18 @@ impl Exchange {
     }
 
     /// The state for the greeting of a new connection.
-    pub fn standing(&self) -> &Standing {
+    pub(crate) fn standing(&self) -> &Standing {
         &self.standing
     }
 
     /// Whether the connection has ever reserved a job.
-    pub fn has_reserved(&self) -> bool {
+    pub(crate) fn has_reserved(&self) -> bool {
         self.has_reserved
     }
 
     /// Whether the request is a reserve, and there is a job that was assigned to an earlier reserve whose caller no
     /// longer waited.
-    pub fn has_stray_for(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn has_stray_for(&self, request: &Request<'_>) -> bool {
         let is_reserve = matches!(
             request.verb(),
             Verb::Reserve | Verb::ReserveWithTimeout | Verb::ReserveWithAbort | Verb::ReserveBatch
@@ -136,7 +136,7 @@ impl Exchange {
     ///
     /// # Errors
     /// If there is no such job.
-    pub fn reply_of_stray(&mut self) -> Result<Answer<'_>, Error> {
+    pub(crate) fn reply_of_stray(&mut self) -> Result<Answer<'_>, Error> {
         self.given = self.strays.pop_front();
         let Stray { id, body, values, fields } = self.given.as_ref().ok_or(Error::Closed)?;
         let body = BodyRef::Part(body);
@@ -148,7 +148,7 @@ impl Exchange {
     }
 
     /// Adds a command.
-    pub fn push(&mut self, request: &Request<'_>) {
+    pub(crate) fn push(&mut self, request: &Request<'_>) {
         self.push_as(request, Fate::Awaited);
     }
 
@@ -176,33 +176,33 @@ impl Exchange {
     }
 
     /// Whether replies should be read before another command is added.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.outstanding_bytes() > MAX_OUTSTANDING_BYTES
     }
 
     /// Whether enough replies have been read after [`Self::is_full`], so that the next commands can be sent together.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.outstanding_bytes() <= MAX_OUTSTANDING_BYTES / 2 || self.outstanding.is_empty()
     }
 
     /// Whether no command waits for a reply.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.outstanding.is_empty()
     }
 
     /// Whether the server has accepted the whole greeting of a new connection.
-    pub fn is_greeted(&self) -> bool {
+    pub(crate) fn is_greeted(&self) -> bool {
         self.outstanding.iter().all(|sent| sent.fate != Fate::Greeting)
     }
 
     /// Notes whether the connection takes no more bytes. The last messages of the server before it closed the
     /// connection are a better reason than that.
-    pub fn set_deaf(&mut self, is_deaf: bool) {
+    pub(crate) fn set_deaf(&mut self, is_deaf: bool) {
         self.is_deaf = is_deaf;
     }
 
     /// The bytes that can be sent now. A command that exceeds the limit is sent alone.
-    pub fn unsent(&self) -> &[u8] {
+    pub(crate) fn unsent(&self) -> &[u8] {
         if self.is_deaf {
             return &[];
         }
@@ -229,23 +229,23 @@ impl Exchange {
     }
 
     /// Notes that this many of them were sent.
-    pub fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         self.written += bytes;
     }
 
     /// How many seconds the server may wait before it sends the next reply; `None` if there is no limit.
-    pub fn longest_wait(&self) -> Option<Seconds> {
+    pub(crate) fn longest_wait(&self) -> Option<Seconds> {
         self.outstanding.front().map_or(Some(Seconds::ZERO), |sent| sent.longest_wait)
     }
 
     /// Room for a read, if this many bytes are missing.
-    pub fn room(&mut self, missing: usize) -> &mut [u8] {
+    pub(crate) fn room(&mut self, missing: usize) -> &mut [u8] {
         let usual = if self.outstanding.len() > 1 { MAX_READ_BYTES } else { MIN_READ_BYTES };
         self.input.room(missing.clamp(usual, MAX_READ_BYTES))
     }
 
     /// Notes that this many bytes were received into that room.
-    pub fn received(&mut self, bytes: usize) {
+    pub(crate) fn received(&mut self, bytes: usize) {
         self.input.received(bytes);
     }
 
@@ -254,7 +254,7 @@ impl Exchange {
     ///
     /// # Errors
     /// If the bytes do not follow the protocol, or if the server refuses a part of the greeting.
-    pub fn missing(&mut self) -> Result<usize, Error> {
+    pub(crate) fn missing(&mut self) -> Result<usize, Error> {
         loop {
             let fate = self.outstanding.front().map_or(Fate::Awaited, |sent| sent.fate);
             if fate.is_without_reply() {
@@ -344,7 +344,7 @@ impl Exchange {
     ///
     /// # Errors
     /// If the bytes do not follow the protocol, or if there will be no reply.
-    pub fn next_reply(&mut self) -> Result<Option<Answer<'_>>, Error> {
+    pub(crate) fn next_reply(&mut self) -> Result<Option<Answer<'_>>, Error> {
         let is_without_reply = self.outstanding.front().is_some_and(|sent| sent.fate.is_without_reply());
         if let Some(sent) = is_without_reply.then(|| self.outstanding.pop_front()).flatten() {
             return Err(match (sent.fate, sent.needs) {
@@ -370,7 +370,7 @@ impl Exchange {
     }
 
     /// Marks all replies as abandoned. Commands of which nothing was sent are not sent.
-    pub fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self) {
         self.next = None;
         while let Some(sent) = self.outstanding.back() {
             let is_unsent = self.output.len() - sent.bytes >= self.written;
@@ -391,7 +391,7 @@ impl Exchange {
 
     /// Begins again on a new connection: with the greeting, then the commands that can be repeated, and those that the
     /// server cannot have received completely. `since_sent` is at least the time since any of them was sent.
-    pub fn begin_again(&mut self, since_sent: Duration) {
+    pub(crate) fn begin_again(&mut self, since_sent: Duration) {
         let old = mem::take(&mut self.output);
         let (mut at, written) = (mem::take(&mut self.answered), mem::take(&mut self.written));
         let outstanding = mem::take(&mut self.outstanding);
@@ -417,7 +417,7 @@ impl Exchange {
     }
 
     /// The connection is lost, and with it its reserved jobs, unless a session has them.
-    pub fn forget_strays(&mut self) {
+    pub(crate) fn forget_strays(&mut self) {
         if !self.standing.has_session() {
             self.strays.clear();
         }
@@ -425,7 +425,7 @@ impl Exchange {
 
     /// The connection is new. If one of the commands could be misunderstood, all wait until the server has said what it
     /// offers.
-    pub fn ask_before_sending(&mut self) {
+    pub(crate) fn ask_before_sending(&mut self) {
         if self.outstanding.iter().all(|sent| sent.needs.is_none() || sent.fate.is_without_reply()) {
             return;
         }
@@ -441,7 +441,7 @@ impl Exchange {
 
     /// Gives up the commands that were to be sent again for some time, if it is over before their first bytes are sent.
     /// `since_sent` is at least the time since any of them was sent.
-    pub fn expire(&mut self, since_sent: impl FnOnce() -> Duration) {
+    pub(crate) fn expire(&mut self, since_sent: impl FnOnce() -> Duration) {
         if !mem::take(&mut self.has_limited) {
             return;
         }

@@ -14,27 +14,27 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    pub fn unread(&self) -> &[u8] {
+    pub(crate) fn unread(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 
     /// Marks the first of them as parsed.
-    pub fn skip(&mut self, bytes: usize) {
+    pub(crate) fn skip(&mut self, bytes: usize) {
         self.start += bytes;
     }
 
     /// The bytes that were skipped last.
-    pub fn just_read(&self, bytes: usize) -> &[u8] {
+    pub(crate) fn just_read(&self, bytes: usize) -> &[u8] {
         &self.memory[self.start - bytes..self.start]
     }
 
     /// Forgets them.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }
 
     /// Room for this many more bytes.
-    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+    pub(crate) fn room(&mut self, bytes: usize) -> &mut [u8] {
         self.memory.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         if self.end == 0 && self.memory.len() > MAX_KEPT_BYTES {
@@ -48,7 +48,7 @@ impl Input {
     }
 
     /// Notes that this many bytes were received into that room.
-    pub fn received(&mut self, bytes: usize) {
+    pub(crate) fn received(&mut self, bytes: usize) {
         self.end += bytes;
     }
 }

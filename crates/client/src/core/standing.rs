@@ -57,7 +57,7 @@ pub(crate) enum StateChange {
 
 impl StateChange {
     /// The change by this command, if it makes one.
-    pub fn of(command: &Command<'_>) -> Option<Self> {
+    pub(crate) fn of(command: &Command<'_>) -> Option<Self> {
         let tube = |name: &str| TubeName::parse(name.as_bytes());
         match *command {
             Command::Auth(token) => str::from_utf8(token).ok().and_then(Token::parse).map(Self::Token),
@@ -74,11 +74,11 @@ impl StateChange {
 
 impl Standing {
     /// The state with which the first connection begins.
-    pub fn new(token: Option<Token>, session: Option<(TubeName, Grace)>) -> Self {
+    pub(crate) fn new(token: Option<Token>, session: Option<(TubeName, Grace)>) -> Self {
         Self { token, session, ..Self::default() }
     }
 
-    pub fn apply(&mut self, change: StateChange) {
+    pub(crate) fn apply(&mut self, change: StateChange) {
         match change {
             StateChange::Token(token) => self.token = Some(token),
             StateChange::Session(name, grace) => self.session = Some((name, grace)),
@@ -101,7 +101,7 @@ impl Standing {
     }
 
     /// Whether the tube is the used one.
-    pub fn uses(&self, tube: &TubeName) -> bool {
+    pub(crate) fn uses(&self, tube: &TubeName) -> bool {
         match &self.used {
             Some(used) => used == tube,
             None => *tube == TubeName::default_tube(),
@@ -109,24 +109,24 @@ impl Standing {
     }
 
     /// The fields of each RESERVED line.
-    pub fn fields(&self) -> FieldList {
+    pub(crate) fn fields(&self) -> FieldList {
         self.fields
     }
 
     /// Whether the connection has a session.
-    pub fn has_session(&self) -> bool {
+    pub(crate) fn has_session(&self) -> bool {
         self.session.is_some()
     }
 
     /// Whether only the used tube differs.
-    pub fn is_as_but_for_use(&self, other: &Self) -> bool {
+    pub(crate) fn is_as_but_for_use(&self, other: &Self) -> bool {
         (&self.token, &self.session, &self.watched, self.mode, self.fields)
             == (&other.token, &other.session, &other.watched, other.mode, other.fields)
     }
 
     /// Passes the commands that restore the state on a new connection to `each`. The log-in is the first, then the
     /// session, so that no other connection gets the jobs in the meantime.
-    pub fn say(&self, mut each: impl FnMut(Command<'_>)) {
+    pub(crate) fn say(&self, mut each: impl FnMut(Command<'_>)) {
         if let Some(token) = &self.token {
             each(Command::Auth(token.as_bytes()));
         }
