@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::operations::{Operation, job_of};
+use crate::operations::{ClientCommand, Operation, job_of};
 use beanstalkd_model::{Job, Model, State};
 
 /// A row and a column of the table.
@@ -43,29 +43,36 @@ fn tags_of(job: &Job) -> impl Iterator<Item = &'static str> {
 fn row_of_change(operation: Operation, job: &Job, now: &Job) -> Option<&'static str> {
     let (old, new) = (job.counters, now.counters);
     let was_reserved = matches!(job.state, State::Reserved { .. });
+    use ClientCommand as C;
     let row = match operation {
-        Operation::Release { release, .. } if release.delay_s == 0 && new.releases > old.releases => {
-            "release without delay"
-        }
-        Operation::Release { .. } if new.releases > old.releases => "release with delay",
-        Operation::Bury { .. } if new.buries > old.buries => "bury",
-        Operation::Kick { .. } if new.kicks > old.kicks => "kick",
+        Operation::Command { command, .. } => match command {
+            C::Release { release, .. } if release.delay_s == 0 && new.releases > old.releases => {
+                "release without delay"
+            }
+            C::Release { .. } if new.releases > old.releases => "release with delay",
+            C::Bury { .. } if new.buries > old.buries => "bury",
+            C::Kick { .. } if new.kicks > old.kicks => "kick",
+            C::Reserve { .. } if new.reserves > old.reserves => "reserve",
+            C::ReserveJob { .. } if new.reserves > old.reserves => "reserve-job",
+            C::Move { .. } if now.tube != job.tube => "move",
+            _ => return row_of_timeout(job, now),
+        },
         Operation::KickJob { .. } if new.kicks > old.kicks => "kick-job",
-        Operation::Reserve { .. } if new.reserves > old.reserves => "reserve",
-        Operation::ReserveJob { .. } if new.reserves > old.reserves => "reserve-job",
-        Operation::Move { .. } if now.tube != job.tube => "move",
         Operation::Reprioritize { .. } if now.priority != job.priority => "reprioritize",
         Operation::Disconnect { .. } if was_reserved && now.state != job.state => "the connection ends",
-        _ if new.timeouts > old.timeouts => "the TTR is over",
-        _ => return None,
+        _ => return row_of_timeout(job, now),
     };
     Some(row)
 }
 
+fn row_of_timeout(job: &Job, now: &Job) -> Option<&'static str> {
+    (now.counters.timeouts > job.counters.timeouts).then_some("the TTR is over")
+}
+
 fn row_of_end(operation: Operation) -> Option<&'static str> {
     match operation {
-        Operation::Delete { .. } => Some("delete, delete-batch"),
-        Operation::Flush { .. } => Some("flush-tube, flush-buried"),
+        Operation::Command { command: ClientCommand::Delete { .. }, .. } => Some("delete, delete-batch"),
+        Operation::Command { command: ClientCommand::Flush { .. }, .. } => Some("flush-tube, flush-buried"),
         Operation::Pass { .. } | Operation::PassToDeadline { .. } => Some("the job expires"),
         _ => None,
     }
@@ -96,14 +103,16 @@ fn cells_of_put(before: &Model, after: &Model) -> Vec<Cell> {
 
 /// The cell of a command that finds a job and does not change it.
 fn cells_without_change(operation: Operation, before: &Model) -> Option<Cell> {
+    use ClientCommand as C;
+    let is_any_held = || before.jobs.iter().any(|job| job.held);
+    let is_held = |raw| before.job(job_of(raw, before).0).is_some_and(|job| job.held);
     match operation {
-        Operation::Reserve { .. } if before.jobs.iter().any(|job| job.held) => Some(("reserve", "aft")),
-        Operation::ReserveJob { job, .. } | Operation::KickJob { job } => {
-            let job = before.job(job_of(job, before).0).filter(|job| job.held)?;
-            let row = if matches!(operation, Operation::KickJob { .. }) { "kick-job" } else { "reserve-job" };
-            job.held.then_some((row, "aft"))
+        Operation::Command { command: C::Reserve { .. }, .. } => is_any_held().then_some(("reserve", "aft")),
+        Operation::Command { command: C::Kick { .. }, .. } => is_any_held().then_some(("kick", "aft")),
+        Operation::Command { command: C::ReserveJob { job }, .. } => {
+            is_held(job).then_some(("reserve-job", "aft"))
         }
-        Operation::Kick { .. } if before.jobs.iter().any(|job| job.held) => Some(("kick", "aft")),
+        Operation::KickJob { job } => is_held(job).then_some(("kick-job", "aft")),
         _ => None,
     }
 }

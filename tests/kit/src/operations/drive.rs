@@ -1,0 +1,466 @@
+//! Does operations on the queue and on its model, and fails if their replies differ.
+
+use std::sync::Arc;
+
+use beanstalkd::clock::Timestamp;
+use beanstalkd::job::{Body, JobId, JobState, Priority};
+use beanstalkd::queue::{
+    self, BeginFlush, BeginSession, ClientId, Duplicate, FlushStep, Flushed, NewJob, PackedBody, Planned,
+    PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices,
+};
+use beanstalkd::seconds::Seconds;
+use beanstalkd::tags::{EncodedTags, TagSet};
+use beanstalkd_model::{self as model, CompletedPut, Model, NO_JUMPS_FROM, State};
+
+use super::{ClientCommand, Operation, completed_puts, job_of, rules};
+
+/// The most clients at a time.
+const MAX_CLIENTS: usize = 5;
+/// The time at which each case begins.
+const START: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+/// Small limits, so that long work often takes several slices, and that clients often watch "many" tubes.
+const SLICES: Slices = Slices { given_back: 2, delivered: 2, probed_tubes: 2, few_tubes: 2 };
+
+/// Whether the end of the job frees more jobs than fit into one slice: then its puts would come between the slices.
+fn frees_too_many(model: &Model, job: JobId, puts: &[CompletedPut]) -> bool {
+    let group = model.job(job.0).and_then(|job| job.tags.group);
+    group.is_some_and(|group| !puts.is_empty() && model.waiting_for(group).count() > SLICES.given_back)
+}
+
+/// The encoded tags; empty if there are none.
+fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    tags.encode(&mut bytes).expect("there is memory");
+    bytes
+}
+
+/// The queue, the model, and the connected clients.
+pub struct Pair {
+    pub(super) queue: Queue,
+    pub(super) model: Model,
+    pub(super) clients: Vec<ClientId>,
+    pub(super) now: Timestamp,
+}
+
+/// Applies all operations to the queue and to the model.
+///
+/// # Panics
+/// If the two differ, or if an invariant of the queue does not hold.
+pub fn run(limits: PoisonLimits, operations: &[Operation]) {
+    let mut pair = Pair::new(limits);
+    for &operation in operations {
+        pair.step(operation);
+    }
+}
+
+impl Pair {
+    pub fn new(limits: PoisonLimits) -> Self {
+        let mut queue = Queue::new(limits, SLICES);
+        queue.keep_changes();
+        let mut model = Model::new(limits);
+        model.share = SLICES.given_back;
+        Self { queue, model, clients: Vec::new(), now: START }
+    }
+
+    /// The model as it is now.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    pub fn step(&mut self, operation: Operation) {
+        self.execute(operation);
+        if self.queue.next_deadline() == Some(Timestamp::default()) {
+            self.finish_slices();
+        }
+        self.compare();
+    }
+
+    /// Does all work that the last operation has left for later turns.
+    fn finish_slices(&mut self) {
+        while self.queue.next_deadline().is_some_and(|at| at <= self.now) {
+            self.queue.check_invariants();
+            self.queue.advance(self.now);
+        }
+    }
+
+    /// The client that a raw number chooses, if it may send a command.
+    fn speaker(&self, raw: u64) -> Option<ClientId> {
+        let id = *self.clients.get(raw as usize % self.clients.len().max(1))?;
+        self.model.client(id.index).wait.is_none().then_some(id)
+    }
+
+    fn execute(&mut self, operation: Operation) {
+        use Operation as O;
+        match operation {
+            O::Connect => {
+                if self.clients.len() < MAX_CLIENTS {
+                    let id = self.queue.connect();
+                    self.model.connect(id.index);
+                    self.clients.push(id);
+                }
+            }
+            O::Disconnect { client } => {
+                if !self.clients.is_empty() {
+                    let id = self.clients.remove(client as usize % self.clients.len());
+                    self.disconnect(id);
+                }
+            }
+            O::StopWaiting { client } => {
+                if let Some(&id) = self.clients.get(client as usize % self.clients.len().max(1)) {
+                    assert_eq!(self.queue.stop_waiting(id), self.model.stop_waiting(id.index));
+                }
+            }
+            O::KickJob { job } => {
+                let id = job_of(job, &self.model);
+                let kickable = self.queue.is_kickable(id);
+                if kickable {
+                    self.queue.kick(id, self.now);
+                }
+                assert_eq!(kickable, self.model.kick_job(id.0, self.now));
+            }
+            O::PauseTube { tube, length_s } => {
+                let paused = self.queue.pause_tube(tube, length_s, self.now);
+                self.finish_slices();
+                assert_eq!(paused, self.model.pause_tube(tube, length_s, self.now));
+            }
+            O::Reprioritize { job, priority } => {
+                let id = job_of(job, &self.model);
+                let is_free = self.queue.is_unreserved(id);
+                if is_free {
+                    self.queue.set_priority(id, Priority(priority), self.now);
+                }
+                assert_eq!(is_free, self.model.reprioritize(id.0, priority));
+            }
+            O::SetRules { number } => {
+                let rules = rules(number);
+                self.queue.set_tube_rules(rules.clone(), self.now);
+                self.finish_slices();
+                self.model.set_rules(rules, self.now);
+                self.model.advance(self.now);
+            }
+            O::List { tube, limit } => self.list(tube, limit),
+            O::Pass { ns } => self.advance(self.now + ns),
+            O::PassToDeadline { offset_ns } => {
+                if let Some(at) = self.model.next_deadline() {
+                    self.advance(Timestamp(at.0.saturating_add_signed(offset_ns)).max(self.now));
+                }
+            }
+            O::Command { client, command } => {
+                if let Some(id) = self.speaker(client) {
+                    self.command(id, command);
+                }
+            }
+        }
+    }
+
+    /// Applies the command of a connected client that does not wait.
+    fn command(&mut self, id: ClientId, command: ClientCommand) {
+        use ClientCommand as C;
+        let (index, now) = (id.index, self.now);
+        let (queue, model) = (&mut self.queue, &mut self.model);
+        match command {
+            C::Use { tube } => {
+                queue.use_tube(id, tube);
+                model.use_tube(index, tube);
+            }
+            C::Watch { tube } => assert_eq!(queue.watch(id, tube), model.watch(index, tube)),
+            C::WatchWithWeight { tube, weight } => {
+                assert_eq!(queue.watch_with_weight(id, tube, weight), model.watch(index, tube));
+            }
+            C::Ignore { tube } => assert_eq!(queue.ignore(id, tube), model.ignore(index, tube)),
+            C::SetMode { mode } => {
+                queue.set_reserve_mode(id, mode);
+                model.set_weighted(index, mode != ReserveMode::Fifo);
+            }
+            C::Session { name, grace_ms } => self.session(id, name, grace_ms),
+            C::Put { priority, delay_s, ttr_s, tags } => {
+                let new = NewJob { id: self.take_id(id), priority: Priority(priority), delay_s, ttr_s };
+                self.put(id, new, tags);
+            }
+            C::RefusedPut => {
+                self.take_id(id);
+            }
+            C::Reserve { timeout_s } => self.reserve(id, timeout_s),
+            C::ReserveJob { job } => {
+                let job = job_of(job, model);
+                assert_eq!(queue.reserve_job(id, job, now), model.reserve_job(index, job.0, now));
+            }
+            C::Delete { job } => {
+                let job = job_of(job, model);
+                let is_deleted = queue.delete(id, job, now).is_some();
+                assert_eq!(is_deleted, model.delete(index, job.0, now));
+            }
+            C::Complete { job, number } => self.complete(id, job, number),
+            C::Release { job, release } => {
+                let job = job_of(job, model);
+                let released = queue.holds(id, job).then(|| queue.release(id, job, release, now));
+                assert_eq!(released, model.release(index, job.0, release, now));
+            }
+            C::Bury { job, priority } => {
+                let job = job_of(job, model);
+                let held = queue.holds(id, job);
+                if held {
+                    queue.bury(id, job, Priority(priority), now);
+                }
+                assert_eq!(held, model.bury(index, job.0, priority, now));
+            }
+            C::Touch { job, for_s } => {
+                let job = job_of(job, model);
+                assert_eq!(queue.touch(id, job, for_s, now), model.touch(index, job.0, for_s, now));
+            }
+            C::TouchAll => self.touch_all(id),
+            C::Kick { bound } => self.kick(id, bound),
+            C::Move { job, tube } => self.move_job(id, job, tube),
+            C::Flush { tube, only_buried } => {
+                let flushed = flush(queue, id, tube, only_buried, now);
+                assert_eq!(flushed, model.flush(tube, only_buried, now));
+            }
+        }
+    }
+
+    /// The id of a put, which both give to the client that puts.
+    fn take_id(&mut self, client: ClientId) -> JobId {
+        self.queue.mark_producer(client);
+        let id = self.queue.take_id();
+        assert_eq!(id.0, self.model.take_id(client.index));
+        id
+    }
+
+    /// A put. Its body is its priority.
+    fn put(&mut self, id: ClientId, new: NewJob, tags: TagSet<'static>) {
+        let (index, now, priority) = (id.index, self.now, new.priority);
+        let (queue, model) = (&mut self.queue, &mut self.model);
+        let body: Arc<[u8]> = priority.0.to_string().into_bytes().into();
+        queue.reserve_put().expect("memory can be allocated");
+        let copy = Body::copy_of(&body).expect("there is memory");
+        let duplicate = queue.duplicate(id, &tags, now);
+        let name = model.tube(model.client(index).using).name.clone();
+        if duplicate.is_none() && model.is_full(&name, body.len()) {
+            assert!(queue.is_full_for(id, body.len()) && queue.is_tube_full_for(&name, body.len()));
+            queue.count_refused(id);
+            model.refuse_for(&name);
+            return;
+        }
+        assert!(duplicate.is_some() || !queue.is_full_for(id, body.len()));
+        if tags.is_empty() {
+            queue.put(id, new, copy, now);
+            model.put(index, new, body, now);
+        } else if let Some(duplicate) = duplicate {
+            let expected = model.duplicate(index, &tags, priority.0, now);
+            let found = upgrade(queue, duplicate, priority, now);
+            assert_eq!(Some(found), expected.map(|duplicate| shown(&duplicate)));
+        } else {
+            assert_eq!(model.duplicate(index, &tags, priority.0, now), None);
+            let bytes = encoded(&tags);
+            queue.put_tagged(id, new, copy, &EncodedTags::of(&bytes, tags), now).expect("there is memory");
+            model.put_tagged(index, new, body, tags, now);
+        }
+    }
+
+    fn reserve(&mut self, id: ClientId, timeout_s: Option<Seconds>) {
+        let found = loop {
+            match self.queue.reserve(id, timeout_s, self.now) {
+                Reserve::Unfinished => self.queue.check_invariants(),
+                found => break found,
+            }
+        };
+        let drawn = if let Reserve::Job(id) = found { Some(id.0) } else { None };
+        assert_eq!(found, self.model.reserve(id.index, timeout_s, drawn, self.now));
+    }
+
+    fn touch_all(&mut self, id: ClientId) {
+        let mut after = None;
+        loop {
+            after = self.queue.touch_after(id, after, &mut 1, &mut 0, |_| true, self.now);
+            if after.is_none() {
+                break;
+            }
+            self.queue.check_invariants();
+        }
+        assert_eq!(self.queue.reservation_count(id) as u64, self.model.touch_all(id.index, self.now));
+    }
+
+    fn kick(&mut self, id: ClientId, bound: u64) {
+        let any_buried = self.queue.peek(id, JobState::Buried).is_some();
+        let state = if any_buried { JobState::Buried } else { JobState::Delayed };
+        let mut kicked = 0;
+        while kicked < bound
+            && let Some(job) = self.queue.next_to_kick(id, state)
+        {
+            self.queue.kick(job, self.now);
+            kicked += 1;
+        }
+        assert_eq!(kicked, self.model.kick(id.index, bound, self.now));
+    }
+
+    /// The command `move`. Nothing changes if the tube is full, or has a job with the same key.
+    fn move_job(&mut self, id: ClientId, job: u64, tube: &str) {
+        let (index, now) = (id.index, self.now);
+        let (queue, model) = (&mut self.queue, &mut self.model);
+        let job = job_of(job, model);
+        let duplicate = queue.duplicate_in(job, tube, now);
+        assert_eq!(duplicate.map(|id| id.0), model.duplicate_in(job.0, tube));
+        let is_movable = queue.is_movable(id, job);
+        if duplicate.is_some() {
+            return;
+        }
+        if model.is_refused_by(index, job.0, tube) {
+            assert!(queue.is_tube_full_for(tube, model.job(job.0).expect("it is there").body.len()));
+            queue.count_refused_in(tube);
+            model.refuse_for(tube);
+            return;
+        }
+        if is_movable {
+            queue.move_job(job, tube, now);
+        }
+        assert_eq!(is_movable, model.move_job(index, job.0, tube, now));
+    }
+
+    /// The command `complete`. Nothing changes if a tube is full.
+    fn complete(&mut self, id: ClientId, job: u64, number: u64) {
+        let (queue, model, now) = (&mut self.queue, &mut self.model, self.now);
+        let job = job_of(job, model);
+        let puts = completed_puts(number, || {
+            queue.mark_producer(id);
+            let new = queue.take_id();
+            assert_eq!(new.0, model.take_id(id.index));
+            new
+        });
+        assert_eq!(queue.holds(id, job), model.holds(id.index, job.0));
+        if !queue.holds(id, job) || frees_too_many(model, job, &puts) {
+            return;
+        }
+        let encoded: Vec<Vec<u8>> = puts.iter().map(|put| encoded(&put.tags)).collect();
+        let asked: Vec<queue::CompletedPut<'_>> = puts
+            .iter()
+            .zip(&encoded)
+            .map(|(put, bytes)| queue::CompletedPut {
+                new: put.new,
+                tags: bytes,
+                tube: put.tags.tube.as_ref().map(|tube| tube.as_str()),
+                body_bytes: put.body.len(),
+            })
+            .collect();
+        let plan: Vec<Planned> = queue.plan_complete(id, job, asked.iter().copied(), now).collect();
+        if let Some(full) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
+            match puts[full].tags.tube {
+                Some(tube) => queue.count_refused_in(tube.as_str()),
+                None => queue.count_refused(id),
+            }
+            let tube = model.complete(id.index, job.0, &puts, now).expect_err("the tube is full");
+            return model.refuse_for(&tube);
+        }
+        let pack = |put: &queue::CompletedPut<'_>, body: &[u8]| {
+            Queue::pack(Body::copy_of(body).expect("there is memory"), put.tags).expect("there is memory")
+        };
+        let bodies: Vec<PackedBody> =
+            asked.iter().zip(&puts).map(|(asked, put)| pack(asked, &put.body)).collect();
+        queue.reserve_put().expect("memory can be allocated");
+        let ended = queue.complete(id, job, asked.iter().copied(), bodies.into_iter(), &plan, now);
+        assert!(ended.is_some(), "the client has reserved it");
+        let expected = model.complete(id.index, job.0, &puts, now).expect("no tube is full");
+        let ids = puts.iter().zip(&plan).map(|(put, planned)| match planned {
+            Planned::Duplicate { first, .. } => first.0,
+            Planned::New | Planned::TubeFull => put.new.id.0,
+        });
+        assert!(ids.eq(expected.iter().copied()), "{plan:?}: {expected:?}");
+    }
+
+    /// The command `session`. A client whose session is taken over is disconnected.
+    fn session(&mut self, id: ClientId, name: &str, grace_ms: u32) {
+        let key = SessionKey { identity: "".into(), name: name.into() };
+        let begun = self.queue.begin_session(id, &key, grace_ms).expect("there is memory");
+        let expected = self.model.begin_session(id.index, name, grace_ms);
+        let BeginSession::Attached { taken_from, mut joining } = begun else {
+            return assert_eq!(expected, None, "the client has another session");
+        };
+        while !self.queue.join_session(id, &mut joining, &mut 1) {
+            self.queue.check_invariants();
+        }
+        assert_eq!(expected, Some(self.queue.reservation_count(id) as u64));
+        let taken_over = std::mem::take(&mut self.model.taken_over);
+        assert_eq!(taken_over, taken_from.map(|before| before.index).into_iter().collect::<Vec<_>>());
+        if let Some(before) = taken_from {
+            self.compare();
+            self.clients.retain(|&client| client != before);
+            self.disconnect(before);
+        }
+    }
+
+    fn disconnect(&mut self, id: ClientId) {
+        self.queue.disconnect(id, self.now);
+        self.finish_slices();
+        self.model.disconnect(id.index, SLICES.given_back, self.now);
+        self.model.advance(self.now);
+    }
+
+    fn advance(&mut self, to: Timestamp) {
+        if self.now >= NO_JUMPS_FROM {
+            return;
+        }
+        self.now = to;
+        self.queue.advance(to);
+        // The remaining work, including what these calls have begun, continues with the next calls.
+        while self.queue.next_deadline().is_some_and(|at| at <= to) {
+            self.queue.advance(to);
+        }
+        self.model.advance(to);
+        assert!(self.queue.next_deadline().is_none_or(|at| at > to), "no passed deadline is left");
+    }
+}
+
+/// Flushes the tube in the smallest possible slices.
+fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now: Timestamp) -> u64 {
+    let flushed = if only_buried { Flushed::Buried } else { Flushed::All };
+    if queue.begin_flush(client, tube, flushed, now) == BeginFlush::NoTube {
+        return 0;
+    }
+    let (mut count, mut is_done) = (0, false);
+    while !is_done {
+        match queue.next_to_flush(client, &mut 1) {
+            FlushStep::Job(job) => {
+                queue.flush_job(job, now);
+                count += 1;
+            }
+            FlushStep::Cooldown(job) => queue.end_cooldown(job),
+            FlushStep::Unfinished => queue.check_invariants(),
+            FlushStep::Done => {
+                queue.end_flush(client, now);
+                is_done = true;
+            }
+        }
+        while queue.next_deadline() == Some(Timestamp::default()) {
+            queue.advance(now);
+        }
+    }
+    count
+}
+
+/// Applies the effects of a duplicate; returns its reply.
+fn upgrade(queue: &mut Queue, duplicate: Duplicate, priority: Priority, now: Timestamp) -> String {
+    match duplicate {
+        Duplicate::OfDeleted(first) => format!("{} deleted", first.0),
+        Duplicate::Of(first, state) if queue.would_upgrade(first, priority) => {
+            queue.upgrade(first, priority, now);
+            format!("{} {} {}", first.0, state.as_str(), priority.0)
+        }
+        Duplicate::Of(first, state) => format!("{} {}", first.0, state.as_str()),
+    }
+}
+
+fn shown(duplicate: &model::Duplicate) -> String {
+    match *duplicate {
+        model::Duplicate::OfDeleted(first) => format!("{first} deleted"),
+        model::Duplicate::Of(first, state, priority) => {
+            let state = match state {
+                State::Ready => JobState::Ready,
+                State::Reserved { .. } => JobState::Reserved,
+                State::Delayed { .. } => JobState::Delayed,
+                State::Buried { .. } => JobState::Buried,
+            };
+            let priority = priority.map(|priority| format!(" {priority}")).unwrap_or_default();
+            format!("{first} {}{priority}", state.as_str())
+        }
+    }
+}
