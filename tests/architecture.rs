@@ -1,10 +1,10 @@
-//! Checks the source against doc/architecture.md: which part of the server may import which, which parts are pure,
-//! where the system is called, how long a file and a function may be, and how many fields a type may have. Checks the
-//! manifests: which crate may use which. Checks the length of lines, in whatever people write here.
+//! Checks the manifests and the source against the tables of doc/architecture.md: which crate may use which, and which
+//! part of the server may import which. Checks which parts are pure, where the system is called, how long a file and a
+//! function may be, and how many fields a type may have. Checks the length of lines, in whatever people write here.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -32,78 +32,6 @@ const ENDS: &[&str] = &[
 /// Where files are recorded, built or fetched.
 const NOT_WRITTEN: &[&str] =
     &["fuzz/corpus", "tests/handover/formats", "target", "artifacts", "coverage", "node_modules"];
-
-/// The program around the library: it may import everything.
-const PROGRAM: &[&str] = &["main", "startup"];
-
-/// The crates below the server, from the bottom up, and which of the others each may use.
-const CRATES: &[(&str, &[&str])] = &[
-    ("types", &[]),
-    ("structures", &["types"]),
-    ("os", &[]),
-    ("protocol", &["types"]),
-    ("queue", &["types", "structures"]),
-    ("binlog", &["types", "structures", "os"]),
-];
-
-/// The crates beside the server, and which of those below it each may use.
-const CLIENTS: &[(&str, &[&str])] = &[("client", &["types", "protocol"]), ("ctl", &[])];
-
-/// The parts of the server from the bottom up, and which of the others each may import.
-const PARTS: &[(&str, &[&str])] = &[
-    ("lib", &[]),
-    ("options", &[]),
-    ("token", &[]),
-    ("log_setup", &["options"]),
-    ("poll_token", &[]),
-    ("tls", &[]),
-    ("session", &[]),
-    ("access", &["token", "toml_text"]),
-    ("toml_text", &[]),
-    ("tube_rules", &["toml_text"]),
-    ("stats", &["tls"]),
-    ("stream", &["access", "poll_token", "tls"]),
-    ("orders", &["stats"]),
-    ("http", &["token", "poll_token", "stats", "stream", "tls", "orders"]),
-    ("commands", &["access", "session", "log_setup", "stats", "tls", "orders"]),
-    (
-        "server",
-        &[
-            "commands",
-            "access",
-            "options",
-            "log_setup",
-            "session",
-            "poll_token",
-            "stats",
-            "stream",
-            "tls",
-            "orders",
-            "http",
-        ],
-    ),
-];
-
-/// The names by which the server knows the crates below it.
-const BELOW: &[&str] = &[
-    "binlog",
-    "database_url",
-    "os",
-    "protocol",
-    "queue",
-    "clock",
-    "described",
-    "description",
-    "job",
-    "json",
-    "number",
-    "pattern",
-    "percent",
-    "rate_limited_log",
-    "seconds",
-    "tags",
-    "tube_name",
-];
 
 /// The parts and crates that do no I/O and read no clock, so that a seed replays them exactly.
 const PURE: &[&str] = &[
@@ -172,10 +100,55 @@ impl Source {
     }
 }
 
+/// A row of a table of doc/architecture.md whose last column is "uses".
+struct Row {
+    name: String,
+    /// The floor of a crate; "beside" for those beside the server. `None` for a part of the server.
+    floor: Option<String>,
+    /// The other crates or parts that it uses. `None`: all of them.
+    uses: Option<BTreeSet<String>>,
+}
+
+impl Row {
+    fn is_below_server(&self) -> bool {
+        self.floor.as_ref().is_some_and(|floor| floor != "beside")
+    }
+
+    fn may_use(&self, other: &str) -> bool {
+        self.uses.as_ref().is_none_or(|uses| uses.contains(other))
+    }
+}
+
+/// The names in a cell, without their directories and ends.
+fn names(cell: &str) -> impl Iterator<Item = String> {
+    let name = |quoted: &str| quoted.trim_start_matches("crates/").trim_end_matches('/').replace(".rs", "");
+    cell.split('`').skip(1).step_by(2).map(name)
+}
+
+/// The crates and the parts of the server, from the bottom up.
+fn rows() -> Vec<Row> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("doc/architecture.md")).unwrap();
+    let (mut rows, mut is_in_table) = (Vec::new(), false);
+    for line in page.lines() {
+        is_in_table = line.starts_with('|') && (is_in_table || line.ends_with("| uses |"));
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let Some(named) = cells.iter().position(|cell| is_in_table && cell.contains('`')) else { continue };
+        let used = cells[cells.len() - 1];
+        rows.extend(names(cells[named]).filter(|name| name != "src").map(|name| Row {
+            name,
+            floor: (named == 1).then(|| cells[0].to_owned()),
+            uses: (used != "all of these").then(|| names(used).collect()),
+        }));
+    }
+    assert!(rows.len() > 20, "expected more than 20 rows in doc/architecture.md");
+    rows
+}
+
 /// The files of the server and of the crates below it.
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let crates = CRATES.iter().map(|(name, _)| root.join("crates").join(name).join("src"));
+    let below = rows().into_iter().filter(Row::is_below_server);
+    let crates = below.map(|row| root.join("crates").join(row.name).join("src"));
     let mut directories: Vec<_> = crates.chain([root.join("src")]).collect();
     let mut sources = Vec::new();
     while let Some(directory) = directories.pop() {
@@ -259,20 +232,23 @@ fn imports(source: &Source) -> Vec<(String, usize)> {
 }
 
 /// The crates of the workspace that the manifest of a crate names, with or without a feature, not for its tests.
-fn uses(name: &str) -> BTreeSet<String> {
+fn dependencies(name: &str) -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates").join(name).join("Cargo.toml");
     let text = fs::read_to_string(path).unwrap();
     let manifest = DeTable::parse(&text).unwrap().into_inner();
     let tables = ["dependencies", "build-dependencies"].into_iter().filter_map(|table| manifest.get(table));
-    let names = tables.flat_map(|table| table.get_ref().as_table().unwrap().keys());
-    names.filter_map(|name| name.get_ref().strip_prefix("beanstalkd-").map(str::to_owned)).collect()
+    let names =
+        tables.flat_map(|table| table.get_ref().as_table().unwrap().keys()).map(|name| name.get_ref());
+    let of_workspace = |name: &str| {
+        name.strip_prefix("beanstalkd-").or_else(|| name.strip_prefix("beanstalk-")).map(str::to_owned)
+    };
+    names.filter_map(|name| of_workspace(name)).collect()
 }
 
 #[test]
-fn a_crate_uses_only_those_below_it() {
-    for (name, allowed) in CRATES.iter().chain(CLIENTS) {
-        let allowed: BTreeSet<String> = allowed.iter().map(|&name| name.to_owned()).collect();
-        assert_eq!(uses(name), allowed, "the manifest of {name}");
+fn a_crate_uses_only_what_its_row_names() {
+    for row in rows().iter().filter(|row| row.floor.is_some()) {
+        assert_eq!(Some(dependencies(&row.name)), row.uses, "the manifest of {}", row.name);
     }
 }
 
@@ -281,53 +257,49 @@ fn report(failures: Vec<String>) {
 }
 
 #[test]
-fn every_part_has_a_row_in_the_table() {
+fn every_crate_and_part_has_a_row_and_every_row_is_one() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+    let crates = fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let of_server = sources().into_iter().filter(Source::is_of_server);
-    let parts: BTreeSet<String> = of_server.map(|source| source.part()).collect();
-    let unknown: Vec<_> = parts
-        .iter()
-        .filter(|part| !PROGRAM.contains(&part.as_str()) && PARTS.iter().all(|(name, _)| name != part))
-        .collect();
-    assert!(unknown.is_empty(), "parts without a row: {unknown:?}");
+    let parts = of_server.map(|source| source.part()).filter(|part| part != "lib");
+    let rows: BTreeSet<_> = rows().into_iter().map(|row| row.name).collect();
+    assert_eq!(crates.chain(parts).collect::<BTreeSet<_>>(), rows);
 }
 
-/// The rows of the tables of doc/architecture.md whose last column is "uses": a name, and what it uses.
-fn rows_of_the_page() -> BTreeMap<String, BTreeSet<String>> {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("doc/architecture.md")).unwrap();
-    let name = |quoted: &str| quoted.trim_start_matches("crates/").trim_end_matches(['/']).replace(".rs", "");
-    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(name).collect::<BTreeSet<_>>();
-    let (mut rows, mut is_in_table) = (BTreeMap::new(), false);
-    for line in page.lines() {
-        is_in_table = line.starts_with('|') && (is_in_table || line.ends_with("| uses |"));
-        let cells: Vec<_> = line.trim_matches('|').split('|').collect();
-        if let Some(named) = cells.iter().find(|cell| is_in_table && cell.contains('`')) {
-            let used = names(cells[cells.len() - 1]);
-            rows.extend(names(named).into_iter().map(|name| (name, used.clone())));
-        }
-    }
-    rows
-}
-
+/// Without circles, because each row uses only rows above it.
 #[test]
-fn the_page_has_these_tables() {
-    let mut page = rows_of_the_page();
-    for uses_everything in PROGRAM.iter().chain(&["src"]) {
-        assert_eq!(page.remove(*uses_everything), Some(BTreeSet::new()), "{uses_everything}");
+fn the_tables_are_in_order() {
+    let mut above = BTreeSet::new();
+    for row in rows() {
+        assert!(row.uses.is_none_or(|uses| uses.is_subset(&above)), "{} uses a row below it", row.name);
+        above.insert(row.name);
     }
-    let here = CRATES.iter().chain(PARTS).filter(|(name, _)| *name != "lib");
-    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
-    assert_eq!(page, here.map(|&(name, used)| (name.to_owned(), set(used))).collect::<BTreeMap<_, _>>());
+}
+
+/// So a name after `crate::` that is no part comes from a crate below the server.
+#[test]
+fn the_root_names_only_the_crates_below_it() {
+    let sources = sources();
+    let root = sources.iter().find(|source| source.path == Path::new("src/lib.rs")).unwrap();
+    walk(&root.tokens, 0, &mut |trees, _| {
+        if let [keyword, TokenTree::Ident(first), ..] = trees
+            && is_ident(keyword, "use")
+        {
+            assert!(first.to_string().starts_with("beanstalkd_"), "src/lib.rs uses {first}");
+        }
+    });
 }
 
 #[test]
 fn imports_point_down_the_table() {
     let mut failures = Vec::new();
+    let rows = rows();
     for source in sources().into_iter().filter(Source::is_of_server) {
         let part = source.part();
-        let Some((_, allowed)) = PARTS.iter().find(|(name, _)| *name == part) else { continue };
+        let row = rows.iter().find(|row| row.name == part);
         for (imported, line) in imports(&source) {
-            let is_allowed = |names: &[&str]| names.contains(&imported.as_str());
-            if imported != part && !is_allowed(allowed) && !is_allowed(BELOW) {
+            let is_part = rows.iter().any(|row| row.floor.is_none() && row.name == imported);
+            if is_part && imported != part && row.is_none_or(|row| !row.may_use(&imported)) {
                 failures.push(source.fail(line, &format!("{part} must not import {imported}")));
             }
         }
