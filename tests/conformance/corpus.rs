@@ -1,17 +1,18 @@
 //! The corpus for authors of clients: the scripts of the suite as JSON, a file for each topic in `doc/corpus`, whose
 //! README describes the format.
 //!
-//! Owns: the writing of the files, their comparison with the suite, and cases that play the files as they are. Cases
-//! that are code have no script, so they are not in the corpus; neither are those with a step of more than
-//! [`MAX_STEP_LENGTH`]. Driven by `main`.
+//! Owns: the writing of the files and of the numbers of cases in the documents, their comparison with the suite, and
+//! cases that play the files as they are. Cases that are code have no script, so they are not in the corpus; neither
+//! are those with a step of more than [`MAX_STEP_LENGTH`]. Driven by `main`.
 
 use crate::case::{Case, Needs, bytes_of, script};
 use crate::mark::Mark;
 use crate::topics;
 use libtest_mimic::Trial;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A longer step does not fit on a screen. It shows a limit of sizes, which a sentence says as well.
 const MAX_STEP_LENGTH: usize = 4096;
@@ -49,14 +50,32 @@ const OUR_COMMANDS: &[(&str, &str)] = &[
     ("wait-job", "wait-job"),
 ];
 
-/// Writes the files.
+/// A number of cases in a document.
+struct Count {
+    document: &'static str,
+    /// The words after the number.
+    words: &'static str,
+    counts: fn(Mark) -> bool,
+}
+
+const COUNTS: &[Count] = &[
+    Count { document: "doc/testing.md", words: " black-box cases", counts: |_| true },
+    Count { document: "doc/conformance.md", words: " cases over raw bytes", counts: |_| true },
+    Count {
+        document: "doc/conformance.md",
+        words: " of them test only what the protocol document says",
+        counts: |mark| matches!(mark, Mark::Promised(_)),
+    },
+];
+
+/// Writes the files, and the numbers of cases into the documents.
 ///
 /// # Panics
 ///
 /// If a file cannot be written.
 pub fn write() {
-    for (topic, text) in files() {
-        let path = path(topic);
+    let files = files().into_iter().map(|(topic, text)| (path(topic), text));
+    for (path, text) in files.chain(documents()) {
         std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 }
@@ -72,6 +91,13 @@ pub fn comparison() -> Trial {
                 );
             }
             names.push(format!("{topic}.json"));
+        }
+        for (path, text) in documents() {
+            if std::fs::read_to_string(&path)? != text {
+                return Err(
+                    format!("{} has other numbers of cases: run `make corpus`", path.display()).into()
+                );
+            }
         }
         for entry in std::fs::read_dir(path("").parent().expect("the files are in a directory"))? {
             let name = entry?.file_name();
@@ -113,6 +139,31 @@ fn path(topic: &str) -> PathBuf {
 
 fn read(topic: &str) -> std::io::Result<String> {
     std::fs::read_to_string(path(topic))
+}
+
+/// The documents that have numbers of cases, with those that the suite has now.
+fn documents() -> BTreeMap<PathBuf, String> {
+    let topics = topics::all();
+    let marks: Vec<Mark> = topics.iter().flat_map(|(_, cases)| cases).filter_map(|case| case.mark).collect();
+    let mut documents = BTreeMap::new();
+    for count in COUNTS {
+        let path = Path::new(ROOT).join(count.document);
+        let text: &mut String = documents.entry(path).or_insert_with_key(|path| {
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        });
+        let (before, after) = text
+            .split_once(count.words)
+            .unwrap_or_else(|| panic!("{} does not say how many{}", count.document, count.words));
+        let before = before.trim_end_matches(|c: char| c.is_ascii_digit() || c == ',');
+        let number = marks.iter().filter(|&&mark| (count.counts)(mark)).count();
+        let thousands = match number / 1000 {
+            0 => String::new(),
+            thousands => format!("{thousands},"),
+        };
+        let digits = if number < 1000 { 1 } else { 3 };
+        *text = format!("{before}{thousands}{:0digits$}{}{after}", number % 1000, count.words);
+    }
+    documents
 }
 
 /// The name and the text of each file.
