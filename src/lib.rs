@@ -1,24 +1,107 @@
 //! beanstalkd: a work-queue server that replaces the one in C.
 //!
 //! One process with one event loop, whose thread owns all state. `doc/architecture.md` has the picture, a row for each
-//! part, and the reasons.
+//! part, and the reasons. The program around this library, `src/main.rs` and `src/startup.rs`, has the steps from the
+//! command line to the running server.
+//!
+//! The public face, by purpose:
+//!
+//! | for | where |
+//! |---|---|
+//! | the command line | [`options`] |
+//! | the server, over any stream | [`server::Server`] and its [`server::Executor`]; their streams: [`stream`], [`poll_token`] |
+//! | the server, with sockets, signals and the clock | [`server::event_loop`]; another program takes over: [`server::hand_over`] |
+//! | files of settings | [`access`], [`token`], [`tls`], [`tube_rules`] |
+//! | metrics, health, the pages and the API | [`http`]; what the API orders: [`orders`] |
+//! | figures | [`stats`] |
+//! | the log of the program | [`log_setup`] |
+//! | a connection without its socket, for benchmarks | [`session`] |
+//!
+//! A server whose client is in memory:
+//!
+//! ```
+//! # use std::cell::RefCell;
+//! # use std::collections::VecDeque;
+//! # use std::convert::Infallible;
+//! # use std::io::{self, ErrorKind, IoSlice, Read};
+//! # use std::rc::Rc;
+//! use beanstalkd::server::{Config, Executor, Readiness, Server};
+//! use beanstalkd::stream::Stream;
+//! use beanstalkd_types::clock::Timestamp;
+//! # use beanstalkd::poll_token::PollToken;
+//! # use beanstalkd::stats::ServerInfo;
+//!
+//! #[derive(Clone, Default)]
+//! struct Wire {
+//!     sent: Rc<RefCell<VecDeque<u8>>>,
+//!     received: Rc<RefCell<Vec<u8>>>,
+//! }
+//!
+//! impl Stream for Wire {
+//!     // ...
+//! #     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+//! #         match self.sent.borrow_mut().read(buffer)? {
+//! #             0 => Err(ErrorKind::WouldBlock.into()),
+//! #             count => Ok(count),
+//! #         }
+//! #     }
+//! #     fn read_into(&mut self, body: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
+//! #         let mut buffer = vec![0; max_bytes];
+//! #         let count = self.read(&mut buffer)?;
+//! #         body.extend_from_slice(&buffer[..count]);
+//! #         Ok(count)
+//! #     }
+//! #     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+//! #         self.received.borrow_mut().extend_from_slice(bytes);
+//! #         Ok(bytes.len())
+//! #     }
+//! #     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+//! #         slices.iter().map(|slice| self.write(slice)).sum()
+//! #     }
+//! #     fn await_writable(&mut self, _: PollToken, _: bool) {}
+//! }
+//!
+//! # let config = Config {
+//! #     max_job_bytes: 1 << 16,
+//! #     max_memory_bytes: None,
+//! #     binlog_file_bytes: 0,
+//! #     poison: Default::default(),
+//! # };
+//! # let info = ServerInfo {
+//! #     version: String::new(),
+//! #     instance: String::new(),
+//! #     pid: 1,
+//! #     hostname: String::new(),
+//! #     os: String::new(),
+//! #     platform: String::new(),
+//! #     started_at: Timestamp(1),
+//! #     cpu_time: beanstalkd_os::process::cpu_time,
+//! # };
+//! let (wire, now) = (Wire::default(), Timestamp(1));
+//! let mut server = Server::new(Executor::new(config, info));
+//! let client = server.accept(|_| Ok::<_, Infallible>(wire.clone()), now)?;
+//! wire.sent.borrow_mut().extend(b"put 0 0 60 5\r\nhello\r\nreserve\r\n");
+//! let event = (client, Readiness { readable: true, ..Readiness::default() });
+//! server.turn([event].into_iter(), now);
+//! assert_eq!(*wire.received.borrow(), b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n");
+//! # Ok::<(), Infallible>(())
+//! ```
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
 
-pub use beanstalkd_binlog as binlog;
-pub use beanstalkd_binlog::database_url;
-pub use beanstalkd_os as os;
-pub use beanstalkd_protocol as protocol;
-pub use beanstalkd_queue as queue;
-pub use beanstalkd_types::{
-    clock, description, job, json, number, pattern, rate_limited_log, seconds, tags, tube_name,
+use beanstalkd_binlog as binlog;
+use beanstalkd_binlog::database_url;
+use beanstalkd_os as os;
+use beanstalkd_protocol as protocol;
+use beanstalkd_queue as queue;
+use beanstalkd_types::{
+    clock, described, description, job, json, number, pattern, percent, rate_limited_log, seconds, tags,
+    tube_name,
 };
 
-use beanstalkd_types::{described, percent};
-
 pub mod access;
-pub mod commands;
+mod commands;
 pub mod http;
 pub mod log_setup;
 pub mod options;

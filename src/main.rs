@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use beanstalkd::access::report;
-use beanstalkd::binlog::{self, OpenError, Storage};
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{self, Action, BinlogPlace, Options, StoreOptions, exit_code};
-use beanstalkd::os::{self, memory::WithReserve};
 use beanstalkd::tube_rules;
+use beanstalkd_binlog::{self as binlog, OpenError, Storage};
+use beanstalkd_os::{self as os, memory::WithReserve};
 
 use crate::startup::copy::Copied;
 use crate::startup::refusal::binlog_exit_code;

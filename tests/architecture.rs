@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use beanstalkd::protocol::Verb;
+use beanstalkd_protocol::Verb;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use toml::de::DeTable;
 

@@ -5,10 +5,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, JobId, JobState, Priority};
-use beanstalkd::queue::{ClientId, NewJob, Queue, Rate, Reserve, TubeRule};
-use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
+use beanstalkd_queue::{ClientId, NewJob, Queue, Rate, Reserve, TubeRule};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{Body, JobId, JobState, Priority};
+use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 

@@ -76,7 +76,7 @@ use crate::session::{self, Complete, Output, Put, Until};
 
 /// The rest of a command that does not end in its turn. The session of its client, or its order, holds it without
 /// knowing its contents. It ends with its client.
-pub struct Rest(RestKind);
+pub(crate) struct Rest(RestKind);
 
 /// The kinds of rests.
 enum RestKind {
@@ -105,7 +105,7 @@ enum Wait {
 }
 
 /// The result of a request.
-pub type Outcome = session::Outcome<Rest>;
+pub(crate) type Outcome = session::Outcome<Rest>;
 
 impl Rest {
     /// Continues the command, because its turn has come. A rest that waits for an answer of the queue has no turn.

@@ -28,7 +28,6 @@ use log::{debug, warn};
 
 pub use self::connection::Readiness;
 pub use crate::commands::{Config, Executor, MemoryShares};
-pub use crate::stream::{Stream, TlsStream};
 
 use self::budget::{
     CLOSING_WORK, GOING_ON_WORK, HANDSHAKES_PER_TURN, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES,
@@ -47,6 +46,7 @@ use crate::poll_token;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::session::{BodyRefusal, Until};
+use crate::stream::Stream;
 
 /// All connections, and the executor that serves their commands. It has more fields than other types because each rule
 /// of a turn (its budget, its lists, its gate, its time-outs) has its own state.

@@ -9,9 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use beanstalkd::access::{FileError, Rules, TokenHash};
-use beanstalkd::os::privileges::id_of_user;
 use beanstalkd::server::event_loop::ReadRules;
 use beanstalkd::token::MAX_AUTH_BYTES;
+use beanstalkd_os::privileges::id_of_user;
 use zeroize::Zeroizing;
 
 use super::text_file::{self, TextError};

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use beanstalkd::http::access::Access;
 use beanstalkd::options::{Options, exit_code};
-use beanstalkd::os::listen::Listener;
-use beanstalkd::os::secret_file;
 use beanstalkd::server::event_loop::EventLoop;
 use beanstalkd::token::{MAX_API_BYTES, TokenHash};
+use beanstalkd_os::listen::Listener;
+use beanstalkd_os::secret_file;
 use log::{error, info, warn};
 
 use super::Sockets;

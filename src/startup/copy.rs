@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use beanstalkd::binlog::{self, FileName, Storage};
 use beanstalkd::options::{BinlogPlace, StoreOptions};
-use beanstalkd::os;
-use beanstalkd::os::directory_lock::DirectoryLock;
+use beanstalkd_binlog::{self as binlog, FileName, Storage};
+use beanstalkd_os as os;
+use beanstalkd_os::directory_lock::DirectoryLock;
 
 use super::store::{Prepared, database, prepare};
 

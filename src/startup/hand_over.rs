@@ -13,17 +13,17 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use beanstalkd::binlog::{DirectoryStorage, Storage};
-use beanstalkd::description::{Malformed, Reader};
 use beanstalkd::log_setup;
 use beanstalkd::options::{BinlogPlace, Options, exit_code};
-use beanstalkd::os;
-use beanstalkd::os::directory_lock::DirectoryLock;
-use beanstalkd::os::handover::{self, Description, Program};
-use beanstalkd::os::listen::{Listener, SocketFile};
-use beanstalkd::os::signals::Signals;
 use beanstalkd::server::event_loop::{Clock, EventLoop, Heritage, answer};
 use beanstalkd::server::hand_over::{self, DescribedFile, ListenerKind, ListenerRole, Surroundings};
+use beanstalkd_binlog::{DirectoryStorage, Storage};
+use beanstalkd_os as os;
+use beanstalkd_os::directory_lock::DirectoryLock;
+use beanstalkd_os::handover::{self, Description, Program};
+use beanstalkd_os::listen::{Listener, SocketFile};
+use beanstalkd_os::signals::Signals;
+use beanstalkd_types::description::{Malformed, Reader};
 use log::info;
 
 use super::admin::Admin;

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use beanstalkd::os::{privileges, service_manager};
+use beanstalkd_os::{privileges, service_manager};
 
 /// The program that writes the exceptions for the unit, if the package is installed.
 const ALLOW_PATHS: &str = "/usr/share/beanstalkd/allow-paths";

@@ -6,11 +6,11 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use beanstalkd::binlog::OpenError;
 use beanstalkd::options::{BinlogPlace, exit_code};
-use beanstalkd::os::directory_lock::LockError;
-use beanstalkd::os::listen::ListenError;
-use beanstalkd::os::privileges::PrivilegeError;
+use beanstalkd_binlog::OpenError;
+use beanstalkd_os::directory_lock::LockError;
+use beanstalkd_os::listen::ListenError;
+use beanstalkd_os::privileges::PrivilegeError;
 use log::error;
 
 use super::path_advice::advice;

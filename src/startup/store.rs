@@ -7,12 +7,12 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use beanstalkd::binlog::{DirectoryStorage, Storage};
 use beanstalkd::http::StartupHealth;
 use beanstalkd::options::{BinlogPlace, StoreOptions, exit_code};
-use beanstalkd::os::directory_lock::{DirectoryLock, LockError};
-use beanstalkd::os::service_manager;
-use beanstalkd::os::signals::{Signal, Signals};
+use beanstalkd_binlog::{DirectoryStorage, Storage};
+use beanstalkd_os::directory_lock::{DirectoryLock, LockError};
+use beanstalkd_os::service_manager;
+use beanstalkd_os::signals::{Signal, Signals};
 use log::{error, info, warn};
 
 use super::refusal::refuse_lock;

@@ -1,9 +1,9 @@
 //! The start of TLS: the certificates and keys on the command line.
 
 use beanstalkd::options::{Options, exit_code};
-use beanstalkd::os;
 use beanstalkd::server::event_loop::Reload;
 use beanstalkd::tls::{Acceptor, Files};
+use beanstalkd_os as os;
 use log::{error, warn};
 
 use super::path_advice::advice;

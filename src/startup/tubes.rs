@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use beanstalkd::options::{Options, exit_code};
-use beanstalkd::queue::TubeRule;
 use beanstalkd::server::event_loop::ReadTubeRules;
 use beanstalkd::tube_rules;
+use beanstalkd_queue::TubeRule;
 use log::{error, info};
 
 use super::text_file;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-use beanstalkd::binlog::{Disk, FileName};
+use beanstalkd_binlog::{Disk, FileName};
 
 /// A directory of files. Clones share the files.
 #[derive(Clone, Default)]

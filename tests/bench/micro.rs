@@ -6,16 +6,16 @@
 use std::env;
 use std::hint::black_box;
 
-use beanstalkd::binlog::{Binlog, Config, SyncPolicy};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, Counters, Counting, JobId, JobRecord, JobState, Priority};
-use beanstalkd::protocol::{Reply, ReplyBuffer, parse};
-use beanstalkd::queue::{ClientId, NewJob, Queue, Release, Reserve};
 use beanstalkd::session::{Output, Session};
-use beanstalkd::tags::EncodedTags;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_binlog::{Binlog, Config, SyncPolicy};
+use beanstalkd_protocol::{Reply, ReplyBuffer, parse};
+use beanstalkd_queue::{ClientId, NewJob, Queue, Release, Reserve};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::tasks::ByHand;
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{Body, Counters, Counting, JobId, JobRecord, JobState, Priority};
+use beanstalkd_types::tags::EncodedTags;
+use beanstalkd_types::tube_name::TubeName;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 

@@ -11,10 +11,10 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::JobId;
 use beanstalkd_structures::{Arena, Deadlines, IdMap, Key, OrderedQueue, Timer};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::JobId;
 use hashbrown::HashMap;
 use slab::Slab;
 

@@ -1,11 +1,11 @@
 //! Starts at a time at which the wall clock was set back.
 
-use beanstalkd::binlog::{Binlog, SyncPolicy};
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{JobId, JobRecord, JobState};
-use beanstalkd::seconds::Seconds;
-use beanstalkd::tags::EncodedTags;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_binlog::{Binlog, SyncPolicy};
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
+use beanstalkd_types::job::{JobId, JobRecord, JobState};
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::EncodedTags;
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::harness::config;
 use crate::room::{Fixture, START, job};

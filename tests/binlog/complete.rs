@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{Config, Cooldown, NoRoom, SideEffects, SyncPolicy};
-use beanstalkd::job::{Body, JobId};
-use beanstalkd::tags::{EncodedTags, TagSet};
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_binlog::{Config, Cooldown, NoRoom, SideEffects, SyncPolicy};
+use beanstalkd_types::job::{Body, JobId};
+use beanstalkd_types::tags::{EncodedTags, TagSet};
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
 use crate::harness::{config, open};
@@ -70,7 +70,7 @@ fn files(body_len: usize) -> [BTreeMap<u32, Vec<u8>>; 2] {
     let disk = SimDisk::default();
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, FILE_BYTES);
     let tags = TagSet {
-        idempotency: Some(beanstalkd::tags::Idempotency { key: "k".into(), cooldown_s: 60.into() }),
+        idempotency: Some(beanstalkd_types::tags::Idempotency { key: "k".into(), cooldown_s: 60.into() }),
         ..TagSet::NONE
     };
     let bytes = encoded(&tags);

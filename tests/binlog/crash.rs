@@ -1,6 +1,6 @@
 //! Loss of power at every operation of the disk: nothing that was durable is lost, and the server starts.
 
-use beanstalkd::binlog::{OpenError, SyncPolicy};
+use beanstalkd_binlog::{OpenError, SyncPolicy};
 
 use crate::harness::{Harness, config};
 use crate::tag_model::TagModel;

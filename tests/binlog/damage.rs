@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{OpenError, ReplaySummary, SyncPolicy};
-use beanstalkd::clock::Timestamp;
+use beanstalkd_binlog::{OpenError, ReplaySummary, SyncPolicy};
+use beanstalkd_types::clock::Timestamp;
 
 use crate::harness::{Harness, Restored, config, open};
 use crate::recover::{assert_only_damaged_is_lost, recovered, start};

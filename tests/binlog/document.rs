@@ -1,6 +1,6 @@
 //! The decision table of recovery in `doc/binlog.md` is that of the code, and it is total.
 
-use beanstalkd::binlog::{Decision, FileEnd, Situation, Writer, decide};
+use beanstalkd_binlog::{Decision, FileEnd, Situation, Writer, decide};
 
 const DOCUMENT: &str = include_str!("../../doc/binlog.md");
 

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use beanstalkd::binlog::{
+use beanstalkd_binlog::{
     Binlog, BinlogError, Config, NoRoom, OpenError, ReplaySummary, SequenceNumber, SyncPolicy, Task,
 };
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::seconds::Seconds;
-use beanstalkd::tags::EncodedTags;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::EncodedTags;
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::tag_model::{TagModel, cooldowns_of};
 use beanstalkd_testkit::disk::{Random, SimDisk};

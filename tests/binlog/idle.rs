@@ -1,7 +1,7 @@
 //! An idle log stops copying jobs.
 
-use beanstalkd::binlog::SyncPolicy;
-use beanstalkd::job::{Body, JobId};
+use beanstalkd_binlog::SyncPolicy;
+use beanstalkd_types::job::{Body, JobId};
 
 use crate::room::{Fixture, job};
 use beanstalkd_testkit::disk::{Random, SimDisk};

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use beanstalkd::binlog::{
+use beanstalkd_binlog::{
     Binlog, Cooldown, Directory, DirectoryStorage, NoRoom, ReplaySummary, SideEffects, SyncPolicy, Warning,
     check,
 };
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::tags::{After, Dead, EncodedTags, Idempotency, Name, TagSet};
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
+use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd_types::tags::{After, Dead, EncodedTags, Idempotency, Name, TagSet};
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
 use crate::harness::{Restored, config, open};

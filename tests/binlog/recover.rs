@@ -1,11 +1,11 @@
 //! `--recover` on logs with files damaged at their beginnings: only the damaged parts are lost. The next start works
 //! and finds the same jobs, and so does one after a kill, a loss of power or a full disk in the middle of the recovery.
 
-use beanstalkd::binlog::{Config, OpenError, ReplaySummary, RestoredHold, SessionHold, SyncPolicy};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::tags::EncodedTags;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_binlog::{Config, OpenError, ReplaySummary, RestoredHold, SessionHold, SyncPolicy};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd_types::tags::EncodedTags;
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
 use crate::damage::{Files, Log};

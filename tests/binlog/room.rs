@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 
-use beanstalkd::binlog::{
+use beanstalkd_binlog::{
     Binlog, BinlogError, Completion, Disk, FileName, LogPosition, NoRoom, SessionHold, SyncPolicy, Task,
 };
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::tags::EncodedTags;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
+use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd_types::tags::EncodedTags;
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::harness::{Harness, config, open};
 use beanstalkd_testkit::disk::{EMFILE, Random, SimDisk};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{NoRoom, RestoredHold, SessionHold, SyncPolicy};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{JobId, JobRecord, JobState};
-use beanstalkd::tags::EncodedTags;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_binlog::{NoRoom, RestoredHold, SessionHold, SyncPolicy};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{JobId, JobRecord, JobState};
+use beanstalkd_types::tags::EncodedTags;
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
 use crate::harness::{config, open};

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{Binlog, Cooldown, SequenceNumber, SideEffects, SyncPolicy};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{JobId, JobRecord};
-use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
+use beanstalkd_binlog::{Binlog, Cooldown, SequenceNumber, SideEffects, SyncPolicy};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{JobId, JobRecord};
+use beanstalkd_types::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::harness::{Harness, Job, Restored};
 use beanstalkd_testkit::disk::Random;

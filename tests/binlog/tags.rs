@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{Cooldown, NoRoom, OpenError, SideEffects, SyncPolicy, Warning};
-use beanstalkd::job::{Body, JobId};
-use beanstalkd::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_binlog::{Cooldown, NoRoom, OpenError, SideEffects, SyncPolicy, Warning};
+use beanstalkd_types::job::{Body, JobId};
+use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::harness::{Restored, config, open};
 use crate::room::{Fixture, START as NOW, job};
@@ -55,7 +55,7 @@ impl Log {
 type Found = (Restored, Cooldowns);
 
 fn start(files: &BTreeMap<u32, Vec<u8>>, recover: bool) -> Result<(Found, Vec<Warning>), OpenError> {
-    let settings = beanstalkd::binlog::Config { recover, ..config(SyncPolicy::EachCommit, FILE_BYTES, 9) };
+    let settings = beanstalkd_binlog::Config { recover, ..config(SyncPolicy::EachCommit, FILE_BYTES, 9) };
     let (log, summary, restored) = open(&SimDisk::with_files(files), settings, NOW)?;
     Ok(((restored, cooldowns_of(&log)), summary.warnings))
 }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::binlog::{
+use beanstalkd_binlog::{
     Config, FileName, LogFault, LogPosition, OpenError, ReplaySummary, SyncPolicy, Task, Warning,
 };
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::tags::EncodedTags;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd_types::tags::EncodedTags;
+use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
 use crate::harness::{Restored, config, open};

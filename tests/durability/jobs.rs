@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use beanstalkd::tags::{Name, TagSet};
+use beanstalkd_types::tags::{Name, TagSet};
 
 use beanstalkd_model::words_of;
 pub use beanstalkd_testkit::client::body_of as body;

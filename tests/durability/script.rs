@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Counting, JobId, JobState, Priority};
-use beanstalkd::queue::{NewJob, PoisonLimits, Release, Reserve};
-use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
+use beanstalkd_queue::{NewJob, PoisonLimits, Release, Reserve};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{Counting, JobId, JobState, Priority};
+use beanstalkd_types::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::jobs::{SeenJob, SeenTags, body, id_of, put_with};
 use beanstalkd_model::{CompletedPut, DEFAULT, Duplicate, Job, Model, State};

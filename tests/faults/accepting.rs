@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use socket2::SockRef;
 
-use beanstalkd::binlog::MAX_DESCRIPTORS;
+use beanstalkd_binlog::MAX_DESCRIPTORS;
 use beanstalkd_testkit::has_tool;
 use beanstalkd_testkit::panicking::{Client, Server, wait_for, wait_until};
 use beanstalkd_testkit::server_under_test;

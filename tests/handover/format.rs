@@ -6,8 +6,8 @@
 
 use std::fs;
 
-use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::hand_over::{FORMAT, OLDEST_FORMAT, check};
+use beanstalkd_queue::PoisonLimits;
 use beanstalkd_testkit::fuzz;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::subject::executor;

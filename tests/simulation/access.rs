@@ -6,9 +6,9 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use beanstalkd::access::{Peer, Rules, TokenHash};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::Server;
+use beanstalkd_queue::{ClientId, PoisonLimits};
+use beanstalkd_types::clock::Timestamp;
 
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};

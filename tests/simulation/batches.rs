@@ -4,10 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::JobId;
-use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
+use beanstalkd_queue::{ClientId, PoisonLimits};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::JobId;
 
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};

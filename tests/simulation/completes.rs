@@ -1,14 +1,14 @@
 //! `complete`: single cases about the time between its line and its last body, and about its refusals.
 
-use beanstalkd::binlog::SyncPolicy;
-use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::Server;
+use beanstalkd_binlog::SyncPolicy;
+use beanstalkd_queue::PoisonLimits;
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::FakeStream;
 use beanstalkd_testkit::subject::{START, executor};
 
-use beanstalkd::description::Reader;
+use beanstalkd_types::description::Reader;
 use std::cell::Cell;
 use std::rc::Rc;
 

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd::binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
-use beanstalkd::clock::{NS_PER_MS, Timestamp};
-use beanstalkd::job::JobId;
-use beanstalkd::protocol::{Command, parse};
-use beanstalkd::queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd::server::{Readiness, Server};
-use beanstalkd::tags::{Concurrency, TagSet};
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
+use beanstalkd_protocol::{Command, parse};
+use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule};
+use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
+use beanstalkd_types::job::JobId;
+use beanstalkd_types::tags::{Concurrency, TagSet};
+use beanstalkd_types::tube_name::TubeName;
 
 use beanstalkd_model::{Accepted, Answer, Model, PutTags, Server as Oracle, State};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};

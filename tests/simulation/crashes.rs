@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
-use beanstalkd::binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::description::Reader;
-use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
+use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
+use beanstalkd_queue::{ClientId, PoisonLimits};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::description::Reader;
 
 use crate::durable_model::{DurableModel, Restored, Step};
 use crate::harness::described;
@@ -134,7 +134,7 @@ impl Lives {
     fn open(&mut self, disk: &SimDisk) -> Result<(Binlog, Vec<Restored>, u64), OpenError> {
         let config = self.config();
         let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, tags: &[u8]| {
+        let mut restore = |record, tube: &beanstalkd_types::tube_name::TubeName, body, tags: &[u8]| {
             restored.push((record, tube.clone(), body, tags.to_vec()))
         };
         let (binlog, summary) = Binlog::open(disk.storage(), config, self.now, 0, &mut restore)?;

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd::clock::Timestamp;
-use beanstalkd::queue::{ClientId, PoisonLimits};
 use beanstalkd::server::{Readiness, Server};
+use beanstalkd_queue::{ClientId, PoisonLimits};
+use beanstalkd_types::clock::Timestamp;
 
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};

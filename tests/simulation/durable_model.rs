@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanstalkd::job::{Body, JobRecord, JobState};
-use beanstalkd::tags::{After, Name, TagSet};
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_types::job::{Body, JobRecord, JobState};
+use beanstalkd_types::tags::{After, Name, TagSet};
+use beanstalkd_types::tube_name::TubeName;
 
 /// The facts of a job that must survive a restart. A reserved job comes back ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub state: JobState,
     pub priority: u32,
-    pub delay_s: beanstalkd::seconds::Seconds,
+    pub delay_s: beanstalkd_types::seconds::Seconds,
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,

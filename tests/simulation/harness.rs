@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use beanstalkd::access::{Peer, Rules};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::description::{Reader, Writer};
-use beanstalkd::job::JobId;
-use beanstalkd::protocol::Command;
-use beanstalkd::queue::{ClientId, PoisonLimits, Rate, TubeRule};
 use beanstalkd::server::{Readiness, Server};
-use beanstalkd::tags::TagSet;
+use beanstalkd_protocol::Command;
+use beanstalkd_queue::{ClientId, PoisonLimits, Rate, TubeRule};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::description::{Reader, Writer};
+use beanstalkd_types::job::JobId;
+use beanstalkd_types::tags::TagSet;
 
 use crate::script::{Knowledge, Request, Tags, request};
 use beanstalkd_model::{ANY_NUMBER, Accepted, Answer, NO_JUMPS_FROM, Server as Oracle};

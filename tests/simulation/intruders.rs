@@ -1,7 +1,7 @@
 //! The harm that a client without rights, with few rights, or with lost rights can do to others.
 
 use beanstalkd::access::{Peer, Rules, TokenHash};
-use beanstalkd::clock::NS_PER_S;
+use beanstalkd_types::clock::NS_PER_S;
 
 use crate::access::{ANNA, Guarded, OPERATOR};
 

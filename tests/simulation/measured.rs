@@ -8,9 +8,9 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use beanstalkd::access::Rules;
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::queue::{PoisonLimits, Queue};
 use beanstalkd::server::Server;
+use beanstalkd_queue::{PoisonLimits, Queue};
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};

@@ -1,12 +1,12 @@
 //! Orders of the API beside clients: when a task is over, and that the orders break no rule for clients. In debug
 //! builds each turn ends with a sweep over all invariants of server, queue and log.
 
-use beanstalkd::binlog::SyncPolicy;
-use beanstalkd::job::{Body, JobId, JobState, Priority};
 use beanstalkd::orders::selection::{AsOf, Filter, Walk};
 use beanstalkd::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
-use beanstalkd::queue::Flushed;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_binlog::SyncPolicy;
+use beanstalkd_queue::Flushed;
+use beanstalkd_types::job::{Body, JobId, JobState, Priority};
+use beanstalkd_types::tube_name::TubeName;
 
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;

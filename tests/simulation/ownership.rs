@@ -12,9 +12,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanstalkd::binlog::{Answer, Lease, Owner, Seen, Step, Times, Watch};
-use beanstalkd::clock::Timestamp;
+use beanstalkd_binlog::{Answer, Lease, Owner, Seen, Step, Times, Watch};
 use beanstalkd_testkit::random::Random;
+use beanstalkd_types::clock::Timestamp;
 
 const SERVERS: usize = 3;
 const STEPS: usize = 4000;

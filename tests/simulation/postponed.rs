@@ -1,9 +1,9 @@
 //! Replies while making the next file of the log takes long: no reply leaves before its changes are in the log,
 //! wherever the previous file ends.
 
-use beanstalkd::binlog::SyncPolicy;
-use beanstalkd::job::JobId;
-use beanstalkd::queue::{Queue, TubeRule};
+use beanstalkd_binlog::SyncPolicy;
+use beanstalkd_queue::{Queue, TubeRule};
+use beanstalkd_types::job::JobId;
 
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::subject::START;

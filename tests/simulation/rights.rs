@@ -4,8 +4,8 @@
 //! Owns: an oracle that reads the document's table of commands, and commands of every kind from a seed. The server's
 //! own table of commands is not used here.
 
-use beanstalkd::job::JobId;
 use beanstalkd_testkit::random::Random;
+use beanstalkd_types::job::JobId;
 
 use crate::access::{ANNA, Client, Guarded, OPERATOR};
 use crate::run_seeds;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use beanstalkd::job::{Counting, JobId, JobState, Position, Priority};
-use beanstalkd::protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord};
-use beanstalkd::queue::NewJob;
-use beanstalkd::seconds::Seconds;
-use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet, Trace};
 use beanstalkd_model::{CompletedPut, PutTags};
+use beanstalkd_protocol::{ClientCursor, Command, Cursor, Field, FieldList, Grace, IdList, ModeWord};
+use beanstalkd_queue::NewJob;
 use beanstalkd_testkit::random::Random;
+use beanstalkd_types::job::{Counting, JobId, JobState, Position, Priority};
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::{After, Concurrency, Idempotency, TagSet, Trace};
 
 /// A request. A `put` is two requests, its line and its body; in a `complete` it is one, which the server executes at
 /// the end of its line.

@@ -7,10 +7,10 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd::binlog::{Binlog, Config, SyncPolicy};
-use beanstalkd::clock::Timestamp;
-use beanstalkd::queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd::server::{Readiness, Server};
+use beanstalkd_binlog::{Binlog, Config, SyncPolicy};
+use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule};
+use beanstalkd_types::clock::Timestamp;
 
 use beanstalkd_testkit::disk::SimDisk;
 use beanstalkd_testkit::random::Random;
@@ -41,7 +41,7 @@ impl Harness {
         let mut executor = executor(PoisonLimits::default(), 100);
         let config = Config { file_bytes, sync, recover: false, nonce_seed: 1 };
         let mut restored = Vec::new();
-        let mut restore = |record, tube: &beanstalkd::tube_name::TubeName, body, tags: &[u8]| {
+        let mut restore = |record, tube: &beanstalkd_types::tube_name::TubeName, body, tags: &[u8]| {
             restored.push((record, tube.clone(), body, tags.to_vec()));
         };
         let (binlog, summary) =

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd::job::JobState;
-use beanstalkd::queue::ClientId;
-use beanstalkd::seconds::Seconds;
-use beanstalkd::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
+use beanstalkd_queue::ClientId;
+use beanstalkd_types::job::JobState;
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::crashes::Lives;
 use crate::durable_model::{Facts, Job, Step};

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanstalkd::clock::Timestamp;
 use beanstalkd::http::{HttpServer, Role, ServerState, StartupHealth};
-use beanstalkd::os::listen::Listener;
 use beanstalkd::tls::{Acceptor, HANDSHAKE_TIMEOUT};
+use beanstalkd_os::listen::Listener;
 use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::tls::{self, Authority, Leaf};
+use beanstalkd_types::clock::Timestamp;
 use mio::Poll;
 use rustix::process::Signal;
 use rustls::ClientConfig;

@@ -7,16 +7,17 @@ use std::convert::Infallible;
 use std::io::{ErrorKind, Read, Write};
 use std::rc::Rc;
 
-use beanstalkd::clock::Timestamp;
-use beanstalkd::os;
 use beanstalkd::poll_token::PollToken;
-use beanstalkd::queue::{ClientId, PoisonLimits};
-use beanstalkd::server::{Readiness, Server, Stream, TlsStream};
+use beanstalkd::server::{Readiness, Server};
+use beanstalkd::stream::{Stream, TlsStream};
 use beanstalkd::tls::{Acceptor, Files, HANDSHAKE_TIMEOUT};
+use beanstalkd_os as os;
+use beanstalkd_queue::{ClientId, PoisonLimits};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 use beanstalkd_testkit::subject::{START, executor};
 use beanstalkd_testkit::tls;
+use beanstalkd_types::clock::Timestamp;
 use rustls::ClientConnection;
 
 use crate::client_hello;

@@ -12,7 +12,8 @@ use crate::clock::Timestamp;
 use crate::log_setup::Count;
 use crate::os;
 use crate::queue::TubeRule;
-use crate::server::{Server, Stream};
+use crate::server::Server;
+use crate::stream::Stream;
 use crate::tls::{Acceptor, Files};
 
 /// The files that can be reloaded.

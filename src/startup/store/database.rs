@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use beanstalkd::binlog::{Password, PostgresStorage, Storage, StoreError, Times};
-use beanstalkd::database_url::DatabaseUrl;
 use beanstalkd::options::StoreOptions;
-use beanstalkd::os::process::{Machine, random_u64};
+use beanstalkd_binlog::database_url::DatabaseUrl;
+use beanstalkd_binlog::{Password, PostgresStorage, Storage, StoreError, Times};
+use beanstalkd_os::process::{Machine, random_u64};
 
-pub use beanstalkd::binlog::{PostgresCopy as Copy, Settings};
+pub use beanstalkd_binlog::{PostgresCopy as Copy, Settings};
 
 /// The environment variable with the password, if no file is named.
 const PASSWORD: &str = "PGPASSWORD";

@@ -1,8 +1,8 @@
 //! Replaces the store in a database, in a program that was built without it.
 
-use beanstalkd::binlog::{DirectoryStorage, Storage};
-use beanstalkd::database_url::DatabaseUrl;
 use beanstalkd::options::StoreOptions;
+use beanstalkd_binlog::database_url::DatabaseUrl;
+use beanstalkd_binlog::{DirectoryStorage, Storage};
 
 /// There are no settings.
 #[derive(Clone, Debug)]

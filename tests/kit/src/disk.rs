@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use beanstalkd::binlog::{Disk, FileName, Storage, Task};
+use beanstalkd_binlog::{Disk, FileName, Storage, Task};
 
 pub use crate::random::Random;
 use crate::tasks::ByHand;

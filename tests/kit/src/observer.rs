@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use beanstalkd::queue::ClientId;
+use beanstalkd_queue::ClientId;
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 

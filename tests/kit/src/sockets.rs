@@ -10,9 +10,9 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::rc::Rc;
 
 use beanstalkd::poll_token::PollToken;
-use beanstalkd::queue::ClientId;
-use beanstalkd::server::{Readiness, Stream};
-use beanstalkd::stream::Handle;
+use beanstalkd::server::Readiness;
+use beanstalkd::stream::{Handle, Stream};
+use beanstalkd_queue::ClientId;
 
 use crate::observer::{self, Seen};
 use crate::random::Random;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use beanstalkd::clock::Timestamp;
-use beanstalkd::os::process::CpuTime;
-use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::{Config, Executor};
 use beanstalkd::stats::ServerInfo;
 use beanstalkd_model::{BINLOG_FILE_BYTES, PID, VERSION};
+use beanstalkd_os::process::CpuTime;
+use beanstalkd_queue::PoisonLimits;
+use beanstalkd_types::clock::Timestamp;
 
 /// The time at which the server starts.
 pub const START: Timestamp = Timestamp(1_700_000_000_123_456_789);

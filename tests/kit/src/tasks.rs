@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use beanstalkd::binlog::{Completion, Disk, OnDisk, Storage, Task, Tasks};
+use beanstalkd_binlog::{Completion, Disk, OnDisk, Storage, Task, Tasks};
 
 /// A list of tasks. Clones share it.
 #[derive(Clone, Debug, Default)]

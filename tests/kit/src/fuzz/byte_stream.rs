@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use beanstalkd::access::Peer;
-use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::Server;
+use beanstalkd_queue::PoisonLimits;
 
 use crate::observer;
 use crate::random::Random;

@@ -1,7 +1,7 @@
 //! Arbitrary bytes as a command line.
 
-use beanstalkd::protocol::{Command, ParseError, parse, parse_tags};
-use beanstalkd::tags::TagSet;
+use beanstalkd_protocol::{Command, ParseError, parse, parse_tags};
+use beanstalkd_types::tags::TagSet;
 
 /// Parses `line`. A parsed command, as it is written, must parse to the same command.
 pub fn check(line: &[u8]) {

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use beanstalkd::access::Peer;
-use beanstalkd::binlog::{Binlog, Completion, Config, SyncPolicy};
-use beanstalkd::description::Writer;
-use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::Server;
 use beanstalkd::server::hand_over::{Surroundings, check as check_description, describe};
+use beanstalkd_binlog::{Binlog, Completion, Config, SyncPolicy};
+use beanstalkd_queue::PoisonLimits;
+use beanstalkd_types::description::Writer;
 
 use crate::disk::SimDisk;
 use crate::observer;

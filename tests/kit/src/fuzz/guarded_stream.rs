@@ -2,10 +2,10 @@
 //! that it may not see, and the replies must not depend on how the bytes are split into reads.
 
 use beanstalkd::access::{Rules, TokenHash};
-use beanstalkd::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
-use beanstalkd::queue::PoisonLimits;
 use beanstalkd::server::Server;
-use beanstalkd::tube_name::TubeName;
+use beanstalkd_queue::PoisonLimits;
+use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd_types::tube_name::TubeName;
 
 use super::byte_stream::{MAX_JOB_BYTES, check_with};
 use crate::sockets::FakeStream;

@@ -1,6 +1,6 @@
 //! Arbitrary bytes as operations on the queue. The queue must do the same as its model.
 
-use beanstalkd::queue::PoisonLimits;
+use beanstalkd_queue::PoisonLimits;
 
 use crate::operations::{Operation, operation, run};
 use crate::random::Random;

@@ -1,6 +1,6 @@
 //! Arbitrary bytes as replies of a server.
 
-use beanstalkd::protocol::{Received, Reply, parse_dictionary, parse_list, parse_page};
+use beanstalkd_protocol::{Received, Reply, parse_dictionary, parse_list, parse_page};
 
 /// Reads one reply after another. A reply is the same whatever follows it, and needs each of its bytes.
 pub fn check(input: &[u8]) {

@@ -1,9 +1,9 @@
 //! Arbitrary bytes as a file of rules for tubes.
 
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{Body, Counting, Priority};
-use beanstalkd::queue::{ClientId, NewJob, Queue, Release, Reserve, TubeRule};
 use beanstalkd::tube_rules::{parse, report};
+use beanstalkd_queue::{ClientId, NewJob, Queue, Release, Reserve, TubeRule};
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
+use beanstalkd_types::job::{Body, Counting, Priority};
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
 

@@ -1,10 +1,10 @@
 //! Compares the whole state of the queue with the state of its model.
 
-use beanstalkd::clock::{NS_PER_S, Timestamp};
-use beanstalkd::job::{JobId, JobState};
-use beanstalkd::queue::{Change, Durations, PageOrder, Search, TubeView};
-use beanstalkd::tube_name::TubeName;
 use beanstalkd_model::{Job, State, Times, TubeIndex};
+use beanstalkd_queue::{Change, Durations, PageOrder, Search, TubeView};
+use beanstalkd_types::clock::{NS_PER_S, Timestamp};
+use beanstalkd_types::job::{JobId, JobState};
+use beanstalkd_types::tube_name::TubeName;
 
 use super::drive::Pair;
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use beanstalkd::clock::Timestamp;
-use beanstalkd::job::{Body, JobId, JobState, Priority};
-use beanstalkd::queue::{
-    self, BeginFlush, BeginSession, ClientId, Duplicate, FlushStep, Flushed, NewJob, PackedBody, Planned,
-    PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices,
-};
-use beanstalkd::seconds::Seconds;
-use beanstalkd::tags::{EncodedTags, TagSet};
 use beanstalkd_model::{self as model, CompletedPut, Model, NO_JUMPS_FROM, State};
+use beanstalkd_queue::{
+    self as queue, BeginFlush, BeginSession, ClientId, Duplicate, FlushStep, Flushed, NewJob, PackedBody,
+    Planned, PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices,
+};
+use beanstalkd_types::clock::Timestamp;
+use beanstalkd_types::job::{Body, JobId, JobState, Priority};
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::{EncodedTags, TagSet};
 
 use super::{ClientCommand, Operation, completed_puts, job_of, rules};
 

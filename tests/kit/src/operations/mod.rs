@@ -5,12 +5,12 @@
 
 use std::fmt::Write;
 
-use beanstalkd::clock::NS_PER_S;
-use beanstalkd::job::{Counting, JobId, Priority};
-use beanstalkd::queue::{NewJob, PoisonLimits, Rate, Release, ReserveMode, TubeRule};
-use beanstalkd::seconds::Seconds;
-use beanstalkd::tags::{After, Concurrency, Idempotency, TagSet};
 use beanstalkd_model::{CompletedPut, Model};
+use beanstalkd_queue::{NewJob, PoisonLimits, Rate, Release, ReserveMode, TubeRule};
+use beanstalkd_types::clock::NS_PER_S;
+use beanstalkd_types::job::{Counting, JobId, Priority};
+use beanstalkd_types::seconds::Seconds;
+use beanstalkd_types::tags::{After, Concurrency, Idempotency, TagSet};
 
 use crate::random::Random;
 
