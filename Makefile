@@ -223,8 +223,7 @@ interchange:
 
 CORPUS = target/corpus/$(TARGET)
 corpus_tool = $(CARGO) run --locked --quiet --package beanstalkd-testkit --bin corpus --
-# TARGET=command_line, byte_stream, guarded_stream, access_file, tube_rules, description, replies, tls_handshake or
-# operations, for SECONDS; needs cargo-fuzz, but no nightly compiler.
+# TARGET=a name in fuzz/targets, for SECONDS; needs cargo-fuzz, but no nightly compiler.
 # New inputs stay in target/corpus. `make pack-corpus` adds those that reach more code to the committed corpus.
 fuzz:
 	$(corpus_tool) unpack fuzz/corpus/$(TARGET) $(CORPUS)

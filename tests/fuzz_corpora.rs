@@ -2,68 +2,61 @@
 //!
 //! `FUZZ_ROUNDS=n` sets the number of changed inputs for each target, and `SEED=n` the seed of the changes.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::panic::{RefUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::path::Path;
+use std::process::ExitCode;
 
+use beanstalkd_testkit::corpus;
+use beanstalkd_testkit::fuzz::{TARGETS, Target};
 use beanstalkd_testkit::random::{Random, number_from_environment};
-use beanstalkd_testkit::{corpus, fuzz};
+use libtest_mimic::{Arguments, Trial};
 
 /// The most changes of an input.
 const MAX_CHANGES: u64 = 6;
 
-#[test]
-fn command_lines() {
-    replay_and_fuzz("command_line", 2_000_000, fuzz::command_line);
+fn main() -> ExitCode {
+    let replays = TARGETS.iter().map(|target| {
+        Trial::test(target.name, move || {
+            replay_and_fuzz(target);
+            Ok(())
+        })
+    });
+    let comparison = Trial::test("each_target_has_a_program_and_a_corpus", || {
+        compare_with_directory();
+        Ok(())
+    });
+    libtest_mimic::run(&Arguments::from_args(), replays.chain([comparison]).collect()).exit_code()
 }
 
-#[test]
-fn byte_streams() {
-    replay_and_fuzz("byte_stream", 30_000, fuzz::byte_stream);
+/// The targets have the same names in the table, in `fuzz/targets/`, in `fuzz/Cargo.toml` and in `fuzz/corpus/`.
+fn compare_with_directory() {
+    let names: BTreeSet<_> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
+    let files = |directory: &str, end: &str| {
+        let entries = fs::read_dir(fuzz_directory().join(directory)).expect("the directory can be read");
+        let names = entries
+            .map(|entry| entry.expect("it can be read").file_name().into_string().expect("it is text"));
+        names
+            .map(|name| name.strip_suffix(end).expect("all files are of targets").to_owned())
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(files("targets", ".rs"), names, "fuzz/targets");
+    assert_eq!(files("corpus", ""), names, "fuzz/corpus");
+    let manifest = fs::read_to_string(fuzz_directory().join("Cargo.toml")).expect("the manifest can be read");
+    let programs =
+        manifest.lines().filter_map(|line| line.strip_prefix("path = \"targets/")?.strip_suffix(".rs\""));
+    assert_eq!(programs.map(str::to_owned).collect::<BTreeSet<_>>(), names, "fuzz/Cargo.toml");
 }
 
-#[test]
-fn byte_streams_to_a_server_with_access_rules() {
-    replay_and_fuzz("guarded_stream", 30_000, fuzz::guarded_stream);
-}
-
-#[test]
-fn access_files() {
-    replay_and_fuzz("access_file", 100_000, fuzz::access_file);
-}
-
-#[test]
-fn files_of_rules_for_tubes() {
-    replay_and_fuzz("tube_rules", 100_000, fuzz::tube_rules);
-}
-
-#[test]
-fn replies() {
-    replay_and_fuzz("replies", 300_000, fuzz::replies);
-}
-
-#[test]
-fn descriptions_of_servers() {
-    replay_and_fuzz("description", 20_000, fuzz::description);
-}
-
-#[test]
-fn operation_sequences() {
-    replay_and_fuzz("operations", 20_000, fuzz::operations);
-}
-
-#[test]
-fn tls_handshakes() {
-    replay_and_fuzz("tls_handshake", 10_000, fuzz::tls_handshake);
-}
-
-fn replay_and_fuzz(target: &str, rounds: u64, check: impl Fn(&[u8]) + RefUnwindSafe) {
+fn replay_and_fuzz(target: &Target) {
+    let &Target { name, rounds, check } = target;
     let check = |input: &[u8]| {
         let result = catch_unwind(|| check(input));
-        assert!(result.is_ok(), "{target} fails on \"{}\"", input.escape_ascii());
+        assert!(result.is_ok(), "{name} fails on \"{}\"", input.escape_ascii());
     };
-    let corpus = corpus::read(&fuzz_directory().join("corpus").join(target)).expect("the corpus can be read");
-    assert!(!corpus.is_empty(), "the corpus of {target} is not empty");
+    let corpus = corpus::read(&fuzz_directory().join("corpus").join(name)).expect("the corpus can be read");
+    assert!(!corpus.is_empty(), "the corpus of {name} is not empty");
     for input in &corpus {
         check(input);
     }

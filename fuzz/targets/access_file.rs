@@ -1,4 +1,4 @@
-//! The libFuzzer entry point of the body with the same name in the test kit.
+//! The libFuzzer entry point of the target with this name in the test kit.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| beanstalkd_testkit::fuzz::access_file(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| beanstalkd_testkit::fuzz::check("access_file", input));

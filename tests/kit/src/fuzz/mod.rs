@@ -1,4 +1,7 @@
 //! The bodies of the fuzz targets. Each interprets the input, and checks a property that must hold for every input.
+//!
+//! A new target is a body here and its row in [`TARGETS`], and with the same name a program in `fuzz/targets/`, its
+//! entry in `fuzz/Cargo.toml`, and a corpus. A test of `tests/fuzz_corpora.rs` fails if one of them is missing.
 
 mod access_file;
 mod byte_stream;
@@ -10,12 +13,33 @@ mod replies;
 mod tls_handshake;
 mod tube_rules;
 
-pub use access_file::check as access_file;
-pub use byte_stream::check as byte_stream;
-pub use command_line::check as command_line;
-pub use description::{check as description, whole as described_server};
-pub use guarded_stream::check as guarded_stream;
-pub use operation_sequence::check as operations;
-pub use replies::check as replies;
-pub use tls_handshake::check as tls_handshake;
-pub use tube_rules::check as tube_rules;
+pub use description::whole as described_server;
+
+/// A fuzz target.
+pub struct Target {
+    pub name: &'static str,
+    /// How many changed inputs `cargo test` checks: as many as take some seconds.
+    pub rounds: u64,
+    pub check: fn(&[u8]),
+}
+
+pub const TARGETS: &[Target] = &[
+    Target { name: "access_file", rounds: 100_000, check: access_file::check },
+    Target { name: "byte_stream", rounds: 30_000, check: byte_stream::check },
+    Target { name: "command_line", rounds: 2_000_000, check: command_line::check },
+    Target { name: "description", rounds: 20_000, check: description::check },
+    Target { name: "guarded_stream", rounds: 30_000, check: guarded_stream::check },
+    Target { name: "operations", rounds: 20_000, check: operation_sequence::check },
+    Target { name: "replies", rounds: 300_000, check: replies::check },
+    Target { name: "tls_handshake", rounds: 10_000, check: tls_handshake::check },
+    Target { name: "tube_rules", rounds: 100_000, check: tube_rules::check },
+];
+
+/// Checks an input of the target with this name.
+///
+/// # Panics
+/// If the property does not hold, or if there is no such target.
+pub fn check(name: &str, input: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    (target.unwrap_or_else(|| panic!("TARGETS has no {name}")).check)(input);
+}
