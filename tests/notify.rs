@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::ExitStatus;
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::panicking::{Client, Server, spawn, wait_for};
+use beanstalkd_testkit::panicking::{Client, Server, spawn, wait_for, wait_until};
 use beanstalkd_testkit::server::KilledOnDrop;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -157,7 +157,7 @@ fn refused_puts_are_in_the_status_and_in_one_line_of_the_log() {
     assert!(service.message().starts_with("READY=1\n"));
     service.signal(Signal::USR1);
     let mut client = service.connect();
-    while client.ask("put 0 0 60 1\r\nx") != "DRAINING" {}
+    wait_until("the server drains", || client.ask("put 0 0 60 1\r\nx") == "DRAINING");
     for _ in 0..100 {
         assert_eq!(client.ask("put 0 0 60 1\r\nx"), "DRAINING");
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use beanstalkd_testkit::has_tool;
-use beanstalkd_testkit::panicking::Server;
+use beanstalkd_testkit::panicking::{Server, wait_until};
 use beanstalkd_testkit::stepping_clock;
 
 #[test]
@@ -20,6 +20,7 @@ fn expiries_are_never_lost_on_an_idle_connection() {
     for client in &mut idle {
         client.reserve("reserve");
     }
+    // A question meanwhile would wake the server.
     std::thread::sleep(Duration::from_millis(2_500));
     let stats = server.connect().data("stats");
     assert_eq!(stats["job-timeouts"], CLIENTS.to_string());
@@ -35,7 +36,7 @@ fn a_reserve_during_a_stop_of_the_process_gets_one_correct_reply() {
     holder.reserve("reserve");
     holder.send("reserve\r\n");
     let mut other = server.connect();
-    while other.stat("current-waiting") == 0 {}
+    wait_until("the reserve waits", || other.stat("current-waiting") == 1);
     // Both the safety margin and the reservation end while the process is stopped.
     server.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(2_500));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 
 use beanstalkd_testkit::PATIENCE;
+use beanstalkd_testkit::panicking::wait_until;
 use beanstalkd_testkit::tls::{self, Identity, Leaf, authority, server_identity, usual_client};
 use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
@@ -132,7 +133,7 @@ fn half_a_handshake_and_half_a_record_end_and_replies_that_are_due_come_whole() 
     for stream in [&mut reader, &mut idler] {
         stream.write_all(b"use asked\r\npeek 1\r\nuse more\r\n").unwrap();
     }
-    while plain.data("stats")["cmd-peek"] != "2" {}
+    wait_until("both peeks are executed", || plain.data("stats")["cmd-peek"] == "2");
     let reading = thread::spawn(move || {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).expect("the server says that this is the end");

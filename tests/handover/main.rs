@@ -20,7 +20,7 @@ mod tracer;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::panicking::Client;
+use beanstalkd_testkit::panicking::{Client, wait_until};
 use beanstalkd_testkit::tls;
 
 use self::service::Service;
@@ -101,7 +101,7 @@ fn those_who_wait_go_on_waiting_in_their_order_and_reservations_stay() {
         let mut waiting: Vec<Client> = (0..20).map(|_| service.connect()).collect();
         for (number, client) in waiting.iter_mut().enumerate() {
             client.send(if number % 2 == 0 { "reserve\r\n" } else { "reserve-with-timeout 600\r\n" });
-            while producer.stat("current-waiting") <= number as u64 {}
+            wait_until("the client waits", || producer.stat("current-waiting") > number as u64);
         }
         let mut timed = service.connect();
         timed.send("reserve-with-timeout 1\r\n");
@@ -204,7 +204,7 @@ fn signals_that_come_meanwhile_are_not_lost_and_kill_nobody() {
         }
         service.await_hand_over();
         let draining = if round % 2 == 0 { "true" } else { "false" };
-        while client.data("stats")["draining"] != draining {}
+        wait_until("the last signal is obeyed", || client.data("stats")["draining"] == draining);
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use beanstalkd_testkit::panicking::Client;
+use beanstalkd_testkit::panicking::{Client, wait_until};
 use beanstalkd_testkit::{PATIENCE, built_server};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -144,7 +144,8 @@ impl Service {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
         // A child that is about to try the other program holds the sockets, too, until it exits.
-        while UnixStream::connect(self.directory().join("socket")).is_ok() {}
+        let socket = self.directory().join("socket");
+        wait_until("the socket is closed", || UnixStream::connect(&socket).is_err());
         while self.next_message().is_some() {}
         self.server = spawn(self.directory.path(), flags, "exec \"$@\"", Stdio::null());
         self.message_with("READY=1");

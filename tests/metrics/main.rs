@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::panicking::{self, Client};
+use beanstalkd_testkit::panicking::{self, Client, wait_until};
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::{has_tool, is_installed, skip};
 use rustix::process::Signal;
@@ -236,10 +236,10 @@ fn readiness_falls_while_draining() {
     assert_eq!(server.get("/readyz").0, "200 OK");
     server.server.signal(Signal::USR1);
     // The server obeys the signal in a later turn.
-    while server.get("/readyz").0 != "503 Service Unavailable" {}
+    wait_until("the server drains", || server.get("/readyz").0 == "503 Service Unavailable");
     assert_eq!(server.get("/healthz").0, "200 OK");
     server.server.signal(Signal::USR2);
-    while server.get("/readyz").0 != "200 OK" {}
+    wait_until("the server takes jobs again", || server.get("/readyz").0 == "200 OK");
 }
 
 #[test]
