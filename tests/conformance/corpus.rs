@@ -8,6 +8,7 @@
 use crate::case::{Case, Needs, bytes_of, script};
 use crate::mark::Mark;
 use crate::topics;
+use beanstalkd_protocol::{Origin, Verb};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -22,33 +23,8 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/");
 
 const PROTOCOL: &str = include_str!("../../doc/protocol.md");
 
-/// The commands that this server adds, with the headings of `doc/protocol.md` that describe them.
-const OUR_COMMANDS: &[(&str, &str)] = &[
-    ("auth", "auth"),
-    ("complete", "complete"),
-    ("delete-batch", "delete-batch"),
-    ("drain", "drain, undrain"),
-    ("flush-buried", "flush-tube, flush-buried"),
-    ("flush-tube", "flush-tube, flush-buried"),
-    ("kill-client", "kill-client"),
-    ("list-clients", "list-clients"),
-    ("list-jobs", "list-jobs"),
-    ("move", "move"),
-    ("peek-reserved", "peek-reserved"),
-    ("reprioritize", "reprioritize"),
-    ("reserve-batch", "reserve-batch"),
-    ("reserve-fields", "reserve-fields"),
-    ("reserve-mode", "reserve-mode, watch with a weight"),
-    ("reserve-with-abort", "reserve-with-abort"),
-    ("session", "session"),
-    ("stats-group", "stats-group"),
-    ("stats-job", "stats-job"),
-    ("stats-tube", "stats-tube"),
-    ("stats", "stats"),
-    ("touch-all", "touch-all"),
-    ("undrain", "drain, undrain"),
-    ("wait-job", "wait-job"),
-];
+/// C's commands to which this server adds so much that they have a section of `doc/protocol.md`.
+const EXTENDED: [&str; 3] = ["stats", "stats-job", "stats-tube"];
 
 /// A number of cases in a document.
 struct Count {
@@ -230,11 +206,22 @@ fn section(topic: &str, mark: Mark, steps: &[&str]) -> Option<String> {
             if ["touch", "release"].contains(&word) {
                 return Some("release, bury, touch");
             }
-            OUR_COMMANDS.iter().find(|(command, _)| *command == word).map(|(_, heading)| *heading)
+            let is_ours = |verb: &Verb| matches!(verb.origin(), Origin::Ours | Origin::OursGuarded);
+            let added = Verb::ALL.into_iter().filter(is_ours).map(Verb::as_str);
+            let has_section = added.chain(EXTENDED).any(|command| command == word);
+            has_section.then(|| heading_of(word))
         }),
     }?;
     assert!(PROTOCOL.contains(&format!("\n### {ours}\n")), "doc/protocol.md has no section {ours}");
     Some(format!("doc/protocol.md: {ours}"))
+}
+
+/// The heading of `doc/protocol.md` that names the command.
+fn heading_of(command: &str) -> &'static str {
+    let mut headings = PROTOCOL.lines().filter_map(|line| line.strip_prefix("### "));
+    headings
+        .find(|heading| heading.split(", ").any(|word| word == command))
+        .unwrap_or_else(|| panic!("doc/protocol.md has no section for {command}"))
 }
 
 /// A step of a script as JSON.

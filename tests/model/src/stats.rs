@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use beanstalkd_protocol::{Cursor, Verb};
+use beanstalkd_protocol::{Cursor, Origin, Verb};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobState, SHARED_FROM_BYTES};
 use beanstalkd_types::tags::{Name, TagSet, Trace};
@@ -34,7 +34,7 @@ impl Server {
         add("current-jobs-reserved", &jobs.reserved);
         add("current-jobs-delayed", &jobs.delayed);
         add("current-jobs-buried", &jobs.buried);
-        for verb in COUNTED {
+        for verb in commands(Origin::C) {
             add(&format!("cmd-{}", verb.as_str()), &self.commands[verb as usize]);
         }
         add("job-timeouts", &model.counters.timeouts);
@@ -79,7 +79,7 @@ impl Server {
         add("cmd-quit", &self.commands[Verb::Quit as usize]);
         add("malformed-commands", &self.malformed);
         add("rejected-puts", &self.rejected_puts);
-        for verb in EXTENSIONS {
+        for verb in commands(Origin::Ours) {
             add(&format!("cmd-{}", verb.as_str()), &self.commands[verb as usize]);
         }
         add("job-expirations", &model.counters.expirations);
@@ -91,7 +91,7 @@ impl Server {
         add("cooldown-bytes-reserved", &asked.map(|key| 192 + key.len()).sum::<usize>());
         add("current-sessions", &model.sessions.len());
         add("dead-jobs", &model.dead);
-        let words: Vec<&str> = EXTENSIONS.iter().map(|verb| verb.as_str()).collect();
+        let words: Vec<&str> = commands(Origin::Ours).map(Verb::as_str).collect();
         if self.has_rules {
             add("identity", &"\"(strangers.unix)\"");
             add("identity-connections", &self.model.clients.len());
@@ -331,52 +331,7 @@ fn job_bytes(job: &Job) -> usize {
     job.body.len() + RECORD_BYTES + kept + indexed
 }
 
-/// The commands that C does not have, in the order of `stats`.
-const EXTENSIONS: [Verb; 20] = [
-    Verb::FlushTube,
-    Verb::FlushBuried,
-    Verb::ListJobs,
-    Verb::PeekReserved,
-    Verb::Move,
-    Verb::Reprioritize,
-    Verb::Drain,
-    Verb::Undrain,
-    Verb::ReserveBatch,
-    Verb::DeleteBatch,
-    Verb::TouchAll,
-    Verb::ReserveMode,
-    Verb::ReserveWithAbort,
-    Verb::StatsGroup,
-    Verb::Session,
-    Verb::ListClients,
-    Verb::KillClient,
-    Verb::Complete,
-    Verb::WaitJob,
-    Verb::ReserveFields,
-];
-
-/// The commands that `stats` counts, in its order.
-const COUNTED: [Verb; 22] = [
-    Verb::Put,
-    Verb::Peek,
-    Verb::PeekReady,
-    Verb::PeekDelayed,
-    Verb::PeekBuried,
-    Verb::Reserve,
-    Verb::ReserveWithTimeout,
-    Verb::Delete,
-    Verb::Release,
-    Verb::Use,
-    Verb::Watch,
-    Verb::Ignore,
-    Verb::Bury,
-    Verb::Kick,
-    Verb::Touch,
-    Verb::Stats,
-    Verb::StatsJob,
-    Verb::StatsTube,
-    Verb::ListTubes,
-    Verb::ListTubeUsed,
-    Verb::ListTubesWatched,
-    Verb::PauseTube,
-];
+/// The commands of this origin, in the order of `stats`.
+fn commands(origin: Origin) -> impl Iterator<Item = Verb> {
+    Verb::ALL.into_iter().filter(move |verb| verb.origin() == origin)
+}
