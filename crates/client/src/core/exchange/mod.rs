@@ -537,5 +537,4 @@ fn agreed(verb: Verb, reply: &Reply<'_>) -> Result<Option<Extensions>, Error> {
 }
 
 #[cfg(test)]
-#[path = "exchange_tests.rs"]
 mod tests;

@@ -448,7 +448,7 @@ pub fn help(program: &str) -> String {
     format!("Use: {program} [OPTIONS]\n{HELP}")
 }
 
-const HELP: &str = include_str!("options/help.txt");
+const HELP: &str = include_str!("help.txt");
 
 #[cfg(test)]
 mod help_tests;
