@@ -1,7 +1,7 @@
 //! beanstalkd: a work-queue server that replaces the one in C.
 //!
 //! One process with one event loop, whose thread owns all state. `doc/architecture.md` has the picture, a row for each
-//! part, and the reasons. The program around this library, `src/main.rs` and `src/startup.rs`, has the steps from the
+//! part, and the reasons. The program around this library, `src/main.rs` and `src/startup/`, has the steps from the
 //! command line to the running server.
 //!
 //! The public face, by purpose:

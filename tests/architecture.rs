@@ -53,7 +53,6 @@ const PURE: &[&str] = &[
 
 /// The files and directories of pure parts that are the shell around them, and may do I/O.
 const SHELL: &[&str] = &[
-    "src/http/server.rs",
     "src/http/server",
     "src/http/startup_health.rs",
     "crates/binlog/src/directory",

@@ -102,7 +102,7 @@ common beanstalkd@.service >"$root/each"
 test -s "$root/one"
 diff "$root/one" "$root/each"
 
-code_of() { sed -n "s/.*pub const $1: i32 = \([0-9]*\);/\1/p" src/options.rs; }
+code_of() { sed -n "s/.*pub const $1: i32 = \([0-9]*\);/\1/p" src/options/mod.rs; }
 final="$(code_of USAGE) $(code_of NO_SUCH_USER) $(code_of BECOME_USER) $(code_of BINLOG_DAMAGED)"
 grep -qx "RestartPreventExitStatus=$final" beanstalkd.service
 echo "units: good"

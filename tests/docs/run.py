@@ -451,7 +451,7 @@ def tests_missing():
     names = [("doc/security.md", ("src", "tests"), name) for name in threat_tests()]
     for document in ("doc/compatibility.md", "doc/ha.md"):
         with open(os.path.join(ROOT, document), encoding="utf-8") as file:
-            found = re.findall(r"`((?:src|tests)/\S+): (\w+)`", file.read())
+            found = re.findall(r"`((?:src|crates|tests)/\S+): (\w+)`", file.read())
             names += [(document, (path,), name) for path, name in found]
     for document, paths, name in names:
         files = [file for path in paths for file in sources(os.path.join(ROOT, path))]
