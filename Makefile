@@ -117,28 +117,28 @@ soak:
 
 # Checks the units of systemd.
 units:
-	$(ALONE) sh tests/units.sh
+	$(ALONE) sh tests/packaging/units.sh
 
 # Checks the licenses, the sources and the known faults of the dependencies (`cargo install cargo-deny`).
 deny:
-	$(ALONE) CARGO="$(CARGO)" sh tests/deny.sh
+	$(ALONE) CARGO="$(CARGO)" sh tests/packaging/deny.sh
 
 # Tests `make install`, the health check of the container image, and what an upgrade of the package does with a server.
 install-check: server
-	$(ALONE) sh tests/install.sh
-	$(ALONE) sh tests/upgrade.sh target/debug/beanstalkd
+	$(ALONE) sh tests/packaging/install.sh
+	$(ALONE) sh tests/packaging/upgrade.sh target/debug/beanstalkd
 
 # Upgrades from C to this server and back on one binlog; PEER=path of the C server (default: Debian's).
 exchange: server
-	$(ALONE) sh tests/exchange.sh
+	$(ALONE) sh tests/packaging/exchange.sh
 
 # Makes the packages of the client library and its crates for the registry, and builds what is in them.
 publish-check:
-	$(ALONE) CARGO="$(CARGO)" sh tests/publish.sh
+	$(ALONE) CARGO="$(CARGO)" sh tests/packaging/publish.sh
 
 # Checks that the server compiles for other systems and processors; TARGETS='...' names others. Needs rustup.
 cross-check:
-	CARGO="$(CARGO)" sh tests/cross_check.sh
+	CARGO="$(CARGO)" sh tests/packaging/cross_check.sh
 
 TARGET_32BIT = i686-unknown-linux-gnu
 # The tests of the library, the conformance suite, model and simulation as 32-bit programs. Needs rustup and
@@ -214,7 +214,7 @@ handover:
 
 # Checks the manifests of packaging/kubernetes against the schema of Kubernetes.
 kubernetes: server
-	$(ALONE) sh tests/kubernetes.sh
+	$(ALONE) sh tests/packaging/kubernetes.sh
 
 # Debian's server and ours use one directory in turn. HISTORIES=number, SEED=the first.
 interchange:
@@ -296,8 +296,8 @@ deb:
 
 # Installs, starts, uses and removes the package in a fresh Debian. Needs root, debootstrap and Debian's archive.
 package-check: deb
-	bash tests/package.sh
-	bash tests/boot.sh
+	bash tests/packaging/package.sh
+	bash tests/packaging/boot.sh
 
 clean:
 	$(CARGO) clean

@@ -75,7 +75,7 @@ STAGED_COMMANDS = {
     exit 1""",
     # There is no cluster: the manifests are checked, and the label that is asked for is in them.
     "kubectl": """case "$1 $2" in
-        "apply -f") [ "$3" = packaging/kubernetes/ ] && exec sh tests/kubernetes.sh ;;
+        "apply -f") [ "$3" = packaging/kubernetes/ ] && exec sh tests/packaging/kubernetes.sh ;;
         "get pods") [ "$3" = --selector ] && exec grep -q "${4%%=*}: ${4#*=}" packaging/kubernetes/beanstalkd.yaml ;;
     esac
     echo "nothing stands for: kubectl $*" >&2

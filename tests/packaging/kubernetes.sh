@@ -2,7 +2,7 @@
 # Checks packaging/kubernetes against the schema of Kubernetes, the names in it against each other, and the flags in it
 # against the server. The schema is in the package kubernetes-validate of PyPI.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 venv=target/kubernetes
 server=${BEANSTALKD:-target/debug/beanstalkd}
 

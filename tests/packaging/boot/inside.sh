@@ -1,7 +1,7 @@
 #!/bin/bash
 # What the package does in a machine that systemd has booted: upgrade from C's server and back, the order at
-# boot, what heals and what does not, the watchdog, the socket, the sandbox, the purge. Run by tests/boot.sh in
-# the machine. Every check says what it saw; those that fail do not stop the others.
+# boot, what heals and what does not, the watchdog, the socket, the sandbox, the purge. Run by tests/packaging/boot.sh
+# in the machine. Every check says what it saw; those that fail do not stop the others.
 set -u
 report=/opt/report
 failed=$report/failed

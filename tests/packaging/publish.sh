@@ -2,7 +2,7 @@
 # Makes the packages of the client library and of the two crates below it, as `cargo publish` would send them to the
 # registry, and builds each from its package alone, against the packages of the others. Nothing is sent.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 : "${CARGO:=cargo}"
 packages="-p beanstalkd-types -p beanstalkd-protocol -p beanstalk-client" # in the order in which they are published
 minor=$($CARGO --version | sed 's/^cargo [0-9]*\.\([0-9]*\).*/\1/')

@@ -1,11 +1,11 @@
 #!/bin/bash
 # Tests the package under a real systemd: boots a fresh Debian in a container without a network, and runs
-# tests/boot/inside.sh in it, which lists the checks. Run `make deb` first. Needs root, systemd-nspawn,
+# tests/packaging/boot/inside.sh in it, which lists the checks. Run `make deb` first. Needs root, systemd-nspawn,
 # debootstrap, and Debian's archive the first time. The bare Debian is kept in target/boot.
 #
 # ROOT names a bare Debian to use, SUITE the one to fetch, by default bookworm; PACKAGE another package to judge.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 skip() { echo "boot: skipped, $1" >&2; exit 0; }
 [ "$(id -u)" = 0 ] || skip "it needs root"
 for tool in systemd-nspawn debootstrap unshare openssl; do
@@ -59,8 +59,8 @@ install -m 644 "$package" "$work/machine/opt/ours.deb"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
     -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE \
     -keyout "$work/machine/opt/key.pem" -out "$work/machine/opt/cert.pem" 2>/dev/null
-install -m 755 tests/boot/inside.sh "$work/machine/opt/inside.sh"
-install -m 644 tests/boot/test.service "$work/machine/etc/systemd/system/boot-test.service"
+install -m 755 tests/packaging/boot/inside.sh "$work/machine/opt/inside.sh"
+install -m 644 tests/packaging/boot/test.service "$work/machine/etc/systemd/system/boot-test.service"
 ln -s ../boot-test.service "$work/machine/etc/systemd/system/multi-user.target.wants/boot-test.service"
 
 options=(--quiet --directory="$work/machine" --machine="$name" --private-network --register=no

@@ -3,7 +3,7 @@
 # everything if there is no cargo-deny, and the known faults if their database, a git repository, cannot be reached and
 # was never fetched before.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 : "${CARGO:=cargo}"
 if ! $CARGO deny --version >/dev/null 2>&1; then
     echo "deny: skipped, cargo-deny is not installed (cargo install cargo-deny): dependencies were not checked" >&2

@@ -2,7 +2,7 @@
 # What the Debian package does with a server that runs when it is upgraded: the function of its postinst, with commands
 # of this test in place of systemd's, and a real server. The argument is the program; needs dpkg.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 program=$(realpath "${1:?the program}")
 command -v dpkg >/dev/null || { echo "upgrade: skipped, there is no dpkg" >&2; exit 0; }
 root=$(mktemp -d)

@@ -3,7 +3,7 @@
 # the server's exit codes. Checks also that packaging/allow-paths finds the paths that settings name. Needs
 # systemd-analyze, but no running systemd.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 

@@ -2,7 +2,7 @@
 # Tests the upgrade of doc/operations.md and the way back: C, this server, and C again use one directory, with a
 # client that notices only the restarts. PEER names the C server, by default Debian's.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 peer=${PEER:-/usr/bin/beanstalkd}
 ours=${BEANSTALKD:-target/debug/beanstalkd}
 if ! [ -x "$peer" ] || ! command -v nc >/dev/null; then

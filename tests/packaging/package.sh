@@ -6,7 +6,7 @@
 #
 # ROOT names a bare Debian to reuse, SUITE the one to fetch, by default bookworm.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 if [ "$(id -u)" != 0 ] || ! command -v debootstrap unshare nc openssl >/dev/null; then
     echo "package: skipped, it needs root, debootstrap, unshare, nc and openssl" >&2
     exit 0

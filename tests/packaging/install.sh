@@ -2,7 +2,7 @@
 # Tests `make install` into an empty root: all files are there, settings of the administrator stay, the server
 # starts with the command line of its unit and the settings of /etc/default, and `make uninstall` leaves the settings.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 if ! command -v nc >/dev/null; then
     echo "install: skipped, there is no nc" >&2
     [ -z "${CI:-}" ] || exit 1
