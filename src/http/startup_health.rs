@@ -54,7 +54,7 @@ impl StartupHealth {
     }
 
     /// Replaces the reason.
-    pub fn say(&self, reason: &str) {
+    pub fn set_reason(&self, reason: &str) {
         self.set(Some(line(reason)));
     }
 
@@ -135,7 +135,7 @@ mod tests {
             response.starts_with("HTTP/1.1 503 ") && response.ends_with("\r\n\r\nwaiting\n"),
             "{response}"
         );
-        startup.say("replaying");
+        startup.set_reason("replaying");
         assert!(ask(&mut connect(), "/readyz").ends_with("\r\n\r\nreplaying\n"));
         assert!(ask(&mut connect(), "/healthz").starts_with("HTTP/1.1 200 "));
         let mut idle = connect();

@@ -163,7 +163,7 @@ fn restore(
     let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
     if let Some((place, Taken::Store(storage, _))) = taken {
         if let Some(health) = health {
-            health.say("reading the binlog");
+            health.set_reason("reading the binlog");
         }
         open_binlog(&mut executor, place, storage, options, clock)?;
     }

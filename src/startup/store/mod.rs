@@ -107,7 +107,7 @@ pub fn take(
             let lock = match DirectoryLock::take(&path) {
                 Err(LockError::Held { .. }) if waits => {
                     let status = format!("standby: waiting for the lock of {place}");
-                    say(&status, health);
+                    report_status(&status, health);
                     notify(service_manager::notify_standby(&status));
                     let (outcome, waiting) = channel();
                     // If the receiver has been dropped, the process is ending.
@@ -127,7 +127,7 @@ pub fn take(
         Prepared::Database(settings) => {
             let status = waits.then(|| format!("standby: waiting for {place}"));
             if let Some(status) = &status {
-                say(status, health);
+                report_status(status, health);
             }
             let (outcome, waiting) = channel();
             let claim = move || drop(outcome.send(database::claim(&settings, waits)));
@@ -170,11 +170,11 @@ fn await_one<T>(
     }
 }
 
-fn say(status: &str, health: Option<&StartupHealth>) {
+fn report_status(status: &str, health: Option<&StartupHealth>) {
     info!("{status}");
     notify(service_manager::notify_status(status));
     if let Some(health) = health {
-        health.say(status);
+        health.set_reason(status);
     }
 }
 
