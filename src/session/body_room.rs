@@ -1,12 +1,18 @@
-//! The room for a body that arrives in pieces.
+//! A body that arrives in pieces.
 //!
 //! Owns: how much memory is allocated for the bytes that have arrived, and when a body is complete. Driven by the
-//! session.
+//! session, for a `put` and for each put of a `complete`.
 
 use std::collections::TryReserveError;
 
+use super::Put;
+use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::Body;
 use crate::protocol::CRLF;
+
+/// Once this many bytes of a body have arrived and at least as many are missing, it is read directly into its own
+/// allocation; copying fewer is cheaper than another system call.
+pub(crate) const DIRECT_READ_FROM_BYTES: usize = 32 * 1024;
 
 /// The minimum that is allocated for a body in progress. It grows with the bytes that arrive, so that announcing a
 /// gigabyte costs nothing, and neither do thousands of clients that send a byte now and then.
@@ -16,11 +22,6 @@ const FIRST_ALLOCATION_BYTES: usize = 1024;
 const ALLOCATE_REST_FROM_BYTES: usize = 1024 * 1024;
 /// The threshold at which the rest is allocated, as a share of the body: one part in this many.
 const ALLOCATE_REST_FROM_PART: usize = 4;
-
-/// The length of an accepted body of `size` bytes, with the CRLF after it. A body of more than 1 GiB is never accepted.
-pub(crate) fn body_with_crlf(size: u32) -> usize {
-    size as usize + CRLF.len()
-}
 
 /// A body of `size` bytes with its CRLF, and the input after it. `None` if a part or the CRLF is missing.
 pub(crate) fn split_body(size: u32, input: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -40,40 +41,102 @@ pub(crate) enum Taken {
     NoMemory,
 }
 
-/// Takes the bytes of a body of `size` bytes with its CRLF from `input`; `begun` has the bytes that arrived before.
-#[inline(always)]
-pub(crate) fn take_body(size: u32, begun: &mut Vec<u8>, input: &mut &[u8]) -> Taken {
-    let whole = body_with_crlf(size);
-    if begun.is_empty() && input.len() >= whole {
-        let (bytes, rest) = input.split_at(whole);
-        let (body, trailer) = bytes.split_at(size as usize);
-        if trailer != CRLF {
+/// An accepted put whose body is arriving.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    pub(crate) put: Put,
+    /// The body with its CRLF, as far as it has arrived in pieces.
+    begun: Vec<u8>,
+}
+
+impl Arriving {
+    /// A put whose body comes next.
+    pub(crate) fn new(put: Put) -> Self {
+        Self { put, begun: Vec::new() }
+    }
+
+    /// The length of the body with its CRLF. A body of more than 1 GiB is never accepted.
+    fn whole(&self) -> usize {
+        self.put.size as usize + CRLF.len()
+    }
+
+    /// How many bytes are missing.
+    pub(crate) fn missing(&self) -> usize {
+        self.whole() - self.begun.len()
+    }
+
+    /// Takes bytes from `input`.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, input: &mut &[u8]) -> Taken {
+        let (size, whole) = (self.put.size as usize, self.whole());
+        let begun = &mut self.begun;
+        if begun.is_empty() && input.len() >= whole {
+            let (bytes, rest) = input.split_at(whole);
+            let (body, trailer) = bytes.split_at(size);
+            if trailer != CRLF {
+                *input = rest;
+                return Taken::WithoutCrlf;
+            }
+            let Ok(body) = Body::copy_of(body) else { return Taken::NoMemory };
             *input = rest;
+            return Taken::Whole(body);
+        }
+        let taken = input.len().min(whole - begun.len());
+        if make_room(begun, whole, taken).is_err() {
+            return Taken::NoMemory;
+        }
+        begun.extend_from_slice(&input[..taken]);
+        *input = &input[taken..];
+        if begun.len() < whole {
+            return Taken::Part;
+        }
+        if !begun.ends_with(CRLF) {
             return Taken::WithoutCrlf;
         }
-        let Ok(body) = Body::copy_of(body) else { return Taken::NoMemory };
-        *input = rest;
-        return Taken::Whole(body);
+        let mut body = std::mem::take(begun);
+        body.truncate(size);
+        Taken::Whole(Body::from(body))
     }
-    let taken = input.len().min(whole - begun.len());
-    if make_room(begun, whole, taken).is_err() {
-        return Taken::NoMemory;
+
+    /// The buffer into which the socket can be read directly, and how many bytes are missing; `None` if the usual
+    /// buffer is used.
+    pub(crate) fn room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        let (whole, missing) = (self.whole(), self.missing());
+        // A client that has sent little so far may be slow, and gets no room in advance.
+        if missing.min(self.begun.len()) < DIRECT_READ_FROM_BYTES {
+            return None;
+        }
+        make_room(&mut self.begun, whole, DIRECT_READ_FROM_BYTES).ok()?;
+        let room = missing.min(self.begun.capacity() - self.begun.len());
+        Some((&mut self.begun, room))
     }
-    begun.extend_from_slice(&input[..taken]);
-    *input = &input[taken..];
-    if begun.len() < whole {
-        return Taken::Part;
+
+    /// Whether a part of the body is held.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.capacity() > 0
     }
-    if !begun.ends_with(CRLF) {
-        return Taken::WithoutCrlf;
+
+    /// Its memory, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.put.held_bytes() + self.begun.capacity()
     }
-    let mut body = std::mem::take(begun);
-    body.truncate(size as usize);
-    Taken::Whole(Body::from(body))
+}
+
+impl Described for Arriving {
+    fn describe(&self, out: &mut Writer<'_>) {
+        self.put.describe(out);
+        out.bytes(&self.begun);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let arriving = Self { put: from.value()?, begun: from.bytes()?.to_vec() };
+        let is_part = arriving.begun.len() < arriving.whole();
+        if is_part { Ok(arriving) } else { Err(Malformed("a partial body is complete")) }
+    }
 }
 
 /// Makes room for `taken` more bytes of a body of `size`, and for no more of it than can be expected.
-pub(crate) fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
+fn make_room(body: &mut Vec<u8>, size: usize, taken: usize) -> Result<(), TryReserveError> {
     let needed = (body.len() + taken).min(size);
     if needed <= body.capacity() {
         return Ok(());

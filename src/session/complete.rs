@@ -4,7 +4,7 @@
 //! `complete` is refused while it is read. All n commands are read in any case, so that the bytes after them are
 //! executed as commands. The server checks each line; nothing is executed before the last body has arrived.
 
-use super::body_room::{Taken, body_with_crlf, take_body};
+use super::body_room::{Arriving, Taken};
 use super::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
 use super::{BodyRefusal, Put, TOO_LONG};
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -33,7 +33,7 @@ enum Step {
     /// In the line of a put.
     Line,
     /// In the body of an accepted put.
-    Body { put: Put, body: Vec<u8> },
+    Body(Arriving),
     /// In a body that is skipped, of which this many bytes are left.
     SkipBody(u64),
     /// In the rest of a line that is too long.
@@ -100,7 +100,7 @@ impl Complete {
                     }
                     is_done
                 }
-                Step::Body { .. } => self.read_body(input),
+                Step::Body(_) => self.read_body(input),
             };
             if !is_done {
                 return Progress::WantsInput;
@@ -129,8 +129,8 @@ impl Complete {
 
     /// Reads the body of an accepted put; returns whether the input continues in another step.
     fn read_body(&mut self, input: &mut &[u8]) -> bool {
-        let Step::Body { put, body } = &mut self.step else { return true };
-        let body = match take_body(put.size, body, input) {
+        let Step::Body(arriving) = &mut self.step else { return true };
+        let body = match arriving.take(input) {
             Taken::Part => return false,
             Taken::NoMemory => {
                 self.give_up(BodyRefusal::OutOfMemory);
@@ -142,7 +142,7 @@ impl Complete {
             }
             Taken::Whole(body) => body,
         };
-        if let Step::Body { put, .. } = std::mem::replace(&mut self.step, Step::Line) {
+        if let Step::Body(Arriving { put, .. }) = std::mem::replace(&mut self.step, Step::Line) {
             self.keep(put, body);
         }
         self.end_put();
@@ -153,10 +153,10 @@ impl Complete {
     pub(super) fn begin_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>) {
         match judged {
             Ok(put) if self.refusal.is_some() => {
-                self.step = Step::SkipBody(body_with_crlf(put.size) as u64);
+                self.step = Step::SkipBody(refused_body_bytes(put.size));
                 self.keep(put, no_body());
             }
-            Ok(put) => self.step = Step::Body { put, body: Vec::new() },
+            Ok(put) => self.step = Step::Body(Arriving::new(put)),
             Err((header, refusal)) => self.skip(header, refusal),
         }
     }
@@ -202,10 +202,10 @@ impl Complete {
     pub(super) fn give_up(&mut self, refusal: BodyRefusal) {
         self.refuse(refusal);
         self.step = match std::mem::replace(&mut self.step, Step::Line) {
-            Step::Body { put, body } => {
-                let left = body_with_crlf(put.size) - body.len();
-                self.keep(put, no_body());
-                Step::SkipBody(left as u64)
+            Step::Body(arriving) => {
+                let left = arriving.missing() as u64;
+                self.keep(arriving.put, no_body());
+                Step::SkipBody(left)
             }
             step @ (Step::Line | Step::SkipBody(_) | Step::SkipLine(_)) => step,
         };
@@ -214,14 +214,12 @@ impl Complete {
     /// Whether giving it up would free memory.
     pub(super) fn has_bodies(&self) -> bool {
         self.puts.iter().any(|(_, body)| !body.is_empty())
-            || matches!(&self.step, Step::Body { body, .. } if body.capacity() > 0)
+            || matches!(&self.step, Step::Body(arriving) if arriving.has_begun())
     }
 
-    /// The body in progress, and the length of the whole with its CRLF.
-    pub(super) fn body_in_progress(&mut self) -> Option<(&mut Vec<u8>, usize)> {
-        let Step::Body { put, body } = &mut self.step else { return None };
-        let whole = body_with_crlf(put.size);
-        Some((body, whole))
+    /// See [`Arriving::room`].
+    pub(super) fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        if let Step::Body(arriving) = &mut self.step { arriving.room() } else { None }
     }
 
     /// Whether the next byte belongs to a line.
@@ -233,7 +231,7 @@ impl Complete {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let in_progress = match &self.step {
-            Step::Body { put, body } => put.held_bytes() + body.capacity(),
+            Step::Body(arriving) => arriving.held_bytes(),
             Step::Line | Step::SkipBody(_) | Step::SkipLine(_) => 0,
         };
         size_of::<Self>() + self.puts.len() * size_of::<(Put, Body)>() + self.kept_bytes + in_progress
@@ -264,10 +262,9 @@ impl Described for Complete {
         }
         match step {
             Step::Line => 0u8.describe(out),
-            Step::Body { put, body } => {
+            Step::Body(arriving) => {
                 1u8.describe(out);
-                put.describe(out);
-                out.bytes(body);
+                arriving.describe(out);
             }
             Step::SkipBody(left) => {
                 2u8.describe(out);
@@ -294,13 +291,7 @@ impl Described for Complete {
         }
         complete.step = match from.value::<u8>()? {
             0 => Step::Line,
-            1 => {
-                let (put, body): (Put, _) = (from.value()?, from.bytes()?.to_vec());
-                if body.len() >= body_with_crlf(put.size) {
-                    return Err(Malformed("a partial body is complete"));
-                }
-                Step::Body { put, body }
-            }
+            1 => Step::Body(from.value()?),
             2 => Step::SkipBody(from.value()?),
             3 => Step::SkipLine(from.value()?),
             _ => return Err(Malformed("the step of a complete")),

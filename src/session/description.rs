@@ -8,7 +8,6 @@ use super::put::PutExtras;
 use super::{Output, Pending, Phase, Put, Session, Unread};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::{ReplyBuffer, longest_line};
-use crate::session::body_room::body_with_crlf;
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
@@ -94,10 +93,9 @@ impl<R: Described> Described for Phase<R> {
     fn describe(&self, out: &mut Writer<'_>) {
         match self {
             Self::WantCommand => 0u8.describe(out),
-            Self::WantBody { put, body } => {
+            Self::WantBody(arriving) => {
                 1u8.describe(out);
-                put.describe(out);
-                out.bytes(body);
+                arriving.describe(out);
             }
             Self::SkipBody { left, refusal } => {
                 2u8.describe(out);
@@ -127,13 +125,7 @@ impl<R: Described> Described for Phase<R> {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(match from.value::<u8>()? {
             0 => Self::WantCommand,
-            1 => {
-                let (put, body): (Put, _) = (from.value()?, from.bytes()?.to_vec());
-                if body.len() >= body_with_crlf(put.size) {
-                    return Err(Malformed("a partial body is complete"));
-                }
-                Self::WantBody { put, body }
-            }
+            1 => Self::WantBody(from.value()?),
             2 => Self::SkipBody { left: from.value()?, refusal: from.value()? },
             3 => Self::SkipLine,
             4 => Self::SkipPutLine(from.value()?),

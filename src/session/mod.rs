@@ -43,17 +43,13 @@ pub use self::outcome::{BodyRefusal, Outcome, Until};
 pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
-use self::body_room::{Taken, body_with_crlf, make_room, split_body, take_body};
+use self::body_room::{Arriving, Taken, split_body};
 use self::complete::Progress;
 use self::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
 use crate::job::{Body, JobId};
 use crate::protocol::{
     Command, ParseError, PutHeader, Verb, longest_line, parse, plain_put_line, tagged_put,
 };
-
-/// Once this many bytes of a body have arrived and at least as many are missing, it is read directly into its own
-/// allocation; copying fewer is cheaper than another system call.
-const DIRECT_READ_FROM_BYTES: usize = 32 * 1024;
 
 /// Replaces the tags of a `put` on a line that is too long.
 const TOO_LONG: &[u8] = b" idp:";
@@ -84,11 +80,8 @@ pub enum Request<'a> {
 #[derive(Debug)]
 enum Phase<R> {
     WantCommand,
-    /// The body of an accepted `put` with its CRLF, as far as it has arrived in pieces.
-    WantBody {
-        put: Put,
-        body: Vec<u8>,
-    },
+    /// The body of an accepted `put`.
+    WantBody(Arriving),
     /// `left` bytes are skipped, then the answer follows.
     SkipBody {
         left: u64,
@@ -187,7 +180,7 @@ impl<R: Debug> Session<R> {
     pub fn next_request<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         match &mut self.phase {
             Phase::WantCommand => self.next_command(input),
-            Phase::WantBody { .. } => self.next_body(input),
+            Phase::WantBody(_) => self.next_body(input),
             Phase::SkipBody { left, refusal } => {
                 let refusal = *refusal;
                 skip_body(left, input).then(|| self.finish(Request::Refused(refusal)))
@@ -264,8 +257,8 @@ impl<R: Debug> Session<R> {
     }
 
     fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
-        let Phase::WantBody { put, body } = &mut self.phase else { return None };
-        match take_body(put.size, body, input) {
+        let Phase::WantBody(arriving) = &mut self.phase else { return None };
+        match arriving.take(input) {
             Taken::Part => None,
             Taken::WithoutCrlf => Some(self.finish(Request::Refused(BodyRefusal::ExpectedCrlf))),
             Taken::NoMemory => {
@@ -274,7 +267,7 @@ impl<R: Debug> Session<R> {
             }
             Taken::Whole(body) => {
                 let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
-                let Phase::WantBody { put, .. } = phase else { return None };
+                let Phase::WantBody(Arriving { put, .. }) = phase else { return None };
                 Some(Request::Put(put, body))
             }
         }
@@ -303,7 +296,7 @@ impl<R: Debug> Session<R> {
         }
         self.phase = match outcome {
             Outcome::Done => Phase::WantCommand,
-            Outcome::ReadBody(put) => Phase::WantBody { put, body: Vec::new() },
+            Outcome::ReadBody(put) => Phase::WantBody(Arriving::new(put)),
             Outcome::SkipBody(header, refusal) => {
                 Phase::SkipBody { left: refused_body_bytes(header.size), refusal }
             }
@@ -351,7 +344,7 @@ impl<R: Debug> Session<R> {
     #[must_use]
     pub fn has_body_in_progress(&self) -> bool {
         match &self.phase {
-            Phase::WantBody { body, .. } => body.capacity() > 0,
+            Phase::WantBody(arriving) => arriving.has_begun(),
             Phase::Complete(complete) => complete.has_bodies(),
             Phase::WantCommand
             | Phase::SkipBody { .. }
@@ -367,9 +360,8 @@ impl<R: Debug> Session<R> {
     pub fn give_up_body(&mut self, refusal: BodyRefusal) {
         if let Phase::Complete(complete) = &mut self.phase {
             complete.give_up(refusal);
-        } else if let Phase::WantBody { put, body } = &self.phase {
-            let left = (body_with_crlf(put.size) - body.len()) as u64;
-            self.phase = Phase::SkipBody { left, refusal };
+        } else if let Phase::WantBody(arriving) = &self.phase {
+            self.phase = Phase::SkipBody { left: arriving.missing() as u64, refusal };
         }
     }
 
@@ -382,25 +374,17 @@ impl<R: Debug> Session<R> {
     /// The buffer of a body into which the socket can be read directly, and how many bytes are missing; `None` if the
     /// usual buffer is used.
     pub fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
-        let (body, whole) = match &mut self.phase {
-            Phase::WantBody { put, body } => (body, body_with_crlf(put.size)),
-            Phase::Complete(complete) => complete.body_in_progress()?,
+        match &mut self.phase {
+            Phase::WantBody(arriving) => arriving.room(),
+            Phase::Complete(complete) => complete.body_room(),
             Phase::WantCommand
             | Phase::SkipBody { .. }
             | Phase::SkipLine
             | Phase::SkipPutLine(_)
             | Phase::Unfinished { .. }
             | Phase::Closing
-            | Phase::Aborted => return None,
-        };
-        let missing = whole - body.len();
-        // A client that has sent little so far may be slow, and gets no room in advance.
-        if missing.min(body.len()) < DIRECT_READ_FROM_BYTES {
-            return None;
+            | Phase::Aborted => None,
         }
-        make_room(body, whole, DIRECT_READ_FROM_BYTES).ok()?;
-        let room = missing.min(body.capacity() - body.len());
-        Some((body, room))
     }
 
     /// Keeps the rest of the input until it can be executed, or more arrives. If there is no memory for it, it is lost,
@@ -411,7 +395,7 @@ impl<R: Debug> Session<R> {
         if rest.is_empty() || self.has_ended() {
             return;
         }
-        debug_assert!(!matches!(self.phase, Phase::WantBody { .. }) || stop == Stop::CutShort);
+        debug_assert!(!matches!(self.phase, Phase::WantBody(_)) || stop == Stop::CutShort);
         match copy_of(rest) {
             Ok(bytes) => self.set_unread(bytes, 0, stop),
             Err(_) => self.phase = Phase::Aborted,
@@ -477,8 +461,8 @@ impl<R: Debug> Session<R> {
             (Phase::Closing | Phase::Aborted, unread) => {
                 assert!(unread.is_none(), "a session that closes keeps no input");
             }
-            (Phase::WantBody { put, body }, unread) => {
-                assert!(body.len() < body_with_crlf(put.size), "a whole body is a request");
+            (Phase::WantBody(arriving), unread) => {
+                assert!(arriving.missing() > 0, "a whole body is a request");
                 assert!(!matches!(unread, Some(Unread::Partial(_))), "a body takes all of the input");
             }
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), Some(Unread::Partial(bytes))) => {
@@ -507,7 +491,7 @@ impl<R: Debug> Session<R> {
     /// Memory for bytes that are not yet a job.
     fn held_input_bytes(&self) -> usize {
         let input = match &self.phase {
-            Phase::WantBody { put, body } => put.held_bytes() + body.capacity(),
+            Phase::WantBody(arriving) => arriving.held_bytes(),
             Phase::Unfinished { held_bytes, .. } => *held_bytes,
             Phase::Complete(complete) => complete.held_bytes(),
             Phase::WantCommand

@@ -1,5 +1,6 @@
 //! The output of a session does not depend on how the bytes arrive.
 
+use super::body_room::DIRECT_READ_FROM_BYTES;
 use super::*;
 use crate::job::JobId;
 
