@@ -25,7 +25,7 @@ impl Executor {
             return answer(output, &Reply::UnknownCommand);
         };
         let log_in = guard.log_in(client, token, now);
-        self.work += TOKEN_WORK + guard.rules.token_count() as u64 / TOKENS_PER_WORK;
+        self.meter.work += TOKEN_WORK + guard.rules.token_count() as u64 / TOKENS_PER_WORK;
         let reply = match log_in {
             LogIn::Done => return answer(output, &Reply::Authenticated),
             LogIn::Refused => Reply::Unauthorized,

@@ -4,13 +4,15 @@
 //! a part of the pages in each turn, and closes a client before any other command, so that no more of its commands are
 //! executed. Never waits for a client, whatever that client does.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::vec;
 
+use super::flush::FlushedJob;
 use super::{Executor, Outcome, answer, stall, stall_holding};
 use crate::clock::Timestamp;
 use crate::orders::Obstacle;
-use crate::protocol::{ClientCursor, ListWriter, Reply};
+use crate::protocol::{ClientCursor, FieldList, ListWriter, Reply};
 use crate::queue::ClientId;
 use crate::session::{Output, Until};
 use crate::stats::{ClientView, Connections, write_client};
@@ -28,7 +30,7 @@ const LINE_BYTES: usize = 256;
 
 /// A page of `list-clients` that is being written.
 #[derive(Debug)]
-pub(crate) struct ClientPage {
+struct ClientPage {
     /// The client that has asked for it.
     asker: ClientId,
     /// The clients that have not been written yet.
@@ -39,13 +41,40 @@ pub(crate) struct ClientPage {
 }
 
 impl ClientPage {
-    /// Whether this client has asked for it.
-    pub(super) fn is_for(&self, client: ClientId) -> bool {
-        self.asker == client
-    }
-
     fn is_over(&self) -> bool {
         self.has_failed || self.left.len() == 0
+    }
+}
+
+/// What is kept for clients beside the queue, until they disconnect.
+#[derive(Debug, Default)]
+pub struct Clients {
+    /// Those whose sessions other clients have taken over, or that other clients have killed, until their connections
+    /// are closed.
+    pub(super) to_close: Vec<ClientId>,
+    pages: Vec<ClientPage>,
+    /// The fields that `reserve-fields` has asked for, by the index of the client.
+    pub(super) fields: BTreeMap<u32, FieldList>,
+    /// Jobs that were flushed in this turn, and that may have been given to a waiting client that has not got its reply
+    /// yet.
+    pub(super) flushed: Vec<FlushedJob>,
+}
+
+impl Clients {
+    /// Drops what is kept for a client that disconnects.
+    #[inline]
+    pub(super) fn forget(&mut self, client: ClientId) {
+        if !self.fields.is_empty() {
+            self.fields.remove(&client.index);
+        }
+        if !self.pages.is_empty() {
+            self.pages.retain(|page| page.asker != client);
+        }
+    }
+
+    /// Whether no client has to be closed, and none may still get a flushed job.
+    pub(super) fn are_quiet(&self) -> bool {
+        self.flushed.is_empty() && self.to_close.is_empty()
     }
 }
 
@@ -75,7 +104,7 @@ impl Executor {
         let indexes =
             found.index..self.queue.client_index_end().min(found.index.saturating_add(INDEXES_PER_TURN));
         let is_last = indexes.end == self.queue.client_index_end() || indexes.is_empty();
-        self.work += 1 + indexes.len() as u64 / INDEXES_PER_WORK;
+        self.meter.work += 1 + indexes.len() as u64 / INDEXES_PER_WORK;
         found.index = indexes.end;
         let wanted = found.limit + 1 - found.ids.len();
         found.ids.extend(self.queue.clients_at(indexes).take(wanted));
@@ -100,23 +129,23 @@ impl Executor {
         });
         let Ok(writer) = writer else { return answer(output, &Reply::OutOfMemory) };
         let page = ClientPage { asker: client, left: found.ids.into_iter(), writer, has_failed: false };
-        self.client_pages.push(page);
+        self.clients.pages.push(page);
         self.await_page(client, output)
     }
 
     /// Answers with the client's page once it is written.
     fn await_page(&mut self, client: ClientId, output: &mut Output) -> Outcome {
-        let Some(at) = self.client_pages.iter().position(|page| page.is_for(client)) else {
+        let Some(at) = self.clients.pages.iter().position(|page| page.asker == client) else {
             return answer(output, &Reply::InternalError);
         };
-        let page = &self.client_pages[at];
+        let page = &self.clients.pages[at];
         if !page.is_over() {
             let held_bytes = page.writer.held_bytes();
             return stall_holding(held_bytes, Until::NextTurn, |server, client, output, _| {
                 server.await_page(client, output)
             });
         }
-        let page = self.client_pages.remove(at);
+        let page = self.clients.pages.remove(at);
         if page.has_failed {
             answer(output, &Reply::OutOfMemory)
         } else {
@@ -127,19 +156,19 @@ impl Executor {
     /// Whether a page of clients is being written.
     #[inline]
     pub(crate) fn has_client_pages(&self) -> bool {
-        !self.client_pages.is_empty()
+        !self.clients.pages.is_empty()
     }
 
     /// Writes a turn's share of the pages, the oldest first. A client that has disconnected in the meantime is left
     /// out.
     pub(crate) fn write_client_pages(&mut self, connections: &dyn Connections, now: Timestamp) {
         let mut share = CLIENTS_PER_TURN;
-        let mut pages = std::mem::take(&mut self.client_pages);
+        let mut pages = std::mem::take(&mut self.clients.pages);
         let mut line = String::new();
         for page in &mut pages {
             while !page.is_over() && share > 0 {
                 share -= 1;
-                self.work += WORK_PER_CLIENT;
+                self.meter.work += WORK_PER_CLIENT;
                 let id = page.left.next();
                 let Some(view) = id.and_then(|id| self.client_view(id, connections, now)) else { continue };
                 line.clear();
@@ -147,7 +176,7 @@ impl Executor {
                 page.has_failed = page.writer.push_lines(&line).is_err();
             }
         }
-        self.client_pages = pages;
+        self.clients.pages = pages;
     }
 
     /// A client, if it is still connected.
@@ -178,7 +207,7 @@ impl Executor {
     /// Searches for the client with this number, in a turn's share of the indexes from `index` on.
     fn find_victim(&mut self, client: ClientId, number: u64, index: usize, output: &mut Output) -> Outcome {
         let end = self.queue.client_index_end().min(index + INDEXES_PER_TURN);
-        self.work += 1 + (end - index.min(end)) as u64 / INDEXES_PER_WORK;
+        self.meter.work += 1 + (end - index.min(end)) as u64 / INDEXES_PER_WORK;
         let victim = self.queue.clients_at(index..end).find(|&id| self.queue.client_number(id) == number);
         if victim.is_some() && output.write(&Reply::Killed).is_err() {
             return Outcome::Abort;
@@ -186,7 +215,7 @@ impl Executor {
         match victim {
             Some(victim) if victim == client => Outcome::Close,
             Some(victim) => {
-                self.to_close.push(victim);
+                self.clients.to_close.push(victim);
                 self.count_for_task(1);
                 stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(victim))
             }
@@ -212,6 +241,6 @@ impl Executor {
 
     /// The next client to close.
     pub(crate) fn next_to_close(&mut self) -> Option<ClientId> {
-        self.to_close.pop()
+        self.clients.to_close.pop()
     }
 }

@@ -105,7 +105,7 @@ impl Executor {
         let PutHeader { priority, delay_s, ttr_s, size } = header;
         let held_bytes = size_of::<Complete>() + output.held_bytes();
         let needs_usual_path = self.draining
-            || u64::from(size) > self.config.max_job_bytes
+            || u64::from(size) > self.memory.max_job_bytes
             || !self.queue.holds(client, id)
             || self.queue.has_tags(id)
             || self.queue.is_full_for(client, size as usize)
@@ -127,7 +127,7 @@ impl Executor {
         self.delete(client, id, now);
         self.queue.put(client, new, body, now);
         self.persistence.log_complete(&mut self.queue, id, room, now);
-        self.work += 1;
+        self.meter.work += 1;
         Some(answer(output, &Reply::Completed(IdList::of_reply(&[new.id]))))
     }
 
@@ -167,7 +167,7 @@ impl Executor {
     }
 
     fn judge_size_of_complete(&self, header: PutHeader, held_bytes: usize) -> Result<(), BodyRefusal> {
-        if u64::from(header.size) > self.config.max_job_bytes {
+        if u64::from(header.size) > self.memory.max_job_bytes {
             return Err(BodyRefusal::JobTooBig);
         }
         match self.lacks_memory_for(header.size as usize + held_bytes) {
@@ -334,7 +334,7 @@ impl Executor {
             });
             let asks = self.queue.cooldown_bytes_with(tags) - self.queue.cooldown_bytes_with(&TagSet::NONE);
             cooling += asks;
-            let most = self.shares.cooldown_bytes.filter(|_| asks > 0);
+            let most = self.memory.shares.cooldown_bytes.filter(|_| asks > 0);
             if lacks_tube || most.is_some_and(|most| cooling > most) {
                 return true;
             }
@@ -387,7 +387,7 @@ impl Executor {
             self.detach_body(watch, body);
         }
         self.persistence.log_complete(&mut self.queue, *id, room, now);
-        self.work += puts.len() as u64;
+        self.meter.work += puts.len() as u64;
         answer(output, &Reply::Completed(IdList::of_reply(&self.workbench.ids)))
     }
 

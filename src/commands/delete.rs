@@ -69,7 +69,7 @@ impl Executor {
                 batch.missing += 1;
             }
             self.persistence.log_changes(&mut self.queue, now);
-            self.work += 1;
+            self.meter.work += 1;
         }
         let held_bytes = batch.ids.len() * size_of::<JobId>();
         stall_holding(held_bytes, Until::NextTurn, |server, client, output, now| {

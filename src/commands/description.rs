@@ -76,11 +76,7 @@ impl Executor {
     /// Whether no command is in progress that cannot be described.
     pub(crate) fn is_quiet(&self) -> bool {
         let has_orders = self.orders.as_ref().is_some_and(|orders| orders.are_running());
-        self.queue.is_quiet()
-            && self.flushed_jobs.is_empty()
-            && self.to_close.is_empty()
-            && !has_orders
-            && !self.has_failed()
+        self.queue.is_quiet() && self.clients.are_quiet() && !has_orders && !self.has_failed()
     }
 
     /// Writes the state of the executor.
@@ -110,24 +106,15 @@ impl Executor {
                     timed_commands,
                 },
             draining,
-            fields,
+            clients,
             // Described separately, or made by the next program from its command line and its files.
             guard: _,
-            config: _,
-            tls: _,
             orders: _,
-            is_memory_exhausted: _,
-            shares: _,
             // Figures of the present memory and of the work of turns.
-            buffer_bytes: _,
-            detached_bodies: _,
-            tube_lists: _,
-            flushed_jobs: _,
-            workbench: _,
-            to_close: _,
-            client_pages: _,
-            work: _,
+            memory: _,
             meter: _,
+            tube_lists: _,
+            workbench: _,
         } = self;
         instance.describe(out);
         started_at.describe(out);
@@ -138,7 +125,7 @@ impl Executor {
         timings.describe(out);
         queue.describe(out);
         for client in queue.described_clients() {
-            fields.get(&client.index).map_or(0, |list| list.packed()).describe(out);
+            clients.fields.get(&client.index).map_or(0, |list| list.packed()).describe(out);
         }
         persistence.describe(out);
     }

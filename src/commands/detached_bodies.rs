@@ -67,8 +67,8 @@ impl Executor {
     pub(super) fn detach_body(&mut self, watch: Weak<Vec<u8>>, body: Body) {
         let bytes = body.len();
         drop(body);
-        self.work += (bytes / FREED_BYTES_PER_WORK) as u64;
-        self.detached_bodies.watch(watch, bytes);
+        self.meter.work += (bytes / FREED_BYTES_PER_WORK) as u64;
+        self.memory.detached_bodies.watch(watch, bytes);
     }
 
     /// Notes the large bodies of jobs that may have expired.

@@ -3,18 +3,13 @@
 //! Owns: the queue, the log, the counters of commands, drain mode; that each command is counted, checked, traced and
 //! logged. The table defines the commands. Driven by [`Server`](crate::server::Server).
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
 use log::{Level, log_enabled};
 
-use super::clients::ClientPage;
+use super::clients::Clients;
 use super::complete::Workbench;
-use super::detached_bodies::DetachedBodies;
-use super::flush::FlushedJob;
 use super::guard::Guard;
 use super::list_tubes::TubeLists;
-use super::memory::MemoryShares;
+use super::memory::MemoryUse;
 use super::orders::Orders;
 use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
@@ -22,11 +17,10 @@ use super::words::{log_command, log_reply};
 use super::work::Meter;
 use super::{Outcome, Rest, RestKind, Row, Wait, answer, run};
 use crate::clock::Timestamp;
-use crate::protocol::{Command, FieldList, ParseError, Reply, ReplyBuffer};
+use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::session::{BodyRefusal, Output, Request};
 use crate::stats::{CommandCounts, ServerInfo, Timings};
-use crate::tls::Acceptor;
 
 /// The settings of the executor.
 #[derive(Clone, Copy, Debug)]
@@ -58,43 +52,23 @@ pub(crate) struct Counters {
     pub(super) timed_commands: u64,
 }
 
-/// Executes commands. It has more fields than other types because each family of commands keeps its state between two
-/// turns here.
+/// Executes commands.
 #[derive(Debug)]
 pub struct Executor {
     pub(super) queue: Queue,
     pub(super) persistence: Persistence,
-    pub(super) config: Config,
-    pub(super) info: ServerInfo,
-    pub(crate) counters: Counters,
-    pub(super) draining: bool,
-    /// The acceptor of connections with TLS, for its figures.
-    pub(super) tls: Option<Rc<Acceptor>>,
-    /// Bytes that connections hold: incomplete bodies, input that has not been executed, replies that have not been
-    /// sent.
-    pub(crate) buffer_bytes: usize,
-    pub(super) detached_bodies: DetachedBodies,
-    pub(super) tube_lists: TubeLists,
-    /// Jobs that were flushed in this turn, and that may have been given to a waiting client that has not got its reply
-    /// yet.
-    pub(super) flushed_jobs: Vec<FlushedJob>,
-    /// The orders of the API; `None` if there is no API.
-    pub(super) orders: Option<Box<Orders>>,
-    /// Clients whose sessions other clients have taken over, or that other clients have killed, until their connections
-    /// are closed.
-    pub(super) to_close: Vec<ClientId>,
-    pub(super) client_pages: Vec<ClientPage>,
-    pub(super) workbench: Workbench,
-    /// The fields that `reserve-fields` has asked for, by the index of the client.
-    pub(super) fields: BTreeMap<u32, FieldList>,
     /// The access rules; `None` if every client may do everything.
     pub(super) guard: Option<Box<Guard>>,
-    /// Whether the allocator has begun to use its reserve.
-    pub(super) is_memory_exhausted: fn() -> bool,
-    pub(super) shares: MemoryShares,
-    /// The cost of all requests so far, without [`Queue::work`]; a simple request costs 1.
-    pub(crate) work: u64,
-    pub(super) meter: Meter,
+    /// The orders of the API; `None` if there is no API.
+    pub(super) orders: Option<Box<Orders>>,
+    pub(crate) memory: MemoryUse,
+    pub(crate) meter: Meter,
+    pub(super) clients: Clients,
+    pub(super) tube_lists: TubeLists,
+    pub(super) workbench: Workbench,
+    pub(super) draining: bool,
+    pub(super) info: ServerInfo,
+    pub(crate) counters: Counters,
 }
 
 impl Executor {
@@ -103,26 +77,17 @@ impl Executor {
     pub fn new(config: Config, info: ServerInfo) -> Self {
         Self {
             queue: Queue::new(config.poison, Slices::default()),
-            persistence: Persistence::default(),
-            config,
+            persistence: Persistence::new(config.binlog_file_bytes),
+            guard: None,
+            orders: None,
+            memory: MemoryUse::new(&config),
+            meter: Meter::default(),
+            clients: Clients::default(),
+            tube_lists: TubeLists::default(),
+            workbench: Workbench::default(),
+            draining: false,
             info,
             counters: Counters::default(),
-            draining: false,
-            tls: None,
-            buffer_bytes: 0,
-            detached_bodies: DetachedBodies::default(),
-            tube_lists: TubeLists::default(),
-            flushed_jobs: Vec::new(),
-            orders: None,
-            to_close: Vec::new(),
-            client_pages: Vec::new(),
-            workbench: Workbench::default(),
-            fields: BTreeMap::new(),
-            guard: None,
-            is_memory_exhausted: || false,
-            shares: MemoryShares::default(),
-            work: 0,
-            meter: Meter::default(),
         }
     }
 
@@ -169,10 +134,7 @@ impl Executor {
         if let Some(guard) = &mut self.guard {
             guard.forget(client);
         }
-        self.forget_fields(client);
-        if self.has_client_pages() {
-            self.client_pages.retain(|page| !page.is_for(client));
-        }
+        self.clients.forget(client);
         self.queue.disconnect(client, now);
         self.persistence.log_changes(&mut self.queue, now);
     }
@@ -183,8 +145,8 @@ impl Executor {
 
     pub(crate) fn poll_delivery(&mut self) -> Option<Delivery> {
         let delivery = self.queue.poll_delivery();
-        if delivery.is_none() && !self.flushed_jobs.is_empty() {
-            self.flushed_jobs = Vec::new();
+        if delivery.is_none() && !self.clients.flushed.is_empty() {
+            self.clients.flushed = Vec::new();
         }
         delivery
     }
@@ -257,7 +219,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        self.work += 1;
+        self.meter.work += 1;
         let start = output.bytes().len();
         let outcome = match request {
             Request::Command(command) => {

@@ -81,24 +81,16 @@ impl Executor {
     pub(super) fn set_fields(&mut self, client: ClientId, fields: FieldList) {
         self.queue.note_fields(client, !fields.is_empty());
         if fields.is_empty() {
-            self.fields.remove(&client.index);
+            self.clients.fields.remove(&client.index);
         } else {
-            self.fields.insert(client.index, fields);
-        }
-    }
-
-    /// Removes the list of a client that is about to disconnect.
-    #[inline]
-    pub(super) fn forget_fields(&mut self, client: ClientId) {
-        if self.queue.has_fields(client) {
-            self.set_fields(client, FieldList::default());
+            self.clients.fields.insert(client.index, fields);
         }
     }
 
     /// The list of the client; `None` if it has none, like most clients.
     #[inline]
     pub(super) fn fields_of(&self, client: ClientId) -> Option<FieldList> {
-        if self.queue.has_fields(client) { self.fields.get(&client.index).copied() } else { None }
+        if self.queue.has_fields(client) { self.clients.fields.get(&client.index).copied() } else { None }
     }
 
     /// The values of a job that the client has reserved, or that was flushed since.

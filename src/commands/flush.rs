@@ -60,7 +60,7 @@ impl Executor {
         while self.spent() < end {
             let before = probes;
             let step = self.queue.next_to_flush(client, &mut probes);
-            self.work += (before - probes) as u64;
+            self.meter.work += (before - probes) as u64;
             match step {
                 FlushStep::Job(id) => {
                     self.delete_in_any_state(id, now);
@@ -71,7 +71,7 @@ impl Executor {
                     self.queue.end_cooldown(id);
                     self.persistence.log_changes(&mut self.queue, now);
                     self.count_for_task(u64::from(flushed == Flushed::Cooldowns));
-                    self.work += 1;
+                    self.meter.work += 1;
                 }
                 FlushStep::Unfinished => break,
                 FlushStep::Done => {
@@ -101,13 +101,13 @@ impl Executor {
             let kept = self.queue.job(id).and_then(|job| {
                 Some(FlushedJob { id, body: job.body.to_owned().ok()?, values: Values::of(&job) })
             });
-            self.flushed_jobs.extend(kept);
+            self.clients.flushed.extend(kept);
         }
     }
 
     /// A job that was flushed in this turn, for a client that had reserved it before.
     #[cold]
     pub(super) fn flushed_job(&self, id: JobId) -> Option<&FlushedJob> {
-        self.flushed_jobs.iter().find(|flushed| flushed.id == id)
+        self.clients.flushed.iter().find(|flushed| flushed.id == id)
     }
 }

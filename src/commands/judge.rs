@@ -93,7 +93,7 @@ impl Executor {
             guard.log_refusal(client, command.verb().as_str(), is_real, now);
         } else if row.is_managing() {
             guard.begin_action(client, in_words_of_audit(command, self.queue.used_tube(client).as_str()));
-            self.work += AUDIT_WORK;
+            self.meter.work += AUDIT_WORK;
         }
     }
 

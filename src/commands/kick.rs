@@ -54,7 +54,7 @@ impl Executor {
                 Ok(()) => self.queue.kick(id, now),
             }
             self.persistence.log_changes(&mut self.queue, now);
-            self.work += 1;
+            self.meter.work += 1;
             kicked += 1;
         }
         answer(output, &Reply::Kicked(kicked))

@@ -92,7 +92,7 @@ impl Executor {
     ) -> Outcome {
         let probes = search.probes();
         let is_over = self.queue.search_reserved(&mut search, PROBES_PER_TURN);
-        self.work += (search.probes() - probes) / PROBES_PER_WORK;
+        self.meter.work += (search.probes() - probes) / PROBES_PER_WORK;
         if !is_over {
             return search_later(purpose, search);
         }
@@ -144,7 +144,7 @@ impl Executor {
     fn write_jobs(&mut self, mut page: JobPage, output: &mut Output, now: Timestamp) -> Outcome {
         let mut line = String::new();
         for id in page.jobs.by_ref().take(JOBS_PER_TURN) {
-            self.work += WORK_PER_JOB;
+            self.meter.work += WORK_PER_JOB;
             let Some(job) = self.queue.job(id).filter(|job| job.is_in(&page.tube, page.state)) else {
                 continue;
             };

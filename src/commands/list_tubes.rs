@@ -114,7 +114,7 @@ impl Executor {
     /// Writes a slice of the list in progress, if there is one.
     fn write_slice(&mut self) {
         let Some(mut list) = self.tube_lists.under_way.take() else { return };
-        if (self.is_memory_exhausted)() {
+        if self.memory.is_exhausted() {
             self.queue.give_up_listing();
             (self.tube_lists.failed, self.tube_lists.has_news) = (Some(list.version), true);
             return;
@@ -152,7 +152,7 @@ impl Executor {
 
     fn drop_finished(&mut self) {
         if let Some(finished) = self.tube_lists.finished.take() {
-            drop_list(finished.list, &mut self.detached_bodies);
+            drop_list(finished.list, &mut self.memory.detached_bodies);
         }
     }
 
@@ -231,7 +231,7 @@ impl Executor {
     pub(super) fn answer_list(&mut self, writer: ListWriter, output: &mut Output) -> Outcome {
         let Ok(list) = writer.finish() else { return answer(output, &Reply::OutOfMemory) };
         let outcome = answer(output, &Reply::List(&list));
-        drop_list(list, &mut self.detached_bodies);
+        drop_list(list, &mut self.memory.detached_bodies);
         outcome
     }
 }

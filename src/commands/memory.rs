@@ -4,9 +4,12 @@
 //! are refused at the limit. Reserves, which make histories, have a margin above it, so that workers can empty a full
 //! queue. Commands that only remove something are never refused.
 
-use super::Executor;
+use std::rc::Rc;
+
+use super::detached_bodies::DetachedBodies;
+use super::{Config, Executor};
 use crate::queue::ClientId;
-use crate::tags::TagSet;
+use crate::tls::Acceptor;
 
 /// Reserves may exceed the limit by one part in this many, so that workers can empty a full queue.
 const MARGIN_PART: u64 = 8;
@@ -38,34 +41,77 @@ pub(crate) enum MemoryClass<'a> {
     AddsTube(&'a str),
 }
 
+/// The limits of memory, and its uses beside the queue, the log and the lists.
+#[derive(Debug)]
+pub struct MemoryUse {
+    /// The maximum memory of jobs and connections, in bytes.
+    max_bytes: Option<u64>,
+    /// The largest body that a `put` may carry, in bytes.
+    pub(super) max_job_bytes: u64,
+    pub(super) shares: MemoryShares,
+    /// Whether the allocator has begun to use its reserve.
+    is_exhausted: fn() -> bool,
+    /// Bytes that connections hold: incomplete bodies, input that has not been executed, replies that have not been
+    /// sent.
+    pub(crate) buffer_bytes: usize,
+    /// The acceptor of connections with TLS, which counts their further bytes.
+    pub(super) tls: Option<Rc<Acceptor>>,
+    pub(super) detached_bodies: DetachedBodies,
+}
+
+impl MemoryUse {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            max_bytes: config.max_memory_bytes,
+            max_job_bytes: config.max_job_bytes,
+            shares: MemoryShares::default(),
+            is_exhausted: || false,
+            buffer_bytes: 0,
+            tls: None,
+            detached_bodies: DetachedBodies::default(),
+        }
+    }
+
+    /// Whether the allocator has begun to use its reserve.
+    #[inline]
+    pub(super) fn is_exhausted(&self) -> bool {
+        (self.is_exhausted)()
+    }
+
+    /// Whether cooldowns may not take so many bytes.
+    pub(super) fn forbids_cooldowns(&self, bytes: u64) -> bool {
+        self.shares.cooldown_bytes.is_some_and(|most| bytes > most)
+    }
+
+    /// The memory of the input and output of connections, including that of TLS.
+    pub(super) fn all_buffer_bytes(&self) -> usize {
+        self.buffer_bytes + self.tls.as_ref().map_or(0, |acceptor| acceptor.held_bytes())
+    }
+}
+
 impl Executor {
     /// Sets the shares of the memory.
     pub fn share_memory(&mut self, shares: MemoryShares) {
-        self.shares = shares;
+        self.memory.shares = shares;
         self.queue.limit_cooldowns(shares.max_cooldown_s);
-    }
-
-    /// Whether there is no room for the cooldown of a put with these tags.
-    pub(super) fn lacks_room_for_cooldown(&self, tags: &TagSet<'_>) -> bool {
-        tags.idempotency.is_some_and(|tag| !tag.cooldown_s.is_zero())
-            && self.shares.cooldown_bytes.is_some_and(|most| self.queue.cooldown_bytes_with(tags) > most)
     }
 
     /// Whether the client, or all clients of its identity together, have reached the limit of watched tubes and do not
     /// watch this one.
     pub(super) fn watches_enough(&self, client: ClientId, tube: &str) -> bool {
-        let is_full = self.shares.watched_tubes.is_some_and(|most| self.queue.watched_count(client) >= most)
+        let MemoryShares { watched_tubes, watched_tubes_of_identity, .. } = self.memory.shares;
+        let is_full = watched_tubes.is_some_and(|most| self.queue.watched_count(client) >= most)
             || self
                 .guard
                 .as_ref()
-                .is_some_and(|guard| guard.watches_enough(client, self.shares.watched_tubes_of_identity));
+                .is_some_and(|guard| guard.watches_enough(client, watched_tubes_of_identity));
         is_full && !self.queue.watches(client, tube)
     }
 
     /// Sets the function that reports whether the allocator's memory is exhausted. While it returns true, commands that
     /// need memory for more than a moment are answered OUT_OF_MEMORY.
     pub fn watch_memory(&mut self, is_exhausted: fn() -> bool) {
-        self.is_memory_exhausted = is_exhausted;
+        self.memory.is_exhausted = is_exhausted;
     }
 
     /// The memory of jobs, tubes, clients and connections, in bytes.
@@ -73,26 +119,21 @@ impl Executor {
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
             + self.persistence.memory_bytes()
-            + self.all_buffer_bytes()
-            + self.detached_bodies.bytes()
+            + self.memory.all_buffer_bytes()
+            + self.memory.detached_bodies.bytes()
             + self.tube_lists.bytes()
             + self.guard.as_ref().map_or(0, |guard| guard.bytes())
-    }
-
-    /// The memory of the input and output of connections, including that of TLS.
-    pub(super) fn all_buffer_bytes(&self) -> usize {
-        self.buffer_bytes + self.tls.as_ref().map_or(0, |acceptor| acceptor.held_bytes())
     }
 
     /// Whether there is no memory for `bytes`. They include the bytes of the client's own session, because
     /// `buffer_bytes` counts only the other connections while a client is served.
     pub(crate) fn lacks_memory_for(&self, bytes: usize) -> bool {
-        (self.is_memory_exhausted)() || self.exceeds_bound(bytes, 0)
+        self.memory.is_exhausted() || self.exceeds_bound(bytes, 0)
     }
 
     /// Whether the limit is reached, so that connections should use little memory.
     pub(crate) fn is_short_of_memory(&self) -> bool {
-        (self.is_memory_exhausted)() || self.exceeds_bound(0, 0)
+        self.memory.is_exhausted() || self.exceeds_bound(0, 0)
     }
 
     /// Makes sure that there is room for another client; returns whether there is.
@@ -112,10 +153,10 @@ impl Executor {
     ) -> bool {
         match class {
             MemoryClass::Free => false,
-            MemoryClass::Margin => (self.is_memory_exhausted)() || self.is_beyond_margin(),
+            MemoryClass::Margin => self.memory.is_exhausted() || self.is_beyond_margin(),
             // Using or watching an existing tube costs little, and workers must be able to do it.
             MemoryClass::AddsTube(name) => {
-                (self.is_memory_exhausted)()
+                self.memory.is_exhausted()
                     || self.exceeds_bound(held_bytes, 0) && self.queue.tube_name(name).is_none()
                     || self.is_beyond_margin()
                     || self.queue.reserve_tube(client).is_err()
@@ -130,7 +171,7 @@ impl Executor {
     /// Whether the memory in use and `more` bytes exceed the limit, with a margin of one part in `margin_part` if that
     /// is not 0.
     fn exceeds_bound(&self, more: usize, margin_part: u64) -> bool {
-        self.config.max_memory_bytes.is_some_and(|bound| {
+        self.memory.max_bytes.is_some_and(|bound| {
             let margin = bound.checked_div(margin_part).unwrap_or(0);
             (self.memory_bytes() + more) as u64 > bound.saturating_add(margin)
         })

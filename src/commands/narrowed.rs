@@ -97,7 +97,7 @@ impl Executor {
         }
         let end = self.spent() + WORK_PER_TURN;
         while self.spent() < end {
-            self.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
+            self.meter.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
             match self.visit(client, &mut walk, &mut purpose) {
                 Ok(true) => {}
                 Ok(false) => {

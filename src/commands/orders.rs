@@ -238,7 +238,7 @@ impl Executor {
         let progress = if orders.tasks.get(task).is_none_or(|task| task.is_to_stop) {
             Progress::Stopped
         } else {
-            self.work += 1;
+            self.meter.work += 1;
             orders.current = Some(task);
             let outcome = rest.go_on(self, client, &mut Output::default(), now);
             self.persistence.log_changes(&mut self.queue, now);
@@ -335,7 +335,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let PutOrder { tube, body, priority, delay_s, ttr_s, tags } = job;
-        if body.len() as u64 > self.config.max_job_bytes {
+        if body.len() as u64 > self.memory.max_job_bytes {
             return self.fail_order(Obstacle::TooBig);
         }
         let Some(encoded) = EncodedTags::read(&tags) else { return self.fail_order(Obstacle::Failed) };
@@ -452,7 +452,7 @@ impl Executor {
             Jobs::Counted { walk, .. } => {
                 let before = *share;
                 let step = walk.next(&self.queue, share);
-                self.work += (before.jobs - share.jobs) as u64 / PROBES_PER_WORK
+                self.meter.work += (before.jobs - share.jobs) as u64 / PROBES_PER_WORK
                     + (before.bytes - share.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
                 step
             }
@@ -468,7 +468,7 @@ impl Executor {
         came_at: Timestamp,
         now: Timestamp,
     ) -> Result<bool, ChangeError> {
-        self.work += 1;
+        self.meter.work += 1;
         let job = self.queue.job(id).ok_or(Obstacle::NoJob)?;
         let (record, tube_before) = (job.record, job.tube);
         if *action != JobAction::Delete && record.state == JobState::Reserved {

@@ -38,7 +38,7 @@ impl Executor {
         extras: Option<Box<PutExtras>>,
         output: &mut Output,
     ) -> Outcome {
-        if u64::from(header.size) > self.config.max_job_bytes {
+        if u64::from(header.size) > self.memory.max_job_bytes {
             return Outcome::SkipBody(header, BodyRefusal::JobTooBig);
         }
         self.queue.mark_producer(client);
@@ -159,7 +159,7 @@ impl Executor {
             return Outcome::SkipBody(header, BodyRefusal::Forbidden);
         }
         match self.exceeds_job_bytes(client, header.size as usize, &tags.unwrap_or_default()) {
-            Some((_, true)) if u64::from(header.size) <= self.config.max_job_bytes => {
+            Some((_, true)) if u64::from(header.size) <= self.memory.max_job_bytes => {
                 Outcome::SkipBody(header, BodyRefusal::OutOfMemory)
             }
             Some((owner, _)) => self.begin_put_with(client, header, tags, Some(&owner), output),

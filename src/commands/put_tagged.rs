@@ -23,7 +23,7 @@ impl Executor {
         owner: Option<&str>,
         output: &mut Output,
     ) -> Outcome {
-        if u64::from(header.size) > self.config.max_job_bytes {
+        if u64::from(header.size) > self.memory.max_job_bytes {
             return Outcome::SkipBody(header, BodyRefusal::JobTooBig);
         }
         let tags = match tags {
@@ -44,7 +44,7 @@ impl Executor {
         mut tags: TagSet<'_>,
         owner: Option<&str>,
     ) -> Result<Box<PutExtras>, BodyRefusal> {
-        let max_s = self.shares.max_cooldown_s;
+        let max_s = self.memory.shares.max_cooldown_s;
         if let Some(tag) = tags.idempotency.as_mut().filter(|_| max_s > 0) {
             tag.cooldown_s = tag.cooldown_s.min(max_s.into());
         }
@@ -117,5 +117,11 @@ impl Executor {
                 Err(_) => Stored::NoRoom,
             },
         }
+    }
+
+    /// Whether there is no room for the cooldown of a put with these tags.
+    fn lacks_room_for_cooldown(&self, tags: &TagSet<'_>) -> bool {
+        tags.idempotency.is_some_and(|tag| !tag.cooldown_s.is_zero())
+            && self.memory.forbids_cooldowns(self.queue.cooldown_bytes_with(tags))
     }
 }

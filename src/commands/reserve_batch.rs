@@ -113,7 +113,7 @@ impl Executor {
                 Reserve::DeadlineSoon | Reserve::TimedOut => break,
             }
             self.persistence.log_changes(&mut self.queue, now);
-            self.work += 1;
+            self.meter.work += 1;
         }
         self.answer_batch(client, &batch.ids, output, now)
     }
@@ -174,7 +174,7 @@ impl Executor {
             None => Vec::new(),
         };
         let outcome = answer(output, &Reply::ReservedBatch(ReservedJobs::with_values(&jobs, &values)));
-        self.work += jobs.len() as u64 / REPLIES_PER_WORK;
+        self.meter.work += jobs.len() as u64 / REPLIES_PER_WORK;
         outcome
     }
 }

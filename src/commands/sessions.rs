@@ -29,7 +29,7 @@ impl Executor {
         let key = SessionKey { identity: self.identity_of(client), name: name.into() };
         match self.queue.begin_session(client, &key, grace.as_ms()) {
             Ok(BeginSession::Attached { taken_from, joining }) => {
-                self.to_close.extend(taken_from);
+                self.clients.to_close.extend(taken_from);
                 self.join_session(client, joining, output, now)
             }
             Ok(BeginSession::HasAnother) => {
@@ -50,7 +50,7 @@ impl Executor {
     ) -> Outcome {
         let mut left = JOINED_PER_TURN;
         let is_over = self.queue.join_session(client, &mut joining, &mut left);
-        self.work += (JOINED_PER_TURN - left) as u64;
+        self.meter.work += (JOINED_PER_TURN - left) as u64;
         if !is_over {
             return stall(Until::NextTurn, move |server, client, output, now| {
                 server.join_session(client, joining, output, now)

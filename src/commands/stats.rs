@@ -33,14 +33,14 @@ impl StatsSource for Executor {
             commands: &self.counters.commands,
             timings: &self.counters.timings,
             is_draining: self.draining,
-            max_job_bytes: self.config.max_job_bytes,
-            binlog_file_bytes: self.config.binlog_file_bytes,
-            buffer_bytes: self.all_buffer_bytes(),
+            max_job_bytes: self.memory.max_job_bytes,
+            binlog_file_bytes: self.persistence.file_bytes,
+            buffer_bytes: self.memory.all_buffer_bytes(),
             connections: self.counters.connections,
             refused_connections: self.counters.refused_connections,
             malformed: self.counters.malformed,
             rejected_puts: self.counters.rejected_puts.total,
-            tls: self.tls.as_ref().map(|acceptor| acceptor.figures()),
+            tls: self.memory.tls.as_ref().map(|acceptor| acceptor.figures()),
             now,
         }
     }
@@ -49,7 +49,7 @@ impl StatsSource for Executor {
 impl Executor {
     /// Adds the figures of the TLS listeners to the metrics.
     pub(crate) fn show_tls(&mut self, acceptor: &Rc<Acceptor>) {
-        self.tls = Some(Rc::clone(acceptor));
+        self.memory.tls = Some(Rc::clone(acceptor));
     }
 
     /// The command `stats`.
@@ -64,7 +64,7 @@ impl Executor {
     /// Answers with stats or a short list, or with NOT_FOUND if there is no data.
     pub(super) fn answer_data(&mut self, data: Option<Vec<u8>>, output: &mut Output) -> Outcome {
         let Some(data) = data else { return answer(output, &Reply::NotFound) };
-        self.work += data.len() as u64 / DATA_BYTES_PER_WORK;
+        self.meter.work += data.len() as u64 / DATA_BYTES_PER_WORK;
         answer(output, &Reply::Data(&data))
     }
 

@@ -64,7 +64,7 @@ impl Executor {
         };
         touch.after =
             self.queue.touch_after(client, touch.after, &mut left, &mut touch.passed, may_touch, touch.at);
-        self.work += (TOUCHES_PER_TURN - left) as u64;
+        self.meter.work += (TOUCHES_PER_TURN - left) as u64;
         if touch.after.is_some() {
             return stall(Until::NextTurn, move |server, client, output, now| {
                 server.touch_all(client, touch, output, now)

@@ -114,7 +114,7 @@ impl Executor {
             known.checked = checked;
         }
         guard.set_watched(client, queue.watched_count(client));
-        self.work += examined as u64;
+        self.meter.work += examined as u64;
         state
     }
 }

@@ -20,13 +20,15 @@ const WORK_NS: u64 = 250;
 /// The maximum work between two readings of the clock.
 const MAX_WORK_UNSEEN: u64 = 64;
 
-/// Measures the real cost of work.
+/// The cost of all work, and its measurement.
 #[derive(Default)]
 pub(crate) struct Meter {
+    /// The cost of all requests so far, without [`Queue::work`](crate::queue::Queue::work); a simple request costs 1.
+    pub(crate) work: u64,
     /// `None` if only the count is used.
     clock: Option<Box<dyn Fn() -> Timestamp>>,
-    /// The work at the last reading, and its instant.
-    work: u64,
+    /// The work at the last reading, with that of the queue, and its instant.
+    seen: u64,
     at: Timestamp,
     /// The work between two readings, which is less if work costs more.
     step: u64,
@@ -42,26 +44,26 @@ impl Meter {
     /// Begins a turn at `now`, when `work` had already been done. The time before it is not counted.
     #[inline]
     pub(crate) fn begin_turn(&mut self, work: u64, now: Timestamp) {
-        (self.work, self.at) = (work, now);
+        (self.seen, self.at) = (work, now);
     }
 
     /// Whether a reading is due.
     #[inline]
     pub(crate) fn is_due(&self, work: u64) -> bool {
-        work - self.work >= self.step && self.step > 0
+        work - self.seen >= self.step && self.step > 0
     }
 
-    /// Reads the clock; returns how much must be added to `work`.
+    /// Reads the clock, and adds the time that `work` has taken to it if that is more.
     #[cold]
-    pub(crate) fn read_clock(&mut self, work: u64) -> u64 {
-        let Some(clock) = &self.clock else { return 0 };
+    pub(crate) fn read_clock(&mut self, work: u64) {
+        let Some(clock) = &self.clock else { return };
         let now = clock();
-        let (counted, taken) = (work - self.work, now.since_ns(self.at) / WORK_NS);
+        let (counted, taken) = (work - self.seen, now.since_ns(self.at) / WORK_NS);
         let added = taken.saturating_sub(counted);
         // At the same rate, the next reading comes after the time that `MAX_WORK_UNSEEN` should take.
         self.step = (counted * MAX_WORK_UNSEEN / taken.max(1)).clamp(1, MAX_WORK_UNSEEN);
+        self.work += added;
         self.begin_turn(work + added, now);
-        added
     }
 }
 
@@ -78,7 +80,7 @@ impl Executor {
 
     /// The cost of everything so far, in simple requests. Other clients wait for it.
     pub(crate) fn work(&self) -> u64 {
-        self.work + self.queue.work()
+        self.meter.work + self.queue.work()
     }
 
     /// The cost of everything so far, including the time that it has taken if that is more. Code that works until a
@@ -88,7 +90,7 @@ impl Executor {
     pub(crate) fn spent(&mut self) -> u64 {
         let work = self.work();
         if self.meter.is_due(work) {
-            self.work += self.meter.read_clock(work);
+            self.meter.read_clock(work);
         }
         self.work()
     }
@@ -108,8 +110,8 @@ impl Executor {
             }
         }
         self.persistence.advance(now);
-        if !self.detached_bodies.is_empty() {
-            self.detached_bodies.tend();
+        if !self.memory.detached_bodies.is_empty() {
+            self.memory.detached_bodies.tend();
         }
         if self.tube_lists.are_in_use() {
             self.tend_lists();

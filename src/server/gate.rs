@@ -64,7 +64,7 @@ impl<S: Stream> Server<S> {
     pub(super) fn count_unsent(&mut self) {
         for &id in &self.lists.unsent {
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.count_bytes(&mut self.executor.buffer_bytes);
+                connection.count_bytes(&mut self.executor.memory.buffer_bytes);
             }
         }
     }

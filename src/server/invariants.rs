@@ -62,7 +62,7 @@ impl<S: Stream> Server<S> {
         }
         self.check_lists();
         assert_eq!(count, self.client_count(), "each client has a connection");
-        assert_eq!(buffer_bytes, self.executor.buffer_bytes, "the buffers are counted");
+        assert_eq!(buffer_bytes, self.executor.memory.buffer_bytes, "the buffers are counted");
         assert_eq!(watched, self.idle_timeouts.len(), "each idle time-out has its connection");
         // After the binlog has failed, sessions are closed although they still wait in the queue.
         if !self.executor.has_failed() {

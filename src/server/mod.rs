@@ -354,7 +354,7 @@ impl<S: Stream> Server<S> {
 
     fn serve_connection(&mut self, id: ClientId, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
-        connection.uncount_bytes(&mut self.executor.buffer_bytes);
+        connection.uncount_bytes(&mut self.executor.memory.buffer_bytes);
         self.buffers.lend(&mut connection.session.output);
         connection.session.is_memory_low = self.executor.is_short_of_memory();
         // Decided here, once for each connection and turn, so that an open server checks nothing for a command.
@@ -391,7 +391,7 @@ impl<S: Stream> Server<S> {
         } else {
             enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
         }
-        connection.count_bytes(&mut self.executor.buffer_bytes);
+        connection.count_bytes(&mut self.executor.memory.buffer_bytes);
         if connection.is_runnable() {
             connection.exhaust_budget();
             let queue = if connection.is_handshaking() {
@@ -436,7 +436,7 @@ impl<S: Stream> Server<S> {
         for id in unsent.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
             if sent_bytes >= TURN_SENT_BYTES && connection.session.output.len() > SHORT_REPLIES_BYTES {
-                connection.count_bytes(&mut self.executor.buffer_bytes);
+                connection.count_bytes(&mut self.executor.memory.buffer_bytes);
                 postponed.push(id);
                 continue;
             }
@@ -454,7 +454,7 @@ impl<S: Stream> Server<S> {
             if connection.has_held_replies() {
                 enlist(&mut self.lists.with_held_replies, Lists::HELD_REPLIES, id, &mut connection.listed);
             }
-            connection.count_bytes(&mut self.executor.buffer_bytes);
+            connection.count_bytes(&mut self.executor.memory.buffer_bytes);
             if connection.can_send(settled) {
                 connection.exhaust_budget();
                 enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
@@ -556,12 +556,12 @@ impl<S: Stream> Server<S> {
                     warn!("out of memory: closed a connection, and {withheld} since the last such line");
                 });
             }
-            connection.uncount_bytes(&mut self.executor.buffer_bytes);
+            connection.uncount_bytes(&mut self.executor.memory.buffer_bytes);
             self.idle_timeouts.forget(id);
             self.log_ins.forget(&mut connection.listed);
             self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);
-            self.executor.work += CLOSING_WORK;
+            self.executor.meter.work += CLOSING_WORK;
             debug!("close {}", id.index);
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct Persistence {
     postponed: Postponed,
     /// The log of another program, until this one opens it.
     described: Option<Box<DescribedLog>>,
+    /// The size of a file that the operator has set, in bytes, for the stats.
+    pub(super) file_bytes: u64,
 }
 
 /// The tags of `job`, whose bytes may be in `room`.
@@ -78,6 +80,11 @@ impl fmt::Debug for Persistence {
 }
 
 impl Persistence {
+    /// No binlog, whose files would have this size.
+    pub fn new(file_bytes: u64) -> Self {
+        Self { file_bytes, ..Self::default() }
+    }
+
     /// Whether there is a binlog.
     pub(crate) fn is_kept(&self) -> bool {
         self.binlog.is_some()
