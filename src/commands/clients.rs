@@ -118,16 +118,9 @@ impl Executor {
         found.ids.truncate(found.limit);
         let next = found.ids.last().filter(|_| has_more).map(|last| ClientCursor { index: last.index });
         let expected = LINE_BYTES * (found.ids.len() + 1);
-        if self.lacks_memory_for(expected + output.held_bytes()) {
+        let Some(writer) = self.page_writer("clients", next, expected, output) else {
             return answer(output, &Reply::OutOfMemory);
-        }
-        let next = next.map(|next| next.to_string()).unwrap_or_default();
-        let head = format!("next: \"{next}\"\nclients:\n");
-        let writer = ListWriter::new(expected).and_then(|mut writer| {
-            writer.push_lines(&head)?;
-            Ok(writer)
-        });
-        let Ok(writer) = writer else { return answer(output, &Reply::OutOfMemory) };
+        };
         let page = ClientPage { asker: client, left: found.ids.into_iter(), writer, has_failed: false };
         self.clients.pages.push(page);
         self.await_page(client, output)

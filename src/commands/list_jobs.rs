@@ -126,16 +126,10 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let expected = LINE_BYTES * (page.jobs.len() + 1);
-        if self.lacks_memory_for(expected + output.held_bytes()) {
+        let next = page.next.map(|position| Cursor { state, position });
+        let Some(writer) = self.page_writer("jobs", next, expected, output) else {
             return answer(output, &Reply::OutOfMemory);
-        }
-        let next = page.next.map(|position| Cursor { state, position }.to_string());
-        let head = format!("next: \"{}\"\njobs:\n", next.unwrap_or_default());
-        let writer = ListWriter::new(expected).and_then(|mut writer| {
-            writer.push_lines(&head)?;
-            Ok(writer)
-        });
-        let Ok(writer) = writer else { return answer(output, &Reply::OutOfMemory) };
+        };
         let page = JobPage { client, tube: tube.into(), state, jobs: page.jobs.into_iter(), writer };
         self.write_jobs(page, output, now)
     }

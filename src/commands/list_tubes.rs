@@ -4,6 +4,8 @@
 //! is written at once. A long list is made in slices, one in each turn, and all clients that ask for it in the meantime
 //! share it: sixty clients cost one list, in time and in memory.
 
+use std::fmt::Display;
+
 use super::detached_bodies::DetachedBodies;
 use super::guard::watched_tubes_from;
 use super::watch::WatchList;
@@ -87,10 +89,9 @@ impl Executor {
     fn await_list(&mut self, since: u64, output: &mut Output) -> Outcome {
         if !self.tube_lists.is_over(since) && self.tube_lists.under_way.is_none() {
             let bytes = list_bytes(self.queue.figures().tubes, self.queue.tube_name_bytes());
-            if self.lacks_memory_for(bytes + output.held_bytes()) {
+            let Some(writer) = self.list_writer(bytes, output) else {
                 return answer(output, &Reply::OutOfMemory);
-            }
-            let Ok(writer) = ListWriter::new(bytes) else { return answer(output, &Reply::OutOfMemory) };
+            };
             let version = self.queue.tubes_version();
             self.tube_lists.under_way = Some(UnderWay { version, writer });
             self.queue.begin_listing();
@@ -196,10 +197,9 @@ impl Executor {
             return self.answer_data(Some(list), output);
         }
         let expected = list_bytes(self.queue.watched_count(client), 0);
-        if self.lacks_memory_for(expected + output.held_bytes()) {
+        let Some(writer) = self.list_writer(expected, output) else {
             return answer(output, &Reply::OutOfMemory);
-        }
-        let Ok(writer) = ListWriter::new(expected) else { return answer(output, &Reply::OutOfMemory) };
+        };
         self.continue_watched(client, 0, writer, output)
     }
 
@@ -225,6 +225,28 @@ impl Executor {
             });
         }
         self.answer_list(writer, output)
+    }
+
+    /// The writer of a list of about `bytes`; `None` if memory is low.
+    fn list_writer(&self, bytes: usize, output: &Output) -> Option<ListWriter> {
+        if self.lacks_memory_for(bytes + output.held_bytes()) {
+            return None;
+        }
+        ListWriter::new(bytes).ok()
+    }
+
+    /// The writer of a page of about `bytes`, which begins with the cursor of the `next` page and the key of its list.
+    pub(super) fn page_writer(
+        &self,
+        key: &str,
+        next: Option<impl Display>,
+        bytes: usize,
+        output: &Output,
+    ) -> Option<ListWriter> {
+        let next = next.map(|next| next.to_string()).unwrap_or_default();
+        let mut writer = self.list_writer(bytes, output)?;
+        writer.push_lines(&format!("next: \"{next}\"\n{key}:\n")).ok()?;
+        Some(writer)
     }
 
     /// Answers with a complete list.
