@@ -48,7 +48,7 @@ impl ClientPage {
 
 /// What is kept for clients beside the queue, until they disconnect.
 #[derive(Debug, Default)]
-pub struct Clients {
+pub(crate) struct Clients {
     /// Those whose sessions other clients have taken over, or that other clients have killed, until their connections
     /// are closed.
     pub(super) to_close: Vec<ClientId>,

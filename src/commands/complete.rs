@@ -5,18 +5,18 @@
 //! arrived.
 
 use std::iter;
-use std::rc::Rc;
 
 use super::memory::MemoryClass;
 use super::put::new_job;
-use super::{Executor, Outcome, Rest, RestKind, answer};
+use super::put_line::LineOf;
+use super::{Executor, Outcome, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
-use crate::protocol::{Command, IdList, PutHeader, Reply, parse_tags, put_with};
+use crate::protocol::{Command, IdList, PutHeader, Reply, put_with};
 use crate::queue::{ClientId, CompletedPut, NewJob, PackedBody, Planned, Queue};
-use crate::session::{BodyRefusal, Complete, Output, Put, PutExtras, Until};
-use crate::tags::{Name, TagSet};
+use crate::session::{BodyRefusal, Complete, Output, Put, Until};
+use crate::tags::TagSet;
 
 /// The buffers of a `complete`. They are kept between commands for their capacity: most completes have one put, and
 /// should cost less than a put and a delete.
@@ -31,8 +31,6 @@ pub(super) struct Workbench {
 /// The reason why it is not executed now.
 enum CompleteError {
     Refused(BodyRefusal),
-    Draining,
-    TubeFull,
     /// The log has no room yet.
     NoRoomYet,
 }
@@ -141,67 +139,11 @@ impl Executor {
         now: Timestamp,
     ) -> Result<Put, (PutHeader, BodyRefusal)> {
         self.note_line(client, &put_with(header, text));
-        let judged = self.put_of_complete::<GUARDED>(client, header, text, held_bytes + output.held_bytes());
-        if judged.as_ref().is_err_and(|refusal| *refusal == BodyRefusal::Forbidden) {
-            self.note_refused_put(client, now);
-        }
-        judged.map_err(|refusal| (header, refusal))
-    }
-
-    fn put_of_complete<const GUARDED: bool>(
-        &mut self,
-        client: ClientId,
-        header: PutHeader,
-        text: &[u8],
-        held_bytes: usize,
-    ) -> Result<Put, BodyRefusal> {
-        let extras = match GUARDED || !text.is_empty() {
-            true => self.judge_tags_of_complete::<GUARDED>(client, header, text, held_bytes)?,
-            false => {
-                self.judge_size_of_complete(header, held_bytes)?;
-                None
-            }
-        };
+        let of = LineOf::Complete { held_bytes: held_bytes + output.held_bytes() };
+        let extras = self.judge_put_line::<GUARDED>(client, header, text, of, now);
+        let extras = extras.map_err(|refusal| (header, refusal))?;
         self.queue.mark_producer(client);
         Ok(Put::new(self.queue.take_id(), header, extras))
-    }
-
-    fn judge_size_of_complete(&self, header: PutHeader, held_bytes: usize) -> Result<(), BodyRefusal> {
-        if u64::from(header.size) > self.memory.max_job_bytes {
-            return Err(BodyRefusal::JobTooBig);
-        }
-        match self.lacks_memory_for(header.size as usize + held_bytes) {
-            true => Err(BodyRefusal::OutOfMemory),
-            false => Ok(()),
-        }
-    }
-
-    /// The line of a put that has tags, or may have an owner. Returns the extras of the put.
-    #[cold]
-    fn judge_tags_of_complete<const GUARDED: bool>(
-        &self,
-        client: ClientId,
-        header: PutHeader,
-        text: &[u8],
-        held_bytes: usize,
-    ) -> Result<Option<Box<PutExtras>>, BodyRefusal> {
-        let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
-        let mut owner = None;
-        if GUARDED && let Ok(tags) = &tags {
-            if !self.may_put_into(client, tags.tube.map(Name::as_str), tags) {
-                return Err(BodyRefusal::Forbidden);
-            }
-            owner = self.owner_of_put(client, header.size as usize, tags);
-        }
-        self.judge_size_of_complete(header, held_bytes)?;
-        if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {
-            return Err(BodyRefusal::OutOfMemory);
-        }
-        let tags = tags.map_err(|_| BodyRefusal::BadTag)?;
-        match (text.is_empty(), owner) {
-            (true, None) => Ok(None),
-            (_, owner) => self.extras_of(tags, owner.as_ref().map(|(name, _)| &**name)).map(Some),
-        }
     }
 
     /// Called when all puts of a `complete` have arrived. It may have to wait for the pace of its identity.
@@ -213,16 +155,12 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let count = complete.puts.len();
-        if complete.refusal.is_none()
-            && let Some(guard) = &mut self.guard
-            && guard.puts_wait_until(client, count, now).is_some()
-        {
-            return match guard.gives_up_put(client) {
-                false => complete_later(Until::Permitted, complete),
-                true => self.reject_put(&Reply::OutOfMemory, output),
-            };
+        let must_wait = complete.refusal.is_none()
+            && self.guard.as_mut().is_some_and(|guard| guard.puts_wait(client, count, now));
+        match must_wait {
+            true => self.continue_complete(client, complete, output, now),
+            false => self.complete(client, complete, output, now),
         }
-        self.complete(client, complete, output, now)
     }
 
     /// Continues a `complete` that was put off.
@@ -235,10 +173,10 @@ impl Executor {
     ) -> Outcome {
         if let Some(guard) = &mut self.guard {
             if guard.gives_up_put(client) {
-                return self.reject_put(&Reply::OutOfMemory, output);
+                return self.refuse_put(BodyRefusal::OutOfMemory, output);
             }
             if guard.has_waiting_put(client) {
-                return complete_later(Until::Permitted, complete);
+                return RestKind::Complete(complete).later(Until::Permitted);
             }
         }
         self.complete(client, complete, output, now)
@@ -256,19 +194,10 @@ impl Executor {
         self.workbench.plan.clear();
         let outcome = match self.plan_complete(client, &complete, output, now) {
             Ok(room) => self.carry_out_complete(client, &mut complete, room, output, now),
-            Err(CompleteError::NoRoomYet) => return complete_later(Until::BinlogRoom, complete),
-            Err(CompleteError::TubeFull) => answer(output, &Reply::TubeFull),
-            Err(CompleteError::Draining) => self.reject_put(&Reply::Draining, output),
-            Err(CompleteError::Refused(refusal @ (BodyRefusal::JobTooBig | BodyRefusal::OutOfMemory))) => {
-                self.reject_put(&refusal.into(), output)
+            Err(CompleteError::NoRoomYet) => {
+                return RestKind::Complete(complete).later(Until::BinlogRoom);
             }
-            Err(CompleteError::Refused(BodyRefusal::BadTag)) => {
-                self.counters.malformed += 1;
-                answer(output, &Reply::BadFormat)
-            }
-            Err(CompleteError::Refused(
-                refusal @ (BodyRefusal::NotFound | BodyRefusal::Forbidden | BodyRefusal::ExpectedCrlf),
-            )) => answer(output, &refusal.into()),
+            Err(CompleteError::Refused(refusal)) => self.refuse_put(refusal, output),
         };
         complete.puts.clear();
         self.workbench.complete = Some(complete);
@@ -307,14 +236,14 @@ impl Executor {
         };
         // A put with a wrong tag is not among the stored ones.
         if self.draining && (!puts.is_empty() || refusal.is_some()) {
-            return Err(CompleteError::Draining);
+            return Err(BodyRefusal::Draining.into());
         }
         if let Some(at) = plan.iter().position(|planned| *planned == Planned::TubeFull) {
             match puts[at].0.tube() {
                 Some(tube) => self.queue.count_refused_in(tube),
                 None => self.queue.count_refused(client),
             }
-            return Err(CompleteError::TubeFull);
+            return Err(BodyRefusal::TubeFull.into());
         }
         found_before(BodyRefusal::ExpectedCrlf)?;
         room.map_err(|_| CompleteError::NoRoomYet)
@@ -334,8 +263,7 @@ impl Executor {
             });
             let asks = self.queue.cooldown_bytes_with(tags) - self.queue.cooldown_bytes_with(&TagSet::NONE);
             cooling += asks;
-            let most = self.memory.shares.cooldown_bytes.filter(|_| asks > 0);
-            if lacks_tube || most.is_some_and(|most| cooling > most) {
+            if lacks_tube || asks > 0 && self.memory.forbids_cooldowns(cooling) {
                 return true;
             }
         }
@@ -370,7 +298,7 @@ impl Executor {
             let body = std::mem::replace(body, Body::from(Vec::new()));
             let Ok(body) = Queue::pack(body, put.encoded_tags()) else {
                 self.workbench.bodies.clear();
-                return self.reject_put(&Reply::OutOfMemory, output);
+                return self.refuse_put(BodyRefusal::OutOfMemory, output);
             };
             self.workbench.bodies.push(body);
         }
@@ -391,19 +319,6 @@ impl Executor {
         answer(output, &Reply::Completed(IdList::of_reply(&self.workbench.ids)))
     }
 
-    /// The owner of a put's job, if the owner's bytes are limited, and whether the job alone exceeds the limit. Whether
-    /// it fits together with the others is checked when all have arrived.
-    fn owner_of_put(
-        &self,
-        client: ClientId,
-        body_bytes: usize,
-        tags: &TagSet<'_>,
-    ) -> Option<(Rc<str>, bool)> {
-        let (name, limits) = self.guard.as_ref()?.limits(client)?;
-        let most = limits.max_job_bytes?;
-        Some((name, self.queue.put_cost(client, body_bytes, tags) > most))
-    }
-
     /// Whether a put whose line was allowed is still allowed.
     fn may_still_put_of_complete(&self, client: ClientId, put: &Put) -> bool {
         self.guard.is_none() || self.may_put_into(client, put.tube(), put.tags().set())
@@ -415,11 +330,4 @@ impl Executor {
 fn completed_put(put: &Put) -> CompletedPut<'_> {
     let (tags, tube) = (put.encoded_tags(), put.tube());
     CompletedPut { new: new_job(put), tags, tube, body_bytes: put.size as usize }
-}
-
-/// Continues the `complete` after `until`.
-#[cold]
-fn complete_later(until: Until, complete: Box<Complete>) -> Outcome {
-    let held_bytes = complete.held_bytes();
-    Outcome::Stall { rest: Rest(RestKind::Complete(complete)), until, held_bytes }
 }

@@ -228,7 +228,7 @@ impl Executor {
             }
             // Other clients may have taken the memory while the body arrived.
             Request::Put(_, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
-                self.reject_put(&Reply::OutOfMemory, output)
+                self.refuse_put(BodyRefusal::OutOfMemory, output)
             }
             Request::Put(put, body) if GUARDED => self.put_guarded(client, put, body, output, now),
             Request::Put(put, body) => self.put(client, put, body, output, now),
@@ -242,13 +242,7 @@ impl Executor {
                     },
                 )
             }
-            Request::Refused(BodyRefusal::ExpectedCrlf) => answer(output, &Reply::ExpectedCrlf),
-            Request::Refused(BodyRefusal::Forbidden) => answer(output, &Reply::Forbidden),
-            Request::Refused(BodyRefusal::BadTag) => {
-                self.counters.malformed += 1;
-                answer(output, &Reply::BadFormat)
-            }
-            Request::Refused(refusal) => self.reject_put(&refusal.into(), output),
+            Request::Refused(refusal) => self.refuse_put(refusal, output),
             Request::PutOfComplete(header, text, held_bytes) => {
                 let put = (header, text);
                 Outcome::OfComplete(

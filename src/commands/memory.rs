@@ -43,7 +43,7 @@ pub(crate) enum MemoryClass<'a> {
 
 /// The limits of memory, and its uses beside the queue, the log and the lists.
 #[derive(Debug)]
-pub struct MemoryUse {
+pub(crate) struct MemoryUse {
     /// The maximum memory of jobs and connections, in bytes.
     max_bytes: Option<u64>,
     /// The largest body that a `put` may carry, in bytes.

@@ -35,6 +35,7 @@ mod orders_tests;
 mod pause;
 mod persistence;
 mod put;
+mod put_line;
 mod put_tagged;
 mod refused_puts;
 mod release;
@@ -70,7 +71,7 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
 use crate::orders::Obstacle;
-use crate::protocol::{Command, Reply, parse_tags};
+use crate::protocol::{Command, Reply};
 use crate::queue::{ClientId, Flushed, Release};
 use crate::session::{self, Complete, Output, Put, Until};
 
@@ -102,6 +103,19 @@ enum Wait {
     Batch(u32),
     /// For the end of this job.
     EndOf(JobId),
+}
+
+impl RestKind {
+    /// Continues the put, or the `complete`, after `until`.
+    #[cold]
+    fn later(self, until: Until) -> Outcome {
+        let held_bytes = match &self {
+            Self::Put(put) => put.0.held_bytes() + put.1.len(),
+            Self::Complete(complete) => complete.held_bytes(),
+            Self::GoOn(_) | Self::Wait(_) => 0,
+        };
+        Outcome::Stall { rest: Rest(self), until, held_bytes }
+    }
 }
 
 /// The result of a request.
@@ -189,11 +203,9 @@ table! {
     <GUARDED> (server, client, output, now)
 
     Command::Put(header) => needs(Roles::PRODUCE, Used, Free),
-        if GUARDED { server.begin_put_guarded(client, header, b"", output, now) }
-        else { server.begin_put(client, header, None, output) };
+        server.begin_put::<GUARDED>(client, header, b"", output, now);
     Command::PutWith(header, text) => needs(Roles::PRODUCE, Target(text), Free),
-        if GUARDED { server.begin_put_guarded(client, header, text, output, now) }
-        else { server.begin_put_with(client, header, parse_tags(text), None, output) };
+        server.begin_put::<GUARDED>(client, header, text, output, now);
     Command::Reserve => needs(Roles::WORK, Watched, Margin),
         server.reserve::<GUARDED, false>(client, None, output, now);
     Command::ReserveWithTimeout { timeout_s } => needs(Roles::WORK, Watched, Margin),

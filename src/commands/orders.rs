@@ -20,7 +20,7 @@ use crate::orders::{
     Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId, Tasks,
 };
 use crate::queue::{self, ClientId};
-use crate::session::{Output, Until};
+use crate::session::{BodyRefusal, Output, Until};
 use crate::stats::{ClientView, Connections};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
@@ -340,10 +340,10 @@ impl Executor {
         }
         let Some(encoded) = EncodedTags::read(&tags) else { return self.fail_order(Obstacle::Failed) };
         if self.draining {
-            return self.fail_put(Obstacle::Draining);
+            return self.fail_put(BodyRefusal::Draining);
         }
         if self.lacks_memory_for(body.len()) || self.queue.reserve_tube(client).is_err() {
-            return self.fail_put(Obstacle::NoRoom);
+            return self.fail_put(BodyRefusal::OutOfMemory);
         }
         let id = id.unwrap_or_else(|| self.queue.take_id());
         self.queue.use_tube(client, tube.as_str());
@@ -359,12 +359,7 @@ impl Executor {
                     server.put_for_order(client, job, Some(id), now)
                 });
             }
-            Stored::TubeFull => {
-                self.queue.count_refused_in(tube.as_str());
-                return self.fail_put(Obstacle::TubeFull);
-            }
-            Stored::Draining => return self.fail_put(Obstacle::Draining),
-            Stored::NoRoom => return self.fail_put(Obstacle::NoRoom),
+            Stored::Refused(refusal) => return self.fail_put(refusal),
         };
         if let Some(task) = self.task() {
             (task.job, task.done, task.skipped) = (Some(job), done, skipped);
@@ -373,9 +368,18 @@ impl Executor {
     }
 
     /// Fails the put of an order, and counts it like a client's put.
-    fn fail_put(&mut self, obstacle: Obstacle) -> Outcome {
-        self.counters.rejected_puts.count(&obstacle.into());
-        self.fail_order(obstacle)
+    fn fail_put(&mut self, refusal: BodyRefusal) -> Outcome {
+        self.counters.rejected_puts.count(&refusal.into());
+        self.fail_order(match refusal {
+            BodyRefusal::JobTooBig => Obstacle::TooBig,
+            BodyRefusal::OutOfMemory => Obstacle::NoRoom,
+            BodyRefusal::Draining => Obstacle::Draining,
+            BodyRefusal::TubeFull => Obstacle::TubeFull,
+            BodyRefusal::NotFound
+            | BodyRefusal::Forbidden
+            | BodyRefusal::BadTag
+            | BodyRefusal::ExpectedCrlf => Obstacle::Failed,
+        })
     }
 
     /// Changes the next jobs of an order.

@@ -1,16 +1,15 @@
-//! The command `put`, and its checks by access rules.
+//! The command `put`.
 
-use std::rc::Rc;
-
-use super::{Executor, Outcome, Rest, RestKind, answer};
+use super::put_line::LineOf;
+use super::{Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::protocol::{PutHeader, Reply, parse_tags};
 use crate::queue::{ClientId, NewJob};
-use crate::session::{BodyRefusal, Output, Put, PutExtras, Until};
-use crate::tags::{EncodedTags, TagSet};
+use crate::session::{BodyRefusal, Output, Put, Until};
+use crate::tags::{EncodedTags, TagError, TagSet};
 
 /// The result of a put.
 pub(super) enum Stored {
@@ -19,28 +18,30 @@ pub(super) enum Stored {
     /// This job has the same key: its state, unless it has been deleted, and its new priority if it has become more
     /// urgent.
     Duplicate(JobId, Option<JobState>, Option<Priority>),
-    /// The server is in drain mode.
-    Draining,
-    /// A rule limits the tube, and there is no room for the job.
-    TubeFull,
-    /// Memory or disk space is low.
-    NoRoom,
-    /// The log has no room yet. Nothing has changed, and the body is returned.
+    /// Nothing has changed.
+    Refused(BodyRefusal),
+    /// The log has no room yet. Nothing has changed.
     Later(Body),
 }
 
 impl Executor {
-    /// The line of a `put`, with its tags. The size is checked before the text after it, as in C.
-    pub(super) fn begin_put(
+    /// The line of a `put`, with `text` after its size.
+    pub(super) fn begin_put<const GUARDED: bool>(
         &mut self,
         client: ClientId,
         header: PutHeader,
-        extras: Option<Box<PutExtras>>,
+        text: &[u8],
         output: &mut Output,
+        now: Timestamp,
     ) -> Outcome {
-        if u64::from(header.size) > self.memory.max_job_bytes {
-            return Outcome::SkipBody(header, BodyRefusal::JobTooBig);
-        }
+        let extras = match self.judge_put_line::<GUARDED>(client, header, text, LineOf::Put, now) {
+            Ok(extras) => extras,
+            // As in C, what follows such a line is not its body.
+            Err(BodyRefusal::BadTag) if matches!(parse_tags(text), Err(TagError::UnknownWord)) => {
+                return answer(output, &Reply::BadFormat);
+            }
+            Err(refusal) => return Outcome::SkipBody(header, refusal),
+        };
         self.queue.mark_producer(client);
         let id = self.queue.take_id();
         if self.lacks_memory_for(header.size as usize + output.held_bytes()) {
@@ -62,7 +63,7 @@ impl Executor {
             true => self.store(client, new_job(&put), &EncodedTags::NONE, body, now),
             false => self.store_with_extras(client, &put, body, output, now),
         };
-        self.answer_put(client, put, stored, output)
+        self.answer_put(put, stored, output)
     }
 
     /// Stores a job with these tags in the tube that the client uses, unless another job has its key.
@@ -75,20 +76,21 @@ impl Executor {
         body: Body,
         now: Timestamp,
     ) -> Stored {
+        // Even if there is no room. A `complete` checks its room first, in the order of `BodyRefusal`.
         if self.draining {
-            return Stored::Draining;
+            return Stored::Refused(BodyRefusal::Draining);
         }
         if !tags.bytes().is_empty() {
             return self.store_tagged(client, new, tags, body, now);
         }
         if self.queue.is_full_for(client, body.len()) {
-            return Stored::TubeFull;
+            return self.tube_full(client);
         }
         if self.queue.reserve_put().is_err() {
-            return Stored::NoRoom;
+            return Stored::Refused(BodyRefusal::OutOfMemory);
         }
         match self.persistence.room_for_put(new.id, || self.queue.used_tube(client), &body, tags) {
-            Err(NoRoom::Full) => return Stored::NoRoom,
+            Err(NoRoom::Full) => return Stored::Refused(BodyRefusal::OutOfMemory),
             Err(NoRoom::Pending) => return Stored::Later(body),
             Ok(()) => {}
         }
@@ -97,22 +99,14 @@ impl Executor {
     }
 
     #[inline]
-    fn answer_put(&mut self, client: ClientId, put: Put, stored: Stored, output: &mut Output) -> Outcome {
+    fn answer_put(&mut self, put: Put, stored: Stored, output: &mut Output) -> Outcome {
         match stored {
             Stored::New => answer(output, &Reply::Inserted(put.id)),
             Stored::Duplicate(first, state, priority) => {
                 answer(output, &Reply::Duplicate(first, state, priority))
             }
-            Stored::Draining => self.reject_put(&Reply::Draining, output),
-            Stored::TubeFull => {
-                match put.tube() {
-                    Some(tube) => self.queue.count_refused_in(tube),
-                    None => self.queue.count_refused(client),
-                }
-                answer(output, &Reply::TubeFull)
-            }
-            Stored::NoRoom => self.reject_put(&Reply::OutOfMemory, output),
-            Stored::Later(body) => put_later(Until::BinlogRoom, put, body),
+            Stored::Refused(refusal) => self.refuse_put(refusal, output),
+            Stored::Later(body) => RestKind::Put(Box::new((put, body))).later(Until::BinlogRoom),
         }
     }
 
@@ -128,44 +122,36 @@ impl Executor {
     ) -> Outcome {
         let Some(guard) = &mut self.guard else { return self.put(client, put, body, output, now) };
         if guard.gives_up_put(client) {
-            return self.reject_put(&Reply::OutOfMemory, output);
+            return self.refuse_put(BodyRefusal::OutOfMemory, output);
         }
         if guard.has_waiting_put(client) {
-            return put_later(Until::Permitted, put, body);
+            return RestKind::Put(Box::new((put, body))).later(Until::Permitted);
         }
         self.put_permitted(client, put, body, output, now)
     }
 
-    /// Refuses a `put` whose body is complete, because memory or disk space is low, or because of drain mode.
+    /// A rule limits the tube that the client uses, which has no room for another job.
     #[cold]
-    pub(super) fn reject_put(&mut self, reply: &Reply<'_>, output: &mut Output) -> Outcome {
-        self.counters.rejected_puts.count(reply);
-        answer(output, reply)
+    pub(super) fn tube_full(&mut self, client: ClientId) -> Stored {
+        self.queue.count_refused(client);
+        Stored::Refused(BodyRefusal::TubeFull)
     }
 
-    /// The line of a `put`, with `text` after its size, on a server with access rules. If the client's jobs are
-    /// counted, its job gets an owner. Wrong tags are answered as on an open server.
-    pub(super) fn begin_put_guarded(
-        &mut self,
-        client: ClientId,
-        header: PutHeader,
-        text: &[u8],
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
-        if tags.is_ok_and(|tags| !self.may_name(client, &tags)) {
-            self.note_refused_put(client, now);
-            return Outcome::SkipBody(header, BodyRefusal::Forbidden);
-        }
-        match self.exceeds_job_bytes(client, header.size as usize, &tags.unwrap_or_default()) {
-            Some((_, true)) if u64::from(header.size) <= self.memory.max_job_bytes => {
-                Outcome::SkipBody(header, BodyRefusal::OutOfMemory)
+    /// Answers a put, or a `complete`, that is refused for this reason, and counts it.
+    #[cold]
+    pub(super) fn refuse_put(&mut self, refusal: BodyRefusal, output: &mut Output) -> Outcome {
+        let reply = refusal.into();
+        match refusal {
+            BodyRefusal::JobTooBig | BodyRefusal::OutOfMemory | BodyRefusal::Draining => {
+                self.counters.rejected_puts.count(&reply);
             }
-            Some((owner, _)) => self.begin_put_with(client, header, tags, Some(&owner), output),
-            None if text.is_empty() => self.begin_put(client, header, None, output),
-            None => self.begin_put_with(client, header, tags, None, output),
+            BodyRefusal::BadTag => self.counters.malformed += 1,
+            BodyRefusal::NotFound
+            | BodyRefusal::Forbidden
+            | BodyRefusal::TubeFull
+            | BodyRefusal::ExpectedCrlf => {}
         }
+        answer(output, &reply)
     }
 
     /// A `put` whose body is complete, on a server with access rules. It may have to wait for its pace.
@@ -177,16 +163,12 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        if self.may_still_put(client, &put)
-            && let Some(guard) = &mut self.guard
-            && guard.put_waits_until(client, now).is_some()
-        {
-            return match guard.gives_up_put(client) {
-                false => put_later(Until::Permitted, put, body),
-                true => self.reject_put(&Reply::OutOfMemory, output),
-            };
+        let must_wait = self.may_still_put(client, &put)
+            && self.guard.as_mut().is_some_and(|guard| guard.puts_wait(client, 1, now));
+        match must_wait {
+            true => self.continue_put(client, put, body, output, now),
+            false => self.put_permitted(client, put, body, output, now),
         }
-        self.put_permitted(client, put, body, output, now)
     }
 
     /// Does a put that need not wait for its pace. Other clients of the same identity may have put in the meantime.
@@ -205,26 +187,11 @@ impl Executor {
             return answer(output, &Reply::Forbidden);
         }
         let tags = put.tags();
-        if self.exceeds_job_bytes(client, body.len(), tags.set()).is_some_and(|(_, exceeds)| exceeds) {
-            return self.reject_put(&Reply::OutOfMemory, output);
+        if self.owner_of_put(client, body.len(), tags.set(), true).is_some_and(|(_, exceeds)| exceeds) {
+            return self.refuse_put(BodyRefusal::OutOfMemory, output);
         }
         let stored = self.store_with_extras(client, &put, body, output, now);
-        self.answer_put(client, put, stored, output)
-    }
-
-    /// The name of the client's identity, and whether a job with this body and these tags exceeds its limit. `None` if
-    /// there is no limit.
-    pub(super) fn exceeds_job_bytes(
-        &self,
-        client: ClientId,
-        body_bytes: usize,
-        tags: &TagSet<'_>,
-    ) -> Option<(Rc<str>, bool)> {
-        let (name, limits) = self.guard.as_ref()?.limits(client)?;
-        let most = limits.max_job_bytes?;
-        let added = self.queue.put_cost(client, body_bytes, tags);
-        let exceeds = self.queue.owned_bytes(&name).saturating_add(added) > most;
-        Some((name, exceeds))
+        self.answer_put(put, stored, output)
     }
 
     /// Whether a put whose line was allowed is still allowed. Only new rules can have changed that; in that case the
@@ -246,11 +213,4 @@ impl Executor {
 pub(super) fn new_job(put: &Put) -> NewJob {
     let PutHeader { priority, delay_s, ttr_s, .. } = put.header();
     NewJob { id: put.id, priority, delay_s, ttr_s }
-}
-
-/// Continues the put after `until`.
-#[cold]
-fn put_later(until: Until, put: Put, body: Body) -> Outcome {
-    let held_bytes = put.held_bytes() + body.len();
-    Outcome::Stall { rest: Rest(RestKind::Put(Box::new((put, body)))), until, held_bytes }
 }

@@ -24,6 +24,8 @@ impl Described for BodyRefusal {
             Self::Forbidden => 3,
             Self::ExpectedCrlf => 4,
             Self::NotFound => 5,
+            Self::Draining => 6,
+            Self::TubeFull => 7,
         };
         word.describe(out);
     }
@@ -36,6 +38,8 @@ impl Described for BodyRefusal {
             3 => Self::Forbidden,
             4 => Self::ExpectedCrlf,
             5 => Self::NotFound,
+            6 => Self::Draining,
+            7 => Self::TubeFull,
             _ => return Err(Malformed("the refusal of a body")),
         })
     }

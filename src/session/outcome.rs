@@ -44,6 +44,10 @@ pub enum BodyRefusal {
     JobTooBig,
     /// There is no memory for it.
     OutOfMemory,
+    /// The server is in drain mode.
+    Draining,
+    /// A rule limits its tube, which has no room for it.
+    TubeFull,
     /// A tag is wrong.
     BadTag,
     /// The bytes after it are not CRLF.
@@ -56,6 +60,8 @@ impl From<BodyRefusal> for Reply<'_> {
             BodyRefusal::NotFound => Self::NotFound,
             BodyRefusal::JobTooBig => Self::JobTooBig,
             BodyRefusal::OutOfMemory => Self::OutOfMemory,
+            BodyRefusal::Draining => Self::Draining,
+            BodyRefusal::TubeFull => Self::TubeFull,
             BodyRefusal::BadTag => Self::BadFormat,
             BodyRefusal::Forbidden => Self::Forbidden,
             BodyRefusal::ExpectedCrlf => Self::ExpectedCrlf,

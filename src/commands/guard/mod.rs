@@ -337,29 +337,20 @@ impl Guard {
         }
     }
 
-    /// When the put of the client may be done, if not now. The client waits until then.
-    pub(crate) fn put_waits_until(&mut self, client: ClientId, now: Timestamp) -> Option<Timestamp> {
-        self.puts_wait_until(client, 1, now)
-    }
-
-    /// When the last of `count` puts may be done, if not now. The client waits until then.
-    pub(crate) fn puts_wait_until(
-        &mut self,
-        client: ClientId,
-        count: usize,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        let identity = self.client(client)?.identity;
-        let per_second = self.rules.identity(identity).limits.puts_per_second?;
+    /// Whether the client waits until the last of `count` puts may be done, because that is not now.
+    pub(crate) fn puts_wait(&mut self, client: ClientId, count: usize, now: Timestamp) -> bool {
+        let Some(identity) = self.client(client).map(|known| known.identity) else { return false };
+        let Some(per_second) = self.rules.identity(identity).limits.puts_per_second else { return false };
         let pace = &mut self.usage[identity.index()].pace;
-        let at = (0..count).map(|_| pace.take(per_second, now)).last()?;
-        if at <= now {
-            return None;
-        }
+        let Some(at) = (0..count).map(|_| pace.take(per_second, now)).last().filter(|at| *at > now) else {
+            return false;
+        };
         self.figures[identity.index()].puts_delayed += count as u64;
         self.waiting_puts.insert((at, client.index));
-        self.client_mut(client)?.put_at = Some(at);
-        Some(at)
+        if let Some(known) = self.client_mut(client) {
+            known.put_at = Some(at);
+        }
+        true
     }
 
     /// The next client whose put is permitted now.

@@ -81,7 +81,7 @@ impl fmt::Debug for Persistence {
 
 impl Persistence {
     /// No binlog, whose files would have this size.
-    pub fn new(file_bytes: u64) -> Self {
+    pub(crate) fn new(file_bytes: u64) -> Self {
         Self { file_bytes, ..Self::default() }
     }
 

@@ -1,0 +1,121 @@
+//! The line of a put, alone or of a `complete`.
+//!
+//! Owns: the checks before its body arrives, with their order, and the extras that are kept until then.
+
+use std::rc::Rc;
+
+use super::Executor;
+use crate::clock::Timestamp;
+use crate::protocol::{PutHeader, parse_tags};
+use crate::queue::ClientId;
+use crate::session::{BodyRefusal, PutExtras};
+use crate::tags::{Name, TagSet};
+
+/// The command to which the line belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LineOf {
+    /// A `put`. The table of commands has judged its tube; its memory is checked once it has an id, as in C.
+    Put,
+    /// A `complete`. Memory is checked before the tags, for a session with `held_bytes`.
+    Complete { held_bytes: usize },
+}
+
+impl Executor {
+    /// Judges a line with `text` after its size. Returns the extras of the put.
+    #[inline(always)]
+    pub(super) fn judge_put_line<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        header: PutHeader,
+        text: &[u8],
+        of: LineOf,
+        now: Timestamp,
+    ) -> Result<Option<Box<PutExtras>>, BodyRefusal> {
+        if GUARDED || !text.is_empty() {
+            return self.judge_tagged_line::<GUARDED>(client, header, text, of, now);
+        }
+        self.judge_size(header, of)?;
+        Ok(None)
+    }
+
+    #[inline(always)]
+    fn judge_size(&self, header: PutHeader, of: LineOf) -> Result<(), BodyRefusal> {
+        if u64::from(header.size) > self.memory.max_job_bytes {
+            return Err(BodyRefusal::JobTooBig);
+        }
+        match of {
+            LineOf::Complete { held_bytes } if self.lacks_memory_for(header.size as usize + held_bytes) => {
+                Err(BodyRefusal::OutOfMemory)
+            }
+            LineOf::Complete { .. } | LineOf::Put => Ok(()),
+        }
+    }
+
+    /// Judges a line that has tags, or whose job may have an owner.
+    #[inline(never)]
+    fn judge_tagged_line<const GUARDED: bool>(
+        &mut self,
+        client: ClientId,
+        header: PutHeader,
+        text: &[u8],
+        of: LineOf,
+        now: Timestamp,
+    ) -> Result<Option<Box<PutExtras>>, BodyRefusal> {
+        let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
+        let mut owner = None;
+        if GUARDED {
+            let is_forbidden = tags.is_ok_and(|tags| match of {
+                LineOf::Put => !self.may_name(client, &tags),
+                LineOf::Complete { .. } => !self.may_put_into(client, tags.tube.map(Name::as_str), &tags),
+            });
+            if is_forbidden {
+                self.note_refused_put(client, now);
+                return Err(BodyRefusal::Forbidden);
+            }
+            // The jobs of a `complete` are counted together once it is whole.
+            let (tags, with_others) = match of {
+                LineOf::Put => (Some(tags.unwrap_or_default()), true),
+                LineOf::Complete { .. } => (tags.ok(), false),
+            };
+            owner = tags.and_then(|tags| self.owner_of_put(client, header.size as usize, &tags, with_others));
+        }
+        self.judge_size(header, of)?;
+        if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {
+            return Err(BodyRefusal::OutOfMemory);
+        }
+        let tags = tags.map_err(|_| BodyRefusal::BadTag)?;
+        match (text.is_empty(), owner) {
+            (true, None) => Ok(None),
+            (_, owner) => self.extras_of(tags, owner.as_ref().map(|(name, _)| &**name)).map(Some),
+        }
+    }
+
+    /// The owner of a job with this body and these tags, if the bytes of the owner's jobs are limited; and whether the
+    /// job exceeds the limit, by itself or `with_others`, which exist.
+    pub(super) fn owner_of_put(
+        &self,
+        client: ClientId,
+        body_bytes: usize,
+        tags: &TagSet<'_>,
+        with_others: bool,
+    ) -> Option<(Rc<str>, bool)> {
+        let (name, limits) = self.guard.as_ref()?.limits(client)?;
+        let most = limits.max_job_bytes?;
+        let others = if with_others { self.queue.owned_bytes(&name) } else { 0 };
+        let exceeds = others.saturating_add(self.queue.put_cost(client, body_bytes, tags)) > most;
+        Some((name, exceeds))
+    }
+
+    /// The extras of a put with these tags, if its job has this owner.
+    #[inline]
+    fn extras_of(&self, mut tags: TagSet<'_>, owner: Option<&str>) -> Result<Box<PutExtras>, BodyRefusal> {
+        let max_s = self.memory.shares.max_cooldown_s;
+        if let Some(tag) = tags.idempotency.as_mut().filter(|_| max_s > 0) {
+            tag.cooldown_s = tag.cooldown_s.min(max_s.into());
+        }
+        let mut bytes = Vec::new();
+        let encoded = (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes);
+        encoded.map_err(|_| BodyRefusal::OutOfMemory)?;
+        Ok(PutExtras::of_tags(bytes, tags.tube.map(|name| name.as_str().into())))
+    }
+}
