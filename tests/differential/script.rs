@@ -29,6 +29,10 @@ pub const LATE_EVERY: u64 = 100;
 /// difference.
 const LATE: Duration = Duration::from_millis(1500);
 
+/// The time for the steps of a script, besides the time that passes in it. The shortest TTR is a second, and the time
+/// that passes in a script is half a second away from the deadlines.
+const TIME_FOR_STEPS: Duration = Duration::from_millis(400);
+
 /// The times to run in such a script, in seconds.
 const SHORT_TTRS: [&str; 3] = ["2", "3", "4"];
 
@@ -113,6 +117,15 @@ impl Command {
 /// The bytes of all commands.
 pub fn concatenated(commands: &[Command]) -> Vec<u8> {
     commands.iter().flat_map(|command| &command.bytes).copied().collect()
+}
+
+/// How long a script may take before its replies depend on the speed of the machine.
+pub fn time_limit(script: &[Step]) -> Duration {
+    let waits = script.iter().filter_map(|step| match step.action {
+        Action::Wait(time) => Some(time),
+        Action::Send { .. } | Action::Reserve(_) | Action::HalfClose | Action::Close => None,
+    });
+    TIME_FOR_STEPS + waits.sum::<Duration>()
 }
 
 /// Numbers from a seed.

@@ -68,12 +68,19 @@ impl Pace {
     }
 
     /// The result of `run`: its first success, or its first failure while the machine kept time.
-    pub fn judge<T, E>(&self, mut run: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    pub fn judge<T, E>(&self, run: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        self.judge_within(Duration::MAX, run)
+    }
+
+    /// As [`Self::judge`], for a run whose deadlines are further away than `limit`: a failure after a longer time
+    /// proves nothing either, because a deadline may have come.
+    pub fn judge_within<T, E>(&self, limit: Duration, mut run: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let first = Instant::now();
         loop {
             let start = Instant::now();
             let result = run();
-            if result.is_ok() || self.was_kept_since(start) || first.elapsed() > MAX_REPEATS {
+            let in_time = start.elapsed() <= limit && self.was_kept_since(start);
+            if result.is_ok() || in_time || first.elapsed() > MAX_REPEATS {
                 return result;
             }
         }
