@@ -106,8 +106,8 @@ impl Grants {
         self.0.iter().filter(move |grant| grant.role == role).map(|grant| &*grant.text)
     }
 
-    fn union(&self, is_meant: impl Fn(&Grant) -> bool) -> Roles {
-        let grants = self.0.iter().filter(|grant| is_meant(grant));
+    fn union(&self, is_selected: impl Fn(&Grant) -> bool) -> Roles {
+        let grants = self.0.iter().filter(|grant| is_selected(grant));
         grants.fold(Roles::empty(), |roles, grant| roles | grant.role)
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::vec;
 
 use super::flush::FlushedJob;
-use super::{Executor, Outcome, answer, stall, stall_holding};
+use super::{Executor, Outcome, answer, stall, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::orders::Obstacle;
 use crate::protocol::{ClientCursor, FieldList, ListWriter, Reply};
@@ -109,8 +109,8 @@ impl Executor {
         let wanted = found.limit + 1 - found.ids.len();
         found.ids.extend(self.queue.clients_at(indexes).take(wanted));
         if found.ids.len() <= found.limit && !is_last {
-            let held_bytes = found.ids.capacity() * size_of::<ClientId>();
-            return stall_holding(held_bytes, Until::NextTurn, move |server, client, output, _| {
+            let memory_bytes = found.ids.capacity() * size_of::<ClientId>();
+            return stall_with_memory(memory_bytes, Until::NextTurn, move |server, client, output, _| {
                 server.find_clients(client, found, output)
             });
         }
@@ -133,8 +133,8 @@ impl Executor {
         };
         let page = &self.clients.pages[at];
         if !page.is_over() {
-            let held_bytes = page.writer.held_bytes();
-            return stall_holding(held_bytes, Until::NextTurn, |server, client, output, _| {
+            let memory_bytes = page.writer.memory_bytes();
+            return stall_with_memory(memory_bytes, Until::NextTurn, |server, client, output, _| {
                 server.await_page(client, output)
             });
         }
@@ -194,27 +194,27 @@ impl Executor {
 
     /// The command `kill-client`.
     pub(super) fn kill_client(&mut self, client: ClientId, number: u64, output: &mut Output) -> Outcome {
-        self.find_victim(client, number, 0, output)
+        self.find_client(client, number, 0, output)
     }
 
     /// Searches for the client with this number, in a turn's share of the indexes from `index` on.
-    fn find_victim(&mut self, client: ClientId, number: u64, index: usize, output: &mut Output) -> Outcome {
+    fn find_client(&mut self, client: ClientId, number: u64, index: usize, output: &mut Output) -> Outcome {
         let end = self.queue.client_index_end().min(index + INDEXES_PER_TURN);
         self.meter.work += 1 + (end - index.min(end)) as u64 / INDEXES_PER_WORK;
-        let victim = self.queue.clients_at(index..end).find(|&id| self.queue.client_number(id) == number);
-        if victim.is_some() && output.write(&Reply::Killed).is_err() {
+        let found = self.queue.clients_at(index..end).find(|&id| self.queue.client_number(id) == number);
+        if found.is_some() && output.write(&Reply::Killed).is_err() {
             return Outcome::Abort;
         }
-        match victim {
-            Some(victim) if victim == client => Outcome::Close,
-            Some(victim) => {
-                self.clients.to_close.push(victim);
+        match found {
+            Some(killed) if killed == client => Outcome::Close,
+            Some(killed) => {
+                self.clients.to_close.push(killed);
                 self.count_for_task(1);
-                stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(victim))
+                stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(killed))
             }
             None if end < self.queue.client_index_end() => {
                 stall(Until::NextTurn, move |server, client, output, _| {
-                    server.find_victim(client, number, end, output)
+                    server.find_client(client, number, end, output)
                 })
             }
             None => {
@@ -225,9 +225,9 @@ impl Executor {
     }
 
     /// Ends when the closed client has given back its jobs, so that the next command finds them.
-    fn await_end_of(&self, victim: ClientId) -> Outcome {
-        match self.queue.is_leaving(victim) {
-            true => stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(victim)),
+    fn await_end_of(&self, killed: ClientId) -> Outcome {
+        match self.queue.is_leaving(killed) {
+            true => stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(killed)),
             false => Outcome::Done,
         }
     }

@@ -21,7 +21,7 @@ use crate::tags::TagSet;
 /// The buffers of a `complete`. They are kept between commands for their capacity: most completes have one put, and
 /// should cost less than a put and a delete.
 #[derive(Debug, Default)]
-pub(super) struct Workbench {
+pub(super) struct CompleteBuffers {
     complete: Option<Box<Complete>>,
     plan: Vec<Planned>,
     bodies: Vec<PackedBody>,
@@ -51,7 +51,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let complete = match self.workbench.complete.take() {
+        let complete = match self.complete_buffers.complete.take() {
             Some(mut complete) => {
                 complete.renew(id, count, refusal);
                 complete
@@ -83,8 +83,8 @@ impl Executor {
         let refused = if GUARDED { self.guard_command(client, &command, output, now) } else { None };
         let begun = refused.unwrap_or_else(|| self.begin_complete(client, (id, 1), None, output, now));
         let Outcome::ReadPuts(mut complete) = begun else { return begun };
-        let held_bytes = complete.held_bytes();
-        let judged = self.judge_put_of_complete::<GUARDED>(client, (header, b""), held_bytes, output, now);
+        let memory_bytes = complete.memory_bytes();
+        let judged = self.judge_put_of_complete::<GUARDED>(client, (header, b""), memory_bytes, output, now);
         complete.take_last_put(judged, body);
         self.complete_whole(client, complete, output, now)
     }
@@ -101,13 +101,13 @@ impl Executor {
         now: Timestamp,
     ) -> Option<Outcome> {
         let PutHeader { priority, delay_s, ttr_s, size } = header;
-        let held_bytes = size_of::<Complete>() + output.held_bytes();
+        let memory_bytes = size_of::<Complete>() + output.memory_bytes();
         let needs_usual_path = self.draining
             || u64::from(size) > self.memory.max_job_bytes
             || !self.queue.holds(client, id)
             || self.queue.has_tags(id)
             || self.queue.is_full_for(client, size as usize)
-            || self.lacks_memory_for(size as usize + held_bytes)
+            || self.lacks_memory_for(size as usize + memory_bytes)
             || self.queue.reserve_put().is_err();
         if needs_usual_path {
             return None;
@@ -129,17 +129,17 @@ impl Executor {
         Some(answer(output, &Reply::Completed(IdList::of_reply(&[new.id]))))
     }
 
-    /// The line of a put of a `complete`, with `text` after its size. The `complete` already holds `held_bytes` bytes.
+    /// The line of a put of a `complete`, with `text` after its size. The `complete` already uses `memory_bytes`.
     pub(super) fn judge_put_of_complete<const GUARDED: bool>(
         &mut self,
         client: ClientId,
         (header, text): (PutHeader, &[u8]),
-        held_bytes: usize,
+        memory_bytes: usize,
         output: &Output,
         now: Timestamp,
     ) -> Result<Put, (PutHeader, BodyRefusal)> {
         self.note_line(client, &put_with(header, text));
-        let of = LineOf::Complete { held_bytes: held_bytes + output.held_bytes() };
+        let of = LineOf::Complete { memory_bytes: memory_bytes + output.memory_bytes() };
         let extras = self.judge_put_line::<GUARDED>(client, header, text, of, now);
         let extras = extras.map_err(|refusal| (header, refusal))?;
         self.queue.mark_producer(client);
@@ -191,7 +191,7 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         self.persistence.log_changes(&mut self.queue, now);
-        self.workbench.plan.clear();
+        self.complete_buffers.plan.clear();
         let outcome = match self.plan_complete(client, &complete, output, now) {
             Ok(room) => self.carry_out_complete(client, &mut complete, room, output, now),
             Err(CompleteError::NoRoomYet) => {
@@ -200,7 +200,7 @@ impl Executor {
             Err(CompleteError::Refused(refusal)) => self.refuse_put(refusal, output),
         };
         complete.puts.clear();
-        self.workbench.complete = Some(complete);
+        self.complete_buffers.complete = Some(complete);
         outcome
     }
 
@@ -228,7 +228,7 @@ impl Executor {
             return Err(BodyRefusal::OutOfMemory.into());
         }
         let asked = puts.iter().map(|(put, _)| completed_put(put));
-        let plan = &mut self.workbench.plan;
+        let plan = &mut self.complete_buffers.plan;
         plan.extend(self.queue.plan_complete(client, *id, asked.clone(), now));
         let room = match self.persistence.room_for_complete(&self.queue, client, asked, plan) {
             Err(NoRoom::Full) => return Err(BodyRefusal::OutOfMemory.into()),
@@ -253,13 +253,13 @@ impl Executor {
     /// its limit of bytes.
     fn lacks_room_for_puts(&mut self, client: ClientId, complete: &Complete, output: &Output) -> bool {
         let puts = &complete.puts;
-        let held_bytes = complete.body_bytes() + output.held_bytes();
+        let memory_bytes = complete.body_bytes() + output.memory_bytes();
         let mut cooling = self.queue.cooldown_bytes_with(&TagSet::NONE);
         for (put, _) in puts.iter().filter(|(put, _)| !put.is_plain()) {
             let tags = put.tags();
             let tags = tags.set();
             let lacks_tube = tags.tube.is_some_and(|tube| {
-                self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), client, held_bytes)
+                self.lacks_memory_to(MemoryClass::AddsTube(tube.as_str()), client, memory_bytes)
             });
             let asks = self.queue.cooldown_bytes_with(tags) - self.queue.cooldown_bytes_with(&TagSet::NONE);
             cooling += asks;
@@ -269,7 +269,7 @@ impl Executor {
         }
         !puts.is_empty()
             && (self.exceeds_owned(client, complete)
-                || self.lacks_memory_for(held_bytes)
+                || self.lacks_memory_for(memory_bytes)
                 || self.queue.reserve_put().is_err())
     }
 
@@ -297,13 +297,13 @@ impl Executor {
         for (put, body) in &mut *puts {
             let body = std::mem::replace(body, Body::from(Vec::new()));
             let Ok(body) = Queue::pack(body, put.encoded_tags()) else {
-                self.workbench.bodies.clear();
+                self.complete_buffers.bodies.clear();
                 return self.refuse_put(BodyRefusal::OutOfMemory, output);
             };
-            self.workbench.bodies.push(body);
+            self.complete_buffers.bodies.push(body);
         }
         let asked = puts.iter().map(|(put, _)| completed_put(put));
-        let Workbench { plan, bodies, ids, .. } = &mut self.workbench;
+        let CompleteBuffers { plan, bodies, ids, .. } = &mut self.complete_buffers;
         ids.clear();
         ids.extend(puts.iter().zip(&*plan).map(|((put, _), planned)| match planned {
             Planned::Duplicate { first, .. } => *first,
@@ -316,7 +316,7 @@ impl Executor {
         }
         self.persistence.log_complete(&mut self.queue, *id, room, now);
         self.meter.work += puts.len() as u64;
-        answer(output, &Reply::Completed(IdList::of_reply(&self.workbench.ids)))
+        answer(output, &Reply::Completed(IdList::of_reply(&self.complete_buffers.ids)))
     }
 
     /// Whether a put whose line was allowed is still allowed.

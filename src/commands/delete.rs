@@ -4,7 +4,7 @@
 
 use std::vec;
 
-use super::{Executor, Outcome, answer, stall_holding};
+use super::{Executor, Outcome, answer, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{IdList, Reply};
@@ -71,8 +71,8 @@ impl Executor {
             self.persistence.log_changes(&mut self.queue, now);
             self.meter.work += 1;
         }
-        let held_bytes = batch.ids.len() * size_of::<JobId>();
-        stall_holding(held_bytes, Until::NextTurn, |server, client, output, now| {
+        let memory_bytes = batch.ids.len() * size_of::<JobId>();
+        stall_with_memory(memory_bytes, Until::NextTurn, |server, client, output, now| {
             server.delete_batch(client, batch, output, now)
         })
     }

@@ -114,7 +114,7 @@ impl Executor {
             memory: _,
             meter: _,
             tube_lists: _,
-            workbench: _,
+            complete_buffers: _,
         } = self;
         instance.describe(out);
         started_at.describe(out);

@@ -6,7 +6,7 @@
 use log::{Level, log_enabled};
 
 use super::clients::Clients;
-use super::complete::Workbench;
+use super::complete::CompleteBuffers;
 use super::guard::Guard;
 use super::list_tubes::TubeLists;
 use super::memory::MemoryUse;
@@ -65,7 +65,7 @@ pub struct Executor {
     pub(crate) meter: Meter,
     pub(super) clients: Clients,
     pub(super) tube_lists: TubeLists,
-    pub(super) workbench: Workbench,
+    pub(super) complete_buffers: CompleteBuffers,
     pub(super) draining: bool,
     pub(super) info: ServerInfo,
     pub(crate) counters: Counters,
@@ -84,7 +84,7 @@ impl Executor {
             meter: Meter::default(),
             clients: Clients::default(),
             tube_lists: TubeLists::default(),
-            workbench: Workbench::default(),
+            complete_buffers: CompleteBuffers::default(),
             draining: false,
             info,
             counters: Counters::default(),
@@ -163,7 +163,7 @@ impl Executor {
     /// Makes the changes of this turn as durable as they must be before their replies are sent.
     #[inline]
     pub(crate) fn commit(&mut self, now: Timestamp) {
-        if self.persistence.is_kept() {
+        if self.persistence.has_log() {
             self.persistence.commit(&self.queue, now);
         }
     }
@@ -227,7 +227,7 @@ impl Executor {
                 self.command::<GUARDED>(client, command, output, now)
             }
             // Other clients may have taken the memory while the body arrived.
-            Request::Put(_, body) if self.lacks_memory_for(body.len() + output.held_bytes()) => {
+            Request::Put(_, body) if self.lacks_memory_for(body.len() + output.memory_bytes()) => {
                 self.refuse_put(BodyRefusal::OutOfMemory, output)
             }
             Request::Put(put, body) if GUARDED => self.put_guarded(client, put, body, output, now),
@@ -243,11 +243,15 @@ impl Executor {
                 )
             }
             Request::Refused(refusal) => self.refuse_put(refusal, output),
-            Request::PutOfComplete(header, text, held_bytes) => {
+            Request::PutOfComplete(header, text, memory_bytes) => {
                 let put = (header, text);
-                Outcome::OfComplete(
-                    self.judge_put_of_complete::<GUARDED>(client, put, held_bytes, output, now),
-                )
+                Outcome::OfComplete(self.judge_put_of_complete::<GUARDED>(
+                    client,
+                    put,
+                    memory_bytes,
+                    output,
+                    now,
+                ))
             }
             Request::CompleteWith(id, header, body) => {
                 self.complete_with::<GUARDED>(client, id, (header, body), output, now)
@@ -314,7 +318,7 @@ impl Executor {
         if GUARDED && let Some(outcome) = self.guard_command(client, &command, output, now) {
             return outcome;
         }
-        if self.lacks_memory_to(Row::of(&command).memory, client, output.held_bytes()) {
+        if self.lacks_memory_to(Row::of(&command).memory, client, output.memory_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
         run::<GUARDED>(self, client, command, output, now)

@@ -8,7 +8,7 @@ use super::{Executor, Outcome, answer, stall};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::Reply;
-use crate::queue::{BeginFlush, ClientId, FlushStep, Flushed};
+use crate::queue::{BeginFlush, ClientId, FlushScope, FlushStep};
 use crate::session::{Output, Until};
 
 /// Jobs and clients that a flush probes in a turn: about 200 microseconds.
@@ -30,17 +30,17 @@ impl Executor {
         &mut self,
         client: ClientId,
         tube: &str,
-        flushed: Flushed,
+        scope: FlushScope,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        match self.queue.begin_flush(client, tube, flushed, now) {
-            BeginFlush::Begun => self.continue_flush(client, flushed, 0, output, now),
+        match self.queue.begin_flush(client, tube, scope, now) {
+            BeginFlush::Begun => self.continue_flush(client, scope, 0, output, now),
             BeginFlush::NoTube => answer(output, &Reply::Flushed(0)),
             BeginFlush::TooMany => {
                 let tube: Box<str> = tube.into();
                 stall(Until::NextTurn, move |server, client, output, now| {
-                    server.flush_tube(client, &tube, flushed, output, now)
+                    server.flush_tube(client, &tube, scope, output, now)
                 })
             }
         }
@@ -50,7 +50,7 @@ impl Executor {
     fn continue_flush(
         &mut self,
         client: ClientId,
-        flushed: Flushed,
+        scope: FlushScope,
         mut deleted: u64,
         output: &mut Output,
         now: Timestamp,
@@ -70,7 +70,7 @@ impl Executor {
                 FlushStep::Cooldown(id) => {
                     self.queue.end_cooldown(id);
                     self.persistence.log_changes(&mut self.queue, now);
-                    self.count_for_task(u64::from(flushed == Flushed::Cooldowns));
+                    self.count_for_task(u64::from(scope == FlushScope::Cooldowns));
                     self.meter.work += 1;
                 }
                 FlushStep::Unfinished => break,
@@ -81,7 +81,7 @@ impl Executor {
             }
         }
         stall(Until::NextTurn, move |server, client, output, now| {
-            server.continue_flush(client, flushed, deleted, output, now)
+            server.continue_flush(client, scope, deleted, output, now)
         })
     }
 

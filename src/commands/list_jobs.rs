@@ -5,7 +5,7 @@
 
 use std::vec;
 
-use super::{Executor, Outcome, answer, stall, stall_holding};
+use super::{Executor, Outcome, answer, stall, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::protocol::{Cursor, ListWriter, Reply};
@@ -152,8 +152,8 @@ impl Executor {
             }
         }
         if page.jobs.len() > 0 {
-            let held_bytes = page.writer.held_bytes();
-            return stall_holding(held_bytes, Until::NextTurn, |server, _, output, now| {
+            let memory_bytes = page.writer.memory_bytes();
+            return stall_with_memory(memory_bytes, Until::NextTurn, |server, _, output, now| {
                 server.write_jobs(page, output, now)
             });
         }

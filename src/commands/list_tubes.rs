@@ -9,7 +9,7 @@ use std::fmt::Display;
 use super::detached_bodies::DetachedBodies;
 use super::guard::watched_tubes_from;
 use super::watch::WatchList;
-use super::{Executor, Outcome, answer, stall, stall_holding};
+use super::{Executor, Outcome, answer, stall, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
 use crate::queue::ClientId;
@@ -51,7 +51,7 @@ struct Finished {
 impl TubeLists {
     /// Memory of the lists, in bytes, whether or not a reply holds a part of them.
     pub(crate) fn bytes(&self) -> usize {
-        let under_way = self.under_way.as_ref().map_or(0, |list| list.writer.held_bytes());
+        let under_way = self.under_way.as_ref().map_or(0, |list| list.writer.memory_bytes());
         under_way + self.finished.as_ref().map_or(0, |finished| finished.list.byte_len())
     }
 
@@ -211,7 +211,7 @@ impl Executor {
         mut writer: ListWriter,
         output: &mut Output,
     ) -> Outcome {
-        if self.lacks_memory_for(writer.held_bytes() + output.held_bytes()) {
+        if self.lacks_memory_for(writer.memory_bytes() + output.memory_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
         let names = watched_tubes_from(&self.queue, client, written);
@@ -220,16 +220,18 @@ impl Executor {
         }
         let written = written + TUBES_PER_SLICE;
         if written < self.queue.watched_count(client) {
-            return stall_holding(writer.held_bytes(), Until::NextTurn, move |server, client, output, _| {
-                server.continue_watched(client, written, writer, output)
-            });
+            return stall_with_memory(
+                writer.memory_bytes(),
+                Until::NextTurn,
+                move |server, client, output, _| server.continue_watched(client, written, writer, output),
+            );
         }
         self.answer_list(writer, output)
     }
 
     /// The writer of a list of about `bytes`; `None` if memory is low.
     fn list_writer(&self, bytes: usize, output: &Output) -> Option<ListWriter> {
-        if self.lacks_memory_for(bytes + output.held_bytes()) {
+        if self.lacks_memory_for(bytes + output.memory_bytes()) {
             return None;
         }
         ListWriter::new(bytes).ok()

@@ -85,7 +85,7 @@ impl MemoryUse {
 
     /// The memory of the input and output of connections, including that of TLS.
     pub(super) fn all_buffer_bytes(&self) -> usize {
-        self.buffer_bytes + self.tls.as_ref().map_or(0, |acceptor| acceptor.held_bytes())
+        self.buffer_bytes + self.tls.as_ref().map_or(0, |acceptor| acceptor.memory_bytes())
     }
 }
 
@@ -143,13 +143,13 @@ impl Executor {
             && self.guard.as_mut().is_none_or(|guard| guard.reserve_client())
     }
 
-    /// Whether a command of this class must be refused. `held_bytes` are the bytes of the client's session.
+    /// Whether a command of this class must be refused. `memory_bytes` are the bytes of the client's session.
     #[inline(always)]
     pub(super) fn lacks_memory_to(
         &mut self,
         class: MemoryClass<'_>,
         client: ClientId,
-        held_bytes: usize,
+        memory_bytes: usize,
     ) -> bool {
         match class {
             MemoryClass::Free => false,
@@ -157,7 +157,7 @@ impl Executor {
             // Using or watching an existing tube costs little, and workers must be able to do it.
             MemoryClass::AddsTube(name) => {
                 self.memory.is_exhausted()
-                    || self.exceeds_bound(held_bytes, 0) && self.queue.tube_name(name).is_none()
+                    || self.exceeds_bound(memory_bytes, 0) && self.queue.tube_name(name).is_none()
                     || self.is_beyond_margin()
                     || self.queue.reserve_tube(client).is_err()
             }

@@ -72,7 +72,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
 use crate::orders::Obstacle;
 use crate::protocol::{Command, Reply};
-use crate::queue::{ClientId, Flushed, Release};
+use crate::queue::{ClientId, FlushScope, Release};
 use crate::session::{self, Complete, Output, Put, Until};
 
 /// The rest of a command that does not end in its turn. The session of its client, or its order, holds it without
@@ -109,12 +109,12 @@ impl RestKind {
     /// Continues the put, or the `complete`, after `until`.
     #[cold]
     fn later(self, until: Until) -> Outcome {
-        let held_bytes = match &self {
-            Self::Put(put) => put.0.held_bytes() + put.1.len(),
-            Self::Complete(complete) => complete.held_bytes(),
+        let memory_bytes = match &self {
+            Self::Put(put) => put.0.memory_bytes() + put.1.len(),
+            Self::Complete(complete) => complete.memory_bytes(),
             Self::GoOn(_) | Self::Wait(_) => 0,
         };
-        Outcome::Stall { rest: Rest(self), until, held_bytes }
+        Outcome::Stall { rest: Rest(self), until, memory_bytes }
     }
 }
 
@@ -259,9 +259,9 @@ table! {
     Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s.whole()),
         server.pause_tube(tube, delay_s, output, now);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush_tube(client, tube, Flushed::All, output, now);
+        server.flush_tube(client, tube, FlushScope::All, output, now);
     Command::FlushBuried(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush_tube(client, tube, Flushed::Buried, output, now);
+        server.flush_tube(client, tube, FlushScope::Buried, output, now);
     Command::Drain => needs(Roles::MANAGE, Every, Free),
         server.drain(true, output);
     Command::Undrain => needs(Roles::MANAGE, Every, Free),
@@ -316,23 +316,23 @@ fn stall(
     until: Until,
     rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
 ) -> Outcome {
-    stall_holding(0, until, rest)
+    stall_with_memory(0, until, rest)
 }
 
-/// As `stall`, for a rest that holds `held_bytes`.
-fn stall_holding(
-    held_bytes: usize,
+/// Stalls as `stall` does, for a rest that uses `memory_bytes`.
+fn stall_with_memory(
+    memory_bytes: usize,
     until: Until,
     rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
 ) -> Outcome {
-    Outcome::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, held_bytes }
+    Outcome::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, memory_bytes }
 }
 
 /// The command continues when the queue has answered the reserve in which the client waits. If the wait is `ABORTABLE`,
 /// the client's next byte ends it.
 fn wait<const ABORTABLE: bool>(wait: Wait) -> Outcome {
     let until = if ABORTABLE { Until::DeliveryOrInput } else { Until::Delivery };
-    Outcome::Stall { rest: Rest(RestKind::Wait(wait)), until, held_bytes: 0 }
+    Outcome::Stall { rest: Rest(RestKind::Wait(wait)), until, memory_bytes: 0 }
 }
 
 /// The reason why a command leaves a job unchanged.

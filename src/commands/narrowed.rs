@@ -6,7 +6,7 @@
 
 use std::collections::TryReserveError;
 
-use super::{Executor, Outcome, answer, stall_holding};
+use super::{Executor, Outcome, answer, stall_with_memory};
 use crate::access::Roles;
 use crate::clock::Timestamp;
 use crate::protocol::{ListWriter, Reply, write_list};
@@ -39,9 +39,9 @@ enum Purpose {
 
 impl Purpose {
     /// The memory of the answer so far.
-    fn held_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         match self {
-            Self::List(writer) => writer.held_bytes(),
+            Self::List(writer) => writer.memory_bytes(),
             Self::Sums(_) => 0,
         }
     }
@@ -91,7 +91,8 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         // The memory for `stats` does not depend on the number of tubes.
-        if matches!(&purpose, Purpose::List(writer) if self.lacks_memory_for(writer.held_bytes() + output.held_bytes()))
+        if let Purpose::List(writer) = &purpose
+            && self.lacks_memory_for(writer.memory_bytes() + output.memory_bytes())
         {
             return answer(output, &Reply::OutOfMemory);
         }
@@ -112,7 +113,7 @@ impl Executor {
                 Err(_) => return answer(output, &Reply::OutOfMemory),
             }
         }
-        stall_holding(purpose.held_bytes(), Until::NextTurn, move |server, client, output, now| {
+        stall_with_memory(purpose.memory_bytes(), Until::NextTurn, move |server, client, output, now| {
             server.walk(client, walk, purpose, output, now)
         })
     }

@@ -300,7 +300,7 @@ impl Executor {
                 self.pause_tube(tube.as_str(), delay_s.into(), output, now)
             }
             Order::KillClient(number) => self.kill_client(client, number, output),
-            Order::Flush(tube, flushed) => self.flush_tube(client, tube.as_str(), flushed, output, now),
+            Order::Flush(tube, scope) => self.flush_tube(client, tube.as_str(), scope, output, now),
         }
     }
 

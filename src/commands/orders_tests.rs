@@ -7,7 +7,7 @@ use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, Walk};
 use crate::orders::{Control, JobAction, Obstacle, Order, Progress, Selection, Task, TaskId};
 use crate::os::process::cpu_time;
-use crate::queue::{ClientId, Flushed, NewJob, PoisonLimits, Release, Reserve, TubeRule};
+use crate::queue::{ClientId, FlushScope, NewJob, PoisonLimits, Release, Reserve, TubeRule};
 use crate::stats::ServerInfo;
 use crate::tags::{Idempotency, TagSet};
 use crate::tube_name::TubeName;
@@ -301,7 +301,7 @@ fn a_flush_has_a_client_until_it_ends_or_is_stopped() {
         for _ in 0..3000 {
             harness.put(0, 0, "x");
         }
-        let flush = Order::Flush(TubeName::parse(b"t").unwrap(), Flushed::All);
+        let flush = Order::Flush(TubeName::parse(b"t").unwrap(), FlushScope::All);
         let id = harness.executor.order(flush, harness.now).unwrap();
         harness.slice();
         harness.slice();
@@ -363,7 +363,7 @@ fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
     assert!(harness.executor.queue.delete(harness.client, first, harness.now).is_some());
     harness.execute(Order::Put(new(&tube, 1, 5, TagSet::default())));
     assert_eq!(harness.executor.queue.figures().cooldowns.count, 1);
-    let forgotten = harness.execute(Order::Flush(tube.clone(), Flushed::Cooldowns));
+    let forgotten = harness.execute(Order::Flush(tube.clone(), FlushScope::Cooldowns));
     assert_eq!((forgotten.progress, forgotten.done), (Progress::Done, 1));
     assert_eq!(
         (harness.executor.queue.figures().cooldowns.count, harness.executor.queue.figures().jobs.total()),
@@ -377,7 +377,7 @@ fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
 fn an_order_about_nothing_fails_and_changes_nothing() {
     let mut harness = Harness::new();
     let nothing = TubeName::parse(b"nothing").unwrap();
-    for order in [Order::Pause(nothing.clone(), 1), Order::Flush(nothing.clone(), Flushed::Buried)] {
+    for order in [Order::Pause(nothing.clone(), 1), Order::Flush(nothing.clone(), FlushScope::Buried)] {
         assert_eq!(harness.execute(order).progress, Progress::Failed(Obstacle::NoTube));
     }
     let new = |bytes: usize| new(&nothing, bytes, 1, TagSet::default());

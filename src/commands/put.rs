@@ -44,7 +44,7 @@ impl Executor {
         };
         self.queue.mark_producer(client);
         let id = self.queue.take_id();
-        if self.lacks_memory_for(header.size as usize + output.held_bytes()) {
+        if self.lacks_memory_for(header.size as usize + output.memory_bytes()) {
             return Outcome::SkipBody(header, BodyRefusal::OutOfMemory);
         }
         Outcome::ReadBody(Put::new(id, header, extras))

@@ -16,8 +16,8 @@ use crate::tags::{Name, TagSet};
 pub(crate) enum LineOf {
     /// A `put`. The table of commands has judged its tube; its memory is checked once it has an id, as in C.
     Put,
-    /// A `complete`. Memory is checked before the tags, for a session with `held_bytes`.
-    Complete { held_bytes: usize },
+    /// A `complete`. Memory is checked before the tags, for a session with `memory_bytes`.
+    Complete { memory_bytes: usize },
 }
 
 impl Executor {
@@ -44,7 +44,9 @@ impl Executor {
             return Err(BodyRefusal::JobTooBig);
         }
         match of {
-            LineOf::Complete { held_bytes } if self.lacks_memory_for(header.size as usize + held_bytes) => {
+            LineOf::Complete { memory_bytes }
+                if self.lacks_memory_for(header.size as usize + memory_bytes) =>
+            {
                 Err(BodyRefusal::OutOfMemory)
             }
             LineOf::Complete { .. } | LineOf::Put => Ok(()),

@@ -24,7 +24,7 @@ impl Executor {
         if self.draining {
             return Stored::Refused(BodyRefusal::Draining);
         }
-        if self.lacks_memory_to(MemoryClass::AddsTube(tube), client, body.len() + output.held_bytes()) {
+        if self.lacks_memory_to(MemoryClass::AddsTube(tube), client, body.len() + output.memory_bytes()) {
             return Stored::Refused(BodyRefusal::OutOfMemory);
         }
         let before = self.queue.use_for_put(client, tube);

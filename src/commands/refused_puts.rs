@@ -110,7 +110,7 @@ impl Executor {
 
     #[cold]
     fn log_if_due(&mut self, now: Timestamp) {
-        let is_full = self.persistence.is_kept() && self.persistence.stats().state == "full";
+        let is_full = self.persistence.has_log() && self.persistence.stats().state == "full";
         if let Some(refused) = self.counters.rejected_puts.take_due(self.draining, is_full, now) {
             warn!("{refused}");
         }

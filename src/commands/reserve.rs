@@ -28,7 +28,7 @@ impl Executor {
                 WatchList::Unfinished => return stall(Until::NextTurn, rest),
             }
         }
-        if let Err(no_room) = self.room_for_hold(client) {
+        if let Err(no_room) = self.room_for_session_reservation(client) {
             return lacks_room(no_room, output, rest);
         }
         match self.queue.reserve(client, timeout_s, now) {
@@ -61,7 +61,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        if let Err(no_room) = self.room_for_hold(client) {
+        if let Err(no_room) = self.room_for_session_reservation(client) {
             return lacks_room(no_room, output, move |server, client, output, now| {
                 server.reserve_job(client, id, output, now)
             });

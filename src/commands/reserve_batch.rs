@@ -5,7 +5,7 @@
 
 use super::reserve::reserved;
 use super::watch::WatchList;
-use super::{Executor, Outcome, Wait, answer, lacks_room, stall_holding, wait};
+use super::{Executor, Outcome, Wait, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
@@ -41,8 +41,8 @@ impl Batch {
 
     /// Continues the batch after `until`.
     fn stall(self, until: Until) -> Outcome {
-        let held_bytes = self.ids.capacity() * size_of::<JobId>();
-        stall_holding(held_bytes, until, |server, client, output, now| {
+        let memory_bytes = self.ids.capacity() * size_of::<JobId>();
+        stall_with_memory(memory_bytes, until, |server, client, output, now| {
             server.reserve_batch(client, self, output, now)
         })
     }
@@ -97,7 +97,7 @@ impl Executor {
                 }
                 break;
             }
-            match self.room_for_hold(client) {
+            match self.room_for_session_reservation(client) {
                 Ok(()) => {}
                 Err(_) if !is_first => break,
                 Err(no_room) => return batch.await_room(no_room, output),

@@ -75,14 +75,14 @@ impl Executor {
     /// Reserves room in the log for the reservation that the client is about to make, if it belongs to a session,
     /// because it is then as durable as a put.
     #[inline(always)]
-    pub(super) fn room_for_hold(&mut self, client: ClientId) -> Result<(), NoRoom> {
-        if self.queue.has_session(client) { self.room_for_hold_of_session(client) } else { Ok(()) }
+    pub(super) fn room_for_session_reservation(&mut self, client: ClientId) -> Result<(), NoRoom> {
+        if self.queue.has_session(client) { self.room_for_reservation_of_session(client) } else { Ok(()) }
     }
 
     #[cold]
-    fn room_for_hold_of_session(&mut self, client: ClientId) -> Result<(), NoRoom> {
+    fn room_for_reservation_of_session(&mut self, client: ClientId) -> Result<(), NoRoom> {
         let Some(SessionKey { identity, name }) = self.queue.session_of(client) else { return Ok(()) };
-        self.persistence.room_for_hold(identity.len(), name.len())
+        self.persistence.room_for_session_reservation(identity.len(), name.len())
     }
 
     /// Answers a client that waited for a job. If the reservation belongs to a session, the reply waits until the log

@@ -22,7 +22,7 @@ const DATA_BYTES_PER_WORK: u64 = 64;
 impl StatsSource for Executor {
     fn server_view(&self, now: Timestamp) -> ServerView<'_> {
         let binlog = self.persistence.stats();
-        let state = if self.persistence.is_kept() { binlog.state } else { "off" };
+        let state = if self.persistence.has_log() { binlog.state } else { "off" };
         ServerView {
             info: &self.info,
             queue: &self.queue,

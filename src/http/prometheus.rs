@@ -6,7 +6,7 @@
 use std::fmt::Display;
 
 use super::rendering::{Form, Rendering};
-use super::snapshot::{Choice, Snapshot};
+use super::snapshot::{Snapshot, TubeChoice};
 use super::{SLICE_BYTES, Sources, put};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::queue::{Durations, TOTAL_BOUNDS, TubeView};
@@ -32,7 +32,7 @@ pub(crate) struct Place {
 
 /// A scrape that is not rendered yet.
 pub(crate) fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
-    Rendering::new(Choice::Oldest(sources.max_tubes), sources)
+    Rendering::new(TubeChoice::Oldest(sources.max_tubes), sources)
 }
 
 impl Form for TextFormat {

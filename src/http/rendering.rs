@@ -4,7 +4,7 @@
 //! figures of the page. Driven by an exchange.
 
 use super::Sources;
-use super::snapshot::{Choice, Snapshot};
+use super::snapshot::{Snapshot, TubeChoice};
 
 /// The format of a response.
 pub(crate) trait Form {
@@ -37,7 +37,7 @@ enum Stage<P> {
 
 impl<F: Form> Rendering<F> {
     /// A response with these tubes; nothing is rendered yet.
-    pub(crate) fn new(choice: Choice, sources: &Sources<'_>) -> Self {
+    pub(crate) fn new(choice: TubeChoice, sources: &Sources<'_>) -> Self {
         Self { snapshot: Snapshot::new(choice, sources.server.queue), stage: Stage::Gather }
     }
 

@@ -22,7 +22,7 @@ const MATCHED_PER_SLICE: usize = 32;
 
 /// The choice of tubes if there are too many.
 #[derive(Debug)]
-pub enum Choice {
+pub enum TubeChoice {
     /// The first tubes of `list-tubes`. This choice does not change when tubes are made.
     Oldest(usize),
     /// The first tubes in the order of the query, among all tubes that match it.
@@ -32,7 +32,7 @@ pub enum Choice {
 /// The figures of the chosen tubes.
 #[derive(Debug)]
 pub struct Snapshot {
-    choice: Choice,
+    choice: TubeChoice,
     /// The indexes of the copies in `tubes`, by their names. A tube that is removed and made again during the response
     /// appears again at the end of the list, and Prometheus rejects a scrape that has a tube twice. For a query this
     /// table stays empty, because a page may show a tube twice.
@@ -50,11 +50,11 @@ pub struct Snapshot {
 impl Snapshot {
     /// An empty snapshot.
     #[must_use]
-    pub fn new(choice: Choice, queue: &Queue) -> Self {
+    pub fn new(choice: TubeChoice, queue: &Queue) -> Self {
         // The snapshot has room for all from the start, so that no slice has to move the copies of the earlier ones.
         let room = match choice {
-            Choice::Oldest(count) => count.min(queue.figures().tubes) + TUBES_PER_SLICE,
-            Choice::First(..) => 0,
+            TubeChoice::Oldest(count) => count.min(queue.figures().tubes) + TUBES_PER_SLICE,
+            TubeChoice::First(..) => 0,
         };
         Self {
             choice,
@@ -75,7 +75,7 @@ impl Snapshot {
         for tube in queue.tubes_from(self.position, now).take(share) {
             self.position += 1;
             let is_wanted = match &self.choice {
-                Choice::Oldest(_) => {
+                TubeChoice::Oldest(_) => {
                     let (tubes, place) = (&self.tubes, self.tubes.len() as u32);
                     let hash_of = |place: &u32| self.hasher.hash_one(&tubes[*place as usize].name);
                     let hash = self.hasher.hash_one(&tube.name);
@@ -86,7 +86,7 @@ impl Snapshot {
                     }
                     is_new
                 }
-                Choice::First(_, query) => {
+                TubeChoice::First(_, query) => {
                     let is_wanted = query.wants(tube.name.as_str());
                     self.matched += usize::from(is_wanted);
                     is_wanted && query.is_ahead(&tube)
@@ -98,13 +98,13 @@ impl Snapshot {
         }
         let at_end = self.position < end;
         match &self.choice {
-            &Choice::Oldest(count) if self.tubes.len() >= count || at_end => {
+            &TubeChoice::Oldest(count) if self.tubes.len() >= count || at_end => {
                 self.keep(count);
                 self.omitted = queue.figures().tubes.saturating_sub(self.tubes.len());
                 true
             }
-            Choice::Oldest(_) => false,
-            Choice::First(count, query) => {
+            TubeChoice::Oldest(_) => false,
+            TubeChoice::First(count, query) => {
                 let count = *count;
                 if self.tubes.len() > 2 * count || at_end {
                     if self.tubes.len() > count {
@@ -138,8 +138,8 @@ impl Snapshot {
     #[must_use]
     pub fn query(&self) -> Option<&Query> {
         match &self.choice {
-            Choice::Oldest(_) => None,
-            Choice::First(_, query) => Some(query),
+            TubeChoice::Oldest(_) => None,
+            TubeChoice::First(_, query) => Some(query),
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let mut queue = Queue::default();
         let client = queue.connect();
         (1..TUBES).for_each(|number| _ = queue.watch(client, &format!("tube-{number}")));
-        let mut snapshot = Snapshot::new(Choice::Oldest(TUBES), &queue);
+        let mut snapshot = Snapshot::new(TubeChoice::Oldest(TUBES), &queue);
         let (start, room) = (snapshot.tubes.as_ptr(), snapshot.seen.capacity());
         while !snapshot.gather(&queue, Timestamp(1)) {}
         assert_eq!((snapshot.tubes.as_ptr(), snapshot.seen.capacity()), (start, room));

@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 use self::selection::Walk;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
-use crate::queue::{ClientId, Flushed};
+use crate::queue::{ClientId, FlushScope};
 use crate::seconds::Seconds;
 use crate::stats::{ClientView, Connections, StatsSource};
 use crate::tube_name::TubeName;
@@ -37,7 +37,7 @@ pub enum Order {
     /// Pause the tube for this many seconds; 0 ends its pause.
     Pause(TubeName, u32),
     /// Delete jobs of the tube, or the cooldowns of deleted ones.
-    Flush(TubeName, Flushed),
+    Flush(TubeName, FlushScope),
     /// Begin or end drain mode.
     Drain(bool),
     /// Close the connection of the client with this id.
@@ -174,7 +174,7 @@ impl Order {
             Self::Change(JobAction::Redrive(_), _) => "redrive",
             Self::Pause(_, 0) => "resume",
             Self::Pause(..) => "pause",
-            Self::Flush(_, flushed) => flush_action(*flushed),
+            Self::Flush(_, scope) => flush_action(*scope),
             Self::Drain(true) => "drain",
             Self::Drain(false) => "undrain",
             Self::KillClient(_) => "kill-client",
@@ -244,16 +244,16 @@ impl Order {
     }
 }
 
-/// The jobs that can be flushed.
-pub const FLUSHES: [Flushed; 3] = [Flushed::All, Flushed::Buried, Flushed::Cooldowns];
+/// The scopes of a flush that the API offers.
+pub const FLUSHES: [FlushScope; 3] = [FlushScope::All, FlushScope::Buried, FlushScope::Cooldowns];
 
 /// The word of the API for a flush.
 #[must_use]
-pub fn flush_action(flushed: Flushed) -> &'static str {
-    match flushed {
-        Flushed::All => "flush",
-        Flushed::Buried => "flush-buried",
-        Flushed::Cooldowns => "flush-cooldowns",
+pub fn flush_action(scope: FlushScope) -> &'static str {
+    match scope {
+        FlushScope::All => "flush",
+        FlushScope::Buried => "flush-buried",
+        FlushScope::Cooldowns => "flush-cooldowns",
     }
 }
 

@@ -198,11 +198,11 @@ impl Walk {
                 self.turn_page(queue, share);
                 continue;
             };
-            let Some(is_meant) = self.examine(id, queue, share) else { return Step::Unfinished };
+            let Some(is_selected) = self.examine(id, queue, share) else { return Step::Unfinished };
             self.page.next();
             self.probed += 1;
             share.jobs = share.jobs.saturating_sub(1);
-            if is_meant {
+            if is_selected {
                 return Step::Job(id);
             }
         }

@@ -17,7 +17,7 @@ impl BufferPool {
     /// Makes sure that `output` has a buffer.
     #[inline]
     pub(crate) fn lend(&mut self, output: &mut Output) {
-        if output.held_bytes() == 0 {
+        if output.memory_bytes() == 0 {
             output.give_buffer(self.0.pop().unwrap_or_else(|| Vec::with_capacity(NEW_BYTES)));
         }
     }

@@ -14,11 +14,11 @@ bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Lists: u8 {
         /// Clients that are served in the next turn without an event.
-        const TURN = 1 << 0;
+        const RUNNABLE = 1 << 0;
         /// Clients with replies that may be written to the socket.
         const UNSENT = 1 << 1;
         /// Clients with replies that wait for the binlog.
-        const HELD_REPLIES = 1 << 2;
+        const UNSETTLED_REPLIES = 1 << 2;
         /// Clients with a command that waits for room in the binlog.
         const BINLOG_ROOM = 1 << 3;
         /// Clients that wait for the list of all tubes.
@@ -44,13 +44,13 @@ impl Lists {
 pub(crate) struct ClientLists {
     /// Connections that can continue without an event: their input has already been read, or their command is not
     /// finished.
-    pub going_on: VecDeque<ClientId>,
+    pub runnable: VecDeque<ClientId>,
     /// Connections whose event came in a turn that had no time left for it.
     pub postponed: VecDeque<ClientId>,
     /// Connections whose handshake continues, with an event in this turn or an earlier one.
     pub handshaking: VecDeque<ClientId>,
     pub unsent: Vec<ClientId>,
-    pub with_held_replies: Vec<ClientId>,
+    pub with_unsettled_replies: Vec<ClientId>,
     pub awaiting_binlog_room: Vec<ClientId>,
     pub awaiting_tube_list: Vec<ClientId>,
 }

@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 use super::Executor;
 use super::budget::Budget;
 use super::client_lists::Lists;
-use super::held_replies::HeldReplies;
+use super::unsettled_replies::UnsettledReplies;
 use crate::binlog::SequenceNumber;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::Rest;
@@ -82,7 +82,7 @@ pub(crate) struct Connection<S> {
     /// When it was made, in seconds: the block has room for only 32 bits.
     connected_s: u32,
     /// Which replies may be sent; only with a binlog.
-    held: Option<Box<HeldReplies>>,
+    unsettled: Option<Box<UnsettledReplies>>,
     /// The generation of its [`ClientId`], because earlier clients had the same index.
     generation: u32,
     /// How many bytes of this connection are in the sum over all buffers; a body has at most 1 GiB.
@@ -101,7 +101,7 @@ impl<S: Stream> Connection<S> {
             listed: Lists::default(),
             active_at: now,
             connected_s: whole_seconds(now),
-            held: None,
+            unsettled: None,
             generation: id.generation,
             counted_bytes: 0,
         }
@@ -121,7 +121,7 @@ impl<S: Stream> Connection<S> {
     #[inline]
     pub(crate) fn notice(&mut self, id: ClientId, readiness: Readiness) -> bool {
         let Readiness { readable, writable, read_closed, failed } = readiness;
-        if !self.listed.contains(Lists::TURN) {
+        if !self.listed.contains(Lists::RUNNABLE) {
             self.budget = if self.has_work() { Budget::Sustained } else { Budget::Burst };
         }
         // Commands that the client sent before its connection broke are still executed; then a read or a write fails,
@@ -383,7 +383,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether another program can take it over now.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.has_held_replies() && self.session.rest().is_none_or(Rest::is_described)
+        !self.has_unsettled_replies() && self.session.rest().is_none_or(Rest::is_described)
     }
 
     /// The handle with which another program takes over its socket; `None` if it owes its client too much, or has TLS.
@@ -395,7 +395,7 @@ impl<S: Stream> Connection<S> {
     pub(crate) fn adopt(&mut self, session: Session<Rest>, connected_s: u32, has_binlog: bool) {
         self.connected_s = connected_s;
         if has_binlog && !session.output.is_empty() {
-            self.held = Some(Box::new(HeldReplies::after(&session.output)));
+            self.unsettled = Some(Box::new(UnsettledReplies::after(&session.output)));
         }
         self.session = session;
     }
@@ -416,7 +416,7 @@ impl<S: Stream> Connection<S> {
             state: activity.as_str(),
             // While a client waits, the server neither reads from it nor sends to it.
             waiting_s: if activity == Activity::Waiting { idle_s } else { 0 },
-            held_bytes: self.counted_bytes.into(),
+            memory_bytes: self.counted_bytes.into(),
             commands: self.session.line_count(),
         }
     }
@@ -441,16 +441,16 @@ impl<S: Stream> Connection<S> {
         );
         let owes_something = !output.is_empty() || self.session.is_closing();
         assert!(self.sending == Sending::Open || owes_something, "a full socket has replies to wait for");
-        assert_eq!(self.counted_bytes(), self.session.held_bytes(), "the held bytes are counted");
+        assert_eq!(self.counted_bytes(), self.session.memory_bytes(), "the memory of the session is counted");
         assert!(
-            !self.is_runnable() || self.listed.contains(Lists::TURN),
+            !self.is_runnable() || self.listed.contains(Lists::RUNNABLE),
             "a connection that can continue is in the list of turns"
         );
         if let Some(list) = self.session.unfinished_until().and_then(Lists::of_those_awaiting) {
-            assert!(self.listed.contains(list) || self.listed.contains(Lists::TURN));
+            assert!(self.listed.contains(list) || self.listed.contains(Lists::RUNNABLE));
         }
-        if self.has_held_replies() {
-            assert!(self.listed.contains(Lists::HELD_REPLIES) || self.listed.contains(Lists::UNSENT));
+        if self.has_unsettled_replies() {
+            assert!(self.listed.contains(Lists::UNSETTLED_REPLIES) || self.listed.contains(Lists::UNSENT));
         } else if !output.is_empty() && self.sending == Sending::Open {
             assert!(self.listed.contains(Lists::UNSENT), "replies that may leave are to be sent");
         }
@@ -497,22 +497,22 @@ impl<S: Stream> Connection<S> {
 
     /// Makes the replies since the last call wait until everything logged so far is settled, unless all of them are
     /// settled already.
-    pub(crate) fn hold_replies(&mut self, executor: &mut Executor) {
+    pub(crate) fn note_unsettled_replies(&mut self, executor: &mut Executor) {
         let settled = executor.take_settled_replies();
         if let Some(record) = executor.last_logged() {
-            self.held.get_or_insert_default().hold(&self.session.output, record, settled);
+            self.unsettled.get_or_insert_default().note(&self.session.output, record, settled);
         }
     }
 
     /// Whether replies wait for the binlog.
-    pub(crate) fn has_held_replies(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.any())
+    pub(crate) fn has_unsettled_replies(&self) -> bool {
+        self.unsettled.as_ref().is_some_and(|unsettled| unsettled.any())
     }
 
     /// Handles a failure of the binlog: changes that it does not contain are not acknowledged, and the connection ends.
     pub(crate) fn refuse_unsettled(&mut self) {
-        if let Some(held) = &mut self.held {
-            held.refuse(&mut self.session.output);
+        if let Some(unsettled) = &mut self.unsettled {
+            unsettled.refuse(&mut self.session.output);
         }
         self.session.close();
     }
@@ -520,7 +520,7 @@ impl<S: Stream> Connection<S> {
     /// Updates this connection's part of `sum`, the bytes that all connections hold.
     pub(crate) fn count_bytes(&mut self, sum: &mut usize) {
         self.uncount_bytes(sum);
-        self.counted_bytes = u32::try_from(self.session.held_bytes()).unwrap_or(u32::MAX);
+        self.counted_bytes = u32::try_from(self.session.memory_bytes()).unwrap_or(u32::MAX);
         *sum += self.counted_bytes as usize;
     }
 
@@ -531,8 +531,8 @@ impl<S: Stream> Connection<S> {
 
     /// How many bytes of the replies depend only on records up to `settled`.
     fn sendable(&mut self, settled: SequenceNumber) -> usize {
-        let held = self.held.as_mut().map_or(usize::MAX, |held| held.sendable(settled));
-        held.min(self.session.output.len())
+        let sendable = self.unsettled.as_mut().map_or(usize::MAX, |unsettled| unsettled.sendable(settled));
+        sendable.min(self.session.output.len())
     }
 
     /// Whether it could send more with a larger budget.
@@ -566,7 +566,7 @@ impl<S: Stream> Connection<S> {
                     left -= sent;
                     self.note_activity(now);
                     self.session.output.advance(sent);
-                    self.held.iter_mut().for_each(|held| held.advance(sent));
+                    self.unsettled.iter_mut().for_each(|unsettled| unsettled.advance(sent));
                 }
                 Err(error) => self.cannot_send(id, error)?,
             }

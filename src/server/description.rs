@@ -41,7 +41,7 @@ impl<S: Stream> Server<S> {
         for (index, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection.as_deref_mut().filter(|it| it.is_runnable()) else { continue };
             let id = connection.id_at(index);
-            enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
+            enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
         }
     }
 
@@ -189,7 +189,7 @@ impl<S: Stream> Server<S> {
         // A command that waits for room in the log checks whether there is some now.
         let is_put_off = session.unfinished_until() == Some(Until::BinlogRoom);
         if is_put_off || session.has_pending() && !session.is_blocked() {
-            enlist(&mut self.lists.going_on, Lists::TURN, id, listed);
+            enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, listed);
         }
         self.connections[index] = Some(connection);
         if described.awaits_log_in

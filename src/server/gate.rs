@@ -32,7 +32,7 @@ impl Gate {
 
     /// Whether the connection must end now: its client waits for a job and should find the server that owns the
     /// queue, or it no longer waits for anything.
-    pub(super) fn shuts_out<S: Stream>(self, connection: &Connection<S>) -> bool {
+    pub(super) fn must_close<S: Stream>(self, connection: &Connection<S>) -> bool {
         self == Self::Closed && (connection.session.is_waiting() || connection.is_finished())
     }
 }
@@ -52,7 +52,7 @@ impl<S: Stream> Server<S> {
         let connections = self.connections.iter().enumerate();
         let ended: Vec<ClientId> = connections
             .filter_map(|(index, connection)| Some((index, connection.as_deref()?)))
-            .filter(|(_, connection)| self.gate.shuts_out(connection))
+            .filter(|(_, connection)| self.gate.must_close(connection))
             .map(|(index, connection)| connection.id_at(index))
             .collect();
         ended.iter().for_each(|&id| self.close(id, now));

@@ -70,7 +70,7 @@ pub struct DescribedFile {
 
 /// All parts except the server itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct DescribedProcess {
     /// The instant of the description.
     pub now: Timestamp,
     /// The number that the clock adds to the time since the machine was started.
@@ -107,7 +107,7 @@ words!(ListenerRole { Clients = 0, Metrics = 1, Admin = 2 });
 words!(ListenerKind { Tcp = 0, Tls = 1, Unix = 2 });
 described!(DescribedListener { role, kind, descriptor });
 described!(DescribedFile { path, device, inode });
-described!(Surroundings { now, clock_offset_ns, listeners, inherited, files, lock });
+described!(DescribedProcess { now, clock_offset_ns, listeners, inherited, files, lock });
 
 impl ListenerSocket {
     /// The facts that another program needs to take over this listener.
@@ -121,7 +121,7 @@ impl ListenerSocket {
     }
 }
 
-impl Surroundings {
+impl DescribedProcess {
     /// The descriptors that the description names.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> {
         self.listeners.iter().map(|listener| listener.descriptor).chain(self.lock)
@@ -129,10 +129,10 @@ impl Surroundings {
 }
 
 /// Writes the whole description.
-pub fn describe<S: Stream>(server: &Server<S>, surroundings: &Surroundings, out: &mut Writer<'_>) {
+pub fn describe<S: Stream>(server: &Server<S>, process: &DescribedProcess, out: &mut Writer<'_>) {
     out.raw(MAGIC);
     FORMAT.describe(out);
-    surroundings.describe(out);
+    process.describe(out);
     server.describe(out);
     END.describe(out);
 }
@@ -141,7 +141,7 @@ pub fn describe<S: Stream>(server: &Server<S>, surroundings: &Surroundings, out:
 ///
 /// # Errors
 /// If the bytes are not a description, or have another format.
-pub fn read_surroundings(from: &mut Reader<'_>) -> Result<Surroundings, Malformed> {
+pub fn read_process(from: &mut Reader<'_>) -> Result<DescribedProcess, Malformed> {
     if from.raw(MAGIC.len())? != MAGIC {
         return Err(Malformed("it does not describe a server"));
     }
@@ -150,15 +150,15 @@ pub fn read_surroundings(from: &mut Reader<'_>) -> Result<Surroundings, Malforme
         return Err(Malformed("this program does not know its format"));
     }
     from.set_version(version);
-    let surroundings: Surroundings = from.value()?;
-    let mut descriptors: Vec<i32> = surroundings.descriptors().collect();
+    let process: DescribedProcess = from.value()?;
+    let mut descriptors: Vec<i32> = process.descriptors().collect();
     descriptors.sort_unstable();
     let count = descriptors.len();
     descriptors.dedup();
     if count != descriptors.len() {
         return Err(Malformed("a descriptor is named twice"));
     }
-    Ok(surroundings)
+    Ok(process)
 }
 
 /// Reads the end of a description.
@@ -180,10 +180,10 @@ pub fn read_end(from: &mut Reader<'_>) -> Result<(), Malformed> {
 /// If the description cannot be used.
 pub fn check(executor: Executor, bytes: &[u8]) -> Result<u32, Malformed> {
     let from = &mut Reader::new(bytes);
-    let surroundings = read_surroundings(from)?;
-    let mut seen: Vec<i32> = surroundings.descriptors().collect();
+    let process = read_process(from)?;
+    let mut seen: Vec<i32> = process.descriptors().collect();
     let mut server = Server::<NoStream>::new(executor);
-    server.read_description(from, surroundings.now, false, |_, handle| {
+    server.read_description(from, process.now, false, |_, handle| {
         seen.push(handle.descriptor);
         Ok(NoStream)
     })?;

@@ -79,11 +79,11 @@ impl<S: Stream> Server<S> {
     /// Each list has a client at most once, and exactly the clients that say that the list has them.
     fn check_lists(&self) {
         self.check_list(
-            Lists::TURN,
-            self.lists.going_on.iter().chain(&self.lists.postponed).chain(&self.lists.handshaking),
+            Lists::RUNNABLE,
+            self.lists.runnable.iter().chain(&self.lists.postponed).chain(&self.lists.handshaking),
         );
         self.check_list(Lists::UNSENT, self.lists.unsent.iter());
-        self.check_list(Lists::HELD_REPLIES, self.lists.with_held_replies.iter());
+        self.check_list(Lists::UNSETTLED_REPLIES, self.lists.with_unsettled_replies.iter());
         self.check_list(Lists::BINLOG_ROOM, self.lists.awaiting_binlog_room.iter());
         self.check_list(Lists::TUBE_LIST, self.lists.awaiting_tube_list.iter());
     }

@@ -13,7 +13,6 @@ mod description;
 pub mod event_loop;
 mod gate;
 pub mod hand_over;
-mod held_replies;
 mod idle;
 mod invariants;
 mod log_ins;
@@ -21,6 +20,7 @@ mod notifier;
 mod reload;
 #[cfg(test)]
 mod turn_tests;
+mod unsettled_replies;
 
 use std::time::Duration;
 
@@ -162,7 +162,7 @@ impl<S: Stream> Server<S> {
                 continue;
             };
             let id = connection.id_at(index as usize);
-            enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
+            enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
         }
     }
 
@@ -172,8 +172,8 @@ impl<S: Stream> Server<S> {
         self.executor.begin_turn(now);
         let end_of_turn = self.executor.work() + TURN_WORK;
         self.do_due_work(now);
-        if !self.lists.going_on.is_empty() {
-            self.serve_those_going_on(now);
+        if !self.lists.runnable.is_empty() {
+            self.serve_runnable(now);
         }
         let before_events = self.executor.spent();
         // Clients with new input are served however long all of that has taken.
@@ -247,7 +247,7 @@ impl<S: Stream> Server<S> {
     /// When the next turn is due if no event comes before it.
     #[must_use]
     pub fn next_turn_at(&self) -> Option<Timestamp> {
-        let is_due = !self.lists.going_on.is_empty()
+        let is_due = !self.lists.runnable.is_empty()
             || !self.lists.postponed.is_empty()
             || !self.lists.handshaking.is_empty()
             || !self.lists.unsent.is_empty() && self.gate != Gate::Closed
@@ -279,15 +279,15 @@ impl<S: Stream> Server<S> {
 
     /// Serves the connections that can continue without an event, for their part of the turn: a third, or a small
     /// minimum.
-    fn serve_those_going_on(&mut self, now: Timestamp) {
+    fn serve_runnable(&mut self, now: Timestamp) {
         let end = self.executor.spent() + GOING_ON_WORK.max(self.work_of_events / 2);
-        for _ in 0..self.lists.going_on.len() {
+        for _ in 0..self.lists.runnable.len() {
             if self.executor.spent() >= end {
                 break;
             }
-            let Some(id) = self.lists.going_on.pop_front() else { break };
+            let Some(id) = self.lists.runnable.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::TURN);
+                connection.listed.remove(Lists::RUNNABLE);
                 self.serve(id, now);
             }
         }
@@ -299,7 +299,7 @@ impl<S: Stream> Server<S> {
         while self.executor.spent() < end_of_turn {
             let Some(id) = self.lists.postponed.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::TURN);
+                connection.listed.remove(Lists::RUNNABLE);
                 self.serve(id, now);
             }
         }
@@ -317,15 +317,15 @@ impl<S: Stream> Server<S> {
             if connection.notice(id, readiness) {
                 enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
-            if connection.listed.contains(Lists::TURN) {
+            if connection.listed.contains(Lists::RUNNABLE) {
                 continue;
             }
             if connection.is_handshaking() {
-                enlist(&mut self.lists.handshaking, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.handshaking, Lists::RUNNABLE, id, &mut connection.listed);
             } else if self.executor.spent() < end_of_turn {
                 self.serve(id, now);
             } else {
-                enlist(&mut self.lists.postponed, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.postponed, Lists::RUNNABLE, id, &mut connection.listed);
             }
         }
     }
@@ -336,7 +336,7 @@ impl<S: Stream> Server<S> {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(id) = self.lists.handshaking.pop_front() else { break };
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::TURN);
+                connection.listed.remove(Lists::RUNNABLE);
                 self.serve(id, now);
                 if let Some(connection) = find(&mut self.connections, id) {
                     self.log_ins.note(connection, &self.executor, id);
@@ -366,12 +366,12 @@ impl<S: Stream> Server<S> {
         } else {
             connection.serve::<false>(&mut self.executor, &mut self.buffer, id, now);
         }
-        if connection.has_failed() || self.gate.shuts_out(connection) {
+        if connection.has_failed() || self.gate.must_close(connection) {
             self.close(id, now);
             return;
         }
         let session = &mut connection.session;
-        if session.has_body_in_progress() && self.executor.lacks_memory_for(session.held_bytes()) {
+        if session.has_body_in_progress() && self.executor.lacks_memory_for(session.memory_bytes()) {
             session.give_up_body(BodyRefusal::OutOfMemory);
         }
         match session.unfinished_until() {
@@ -385,7 +385,7 @@ impl<S: Stream> Server<S> {
             Some(Until::Permitted | Until::Delivery | Until::DeliveryOrInput) => {}
             Some(Until::NextTurn) | None => {}
         }
-        connection.hold_replies(&mut self.executor);
+        connection.note_unsettled_replies(&mut self.executor);
         if connection.session.output.is_empty() && !connection.session.is_closing() {
             self.buffers.reclaim(&mut connection.session.output);
         } else {
@@ -397,9 +397,9 @@ impl<S: Stream> Server<S> {
             let queue = if connection.is_handshaking() {
                 &mut self.lists.handshaking
             } else {
-                &mut self.lists.going_on
+                &mut self.lists.runnable
             };
-            enlist(queue, Lists::TURN, id, &mut connection.listed);
+            enlist(queue, Lists::RUNNABLE, id, &mut connection.listed);
         }
     }
 
@@ -415,10 +415,10 @@ impl<S: Stream> Server<S> {
                 self.close(id, now);
                 continue;
             }
-            connection.hold_replies(&mut self.executor);
+            connection.note_unsettled_replies(&mut self.executor);
             enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             if connection.is_runnable() {
-                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
             }
         }
         self.lists.unsent.len() - unsent_before
@@ -451,18 +451,23 @@ impl<S: Stream> Server<S> {
             if connection.session.output.is_empty() {
                 self.buffers.reclaim(&mut connection.session.output);
             }
-            if connection.has_held_replies() {
-                enlist(&mut self.lists.with_held_replies, Lists::HELD_REPLIES, id, &mut connection.listed);
+            if connection.has_unsettled_replies() {
+                enlist(
+                    &mut self.lists.with_unsettled_replies,
+                    Lists::UNSETTLED_REPLIES,
+                    id,
+                    &mut connection.listed,
+                );
             }
             connection.count_bytes(&mut self.executor.memory.buffer_bytes);
             if connection.can_send(settled) {
                 connection.exhaust_budget();
                 enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
-            if connection.is_runnable() && !connection.listed.contains(Lists::TURN) {
+            if connection.is_runnable() && !connection.listed.contains(Lists::RUNNABLE) {
                 // Its unsent replies were the only reason why it could not continue.
                 connection.exhaust_budget();
-                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
             }
         }
         // Connections that sent a part of their replies come after those that sent nothing.
@@ -488,16 +493,16 @@ impl<S: Stream> Server<S> {
     /// that waited for room are tried again.
     pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         self.executor.binlog_completed(completion, now);
-        for id in self.lists.with_held_replies.drain(..) {
+        for id in self.lists.with_unsettled_replies.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::HELD_REPLIES);
+                connection.listed.remove(Lists::UNSETTLED_REPLIES);
                 enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             }
         }
         for id in self.lists.awaiting_binlog_room.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::BINLOG_ROOM);
-                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
             }
         }
     }
@@ -507,7 +512,7 @@ impl<S: Stream> Server<S> {
         for id in self.lists.awaiting_tube_list.drain(..) {
             if let Some(connection) = find(&mut self.connections, id) {
                 connection.listed.remove(Lists::TUBE_LIST);
-                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
             }
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Notifier {
     /// Whether the message that the server is ready has been sent.
     has_sent_ready: bool,
     /// Whether the last status said that the server drains, and that it answers: a change is sent at once.
-    said: (bool, bool),
+    last_reported: (bool, bool),
     /// The reason why a hand-over has failed: this program still runs, and not the one on the disk.
     failed_hand_over: Option<String>,
     next_at: Timestamp,
@@ -47,7 +47,7 @@ impl Notifier {
             interval_ns: interval.as_nanos() as u64,
             watchdog: half.is_some(),
             has_sent_ready: false,
-            said: (false, true),
+            last_reported: (false, true),
             failed_hand_over: None,
             next_at: Timestamp(0),
             warnings: RateLimitedLog::default(),
@@ -70,11 +70,11 @@ impl Notifier {
 
     /// Sends the messages that are due.
     pub(crate) fn turn(&mut self, executor: &Executor, now: Timestamp) {
-        let said = (executor.is_draining(), executor.may_answer());
-        if now < self.next_at && said == self.said {
+        let report = (executor.is_draining(), executor.may_answer());
+        if now < self.next_at && report == self.last_reported {
             return;
         }
-        self.said = said;
+        self.last_reported = report;
         if !self.has_sent_ready {
             return self.ready(executor, now);
         }

@@ -27,10 +27,10 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             connection.end_wait(&mut self.executor, id);
-            connection.hold_replies(&mut self.executor);
+            connection.note_unsettled_replies(&mut self.executor);
             enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
             if connection.is_runnable() {
-                enlist(&mut self.lists.going_on, Lists::TURN, id, &mut connection.listed);
+                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::commands::WATCHED_NAMES;
 use crate::orders::{Control, Order};
 use crate::os::process::cpu_time;
 use crate::poll_token::PollToken;
-use crate::queue::{ClientId, Flushed, PoisonLimits};
+use crate::queue::{ClientId, FlushScope, PoisonLimits};
 use crate::stats::ServerInfo;
 use crate::tube_name::TubeName;
 
@@ -142,7 +142,7 @@ fn a_flush_by_the_api_is_no_connection_and_no_client_of_a_tube() {
     }
     assert_eq!(server.executor().queue().figures().jobs.total(), 3000);
     client.received_lines();
-    let flush = Order::Flush(TubeName::parse(b"t").unwrap(), Flushed::All);
+    let flush = Order::Flush(TubeName::parse(b"t").unwrap(), FlushScope::All);
     server.executor_mut().order(flush, START).unwrap();
     server.turn(iter::empty(), START);
     server.turn([client.send(b"stats\r\nstats-tube default\r\nstats-tube t\r\n")].into_iter(), START);

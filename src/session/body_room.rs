@@ -117,8 +117,8 @@ impl Arriving {
     }
 
     /// Its memory, in bytes.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.put.held_bytes() + self.begun.capacity()
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.put.memory_bytes() + self.begun.capacity()
     }
 }
 

@@ -180,7 +180,7 @@ impl Complete {
         if self.puts.try_reserve(1).is_err() {
             return self.refuse(BodyRefusal::OutOfMemory);
         }
-        self.kept_bytes += put.held_bytes() + body.len();
+        self.kept_bytes += put.memory_bytes() + body.len();
         self.puts.push((put, body));
     }
 
@@ -193,7 +193,7 @@ impl Complete {
     fn refuse(&mut self, refusal: BodyRefusal) {
         if self.refusal.is_none() {
             self.puts.iter_mut().for_each(|(_, body)| *body = no_body());
-            self.kept_bytes = self.puts.iter().map(|(put, _)| put.held_bytes()).sum();
+            self.kept_bytes = self.puts.iter().map(|(put, _)| put.memory_bytes()).sum();
         }
         self.refusal = Some(self.refusal.map_or(refusal, |before| before.min(refusal)));
     }
@@ -229,9 +229,9 @@ impl Complete {
 
     /// Its memory, in bytes.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let in_progress = match &self.step {
-            Step::Body(arriving) => arriving.held_bytes(),
+            Step::Body(arriving) => arriving.memory_bytes(),
             Step::Line | Step::SkipBody(_) | Step::SkipLine(_) => 0,
         };
         size_of::<Self>() + self.puts.len() * size_of::<(Put, Body)>() + self.kept_bytes + in_progress

@@ -111,11 +111,11 @@ impl<R: Described> Described for Phase<R> {
                 4u8.describe(out);
                 header.describe(out);
             }
-            Self::Unfinished { rest, until, held_bytes } => {
+            Self::Unfinished { rest, until, memory_bytes } => {
                 5u8.describe(out);
                 rest.describe(out);
                 until.describe(out);
-                held_bytes.describe(out);
+                memory_bytes.describe(out);
             }
             Self::Complete(complete) => {
                 7u8.describe(out);
@@ -133,7 +133,7 @@ impl<R: Described> Described for Phase<R> {
             2 => Self::SkipBody { left: from.value()?, refusal: from.value()? },
             3 => Self::SkipLine,
             4 => Self::SkipPutLine(from.value()?),
-            5 => Self::Unfinished { rest: from.value()?, until: from.value()?, held_bytes: from.value()? },
+            5 => Self::Unfinished { rest: from.value()?, until: from.value()?, memory_bytes: from.value()? },
             6 => Self::Closing,
             7 => Self::Complete(from.value()?),
             _ => return Err(Malformed("the phase of a session")),

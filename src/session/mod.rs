@@ -97,7 +97,7 @@ enum Phase<R> {
     Unfinished {
         rest: R,
         until: Until,
-        held_bytes: usize,
+        memory_bytes: usize,
     },
     /// Nothing more is executed; the connection ends once its replies are sent.
     Closing,
@@ -243,9 +243,9 @@ impl<R: Debug> Session<R> {
         match complete.read(input) {
             Progress::WantsInput => None,
             Progress::Line(header, text) => {
-                let held_bytes = complete.held_bytes();
+                let memory_bytes = complete.memory_bytes();
                 self.count_line();
-                Some(Request::PutOfComplete(header, text, held_bytes))
+                Some(Request::PutOfComplete(header, text, memory_bytes))
             }
             Progress::Lost => Some(self.finish(Request::Lost)),
             Progress::Whole => {
@@ -300,7 +300,7 @@ impl<R: Debug> Session<R> {
             Outcome::SkipBody(header, refusal) => {
                 Phase::SkipBody { left: refused_body_bytes(header.size), refusal }
             }
-            Outcome::Stall { rest, until, held_bytes } => Phase::Unfinished { rest, until, held_bytes },
+            Outcome::Stall { rest, until, memory_bytes } => Phase::Unfinished { rest, until, memory_bytes },
             Outcome::ReadPuts(complete) => Phase::Complete(complete),
             Outcome::OfComplete(judged) => {
                 if let Phase::Complete(complete) = &mut self.phase {
@@ -483,17 +483,17 @@ impl<R: Debug> Session<R> {
     /// Memory for bytes that are not yet a job, or not yet sent.
     #[must_use]
     #[inline]
-    pub fn held_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let has_input = self.unread.is_some() || !matches!(self.phase, Phase::WantCommand);
-        self.output.held_bytes() + if has_input { self.held_input_bytes() } else { 0 }
+        self.output.memory_bytes() + if has_input { self.held_input_bytes() } else { 0 }
     }
 
     /// Memory for bytes that are not yet a job.
     fn held_input_bytes(&self) -> usize {
         let input = match &self.phase {
-            Phase::WantBody(arriving) => arriving.held_bytes(),
-            Phase::Unfinished { held_bytes, .. } => *held_bytes,
-            Phase::Complete(complete) => complete.held_bytes(),
+            Phase::WantBody(arriving) => arriving.memory_bytes(),
+            Phase::Unfinished { memory_bytes, .. } => *memory_bytes,
+            Phase::Complete(complete) => complete.memory_bytes(),
             Phase::WantCommand
             | Phase::SkipBody { .. }
             | Phase::SkipLine

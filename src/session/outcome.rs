@@ -25,7 +25,7 @@ pub enum Outcome<R> {
         /// When it continues.
         until: Until,
         /// Memory that the rest takes, in bytes.
-        held_bytes: usize,
+        memory_bytes: usize,
     },
     /// The client has asked to close the connection.
     Close,

@@ -118,7 +118,7 @@ impl Output {
 
     /// Memory that only this output holds, in bytes.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let places = self.shared.as_ref().map_or(0, |shared| shared.queue.capacity());
         self.bytes.capacity() + places * size_of::<SharedBody>()
     }
@@ -465,7 +465,7 @@ mod tests {
                     model.drain(..taken.len());
                 }
                 assert_eq!(output.len(), model.len());
-                let held = output.held_bytes();
+                let held = output.memory_bytes();
                 assert!(held <= 8 * output.own_len() + 64 * 1024, "{held} bytes for {}", output.own_len());
             }
             let all: Vec<u8> = output.slices(usize::MAX).iter().flat_map(|slice| slice.to_vec()).collect();
@@ -481,13 +481,13 @@ mod tests {
             if output.len() > 10_000 {
                 output.advance(1_000);
             }
-            assert!(output.held_bytes() <= 64 * 1024, "{} bytes", output.held_bytes());
+            assert!(output.memory_bytes() <= 64 * 1024, "{} bytes", output.memory_bytes());
         }
         output.bytes().extend_from_slice(&vec![b'x'; 1 << 20]);
         while output.len() > 1_000 {
             output.advance(1_000);
         }
-        assert!(output.held_bytes() <= KEPT_CAPACITY_BYTES, "{} bytes of a burst", output.held_bytes());
+        assert!(output.memory_bytes() <= KEPT_CAPACITY_BYTES, "{} bytes of a burst", output.memory_bytes());
     }
 
     #[test]

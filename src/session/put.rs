@@ -100,7 +100,7 @@ impl Put {
 
     /// The memory of the extras, in bytes.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let name_bytes = self.tube().map_or(0, str::len);
         self.extras.as_ref().map_or(0, |extras| size_of::<PutExtras>() + extras.tags.capacity() + name_bytes)
     }

@@ -66,7 +66,7 @@ fn announcing_a_large_body_allocates_for_what_has_come() {
     };
     session.apply(read_body(header));
     assert!(session.next_request(&mut input).is_none());
-    assert!(session.held_bytes() <= 4096, "{}", session.held_bytes());
+    assert!(session.memory_bytes() <= 4096, "{}", session.memory_bytes());
     assert!(session.body_room().is_none(), "no room in advance for who has sent three bytes");
     assert!(session.next_request(&mut &[b'x'; DIRECT_READ_FROM_BYTES][..]).is_none());
     let (body, room) = session.body_room().expect("most of it is missing");
@@ -94,7 +94,7 @@ fn what_follows_a_waiting_reserve_stays_unparsed() {
     let mut session = Session::<()>::default();
     let mut input = &b"reserve\r\nstats\r\n"[..];
     assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));
-    session.apply(Outcome::Stall { rest: (), until: Until::Delivery, held_bytes: 0 });
+    session.apply(Outcome::Stall { rest: (), until: Until::Delivery, memory_bytes: 0 });
     assert!(session.is_waiting() && session.next_request(&mut input).is_none());
     assert_eq!(input, b"stats\r\n");
     assert!(session.take_rest().is_some());

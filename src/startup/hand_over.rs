@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use beanstalkd::log_setup;
 use beanstalkd::options::{BinlogPlace, Options, exit_code};
-use beanstalkd::server::event_loop::{Clock, EventLoop, Heritage, answer};
-use beanstalkd::server::hand_over::{self, DescribedFile, ListenerKind, ListenerRole, Surroundings};
+use beanstalkd::server::event_loop::{Clock, EventLoop, HandOverInputs, answer};
+use beanstalkd::server::hand_over::{self, DescribedFile, DescribedProcess, ListenerKind, ListenerRole};
 use beanstalkd_binlog::{DirectoryStorage, Storage};
 use beanstalkd_os as os;
 use beanstalkd_os::directory_lock::DirectoryLock;
@@ -78,11 +78,11 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let touched_ahead = os::memory::TouchedAhead::of(description.len());
     let from = &mut Reader::new(&description);
     from.report_copies(touched_ahead.last());
-    let surroundings = hand_over::read_surroundings(from).map_err(malformed)?;
-    let mut adopted = adopt(&surroundings)?;
-    let clock = Clock::with_offset(surroundings.clock_offset_ns);
+    let process = hand_over::read_process(from).map_err(malformed)?;
+    let mut adopted = adopt(&process)?;
+    let clock = Clock::with_offset(process.clock_offset_ns);
     // As at any start with jobs.
-    os::memory::give_back_only_when_told();
+    os::memory::keep_freed_memory();
     os::memory::allow_huge_pages(true);
     let executor = executor(options, limits.max_memory_bytes, rules, clock)?;
     let settings = settings(options, limits.open_files);
@@ -90,7 +90,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let event_loop = EventLoop::new(executor, clients, reload, signals, clock, settings);
     let mut event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
     let has_binlog = options.binlog.is_some();
-    event_loop.read_description(from, surroundings.now, has_binlog).map_err(malformed)?;
+    event_loop.read_description(from, process.now, has_binlog).map_err(malformed)?;
     hand_over::read_end(from).map_err(malformed)?;
     drop(touched_ahead);
     description.drop_beside();
@@ -100,15 +100,15 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     os::memory::allow_huge_pages(false);
     let equipped = equip(&mut event_loop, options, &mut adopted, admin);
     equipped.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    let heritage = Heritage {
+    let inputs = HandOverInputs {
         program,
-        lock: surroundings.lock,
-        files: surroundings.files,
+        lock: process.lock,
+        files: process.files,
         settings: files_of_settings(options),
-        inherited: surroundings.inherited,
+        inherited: process.inherited,
         obstacle: obstacle(options),
     };
-    event_loop.can_be_handed_over(heritage);
+    event_loop.can_be_handed_over(inputs);
     info!("went on where the program before this one left off");
     event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
 }
@@ -149,9 +149,9 @@ pub fn described(files: &[SocketFile]) -> Vec<DescribedFile> {
     described.collect()
 }
 
-fn adopt(surroundings: &Surroundings) -> Result<Adopted, i32> {
+fn adopt(process: &DescribedProcess) -> Result<Adopted, i32> {
     let mut adopted = Adopted::default();
-    for described in &surroundings.listeners {
+    for described in &process.listeners {
         let descriptor =
             handover::adopt(described.descriptor).map_err(|error| refuse(&error, exit_code::LISTEN))?;
         let listener = match described.kind {
@@ -165,11 +165,11 @@ fn adopt(surroundings: &Surroundings) -> Result<Adopted, i32> {
             ListenerRole::Admin => adopted.admin = Some(listener),
         }
     }
-    for DescribedFile { path, device, inode } in &surroundings.files {
+    for DescribedFile { path, device, inode } in &process.files {
         let path = PathBuf::from(OsString::from_vec(path.clone()));
         adopted.files.push(SocketFile::again(path, *device, *inode));
     }
-    let lock = surroundings.lock.map(handover::adopt).transpose();
+    let lock = process.lock.map(handover::adopt).transpose();
     adopted.lock = lock.map_err(|error| refuse(&error, exit_code::BINLOG_DIRECTORY))?;
     Ok(adopted)
 }

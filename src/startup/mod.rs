@@ -10,7 +10,7 @@ use beanstalkd::access::Rules;
 use beanstalkd::http::StartupHealth;
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{BinlogPlace, Fsync, ListenAddress, Options, exit_code};
-use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, Heritage, Reload, Settings};
+use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, HandOverInputs, Reload, Settings};
 use beanstalkd::server::{Config, Executor, MemoryShares};
 use beanstalkd::stats::ServerInfo;
 use beanstalkd_binlog::{self as binlog, Binlog, Storage, SyncPolicy};
@@ -111,7 +111,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     let event_loop = EventLoop::new(executor, listeners, reload, signals, clock, settings);
     let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health, admin));
     let mut event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    event_loop.can_be_handed_over(sockets.heritage(program, lock, options));
+    event_loop.can_be_handed_over(sockets.hand_over_inputs(program, lock, options));
     // The log has these lines only here, because before this the lock, the binlog or the system may still end the
     // server.
     for address in addresses {
@@ -158,7 +158,7 @@ fn restore(
     health: Option<&StartupHealth>,
     clock: Clock,
 ) -> Result<Executor, i32> {
-    os::memory::give_back_only_when_told();
+    os::memory::keep_freed_memory();
     os::memory::allow_huge_pages(true);
     let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
     if let Some((place, Taken::Store(storage, _))) = taken {
@@ -399,10 +399,10 @@ impl Sockets {
     }
 
     /// The facts about this server that the next program needs.
-    fn heritage(&self, program: Option<Program>, lock: Option<i32>, options: &Options) -> Heritage {
+    fn hand_over_inputs(&self, program: Option<Program>, lock: Option<i32>, options: &Options) -> HandOverInputs {
         let (files, inherited) = (hand_over::described(&self.files), self.inherited);
         let settings = hand_over::files_of_settings(options);
-        Heritage { program, lock, files, settings, inherited, obstacle: hand_over::obstacle(options) }
+        HandOverInputs { program, lock, files, settings, inherited, obstacle: hand_over::obstacle(options) }
     }
 
     /// The addresses of the listeners, for the log.

@@ -45,7 +45,7 @@ pub struct ConnectionView {
     /// Whole seconds in which it has waited in a reserve; 0 if it does not wait.
     pub waiting_s: u64,
     /// Memory for bytes that have not been executed or sent yet.
-    pub held_bytes: u64,
+    pub memory_bytes: u64,
     /// Command lines so far.
     pub commands: u64,
 }
@@ -98,6 +98,6 @@ pub const CLIENT: &[Row] = &[
     Row::plain("watching", Gauge(|client| client.watching)),
     Row::plain("reserved", Gauge(|client| client.reserved)),
     Row::plain("waiting", Gauge(|client| client.connection.waiting_s)),
-    Row::plain("bytes-held", Gauge(|client| client.connection.held_bytes)),
+    Row::plain("bytes-held", Gauge(|client| client.connection.memory_bytes)),
     Row::plain("commands", Counter(|client| client.connection.commands)),
 ];

@@ -33,7 +33,7 @@ struct Counts {
     full: Cell<u64>,
     resumed: Cell<u64>,
     failed: [Cell<u64>; HandshakeFailure::ALL.len()],
-    held_bytes: Cell<usize>,
+    memory_bytes: Cell<usize>,
 }
 
 /// The figures of all TLS listeners, for the metrics.
@@ -115,14 +115,14 @@ impl Acceptor {
     }
 
     /// Notes that a connection holds `after` bytes now, and held `before` bytes.
-    pub(super) fn holds(&self, before: usize, after: usize) {
-        self.counts.held_bytes.set(self.counts.held_bytes.get() - before + after);
+    pub(super) fn count_memory(&self, before: usize, after: usize) {
+        self.counts.memory_bytes.set(self.counts.memory_bytes.get() - before + after);
     }
 
     /// The approximate memory of the encrypted halves of all connections, in bytes.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.counts.held_bytes.get()
+    pub fn memory_bytes(&self) -> usize {
+        self.counts.memory_bytes.get()
     }
 
     pub(super) fn handshake_done(&self, kind: Option<HandshakeKind>) {

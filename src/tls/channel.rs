@@ -41,7 +41,7 @@ pub struct Channel {
     /// again, as it does with a full socket.
     encrypted: usize,
     /// The memory that the acceptor counts for this connection.
-    held_bytes: usize,
+    memory_bytes: usize,
 }
 
 /// The stage of a connection.
@@ -84,7 +84,7 @@ impl Channel {
             unfed: Vec::new(),
             has_ended: false,
             encrypted: 0,
-            held_bytes: 0,
+            memory_bytes: 0,
         };
         channel.count();
         Ok(channel)
@@ -94,9 +94,9 @@ impl Channel {
     /// a handshake they are assumed to be as large as the received bytes.
     fn count(&mut self) {
         let received = if let Stage::Handshake { received, .. } = self.stage { received } else { 0 };
-        let held_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
-        self.acceptor.holds(self.held_bytes, held_bytes);
-        self.held_bytes = held_bytes;
+        let memory_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
+        self.acceptor.count_memory(self.memory_bytes, memory_bytes);
+        self.memory_bytes = memory_bytes;
     }
 
     /// Whether the handshake is in progress.
@@ -365,7 +365,7 @@ impl Drop for Channel {
         if self.is_handshaking() {
             self.acceptor.handshake_failed(HandshakeFailure::Unfinished);
         }
-        self.acceptor.holds(self.held_bytes, 0);
+        self.acceptor.count_memory(self.memory_bytes, 0);
         self.acceptor.closed();
     }
 }

@@ -1,7 +1,9 @@
 //! `--recover` on logs with files damaged at their beginnings: only the damaged parts are lost. The next start works
 //! and finds the same jobs, and so does one after a kill, a loss of power or a full disk in the middle of the recovery.
 
-use beanstalkd_binlog::{Config, OpenError, ReplaySummary, RestoredHold, SessionHold, SyncPolicy};
+use beanstalkd_binlog::{
+    Config, LoggedReservation, OpenError, ReplaySummary, RestoredReservation, SyncPolicy,
+};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use beanstalkd_types::tags::EncodedTags;
@@ -29,21 +31,25 @@ pub struct Found {
     summary: ReplaySummary,
     pub jobs: Restored,
     cooldowns: Cooldowns,
-    holds: Vec<RestoredHold>,
+    reservations: Vec<RestoredReservation>,
 }
 
 impl Found {
     pub fn assert_same(&self, again: &Self, what: &str) {
         assert_eq!(self.jobs, again.jobs, "{what}: {:?} after {:?}", again.summary, self.summary);
         assert_eq!(self.cooldowns, again.cooldowns, "{what}: {:?} after {:?}", again.summary, self.summary);
-        assert_eq!(self.holds, again.holds, "{what}: {:?} after {:?}", again.summary, self.summary);
+        assert_eq!(
+            self.reservations, again.reservations,
+            "{what}: {:?} after {:?}",
+            again.summary, self.summary
+        );
     }
 }
 
 pub fn start(disk: &SimDisk, recover: bool) -> Result<Found, OpenError> {
     let settings = Config { recover, ..config(SyncPolicy::EachCommit, 4096, 1) };
     let (mut log, summary, jobs) = open(disk, settings, NOW)?;
-    Ok(Found { summary, jobs, cooldowns: cooldowns_of(&log), holds: log.take_restored_holds() })
+    Ok(Found { summary, jobs, cooldowns: cooldowns_of(&log), reservations: log.take_restored_reservations() })
 }
 
 /// Starts with `--recover`, and twice without it.
@@ -135,14 +141,19 @@ impl Log {
             record.counters.reserves = 1;
             (record.state, record.deadline_at) = (JobState::Reserved, Timestamp(NOW.0 + 100_000_000_000));
             let name = if id % 2 == 0 { "worker" } else { "another.worker.with.a.name.of.two.markers" };
-            let hold =
-                SessionHold { until: record.deadline_at, reserves: 1, grace_ms: 7000, identity: "", name };
+            let reservation = LoggedReservation {
+                until: record.deadline_at,
+                reserves: 1,
+                grace_ms: 7000,
+                identity: "",
+                name,
+            };
             if id % 3 == 0 {
                 // As in logs of earlier versions.
                 log.reserve_update().unwrap();
                 log.append_update(&record, body.len(), harness.now);
             }
-            log.append_hold(record.id, &hold).unwrap();
+            log.append_session_reservation(record.id, &reservation).unwrap();
             log.commit(harness.now).unwrap();
             while let Some(task) = harness.disk.next_task() {
                 let completion = task.run(&mut harness.disk.clone());
@@ -150,7 +161,7 @@ impl Log {
             }
         }
         let log = Self::new(harness.disk.files());
-        assert_eq!(start(&SimDisk::with_files(&log.files), false).unwrap().holds.len(), 40);
+        assert_eq!(start(&SimDisk::with_files(&log.files), false).unwrap().reservations.len(), 40);
         assert!(log.files.len() > 3);
         log
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 
 use beanstalkd_binlog::{
-    Binlog, BinlogError, Completion, Disk, FileName, LogPosition, NoRoom, SessionHold, SyncPolicy, Task,
+    Binlog, BinlogError, Completion, Disk, FileName, LogPosition, LoggedReservation, NoRoom, SyncPolicy, Task,
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -592,12 +592,12 @@ fn a_file_is_not_removed_before_the_sync_of_the_marker_that_announces_it() {
 }
 
 /// A turn that copies the jobs together with the log's records of the session.
-fn turn(fixture: &mut Fixture, held: &[JobId], hold: &SessionHold<'_>) {
+fn turn(fixture: &mut Fixture, held: &[JobId], reservation: &LoggedReservation<'_>) {
     while let Some(copied) = fixture.log.next_migration() {
         let tube = TubeName::default_tube();
         fixture.log.append_migrated(&job(copied.0), &tube, &fixture.body, &[], fixture.now);
         if held.contains(&copied) {
-            let _ = fixture.log.append_hold_copy(copied, hold);
+            let _ = fixture.log.append_session_reservation_copy(copied, reservation);
         }
     }
     fixture.log.commit(fixture.now).unwrap();
@@ -614,7 +614,7 @@ fn a_copy_on_a_full_disk_keeps_the_session_that_has_the_job() {
             disk.set_room(Some(60_000));
             let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, file_bytes);
             let name = "n".repeat(180);
-            let hold = SessionHold {
+            let reservation = LoggedReservation {
                 until: START + 3600 * NS_PER_S,
                 reserves: 0,
                 grace_ms: 60_000,
@@ -625,21 +625,22 @@ fn a_copy_on_a_full_disk_keeps_the_session_that_has_the_job() {
             let mut held = Vec::new();
             while fixture.put().is_ok() {
                 let id = JobId(fixture.next_id - 1);
-                if id.0.is_multiple_of(kept) && fixture.log.reserve_hold(8, 180).is_ok() {
-                    fixture.log.append_hold(id, &hold).unwrap();
+                if id.0.is_multiple_of(kept) && fixture.log.reserve_for_session(8, 180).is_ok() {
+                    fixture.log.append_session_reservation(id, &reservation).unwrap();
                     held.push(id);
                 }
-                turn(&mut fixture, &held, &hold);
+                turn(&mut fixture, &held, &reservation);
             }
             let count = fixture.next_id - 1;
             for id in (1..=count).map(JobId).filter(|id| !held.contains(id)) {
                 fixture.log.append_delete(id);
-                turn(&mut fixture, &held, &hold);
+                turn(&mut fixture, &held, &reservation);
                 let after_a_kill = disk.fork();
                 after_a_kill.set_room(None);
                 let (mut log, ..) =
                     open(&after_a_kill, config(SyncPolicy::EachCommit, file_bytes, 8), START).unwrap();
-                let restored: Vec<JobId> = log.take_restored_holds().iter().map(|hold| hold.id).collect();
+                let restored: Vec<JobId> =
+                    log.take_restored_reservations().iter().map(|reservation| reservation.id).collect();
                 assert_eq!(restored, held, "after the delete of {id:?}, every {kept}th of {count}");
             }
         }

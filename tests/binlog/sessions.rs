@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd_binlog::{NoRoom, RestoredHold, SessionHold, SyncPolicy};
+use beanstalkd_binlog::{LoggedReservation, NoRoom, RestoredReservation, SyncPolicy};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, JobRecord, JobState};
 use beanstalkd_types::tags::EncodedTags;
@@ -25,7 +25,7 @@ const LONG_NAME: &str = concat!(
 const _: () = assert!(LONG_NAME.len() == TubeName::MAX_BYTES);
 
 /// The log's records of job 1.
-type Found = (JobState, u32, Vec<RestoredHold>);
+type Found = (JobState, u32, Vec<RestoredReservation>);
 
 /// Job 1 in this state.
 fn in_state(state: JobState) -> JobRecord {
@@ -36,9 +36,9 @@ fn in_state(state: JobState) -> JobRecord {
     JobRecord { state, delay_s: IN_2093.into(), deadline_at, ..job(1) }
 }
 
-fn hold(name: &str) -> SessionHold<'_> {
+fn reservation(name: &str) -> LoggedReservation<'_> {
     let until = START.plus_seconds(IN_2093 - 1);
-    SessionHold { until, reserves: 1, grace_ms: 60_000, identity: "", name }
+    LoggedReservation { until, reserves: 1, grace_ms: 60_000, identity: "", name }
 }
 
 /// The files before and after a session reserves a job in this state, and with the record in state 2 that logs of
@@ -55,8 +55,8 @@ fn files(state: JobState, name: &str, is_old: bool) -> [BTreeMap<u32, Vec<u8>>; 
         reserved.counters.reserves = 1;
         fixture.update(&reserved).unwrap();
     }
-    fixture.log.reserve_hold(0, name.len()).unwrap();
-    fixture.log.append_hold(JobId(1), &hold(name)).unwrap();
+    fixture.log.reserve_for_session(0, name.len()).unwrap();
+    fixture.log.append_session_reservation(JobId(1), &reservation(name)).unwrap();
     fixture.log.commit(START).unwrap();
     [before, disk.files()]
 }
@@ -65,7 +65,7 @@ fn found(files: &BTreeMap<u32, Vec<u8>>, sync: SyncPolicy) -> Found {
     let disk = SimDisk::with_files(files);
     let (mut log, _, restored) = open(&disk, config(sync, FILE_BYTES, 9), START).unwrap();
     let [(record, ..)] = restored.as_slice() else { panic!("one job: {restored:?}") };
-    (record.state, record.counters.reserves, log.take_restored_holds())
+    (record.state, record.counters.reserves, log.take_restored_reservations())
 }
 
 fn used(bytes: &[u8]) -> usize {
@@ -84,8 +84,9 @@ fn a_reservation_that_is_cut_off_anywhere_has_changed_nothing() {
         for name in NAMES {
             let [before, after] = files(state, name, false);
             let (index, start, end) = place(&before, &after);
-            let SessionHold { until, grace_ms, .. } = hold(name);
-            let held = RestoredHold { id: JobId(1), until, grace_ms, identity: "".into(), name: name.into() };
+            let LoggedReservation { until, grace_ms, .. } = reservation(name);
+            let held =
+                RestoredReservation { id: JobId(1), until, grace_ms, identity: "".into(), name: name.into() };
             for sync in [SyncPolicy::EachCommit, SyncPolicy::Every(50)] {
                 assert_eq!(found(&before, sync), (state, 0, vec![]));
                 assert_eq!(found(&after, sync), (JobState::Ready, 1, vec![held.clone()]), "{state:?}");
@@ -156,8 +157,8 @@ fn c_finds_the_job_as_it_was_and_ours_finds_the_session_again() {
                     let Ok(bytes) = std::fs::read(path(number)) else { break };
                     files.insert(number, bytes);
                 }
-                let (found, _, holds) = found(&files, SyncPolicy::Every(50));
-                assert_eq!((found, holds.len()), (JobState::Ready, usize::from(!kicks)), "{state:?}");
+                let (found, _, reservations) = found(&files, SyncPolicy::Every(50));
+                assert_eq!((found, reservations.len()), (JobState::Ready, usize::from(!kicks)), "{state:?}");
             }
         }
     }
@@ -171,11 +172,11 @@ fn a_move_has_room_for_the_session() {
         let disk = SimDisk::default();
         let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);
         fixture.put().unwrap();
-        fixture.log.append_hold(JobId(1), &hold(LONG_NAME)).unwrap();
+        fixture.log.append_session_reservation(JobId(1), &reservation(LONG_NAME)).unwrap();
         for _ in 0..used {
             fixture.update(&in_state(JobState::Ready)).unwrap();
         }
-        if fixture.log.append_hold(JobId(1), &hold(LONG_NAME)).is_err() {
+        if fixture.log.append_session_reservation(JobId(1), &reservation(LONG_NAME)).is_err() {
             continue;
         }
         fixture.commit_alone();
@@ -189,7 +190,7 @@ fn a_move_has_room_for_the_session() {
         let mut moved = in_state(JobState::Reserved);
         moved.counters.reserves = 1;
         fixture.log.append_moved(&moved, &tube, &fixture.body, &EncodedTags::NONE, START);
-        fixture.log.append_hold(JobId(1), &hold(LONG_NAME)).unwrap();
+        fixture.log.append_session_reservation(JobId(1), &reservation(LONG_NAME)).unwrap();
     }
     assert!((1..60).contains(&places), "with room and without: {places}");
 }

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod certificates;
+mod environment;
 mod format;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod known;
@@ -13,7 +14,6 @@ mod refused;
 mod service;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod steps;
-mod surroundings;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod tracer;
 

@@ -105,7 +105,7 @@ fn facts_of_server(server: &Server<FakeStream>, id: u64) -> Option<Facts> {
     let queue = server.executor().queue();
     let job = queue.job(JobId(id))?;
     let counters = job.record.counters;
-    let hold = queue.session_hold(JobId(id));
+    let reservation = queue.session_reservation(JobId(id));
     Some(Facts {
         state: job.record.state.as_str(),
         tube: job.tube.as_str().to_owned(),
@@ -114,7 +114,7 @@ fn facts_of_server(server: &Server<FakeStream>, id: u64) -> Option<Facts> {
         failures: job.failures(),
         dead_from: job.dead_from().to_owned(),
         until: job.record.deadline_at,
-        session: hold.map(|hold| (hold.key.name.to_string(), hold.grace_ms)),
+        session: reservation.map(|reservation| (reservation.key.name.to_string(), reservation.grace_ms)),
     })
 }
 

@@ -4,7 +4,7 @@
 use beanstalkd::orders::selection::{AsOf, Filter, Walk};
 use beanstalkd::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
 use beanstalkd_binlog::SyncPolicy;
-use beanstalkd_queue::Flushed;
+use beanstalkd_queue::FlushScope;
 use beanstalkd_types::job::{Body, JobId, JobState, Priority};
 use beanstalkd_types::tube_name::TubeName;
 
@@ -154,7 +154,7 @@ fn any_order(harness: &Harness, random: &mut Random) -> Order {
     match random.below(8) {
         0 => put(tube.as_str(), random.below(110) as usize),
         1 => Order::Pause(tube, number),
-        2 => Order::Flush(tube, [Flushed::Buried, Flushed::All][random.below(2) as usize]),
+        2 => Order::Flush(tube, [FlushScope::Buried, FlushScope::All][random.below(2) as usize]),
         3 => Order::Drain(random.below(2) == 0),
         4 | 5 => {
             let newest = queue.next_id().0;

@@ -54,7 +54,7 @@ const CASES: [Case; 7] = [
         command: "session w 60\r\n",
         reply: "SESSION 2\r\n",
         other: "",
-        is_done: |queue| [1, 2].iter().all(|&id| queue.session_hold(JobId(id)).is_some()),
+        is_done: |queue| [1, 2].iter().all(|&id| queue.session_reservation(JobId(id)).is_some()),
     },
     Case {
         prepare: "reserve-job 1\r\n",
@@ -75,12 +75,14 @@ const CASES: [Case; 7] = [
         command: "reserve-batch 5 100\r\n",
         reply: "RESERVED_BATCH 1\r\nRESERVED 4 0\r\n\r\n",
         other: "use new\r\nput 0 0 600 0\r\n\r\n",
-        is_done: |queue| queue.session_hold(JobId(4)).is_some(),
+        is_done: |queue| queue.session_reservation(JobId(4)).is_some(),
     },
 ];
 
 fn ends_after(queue: &Queue, id: u64, seconds: u32) -> bool {
-    queue.session_hold(JobId(id)).is_some_and(|hold| hold.until == START.plus_seconds(seconds))
+    queue
+        .session_reservation(JobId(id))
+        .is_some_and(|reservation| reservation.until == START.plus_seconds(seconds))
 }
 
 fn is_in(queue: &Queue, id: u64, tube: &str) -> bool {

@@ -244,7 +244,7 @@ fn run(seed: u64) {
     assert!(expected == peer.replies, "seed {seed}: replies differ at byte {same} of {}", expected.len());
     let figures = simulation.acceptor.figures();
     assert_eq!((figures.open_connections, figures.full_handshakes), (0, 1));
-    assert_eq!(simulation.acceptor.held_bytes(), 0, "seed {seed}: nobody holds anything");
+    assert_eq!(simulation.acceptor.memory_bytes(), 0, "seed {seed}: nobody holds anything");
 }
 
 /// A read can use room in the socket, to send encrypted bytes. The reply continues nevertheless.
@@ -260,7 +260,7 @@ fn a_reply_goes_on_after_a_read_has_sent_what_was_encrypted() {
         simulation.turn(&[&mut peer]);
     }
     let idle_bytes = 12_000;
-    assert!(simulation.acceptor.held_bytes() > idle_bytes, "what is encrypted is counted");
+    assert!(simulation.acceptor.memory_bytes() > idle_bytes, "what is encrypted is counted");
     peer.say(b"list-tube-used\r\n");
     peer.arrive(usize::MAX);
     let readable = peer.pipe.borrow_mut().take_event();
@@ -269,7 +269,7 @@ fn a_reply_goes_on_after_a_read_has_sent_what_was_encrypted() {
     simulation.server.turn([(peer.id, readable)].into_iter(), simulation.now);
     simulation.rest(&mut peer);
     assert!(peer.replies.ends_with(b"\r\nUSING default\r\n"), "{}", peer.replies.len());
-    assert!(simulation.acceptor.held_bytes() < idle_bytes);
+    assert!(simulation.acceptor.memory_bytes() < idle_bytes);
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub struct SideEffects<'a> {
 
 /// A reservation that belongs to a session, so that it outlives the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionHold<'a> {
+pub struct LoggedReservation<'a> {
     /// When the reservation ends.
     pub until: Timestamp,
     /// The job's counter of reservations, including this one. It distinguishes this reservation from others of the job.
@@ -243,7 +243,7 @@ impl<'a> LoggedCooldown<'a> {
     }
 }
 
-impl SessionHold<'_> {
+impl LoggedReservation<'_> {
     /// The encoding in the log. Names that are too long for it, which no identity has, are cut off.
     pub(super) fn encode(&self, wall: WallOffset) -> Vec<u8> {
         let identity = &self.identity.as_bytes()[..self.identity.len().min(TubeName::MAX_BYTES)];
@@ -257,7 +257,7 @@ impl SessionHold<'_> {
         bytes
     }
 
-    /// Length of the output of [`SessionHold::encode`].
+    /// Length of the output of [`LoggedReservation::encode`].
     fn bytes(identity_len: usize, name_len: usize) -> usize {
         SESSION_HEAD_BYTES + identity_len.min(TubeName::MAX_BYTES) + name_len
     }
@@ -267,14 +267,14 @@ impl SessionHold<'_> {
         parts(Self::bytes(identity_len, name_len)) * SHORT_BYTES
     }
 
-    /// Reads bytes from [`SessionHold::encode`], or from a disk; `None` if they are not a session.
-    pub(super) fn decode(bytes: &[u8], wall: WallOffset) -> Option<SessionHold<'_>> {
+    /// Reads bytes from [`LoggedReservation::encode`], or from a disk; `None` if they are not a session.
+    pub(super) fn decode(bytes: &[u8], wall: WallOffset) -> Option<LoggedReservation<'_>> {
         let (until, rest) = bytes.split_first_chunk()?;
         let (reserves, rest) = rest.split_first_chunk()?;
         let (grace_ms, rest) = rest.split_first_chunk()?;
         let (&identity_len, rest) = rest.split_first()?;
         let (identity, name) = rest.split_at_checked(identity_len.into())?;
-        Some(SessionHold {
+        Some(LoggedReservation {
             until: wall.to_memory(i64::from_le_bytes(*until)),
             reserves: u32::from_le_bytes(*reserves),
             grace_ms: u32::from_le_bytes(*grace_ms),
@@ -351,12 +351,13 @@ mod tests {
         let long = "n".repeat(TubeName::MAX_BYTES);
         for (identity, name) in [("", "w"), ("(strangers.unix)", "worker-7"), (long.as_str(), long.as_str())]
         {
-            let hold = SessionHold { until: Timestamp(5_000), reserves: 3, grace_ms: 1_500, identity, name };
-            let bytes = hold.encode(WallOffset(100));
-            assert_eq!(SessionHold::decode(&bytes, WallOffset(100)), Some(hold));
-            assert_eq!(bytes.len(), SessionHold::bytes(identity.len(), name.len()));
+            let reservation =
+                LoggedReservation { until: Timestamp(5_000), reserves: 3, grace_ms: 1_500, identity, name };
+            let bytes = reservation.encode(WallOffset(100));
+            assert_eq!(LoggedReservation::decode(&bytes, WallOffset(100)), Some(reservation));
+            assert_eq!(bytes.len(), LoggedReservation::bytes(identity.len(), name.len()));
             for end in 0..bytes.len() - name.len() {
-                assert_eq!(SessionHold::decode(&bytes[..end], WallOffset(100)), None);
+                assert_eq!(LoggedReservation::decode(&bytes[..end], WallOffset(100)), None);
             }
         }
     }

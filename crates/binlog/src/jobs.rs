@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 use beanstalkd_structures::IdMap;
 
-use super::attachment::{Kind, Part, SessionHold, parts, tag_record_bytes};
+use super::attachment::{Kind, LoggedReservation, Part, parts, tag_record_bytes};
 use super::completing::{Completing, OfComplete};
 use super::files::{Files, Item};
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
@@ -146,7 +146,7 @@ impl Histories {
 
 /// A session's reservation from the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RestoredHold {
+pub struct RestoredReservation {
     /// The job.
     pub id: JobId,
     /// When the reservation ends.
@@ -247,28 +247,29 @@ impl Jobs {
 
     /// Ends a session's reservation because the job has this record, unless the record belongs to the same reservation.
     fn end_session_unless_reserved(&mut self, id: JobId, record: &DiskRecord) {
-        let hold = self.session_of(id, WallOffset(0));
-        if hold.is_some_and(|hold| !record.is_reservation(hold.reserves)) {
+        let reservation = self.session_of(id, WallOffset(0));
+        if reservation.is_some_and(|reservation| !record.is_reservation(reservation.reserves)) {
             self.sessions.remove(id);
         }
     }
 
     /// The session that has reserved job `id`.
-    pub(super) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<SessionHold<'_>> {
-        self.sessions.get(id).and_then(|bytes| SessionHold::decode(bytes, wall))
+    pub(super) fn session_of(&self, id: JobId, wall: WallOffset) -> Option<LoggedReservation<'_>> {
+        self.sessions.get(id).and_then(|bytes| LoggedReservation::decode(bytes, wall))
     }
 
     /// The reservations of sessions.
-    pub(super) fn restored_sessions(&self, wall: WallOffset) -> Vec<RestoredHold> {
+    pub(super) fn restored_sessions(&self, wall: WallOffset) -> Vec<RestoredReservation> {
         let there = self.sessions.iter().filter(|&(id, _)| self.alive.get(id).is_some());
-        let holds = there.filter_map(|(id, bytes)| Some((id, SessionHold::decode(bytes, wall)?)));
-        holds
-            .map(|(id, hold)| RestoredHold {
+        let reservations =
+            there.filter_map(|(id, bytes)| Some((id, LoggedReservation::decode(bytes, wall)?)));
+        reservations
+            .map(|(id, reservation)| RestoredReservation {
                 id,
-                until: hold.until,
-                grace_ms: hold.grace_ms,
-                identity: hold.identity.into(),
-                name: hold.name.into(),
+                until: reservation.until,
+                grace_ms: reservation.grace_ms,
+                identity: reservation.identity.into(),
+                name: reservation.name.into(),
             })
             .collect()
     }
@@ -398,9 +399,9 @@ impl Jobs {
 
     /// Notes that a session has reserved the job, whatever its state was.
     fn reserve_for_session(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) -> Result<(), OpenError> {
-        let Some(hold) = SessionHold::decode(&bytes, WallOffset(0)) else { return Ok(()) };
+        let Some(reservation) = LoggedReservation::decode(&bytes, WallOffset(0)) else { return Ok(()) };
         if let Some(job) = self.alive.get_mut(id) {
-            let counters = Counters { reserves: hold.reserves, ..self.histories.get(job.history) };
+            let counters = Counters { reserves: reservation.reserves, ..self.histories.get(job.history) };
             job.history = self.histories.keep(job.history, counters)?;
             job.state = JobState::Ready;
             self.files.update(id);

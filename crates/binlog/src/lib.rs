@@ -53,11 +53,11 @@ mod storage;
 mod tagged;
 mod writer;
 
-pub use attachment::{Cooldown, SessionHold, SideEffects};
+pub use attachment::{Cooldown, LoggedReservation, SideEffects};
 pub use check::{CheckReport, FileReport, check, dump};
 pub use decision::{Decision, FileEnd, Situation, Writer, decide};
 pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS, OnDisk, Tasks};
-pub use jobs::RestoredHold;
+pub use jobs::RestoredReservation;
 pub use open::Restore;
 pub use ownership::{Answer, End, Lease, Owner, Seen, Step, Times, Watch};
 #[cfg(feature = "postgres")]

@@ -81,9 +81,9 @@ impl Binlog {
         log.trim_files(&replay, config.sync);
         log.prepare_files();
         let summary = replay.summary(&judgement, tails);
-        log.restored_holds = replay.jobs.restored_sessions(wall);
-        if !log.restored_holds.is_empty() {
-            log.note_holds();
+        log.restored_reservations = replay.jobs.restored_sessions(wall);
+        if !log.restored_reservations.is_empty() {
+            log.note_session_reservations();
         }
         log.log_again(hand_over(replay.jobs, times, restore)?);
         Ok((log, summary))
@@ -127,13 +127,13 @@ impl Binlog {
             let tags = EncodedTags::read(replay.jobs.tagged.of(id)).unwrap_or(EncodedTags::NONE);
             self.with_room(|log| log.reserve_put(tube.as_bytes().len(), found.body.len(), &tags))?;
             let mut record = found.to_record(id, &replay.jobs.histories, times);
-            let hold = replay.jobs.session_of(id, times.wall);
-            if let Some(hold) = &hold {
-                (record.state, record.deadline_at) = (JobState::Reserved, hold.until);
+            let reservation = replay.jobs.session_of(id, times.wall);
+            if let Some(reservation) = &reservation {
+                (record.state, record.deadline_at) = (JobState::Reserved, reservation.until);
             }
             self.append_put(&record, tube, &found.body, &tags, times.now);
-            if let Some(hold) = &hold {
-                self.with_room(|log| log.append_hold(id, hold))?;
+            if let Some(reservation) = &reservation {
+                self.with_room(|log| log.append_session_reservation(id, reservation))?;
             }
         }
         for &id in &replay.jobs.rescued_cooldowns {

@@ -124,7 +124,7 @@ impl ListWriter {
 
     /// The memory that the list takes so far, in bytes.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.pieces.len() * PIECE_BYTES + self.open.capacity()
     }
 

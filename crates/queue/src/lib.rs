@@ -65,12 +65,12 @@ mod rules;
 mod state;
 
 pub use self::operations::complete::{CompletedPut, PackedBody, Planned};
-pub use self::operations::flush::{BeginFlush, FlushStep, Flushed};
+pub use self::operations::flush::{BeginFlush, FlushScope, FlushStep};
 pub use self::operations::modes::ReserveMode;
 pub use self::operations::pages::{Page, PageOrder, Search};
 pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
-pub use self::operations::session::{BeginSession, Hold, Joining};
+pub use self::operations::session::{BeginSession, Joining, SessionReservation};
 pub use self::operations::watch::UsedBefore;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::awaited::WaitJob;

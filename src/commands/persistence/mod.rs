@@ -12,13 +12,13 @@ use std::io;
 use self::postponed::Postponed;
 use super::Executor;
 use crate::binlog::{
-    self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredHold,
+    self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredReservation,
     SequenceNumber, SideEffects, Stats, Storage, SyncPolicy, Task,
 };
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId, JobRecord};
-use crate::queue::{Change, Hold, JobView, Queue, SessionKey};
+use crate::queue::{Change, JobView, Queue, SessionKey, SessionReservation};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
 
@@ -86,7 +86,7 @@ impl Persistence {
     }
 
     /// Whether there is a binlog.
-    pub(crate) fn is_kept(&self) -> bool {
+    pub(crate) fn has_log(&self) -> bool {
         self.binlog.is_some()
     }
 
@@ -124,7 +124,9 @@ impl Persistence {
             None => tags_of(queue, &job, &mut self.tags),
         };
         // The log's record of the session may be in an older file, which will be removed with the job's record.
-        let names = queue.session_hold(id).map(|Hold { key, .. }| (key.identity.len(), key.name.len()));
+        let names = queue
+            .session_reservation(id)
+            .map(|SessionReservation { key, .. }| (key.identity.len(), key.name.len()));
         binlog.reserve_move(tube.len(), job.body.len(), &tags, names)
     }
 
@@ -135,9 +137,13 @@ impl Persistence {
     }
 
     /// Whether a session's reservation of a job fits, if its identity and its name have these lengths.
-    pub(crate) fn room_for_hold(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
+    pub(crate) fn room_for_session_reservation(
+        &mut self,
+        identity_len: usize,
+        name_len: usize,
+    ) -> Result<(), NoRoom> {
         self.await_file()?;
-        self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.reserve_hold(identity_len, name_len))
+        self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.reserve_for_session(identity_len, name_len))
     }
 
     /// Logs the changes of the queue. Changes that must be logged before their replies have reserved room before. Other
@@ -166,7 +172,7 @@ impl Persistence {
         for change in changes.drain(..) {
             let Some(binlog) = &mut self.binlog else { break };
             match change {
-                Change::Held(id) => drop(self.log_hold(queue, id, now)),
+                Change::SessionReserved(id) => drop(self.log_session_reservation(queue, id, now)),
                 Change::Died(id) => self.log_death(queue, id, now),
                 Change::Updated(id) | Change::Reserved(id) => {
                     let is_reservation = matches!(change, Change::Reserved(_));
@@ -222,8 +228,8 @@ impl Persistence {
             }
             binlog.append_migrated(&job.record, job.tube, job.body, tags, now);
             // The oldest file's record of the session is removed with the file.
-            if queue.session_hold(id).is_some() {
-                let _ = self.log_hold_by(queue, id, Binlog::append_hold_copy);
+            if queue.session_reservation(id).is_some() {
+                let _ = self.log_session_reservation_by(queue, id, Binlog::append_session_reservation_copy);
             }
         }
     }
@@ -248,7 +254,7 @@ impl Persistence {
         Ok(())
     }
 
-    fn keep(&mut self, binlog: Binlog, sync: SyncPolicy) {
+    fn attach_log(&mut self, binlog: Binlog, sync: SyncPolicy) {
         self.written = binlog.appended();
         self.is_leased = binlog.lease_left_ns().is_some();
         self.binlog = Some(binlog);
@@ -332,12 +338,13 @@ impl Executor {
         }
         self.queue.finish_restore(next_job_id);
         self.queue.keep_changes();
-        for RestoredHold { id, until, grace_ms, identity, name } in binlog.take_restored_holds() {
+        for RestoredReservation { id, until, grace_ms, identity, name } in binlog.take_restored_reservations()
+        {
             let key = SessionKey { identity: (*identity).into(), name: (*name).into() };
-            let restored = self.queue.restore_hold(id, &key, grace_ms, until, now);
+            let restored = self.queue.restore_session_reservation(id, &key, grace_ms, until, now);
             restored.expect("a start without memory for its jobs fails");
         }
-        self.persistence.keep(binlog, sync);
+        self.persistence.attach_log(binlog, sync);
     }
 
     /// From now on, the store of the binlog works on its own thread, and calls `wake` when it has completed something.
@@ -394,7 +401,10 @@ impl Executor {
     /// does not find.
     pub(super) fn note_reserved(&mut self, id: JobId) {
         let Some(binlog) = &self.persistence.binlog else { return };
-        if binlog.has_on_medium(id) && !self.queue.has_tags(id) && self.queue.session_hold(id).is_none() {
+        if binlog.has_on_medium(id)
+            && !self.queue.has_tags(id)
+            && self.queue.session_reservation(id).is_none()
+        {
             self.persistence.settled_replies += 1;
         }
     }
@@ -486,7 +496,7 @@ impl Executor {
         let described = self.persistence.described.take().ok_or_else(none)?;
         let binlog = Binlog::go_on(storage, config, *described, now, wall_offset_ns)?;
         self.queue.keep_changes();
-        self.persistence.keep(binlog, config.sync);
+        self.persistence.attach_log(binlog, config.sync);
         Ok(())
     }
 

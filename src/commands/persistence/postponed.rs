@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 
 use super::{Persistence, append_state, tags_of};
-use crate::binlog::{Binlog, NoRoom, SessionHold};
+use crate::binlog::{Binlog, LoggedReservation, NoRoom};
 use crate::clock::Timestamp;
 use crate::commands::{Executor, Outcome, answer, stall};
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
-use crate::queue::{Hold, JobView, Queue, SessionKey};
+use crate::queue::{JobView, Queue, SessionKey, SessionReservation};
 use crate::session::{Output, Until};
 
 /// The changes that the log lacks.
@@ -21,7 +21,7 @@ pub(super) struct Postponed {
     /// Jobs that rules have sent to dead tubes. In the log they are still in their old tubes.
     pub(super) deaths: BTreeSet<JobId>,
     /// Jobs of sessions.
-    holds: BTreeSet<JobId>,
+    session_reservations: BTreeSet<JobId>,
     /// Whether some of these wait for the next file, which is being made. On a full disk no reply waits for them.
     awaits_file: bool,
     /// Whether there may be jobs whose state must be logged with their next change, because the disk was full.
@@ -30,7 +30,7 @@ pub(super) struct Postponed {
 
 impl Postponed {
     pub(super) fn is_empty(&self) -> bool {
-        self.deaths.is_empty() && self.holds.is_empty()
+        self.deaths.is_empty() && self.session_reservations.is_empty()
     }
 
     /// Whether the death of the job waits for the next file. Then a change of its state is logged together with it:
@@ -67,7 +67,8 @@ impl Persistence {
 
     /// Whether the log lacks the death of the job or its reservation by a session.
     pub(crate) fn lacks(&self, id: JobId) -> bool {
-        !self.postponed.is_empty() && (self.postponed.holds.contains(&id) || self.postponed.awaits_death(id))
+        !self.postponed.is_empty()
+            && (self.postponed.session_reservations.contains(&id) || self.postponed.awaits_death(id))
     }
 
     /// Logs that a job has failed and is in a dead tube, as soon as there is room.
@@ -96,12 +97,17 @@ impl Persistence {
     }
 
     /// Logs that a session has reserved the job, if one has, as soon as there is room.
-    pub(super) fn log_hold(&mut self, queue: &Queue, id: JobId, now: Timestamp) -> Result<(), NoRoom> {
+    pub(super) fn log_session_reservation(
+        &mut self,
+        queue: &Queue,
+        id: JobId,
+        now: Timestamp,
+    ) -> Result<(), NoRoom> {
         if self.postponed.awaits_death(id) {
-            self.postponed.holds.insert(id);
+            self.postponed.session_reservations.insert(id);
             return Err(NoRoom::Pending);
         }
-        self.log_hold_by(queue, id, Binlog::append_hold)?;
+        self.log_session_reservation_by(queue, id, Binlog::append_session_reservation)?;
         // The record contains only the fact that the job is reserved.
         if self.postponed.lacks_states
             && let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id))
@@ -111,22 +117,22 @@ impl Persistence {
         Ok(())
     }
 
-    pub(super) fn log_hold_by(
+    pub(super) fn log_session_reservation_by(
         &mut self,
         queue: &Queue,
         id: JobId,
-        append: impl FnOnce(&mut Binlog, JobId, &SessionHold<'_>) -> Result<(), NoRoom>,
+        append: impl FnOnce(&mut Binlog, JobId, &LoggedReservation<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), NoRoom> {
-        let logged = match (&mut self.binlog, queue.session_hold(id)) {
-            (Some(binlog), Some(Hold { key, grace_ms, until, reserves })) => {
+        let logged = match (&mut self.binlog, queue.session_reservation(id)) {
+            (Some(binlog), Some(SessionReservation { key, grace_ms, until, reserves })) => {
                 let SessionKey { identity, name } = key;
-                append(binlog, id, &SessionHold { until, reserves, grace_ms, identity, name })
+                append(binlog, id, &LoggedReservation { until, reserves, grace_ms, identity, name })
             }
             (None, _) | (_, None) => Ok(()),
         };
         match logged {
-            Ok(()) => self.postponed.holds.remove(&id),
-            Err(_) => self.postponed.holds.insert(id),
+            Ok(()) => self.postponed.session_reservations.remove(&id),
+            Err(_) => self.postponed.session_reservations.insert(id),
         };
         self.postponed.awaits_file |= logged == Err(NoRoom::Pending);
         logged
@@ -147,8 +153,8 @@ impl Persistence {
                 break;
             }
         }
-        while let Some(&id) = self.postponed.holds.first()
-            && self.log_hold(queue, id, now).is_ok()
+        while let Some(&id) = self.postponed.session_reservations.first()
+            && self.log_session_reservation(queue, id, now).is_ok()
         {}
     }
 }

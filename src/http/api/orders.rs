@@ -198,11 +198,11 @@ pub(crate) fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
 /// The order for a tube, or for those of its jobs that were counted since the server started.
 pub(crate) fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
     let action = fields.action()?;
-    let flushed = FLUSHES.into_iter().find(|&flushed| flush_action(flushed) == action);
-    let order = match (action.as_str(), flushed) {
+    let scope = FLUSHES.into_iter().find(|&scope| flush_action(scope) == action);
+    let order = match (action.as_str(), scope) {
         ("pause", _) => Order::Pause(tube, fields.number("seconds")?.ok_or_else(|| missing("seconds"))?),
         ("resume", _) => Order::Pause(tube, 0),
-        (_, Some(flushed)) => Order::Flush(tube, flushed),
+        (_, Some(scope)) => Order::Flush(tube, scope),
         (_, None) => {
             let known = format!("pause, resume, {}, {JOB_ACTIONS}", FLUSHES.map(flush_action).join(", "));
             let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, &known))?;

@@ -6,7 +6,7 @@ use super::problem::Problem;
 use super::url::Parameters;
 use super::write::write_tubes;
 use crate::http::rendering::{Form, Rendering};
-use crate::http::snapshot::{Choice, Snapshot};
+use crate::http::snapshot::{Snapshot, TubeChoice};
 use crate::http::tube_query::{Query, Rank};
 use crate::http::{Sources, put};
 use crate::json;
@@ -49,7 +49,7 @@ pub(crate) fn list(
         );
     }
     parameters.end()?;
-    Ok(Rendering::new(Choice::First(limit, query), sources))
+    Ok(Rendering::new(TubeChoice::First(limit, query), sources))
 }
 
 /// The rank in a cursor: two numbers and a name.

@@ -27,7 +27,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::Writer;
 use crate::os::handover::{self, DescriptionFile, Mark, Program};
 use crate::poll_token::PollToken;
-use crate::server::hand_over::{self, DescribedFile, FORMAT, ListenerRole, Surroundings};
+use crate::server::hand_over::{self, DescribedFile, DescribedProcess, FORMAT, ListenerRole};
 
 /// How long to wait for a moment in which the server can be described.
 const WANTED_NS: u64 = 5 * NS_PER_S;
@@ -46,7 +46,7 @@ const TRIAL_FLAG: &str = "--check-handover";
 
 /// The facts that another program needs and that the loop itself does not use.
 #[derive(Debug, Default)]
-pub struct Heritage {
+pub struct HandOverInputs {
     /// The running program; `None` if the system does not report which it is.
     pub program: Option<Program>,
     /// The descriptor that holds the lock of the binlog's directory.
@@ -64,7 +64,7 @@ pub struct Heritage {
 /// The hand-over.
 #[derive(Default)]
 pub(super) struct HandOver {
-    heritage: Heritage,
+    inputs: HandOverInputs,
     stage: Stage,
 }
 
@@ -115,7 +115,7 @@ enum NotDone {
     Failed(String),
 }
 
-impl Heritage {
+impl HandOverInputs {
     /// The files as they are now; `None` if the program's file has not been replaced.
     fn to_try(&self) -> Option<Files> {
         let program = self.program.as_ref()?.replaced_by()?;
@@ -125,8 +125,8 @@ impl Heritage {
 }
 
 impl HandOver {
-    pub(super) fn new(heritage: Heritage) -> Self {
-        Self { heritage, stage: Stage::Idle }
+    pub(super) fn new(inputs: HandOverInputs) -> Self {
+        Self { inputs, stage: Stage::Idle }
     }
 
     /// Whether no new command is executed, and no client is accepted.
@@ -154,8 +154,8 @@ impl HandOver {
 }
 
 impl Trial {
-    fn start(heritage: &Heritage, description: DescriptionFile, registry: &Registry) -> io::Result<Self> {
-        let (Some(program), Some(files)) = (&heritage.program, heritage.to_try()) else {
+    fn start(inputs: &HandOverInputs, description: DescriptionFile, registry: &Registry) -> io::Result<Self> {
+        let (Some(program), Some(files)) = (&inputs.program, inputs.to_try()) else {
             return Err(ErrorKind::NotFound.into());
         };
         let (child, output) = handover::try_out(program.path(), TRIAL_FLAG, &description)?;
@@ -212,9 +212,8 @@ pub fn answer(format: u32) -> String {
 impl EventLoop {
     /// SIGHUP: begins a hand-over if the program's file has been replaced; returns whether it did.
     pub(super) fn begin_hand_over(&mut self, now: Timestamp) -> bool {
-        let HandOver { heritage, stage } = &mut self.hand_over;
-        let Some(program) = heritage.program.as_ref().filter(|program| program.replaced_by().is_some())
-        else {
+        let HandOver { inputs, stage } = &mut self.hand_over;
+        let Some(program) = inputs.program.as_ref().filter(|program| program.replaced_by().is_some()) else {
             return false;
         };
         if !matches!(stage, Stage::Idle) {
@@ -222,7 +221,7 @@ impl EventLoop {
             return true;
         }
         info!("SIGHUP: {} is another program now: handing over to it", program.path().display());
-        match heritage.obstacle {
+        match inputs.obstacle {
             None => {
                 *stage = Stage::Wanted(now + WANTED_NS);
                 self.server.executor_mut().stop_waiting_orders();
@@ -261,7 +260,7 @@ impl EventLoop {
     fn begin_trial(&mut self, now: Timestamp) -> io::Result<Trial> {
         let mut file = DescriptionFile::new()?;
         self.describe(&mut file, now)?;
-        Trial::start(&self.hand_over.heritage, file, &self.registry)
+        Trial::start(&self.hand_over.inputs, file, &self.registry)
     }
 
     /// Waits until the connections that cannot be handed over have ended, and then pauses the others.
@@ -301,8 +300,8 @@ impl EventLoop {
 
     /// Returns only if the hand-over fails.
     fn hand_over_now(&mut self, Tried { files, description }: &mut Tried) -> NotDone {
-        let is_tried = |heritage: &Heritage| heritage.to_try().as_ref() == Some(files);
-        if !is_tried(&self.hand_over.heritage) {
+        let is_tried = |inputs: &HandOverInputs| inputs.to_try().as_ref() == Some(files);
+        if !is_tried(&self.hand_over.inputs) {
             return NotDone::Replaced;
         }
         // From now on signals wait for the next program, together with those that have come and have not been handled
@@ -312,15 +311,15 @@ impl EventLoop {
             Err(error) => return NotDone::Failed(format!("cannot hold signals back: {error}")),
         };
         self.signals.pass_on(&held);
-        let surroundings = match self.describe_at_rest(description) {
+        let process = match self.describe_at_rest(description) {
             Ok(described) => described,
             Err(error) => return NotDone::Failed(format!("cannot describe this server: {error}")),
         };
         let clients = self.server.handles().map(|handle| handle.descriptor);
-        let descriptors: Vec<i32> = surroundings.descriptors().chain(clients).collect();
+        let descriptors: Vec<i32> = process.descriptors().chain(clients).collect();
         // Describing a large server takes long enough for another package to be installed.
-        let heritage = &self.hand_over.heritage;
-        let Some(program) = heritage.program.as_ref().filter(|_| is_tried(heritage)) else {
+        let inputs = &self.hand_over.inputs;
+        let Some(program) = inputs.program.as_ref().filter(|_| is_tried(inputs)) else {
             return NotDone::Replaced;
         };
         info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
@@ -329,7 +328,7 @@ impl EventLoop {
     }
 
     /// Describes the server, whose log is complete. Nobody can change the description any more.
-    fn describe_at_rest(&mut self, file: &mut DescriptionFile) -> io::Result<Surroundings> {
+    fn describe_at_rest(&mut self, file: &mut DescriptionFile) -> io::Result<DescribedProcess> {
         let now = self.clock.now();
         self.server.executor_mut().settle_binlog(now);
         if self.server.executor().has_failed() {
@@ -338,35 +337,35 @@ impl EventLoop {
         if self.server.executor().has_unlogged_changes() {
             return Err(io::Error::other("the binlog has no room for all changes"));
         }
-        let surroundings = self.describe(file, now)?;
+        let process = self.describe(file, now)?;
         file.seal()?;
-        Ok(surroundings)
+        Ok(process)
     }
 
     /// Describes the server as it is now.
-    fn describe(&self, file: &mut DescriptionFile, now: Timestamp) -> io::Result<Surroundings> {
-        let heritage = &self.hand_over.heritage;
+    fn describe(&self, file: &mut DescriptionFile, now: Timestamp) -> io::Result<DescribedProcess> {
+        let inputs = &self.hand_over.inputs;
         let mut listeners = self.listeners.described();
         for (site, role) in [(&self.metrics, ListenerRole::Metrics), (&self.admin, ListenerRole::Admin)] {
             listeners.extend(site.as_ref().map(|site| site.listener().described(role)));
         }
-        let surroundings = Surroundings {
+        let process = DescribedProcess {
             now,
             clock_offset_ns: self.clock.offset_ns,
             listeners,
-            inherited: heritage.inherited,
-            files: heritage.files.clone(),
-            lock: heritage.lock,
+            inherited: inputs.inherited,
+            files: inputs.files.clone(),
+            lock: inputs.lock,
         };
-        file.fill(|sink| hand_over::describe(&self.server, &surroundings, &mut Writer::new(sink)))?;
-        Ok(surroundings)
+        file.fill(|sink| hand_over::describe(&self.server, &process, &mut Writer::new(sink)))?;
+        Ok(process)
     }
 
     /// This program continues, and reloads as it does if there is no other program.
     fn give_up_hand_over(&mut self, reason: &str) {
         self.hand_over.stage = Stage::Idle;
         self.server.pause(false);
-        let path = self.hand_over.heritage.program.as_ref().map(Program::path).unwrap_or("?".as_ref());
+        let path = self.hand_over.inputs.program.as_ref().map(Program::path).unwrap_or("?".as_ref());
         error!("cannot hand over to {}: {reason}; this program goes on", path.display());
         if let Some(notifier) = &mut self.notifier {
             notifier.note_failed_hand_over(reason);

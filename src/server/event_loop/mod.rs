@@ -18,7 +18,7 @@ use log::{error, info};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
-pub use self::hand_over::{Heritage, answer};
+pub use self::hand_over::{HandOverInputs, answer};
 pub use self::listeners::AcceptLimits;
 pub use self::reload::{ReadRules, ReadTubeRules, Reload};
 
@@ -455,8 +455,8 @@ impl EventLoop {
     }
 
     /// From now on, SIGHUP hands this server over if its program's file has been replaced.
-    pub fn can_be_handed_over(&mut self, heritage: Heritage) {
-        self.hand_over = HandOver::new(heritage);
+    pub fn can_be_handed_over(&mut self, inputs: HandOverInputs) {
+        self.hand_over = HandOver::new(inputs);
     }
 
     /// Continues with the state that another program has described. Called before the first turn, and before the server

@@ -95,7 +95,7 @@ impl Model {
         }
         let is_reserved = matches!(state, State::Reserved { .. });
         if is_reserved && self.session_of_job(self.job(id).expect("the job is there")).is_some() {
-            self.note(Change::Held(JobId(id)));
+            self.note(Change::SessionReserved(JobId(id)));
         }
         self.close_if_needed(to);
         self.serve_free_slots(now);

@@ -669,7 +669,7 @@ impl Model {
         let until = after_s(now, for_s.unwrap_or(job.ttr_s).at_least_one());
         job.state = State::Reserved { until, by };
         if by != client && until != before {
-            self.note(Change::Held(JobId(id)));
+            self.note(Change::SessionReserved(JobId(id)));
         }
         true
     }
@@ -889,7 +889,11 @@ impl Model {
         self.tube_mut(tube).waits.extend(wait_ns.map(|ns| (now, ns)));
         self.count(tube, |counters| &mut counters.reserves);
         self.pass_gate(tube, now);
-        self.note(if by == client { Change::Reserved(JobId(id)) } else { Change::Held(JobId(id)) });
+        self.note(if by == client {
+            Change::Reserved(JobId(id))
+        } else {
+            Change::SessionReserved(JobId(id))
+        });
         self.bring_next(tube, tag, id);
     }
 

@@ -41,12 +41,12 @@ impl Model {
         }
         if has_new_grace {
             let held = self.held(number, usize::MAX);
-            held.into_iter().for_each(|(_, id)| self.note(Change::Held(JobId(id))));
+            held.into_iter().for_each(|(_, id)| self.note(Change::SessionReserved(JobId(id))));
         }
         for (_, id) in self.held(client, usize::MAX) {
             let State::Reserved { until, .. } = self.job_mut(id).state else { unreachable!("it is held") };
             self.job_mut(id).state = State::Reserved { until, by: number };
-            self.note(Change::Held(JobId(id)));
+            self.note(Change::SessionReserved(JobId(id)));
         }
         Some(self.held(number, usize::MAX).len() as u64)
     }

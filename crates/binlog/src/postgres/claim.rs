@@ -254,7 +254,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                     return Err(StoreError::Held { owner });
                 }
                 settings.log_in.limit = limit(held_ns);
-                complaints.say(format!("the queue belongs to {owner}"), false);
+                complaints.report(format!("the queue belongs to {owner}"), false);
                 thread::sleep(Duration::from_nanos(times.poll_ns()));
             }
             Err(error) => {
@@ -270,7 +270,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
                 }
                 (open, held_since) = (None, None);
                 watch.lost();
-                complaints.say(error.to_string(), true);
+                complaints.report(error.to_string(), true);
                 thread::sleep(TRY_AGAIN);
             }
         }
@@ -285,7 +285,7 @@ struct Complaints {
 }
 
 impl Complaints {
-    fn say(&mut self, text: String, is_warning: bool) {
+    fn report(&mut self, text: String, is_warning: bool) {
         if self.is_due(&text, is_warning, now()) {
             if is_warning { warn!("{text}; trying again") } else { info!("{text}; waiting for it") }
         }

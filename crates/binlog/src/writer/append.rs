@@ -11,7 +11,7 @@ use super::durability::Mark;
 use super::files_ahead::Creation;
 use super::room::{JobRoom, Target, file_units};
 use super::side_effects::UnloggedSideEffects;
-use crate::attachment::{Kind, MAX_DELETE_UNITS, SessionHold, tag_record_bytes};
+use crate::attachment::{Kind, LoggedReservation, MAX_DELETE_UNITS, tag_record_bytes};
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
 use crate::files::Item;
@@ -98,9 +98,9 @@ impl Binlog {
         self.reserve_whole(0, tube_len, body_len, tags, 1)
     }
 
-    /// Reserves room for the records of a job that moves to another tube, and for the record of [`Binlog::append_hold`]
-    /// after them if a session has reserved it, whose identity and name have these lengths. The result is valid until
-    /// the next append.
+    /// Reserves room for the records of a job that moves to another tube. If a session has reserved the job, also
+    /// reserves room for the record of [`Binlog::append_session_reservation`]; `session` has the lengths of the
+    /// identity and of the name. The result is valid until the next append.
     ///
     /// # Errors
     /// If they do not fit; nothing has changed.
@@ -111,9 +111,10 @@ impl Binlog {
         tags: &EncodedTags<'_>,
         session: Option<(usize, usize)>,
     ) -> Result<(), NoRoom> {
-        let hold_bytes = session.map_or(0, |(identity, name)| SessionHold::record_bytes(identity, name));
+        let session_bytes =
+            session.map_or(0, |(identity, name)| LoggedReservation::record_bytes(identity, name));
         // The cooldown contains the name of the tube, so the delete may need more room than before.
-        self.reserve_whole(SHORT_BYTES + hold_bytes, tube_len, body_len, tags, 0)
+        self.reserve_whole(SHORT_BYTES + session_bytes, tube_len, body_len, tags, 0)
     }
 
     /// Reserves room for the whole of a job with `more` bytes of records, if its delete is one of `deletes` new ones.

@@ -57,7 +57,7 @@ pub(super) struct Compaction {
     /// Records copied since the start.
     pub(super) copied_records: u64,
     /// Whether a session may have reserved a job: the oldest file's record of that is copied with the job.
-    has_holds: bool,
+    has_session_reservations: bool,
 }
 
 /// The removal of files without live jobs.
@@ -105,7 +105,7 @@ impl Compaction {
         let removal = below.map(|below| Removal { below, stage });
         let copied_records = copied_records.min(MAX_NUMBER);
         // The other program does not record whether it had sessions.
-        Self { removal, credit, copied_records, has_holds: true, ..Self::default() }
+        Self { removal, credit, copied_records, has_session_reservations: true, ..Self::default() }
     }
 
     /// A compaction that may copy everything in the log once.
@@ -124,15 +124,15 @@ impl Compaction {
     }
 
     /// Notes that a session has reserved a job.
-    pub(super) fn note_hold(&mut self) {
-        self.has_holds = true;
+    pub(super) fn note_session_reservation(&mut self) {
+        self.has_session_reservations = true;
     }
 
     /// The room for the copy of an item whose record has `bytes`. The job and its session are copied as one: a file
     /// must not be removed if its job is copied but there is no room for the record of the session.
     fn copy_bytes(&self, item: Item, bytes: u64) -> u64 {
         match item {
-            Item::Job(_) if self.has_holds => bytes + MAX_SESSION_UNITS * SHORT_BYTES,
+            Item::Job(_) if self.has_session_reservations => bytes + MAX_SESSION_UNITS * SHORT_BYTES,
             Item::Job(_) | Item::Cooldown(_) => bytes,
         }
     }

@@ -101,7 +101,7 @@ impl Binlog {
             warnings: _,
             // Empty, once the log is settled.
             unlogged: _,
-            restored_holds: _,
+            restored_reservations: _,
             // No record is partly appended.
             is_of_complete: _,
         } = self;
@@ -159,7 +159,7 @@ impl Binlog {
             appender: Appender::go_on(end, nonce, appended),
             unlogged: super::append::Unlogged::default(),
             is_of_complete: false,
-            restored_holds: Vec::new(),
+            restored_reservations: Vec::new(),
             ahead: FilesAhead::go_on(&config, next_file),
             compaction: Compaction::go_on(compaction),
             durability: Durability::go_on(config.sync, durable, written, place.sync_totals),

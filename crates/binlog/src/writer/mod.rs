@@ -10,7 +10,7 @@
 use super::cooldowns::Cooldowns;
 use super::files::Files;
 use super::format::WallOffset;
-use super::jobs::RestoredHold;
+use super::jobs::RestoredReservation;
 use super::marker::MarkerKind;
 use super::storage::{Completion, DatabaseFigures, Storage, Task, is_lack_of_room};
 use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
@@ -95,7 +95,7 @@ pub struct Binlog {
     durability: Durability,
     health: Health,
     /// The reservations of sessions that were found at the start, until the caller takes them.
-    pub(super) restored_holds: Vec<RestoredHold>,
+    pub(super) restored_reservations: Vec<RestoredReservation>,
     /// For files that can be neither made nor removed, which is tried again every second.
     warnings: RateLimitedLog,
 }
@@ -187,7 +187,7 @@ impl Binlog {
             appender: Appender::after(end),
             unlogged: Unlogged::default(),
             is_of_complete: false,
-            restored_holds: Vec::new(),
+            restored_reservations: Vec::new(),
             ahead: FilesAhead::new(&config, next_index),
             compaction: Compaction::new(),
             durability,

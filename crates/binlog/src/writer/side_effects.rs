@@ -7,12 +7,12 @@ use super::Binlog;
 use super::append::{NeededChange, Unlogged};
 use super::room::Target;
 use crate::NoRoom;
-use crate::attachment::{Cooldown, Kind, SessionHold, SideEffects, parts};
+use crate::attachment::{Cooldown, Kind, LoggedReservation, SideEffects, parts};
 use crate::clock::Timestamp;
 use crate::files::Item;
 use crate::format::{DiskRecord, SHORT_BYTES};
 use crate::job::{JobId, JobRecord};
-use crate::jobs::RestoredHold;
+use crate::jobs::RestoredReservation;
 
 /// The side effects of a delete, until there is room for them.
 #[derive(Debug, Default)]
@@ -188,13 +188,13 @@ impl Binlog {
     // ---- sessions ----
 
     /// The reservations of sessions that the replay has found.
-    pub fn take_restored_holds(&mut self) -> Vec<RestoredHold> {
-        std::mem::take(&mut self.restored_holds)
+    pub fn take_restored_reservations(&mut self) -> Vec<RestoredReservation> {
+        std::mem::take(&mut self.restored_reservations)
     }
 
     /// Notes that sessions have reserved jobs.
-    pub(crate) fn note_holds(&mut self) {
-        self.compaction.note_hold();
+    pub(crate) fn note_session_reservations(&mut self) {
+        self.compaction.note_session_reservation();
     }
 
     /// Reserves room for the record of a session's reservation, whose identity and name have these lengths. The result
@@ -202,8 +202,8 @@ impl Binlog {
     ///
     /// # Errors
     /// If it does not fit; nothing has changed.
-    pub fn reserve_hold(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
-        self.reserve(SessionHold::record_bytes(identity_len, name_len), 0).map(drop)
+    pub fn reserve_for_session(&mut self, identity_len: usize, name_len: usize) -> Result<(), NoRoom> {
+        self.reserve(LoggedReservation::record_bytes(identity_len, name_len), 0).map(drop)
     }
 
     /// Logs that a session has reserved the job, or that the end of its reservation has changed. No other record says
@@ -212,9 +212,16 @@ impl Binlog {
     ///
     /// # Errors
     /// If there is no room; nothing has changed.
-    pub fn append_hold(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
-        let target = self.reserve(SessionHold::record_bytes(hold.identity.len(), hold.name.len()), 0)?;
-        self.append_hold_at(target, id, hold);
+    pub fn append_session_reservation(
+        &mut self,
+        id: JobId,
+        reservation: &LoggedReservation<'_>,
+    ) -> Result<(), NoRoom> {
+        let target = self.reserve(
+            LoggedReservation::record_bytes(reservation.identity.len(), reservation.name.len()),
+            0,
+        )?;
+        self.append_session_reservation_at(target, id, reservation);
         self.contents.files.update(id);
         self.contents.burials.forget(id);
         // The job does not expire any more.
@@ -227,23 +234,32 @@ impl Binlog {
     ///
     /// # Errors
     /// If there is no room; nothing has changed.
-    pub fn append_hold_copy(&mut self, id: JobId, hold: &SessionHold<'_>) -> Result<(), NoRoom> {
-        let bytes = SessionHold::record_bytes(hold.identity.len(), hold.name.len());
+    pub fn append_session_reservation_copy(
+        &mut self,
+        id: JobId,
+        reservation: &LoggedReservation<'_>,
+    ) -> Result<(), NoRoom> {
+        let bytes = LoggedReservation::record_bytes(reservation.identity.len(), reservation.name.len());
         let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
         if !self.open_up_to(target) {
             return Err(NoRoom::Pending);
         }
-        self.append_hold_at(target, id, hold);
+        self.append_session_reservation_at(target, id, reservation);
         // As for the job: copies that count as news would pay for further copies, without an end.
         self.appender.uncount(bytes);
         self.compaction.pay(bytes);
         Ok(())
     }
 
-    fn append_hold_at(&mut self, target: Target, id: JobId, hold: &SessionHold<'_>) {
-        self.compaction.note_hold();
+    fn append_session_reservation_at(
+        &mut self,
+        target: Target,
+        id: JobId,
+        reservation: &LoggedReservation<'_>,
+    ) {
+        self.compaction.note_session_reservation();
         self.enter(target);
-        let payload = hold.encode(self.clock.wall);
+        let payload = reservation.encode(self.clock.wall);
         self.append_alone(Kind::Session, id, &payload);
     }
 

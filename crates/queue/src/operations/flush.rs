@@ -23,9 +23,9 @@ use crate::{ClientId, Queue};
 /// The maximum number of running flushes: each is asked when a job changes its state.
 const MAX_FLUSHES: usize = 32;
 
-/// The jobs of a tube to flush.
+/// The jobs or cooldowns that a flush of a tube deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flushed {
+pub enum FlushScope {
     /// All of them.
     All,
     /// The buried ones.
@@ -68,7 +68,7 @@ struct Flush {
     client: ClientId,
     /// `None` once the tube is removed: then it had no job left.
     tube: Option<TubeKey>,
-    flushed: Flushed,
+    scope: FlushScope,
     /// When the command came.
     at: Timestamp,
     /// Jobs with this id and above have come later.
@@ -97,12 +97,12 @@ enum Stage {
 impl Flush {
     /// Whether the job was in the tube when the flush came.
     fn takes(&self, id: JobId, job: &Job) -> bool {
-        let is_meant = match (self.flushed, job.place()) {
-            (Flushed::All, _) => true,
-            (Flushed::Buried, Place::Buried(number)) => u64::from(number) < self.next_burial,
-            (Flushed::Buried | Flushed::Cooldowns, _) => false,
+        let is_in_scope = match (self.scope, job.place()) {
+            (FlushScope::All, _) => true,
+            (FlushScope::Buried, Place::Buried(number)) => u64::from(number) < self.next_burial,
+            (FlushScope::Buried | FlushScope::Cooldowns, _) => false,
         };
-        is_meant
+        is_in_scope
             && Some(job.tube) == self.tube
             && id.0 < self.next_id
             && job.created_at <= self.at
@@ -135,9 +135,9 @@ impl Flush {
             Stage::Buried(after) => {
                 // Jobs that are buried later come after the others.
                 let next = next(&tube.buried, after).filter(|&(number, _)| number < self.next_burial);
-                let behind = match self.flushed {
-                    Flushed::All => Stage::Reserved { client: 0, after: None },
-                    Flushed::Buried | Flushed::Cooldowns => Stage::Over,
+                let behind = match self.scope {
+                    FlushScope::All => Stage::Reserved { client: 0, after: None },
+                    FlushScope::Buried | FlushScope::Cooldowns => Stage::Over,
                 };
                 self.stage = next.map_or(behind, |key| Stage::Buried(Some(key)));
                 next.map(|(_, id)| id)
@@ -203,7 +203,7 @@ impl Queue {
         &mut self,
         client: ClientId,
         name: &str,
-        flushed: Flushed,
+        scope: FlushScope,
         now: Timestamp,
     ) -> BeginFlush {
         let Some(tube) = self.tubes.find(name) else { return BeginFlush::NoTube };
@@ -218,14 +218,14 @@ impl Queue {
         self.flushes.0.push(Flush {
             client,
             tube: Some(tube),
-            flushed,
+            scope,
             at: now,
             next_id: self.numbers.next_id,
             next_burial: self.numbers.next_burial,
-            stage: match flushed {
-                Flushed::All => Stage::Held(None),
-                Flushed::Buried => Stage::Buried(None),
-                Flushed::Cooldowns => Stage::Cooldowns,
+            stage: match scope {
+                FlushScope::All => Stage::Held(None),
+                FlushScope::Buried => Stage::Buried(None),
+                FlushScope::Cooldowns => Stage::Cooldowns,
             },
             moved: BTreeSet::new(),
             came: BTreeSet::new(),
@@ -456,7 +456,7 @@ mod tests {
             // Several changes share an instant, but a put after the flush has a later one.
             busy.now = busy.now + 1;
             assert_eq!(
-                busy.queue.begin_flush(flusher, "t", Flushed::All, busy.now.minus_ns(1)),
+                busy.queue.begin_flush(flusher, "t", FlushScope::All, busy.now.minus_ns(1)),
                 BeginFlush::Begun
             );
             loop {
@@ -496,7 +496,7 @@ mod tests {
             }
             let there = busy.in_tube(Some(crate::job::JobState::Buried));
             let next_burial = busy.queue.numbers.next_burial;
-            assert_eq!(busy.queue.begin_flush(flusher, "t", Flushed::Buried, busy.now), BeginFlush::Begun);
+            assert_eq!(busy.queue.begin_flush(flusher, "t", FlushScope::Buried, busy.now), BeginFlush::Begun);
             loop {
                 match busy.queue.next_to_flush(flusher, &mut 1) {
                     FlushStep::Job(id) => {
@@ -529,12 +529,12 @@ mod tests {
         let id = busy.queue.take_id();
         busy.put(producer, id);
         busy.queue.use_tube(producer, "default");
-        for flushed in [Flushed::All, Flushed::Buried] {
-            assert_eq!(busy.queue.begin_flush(flusher, "gone", flushed, busy.now), BeginFlush::Begun);
+        for scope in [FlushScope::All, FlushScope::Buried] {
+            assert_eq!(busy.queue.begin_flush(flusher, "gone", scope, busy.now), BeginFlush::Begun);
             assert_eq!(busy.queue.flushes.0.len(), 1);
             busy.queue.end_flush(flusher, busy.now);
         }
-        assert_eq!(busy.queue.begin_flush(flusher, "gone", Flushed::All, busy.now), BeginFlush::Begun);
+        assert_eq!(busy.queue.begin_flush(flusher, "gone", FlushScope::All, busy.now), BeginFlush::Begun);
         assert!(busy.queue.delete(producer, id, busy.now).is_some());
         busy.queue.use_tube(producer, "next");
         let id = busy.queue.take_id();
@@ -542,6 +542,6 @@ mod tests {
         assert_eq!(busy.queue.next_to_flush(flusher, &mut 100), FlushStep::Done, "its tube is gone");
         busy.queue.disconnect(flusher, busy.now);
         assert_eq!(busy.queue.flushes.0.len(), 0);
-        assert_eq!(busy.queue.begin_flush(producer, "nobody", Flushed::All, busy.now), BeginFlush::NoTube);
+        assert_eq!(busy.queue.begin_flush(producer, "nobody", FlushScope::All, busy.now), BeginFlush::NoTube);
     }
 }

@@ -28,7 +28,7 @@ impl Queue {
             self.leave_session(id.index, now);
         }
         let client = self.client_mut(id);
-        client.note_kind();
+        client.update_is_plain();
         client.leaving = true;
         let (producer, worker, is_internal) = (client.producer, client.worker, client.is_internal());
         let counts = &mut self.clients.counts;

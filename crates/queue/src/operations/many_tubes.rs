@@ -111,7 +111,7 @@ impl Queue {
             for (position, &tube) in record.watching.iter().enumerate() {
                 many.set_position(tube, position);
             }
-            record.note_kind();
+            record.update_is_plain();
             for position in 0..=position {
                 self.probe(client, self.clients[client].watching[position]);
             }

@@ -46,7 +46,7 @@ pub enum ReserveMode {
 
 /// The mode and the weights of a client that has chosen another mode than the default, or has given a tube a weight.
 #[derive(Debug, Default)]
-pub(crate) struct Choice {
+pub(crate) struct ReserveSettings {
     pub(crate) mode: ReserveMode,
     /// By the index in the watch list. Tubes after the end have the default weight.
     pub(crate) weights: Vec<u16>,
@@ -60,7 +60,7 @@ pub(crate) struct Choice {
     pub(crate) typical_run_ns: u64,
 }
 
-impl Choice {
+impl ReserveSettings {
     fn weight(&self, position: usize) -> u16 {
         self.weights.get(position).copied().unwrap_or(USUAL_WEIGHT)
     }
@@ -216,11 +216,11 @@ impl Chances {
 impl Client {
     /// The mode in which its reserves choose.
     pub(crate) fn mode(&self) -> ReserveMode {
-        self.choice.as_ref().map_or(ReserveMode::Fifo, |choice| choice.mode)
+        self.settings.as_ref().map_or(ReserveMode::Fifo, |settings| settings.mode)
     }
 
     /// Must be called when the mode has changed, or when the client now watches many tubes.
-    pub(crate) fn note_kind(&mut self) {
+    pub(crate) fn update_is_plain(&mut self) {
         self.is_plain = self.many.is_none() && self.mode() == ReserveMode::Fifo;
     }
 }
@@ -239,10 +239,10 @@ impl Queue {
     pub fn reserve_weight(&mut self, id: ClientId, weight: u16) -> Result<(), TryReserveError> {
         let client = self.client_mut(id);
         let watched = client.watching.len() + 1;
-        match &mut client.choice {
+        match &mut client.settings {
             None if weight == USUAL_WEIGHT => Ok(()),
-            None => Choice::default().reserve(watched),
-            Some(choice) => choice.reserve(watched),
+            None => ReserveSettings::default().reserve(watched),
+            Some(settings) => settings.reserve(watched),
         }
     }
 
@@ -258,49 +258,49 @@ impl Queue {
     /// Gives a watched tube a weight.
     pub(crate) fn set_weight(&mut self, id: ClientId, position: usize, weight: u16) {
         let client = self.client_mut(id);
-        if client.choice.is_none() && weight == USUAL_WEIGHT {
+        if client.settings.is_none() && weight == USUAL_WEIGHT {
             return;
         }
         debug_assert!(
             weight > 0 && position < self.client(id).watching.len(),
             "a watched tube gets a weight"
         );
-        self.choice_of(id).set_weight(position, weight);
-        debug_assert_eq!(self.choice_of(id).weight(position), weight, "the tube has the weight");
+        self.settings_of(id).set_weight(position, weight);
+        debug_assert_eq!(self.settings_of(id).weight(position), weight, "the tube has the weight");
     }
 
     /// The command `reserve-mode`.
     pub fn set_reserve_mode(&mut self, id: ClientId, mode: ReserveMode) {
-        let has_none = self.client(id).choice.is_none();
-        if mode == ReserveMode::Fifo && (has_none || self.choice_of(id).weights.is_empty()) {
+        let has_none = self.client(id).settings.is_none();
+        if mode == ReserveMode::Fifo && (has_none || self.settings_of(id).weights.is_empty()) {
             self.drop_choice(id.index);
         } else {
             let watched = self.client(id).watching.len();
-            let choice = self.choice_of(id);
-            choice.mode = mode;
+            let settings = self.settings_of(id);
+            settings.mode = mode;
             // The chances belong to the old mode.
-            choice.chances = Chances::default();
+            settings.chances = Chances::default();
             if mode != ReserveMode::Fifo {
-                choice.chances.0.reserve_exact(watched);
+                settings.chances.0.reserve_exact(watched);
             }
         }
-        self.client_mut(id).note_kind();
+        self.client_mut(id).update_is_plain();
         debug_assert_eq!(self.client(id).mode(), mode, "the client has the mode");
     }
 
     /// The mode and the weights of the client, which has some from now on.
-    fn choice_of(&mut self, id: ClientId) -> &mut Choice {
+    fn settings_of(&mut self, id: ClientId) -> &mut ReserveSettings {
         let client = &mut self.clients.records[id.index as usize];
-        if client.choice.is_none() {
+        if client.settings.is_none() {
             self.clients.counts.weighed += client.watching.len();
         }
-        client.choice.get_or_insert_default()
+        client.settings.get_or_insert_default()
     }
 
     /// Removes everything of the client besides its watch list.
     pub(crate) fn drop_choice(&mut self, index: u32) {
         let client = &mut self.clients.records[index as usize];
-        if client.choice.take().is_some() {
+        if client.settings.take().is_some() {
             self.clients.counts.weighed -= client.watching.len();
         }
     }
@@ -308,10 +308,10 @@ impl Queue {
     /// The tube at `position` leaves the client's watch list of `watched` tubes, in which the last tube takes its
     /// position.
     pub(crate) fn forget_weight(&mut self, index: u32, position: usize, watched: usize) {
-        if let Some(choice) = &mut self.clients[index].choice {
-            choice.remove(position, watched);
+        if let Some(settings) = &mut self.clients[index].settings {
+            settings.remove(position, watched);
             debug_assert!(
-                choice.weights.len() < watched && choice.chances.len() < watched,
+                settings.weights.len() < watched && settings.chances.len() < watched,
                 "one tube is gone"
             );
             self.clients.counts.weighed -= 1;
@@ -337,7 +337,7 @@ impl Queue {
     /// A random tube, for a client that watches few: it probes each.
     fn choose(&mut self, index: u32, now: Timestamp) -> Search {
         let Self { clients: Clients { records, random, .. }, tubes, .. } = self;
-        let Client { watching, choice: Some(choice), .. } = &mut *records[index as usize] else {
+        let Client { watching, settings: Some(settings), .. } = &mut *records[index as usize] else {
             return Search::Nothing;
         };
         self.work += watching.len() as u64 / PROBES_PER_WORK;
@@ -347,7 +347,7 @@ impl Queue {
             if tube.open_head().is_none() {
                 continue;
             }
-            let chance = choice.chance(position, tube, now).into();
+            let chance = settings.chance(position, tube, now).into();
             sum += chance;
             // Each tube replaces the previous choice with a chance equal to its part of the sum so far.
             if random.below(sum) < chance {
@@ -366,7 +366,7 @@ impl Queue {
             }
             probes += 1;
             let Clients { records, random, .. } = &mut self.clients;
-            let Client { watching, many: Some(many), choice: Some(choice), .. } =
+            let Client { watching, many: Some(many), settings: Some(settings), .. } =
                 &mut *records[index as usize]
             else {
                 break Search::Nothing;
@@ -377,17 +377,17 @@ impl Queue {
                 position.inspect(|&position| self.weigh(index, position, now));
                 continue;
             }
-            let known = choice.chances.len();
+            let known = settings.chances.len();
             if known < watching.len() {
-                choice.chances.push(0);
+                settings.chances.push(0);
                 self.weigh(index, known, now);
                 continue;
             }
-            let sum = choice.chances.sum(known);
+            let sum = settings.chances.sum(known);
             if sum == 0 {
                 break Search::Nothing;
             }
-            let position = choice.chances.find(random.below(sum));
+            let position = settings.chances.find(random.below(sum));
             let tube = watching[position];
             if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
                 break Search::Unfinished;
@@ -409,27 +409,28 @@ impl Queue {
     /// job in it.
     fn weigh(&mut self, index: u32, position: usize, now: Timestamp) {
         let Self { clients: Clients { records, .. }, tubes, .. } = self;
-        let Client { watching, many: Some(many), choice: Some(choice), .. } = &mut *records[index as usize]
+        let Client { watching, many: Some(many), settings: Some(settings), .. } =
+            &mut *records[index as usize]
         else {
             return;
         };
-        if position >= choice.chances.len() {
+        if position >= settings.chances.len() {
             return;
         }
         let key: TubeKey = watching[position];
-        let chance = if many.has_head(key) { choice.chance(position, tubes.get(key), now) } else { 0 };
-        choice.chances.set(position, chance.into());
+        let chance = if many.has_head(key) { settings.chance(position, tubes.get(key), now) } else { 0 };
+        settings.chances.set(position, chance.into());
     }
 
     /// Looks up some of the run times again, which have changed since the tubes got their chances; returns how many.
     fn refresh(&mut self, index: u32, now: Timestamp) -> usize {
-        let Some(choice) = &mut self.clients[index].choice else { return 0 };
-        let known = choice.chances.len();
-        if choice.mode != ReserveMode::WeightedFair || known == 0 {
+        let Some(settings) = &mut self.clients[index].settings else { return 0 };
+        let known = settings.chances.len();
+        if settings.mode != ReserveMode::WeightedFair || known == 0 {
             return 0;
         }
-        let (from, count) = (choice.next_refreshed, REFRESHED.min(self.slices.probed_tubes / 2));
-        choice.next_refreshed = (from + count) % known;
+        let (from, count) = (settings.next_refreshed, REFRESHED.min(self.slices.probed_tubes / 2));
+        settings.next_refreshed = (from + count) % known;
         (from..from + count).for_each(|position| self.weigh(index, position % known, now));
         count
     }
@@ -440,18 +441,18 @@ impl Queue {
         let mut weighed = 0;
         for (_, client) in &self.clients.records {
             assert_eq!(client.is_plain, client.many.is_none() && client.mode() == ReserveMode::Fifo);
-            let Some(choice) = &client.choice else { continue };
+            let Some(settings) = &client.settings else { continue };
             weighed += client.watching.len();
-            assert!(choice.mode != ReserveMode::Fifo || choice.chances.len() == 0);
-            assert!(choice.weights.len() <= client.watching.len() && !choice.weights.contains(&0));
-            assert!(choice.chances.len() <= client.watching.len());
+            assert!(settings.mode != ReserveMode::Fifo || settings.chances.len() == 0);
+            assert!(settings.weights.len() <= client.watching.len() && !settings.weights.contains(&0));
+            assert!(settings.chances.len() <= client.watching.len());
             let Some(many) = &client.many else {
-                assert_eq!(choice.chances.len(), 0, "a client that watches few tubes probes each");
+                assert_eq!(settings.chances.len(), 0, "a client that watches few tubes probes each");
                 continue;
             };
-            for (position, &tube) in client.watching.iter().enumerate().take(choice.chances.len()) {
+            for (position, &tube) in client.watching.iter().enumerate().take(settings.chances.len()) {
                 // A tube that must be probed has no chance before that.
-                let has_chance = choice.chances.get(position) > 0;
+                let has_chance = settings.chances.get(position) > 0;
                 assert_eq!(
                     has_chance,
                     many.has_head(tube),
@@ -508,10 +509,10 @@ mod tests {
 
     #[test]
     fn the_typical_run_time_follows_those_that_are_looked_up() {
-        let mut choice = Choice::default();
+        let mut settings = ReserveSettings::default();
         let mut typical_after = |run_ns, times| {
-            (0..times).for_each(|_| choice.learn(run_ns));
-            choice.typical_run_ns
+            (0..times).for_each(|_| settings.learn(run_ns));
+            settings.typical_run_ns
         };
         assert_eq!(typical_after(64_000, 1), 64_000, "the first one is all that is known");
         assert_eq!(typical_after(64_000, 100), 64_000);

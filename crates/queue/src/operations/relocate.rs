@@ -63,7 +63,7 @@ impl Queue {
                     self.buried_tagged(id);
                 }
             }
-            Place::Reserved(_) if self.session_of_job(id).is_some() => self.note(Change::Held(id)),
+            Place::Reserved(_) if self.session_of_job(id).is_some() => self.note(Change::SessionReserved(id)),
             Place::Reserved(_) => {}
         }
         if marks != 0 || !self.rules.tubes.to_open.is_empty() {

@@ -144,7 +144,7 @@ impl Queue {
         if reserved.first() == Some(reservation) {
             self.schedule(Timer::Client(client));
         }
-        self.note(if is_held { Change::Held(id) } else { Change::Reserved(id) });
+        self.note(if is_held { Change::SessionReserved(id) } else { Change::Reserved(id) });
         // The job still counts for the rule of its tube.
         if marked & !marks::RULED != 0 {
             self.reserved_tagged(id);

@@ -45,7 +45,7 @@ pub struct Joining {
 
 /// A reservation that belongs to a session.
 #[derive(Clone, Copy, Debug)]
-pub struct Hold<'a> {
+pub struct SessionReservation<'a> {
     /// The session.
     pub key: &'a SessionKey,
     /// How long the session lasts without a client.
@@ -133,7 +133,7 @@ impl Queue {
             };
             *left -= 1;
             joining.after = Some((until, id));
-            self.note(Change::Held(id));
+            self.note(Change::SessionReserved(id));
         }
         while *left > 0
             && let Some(first) = self.client(client).reserved.first()
@@ -152,7 +152,7 @@ impl Queue {
             self.clients[holder].reserved.insert(first);
             // A flush that walks through the reservations may be after this one, or before it.
             self.flushes.note_moved(first.id, tube);
-            self.note(Change::Held(first.id));
+            self.note(Change::SessionReserved(first.id));
             debug_assert!(self.is_linked_as(first.id, JobState::Reserved), "the session has the job");
         }
         self.schedule(Timer::Client(holder));
@@ -165,7 +165,7 @@ impl Queue {
 
     /// The facts about a session's reservation that the log must have.
     #[must_use]
-    pub fn session_hold(&self, id: JobId) -> Option<Hold<'_>> {
+    pub fn session_reservation(&self, id: JobId) -> Option<SessionReservation<'_>> {
         if self.sessions.records.is_empty() {
             return None;
         }
@@ -173,7 +173,7 @@ impl Queue {
         let history = self.jobs.history(job);
         let session = self.sessions.records.get(&history.holder?)?;
         let until = job.place().deadline()?;
-        Some(Hold {
+        Some(SessionReservation {
             key: &session.key,
             grace_ms: session.grace_ms,
             until,
@@ -186,7 +186,7 @@ impl Queue {
     ///
     /// # Errors
     /// If the allocator has no memory.
-    pub fn restore_hold(
+    pub fn restore_session_reservation(
         &mut self,
         id: JobId,
         key: &SessionKey,
@@ -216,7 +216,7 @@ impl Queue {
         self.sums.jobs.reserved += 1;
         self.clients[index].reserved.insert(Reservation { until, id, since: now });
         self.schedule(Timer::Client(index));
-        self.note(Change::Held(id));
+        self.note(Change::SessionReserved(id));
         if marks != 0 {
             self.reserved_tagged(id);
         }
@@ -516,12 +516,12 @@ mod tests {
 
     #[test]
     fn what_was_reserved_before_joins_in_slices_and_a_flush_meanwhile_takes_all_of_it() {
-        use crate::{BeginFlush, FlushStep, Flushed};
+        use crate::{BeginFlush, FlushScope, FlushStep};
         let mut queue = Queue::new(Default::default(), Slices::default());
         let (gone, worker, operator) = (queue.connect(), queue.connect(), queue.connect());
         let ids: Vec<JobId> = (0..50).map(|_| put(&mut queue, worker, 600)).collect();
         ids.iter().for_each(|&id| assert!(queue.reserve_job(worker, id, NOW)));
-        assert_eq!(queue.begin_flush(operator, "default", Flushed::All, NOW), BeginFlush::Begun);
+        assert_eq!(queue.begin_flush(operator, "default", FlushScope::All, NOW), BeginFlush::Begun);
         queue.disconnect(gone, NOW);
         let first = loop {
             if let FlushStep::Job(id) = queue.next_to_flush(operator, &mut 1) {

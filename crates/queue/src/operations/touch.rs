@@ -32,7 +32,7 @@ impl Queue {
         reserved.insert(Reservation { until, ..reservation });
         self.schedule(Timer::Client(holder));
         if holder != client.index && until != before {
-            self.note(Change::Held(id));
+            self.note(Change::SessionReserved(id));
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved) && self.holds(client, id));
         debug_assert!(until >= now, "no reservation ends before it begins");

@@ -169,7 +169,7 @@ impl Queue {
         let position = known.unwrap_or(client.watching.len());
         if known.is_none() {
             client.watching.push(tube);
-            self.clients.counts.weighed += usize::from(client.choice.is_some());
+            self.clients.counts.weighed += usize::from(client.settings.is_some());
             self.tubes.get_mut(tube).watching += 1;
             self.clients.counts.watched += 1;
             self.index_watched(id.index, tube, position);

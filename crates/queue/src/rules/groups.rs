@@ -168,7 +168,7 @@ impl Rule for Groups {
     }
 
     /// A held job may not be reserved.
-    fn allows(_queue: &Queue, job: &TaggedJob<'_>) -> bool {
+    fn may_be_reserved(_queue: &Queue, job: &TaggedJob<'_>) -> bool {
         job.marks & marks::HELD == 0
     }
 

@@ -18,17 +18,17 @@ pub(crate) trait Rule {
     fn came(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
 
     /// The job is ready from now on; a rule can keep it back.
-    fn became_ready(_queue: &mut Queue, _job: &TaggedJob<'_>) -> Readiness {
-        Readiness::Open
+    fn became_ready(_queue: &mut Queue, _job: &TaggedJob<'_>) -> Admission {
+        Admission::Open
     }
 
     /// As `became_ready`; returns whether the job may be reserved.
-    fn lets_go(queue: &mut Queue, job: &TaggedJob<'_>) -> bool {
-        Self::became_ready(queue, job) == Readiness::Open
+    fn admits(queue: &mut Queue, job: &TaggedJob<'_>) -> bool {
+        Self::became_ready(queue, job) == Admission::Open
     }
 
     /// Whether the job may be reserved, in any state; asked by `reserve-job`.
-    fn allows(_queue: &Queue, _job: &TaggedJob<'_>) -> bool {
+    fn may_be_reserved(_queue: &Queue, _job: &TaggedJob<'_>) -> bool {
         true
     }
 
@@ -115,11 +115,11 @@ impl<'a> TaggedJob<'a> {
 
 /// The decision of a rule about a ready job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
+pub(crate) enum Admission {
     /// It may be reserved.
     Open,
     /// It may not be reserved now.
-    KeptBack,
+    Parked,
 }
 
 /// How a job ends.

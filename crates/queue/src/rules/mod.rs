@@ -63,7 +63,7 @@ use self::awaited::Awaited;
 use self::expiry::Expiry;
 use self::groups::Groups;
 pub(crate) use self::hooks::Ending;
-use self::hooks::{End, Readiness, Rule, TaggedJob, Tick, each_rule};
+use self::hooks::{Admission, End, Rule, TaggedJob, Tick, each_rule};
 use self::limits::Limits;
 use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
@@ -278,7 +278,7 @@ impl Queue {
     pub(crate) fn admit(&mut self, job: &TaggedJob<'_>, priority: Priority, now: Timestamp) {
         debug_assert!(!self.is_linked(job.id), "a job that becomes ready is in no other collection");
         // The hook of each rule is called, even if another rule keeps the job back.
-        if each_rule!(&lets_go(self, job)) {
+        if each_rule!(&admits(self, job)) {
             self.enqueue(job.id, job.tube, priority, now);
         } else {
             self.park(job.id, job.tube);
@@ -294,7 +294,7 @@ impl Queue {
         let Some(job) = self.jobs.get(id) else { return false };
         let Some(tags) = self.tags(id) else { return true };
         let job = TaggedJob::new(id, job, &tags);
-        each_rule!(&&allows(self, &job))
+        each_rule!(&&may_be_reserved(self, &job))
     }
 
     /// Takes a job with tags out of its collection; as `unlink_from`.

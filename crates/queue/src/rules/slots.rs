@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, RandomState};
 use beanstalkd_structures::OrderedQueue;
 
 use super::index::{Hash, Ranked, hash_of, ranked_after, spread, with_hash_and_rank};
-use super::{Readiness, Rule, TaggedJob};
+use super::{Admission, Rule, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -123,15 +123,15 @@ impl Slots {
 
 impl Rule for Slots {
     /// Only the first job of a line may be reserved, and only while a slot is free.
-    fn became_ready(queue: &mut Queue, job: &TaggedJob<'_>) -> Readiness {
-        let Some(tag) = job.tags.concurrency else { return Readiness::Open };
+    fn became_ready(queue: &mut Queue, job: &TaggedJob<'_>) -> Admission {
+        let Some(tag) = job.tags.concurrency else { return Admission::Open };
         let &TaggedJob { id, tube, .. } = job;
         let key = queue.ready_key(id);
         let line = queue.line(tube, tag);
         let first = queue.first_of(line).map(|first| queue.ready_key(first));
         if first.is_some_and(|first| first < key) {
             queue.stand_behind(key, line);
-            return Readiness::KeptBack;
+            return Admission::Parked;
         }
         if let Some(first) = first {
             queue.unmark_first(first, line);
@@ -146,11 +146,11 @@ impl Rule for Slots {
             }
         }
         queue.stand_first(first.map(ReadyKey::job), Some(key), line);
-        if queue.is_free(line) { Readiness::Open } else { Readiness::KeptBack }
+        if queue.is_free(line) { Admission::Open } else { Admission::Parked }
     }
 
     /// A slot that is being offered counts as free.
-    fn allows(queue: &Queue, job: &TaggedJob<'_>) -> bool {
+    fn may_be_reserved(queue: &Queue, job: &TaggedJob<'_>) -> bool {
         job.tags.concurrency.is_none_or(|tag| queue.has_slot(queue.line(job.tube, tag)))
     }
 

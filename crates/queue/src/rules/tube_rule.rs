@@ -106,11 +106,11 @@ impl RuleBook {
     /// The first entry that matches the name of a tube.
     #[inline]
     pub(crate) fn find(&self, tube: &str) -> Option<&Rc<TubeRule>> {
-        let is_meant = |(pattern, _): &&(Pattern, Rc<TubeRule>)| {
+        let matches = |(pattern, _): &&(Pattern, Rc<TubeRule>)| {
             #[cfg(test)]
             super::steps::note();
             pattern.matches(tube)
         };
-        self.0.iter().find(is_meant).map(|(_, rule)| rule)
+        self.0.iter().find(matches).map(|(_, rule)| rule)
     }
 }

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::operations::many_tubes::ManyTubes;
-use crate::operations::modes::Choice;
+use crate::operations::modes::ReserveSettings;
 use crate::random::Generator;
 use crate::state::keys::{Reservation, TubeKey, WaitKey};
 use crate::state::tubes::DEFAULT;
@@ -127,7 +127,7 @@ pub(crate) struct Client {
     /// The client's knowledge about its tubes, if it watches many.
     pub many: Option<Box<ManyTubes>>,
     /// Its reserve mode and the weights of its tubes, if any of them is not the default.
-    pub choice: Option<Box<Choice>>,
+    pub settings: Option<Box<ReserveSettings>>,
     /// Whether it watches few tubes, and is in the default mode: its reserves probe each of its tubes.
     pub is_plain: bool,
     /// Whether the client has disconnected but has not released everything. Such a client has no deadline.
@@ -159,7 +159,7 @@ impl Client {
             reserved: OrderedQueue::default(),
             wait: None,
             many: None,
-            choice: None,
+            settings: None,
             is_plain: true,
             leaving: false,
             producer: false,

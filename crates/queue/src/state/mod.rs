@@ -149,8 +149,8 @@ pub enum Change {
     Moved(JobId),
     /// A rule has sent it to a dead tube. No room in the log was reserved for this.
     Died(JobId),
-    /// A session has reserved the job, or its grace has changed: see [`Queue::session_hold`].
-    Held(JobId),
+    /// A session has reserved the job, or its grace has changed: see [`Queue::session_reservation`].
+    SessionReserved(JobId),
     /// The job is deleted.
     Deleted(JobId),
     /// The job is deleted, and its tags have side effects: see [`Queue::cooldown`] and [`Queue::next_freed_group`].

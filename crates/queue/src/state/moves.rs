@@ -151,7 +151,9 @@ impl Queue {
             Change::Put(id) => id.0 < self.numbers.next_id,
             Change::Updated(id) | Change::Moved(id) | Change::Died(id) => self.jobs.get(id).is_some(),
             Change::Reserved(id) => self.is_linked_as(id, JobState::Reserved),
-            Change::Held(id) => self.is_linked_as(id, JobState::Reserved) && self.session_hold(id).is_some(),
+            Change::SessionReserved(id) => {
+                self.is_linked_as(id, JobState::Reserved) && self.session_reservation(id).is_some()
+            }
             Change::Deleted(id) => self.jobs.get(id).is_none(),
             Change::DeletedWith(id) => self.jobs.get(id).is_none(),
             Change::CooldownOver(id) => self.cooldown(id).is_none(),

@@ -47,13 +47,13 @@ pub fn check_with(
         (!piece.is_empty()).then_some(piece)
     });
     let split = ask(&mut pieces);
-    assert_eq!(but_for_held_bytes(&whole), but_for_held_bytes(&split));
+    assert_eq!(but_for_memory_bytes(&whole), but_for_memory_bytes(&split));
     whole
 }
 
 /// The replies as text, without the figure of `list-clients` for the bytes of a command that have arrived so far, and
 /// without the length of that reply.
-fn but_for_held_bytes(replies: &[u8]) -> String {
+fn but_for_memory_bytes(replies: &[u8]) -> String {
     let text = replies.escape_ascii().to_string();
     let mut parts = text.split("bytes-held: ");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use beanstalkd::access::Peer;
 use beanstalkd::server::Server;
-use beanstalkd::server::hand_over::{Surroundings, check as check_description, describe};
+use beanstalkd::server::hand_over::{DescribedProcess, check as check_description, describe};
 use beanstalkd_binlog::{Binlog, Completion, Config, SyncPolicy};
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::description::Writer;
@@ -83,7 +83,11 @@ pub fn whole() -> Vec<u8> {
     assert!(!server.executor().has_unlogged_changes(), "the log is settled");
     let mut bytes = Vec::new();
     let mut sink = |piece: Vec<u8>| bytes.extend(piece);
-    describe(&server, &Surroundings { now: START, ..Surroundings::default() }, &mut Writer::new(&mut sink));
+    describe(
+        &server,
+        &DescribedProcess { now: START, ..DescribedProcess::default() },
+        &mut Writer::new(&mut sink),
+    );
     drop(server);
     observer::take();
     bytes

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use beanstalkd_model::{self as model, CompletedPut, Model, NO_JUMPS_FROM, State};
 use beanstalkd_queue::{
-    self as queue, BeginFlush, BeginSession, ClientId, Duplicate, FlushStep, Flushed, NewJob, PackedBody,
+    self as queue, BeginFlush, BeginSession, ClientId, Duplicate, FlushScope, FlushStep, NewJob, PackedBody,
     Planned, PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices,
 };
 use beanstalkd_types::clock::Timestamp;
@@ -412,8 +412,8 @@ impl Pair {
 
 /// Flushes the tube in the smallest possible slices.
 fn flush(queue: &mut Queue, client: ClientId, tube: &str, only_buried: bool, now: Timestamp) -> u64 {
-    let flushed = if only_buried { Flushed::Buried } else { Flushed::All };
-    if queue.begin_flush(client, tube, flushed, now) == BeginFlush::NoTube {
+    let scope = if only_buried { FlushScope::Buried } else { FlushScope::All };
+    if queue.begin_flush(client, tube, scope, now) == BeginFlush::NoTube {
         return 0;
     }
     let (mut count, mut is_done) = (0, false);

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use crate::clock::Timestamp;
 use crate::description::{Described, Writer};
 use crate::job::JobId;
-use crate::operations::modes::Choice;
+use crate::operations::modes::ReserveSettings;
 use crate::rules::gate::Gate;
 use crate::rules::ruled::Ruled;
 use crate::rules::{Rules, TubeRules};
@@ -57,7 +57,7 @@ struct DescribedClient {
     wait: Option<(u64, Timestamp)>,
     /// The job for whose end it waits, the number of this wait, and the wait's end.
     job_wait: Option<(JobId, (u64, Timestamp))>,
-    choice: Option<DescribedChoice>,
+    settings: Option<DescribedReserveSettings>,
     producer: bool,
     worker: bool,
     /// The session, if it is the client of a session.
@@ -83,7 +83,7 @@ described!(DescribedClient {
     watching,
     wait,
     job_wait,
-    choice,
+    settings,
     producer,
     worker,
     session
@@ -91,14 +91,14 @@ described!(DescribedClient {
 
 /// Its reserve mode.
 #[derive(Debug)]
-struct DescribedChoice {
+struct DescribedReserveSettings {
     /// 0: fifo, 1: weighted, 2: weighted-fair.
     mode: u8,
     weights: Vec<u32>,
     typical_run_ns: u64,
 }
 
-described!(DescribedChoice { mode, weights, typical_run_ns });
+described!(DescribedReserveSettings { mode, weights, typical_run_ns });
 
 impl Queue {
     /// Whether nothing is in progress that would continue in a later call: clients that are leaving, jobs that are
@@ -326,7 +326,7 @@ fn describe_clients(
             using,
             watching,
             wait,
-            choice,
+            settings,
             producer,
             worker,
             // Parts of its number. The jobs name their holders; the rest is derived.
@@ -348,7 +348,7 @@ fn describe_clients(
             watching: watching.iter().map(|&tube| number_of(tube)).collect(),
             wait: wait.map(described_wait),
             job_wait: rules.awaited.wait_of(index as u32).map(|(id, wait)| (id, described_wait(wait))),
-            choice: choice.as_deref().map(describe_choice),
+            settings: settings.as_deref().map(describe_reserve_settings),
             producer: *producer,
             worker: *worker,
             session: sessions.records.get(&(index as u32)).map(|session| describe_session(session, &numbers)),
@@ -361,15 +361,15 @@ fn described_wait(Wait { number, until }: Wait) -> (u64, Timestamp) {
     (number.get(), until)
 }
 
-fn describe_choice(choice: &Choice) -> DescribedChoice {
+fn describe_reserve_settings(settings: &ReserveSettings) -> DescribedReserveSettings {
     // The chances follow from the tubes whose jobs the client knows, which it probes again.
-    let Choice { mode, weights, typical_run_ns, chances: _, next_refreshed: _ } = choice;
+    let ReserveSettings { mode, weights, typical_run_ns, chances: _, next_refreshed: _ } = settings;
     let mode = match mode {
         ReserveMode::Fifo => 0,
         ReserveMode::Weighted => 1,
         ReserveMode::WeightedFair => 2,
     };
-    DescribedChoice {
+    DescribedReserveSettings {
         mode,
         weights: weights.iter().map(|&weight| weight.into()).collect(),
         typical_run_ns: *typical_run_ns,

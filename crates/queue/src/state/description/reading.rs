@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
 use crate::job::{Body, JobState};
-use crate::operations::modes::Choice;
+use crate::operations::modes::ReserveSettings;
 use crate::rules::gate::Gate;
 use crate::rules::ruled::Ruled;
 use crate::rules::tag_storage::StoredBody;
@@ -29,7 +29,7 @@ use crate::tube_name::TubeName;
 use crate::{Queue, ReserveMode};
 
 use super::job::DescribedJob;
-use super::{DescribedChoice, DescribedClient, DescribedSession};
+use super::{DescribedClient, DescribedReserveSettings, DescribedSession};
 
 /// No server has ids and numbers above this: sums with them must not overflow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
@@ -223,11 +223,11 @@ impl Queue {
         let mut client = Client::new(number);
         (client.using, client.producer, client.worker) = (using, producer, worker);
         client.watching = SmallVec::from_slice(watching);
-        if let Some(choice) = &described.choice {
-            client.choice = Some(Box::new(read_choice(choice, watching.len())?));
+        if let Some(settings) = &described.settings {
+            client.settings = Some(Box::new(read_reserve_settings(settings, watching.len())?));
             self.clients.counts.weighed += watching.len();
         }
-        client.note_kind();
+        client.update_is_plain();
         self.tubes.get_mut(using).using += 1;
         watching.iter().for_each(|&tube| self.tubes.get_mut(tube).watching += 1);
         let counts = &mut self.clients.counts;
@@ -382,7 +382,10 @@ impl Queue {
     }
 }
 
-fn read_choice(described: &DescribedChoice, watched: usize) -> Result<Choice, Malformed> {
+fn read_reserve_settings(
+    described: &DescribedReserveSettings,
+    watched: usize,
+) -> Result<ReserveSettings, Malformed> {
     let weights: Option<Vec<u16>> = described
         .weights
         .iter()
@@ -396,5 +399,10 @@ fn read_choice(described: &DescribedChoice, watched: usize) -> Result<Choice, Ma
         2 => ReserveMode::WeightedFair,
         _ => return Err(Malformed("a reserve mode")),
     };
-    Ok(Choice { mode, weights, typical_run_ns: described.typical_run_ns, ..Choice::default() })
+    Ok(ReserveSettings {
+        mode,
+        weights,
+        typical_run_ns: described.typical_run_ns,
+        ..ReserveSettings::default()
+    })
 }

@@ -1,4 +1,4 @@
-//! The server's surroundings: listeners of a service manager, its watchdog, unix sockets, rules for tubes, a program
+//! The server's environment: listeners of a service manager, its watchdog, unix sockets, rules for tubes, a program
 //! that was built before this one.
 
 use std::fs;
