@@ -117,15 +117,15 @@ impl Serialize for JsonLine<'_> {
         line.serialize_entry("level", word(record.level()))?;
         line.serialize_entry("target", &module_of(record.target()))?;
         line.serialize_entry("message", record.args())?;
-        record.key_values().visit(&mut Fields(&mut line)).map_err(S::Error::custom)?;
+        record.key_values().visit(&mut RecordFields(&mut line)).map_err(S::Error::custom)?;
         line.end()
     }
 }
 
 /// The fields of a record as members of its object: numbers as numbers, and all others as texts.
-struct Fields<'m, M>(&'m mut M);
+struct RecordFields<'m, M>(&'m mut M);
 
-impl<'kvs, M: SerializeMap> VisitSource<'kvs> for Fields<'_, M> {
+impl<'kvs, M: SerializeMap> VisitSource<'kvs> for RecordFields<'_, M> {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
         let written = match value.to_u64() {
             Some(number) => self.0.serialize_entry(key.as_str(), &number),

@@ -35,9 +35,9 @@ impl std::error::Error for FileError {}
 pub(crate) struct Fault(pub(crate) Range<usize>, pub(crate) String);
 
 /// A key of a table, with its position.
-pub(crate) type Key<'k, 'i> = &'k Spanned<std::borrow::Cow<'i, str>>;
+pub(crate) type TomlKey<'k, 'i> = &'k Spanned<std::borrow::Cow<'i, str>>;
 /// A value, with its position.
-pub(crate) type Value<'v, 'i> = &'v Spanned<DeValue<'i>>;
+pub(crate) type TomlValue<'v, 'i> = &'v Spanned<DeValue<'i>>;
 
 /// The result of `use_table` for the table in `text`.
 pub(crate) fn read<T>(
@@ -60,7 +60,7 @@ pub(crate) fn read<T>(
 }
 
 /// A whole number in a range.
-pub(crate) fn number(value: Value<'_, '_>, least: u32, most: u32) -> Result<u32, Fault> {
+pub(crate) fn number(value: TomlValue<'_, '_>, least: u32, most: u32) -> Result<u32, Fault> {
     let number = value.get_ref().as_integer();
     let number = number.and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
     number
@@ -69,7 +69,7 @@ pub(crate) fn number(value: Value<'_, '_>, least: u32, most: u32) -> Result<u32,
 }
 
 /// A number of bytes, or a text such as "64m".
-pub(crate) fn bytes(value: Value<'_, '_>) -> Result<u64, Fault> {
+pub(crate) fn bytes(value: TomlValue<'_, '_>) -> Result<u64, Fault> {
     let bytes = match value.get_ref() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
         DeValue::String(text) => number_of_bytes(text),
@@ -84,7 +84,7 @@ pub(crate) fn bytes(value: Value<'_, '_>) -> Result<u64, Fault> {
 }
 
 /// A text such as "10s": whole seconds, at least 1.
-pub(crate) fn seconds(value: Value<'_, '_>) -> Result<u32, Fault> {
+pub(crate) fn seconds(value: TomlValue<'_, '_>) -> Result<u32, Fault> {
     let seconds = value.get_ref().as_str().and_then(|text| {
         let (digits, unit_s) = match text.char_indices().last()? {
             (end, 's') => (&text[..end], 1),
@@ -105,7 +105,7 @@ pub(crate) fn seconds(value: Value<'_, '_>) -> Result<u32, Fault> {
 }
 
 /// `true` or `false`.
-pub(crate) fn boolean(value: Value<'_, '_>) -> Result<bool, Fault> {
+pub(crate) fn boolean(value: TomlValue<'_, '_>) -> Result<bool, Fault> {
     match value.get_ref() {
         DeValue::Boolean(is_so) => Ok(*is_so),
         other => Err(expected("true or false", value.span(), other)),
@@ -113,7 +113,7 @@ pub(crate) fn boolean(value: Value<'_, '_>) -> Result<bool, Fault> {
 }
 
 /// The name of a tube.
-pub(crate) fn tube_name<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
+pub(crate) fn tube_name<'v>(value: TomlValue<'v, '_>) -> Result<&'v str, Fault> {
     let DeValue::String(name) = value.get_ref() else {
         return Err(expected("the name of a tube in quotes", value.span(), value.get_ref()));
     };
@@ -125,7 +125,7 @@ pub(crate) fn tube_name<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
 }
 
 /// A pattern of tube names.
-pub(crate) fn pattern<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
+pub(crate) fn pattern<'v>(value: TomlValue<'v, '_>) -> Result<&'v str, Fault> {
     let DeValue::String(pattern) = value.get_ref() else {
         return Err(expected("a pattern of tube names in quotes", value.span(), value.get_ref()));
     };
@@ -144,12 +144,18 @@ pub(crate) fn pattern<'v>(value: Value<'v, '_>) -> Result<&'v str, Fault> {
     ))
 }
 
-pub(crate) fn table_of<'v, 'i>(key: Key<'_, '_>, value: Value<'v, 'i>) -> Result<&'v DeTable<'i>, Fault> {
+pub(crate) fn table_of<'v, 'i>(
+    key: TomlKey<'_, '_>,
+    value: TomlValue<'v, 'i>,
+) -> Result<&'v DeTable<'i>, Fault> {
     let what = || format!("a table for {}", key.get_ref());
     value.get_ref().as_table().ok_or_else(|| expected(&what(), value.span(), value.get_ref()))
 }
 
-pub(crate) fn array_of<'v, 'i>(key: Key<'_, '_>, value: Value<'v, 'i>) -> Result<&'v DeArray<'i>, Fault> {
+pub(crate) fn array_of<'v, 'i>(
+    key: TomlKey<'_, '_>,
+    value: TomlValue<'v, 'i>,
+) -> Result<&'v DeArray<'i>, Fault> {
     let what = || format!("a list for {}, such as [\"a\", \"b\"]", key.get_ref());
     value.get_ref().as_array().ok_or_else(|| expected(&what(), value.span(), value.get_ref()))
 }
@@ -158,6 +164,6 @@ pub(crate) fn expected(what: &str, at: Range<usize>, found: &DeValue<'_>) -> Fau
     Fault(at, format!("expected {what}, but this is a value of type {}", found.type_str()))
 }
 
-pub(crate) fn unknown(key: Key<'_, '_>, known: &str) -> Fault {
+pub(crate) fn unknown(key: TomlKey<'_, '_>, known: &str) -> Fault {
     Fault(key.span(), format!("unknown key {:?}; the keys here are: {known}", key.get_ref()))
 }

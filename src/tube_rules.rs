@@ -12,7 +12,8 @@ use crate::pattern::Pattern;
 use crate::queue::{Rate, TubeRule};
 pub use crate::toml_text::FileError;
 use crate::toml_text::{
-    Fault, Key, Value, boolean, bytes, expected, number, pattern, read, seconds, table_of, tube_name, unknown,
+    Fault, TomlKey, TomlValue, boolean, bytes, expected, number, pattern, read, seconds, table_of, tube_name,
+    unknown,
 };
 
 const TOP_KEYS: &str = "tube";
@@ -67,7 +68,7 @@ fn rules(table: &DeTable<'_>) -> Result<Vec<TubeRule>, Fault> {
     Ok(rules)
 }
 
-fn rule(table: &DeTable<'_>, entry: Value<'_, '_>) -> Result<TubeRule, Fault> {
+fn rule(table: &DeTable<'_>, entry: TomlValue<'_, '_>) -> Result<TubeRule, Fault> {
     let Some(name) = table.get("name") else {
         return Err(Fault(entry.span(), "this entry has no name, expected name = \"PATTERN\"".to_owned()));
     };
@@ -98,7 +99,7 @@ fn rule(table: &DeTable<'_>, entry: Value<'_, '_>) -> Result<TubeRule, Fault> {
 }
 
 /// A text such as "100/s". The bucket holds the tokens of one second, at least one.
-fn rate(value: Value<'_, '_>) -> Result<Rate, Fault> {
+fn rate(value: TomlValue<'_, '_>) -> Result<Rate, Fault> {
     let parts = value.get_ref().as_str().and_then(|text| text.split_once('/'));
     let rate = parts.and_then(|(tokens, period)| {
         let period_s = match period {
@@ -121,7 +122,7 @@ fn rate(value: Value<'_, '_>) -> Result<Rate, Fault> {
 }
 
 /// Sets the option that the key names.
-fn set(rule: &mut TubeRule, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<(), Fault> {
+fn set(rule: &mut TubeRule, key: TomlKey<'_, '_>, value: TomlValue<'_, '_>) -> Result<(), Fault> {
     match &**key.get_ref() {
         "name" => {}
         "max-jobs" => rule.max_jobs = Some(number(value, 1, u32::MAX)?.into()),

@@ -6,10 +6,10 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Grants, Identity, IdentityId, Limits, Origin, Roles, Rules, TokenHash};
+use super::{AccessRules, AnonymousOrigin, Grants, Identity, IdentityId, IdentityLimits, Roles, TokenHash};
 pub use crate::toml_text::FileError;
 use crate::toml_text::{
-    Fault, Key, Value, array_of, bytes, expected, number, pattern, read, table_of, unknown,
+    Fault, TomlKey, TomlValue, array_of, bytes, expected, number, pattern, read, table_of, unknown,
 };
 use crate::tube_name::TubeName;
 
@@ -31,12 +31,13 @@ const ORIGIN_KEYS: &str =
 const MAX_PUTS_PER_SECOND: u32 = 1_000_000_000;
 
 /// The rules in `text`.
-pub(crate) fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<Rules, FileError> {
+pub(crate) fn parse(text: &str, look_up: &LookUpUser<'_>) -> Result<AccessRules, FileError> {
     read(text, |table| rules(table, look_up))
 }
 
-fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<Rules, Fault> {
-    let mut rules = Rules { identities: Origin::ALL.map(anonymous).into(), ..Rules::default() };
+fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<AccessRules, Fault> {
+    let mut rules =
+        AccessRules { identities: AnonymousOrigin::ALL.map(anonymous).into(), ..AccessRules::default() };
     for (key, value) in table {
         match &**key.get_ref() {
             "strangers" => strangers(&mut rules, table_of(key, value)?)?,
@@ -58,17 +59,17 @@ fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<Rules, Fault> 
     Ok(rules)
 }
 
-fn anonymous(origin: Origin) -> Identity {
-    Identity { name: origin.name().into(), grants: Grants::default(), limits: Limits::default() }
+fn anonymous(origin: AnonymousOrigin) -> Identity {
+    Identity { name: origin.name().into(), grants: Grants::default(), limits: IdentityLimits::default() }
 }
 
 /// `[strangers]`. Its tables `loopback` and `unix` replace it for clients from there.
-fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
-    let mut said = [false; Origin::ALL.len()];
+fn strangers(rules: &mut AccessRules, table: &DeTable<'_>) -> Result<(), Fault> {
+    let mut said = [false; AnonymousOrigin::ALL.len()];
     for (key, value) in table {
         let origin = match &**key.get_ref() {
-            "loopback" => Origin::Loopback,
-            "unix" => Origin::Unix,
+            "loopback" => AnonymousOrigin::Loopback,
+            "unix" => AnonymousOrigin::Unix,
             _ => continue,
         };
         said[origin as usize] = true;
@@ -82,7 +83,7 @@ fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
         if matches!(&**key.get_ref(), "loopback" | "unix") {
             continue;
         }
-        for origin in Origin::ALL.into_iter().filter(|&origin| !said[origin as usize]) {
+        for origin in AnonymousOrigin::ALL.into_iter().filter(|&origin| !said[origin as usize]) {
             if !right(&mut rules.identities[origin as usize], key, value)? {
                 return Err(unknown(key, ANONYMOUS_KEYS));
             }
@@ -92,13 +93,14 @@ fn strangers(rules: &mut Rules, table: &DeTable<'_>) -> Result<(), Fault> {
 }
 
 fn identity(
-    rules: &mut Rules,
+    rules: &mut AccessRules,
     name: &str,
     table: &DeTable<'_>,
     look_up: &LookUpUser<'_>,
 ) -> Result<(), Fault> {
     let id = IdentityId(rules.identities.len() as u32);
-    let mut identity = Identity { name: name.into(), grants: Grants::default(), limits: Limits::default() };
+    let mut identity =
+        Identity { name: name.into(), grants: Grants::default(), limits: IdentityLimits::default() };
     for (key, value) in table {
         match &**key.get_ref() {
             "tokens" => {
@@ -124,7 +126,7 @@ fn identity(
     Ok(())
 }
 
-fn token(rules: &mut Rules, id: IdentityId, value: Value<'_, '_>) -> Result<(), Fault> {
+fn token(rules: &mut AccessRules, id: IdentityId, value: TomlValue<'_, '_>) -> Result<(), Fault> {
     let hash = value.get_ref().as_str().and_then(TokenHash::parse).ok_or_else(|| {
         Fault(
             value.span(),
@@ -139,7 +141,7 @@ fn token(rules: &mut Rules, id: IdentityId, value: Value<'_, '_>) -> Result<(), 
     Ok(())
 }
 
-fn certificate(rules: &mut Rules, id: IdentityId, value: Value<'_, '_>) -> Result<(), Fault> {
+fn certificate(rules: &mut AccessRules, id: IdentityId, value: TomlValue<'_, '_>) -> Result<(), Fault> {
     let DeValue::String(name) = value.get_ref() else {
         return Err(expected("a name in certificates", value.span(), value.get_ref()));
     };
@@ -153,9 +155,9 @@ fn certificate(rules: &mut Rules, id: IdentityId, value: Value<'_, '_>) -> Resul
 }
 
 fn unix_user(
-    rules: &mut Rules,
+    rules: &mut AccessRules,
     id: IdentityId,
-    value: Value<'_, '_>,
+    value: TomlValue<'_, '_>,
     look_up: &LookUpUser<'_>,
 ) -> Result<(), Fault> {
     let user = match value.get_ref() {
@@ -173,7 +175,7 @@ fn unix_user(
 }
 
 /// Sets the role or the limit that the key names; returns whether it names one.
-fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
+fn right(identity: &mut Identity, key: TomlKey<'_, '_>, value: TomlValue<'_, '_>) -> Result<bool, Fault> {
     let Identity { grants, limits, .. } = identity;
     match &**key.get_ref() {
         "max-connections" => limits.max_connections = Some(number(value, 1, u32::MAX)?),
@@ -186,7 +188,7 @@ fn right(identity: &mut Identity, key: Key<'_, '_>, value: Value<'_, '_>) -> Res
 }
 
 /// Adds a role with its patterns, if the key names a role; returns whether it does.
-fn role(grants: &mut Grants, key: Key<'_, '_>, value: Value<'_, '_>) -> Result<bool, Fault> {
+fn role(grants: &mut Grants, key: TomlKey<'_, '_>, value: TomlValue<'_, '_>) -> Result<bool, Fault> {
     let Some(&(role, ..)) = Roles::WORDS.iter().find(|(_, word, _)| word == key.get_ref()) else {
         return Ok(false);
     };

@@ -46,8 +46,8 @@ impl fmt::Display for Peer {
 
 /// The rules of an access file.
 #[derive(Debug, Default)]
-pub struct Rules {
-    /// The anonymous identities first, by [`Origin`], and then the identities of the file, ordered by name.
+pub struct AccessRules {
+    /// The anonymous identities first, by [`AnonymousOrigin`], and then the identities of the file, ordered by name.
     identities: Vec<Identity>,
     tokens: Vec<(TokenHash, IdentityId)>,
     users: BTreeMap<u32, IdentityId>,
@@ -63,12 +63,12 @@ pub struct Identity {
     /// Its grants.
     pub grants: Grants,
     /// Its limits.
-    pub limits: Limits,
+    pub limits: IdentityLimits,
 }
 
 /// Limits on all clients of an identity together; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct IdentityLimits {
     /// Connections at a time.
     pub max_connections: Option<u32>,
     /// Bytes of its jobs in the server.
@@ -85,13 +85,13 @@ pub struct IdentityId(u32);
 
 /// The origin of anonymous clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum AnonymousOrigin {
     Network,
     Loopback,
     Unix,
 }
 
-impl Origin {
+impl AnonymousOrigin {
     const ALL: [Self; 3] = [Self::Network, Self::Loopback, Self::Unix];
 
     fn of(peer: Peer) -> Self {
@@ -120,7 +120,7 @@ impl IdentityId {
     }
 }
 
-impl Rules {
+impl AccessRules {
     /// The rules in the text of an access file. `look_up` finds the ids of users.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Rules {
             .and_then(|token| self.owner_of(token))
             .or_else(|| names.iter().find_map(|name| self.certificates.get(name.as_str()).copied()))
             .or_else(|| self.user(peer))
-            .unwrap_or(IdentityId(Origin::of(peer) as u32))
+            .unwrap_or(IdentityId(AnonymousOrigin::of(peer) as u32))
     }
 
     /// The owner of a token. The duration does not depend on how many bytes of a hash match.
@@ -175,12 +175,12 @@ impl Rules {
     /// Whether the identity is anonymous, for clients that the file does not name.
     #[must_use]
     pub fn is_anonymous(id: IdentityId) -> bool {
-        (id.0 as usize) < Origin::ALL.len()
+        (id.0 as usize) < AnonymousOrigin::ALL.len()
     }
 
     /// The identities that the file names, with their ids.
     pub fn named(&self) -> impl Iterator<Item = &Identity> {
-        self.identities.iter().skip(Origin::ALL.len())
+        self.identities.iter().skip(AnonymousOrigin::ALL.len())
     }
 
     /// All identities, anonymous ones first.
@@ -200,7 +200,7 @@ mod tests {
             "[identities.local]\nunix-users = [1000]\n[identities.remote]\ntokens = [\"{}\"]\n",
             TokenHash::of(token.as_bytes())
         );
-        let rules = Rules::parse(&text, &|_| None).unwrap();
+        let rules = AccessRules::parse(&text, &|_| None).unwrap();
         let hash = TokenHash::of(token.as_bytes());
         let name = |peer, token| &*rules.identity(rules.identify(peer, &[], token)).name;
         let [near, mapped, far]: [SocketAddr; 3] =

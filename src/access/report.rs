@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{Identity, Limits, Rules};
+use super::{AccessRules, Identity, IdentityLimits};
 
 /// The permissions of every identity, or of the identity called `only`; `None` if no identity has that name.
 #[must_use]
-pub fn report(rules: &Rules, only: Option<&str>) -> Option<String> {
+pub fn report(rules: &AccessRules, only: Option<&str>) -> Option<String> {
     let mut text = String::new();
     for identity in rules.identities() {
         if only.is_none_or(|name| *identity.name == *name) {
@@ -31,8 +31,8 @@ fn describe(identity: &Identity, text: &mut String) {
 }
 
 /// The limits in words.
-fn describe_limits(limits: &Limits, text: &mut String) {
-    let Limits { max_connections, max_job_bytes, puts_per_second, max_watched_tubes } = *limits;
+fn describe_limits(limits: &IdentityLimits, text: &mut String) {
+    let IdentityLimits { max_connections, max_job_bytes, puts_per_second, max_watched_tubes } = *limits;
     let rows = [
         (max_connections.map(u64::from), "connections at a time"),
         (max_job_bytes, "bytes of jobs"),
@@ -54,7 +54,7 @@ mod tests {
     fn the_report_says_who_may_do_what() {
         let text = "[identities.mail]\nproduce = [\"mail\", \"m-*\"]\nmanage = [\"mail\"]\nmax-job-bytes = \"1k\"\n\
                     puts-per-second = 5\n[strangers.unix]\nobserve = [\"*\"]\n";
-        let rules = Rules::parse(text, &|_| None).unwrap();
+        let rules = AccessRules::parse(text, &|_| None).unwrap();
         assert_eq!(
             report(&rules, None).unwrap(),
             "(strangers):\n  nothing\n(strangers.loopback):\n  nothing\n\

@@ -20,24 +20,24 @@ const MAX_SOURCES: usize = 4096;
 /// Wrong tokens by source.
 #[derive(Debug, Default)]
 pub struct Tries {
-    by_source: HashMap<Source, Count>,
-    others: Count,
+    by_source: HashMap<TrySource, TryCount>,
+    others: TryCount,
 }
 
 /// The source of tries. An IPv6 network that belongs to one customer is one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Source {
+enum TrySource {
     Address(IpAddr),
     User(Option<u32>),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+struct TryCount {
     wrong: u32,
     since: Timestamp,
 }
 
-impl Source {
+impl TrySource {
     fn of(peer: Peer) -> Self {
         match peer {
             Peer::Tcp(address) => Self::Address(match address.ip().to_canonical() {
@@ -52,7 +52,7 @@ impl Source {
     }
 }
 
-impl Count {
+impl TryCount {
     fn is_over(&self, now: Timestamp) -> bool {
         self.since + WINDOW_NS <= now
     }
@@ -72,7 +72,7 @@ impl Count {
 impl Tries {
     /// Notes a wrong token from `peer`; returns whether there were too many of them for another line.
     pub fn note_wrong(&mut self, peer: Peer, now: Timestamp) -> bool {
-        let source = Source::of(peer);
+        let source = TrySource::of(peer);
         if self.is_full() && !self.by_source.contains_key(&source) {
             self.by_source.retain(|_, count| !count.is_over(now));
         }

@@ -1,6 +1,6 @@
 //! The command `auth`, which only a server with access rules has.
 
-use super::guard::LogIn;
+use super::guard::LogInResult;
 use super::{Executor, Outcome, answer};
 use crate::clock::Timestamp;
 use crate::protocol::{Reply, Verb};
@@ -27,9 +27,9 @@ impl Executor {
         let log_in = guard.log_in(client, token, now);
         self.meter.work += TOKEN_WORK + guard.rules.token_count() as u64 / TOKENS_PER_WORK;
         let reply = match log_in {
-            LogIn::Done => return answer(output, &Reply::Authenticated),
-            LogIn::Refused => Reply::Unauthorized,
-            LogIn::Full => Reply::TooManyConnections,
+            LogInResult::Done => return answer(output, &Reply::Authenticated),
+            LogInResult::Refused => Reply::Unauthorized,
+            LogInResult::Full => Reply::TooManyConnections,
         };
         match output.write(&reply) {
             Ok(()) => Outcome::Close,

@@ -48,7 +48,7 @@ impl ClientPage {
 
 /// What is kept for clients beside the queue, until they disconnect.
 #[derive(Debug, Default)]
-pub(crate) struct Clients {
+pub(crate) struct ClientRecords {
     /// Those whose sessions other clients have taken over, or that other clients have killed, until their connections
     /// are closed.
     pub(super) to_close: Vec<ClientId>,
@@ -60,7 +60,7 @@ pub(crate) struct Clients {
     pub(super) flushed: Vec<FlushedJob>,
 }
 
-impl Clients {
+impl ClientRecords {
     /// Drops what is kept for a client that disconnects.
     #[inline]
     pub(super) fn forget(&mut self, client: ClientId) {
@@ -79,7 +79,7 @@ impl Clients {
 }
 
 /// The clients of a page, as far as they have been found.
-struct Found {
+struct FoundClients {
     /// The next index to examine.
     index: usize,
     limit: usize,
@@ -96,11 +96,11 @@ impl Executor {
         output: &mut Output,
     ) -> Outcome {
         let index = after.map_or(0, |cursor| cursor.index as usize + 1);
-        self.find_clients(client, Found { index, limit: limit as usize, ids: Vec::new() }, output)
+        self.find_clients(client, FoundClients { index, limit: limit as usize, ids: Vec::new() }, output)
     }
 
     /// Searches for a turn's share of the clients of a page, and for the first one after the page.
-    fn find_clients(&mut self, client: ClientId, mut found: Found, output: &mut Output) -> Outcome {
+    fn find_clients(&mut self, client: ClientId, mut found: FoundClients, output: &mut Output) -> Outcome {
         let indexes =
             found.index..self.queue.client_index_end().min(found.index.saturating_add(INDEXES_PER_TURN));
         let is_last = indexes.end == self.queue.client_index_end() || indexes.is_empty();

@@ -3,8 +3,8 @@
 //! Owns: which parts are described. The access rules and the certificates are not: the next program reads them itself,
 //! with the same command line. Driven by `server/description.rs`.
 
-use super::executor::{Counters, Executor};
-use super::{Rest, RestKind, Wait};
+use super::executor::{Executor, ServerCounters};
+use super::{Rest, RestKind, WaitingReserve};
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::Body;
@@ -16,12 +16,12 @@ impl Described for Rest {
     /// A command that continues by itself is not described: a quiet server has none.
     fn describe(&self, out: &mut Writer<'_>) {
         match &self.0 {
-            RestKind::Wait(Wait::Job) => 0u8.describe(out),
-            RestKind::Wait(Wait::Batch(most)) => {
+            RestKind::Wait(WaitingReserve::Job) => 0u8.describe(out),
+            RestKind::Wait(WaitingReserve::Batch(most)) => {
                 1u8.describe(out);
                 most.describe(out);
             }
-            RestKind::Wait(Wait::EndOf(id)) => {
+            RestKind::Wait(WaitingReserve::EndOf(id)) => {
                 3u8.describe(out);
                 id.describe(out);
             }
@@ -41,14 +41,14 @@ impl Described for Rest {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self(match from.value::<u8>()? {
-            0 => RestKind::Wait(Wait::Job),
-            1 => RestKind::Wait(Wait::Batch(from.value()?)),
+            0 => RestKind::Wait(WaitingReserve::Job),
+            1 => RestKind::Wait(WaitingReserve::Batch(from.value()?)),
             2 => {
                 let put: Put = from.value()?;
                 let body = Body::copy_of(from.bytes()?).map_err(|_| Malformed("out of memory for a body"))?;
                 RestKind::Put(Box::new((put, body)))
             }
-            3 => RestKind::Wait(Wait::EndOf(from.value()?)),
+            3 => RestKind::Wait(WaitingReserve::EndOf(from.value()?)),
             4 => RestKind::Complete(from.value()?),
             _ => return Err(Malformed("the rest of a command")),
         }))
@@ -63,7 +63,7 @@ impl Rest {
 
     /// Whether it waits for the end of a job.
     pub(crate) fn waits_for_job(&self) -> bool {
-        matches!(self.0, RestKind::Wait(Wait::EndOf(_)))
+        matches!(self.0, RestKind::Wait(WaitingReserve::EndOf(_)))
     }
 
     /// Whether another program can continue it.
@@ -96,7 +96,7 @@ impl Executor {
                     cpu_time: _,
                 },
             counters:
-                Counters {
+                ServerCounters {
                     commands,
                     connections,
                     refused_connections,
@@ -144,7 +144,7 @@ impl Executor {
         let commands: CommandCounts = from.value()?;
         self.draining = from.value()?;
         let [connections, malformed, timed_commands, refused_connections] = from.value()?;
-        self.counters = Counters {
+        self.counters = ServerCounters {
             connections,
             refused_connections,
             malformed,

@@ -5,7 +5,7 @@
 
 use log::{Level, log_enabled};
 
-use super::clients::Clients;
+use super::clients::ClientRecords;
 use super::complete::CompleteBuffers;
 use super::guard::Guard;
 use super::list_tubes::TubeLists;
@@ -15,7 +15,7 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{Outcome, Rest, RestKind, Row, Wait, answer, run};
+use super::{CommandRow, Outcome, Rest, RestKind, WaitingReserve, answer, run};
 use crate::clock::Timestamp;
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
@@ -24,7 +24,7 @@ use crate::stats::{CommandCounts, ServerInfo, Timings};
 
 /// The settings of the executor.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct ExecutorConfig {
     /// The largest body that a `put` may carry, in bytes.
     pub max_job_bytes: u64,
     /// The maximum memory of jobs and connections, in bytes.
@@ -37,7 +37,7 @@ pub struct Config {
 
 /// The server's counts since its start, beside the queue's own counters.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct ServerCounters {
     pub(super) commands: CommandCounts,
     pub(super) connections: u64,
     /// Connections that were closed at once.
@@ -63,18 +63,18 @@ pub struct Executor {
     pub(super) orders: Option<Box<Orders>>,
     pub(crate) memory: MemoryUse,
     pub(crate) meter: Meter,
-    pub(super) clients: Clients,
+    pub(super) clients: ClientRecords,
     pub(super) tube_lists: TubeLists,
     pub(super) complete_buffers: CompleteBuffers,
     pub(super) draining: bool,
     pub(super) info: ServerInfo,
-    pub(crate) counters: Counters,
+    pub(crate) counters: ServerCounters,
 }
 
 impl Executor {
     /// An executor with an empty queue.
     #[must_use]
-    pub fn new(config: Config, info: ServerInfo) -> Self {
+    pub fn new(config: ExecutorConfig, info: ServerInfo) -> Self {
         Self {
             queue: Queue::new(config.poison, Slices::default()),
             persistence: Persistence::new(config.binlog_file_bytes),
@@ -82,12 +82,12 @@ impl Executor {
             orders: None,
             memory: MemoryUse::new(&config),
             meter: Meter::default(),
-            clients: Clients::default(),
+            clients: ClientRecords::default(),
             tube_lists: TubeLists::default(),
             complete_buffers: CompleteBuffers::default(),
             draining: false,
             info,
-            counters: Counters::default(),
+            counters: ServerCounters::default(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Executor {
 
     /// Records that a turn, and therefore each of its commands, has taken `ns` nanoseconds.
     pub(crate) fn observe_turn(&mut self, ns: u64) {
-        let Counters { commands, timings, timed_commands, .. } = &mut self.counters;
+        let ServerCounters { commands, timings, timed_commands, .. } = &mut self.counters;
         timings.turns.observe(ns, 1);
         timings.commands.observe(ns, commands.total() - *timed_commands);
         *timed_commands = commands.total();
@@ -196,9 +196,9 @@ impl Executor {
     ) -> Outcome {
         let start = output.bytes().len();
         let outcome = match rest.0 {
-            RestKind::Wait(Wait::Job) => self.answer_reserve(client, answer, output, now),
-            RestKind::Wait(Wait::EndOf(id)) => self.answer_job_wait(client, id, answer, output),
-            RestKind::Wait(Wait::Batch(most)) => {
+            RestKind::Wait(WaitingReserve::Job) => self.answer_reserve(client, answer, output, now),
+            RestKind::Wait(WaitingReserve::EndOf(id)) => self.answer_job_wait(client, id, answer, output),
+            RestKind::Wait(WaitingReserve::Batch(most)) => {
                 self.answer_first_of_batch(client, most, answer, output, now)
             }
             RestKind::GoOn(_) | RestKind::Put(_) | RestKind::Complete(_) => {
@@ -318,7 +318,7 @@ impl Executor {
         if GUARDED && let Some(outcome) = self.guard_command(client, &command, output, now) {
             return outcome;
         }
-        if self.lacks_memory_to(Row::of(&command).memory, client, output.memory_bytes()) {
+        if self.lacks_memory_to(CommandRow::of(&command).memory, client, output.memory_bytes()) {
             return answer(output, &Reply::OutOfMemory);
         }
         run::<GUARDED>(self, client, command, output, now)

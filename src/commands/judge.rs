@@ -5,7 +5,7 @@
 //! body of a refused `put` is skipped.
 
 use super::words::in_words_of_audit;
-use super::{Executor, Outcome, Row, answer};
+use super::{CommandRow, Executor, Outcome, answer};
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -53,7 +53,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Option<Outcome> {
-        let row = Row::of(command);
+        let row = CommandRow::of(command);
         let verdict = self.judge(client, &row);
         self.audit(client, command, &row, verdict, now);
         match (verdict, command) {
@@ -78,7 +78,7 @@ impl Executor {
         &mut self,
         client: ClientId,
         command: &Command<'_>,
-        row: &Row<'_>,
+        row: &CommandRow<'_>,
         verdict: Verdict,
         now: Timestamp,
     ) {
@@ -108,7 +108,7 @@ impl Executor {
     }
 
     /// Whether the client may give a command of this row.
-    fn judge(&mut self, client: ClientId, row: &Row<'_>) -> Verdict {
+    fn judge(&mut self, client: ClientId, row: &CommandRow<'_>) -> Verdict {
         let Some(grants) = self.grants(client) else {
             let is_open = matches!(row.subject, Subject::Nothing);
             return if is_open { Verdict::Allowed } else { Verdict::Forbidden };

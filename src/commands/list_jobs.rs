@@ -11,7 +11,7 @@ use crate::job::{JobId, JobState};
 use crate::protocol::{Cursor, ListWriter, Reply};
 use crate::queue::{ClientId, Page, PageOrder, Search};
 use crate::session::{Output, Until};
-use crate::stats::{JobView, write_line};
+use crate::stats::{StatsJob, write_line};
 
 /// Jobs written in a turn: about 100 microseconds.
 const JOBS_PER_TURN: usize = 128;
@@ -28,7 +28,7 @@ const CANDIDATES: usize = 64;
 
 /// The purpose of a search for reserved jobs.
 #[derive(Clone, Copy, Debug)]
-enum Purpose {
+enum SearchPurpose {
     /// `list-jobs` of this client.
     Page(ClientId),
     /// `peek-reserved`.
@@ -63,7 +63,7 @@ impl Executor {
         let after = after.map(|cursor| cursor.position);
         if state == JobState::Reserved {
             let search = Search::new(name, PageOrder::Deadline, after, limit);
-            return self.search(Purpose::Page(client), search, output, now);
+            return self.search(SearchPurpose::Page(client), search, output, now);
         }
         let page = self.queue.page(tube, state, after, limit).unwrap_or_default();
         self.write_page(client, (name.as_str(), state), page, output, now)
@@ -73,7 +73,7 @@ impl Executor {
     pub(super) fn peek_reserved(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
         let tube = self.queue.used_tube(client).clone();
         let search = Search::new(tube, PageOrder::Since, None, CANDIDATES);
-        self.search(Purpose::First, search, output, now)
+        self.search(SearchPurpose::First, search, output, now)
     }
 
     /// The commands `peek`.
@@ -85,7 +85,7 @@ impl Executor {
     /// Does a turn's share of a search, and answers if the search is complete.
     fn search(
         &mut self,
-        purpose: Purpose,
+        purpose: SearchPurpose,
         mut search: Search,
         output: &mut Output,
         now: Timestamp,
@@ -99,10 +99,10 @@ impl Executor {
         let tube = search.tube().clone();
         let page = search.into_page();
         match purpose {
-            Purpose::Page(client) => {
+            SearchPurpose::Page(client) => {
                 self.write_page(client, (tube.as_str(), JobState::Reserved), page, output, now)
             }
-            Purpose::First => {
+            SearchPurpose::First => {
                 let is_there = |id: &JobId| {
                     let job = self.queue.job(*id);
                     job.is_some_and(|job| job.is_in(tube.as_str(), JobState::Reserved))
@@ -145,7 +145,7 @@ impl Executor {
             line.clear();
             let session = self.session_shown_to(page.client, id);
             let dead_from = self.source_shown_to(page.client, &job);
-            let view = JobView { job, session, dead_from, waits_for: "", file: 0, now };
+            let view = StatsJob { job, session, dead_from, waits_for: "", file: 0, now };
             write_line(&view, &mut line);
             if page.writer.push_lines(&line).is_err() {
                 return answer(output, &Reply::OutOfMemory);
@@ -161,6 +161,6 @@ impl Executor {
     }
 }
 
-fn search_later(purpose: Purpose, search: Search) -> Outcome {
+fn search_later(purpose: SearchPurpose, search: Search) -> Outcome {
     stall(Until::NextTurn, move |server, _, output, now| server.search(purpose, search, output, now))
 }

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use super::detached_bodies::DetachedBodies;
-use super::{Config, Executor};
+use super::{Executor, ExecutorConfig};
 use crate::queue::ClientId;
 use crate::tls::Acceptor;
 
@@ -60,7 +60,7 @@ pub(crate) struct MemoryUse {
 }
 
 impl MemoryUse {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &ExecutorConfig) -> Self {
         Self {
             max_bytes: config.max_memory_bytes,
             max_job_bytes: config.max_job_bytes,

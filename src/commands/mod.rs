@@ -54,7 +54,7 @@ mod work;
 
 use std::fmt;
 
-pub use self::executor::{Config, Executor};
+pub use self::executor::{Executor, ExecutorConfig};
 pub use self::memory::MemoryShares;
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ enum RestKind {
     GoOn(Box<GoOn>),
     /// The wait for the answer to a reserve. This kind and the next two are values, because another program can
     /// continue them.
-    Wait(Wait),
+    Wait(WaitingReserve),
     /// A job whose body has arrived, to be stored.
     Put(Box<(Put, Body)>),
     /// A `complete` whose puts have arrived, to be executed.
@@ -96,7 +96,7 @@ type GoOn = dyn FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outco
 
 /// A reserve whose client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+enum WaitingReserve {
     /// For a job.
     Job,
     /// For the first job of a batch of at most this many.
@@ -141,7 +141,7 @@ impl fmt::Debug for Rest {
 
 /// The requirements of a command: a row of the table.
 #[derive(Clone, Copy, Debug)]
-struct Row<'a> {
+struct CommandRow<'a> {
     /// One of these roles, for the subject, is required.
     roles: Roles,
     subject: Subject<'a>,
@@ -150,11 +150,11 @@ struct Row<'a> {
     number: Option<u64>,
 }
 
-const fn needs<'a>(roles: Roles, subject: Subject<'a>, memory: MemoryClass<'a>) -> Row<'a> {
-    Row { roles, subject, memory, number: None }
+const fn needs<'a>(roles: Roles, subject: Subject<'a>, memory: MemoryClass<'a>) -> CommandRow<'a> {
+    CommandRow { roles, subject, memory, number: None }
 }
 
-impl Row<'_> {
+impl CommandRow<'_> {
     /// The row with a number for the log.
     fn noting(self, number: impl Into<u64>) -> Self {
         Self { number: Some(number.into()), ..self }
@@ -170,7 +170,7 @@ impl Row<'_> {
 macro_rules! table {
     (<$guarded:ident> ($server:ident, $client:ident, $output:ident, $now:ident)
      $($command:pat => $row:expr, $run:expr;)+) => {
-        impl<'a> Row<'a> {
+        impl<'a> CommandRow<'a> {
             #[inline(always)]
             #[allow(unused_variables, reason = "an argument of the command can be of no concern here")]
             fn of(command: &Command<'a>) -> Self {
@@ -330,7 +330,7 @@ fn stall_with_memory(
 
 /// The command continues when the queue has answered the reserve in which the client waits. If the wait is `ABORTABLE`,
 /// the client's next byte ends it.
-fn wait<const ABORTABLE: bool>(wait: Wait) -> Outcome {
+fn wait<const ABORTABLE: bool>(wait: WaitingReserve) -> Outcome {
     let until = if ABORTABLE { Until::DeliveryOrInput } else { Until::Delivery };
     Outcome::Stall { rest: Rest(RestKind::Wait(wait)), until, memory_bytes: 0 }
 }

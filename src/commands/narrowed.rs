@@ -24,20 +24,20 @@ const TUBES_PER_WORK: u64 = 4;
 
 /// A walk through the tubes that have existed since their set had a given version.
 #[derive(Clone, Copy)]
-struct Walk {
+struct TubeWalk {
     since: u64,
     /// The index of the next tube.
     index: usize,
 }
 
 /// The purpose of the walk.
-enum Purpose {
+enum WalkPurpose {
     List(ListWriter),
     /// The sums over the tubes.
     Sums(TubeSums),
 }
 
-impl Purpose {
+impl WalkPurpose {
     /// The memory of the answer so far.
     fn memory_bytes(&self) -> usize {
         match self {
@@ -55,7 +55,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        self.walk(client, self.begin_walk(), Purpose::Sums(TubeSums::default()), output, now)
+        self.walk(client, self.begin_walk(), WalkPurpose::Sums(TubeSums::default()), output, now)
     }
 
     /// The list of the tubes that the client may see.
@@ -72,26 +72,26 @@ impl Executor {
             return self.answer_data(Some(list), output);
         }
         match ListWriter::new(0) {
-            Ok(writer) => self.walk(client, self.begin_walk(), Purpose::List(writer), output, now),
+            Ok(writer) => self.walk(client, self.begin_walk(), WalkPurpose::List(writer), output, now),
             Err(_) => answer(output, &Reply::OutOfMemory),
         }
     }
 
-    fn begin_walk(&self) -> Walk {
-        Walk { since: self.queue.tubes_version(), index: 0 }
+    fn begin_walk(&self) -> TubeWalk {
+        TubeWalk { since: self.queue.tubes_version(), index: 0 }
     }
 
     /// A slice of the walk.
     fn walk(
         &mut self,
         client: ClientId,
-        mut walk: Walk,
-        mut purpose: Purpose,
+        mut walk: TubeWalk,
+        mut purpose: WalkPurpose,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         // The memory for `stats` does not depend on the number of tubes.
-        if let Purpose::List(writer) = &purpose
+        if let WalkPurpose::List(writer) = &purpose
             && self.lacks_memory_for(writer.memory_bytes() + output.memory_bytes())
         {
             return answer(output, &Reply::OutOfMemory);
@@ -103,8 +103,8 @@ impl Executor {
                 Ok(true) => {}
                 Ok(false) => {
                     return match purpose {
-                        Purpose::List(writer) => self.answer_list(writer, output),
-                        Purpose::Sums(sums) => {
+                        WalkPurpose::List(writer) => self.answer_list(writer, output),
+                        WalkPurpose::Sums(sums) => {
                             let stats = self.stats_for(client, &self.narrowed_view(sums, now));
                             self.answer_data(Some(stats), output)
                         }
@@ -122,8 +122,8 @@ impl Executor {
     fn visit(
         &self,
         client: ClientId,
-        walk: &mut Walk,
-        purpose: &mut Purpose,
+        walk: &mut TubeWalk,
+        purpose: &mut WalkPurpose,
     ) -> Result<bool, TryReserveError> {
         let grants = self.grants(client);
         let indexes = walk.index..walk.index + TUBES_AT_ONCE;
@@ -135,8 +135,8 @@ impl Executor {
             tubes.filter(|(name, ..)| grants.on(name.as_str()).meets(Roles::ANY))
         {
             match purpose {
-                Purpose::List(writer) => writer.push(name.as_str())?,
-                Purpose::Sums(sums) => sums.add(&jobs, &counters, dead),
+                WalkPurpose::List(writer) => writer.push(name.as_str())?,
+                WalkPurpose::Sums(sums) => sums.add(&jobs, &counters, dead),
             }
         }
         Ok(true)

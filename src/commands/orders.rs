@@ -15,7 +15,7 @@ use super::{ChangeError, Executor, Outcome, Rest, RestKind, stall};
 use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
-use crate::orders::selection::{Share, Step, Walk};
+use crate::orders::selection::{JobWalk, Share, WalkStep};
 use crate::orders::{
     Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId, Tasks,
 };
@@ -40,7 +40,7 @@ const SEARCHED_BYTES_PER_WORK: u64 = 1024;
 pub(crate) struct Orders {
     tasks: Tasks,
     /// The first order is the next to continue.
-    running: VecDeque<Running>,
+    running: VecDeque<RunningOrder>,
     /// Orders that have ended, but whose changes the log may not have yet, in order.
     settling: VecDeque<(TaskId, Progress, Option<SequenceNumber>)>,
     /// The order that is being executed now.
@@ -62,7 +62,7 @@ impl Orders {
 
 /// An order that is being carried out.
 #[derive(Debug)]
-struct Running {
+struct RunningOrder {
     task: TaskId,
     client: ClientId,
     /// The rest of the order.
@@ -75,22 +75,22 @@ struct Running {
 /// An order that changes jobs.
 struct JobsOrder {
     action: JobAction,
-    jobs: Jobs,
+    jobs: OrderJobs,
     came_at: Timestamp,
     /// A job that was found and must wait for room in the log.
     awaiting_room: Option<JobId>,
-    pace: Option<Pace>,
+    pace: Option<OrderPace>,
 }
 
 /// The rate at which an order changes jobs.
-struct Pace {
+struct OrderPace {
     /// The nanoseconds for each job.
     interval_ns: u64,
     /// When the next job may be changed.
     next_at: Timestamp,
 }
 
-impl Pace {
+impl OrderPace {
     fn new(per_s: NonZeroU32, now: Timestamp) -> Self {
         Self { interval_ns: NS_PER_S / u64::from(per_s.get()), next_at: now }
     }
@@ -101,11 +101,11 @@ impl Pace {
     }
 }
 
-enum Jobs {
+enum OrderJobs {
     /// These jobs.
     Named(vec::IntoIter<JobId>),
     /// The jobs that a walk finds, at most as many as were counted.
-    Counted { walk: Box<Walk>, left: u64 },
+    Counted { walk: Box<JobWalk>, left: u64 },
 }
 
 impl Control for Executor {
@@ -120,7 +120,13 @@ impl Control for Executor {
         let rest = Rest(RestKind::GoOn(Box::new(move |server: &mut Self, client, output: &mut _, at| {
             server.begin_order(client, order, now, output, at)
         })));
-        orders.running.push_back(Running { task, client, rest, until: Until::NextTurn, resumes_at: None });
+        orders.running.push_back(RunningOrder {
+            task,
+            client,
+            rest,
+            until: Until::NextTurn,
+            resumes_at: None,
+        });
         Some(task)
     }
 
@@ -233,7 +239,7 @@ impl Executor {
     }
 
     /// Does a share of an order.
-    fn continue_order(&mut self, Running { task, client, rest, .. }: Running, now: Timestamp) {
+    fn continue_order(&mut self, RunningOrder { task, client, rest, .. }: RunningOrder, now: Timestamp) {
         let Some(orders) = &mut self.orders else { return };
         let progress = if orders.tasks.get(task).is_none_or(|task| task.is_to_stop) {
             Progress::Stopped
@@ -246,7 +252,7 @@ impl Executor {
             orders.current = None;
             if let Outcome::Stall { rest, until, .. } = outcome {
                 let resumes_at = orders.resumes_at.take();
-                orders.running.push_back(Running { task, client, rest, until, resumes_at });
+                orders.running.push_back(RunningOrder { task, client, rest, until, resumes_at });
                 return;
             }
             orders.failure.take().map_or(Progress::Done, Progress::Failed)
@@ -272,11 +278,11 @@ impl Executor {
             Order::Put(job) => self.put_for_order(client, job, None, now),
             Order::Change(action, selection) => {
                 let jobs = match selection {
-                    Selection::Jobs(jobs) => Jobs::Named(jobs.into_iter()),
-                    Selection::Counted(walk, left) => Jobs::Counted { walk, left },
+                    Selection::Jobs(jobs) => OrderJobs::Named(jobs.into_iter()),
+                    Selection::Counted(walk, left) => OrderJobs::Counted { walk, left },
                 };
                 let pace = match action {
-                    JobAction::Redrive(rate) => rate.map(|rate| Pace::new(rate, now)),
+                    JobAction::Redrive(rate) => rate.map(|rate| OrderPace::new(rate, now)),
                     JobAction::Kick
                     | JobAction::Delete
                     | JobAction::Move(_)
@@ -398,18 +404,18 @@ impl Executor {
                 return order.stall(Until::Permitted);
             }
             let step = match order.awaiting_room.take() {
-                Some(id) => Step::Job(id),
+                Some(id) => WalkStep::Job(id),
                 None => self.next_job(&mut order.jobs, &mut share),
             };
             let id = match step {
-                Step::Job(id) => id,
-                Step::Done => return Outcome::Done,
-                Step::Unfinished => return order.stall(Until::NextTurn),
+                WalkStep::Job(id) => id,
+                WalkStep::Done => return Outcome::Done,
+                WalkStep::Unfinished => return order.stall(Until::NextTurn),
             };
             let counted = match self.change_job(client, id, &order.action, order.came_at, now) {
                 Ok(is_changed) => {
                     // A walk finds a job again if its change has moved it to a later position.
-                    if !is_changed && matches!(order.jobs, Jobs::Counted { .. }) {
+                    if !is_changed && matches!(order.jobs, OrderJobs::Counted { .. }) {
                         continue;
                     }
                     Ok(())
@@ -421,7 +427,7 @@ impl Executor {
                     return order.stall(Until::BinlogRoom);
                 }
             };
-            if let Jobs::Counted { left, .. } = &mut order.jobs {
+            if let OrderJobs::Counted { left, .. } = &mut order.jobs {
                 *left -= 1;
             }
             if let Some(pace) = &mut order.pace {
@@ -449,11 +455,11 @@ impl Executor {
     }
 
     /// The next job that an order changes.
-    fn next_job(&mut self, jobs: &mut Jobs, share: &mut Share) -> Step {
+    fn next_job(&mut self, jobs: &mut OrderJobs, share: &mut Share) -> WalkStep {
         match jobs {
-            Jobs::Named(ids) => ids.next().map_or(Step::Done, Step::Job),
-            Jobs::Counted { left: 0, .. } => Step::Done,
-            Jobs::Counted { walk, .. } => {
+            OrderJobs::Named(ids) => ids.next().map_or(WalkStep::Done, WalkStep::Job),
+            OrderJobs::Counted { left: 0, .. } => WalkStep::Done,
+            OrderJobs::Counted { walk, .. } => {
                 let before = *share;
                 let step = walk.next(&self.queue, share);
                 self.meter.work += (before.jobs - share.jobs) as u64 / PROBES_PER_WORK
@@ -532,7 +538,7 @@ mod tests {
             // The same state as when the log had no room for the first job.
             let mut jobs = ids.clone().into_iter();
             let awaiting_room = jobs.next();
-            let (action, jobs) = (JobAction::Priority(Priority(9)), Jobs::Named(jobs));
+            let (action, jobs) = (JobAction::Priority(Priority(9)), OrderJobs::Named(jobs));
             let order = JobsOrder { action, jobs, came_at: harness.now, awaiting_room, pace: None };
             let end = harness.executor.spent() + left;
             let orders = harness.executor.orders.as_mut().unwrap();

@@ -1,10 +1,10 @@
 //! Orders of the API, carried out by an executor without connections.
 
-use super::{Config, Executor};
+use super::{Executor, ExecutorConfig};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
-use crate::orders::selection::{AsOf, Filter, Walk};
+use crate::orders::selection::{AsOf, Filter, JobWalk};
 use crate::orders::{Control, JobAction, Obstacle, Order, Progress, Selection, Task, TaskId};
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, FlushScope, NewJob, PoisonLimits, Release, Reserve, TubeRule};
@@ -27,7 +27,7 @@ pub(super) struct Harness {
 
 impl Harness {
     pub(super) fn new() -> Self {
-        let config = Config {
+        let config = ExecutorConfig {
             max_job_bytes: 65_535,
             max_memory_bytes: None,
             binlog_file_bytes: 0,
@@ -65,7 +65,7 @@ impl Harness {
     fn counted(&self, action: JobAction, state: JobState, contains: Option<&str>, expected: u64) -> Order {
         let as_of = AsOf { next_id: self.executor.queue.next_id(), at: self.now };
         let filter = Filter { contains: contains.map(Into::into), ..Filter::all(as_of) };
-        let walk = Walk::new(TubeName::parse(b"t").unwrap(), state, filter, None);
+        let walk = JobWalk::new(TubeName::parse(b"t").unwrap(), state, filter, None);
         Order::Change(action, Selection::Counted(Box::new(walk), expected))
     }
 
@@ -207,7 +207,7 @@ impl Harness {
     fn dead(&self, rate: Option<u32>, expected: u64) -> Order {
         let as_of = AsOf { next_id: self.executor.queue.next_id(), at: self.now };
         let filter = Filter { is_dead: true, ..Filter::all(as_of) };
-        let walk = Walk::new(TubeName::parse(b"t").unwrap(), JobState::Ready, filter, None);
+        let walk = JobWalk::new(TubeName::parse(b"t").unwrap(), JobState::Ready, filter, None);
         let action = JobAction::Redrive(rate.and_then(std::num::NonZeroU32::new));
         Order::Change(action, Selection::Counted(Box::new(walk), expected))
     }

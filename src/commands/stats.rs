@@ -12,7 +12,7 @@ use crate::job::JobId;
 use crate::protocol::{DictionaryWriter, Reply};
 use crate::queue::{ClientId, GroupView};
 use crate::session::Output;
-use crate::stats::{self, IdentityView, JOB, JobView};
+use crate::stats::{self, IdentityView, JOB, StatsJob};
 use crate::stats::{ServerView, StatsSource, TAGS, TUBE, TubeSums, WAITS_FOR};
 use crate::tls::Acceptor;
 
@@ -97,7 +97,7 @@ impl Executor {
         let (job, session) = (self.queue.job(id)?, self.session_shown_to(client, id));
         let (waits_for, file) = (&*self.queue.waits_for(id, now), self.persistence.file_of(id));
         let dead_from = self.source_shown_to(client, &job);
-        let view = JobView { job, session, dead_from, waits_for, file, now };
+        let view = StatsJob { job, session, dead_from, waits_for, file, now };
         Some(stats::yaml(&[JOB, TAGS, WAITS_FOR], &view))
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Row;
+use super::CommandRow;
 use super::judge::Subject;
 use crate::access::Roles;
 use crate::protocol::{Command, Origin, Verb, parse};
@@ -66,7 +66,7 @@ fn the_document_has_what_each_command_needs() {
     let lines = documented();
     for verb in Verb::ALL {
         let (line, _) = lines.iter().find(|(line, _)| command(line).verb() == verb).unwrap();
-        let row = Row::of(&command(line));
+        let row = CommandRow::of(&command(line));
         let (roles, of) = match (row.subject, row.roles) {
             (Subject::Nothing, _) => ("nothing".to_owned(), "–"),
             (of, Roles::ANY) => ("any role".to_owned(), subject(of)),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use log::trace;
 
-use super::Row;
+use super::CommandRow;
 use super::judge::Subject;
 use crate::protocol::{Command, target_of};
 use crate::queue::ClientId;
@@ -28,7 +28,7 @@ pub(super) fn log_reply(client: ClientId, reply: &[u8]) {
 
 /// The command, with the jobs and tubes that it names.
 fn in_words(command: &Command<'_>, used_tube: &str) -> String {
-    let row = Row::of(command);
+    let row = CommandRow::of(command);
     let mut words = command.verb().as_str().to_owned();
     // Writing to a string does not fail.
     let _ = match (row.subject, row.number) {
@@ -40,7 +40,7 @@ fn in_words(command: &Command<'_>, used_tube: &str) -> String {
 
 /// The command in words for the audit, with its number. It contains only names and numbers.
 pub(super) fn in_words_of_audit(command: &Command<'_>, used_tube: &str) -> String {
-    let row = Row::of(command);
+    let row = CommandRow::of(command);
     let mut words = command.verb().as_str().to_owned();
     let _ = match (row.subject, row.number) {
         (Subject::Used, Some(number)) => write!(words, " {number} of {used_tube}"),

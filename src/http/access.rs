@@ -9,7 +9,7 @@
 //! [`super::host`]), and they cannot change anything, because they cannot send the header `X-Beanstalkd-Admin`.
 
 use super::Sources;
-use super::request::{Method, Request};
+use super::request::{HttpRequest, Method};
 use crate::token::TokenHash;
 
 /// The conditions for every request to the API.
@@ -55,7 +55,7 @@ impl Access {
     ///
     /// # Errors
     /// The reason for a refusal.
-    pub fn judge(&self, request: &Request, sources: &Sources<'_>) -> Result<(), Denied> {
+    pub fn judge(&self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), Denied> {
         let is_change = !matches!(request.method, Method::Get | Method::Head);
         match &self.token {
             Some(token)

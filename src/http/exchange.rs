@@ -8,14 +8,14 @@ use zeroize::Zeroize;
 
 use super::access::Denied;
 use super::api::write::TaskNow;
-use super::api::{self, Answer, ClientList, JobCount, JobList, Problem, TubeList};
+use super::api::{self, ApiAnswer, ClientList, JobCount, JobList, Problem, TubeList};
 use super::app;
 use super::followed::Followed;
 use super::page;
 use super::prometheus::{self, TextFormat};
 use super::rendering::Rendering;
-use super::request::{Arrival, BodyLength, Method, Request};
-use super::{Phase, SLICE_BYTES, Site, Sources, put};
+use super::request::{Arrival, BodyLength, HttpRequest, Method};
+use super::{SLICE_BYTES, ServerPhase, Site, Sources, put};
 use crate::clock::Timestamp;
 use crate::orders::{Order, Progress, TaskId, Tasks};
 use crate::queue::Queue;
@@ -32,7 +32,7 @@ const JSON: &str = "application/json";
 
 /// The requests of one HTTP client, and the responses to them.
 #[derive(Debug, Default)]
-pub struct Exchange {
+pub struct HttpExchange {
     input: Vec<u8>,
     /// How much of the next request's head has arrived, and how many bytes of the input have been searched for its end.
     arrival: Arrival,
@@ -40,7 +40,7 @@ pub struct Exchange {
     output: Vec<u8>,
     /// How many bytes of `output` have been sent.
     sent: usize,
-    stage: Stage,
+    stage: RequestStage,
     /// Whether the exchange answers no further requests.
     closing: bool,
     /// Whether the client has closed its side.
@@ -51,12 +51,12 @@ pub struct Exchange {
 
 /// The progress of a request or of its response.
 #[derive(Debug, Default)]
-enum Stage {
+enum RequestStage {
     /// The end of the head of a request is missing.
     #[default]
     Head,
     /// The end of the body of this request is missing; the number is the body's length in bytes.
-    Body(Box<Request>, usize),
+    Body(Box<HttpRequest>, usize),
     /// An order for the server.
     Order(Box<ServerRequest>),
     /// The server works on this task; the response reports the result.
@@ -79,14 +79,14 @@ pub enum ServerRequest {
 /// A response that is rendered in slices.
 #[derive(Debug)]
 struct SlicedResponse {
-    body: Body,
+    body: ResponseBody,
     /// Whether the response is sent in chunks, the last of which marks its end. Otherwise it ends with the connection,
     /// or its head has its length.
     chunked: bool,
 }
 
 #[derive(Debug)]
-enum Body {
+enum ResponseBody {
     Metrics(Rendering<TextFormat>),
     Tubes(Rendering<TubeList>),
     Jobs(JobList),
@@ -105,7 +105,7 @@ struct Response<'a> {
     body: &'a str,
 }
 
-impl Exchange {
+impl HttpExchange {
     /// Takes bytes that were read from the socket.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.input.capacity() == 0 {
@@ -118,7 +118,10 @@ impl Exchange {
 
     /// Checks whether the next request has arrived, if the previous one is done.
     fn check_for_head(&mut self) {
-        if !matches!(self.stage, Stage::Head) || !self.output.is_empty() || self.arrival != Arrival::Partial {
+        if !matches!(self.stage, RequestStage::Head)
+            || !self.output.is_empty()
+            || self.arrival != Arrival::Partial
+        {
             return;
         }
         // Empty lines before a request have no meaning (RFC 9112, section 2.2).
@@ -139,12 +142,14 @@ impl Exchange {
     #[must_use]
     pub fn room(&self) -> usize {
         let most = match &self.stage {
-            Stage::Body(_, length) => *length,
-            Stage::Head | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) | Stage::Rest(_) => {
-                MAX_HEAD_BYTES
-            }
+            RequestStage::Body(_, length) => *length,
+            RequestStage::Head
+            | RequestStage::Order(_)
+            | RequestStage::Await(_)
+            | RequestStage::Follow(_)
+            | RequestStage::Rest(_) => MAX_HEAD_BYTES,
         };
-        if self.closing && !matches!(self.stage, Stage::Body(..)) {
+        if self.closing && !matches!(self.stage, RequestStage::Body(..)) {
             0
         } else {
             most.saturating_sub(self.input.len())
@@ -172,7 +177,7 @@ impl Exchange {
     /// Whether the exchange is over: no request follows, and all responses are sent.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.closing && matches!(self.stage, Stage::Head) && self.output.is_empty()
+        self.closing && matches!(self.stage, RequestStage::Head) && self.output.is_empty()
     }
 
     /// Whether a request is being answered whose head, at least, has arrived.
@@ -181,26 +186,26 @@ impl Exchange {
         self.arrival != Arrival::Partial
             || self.input.len() >= MAX_HEAD_BYTES
             || !self.output.is_empty()
-            || !matches!(self.stage, Stage::Head) && self.follows_until().is_none()
+            || !matches!(self.stage, RequestStage::Head) && self.follows_until().is_none()
     }
 
     /// Whether everything that has arrived is answered, and the answers are sent. A client that waits for the end of a
     /// job counts as idle: its connection makes room for others.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let is_answered = matches!(self.stage, Stage::Head) || self.follows_until().is_some();
+        let is_answered = matches!(self.stage, RequestStage::Head) || self.follows_until().is_some();
         self.input.is_empty() && self.output.is_empty() && is_answered
     }
 
     /// When a request that waits for the end of a job is answered at the latest.
     #[must_use]
     pub fn follows_until(&self) -> Option<Timestamp> {
-        if let Stage::Follow(followed) = &self.stage { followed.until() } else { None }
+        if let RequestStage::Follow(followed) = &self.stage { followed.until() } else { None }
     }
 
     /// Checks whether the job for whose end the request waits has ended.
     pub fn check_job(&mut self, queue: &Queue, now: Timestamp) {
-        if let Stage::Follow(followed) = &mut self.stage {
+        if let RequestStage::Follow(followed) = &mut self.stage {
             followed.check(queue, self.ended, now);
         }
     }
@@ -210,50 +215,58 @@ impl Exchange {
     pub fn has_work(&self) -> bool {
         self.output.is_empty()
             && match &self.stage {
-                Stage::Head => !self.closing && (self.ended || self.is_answering()),
-                Stage::Body(_, length) => self.ended || self.input.len() >= *length,
-                Stage::Rest(_) => true,
-                Stage::Follow(followed) => followed.is_over(),
-                Stage::Order(_) | Stage::Await(_) => false,
+                RequestStage::Head => !self.closing && (self.ended || self.is_answering()),
+                RequestStage::Body(_, length) => self.ended || self.input.len() >= *length,
+                RequestStage::Rest(_) => true,
+                RequestStage::Follow(followed) => followed.is_over(),
+                RequestStage::Order(_) | RequestStage::Await(_) => false,
             }
     }
 
     /// Whether a response is incomplete.
     #[must_use]
     pub fn has_rest(&self) -> bool {
-        matches!(self.stage, Stage::Rest(_))
+        matches!(self.stage, RequestStage::Rest(_))
     }
 
     /// Frees a slice of the response's data, after the connection has ended; returns whether nothing is left.
     pub fn free_slice(&mut self) -> bool {
         match &mut self.stage {
-            Stage::Rest(rest) => match &mut rest.body {
-                Body::Metrics(metrics) => metrics.free_slice(),
-                Body::Tubes(_) | Body::Jobs(_) | Body::Clients(_) | Body::Count(_) | Body::Bytes(..) => true,
+            RequestStage::Rest(rest) => match &mut rest.body {
+                ResponseBody::Metrics(metrics) => metrics.free_slice(),
+                ResponseBody::Tubes(_)
+                | ResponseBody::Jobs(_)
+                | ResponseBody::Clients(_)
+                | ResponseBody::Count(_)
+                | ResponseBody::Bytes(..) => true,
             },
-            Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) => true,
+            RequestStage::Head
+            | RequestStage::Body(..)
+            | RequestStage::Order(_)
+            | RequestStage::Await(_)
+            | RequestStage::Follow(_) => true,
         }
     }
 
     /// Does a slice of work, if the previous slice has been sent. Returns whether it did any work.
-    pub fn turn(&mut self, phase: Phase<'_>) -> bool {
+    pub fn turn(&mut self, phase: ServerPhase<'_>) -> bool {
         if !self.has_work() {
             return false;
         }
         match (phase, std::mem::take(&mut self.stage)) {
             // Such a response was begun while the server was serving, and a serving server never returns to its start.
-            (Phase::Serving(sources), Stage::Rest(rest)) => {
+            (ServerPhase::Serving(sources), RequestStage::Rest(rest)) => {
                 self.render(rest, sources);
                 true
             }
-            (Phase::Serving(sources), Stage::Follow(Followed { job, method, .. })) => {
+            (ServerPhase::Serving(sources), RequestStage::Follow(Followed { job, method, .. })) => {
                 match api::job_now(job, sources) {
                     Ok(body) => self.respond(method, &json("200 OK", "", &body)),
                     Err(problem) => self.respond_problem(method, &problem),
                 }
                 true
             }
-            (phase, Stage::Body(request, length)) => {
+            (phase, RequestStage::Body(request, length)) => {
                 if self.input.len() < length {
                     // The client has closed its side in the middle of its request.
                     self.closing = true;
@@ -270,7 +283,7 @@ impl Exchange {
     /// The request to the server, if there is one. The caller must then call `accept`, `await_task` or `refuse_order`.
     pub fn take_request(&mut self) -> Option<ServerRequest> {
         match std::mem::take(&mut self.stage) {
-            Stage::Order(command) => Some(*command),
+            RequestStage::Order(command) => Some(*command),
             stage => {
                 self.stage = stage;
                 None
@@ -280,7 +293,7 @@ impl Exchange {
 
     /// The server carries out the order; the answer is sent when it is done.
     pub fn await_task(&mut self, id: TaskId) {
-        self.stage = Stage::Await(id);
+        self.stage = RequestStage::Await(id);
     }
 
     /// The server will carry out the order; the answer names the task.
@@ -298,12 +311,12 @@ impl Exchange {
 
     /// Answers a request that waits for a task, if the task has ended.
     pub fn check_task(&mut self, tasks: &Tasks, now: Timestamp) {
-        let Stage::Await(id) = self.stage else { return };
+        let RequestStage::Await(id) = self.stage else { return };
         let task = tasks.get(id);
         if task.is_some_and(|task| !task.is_over()) {
             return;
         }
-        self.stage = Stage::Head;
+        self.stage = RequestStage::Head;
         let Some(task) = task else {
             return self.respond_problem(Method::Post, &Problem::not_found("there is no such task"));
         };
@@ -322,12 +335,12 @@ impl Exchange {
     fn render(&mut self, mut rest: Box<SlicedResponse>, sources: &Sources<'_>) {
         let mut slice = String::new();
         let is_last = match &mut rest.body {
-            Body::Metrics(metrics) => metrics.render(sources, &mut slice),
-            Body::Tubes(tubes) => tubes.render(sources, &mut slice),
-            Body::Jobs(jobs) => jobs.render(sources, &mut slice),
-            Body::Clients(clients) => clients.render(sources, &mut slice),
-            Body::Count(count) => count.render(sources, &mut slice),
-            Body::Bytes(body, done) => {
+            ResponseBody::Metrics(metrics) => metrics.render(sources, &mut slice),
+            ResponseBody::Tubes(tubes) => tubes.render(sources, &mut slice),
+            ResponseBody::Jobs(jobs) => jobs.render(sources, &mut slice),
+            ResponseBody::Clients(clients) => clients.render(sources, &mut slice),
+            ResponseBody::Count(count) => count.render(sources, &mut slice),
+            ResponseBody::Bytes(body, done) => {
                 let end = body.len().min(*done + SLICE_BYTES);
                 self.output.extend_from_slice(&body.as_slice()[*done..end]);
                 *done = end;
@@ -346,18 +359,18 @@ impl Exchange {
             self.output.extend_from_slice(slice.as_bytes());
         }
         if !is_last {
-            self.stage = Stage::Rest(rest);
+            self.stage = RequestStage::Rest(rest);
         }
     }
 
     /// Answers the next request, if all of it has arrived.
-    fn begin(&mut self, phase: Phase<'_>) -> bool {
+    fn begin(&mut self, phase: ServerPhase<'_>) -> bool {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
         let arrival = std::mem::take(&mut self.arrival);
         let request = match (parsed.parse(&self.input), arrival) {
             (Ok(httparse::Status::Complete(length)), Arrival::Whole) => {
-                let request = Request::of(&parsed);
+                let request = HttpRequest::of(&parsed);
                 // The head may contain a token.
                 let rest = self.input.split_off(length);
                 self.input.zeroize();
@@ -384,7 +397,7 @@ impl Exchange {
             _ if !request.has_proper_host => self.refuse("400 Bad Request"),
             (phase, BodyLength::Bytes(0)) => self.answer(&request, &[], phase),
             // No request to the site of `--metrics` may have a body.
-            (Phase::Serving(sources @ Sources { site: Site::Admin { .. }, .. }), length)
+            (ServerPhase::Serving(sources @ Sources { site: Site::Admin { .. }, .. }), length)
                 if sources.is_of_api(&request) =>
             {
                 self.read_body(request, length, sources);
@@ -399,7 +412,7 @@ impl Exchange {
     }
 
     /// Reads the body of a request to the API, if the request may have one.
-    fn read_body(&mut self, request: Request, length: BodyLength, sources: &Sources<'_>) {
+    fn read_body(&mut self, request: HttpRequest, length: BodyLength, sources: &Sources<'_>) {
         let problem = match (self.judge(&request, sources), length) {
             (Err(problem), _) => problem,
             (Ok(()), BodyLength::Bytes(length)) if length <= api::MAX_BODY_BYTES => {
@@ -407,7 +420,7 @@ impl Exchange {
                 if request.expects_continue && self.input.len() < length {
                     self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                 }
-                self.stage = Stage::Body(Box::new(request), length);
+                self.stage = RequestStage::Body(Box::new(request), length);
                 return;
             }
             (Ok(()), BodyLength::Bytes(_)) => Problem::too_large(api::MAX_BODY_BYTES),
@@ -418,7 +431,7 @@ impl Exchange {
     }
 
     /// Checks whether the API may answer the request; notes a refusal for the log.
-    fn judge(&mut self, request: &Request, sources: &Sources<'_>) -> Result<(), Problem> {
+    fn judge(&mut self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), Problem> {
         sources.judge(request).map_err(|denied| {
             // The page sends requests without a token until somebody enters one.
             let is_first = denied == Denied::Unauthorized && request.origin.bearer.is_none();
@@ -437,8 +450,8 @@ impl Exchange {
         self.respond(Method::Get, &plain(status, "", ""));
     }
 
-    fn answer(&mut self, request: &Request, body: &[u8], phase: Phase<'_>) {
-        if let Phase::Serving(sources) = phase
+    fn answer(&mut self, request: &HttpRequest, body: &[u8], phase: ServerPhase<'_>) {
+        if let ServerPhase::Serving(sources) = phase
             && sources.is_of_api(request)
         {
             return self.answer_api(request, body, sources);
@@ -449,7 +462,7 @@ impl Exchange {
             self.respond(Method::Get, &plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", ""));
             return;
         }
-        if let Phase::Serving(Sources { site: Site::Admin { .. }, .. }) = phase {
+        if let ServerPhase::Serving(Sources { site: Site::Admin { .. }, .. }) = phase {
             let response = match app::file(&request.path) {
                 Some((content_type, body)) => {
                     Response { status: "200 OK", content_type, headers: app::HEADERS, body }
@@ -462,14 +475,14 @@ impl Exchange {
     }
 
     /// Answers a request to the site of `--metrics`.
-    fn answer_monitoring(&mut self, request: &Request, phase: Phase<'_>) {
+    fn answer_monitoring(&mut self, request: &HttpRequest, phase: ServerPhase<'_>) {
         let response = match (request.path.as_str(), phase) {
             ("/healthz", _) => plain("200 OK", "", "ok\n"),
-            ("/readyz", Phase::Starting(reason)) => plain("503 Service Unavailable", "", reason),
-            ("/readyz", Phase::Serving(sources)) if sources.server.is_draining => {
+            ("/readyz", ServerPhase::Starting(reason)) => plain("503 Service Unavailable", "", reason),
+            ("/readyz", ServerPhase::Serving(sources)) if sources.server.is_draining => {
                 plain("503 Service Unavailable", "", "draining\n")
             }
-            ("/readyz", Phase::Serving(Sources { server, .. }))
+            ("/readyz", ServerPhase::Serving(Sources { server, .. }))
                 if server.binlog.database.is_some_and(|database| !database.has_lease) =>
             {
                 plain(
@@ -488,11 +501,11 @@ impl Exchange {
             ("/figures.js", _) => {
                 Response { status: "200 OK", content_type: app::SCRIPT, headers: "", body: app::FIGURES }
             }
-            ("/metrics", Phase::Serving(sources)) => {
-                let metrics = Body::Metrics(prometheus::scrape(sources));
+            ("/metrics", ServerPhase::Serving(sources)) => {
+                let metrics = ResponseBody::Metrics(prometheus::scrape(sources));
                 return self.stream(request, prometheus::CONTENT_TYPE, metrics);
             }
-            (path, Phase::Starting(reason)) if path == "/metrics" || page::FIGURES.contains(&path) => {
+            (path, ServerPhase::Starting(reason)) if path == "/metrics" || page::FIGURES.contains(&path) => {
                 plain("503 Service Unavailable", "", reason)
             }
             _ => plain("404 Not Found", "", "not found\n"),
@@ -500,7 +513,7 @@ impl Exchange {
         self.respond(request.method, &response);
     }
 
-    fn answer_api(&mut self, request: &Request, body: &[u8], sources: &Sources<'_>) {
+    fn answer_api(&mut self, request: &HttpRequest, body: &[u8], sources: &Sources<'_>) {
         let (access, none) = (sources.site.access(), Tasks::none());
         let tasks = match sources.site {
             Site::Metrics => &none,
@@ -510,16 +523,16 @@ impl Exchange {
         let answer = judged.and_then(|()| api::answer(request, body, access, tasks, sources));
         match answer {
             Err(problem) => self.respond_problem(request.method, &problem),
-            Ok(Answer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
-            Ok(Answer::Follow(job, seconds)) => {
+            Ok(ApiAnswer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
+            Ok(ApiAnswer::Follow(job, seconds)) => {
                 let until = sources.server.now.plus_seconds(seconds);
-                self.stage = Stage::Follow(Followed::new(job, request.method, until));
+                self.stage = RequestStage::Follow(Followed::new(job, request.method, until));
             }
-            Ok(Answer::Tubes(tubes)) => self.stream(request, JSON, Body::Tubes(tubes)),
-            Ok(Answer::Jobs(jobs)) => self.stream(request, JSON, Body::Jobs(jobs)),
-            Ok(Answer::Clients(clients)) => self.stream(request, JSON, Body::Clients(clients)),
-            Ok(Answer::Count(count)) => self.stream(request, JSON, Body::Count(count)),
-            Ok(Answer::Body(id, body)) => {
+            Ok(ApiAnswer::Tubes(tubes)) => self.stream(request, JSON, ResponseBody::Tubes(tubes)),
+            Ok(ApiAnswer::Jobs(jobs)) => self.stream(request, JSON, ResponseBody::Jobs(jobs)),
+            Ok(ApiAnswer::Clients(clients)) => self.stream(request, JSON, ResponseBody::Clients(clients)),
+            Ok(ApiAnswer::Count(count)) => self.stream(request, JSON, ResponseBody::Count(count)),
+            Ok(ApiAnswer::Body(id, body)) => {
                 let length = body.len();
                 let headers = format!(
                     "Content-Length: {length}\r\nContent-Disposition: attachment; filename=\"job-{}\"\r\n\
@@ -528,12 +541,14 @@ impl Exchange {
                 );
                 self.head("200 OK", "application/octet-stream", &headers);
                 if request.method == Method::Get && length > 0 {
-                    let rest = SlicedResponse { body: Body::Bytes(body, 0), chunked: false };
-                    self.stage = Stage::Rest(Box::new(rest));
+                    let rest = SlicedResponse { body: ResponseBody::Bytes(body, 0), chunked: false };
+                    self.stage = RequestStage::Rest(Box::new(rest));
                 }
             }
-            Ok(Answer::Order(order)) => self.stage = Stage::Order(Box::new(ServerRequest::Order(order))),
-            Ok(Answer::Stop(id)) => self.stage = Stage::Order(Box::new(ServerRequest::Stop(id))),
+            Ok(ApiAnswer::Order(order)) => {
+                self.stage = RequestStage::Order(Box::new(ServerRequest::Order(order)))
+            }
+            Ok(ApiAnswer::Stop(id)) => self.stage = RequestStage::Order(Box::new(ServerRequest::Stop(id))),
         }
     }
 
@@ -556,13 +571,13 @@ impl Exchange {
     }
 
     /// Starts a response that is rendered in slices.
-    fn stream(&mut self, request: &Request, content_type: &str, body: Body) {
+    fn stream(&mut self, request: &HttpRequest, content_type: &str, body: ResponseBody) {
         let chunked = request.is_1_1;
         self.closing |= !chunked;
         let framing = if chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
         self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
         if request.method == Method::Get {
-            self.stage = Stage::Rest(Box::new(SlicedResponse { body, chunked }));
+            self.stage = RequestStage::Rest(Box::new(SlicedResponse { body, chunked }));
         }
     }
 

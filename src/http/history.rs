@@ -32,11 +32,11 @@ type Sample = (Timestamp, [u64; SERIES.len()]);
 
 /// Samples at even intervals, the oldest first.
 #[derive(Debug, Default)]
-pub struct History {
+pub struct SampleHistory {
     samples: VecDeque<Sample>,
 }
 
-impl History {
+impl SampleHistory {
     /// When the next sample is due.
     #[must_use]
     pub fn next_at(&self) -> Timestamp {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_last_ten_minutes_are_kept() {
-        let mut history = History::default();
+        let mut history = SampleHistory::default();
         assert_eq!(history.next_at(), Timestamp(0));
         for number in 1..=500 {
             let at = Timestamp(number * INTERVAL_NS);

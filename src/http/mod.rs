@@ -42,16 +42,16 @@ mod tube_query;
 
 use std::fmt::{self, Write};
 
-pub use self::exchange::Exchange;
-pub use self::history::History;
+pub use self::exchange::HttpExchange;
+pub use self::history::SampleHistory;
 pub use self::server::{HttpServer, Role, ServerState};
 pub use self::startup_health::StartupHealth;
 
 use self::access::{Access, Denied};
-use self::request::Request;
+use self::request::HttpRequest;
 use crate::orders::Tasks;
 use crate::os::Usage;
-use crate::stats::{Clients, ServerView};
+use crate::stats::{ListedClients, ServerView};
 
 /// The size of a slice of text, in bytes: large enough to keep a socket busy, and too small to delay clients.
 pub const SLICE_BYTES: usize = 32 * 1024;
@@ -65,11 +65,11 @@ pub struct Sources<'a> {
     /// called once for each response.
     pub usage: fn(usize) -> Usage,
     /// The samples of the last minutes.
-    pub history: &'a History,
+    pub history: &'a SampleHistory,
     /// How many tubes can have their own series; 0 for none.
     pub max_tubes: usize,
     /// The address at which HTTP is served.
-    pub address: Address<'a>,
+    pub address: HttpAddress<'a>,
     /// The site at this address.
     pub site: Site<'a>,
 }
@@ -92,7 +92,7 @@ pub enum Site<'a> {
 
 /// The source in which clients are looked up.
 #[derive(Clone, Copy)]
-pub struct ClientSource<'a>(pub &'a dyn Clients);
+pub struct ClientSource<'a>(pub &'a dyn ListedClients);
 
 impl fmt::Debug for ClientSource<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,7 +120,7 @@ impl Site<'_> {
 
 /// The address at which HTTP is served.
 #[derive(Clone, Copy, Debug)]
-pub enum Address<'a> {
+pub enum HttpAddress<'a> {
     /// On a unix socket.
     Unix,
     /// On a TCP port; the text is the host that the command line names.
@@ -129,7 +129,7 @@ pub enum Address<'a> {
 
 impl Sources<'_> {
     /// Whether the request is for the API.
-    fn is_of_api(&self, request: &Request) -> bool {
+    fn is_of_api(&self, request: &HttpRequest) -> bool {
         match self.site {
             Site::Metrics => page::FIGURES.contains(&request.path.as_str()),
             Site::Admin { .. } => request.path.starts_with("/api/"),
@@ -137,7 +137,7 @@ impl Sources<'_> {
     }
 
     /// Checks whether the API may answer the request.
-    fn judge(&self, request: &Request) -> Result<(), Denied> {
+    fn judge(&self, request: &HttpRequest) -> Result<(), Denied> {
         self.site.access().judge(request, self)
     }
 
@@ -146,8 +146,8 @@ impl Sources<'_> {
     fn has_name(&self, name: &str) -> bool {
         match self.address {
             // A browser cannot connect to a unix socket.
-            Address::Unix => true,
-            Address::Tcp(host) => {
+            HttpAddress::Unix => true,
+            HttpAddress::Tcp(host) => {
                 let hostname = self.server.info.hostname.as_str();
                 name.eq_ignore_ascii_case(hostname)
                     || host.is_some_and(|host| name.eq_ignore_ascii_case(host))
@@ -158,7 +158,7 @@ impl Sources<'_> {
 
 /// The phase of the server.
 #[derive(Clone, Copy)]
-pub enum Phase<'a> {
+pub enum ServerPhase<'a> {
     /// The server does not serve yet; the text is the reason.
     Starting(&'a str),
     /// The server serves, and has this data.

@@ -5,14 +5,14 @@
 
 use std::fmt::Display;
 
-use super::rendering::{Form, Rendering};
+use super::rendering::{Rendering, ResponseFormat};
 use super::snapshot::{Snapshot, TubeChoice};
 use super::{SLICE_BYTES, Sources, put};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::queue::{Durations, TOTAL_BOUNDS, TubeView};
 use crate::stats::{
-    DATABASE, Figure, Histogram, IDENTITY, IdentityView, Read, SERVER, Series, ServerView, Subject, TUBE,
-    Timings,
+    DATABASE, Figure, Histogram, IDENTITY, IdentityView, Read, SERVER, Series, ServerView, StatsSubject,
+    TUBE, Timings,
 };
 use crate::tls;
 
@@ -25,7 +25,7 @@ pub(crate) struct TextFormat;
 
 /// The next line: the row of its figure in the table, and the index of its tube.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct NextLine {
     row: usize,
     tube: usize,
 }
@@ -35,14 +35,14 @@ pub(crate) fn scrape(sources: &Sources<'_>) -> Rendering<TextFormat> {
     Rendering::new(TubeChoice::Oldest(sources.max_tubes), sources)
 }
 
-impl Form for TextFormat {
-    type Place = Place;
+impl ResponseFormat for TextFormat {
+    type Place = NextLine;
 
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {
         write_server(sources, snapshot.omitted, out);
     }
 
-    fn write_tubes(snapshot: &Snapshot, place: Place, out: &mut String) -> Option<Place> {
+    fn write_tubes(snapshot: &Snapshot, place: NextLine, out: &mut String) -> Option<NextLine> {
         let tubes = snapshot.tubes();
         if tubes.is_empty() {
             return None;
@@ -62,12 +62,12 @@ impl Form for TextFormat {
                 out.push('\n');
                 let next = place + 1;
                 if out.len() >= SLICE_BYTES && next < tubes.len() {
-                    return Some(Place { row, tube: next });
+                    return Some(NextLine { row, tube: next });
                 }
             }
             start = 0;
         }
-        let place = Place { row: place.row.max(TUBE.len()), tube: start };
+        let place = NextLine { row: place.row.max(TUBE.len()), tube: start };
         write_times(tubes, place, out)
     }
 }
@@ -81,7 +81,7 @@ const TIMES: [(&str, &str, TimesOf); 2] = [
 ];
 
 /// Writes histograms of tubes until `out` has a slice; returns the position after them.
-fn write_times(tubes: &[TubeView], place: Place, out: &mut String) -> Option<Place> {
+fn write_times(tubes: &[TubeView], place: NextLine, out: &mut String) -> Option<NextLine> {
     if tubes.iter().all(|tube| tube.times.is_none()) {
         return None;
     }
@@ -93,7 +93,7 @@ fn write_times(tubes: &[TubeView], place: Place, out: &mut String) -> Option<Pla
         for (at, tube) in tubes.iter().enumerate().skip(start).filter(|(_, tube)| tube.times.is_some()) {
             write_durations(family, tube.name.as_str(), read(tube), out);
             if out.len() >= SLICE_BYTES && at + 1 < tubes.len() {
-                return Some(Place { row: TUBE.len() + row, tube: at + 1 });
+                return Some(NextLine { row: TUBE.len() + row, tube: at + 1 });
             }
         }
         start = 0;
@@ -108,7 +108,7 @@ fn write_durations(family: &str, tube: &str, durations: &Durations, out: &mut St
         sum += count;
         put(out, format_args!("{family}_bucket{{tube=\"{tube}\",le=\"{bound}\"}} {sum}\n"));
     }
-    let total = Seconds(durations.total_sum_ns);
+    let total = NsAsSeconds(durations.total_sum_ns);
     put(
         out,
         format_args!("{family}_sum{{tube=\"{tube}\"}} {total}\n{family}_count{{tube=\"{tube}\"}} {sum}\n"),
@@ -124,7 +124,7 @@ struct Family {
 
 impl Family {
     /// The family of `figure`, with a name that begins with `prefix`; `None` if the figure has no family of its own.
-    fn of<S: Subject>(figure: &Figure<S>, prefix: &str) -> Option<Self> {
+    fn of<S: StatsSubject>(figure: &Figure<S>, prefix: &str) -> Option<Self> {
         let Series::Own { name, help } = figure.series else { return None };
         let (kind, total) = match figure.read {
             Read::Counter(_) | Read::Command(..) | Read::Seconds(_) | Read::Microseconds(_) => {
@@ -138,20 +138,22 @@ impl Family {
 }
 
 /// Writes a value in the unit of the metrics. A word has the value 1, because the word itself is a label.
-fn push_value<S: Subject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) {
+fn push_value<S: StatsSubject>(out: &mut String, read: &Read<S>, view: &S::View<'_>) {
     let mut buffer = itoa::Buffer::new();
     match read {
         Read::Counter(read) | Read::Gauge(read) => out.push_str(buffer.format(read(view))),
         Read::Command(read, verb) => out.push_str(buffer.format(read(view, *verb))),
-        Read::Microseconds(read) => put(out, format_args!("{}", Seconds(read(view).saturating_mul(1000)))),
-        Read::Seconds(read) => put(out, format_args!("{}", Seconds(read(view).as_nanos() as u64))),
+        Read::Microseconds(read) => {
+            put(out, format_args!("{}", NsAsSeconds(read(view).saturating_mul(1000))))
+        }
+        Read::Seconds(read) => put(out, format_args!("{}", NsAsSeconds(read(view).as_nanos() as u64))),
         Read::Flag(read) => out.push(if read(view) { '1' } else { '0' }),
         Read::Word(_) | Read::Text(_) => out.push('1'),
     }
 }
 
 /// Writes a line of a family.
-fn row<S: Subject>(
+fn row<S: StatsSubject>(
     out: &mut String,
     family: &Family,
     labels: &[(&str, &str)],
@@ -190,7 +192,7 @@ fn write_server(sources: &Sources<'_>, omitted: usize, out: &mut String) {
 }
 
 /// Writes the figures of the TLS listeners.
-fn write_tls(tls: &tls::Figures, now: Timestamp, out: &mut String) {
+fn write_tls(tls: &tls::TlsFigures, now: Timestamp, out: &mut String) {
     let connections = "Connections over TLS, those in their handshake included.";
     single(out, "beanstalkd_tls_connections", "gauge", connections, tls.open_connections);
     let handshakes = "beanstalkd_tls_handshakes_total";
@@ -265,14 +267,14 @@ fn write_process(sources: &Sources<'_>, out: &mut String) {
         "process_cpu_seconds_total",
         "counter",
         "Processor time used.",
-        Seconds((cpu.user + cpu.system).as_nanos() as u64),
+        NsAsSeconds((cpu.user + cpu.system).as_nanos() as u64),
     );
     single(
         out,
         "process_start_time_seconds",
         "gauge",
         "Start of the process since 1970.",
-        Seconds(server.info.started_at.0),
+        NsAsSeconds(server.info.started_at.0),
     );
     let optional = [
         ("process_resident_memory_bytes", "Memory in RAM.", usage.resident_bytes),
@@ -299,7 +301,7 @@ fn histogram(out: &mut String, name: &str, help: &str, histogram: &Histogram) {
         line(out, &bucket, &[("le", bound)], count);
     }
     line(out, &bucket, &[("le", "+Inf")], histogram.count());
-    line(out, &format!("{name}_sum"), &[], Seconds(histogram.sum_ns()));
+    line(out, &format!("{name}_sum"), &[], NsAsSeconds(histogram.sum_ns()));
     line(out, &format!("{name}_count"), &[], histogram.count());
 }
 
@@ -323,9 +325,9 @@ fn push_series(out: &mut String, name: &str, labels: &[(&str, &str)]) {
 }
 
 /// Nanoseconds, written as seconds.
-struct Seconds(u64);
+struct NsAsSeconds(u64);
 
-impl Display for Seconds {
+impl Display for NsAsSeconds {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
     }

@@ -1,13 +1,13 @@
 //! A response about the server and its tubes, rendered in slices.
 //!
-//! Owns: the order of its parts, and which one is next. A [`Form`] decides the format of the parts: the metrics or the
-//! figures of the page. Driven by an exchange.
+//! Owns: the order of its parts, and which one is next. A [`ResponseFormat`] decides the format of the parts: that of
+//! the metrics or that of the figures of the page. Driven by an exchange.
 
 use super::Sources;
 use super::snapshot::{Snapshot, TubeChoice};
 
 /// The format of a response.
-pub(crate) trait Form {
+pub(crate) trait ResponseFormat {
     /// The position among the tubes at which the next slice begins; the default is before the first tube.
     type Place: Copy + Default;
 
@@ -21,13 +21,13 @@ pub(crate) trait Form {
 
 /// A response in the format `F` that is being rendered.
 #[derive(Debug)]
-pub(crate) struct Rendering<F: Form> {
+pub(crate) struct Rendering<F: ResponseFormat> {
     snapshot: Snapshot,
-    stage: Stage<F::Place>,
+    stage: RenderingStage<F::Place>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage<P> {
+enum RenderingStage<P> {
     Gather,
     Server,
     Tubes(P),
@@ -35,31 +35,32 @@ enum Stage<P> {
     Over,
 }
 
-impl<F: Form> Rendering<F> {
+impl<F: ResponseFormat> Rendering<F> {
     /// A response with these tubes; nothing is rendered yet.
     pub(crate) fn new(choice: TubeChoice, sources: &Sources<'_>) -> Self {
-        Self { snapshot: Snapshot::new(choice, sources.server.queue), stage: Stage::Gather }
+        Self { snapshot: Snapshot::new(choice, sources.server.queue), stage: RenderingStage::Gather }
     }
 
     /// Does a slice of the work; returns whether it was the last one.
     pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         match self.stage {
-            Stage::Gather => {
+            RenderingStage::Gather => {
                 if self.snapshot.gather(sources.server.queue, sources.server.now) {
-                    self.stage = Stage::Server;
+                    self.stage = RenderingStage::Server;
                 }
                 false
             }
-            Stage::Server => {
+            RenderingStage::Server => {
                 F::write_server(sources, &self.snapshot, out);
-                self.stage = Stage::Tubes(F::Place::default());
+                self.stage = RenderingStage::Tubes(F::Place::default());
                 false
             }
-            Stage::Tubes(place) => {
-                self.stage = F::write_tubes(&self.snapshot, place, out).map_or(Stage::Over, Stage::Tubes);
+            RenderingStage::Tubes(place) => {
+                self.stage = F::write_tubes(&self.snapshot, place, out)
+                    .map_or(RenderingStage::Over, RenderingStage::Tubes);
                 false
             }
-            Stage::Over => self.free_slice(),
+            RenderingStage::Over => self.free_slice(),
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) const MARKER: &str = "x-beanstalkd-admin";
 
 /// The parts of a request on which the responses depend.
 #[derive(Debug)]
-pub struct Request {
+pub struct HttpRequest {
     /// The method of the request.
     pub method: Method,
     /// The path of the target.
@@ -19,7 +19,7 @@ pub struct Request {
     /// The text after the `?` of the target; empty if there is none.
     pub query: String,
     /// The origin of the request, as far as its headers show it.
-    pub origin: Origin,
+    pub origin: RequestOrigin,
     /// Whether the number of headers `Host` is right: one, or none with HTTP/1.0.
     pub has_proper_host: bool,
     /// Whether this is HTTP/1.1, in which responses may be sent in chunks.
@@ -36,7 +36,7 @@ pub struct Request {
 
 /// The origin of a request, as far as its headers show it.
 #[derive(Debug)]
-pub struct Origin {
+pub struct RequestOrigin {
     /// The hosts that the target and the headers name; usually there is one.
     hosts: Vec<String>,
     /// The origins of pages that the request names.
@@ -99,7 +99,7 @@ pub enum BodyLength {
     Contradictory,
 }
 
-impl Request {
+impl HttpRequest {
     /// The request in a head that is complete.
     pub fn of(parsed: &httparse::Request<'_, '_>) -> Self {
         let headers = Headers(parsed.headers);
@@ -120,7 +120,7 @@ impl Request {
             },
             path: path.to_owned(),
             query: query.to_owned(),
-            origin: Origin {
+            origin: RequestOrigin {
                 hosts: host.map(str::to_owned).into_iter().chain(headers.texts("host")).collect(),
                 pages: headers.texts("origin").collect(),
                 fetch_sites: headers.texts("sec-fetch-site").collect(),
@@ -140,7 +140,7 @@ impl Request {
     }
 }
 
-impl Origin {
+impl RequestOrigin {
     /// Whether every host that the request names is this server, so that no page from another site can have made the
     /// request. A request without a host does not come from a browser.
     pub fn names(&self, sources: &Sources<'_>) -> bool {

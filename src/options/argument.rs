@@ -22,19 +22,19 @@ const ADDRESS_WITH_PORT: &str = "an address with a port up to 65535, such as 127
 
 /// An argument, with its flag as the command line spells it. The argument is empty if the flag takes none.
 #[derive(Clone)]
-pub(crate) struct Argument {
+pub(crate) struct FlagArgument {
     flag: String,
     value: OsString,
 }
 
 /// The flag and its argument as on the command line, such as `-p 11300`.
-impl fmt::Display for Argument {
+impl fmt::Display for FlagArgument {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}", self.flag, self.value.display())
     }
 }
 
-impl Argument {
+impl FlagArgument {
     /// The argument of `flag`, spelled as on the command line.
     pub(crate) fn new(flag: String, value: OsString) -> Self {
         Self { flag, value }

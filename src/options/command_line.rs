@@ -14,12 +14,12 @@ use std::vec;
 
 use getopts::{Fail, Occur};
 
-use super::argument::Argument;
+use super::argument::FlagArgument;
 use super::flags::FLAGS;
 use super::{BinlogPlace, Flag, UsageError};
 
 /// A flag with its argument.
-type Found = (&'static Flag, Argument);
+type FoundFlag = (&'static Flag, FlagArgument);
 
 /// A command line. Each char of its words stands for one byte.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl CommandLine {
     /// # Errors
     /// If there is no such flag, if the flag lacks its argument or has one that it does not take, or if the next word
     /// is not a flag.
-    pub(crate) fn next(&mut self) -> Result<Option<Found>, UsageError> {
+    pub(crate) fn next(&mut self) -> Result<Option<FoundFlag>, UsageError> {
         if self.cluster.is_empty() {
             let Some(word) = self.words.next() else { return Ok(None) };
             if let Some(long) = word.strip_prefix("--").filter(|long| !long.is_empty()) {
@@ -80,10 +80,10 @@ impl CommandLine {
     }
 
     /// The target of a copy, which follows the argument of the flag.
-    pub(crate) fn place_of_copy(&mut self, first: &Argument) -> Result<BinlogPlace, UsageError> {
+    pub(crate) fn place_of_copy(&mut self, first: &FlagArgument) -> Result<BinlogPlace, UsageError> {
         let missing = || UsageError::MissingArgument(first.flag().to_owned());
         let word = self.next_operand_bytes().ok_or_else(missing)?;
-        Argument::new(first.flag().to_owned(), word).place()
+        FlagArgument::new(first.flag().to_owned(), word).place()
     }
 
     /// The next word, if it is not a flag.
@@ -94,7 +94,7 @@ impl CommandLine {
     }
 
     /// The flag `name` in `word`, spelled `spelled` by the user, with its argument.
-    fn flag(&mut self, word: &str, name: &str, spelled: &str) -> Result<Found, UsageError> {
+    fn flag(&mut self, word: &str, name: &str, spelled: &str) -> Result<FoundFlag, UsageError> {
         // getopts would read `--p` as `-p`, and the second `-` of `-V-` as the end of the flags.
         if (name.len() == 1) == word.starts_with("--") {
             return Err(UsageError::UnknownFlag(spelled.to_owned()));
@@ -108,7 +108,7 @@ impl CommandLine {
         match (parsed, FLAGS.iter().find(|flag| [flag.short, flag.long].contains(&name))) {
             (Ok(matches), Some(flag)) => {
                 let argument = matches.opt_str(name).unwrap_or_default();
-                Ok((flag, Argument::new(spelled.to_owned(), bytes_of(&argument))))
+                Ok((flag, FlagArgument::new(spelled.to_owned(), bytes_of(&argument))))
             }
             (Err(Fail::ArgumentMissing(_)), _) => Err(UsageError::MissingArgument(spelled.to_owned())),
             (Err(Fail::UnexpectedArgument(_)), _) => Err(UsageError::UnexpectedArgument(spelled.to_owned())),

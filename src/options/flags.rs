@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use getopts::HasArg;
 
-use super::argument::Argument;
+use super::argument::FlagArgument;
 use super::{Action, DEFAULT_PORT, Draft, Fsync, UsageError};
 
 /// Sets the option of a flag with this argument.
-type Set = fn(&mut Draft, &Argument) -> Result<(), UsageError>;
+type Set = fn(&mut Draft, &FlagArgument) -> Result<(), UsageError>;
 
 /// A row of the table.
 pub(crate) struct Flag {

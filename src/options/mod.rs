@@ -20,7 +20,7 @@ mod store;
 pub use self::error::UsageError;
 pub use self::store::{BinlogPlace, DEFAULT_STORE_TIMEOUT, DEFAULT_TAKEOVER_AFTER, StoreOptions};
 
-use self::argument::Argument;
+use self::argument::FlagArgument;
 use self::command_line::CommandLine;
 use self::flags::{Flag, Needs};
 
@@ -308,7 +308,7 @@ impl Options {
 
     /// Warns about flags that have no effect on this command line. Refuses such a flag if C does not have it, because
     /// no existing command line can rely on it.
-    fn judge(&mut self, dependent: Vec<(Argument, Needs)>) -> Result<(), UsageError> {
+    fn judge(&mut self, dependent: Vec<(FlagArgument, Needs)>) -> Result<(), UsageError> {
         let addresses =
             self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin);
         let has_unix_socket = addresses.clone().any(|address| matches!(address, ListenAddress::Unix(_)));
@@ -352,13 +352,13 @@ struct Draft {
     line: CommandLine,
     options: Options,
     /// `-l`, `--listen` and `-p`: the port may follow the addresses that it completes.
-    of_l: Option<Argument>,
-    of_listen: Vec<Argument>,
+    of_l: Option<FlagArgument>,
+    of_listen: Vec<FlagArgument>,
     port: Option<String>,
     /// Whether a flag sets when the binlog is synced.
     says_fsync: bool,
     /// The flags that have no effect without another setting.
-    dependent: Vec<(Argument, Needs)>,
+    dependent: Vec<(FlagArgument, Needs)>,
     /// `-v` or `-h`: nothing after it is read.
     last_word: Option<Action>,
     /// The actions that replace serving, the more important first.
@@ -376,7 +376,7 @@ impl Draft {
     }
 
     /// Sets `-z`, capped at the largest body that C allows.
-    fn set_max_job_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
+    fn set_max_job_bytes(&mut self, argument: &FlagArgument) -> Result<(), UsageError> {
         let bytes = argument.size()?;
         self.options.max_job_bytes = bytes.min(MAX_JOB_BYTES);
         if bytes > MAX_JOB_BYTES {
@@ -386,7 +386,7 @@ impl Draft {
     }
 
     /// Sets `-s` as it is given, because `binlog-max-size` reports this value; the binlog rounds it up.
-    fn set_binlog_file_bytes(&mut self, argument: &Argument) -> Result<(), UsageError> {
+    fn set_binlog_file_bytes(&mut self, argument: &FlagArgument) -> Result<(), UsageError> {
         let bytes = argument.size()?;
         self.options.binlog_file_bytes = bytes.min(MAX_BINLOG_FILE_BYTES);
         if bytes > MAX_BINLOG_FILE_BYTES {
@@ -397,7 +397,7 @@ impl Draft {
 
     /// Sets the milliseconds of `-f`. C reads them into a signed number, in which the largest values are negative
     /// and therefore have the effect of 0.
-    fn set_fsync_ms(&mut self, argument: &Argument) -> Result<(), UsageError> {
+    fn set_fsync_ms(&mut self, argument: &FlagArgument) -> Result<(), UsageError> {
         let mut ms = argument.milliseconds()?;
         if i64::try_from(ms).is_err() {
             self.warn(format!("{argument}: taken as 0: changes are synced before they are acknowledged"))?;

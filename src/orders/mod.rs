@@ -10,7 +10,7 @@ pub mod tag_filter;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use self::selection::Walk;
+use self::selection::JobWalk;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::queue::{ClientId, FlushScope};
@@ -84,7 +84,7 @@ pub enum Selection {
     /// These jobs.
     Jobs(Vec<JobId>),
     /// The jobs that a walk finds, at most as many as were counted.
-    Counted(Box<Walk>, u64),
+    Counted(Box<JobWalk>, u64),
 }
 
 /// The reason why a job, or everything in an order, stays unchanged.

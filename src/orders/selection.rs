@@ -107,7 +107,7 @@ impl Filter {
 
 /// The result of a step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WalkStep {
     /// This job matches.
     Job(JobId),
     /// The share is used up.
@@ -118,7 +118,7 @@ pub enum Step {
 
 /// A walk through a state of a tube.
 #[derive(Debug)]
-pub struct Walk {
+pub struct JobWalk {
     tube: TubeName,
     state: JobState,
     filter: Filter,
@@ -137,7 +137,7 @@ pub struct Walk {
     probed: u64,
 }
 
-impl Walk {
+impl JobWalk {
     /// A walk through the jobs after the position `after`.
     #[must_use]
     pub fn new(tube: TubeName, state: JobState, filter: Filter, after: Option<Position>) -> Self {
@@ -186,24 +186,24 @@ impl Walk {
     }
 
     /// Finds the next job that matches.
-    pub fn next(&mut self, queue: &Queue, share: &mut Share) -> Step {
+    pub fn next(&mut self, queue: &Queue, share: &mut Share) -> WalkStep {
         loop {
             if share.is_used_up() {
-                return Step::Unfinished;
+                return WalkStep::Unfinished;
             }
             let Some(&id) = self.page.as_slice().first() else {
                 if self.is_last_page {
-                    return Step::Done;
+                    return WalkStep::Done;
                 }
                 self.turn_page(queue, share);
                 continue;
             };
-            let Some(is_selected) = self.examine(id, queue, share) else { return Step::Unfinished };
+            let Some(is_selected) = self.examine(id, queue, share) else { return WalkStep::Unfinished };
             self.page.next();
             self.probed += 1;
             share.jobs = share.jobs.saturating_sub(1);
             if is_selected {
-                return Step::Job(id);
+                return WalkStep::Job(id);
             }
         }
     }

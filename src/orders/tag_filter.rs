@@ -6,17 +6,17 @@ use crate::tags::{TagSet, Trace};
 use crate::tube_name::TubeName;
 
 /// The kinds of tags, each with its word in the protocol.
-const KINDS: [(&str, Kind); 6] = [
-    ("idp", Kind::Idempotency),
-    ("con", Kind::Concurrency),
-    ("grp", Kind::Group),
-    ("aft", Kind::After),
-    ("exp", Kind::Expiry),
-    ("trc", Kind::Trace),
+const KINDS: [(&str, TagKind); 6] = [
+    ("idp", TagKind::Idempotency),
+    ("con", TagKind::Concurrency),
+    ("grp", TagKind::Group),
+    ("aft", TagKind::After),
+    ("exp", TagKind::Expiry),
+    ("trc", TagKind::Trace),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TagKind {
     Idempotency,
     Concurrency,
     Group,
@@ -28,7 +28,7 @@ enum Kind {
 /// Matches jobs that have a tag of one kind, with any key or with a given one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagFilter {
-    kind: Kind,
+    kind: TagKind,
     /// The key or the group; `None` matches any.
     name: Option<TubeName>,
 }
@@ -42,18 +42,18 @@ impl TagFilter {
             None => (text, None),
         };
         let &(_, kind) = KINDS.iter().find(|(known, _)| *known == word)?;
-        (kind != Kind::Expiry || name.is_none()).then_some(Self { kind, name })
+        (kind != TagKind::Expiry || name.is_none()).then_some(Self { kind, name })
     }
 
     /// Whether a job with these tags matches.
     pub fn matches(&self, tags: &TagSet<'_>) -> bool {
         let found = match self.kind {
-            Kind::Idempotency => tags.idempotency.map(|tag| tag.key),
-            Kind::Concurrency => tags.concurrency.map(|tag| tag.key),
-            Kind::Group => tags.group,
-            Kind::After => tags.after.map(|tag| tag.group),
-            Kind::Trace => tags.trace.map(Trace::name),
-            Kind::Expiry => return tags.expires_after_s.is_some(),
+            TagKind::Idempotency => tags.idempotency.map(|tag| tag.key),
+            TagKind::Concurrency => tags.concurrency.map(|tag| tag.key),
+            TagKind::Group => tags.group,
+            TagKind::After => tags.after.map(|tag| tag.group),
+            TagKind::Trace => tags.trace.map(Trace::name),
+            TagKind::Expiry => return tags.expires_after_s.is_some(),
         };
         found.is_some_and(|found| self.name.as_ref().is_none_or(|name| found == name.as_str()))
     }

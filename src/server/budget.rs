@@ -39,7 +39,7 @@ pub(crate) enum Budget {
 
 /// The numbers of a budget.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct BudgetLimits {
     /// Bytes read, in one call.
     pub read_bytes: usize,
     /// The limit on the cost of its requests. A simple request costs 1, which is [`WORK_NS`]. The last request may
@@ -49,13 +49,14 @@ pub(crate) struct Limits {
     pub send_bytes: usize,
 }
 
-const BURST: Limits = Limits { read_bytes: READ_BUFFER_BYTES, work: 1024, send_bytes: 256 * 1024 };
-const SUSTAINED: Limits = Limits { read_bytes: 32 * 1024, work: 128, send_bytes: 48 * 1024 };
+const BURST: BudgetLimits =
+    BudgetLimits { read_bytes: READ_BUFFER_BYTES, work: 1024, send_bytes: 256 * 1024 };
+const SUSTAINED: BudgetLimits = BudgetLimits { read_bytes: 32 * 1024, work: 128, send_bytes: 48 * 1024 };
 
 impl Budget {
     /// The figures.
     #[inline]
-    pub(crate) fn limits(self) -> &'static Limits {
+    pub(crate) fn limits(self) -> &'static BudgetLimits {
         match self {
             Self::Burst => &BURST,
             Self::Sustained => &SUSTAINED,

@@ -40,7 +40,7 @@ pub struct Readiness {
 
 /// The state of the input, which decides whether to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Input {
+enum InputState {
     /// There is nothing to read until the poll reports input.
     Quiet,
     /// There may be bytes.
@@ -72,7 +72,7 @@ pub(crate) struct Connection<S> {
     stream: S,
     /// The decoder of the client's input, and the replies that have not been sent yet.
     pub session: Session<Rest>,
-    input: Input,
+    input: InputState,
     sending: Sending,
     budget: Budget,
     /// The server's lists that contain this connection.
@@ -95,7 +95,7 @@ impl<S: Stream> Connection<S> {
         Self {
             stream,
             session: Session::default(),
-            input: Input::Quiet,
+            input: InputState::Quiet,
             sending: Sending::Open,
             budget: Budget::Burst,
             listed: Lists::default(),
@@ -127,8 +127,8 @@ impl<S: Stream> Connection<S> {
         // Commands that the client sent before its connection broke are still executed; then a read or a write fails,
         // and the connection ends. On a unix socket, every client that closes has "failed".
         self.input = match self.input {
-            Input::Quiet | Input::Ready if read_closed || failed => Input::HalfClosed,
-            Input::Quiet if readable || writable && self.stream.wants_write() => Input::Ready,
+            InputState::Quiet | InputState::Ready if read_closed || failed => InputState::HalfClosed,
+            InputState::Quiet if readable || writable && self.stream.wants_write() => InputState::Ready,
             input => input,
         };
         let has_room = self.sending == Sending::Blocked && (writable || failed);
@@ -165,7 +165,7 @@ impl<S: Stream> Connection<S> {
     }
 
     fn may_read(&self) -> bool {
-        matches!(self.input, Input::Ready | Input::HalfClosed)
+        matches!(self.input, InputState::Ready | InputState::HalfClosed)
     }
 
     /// Whether it can be served without another event.
@@ -187,7 +187,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether it must end at once: its socket has failed, or there is no memory for it.
     pub(crate) fn has_failed(&self) -> bool {
-        self.input == Input::Failed || self.session.is_aborted()
+        self.input == InputState::Failed || self.session.is_aborted()
     }
 
     /// Whether it is finished: nothing is left to execute or to send.
@@ -221,7 +221,7 @@ impl<S: Stream> Connection<S> {
                 if GUARDED {
                     self.end_handshake(executor, id, now);
                 }
-                if self.input == Input::Ended {
+                if self.input == InputState::Ended {
                     if self.session.is_waiting() {
                         self.cancel_wait(executor, id, &Reply::TimedOut);
                     }
@@ -313,10 +313,10 @@ impl<S: Stream> Connection<S> {
 
     /// Whether the client will send no more than what has arrived.
     fn is_half_closed(&mut self) -> bool {
-        if self.input == Input::Ready && self.stream.look_for_end() {
-            self.input = Input::HalfClosed;
+        if self.input == InputState::Ready && self.stream.look_for_end() {
+            self.input = InputState::HalfClosed;
         }
-        self.input == Input::HalfClosed
+        self.input == InputState::HalfClosed
     }
 
     /// Whether the client waits in a reserve that ends at its next byte, and has read enough of its replies that the
@@ -436,7 +436,7 @@ impl<S: Stream> Connection<S> {
         assert!(!self.has_failed(), "a connection that has failed is closed");
         assert!(!self.is_finished(), "a connection that is over is closed");
         assert!(
-            self.input != Input::Ended || self.session.is_closing(),
+            self.input != InputState::Ended || self.session.is_closing(),
             "no command is executed after the end of the input"
         );
         let owes_something = !output.is_empty() || self.session.is_closing();
@@ -474,18 +474,18 @@ impl<S: Stream> Connection<S> {
             self.note_activity(now);
         }
         self.input = match (result, self.input) {
-            (Ok(0), _) => Input::Ended,
+            (Ok(0), _) => InputState::Ended,
             // A short read has emptied the socket, and the next bytes cause a new event. The end of the stream causes
             // no further event, so the server reads until it sees the end.
-            (Ok(read), Input::Ready) if read < room && self.stream.has_ended() => Input::HalfClosed,
-            (Ok(read), Input::Ready) if read < room => Input::Quiet,
+            (Ok(read), InputState::Ready) if read < room && self.stream.has_ended() => InputState::HalfClosed,
+            (Ok(read), InputState::Ready) if read < room => InputState::Quiet,
             (Ok(_), input) => input,
             (Err(error), input) => match error.kind() {
                 ErrorKind::Interrupted => input,
                 // There is no input, and none will come.
-                ErrorKind::WouldBlock if input == Input::HalfClosed => Input::Ended,
-                ErrorKind::WouldBlock => Input::Quiet,
-                _ => Input::Failed,
+                ErrorKind::WouldBlock if input == InputState::HalfClosed => InputState::Ended,
+                ErrorKind::WouldBlock => InputState::Quiet,
+                _ => InputState::Failed,
             },
         };
     }

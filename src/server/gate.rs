@@ -12,14 +12,14 @@ use crate::stream::Stream;
 
 /// Whether replies may be sent, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
+pub(super) enum ReplyGate {
     /// No other server can own the queue before this time; without a database, there is no end.
     Open { until: Timestamp },
     /// The server does not know whether it still owns the queue, and keeps all replies.
     Closed,
 }
 
-impl Gate {
+impl ReplyGate {
     pub(super) const OPEN: Self = Self::Open { until: Timestamp::NEVER };
 
     /// When the turn must check again even if no event comes. A new lease wakes the loop.
@@ -43,10 +43,10 @@ impl<S: Stream> Server<S> {
     #[cold]
     pub(super) fn check_lease(&mut self, now: Timestamp) -> bool {
         let left_ns = self.executor.lease_left_ns();
-        let was_open = self.gate != Gate::Closed;
+        let was_open = self.gate != ReplyGate::Closed;
         // The time is counted from a little later than `now`, so the loop checks too early rather than too late.
-        self.gate = if left_ns > 0 { Gate::Open { until: now + left_ns } } else { Gate::Closed };
-        if !was_open || self.gate != Gate::Closed {
+        self.gate = if left_ns > 0 { ReplyGate::Open { until: now + left_ns } } else { ReplyGate::Closed };
+        if !was_open || self.gate != ReplyGate::Closed {
             return false;
         }
         let connections = self.connections.iter().enumerate();

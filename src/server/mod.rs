@@ -27,7 +27,7 @@ use std::time::Duration;
 use log::{debug, warn};
 
 pub use self::connection::Readiness;
-pub use crate::commands::{Config, Executor, MemoryShares};
+pub use crate::commands::{Executor, ExecutorConfig, MemoryShares};
 
 use self::budget::{
     CLOSING_WORK, GOING_ON_WORK, HANDSHAKES_PER_TURN, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES,
@@ -36,7 +36,7 @@ use self::budget::{
 use self::buffers::BufferPool;
 use self::client_lists::{ClientLists, Lists, enlist};
 use self::connection::Connection;
-use self::gate::Gate;
+use self::gate::ReplyGate;
 use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
 use self::log_ins::LogIns;
@@ -59,7 +59,7 @@ pub struct Server<S> {
     buffers: BufferPool,
     lists: ClientLists,
     /// Whether replies may be sent.
-    gate: Gate,
+    gate: ReplyGate,
     shortages: RateLimitedLog,
     idle_timeouts: IdleTimeouts,
     log_ins: LogIns,
@@ -82,7 +82,7 @@ impl<S: Stream> Server<S> {
             buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
             buffers: BufferPool::default(),
             lists: ClientLists::default(),
-            gate: Gate::OPEN,
+            gate: ReplyGate::OPEN,
             shortages: RateLimitedLog::default(),
             idle_timeouts: IdleTimeouts::default(),
             log_ins: LogIns::default(),
@@ -197,7 +197,7 @@ impl<S: Stream> Server<S> {
                 if self.check_lease(now) {
                     continue;
                 }
-                if self.gate == Gate::Closed {
+                if self.gate == ReplyGate::Closed {
                     self.count_unsent();
                     break;
                 }
@@ -250,7 +250,7 @@ impl<S: Stream> Server<S> {
         let is_due = !self.lists.runnable.is_empty()
             || !self.lists.postponed.is_empty()
             || !self.lists.handshaking.is_empty()
-            || !self.lists.unsent.is_empty() && self.gate != Gate::Closed
+            || !self.lists.unsent.is_empty() && self.gate != ReplyGate::Closed
             || self.next_check.is_some()
             || self.executor.has_work_on_lists()
             || self.executor.has_orders();

@@ -7,7 +7,7 @@ use log::info;
 
 use super::client_lists::{Lists, enlist};
 use super::{Server, Stream};
-use crate::access::Rules;
+use crate::access::AccessRules;
 use crate::clock::Timestamp;
 use crate::queue::TubeRule;
 
@@ -18,7 +18,7 @@ impl<S: Stream> Server<S> {
     /// Puts new access rules in force; from each client's next command on, the server refuses what is no longer
     /// allowed. A wait for a job ends with TIMED_OUT if its client may no longer reserve from the tube. Called between
     /// two turns.
-    pub fn replace_rules(&mut self, rules: Rules) {
+    pub fn replace_rules(&mut self, rules: AccessRules) {
         self.executor.replace_rules(rules);
         for index in 0..self.connections.len() {
             let Some(connection) = self.connections[index].as_deref_mut() else { continue };

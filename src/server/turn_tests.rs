@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::budget::TURN_WORK;
-use super::{Config, Executor, Readiness, Server, Stream};
-use crate::access::{Peer, Rules};
-use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, SyncPolicy, Task};
+use super::{Executor, ExecutorConfig, Readiness, Server, Stream};
+use crate::access::{AccessRules, Peer};
+use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, StoreTask, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::WATCHED_NAMES;
 use crate::orders::{Control, Order};
@@ -99,7 +99,7 @@ impl Client {
 }
 
 fn server() -> Server<FakeStream> {
-    let config = Config {
+    let config = ExecutorConfig {
         max_job_bytes: 1 << 16,
         max_memory_bytes: None,
         binlog_file_bytes: 0,
@@ -303,7 +303,7 @@ fn an_idle_time_out_leaves_a_client_alone_whose_kick_goes_on() {
 /// A store that keeps nothing, and that belongs to this server as long as the test decides.
 struct LeasedStorage {
     lease_left_ns: Rc<Cell<u64>>,
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<StoreTask>,
 }
 
 impl LeasedStorage {
@@ -335,7 +335,7 @@ impl Storage for LeasedStorage {
 
     fn release(&mut self, _: u32) {}
 
-    fn submit(&mut self, task: Task) {
+    fn submit(&mut self, task: StoreTask) {
         self.tasks.push_back(task);
     }
 
@@ -468,7 +468,7 @@ fn a_log_that_fails_without_a_lease_is_not_told_of() {
         server.turn(std::iter::once(client.send(b"put 0 0 9 1\r\na\r\n")), START);
         lease.set(left_ns);
         let completion = Completion {
-            task: Task::Sync(LogPosition::default()),
+            task: StoreTask::Sync(LogPosition::default()),
             elapsed_us: 0,
             result: Err(ErrorKind::Other.into()),
         };
@@ -484,7 +484,7 @@ fn a_watch_under_rights_examines_no_tube_twice() {
     const TUBES: usize = 3_000;
     let mut server = server();
     let rules = "[identities.anna]\nunix-users = [1]\nwork = [\"a*\"]\nobserve = [\"*\"]\n";
-    server.executor.guard_with(Rules::parse(rules, &|_| None).unwrap());
+    server.executor.guard_with(AccessRules::parse(rules, &|_| None).unwrap());
     let client = connect(&mut server);
     server.identify(client.id, Peer::Unix(Some(1)), START);
     let before = WATCHED_NAMES.get();

@@ -30,7 +30,7 @@ pub(crate) fn split_body(size: u32, input: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// How much of a body has arrived.
-pub(crate) enum Taken {
+pub(crate) enum BodyArrival {
     /// A part of it.
     Part,
     /// All of it.
@@ -67,7 +67,7 @@ impl Arriving {
 
     /// Takes bytes from `input`.
     #[inline(always)]
-    pub(crate) fn take(&mut self, input: &mut &[u8]) -> Taken {
+    pub(crate) fn take(&mut self, input: &mut &[u8]) -> BodyArrival {
         let (size, whole) = (self.put.size as usize, self.whole());
         let begun = &mut self.begun;
         if begun.is_empty() && input.len() >= whole {
@@ -75,27 +75,27 @@ impl Arriving {
             let (body, trailer) = bytes.split_at(size);
             if trailer != CRLF {
                 *input = rest;
-                return Taken::WithoutCrlf;
+                return BodyArrival::WithoutCrlf;
             }
-            let Ok(body) = Body::copy_of(body) else { return Taken::NoMemory };
+            let Ok(body) = Body::copy_of(body) else { return BodyArrival::NoMemory };
             *input = rest;
-            return Taken::Whole(body);
+            return BodyArrival::Whole(body);
         }
         let taken = input.len().min(whole - begun.len());
         if make_room(begun, whole, taken).is_err() {
-            return Taken::NoMemory;
+            return BodyArrival::NoMemory;
         }
         begun.extend_from_slice(&input[..taken]);
         *input = &input[taken..];
         if begun.len() < whole {
-            return Taken::Part;
+            return BodyArrival::Part;
         }
         if !begun.ends_with(CRLF) {
-            return Taken::WithoutCrlf;
+            return BodyArrival::WithoutCrlf;
         }
         let mut body = std::mem::take(begun);
         body.truncate(size);
-        Taken::Whole(Body::from(body))
+        BodyArrival::Whole(Body::from(body))
     }
 
     /// The buffer into which the socket can be read directly, and how many bytes are missing; `None` if the usual

@@ -4,7 +4,7 @@
 //! `complete` is refused while it is read. All n commands are read in any case, so that the bytes after them are
 //! executed as commands. The server checks each line; nothing is executed before the last body has arrived.
 
-use super::body_room::{Arriving, Taken};
+use super::body_room::{Arriving, BodyArrival};
 use super::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
 use super::{BodyRefusal, Put, TOO_LONG};
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -24,12 +24,12 @@ pub struct Complete {
     kept_bytes: usize,
     /// How many puts have not been read yet.
     left: u32,
-    step: Step,
+    step: CompleteStep,
 }
 
 /// The position of the next byte of the stream.
 #[derive(Debug)]
-enum Step {
+enum CompleteStep {
     /// In the line of a put.
     Line,
     /// In the body of an accepted put.
@@ -41,7 +41,7 @@ enum Step {
 }
 
 /// The result of reading a piece of input.
-pub(super) enum Progress<'a> {
+pub(super) enum CompleteProgress<'a> {
     /// More input is needed.
     WantsInput,
     /// The line of a put, with the text after its size: [`Complete::begin_put`] must follow.
@@ -56,7 +56,7 @@ impl Complete {
     /// A `complete` whose `count` puts come next. It may be refused already.
     #[must_use]
     pub fn new(id: JobId, count: u32, refusal: Option<BodyRefusal>) -> Self {
-        Self { id, puts: Vec::new(), refusal, kept_bytes: 0, left: count, step: Step::Line }
+        Self { id, puts: Vec::new(), refusal, kept_bytes: 0, left: count, step: CompleteStep::Line }
     }
 
     /// As [`Self::new`], with the memory of this one, which is done.
@@ -73,76 +73,79 @@ impl Complete {
     }
 
     /// Continues to read.
-    pub(super) fn read<'a>(&mut self, input: &mut &'a [u8]) -> Progress<'a> {
+    pub(super) fn read<'a>(&mut self, input: &mut &'a [u8]) -> CompleteProgress<'a> {
         loop {
             if self.left == 0 {
-                return Progress::Whole;
+                return CompleteProgress::Whole;
             }
             if input.is_empty() {
-                return Progress::WantsInput;
+                return CompleteProgress::WantsInput;
             }
             let is_done = match &mut self.step {
-                Step::Line => match self.read_line(input) {
+                CompleteStep::Line => match self.read_line(input) {
                     Some(progress) => return progress,
                     None => true,
                 },
-                Step::SkipLine(header) => {
+                CompleteStep::SkipLine(header) => {
                     let header = *header;
                     return match skip_line(input) {
-                        true => Progress::Line(header, TOO_LONG),
-                        false => Progress::WantsInput,
+                        true => CompleteProgress::Line(header, TOO_LONG),
+                        false => CompleteProgress::WantsInput,
                     };
                 }
-                Step::SkipBody(left) => {
+                CompleteStep::SkipBody(left) => {
                     let is_done = skip_body(left, input);
                     if is_done {
                         self.end_put();
                     }
                     is_done
                 }
-                Step::Body(_) => self.read_body(input),
+                CompleteStep::Body(_) => self.read_body(input),
             };
             if !is_done {
-                return Progress::WantsInput;
+                return CompleteProgress::WantsInput;
             }
         }
     }
 
     /// The line of a put; `None` if the input continues in another step.
-    fn read_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Progress<'a>> {
+    fn read_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<CompleteProgress<'a>> {
         let start = *input;
         match take_line(input) {
-            Line::Whole(line) => {
-                Some(put_line(line).map_or(Progress::Lost, |(header, text)| Progress::Line(header, text)))
-            }
-            Line::Part => Some(Progress::WantsInput),
+            Line::Whole(line) => Some(
+                put_line(line)
+                    .map_or(CompleteProgress::Lost, |(header, text)| CompleteProgress::Line(header, text)),
+            ),
+            Line::Part => Some(CompleteProgress::WantsInput),
             // If text follows the size, the size is enough to find the body.
             Line::TooLong => match put_line(&start[..longest_line(start)]) {
                 Some((header, text)) if !text.is_empty() => {
-                    self.step = Step::SkipLine(header);
+                    self.step = CompleteStep::SkipLine(header);
                     None
                 }
-                Some(_) | None => Some(Progress::Lost),
+                Some(_) | None => Some(CompleteProgress::Lost),
             },
         }
     }
 
     /// Reads the body of an accepted put; returns whether the input continues in another step.
     fn read_body(&mut self, input: &mut &[u8]) -> bool {
-        let Step::Body(arriving) = &mut self.step else { return true };
+        let CompleteStep::Body(arriving) = &mut self.step else { return true };
         let body = match arriving.take(input) {
-            Taken::Part => return false,
-            Taken::NoMemory => {
+            BodyArrival::Part => return false,
+            BodyArrival::NoMemory => {
                 self.give_up(BodyRefusal::OutOfMemory);
                 return true;
             }
-            Taken::WithoutCrlf => {
+            BodyArrival::WithoutCrlf => {
                 self.refuse(BodyRefusal::ExpectedCrlf);
                 no_body()
             }
-            Taken::Whole(body) => body,
+            BodyArrival::Whole(body) => body,
         };
-        if let Step::Body(Arriving { put, .. }) = std::mem::replace(&mut self.step, Step::Line) {
+        if let CompleteStep::Body(Arriving { put, .. }) =
+            std::mem::replace(&mut self.step, CompleteStep::Line)
+        {
             self.keep(put, body);
         }
         self.end_put();
@@ -153,10 +156,10 @@ impl Complete {
     pub(super) fn begin_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>) {
         match judged {
             Ok(put) if self.refusal.is_some() => {
-                self.step = Step::SkipBody(refused_body_bytes(put.size));
+                self.step = CompleteStep::SkipBody(refused_body_bytes(put.size));
                 self.keep(put, no_body());
             }
-            Ok(put) => self.step = Step::Body(Arriving::new(put)),
+            Ok(put) => self.step = CompleteStep::Body(Arriving::new(put)),
             Err((header, refusal)) => self.skip(header, refusal),
         }
     }
@@ -165,13 +168,13 @@ impl Complete {
     pub fn take_last_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>, mut body: &[u8]) {
         self.begin_put(judged);
         let progress = self.read(&mut body);
-        debug_assert!(matches!(progress, Progress::Whole), "the last body completes the command");
+        debug_assert!(matches!(progress, CompleteProgress::Whole), "the last body completes the command");
     }
 
     /// Skips the body, which comes next.
     fn skip(&mut self, header: PutHeader, refusal: BodyRefusal) {
         self.refuse(refusal);
-        self.step = Step::SkipBody(refused_body_bytes(header.size));
+        self.step = CompleteStep::SkipBody(refused_body_bytes(header.size));
     }
 
     /// Keeps a put. If the `complete` is refused, the body is dropped, but the put's line still counts for other
@@ -186,7 +189,7 @@ impl Complete {
 
     fn end_put(&mut self) {
         self.left -= 1;
-        self.step = Step::Line;
+        self.step = CompleteStep::Line;
     }
 
     /// Refuses the `complete`. None of its bodies is needed any more.
@@ -201,38 +204,38 @@ impl Complete {
     /// Frees everything that is kept.
     pub(super) fn give_up(&mut self, refusal: BodyRefusal) {
         self.refuse(refusal);
-        self.step = match std::mem::replace(&mut self.step, Step::Line) {
-            Step::Body(arriving) => {
+        self.step = match std::mem::replace(&mut self.step, CompleteStep::Line) {
+            CompleteStep::Body(arriving) => {
                 let left = arriving.missing() as u64;
                 self.keep(arriving.put, no_body());
-                Step::SkipBody(left)
+                CompleteStep::SkipBody(left)
             }
-            step @ (Step::Line | Step::SkipBody(_) | Step::SkipLine(_)) => step,
+            step @ (CompleteStep::Line | CompleteStep::SkipBody(_) | CompleteStep::SkipLine(_)) => step,
         };
     }
 
     /// Whether giving it up would free memory.
     pub(super) fn has_bodies(&self) -> bool {
         self.puts.iter().any(|(_, body)| !body.is_empty())
-            || matches!(&self.step, Step::Body(arriving) if arriving.has_begun())
+            || matches!(&self.step, CompleteStep::Body(arriving) if arriving.has_begun())
     }
 
     /// See [`Arriving::room`].
     pub(super) fn body_room(&mut self) -> Option<(&mut Vec<u8>, usize)> {
-        if let Step::Body(arriving) = &mut self.step { arriving.room() } else { None }
+        if let CompleteStep::Body(arriving) = &mut self.step { arriving.room() } else { None }
     }
 
     /// Whether the next byte belongs to a line.
     pub(super) fn wants_line(&self) -> bool {
-        matches!(self.step, Step::Line | Step::SkipLine(_))
+        matches!(self.step, CompleteStep::Line | CompleteStep::SkipLine(_))
     }
 
     /// Its memory, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let in_progress = match &self.step {
-            Step::Body(arriving) => arriving.memory_bytes(),
-            Step::Line | Step::SkipBody(_) | Step::SkipLine(_) => 0,
+            CompleteStep::Body(arriving) => arriving.memory_bytes(),
+            CompleteStep::Line | CompleteStep::SkipBody(_) | CompleteStep::SkipLine(_) => 0,
         };
         size_of::<Self>() + self.puts.len() * size_of::<(Put, Body)>() + self.kept_bytes + in_progress
     }
@@ -261,16 +264,16 @@ impl Described for Complete {
             out.bytes(body.as_slice());
         }
         match step {
-            Step::Line => 0u8.describe(out),
-            Step::Body(arriving) => {
+            CompleteStep::Line => 0u8.describe(out),
+            CompleteStep::Body(arriving) => {
                 1u8.describe(out);
                 arriving.describe(out);
             }
-            Step::SkipBody(left) => {
+            CompleteStep::SkipBody(left) => {
                 2u8.describe(out);
                 left.describe(out);
             }
-            Step::SkipLine(header) => {
+            CompleteStep::SkipLine(header) => {
                 3u8.describe(out);
                 header.describe(out);
             }
@@ -290,18 +293,19 @@ impl Described for Complete {
             complete.keep(put, body);
         }
         complete.step = match from.value::<u8>()? {
-            0 => Step::Line,
-            1 => Step::Body(from.value()?),
-            2 => Step::SkipBody(from.value()?),
-            3 => Step::SkipLine(from.value()?),
+            0 => CompleteStep::Line,
+            1 => CompleteStep::Body(from.value()?),
+            2 => CompleteStep::SkipBody(from.value()?),
+            3 => CompleteStep::SkipLine(from.value()?),
             _ => return Err(Malformed("the step of a complete")),
         };
         // A put whose body is skipped may be kept, and has not been read yet.
-        let (left, both) = (complete.left as usize, usize::from(matches!(complete.step, Step::SkipBody(_))));
+        let (left, both) =
+            (complete.left as usize, usize::from(matches!(complete.step, CompleteStep::SkipBody(_))));
         if count + left > MAX_COMPLETED_PUTS as usize + both {
             return Err(Malformed("a complete has too many puts"));
         }
-        let is_possible = left > 0 || matches!(complete.step, Step::Line);
+        let is_possible = left > 0 || matches!(complete.step, CompleteStep::Line);
         if is_possible { Ok(complete) } else { Err(Malformed("a complete has nothing left")) }
     }
 }

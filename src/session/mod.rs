@@ -43,8 +43,8 @@ pub use self::outcome::{BodyRefusal, Outcome, Until};
 pub use self::output::Output;
 pub use self::put::{Put, PutExtras};
 
-use self::body_room::{Arriving, Taken, split_body};
-use self::complete::Progress;
+use self::body_room::{Arriving, BodyArrival, split_body};
+use self::complete::CompleteProgress;
 use self::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
 use crate::job::{Body, JobId};
 use crate::protocol::{
@@ -241,14 +241,14 @@ impl<R: Debug> Session<R> {
     fn next_of_complete<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         let Phase::Complete(complete) = &mut self.phase else { return None };
         match complete.read(input) {
-            Progress::WantsInput => None,
-            Progress::Line(header, text) => {
+            CompleteProgress::WantsInput => None,
+            CompleteProgress::Line(header, text) => {
                 let memory_bytes = complete.memory_bytes();
                 self.count_line();
                 Some(Request::PutOfComplete(header, text, memory_bytes))
             }
-            Progress::Lost => Some(self.finish(Request::Lost)),
-            Progress::Whole => {
+            CompleteProgress::Lost => Some(self.finish(Request::Lost)),
+            CompleteProgress::Whole => {
                 let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
                 let Phase::Complete(complete) = phase else { return None };
                 Some(Request::Complete(complete))
@@ -259,13 +259,13 @@ impl<R: Debug> Session<R> {
     fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
         let Phase::WantBody(arriving) = &mut self.phase else { return None };
         match arriving.take(input) {
-            Taken::Part => None,
-            Taken::WithoutCrlf => Some(self.finish(Request::Refused(BodyRefusal::ExpectedCrlf))),
-            Taken::NoMemory => {
+            BodyArrival::Part => None,
+            BodyArrival::WithoutCrlf => Some(self.finish(Request::Refused(BodyRefusal::ExpectedCrlf))),
+            BodyArrival::NoMemory => {
                 self.give_up_body(BodyRefusal::OutOfMemory);
                 self.next_request(input)
             }
-            Taken::Whole(body) => {
+            BodyArrival::Whole(body) => {
                 let phase = std::mem::replace(&mut self.phase, Phase::WantCommand);
                 let Phase::WantBody(Arriving { put, .. }) = phase else { return None };
                 Some(Request::Put(put, body))

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use beanstalkd::access::{FileError, Rules, TokenHash};
+use beanstalkd::access::{AccessRules, FileError, TokenHash};
 use beanstalkd::server::event_loop::ReadRules;
 use beanstalkd::token::MAX_AUTH_BYTES;
 use beanstalkd_os::privileges::id_of_user;
@@ -53,7 +53,7 @@ impl fmt::Display for Doubt {
 #[derive(Debug)]
 pub struct AccessFile {
     /// The rules.
-    pub rules: Rules,
+    pub rules: AccessRules,
     /// The reason why they are doubtful, if there is one.
     pub doubt: Option<Doubt>,
 }
@@ -79,7 +79,7 @@ pub fn read(path: &Path) -> Result<AccessFile, AccessError> {
     let file = File::open(path).map_err(unreadable)?;
     let is_writable_by_all = file.metadata().map_err(unreadable)?.mode() & WRITABLE_BY_ALL != 0;
     let text = text_file::read_open(path, file).map_err(AccessError::Unreadable)?;
-    let rules = Rules::parse(&text, &id_of_user).map_err(AccessError::Wrong)?;
+    let rules = AccessRules::parse(&text, &id_of_user).map_err(AccessError::Wrong)?;
     let doubt = if is_writable_by_all {
         Some(Doubt::WritableByAll)
     } else {

@@ -48,7 +48,7 @@ pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Res
     if !report.is_sound() {
         return Err(format!("{from}: the binlog is damaged: start a server with --recover on it first"));
     }
-    let mut target = Target::open(target, report.files.len()).map_err(|error| of(to, &error))?;
+    let mut target = CopyTarget::open(target, report.files.len()).map_err(|error| of(to, &error))?;
     for file in &report.files {
         target.make(file.index, file.bytes).map_err(|error| of(to, &error))?;
         copy_file(&mut *source, &mut target, file.index, file.bytes).map_err(|error| match error {
@@ -81,7 +81,7 @@ enum Side {
 }
 
 /// Copies the bytes of a file, except pieces of zeros.
-fn copy_file(source: &mut dyn Storage, target: &mut Target, file: u32, bytes: u64) -> Result<(), Side> {
+fn copy_file(source: &mut dyn Storage, target: &mut CopyTarget, file: u32, bytes: u64) -> Result<(), Side> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut offset = 0;
     while offset < bytes {
@@ -98,12 +98,12 @@ fn copy_file(source: &mut dyn Storage, target: &mut Target, file: u32, bytes: u6
 }
 
 /// The target of a copy.
-enum Target {
+enum CopyTarget {
     Directory(NewDirectory),
     Database(Box<database::Copy>),
 }
 
-impl Target {
+impl CopyTarget {
     fn open(target: Prepared, files: usize) -> Result<Self, String> {
         match target {
             Prepared::Directory(path) => NewDirectory::beside(path, files).map(Self::Directory),

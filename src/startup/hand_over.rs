@@ -28,7 +28,9 @@ use log::info;
 
 use super::admin::Admin;
 use super::refusal::{refuse, refuse_binlog, refuse_lock};
-use super::{Limits, executor, host, prepare_store, read_again, read_rules, serves_sighup, settings, tubes};
+use super::{
+    EffectiveLimits, executor, host, prepare_store, read_again, read_rules, serves_sighup, settings, tubes,
+};
 
 /// How often the files of settings are read at most, and the time in between, in which all clients wait.
 const READS: usize = 10;
@@ -50,7 +52,7 @@ struct Adopted {
 pub fn check(options: &Options, descriptor: i32) -> Result<(), i32> {
     log_setup::start(options.log_format, options.verbosity);
     let description = Description::of(descriptor).map_err(|error| refuse(&error, exit_code::FAILED))?;
-    let limits = Limits::of(options);
+    let limits = EffectiveLimits::of(options);
     drop(read_again(options)?);
     let rules = (read_rules(options)?, tubes::load(options)?);
     drop(prepare_store(options)?);
@@ -70,7 +72,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let signals =
         Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
     handover::unblock_signals();
-    let limits = Limits::of(options);
+    let limits = EffectiveLimits::of(options);
     let (reload, rules, admin) = patiently(|| {
         let rules = (read_rules(options)?, tubes::load(options)?);
         Ok((read_again(options)?, rules, Admin::new(options)?))

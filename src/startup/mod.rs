@@ -6,12 +6,12 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use beanstalkd::access::Rules;
+use beanstalkd::access::AccessRules;
 use beanstalkd::http::StartupHealth;
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{BinlogPlace, Fsync, ListenAddress, Options, exit_code};
-use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, HandOverInputs, Reload, Settings};
-use beanstalkd::server::{Config, Executor, MemoryShares};
+use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, HandOverInputs, LoopSettings, Reload};
+use beanstalkd::server::{Executor, ExecutorConfig, MemoryShares};
 use beanstalkd::stats::ServerInfo;
 use beanstalkd_binlog::{self as binlog, Binlog, Storage, SyncPolicy};
 use beanstalkd_os as os;
@@ -70,7 +70,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     // This comes before other programs can see that the server runs, because SIGUSR1 kills a process without a handler.
     let mut signals =
         Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    let limits = Limits::of(options);
+    let limits = EffectiveLimits::of(options);
     info!("limits: {limits}");
     // These files may be readable only for root.
     let (reload, rules, tube_rules) = (read_again(options)?, read_rules(options)?, tubes::load(options)?);
@@ -152,8 +152,8 @@ fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, 
 /// An executor with the contents of the binlog. In the meantime the server keeps free memory, and uses huge pages.
 fn restore(
     options: &Options,
-    limits: &Limits<'_>,
-    rules: (Option<Rules>, Vec<TubeRule>),
+    limits: &EffectiveLimits<'_>,
+    rules: (Option<AccessRules>, Vec<TubeRule>),
     taken: Option<(&BinlogPlace, Taken)>,
     health: Option<&StartupHealth>,
     clock: Clock,
@@ -175,7 +175,7 @@ fn restore(
 fn executor(
     options: &Options,
     max_memory_bytes: Option<u64>,
-    (rules, tube_rules): (Option<Rules>, Vec<TubeRule>),
+    (rules, tube_rules): (Option<AccessRules>, Vec<TubeRule>),
     clock: Clock,
 ) -> Result<Executor, i32> {
     let mut executor = Executor::new(config(options, max_memory_bytes), server_info(clock)?);
@@ -216,7 +216,7 @@ fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), i32> {
 }
 
 /// The access rules, if the command line names a file.
-fn read_rules(options: &Options) -> Result<Option<Rules>, i32> {
+fn read_rules(options: &Options) -> Result<Option<AccessRules>, i32> {
     let Some(path) = &options.access else { return Ok(None) };
     let access::AccessFile { rules, doubt } = access::read(path).map_err(|error| {
         error!("--access {}: {error}", path.display());
@@ -229,8 +229,8 @@ fn read_rules(options: &Options) -> Result<Option<Rules>, i32> {
     Ok(Some(rules))
 }
 
-fn settings(options: &Options, open_files: u64) -> Settings {
-    Settings {
+fn settings(options: &Options, open_files: u64) -> LoopSettings {
+    LoopSettings {
         accept: AcceptLimits {
             max_connections: options.max_connections,
             open_files,
@@ -288,8 +288,8 @@ fn memory_shares(options: &Options, max_memory_bytes: Option<u64>) -> MemoryShar
     }
 }
 
-fn config(options: &Options, max_memory_bytes: Option<u64>) -> Config {
-    Config {
+fn config(options: &Options, max_memory_bytes: Option<u64>) -> ExecutorConfig {
+    ExecutorConfig {
         max_job_bytes: options.max_job_bytes,
         max_memory_bytes,
         binlog_file_bytes: options.binlog_file_bytes,
@@ -399,7 +399,12 @@ impl Sockets {
     }
 
     /// The facts about this server that the next program needs.
-    fn hand_over_inputs(&self, program: Option<Program>, lock: Option<i32>, options: &Options) -> HandOverInputs {
+    fn hand_over_inputs(
+        &self,
+        program: Option<Program>,
+        lock: Option<i32>,
+        options: &Options,
+    ) -> HandOverInputs {
         let (files, inherited) = (hand_over::described(&self.files), self.inherited);
         let settings = hand_over::files_of_settings(options);
         HandOverInputs { program, lock, files, settings, inherited, obstacle: hand_over::obstacle(options) }
@@ -467,13 +472,13 @@ impl Sockets {
 }
 
 /// The limits in force, for a line of the log.
-struct Limits<'a> {
+struct EffectiveLimits<'a> {
     options: &'a Options,
     open_files: u64,
     max_memory_bytes: Option<u64>,
 }
 
-impl<'a> Limits<'a> {
+impl<'a> EffectiveLimits<'a> {
     /// The limits that the options request and the system allows. Raises the limit of open files.
     fn of(options: &'a Options) -> Self {
         let open_files = os::limits::raise_open_files().unwrap_or_else(|error| {
@@ -485,7 +490,7 @@ impl<'a> Limits<'a> {
     }
 }
 
-impl fmt::Display for Limits<'_> {
+impl fmt::Display for EffectiveLimits<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { options, open_files, max_memory_bytes } = self;
         let (job_bytes, open_files) = (Count(options.max_job_bytes, "byte"), Count(*open_files, "open file"));

@@ -2,7 +2,7 @@
 
 use beanstalkd::options::{Options, exit_code};
 use beanstalkd::server::event_loop::Reload;
-use beanstalkd::tls::{Acceptor, Files};
+use beanstalkd::tls::{Acceptor, CredentialFiles};
 use beanstalkd_os as os;
 use log::{error, warn};
 
@@ -13,7 +13,7 @@ pub fn load(options: &Options) -> Result<Reload, i32> {
     let (Some(certificate), Some(key)) = (&options.tls.certificate, &options.tls.key) else {
         return Ok(Reload::default());
     };
-    let files = Files {
+    let files = CredentialFiles {
         certificate: certificate.clone(),
         key: key.clone(),
         client_ca: options.tls.client_ca.clone(),

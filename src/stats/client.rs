@@ -4,11 +4,11 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 
 use super::Read::{Counter, Gauge, Text, Word};
-use super::{Client, Figure, Subject, Value};
+use super::{ClientStats, Figure, StatsSubject, Value};
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
 
-impl Subject for Client {
+impl StatsSubject for ClientStats {
     type View<'a> = ClientView<'a>;
 }
 
@@ -57,13 +57,13 @@ pub trait Connections {
 }
 
 /// The clients with their connections.
-pub trait Clients {
+pub trait ListedClients {
     /// The client at `now`; `None` if it has disconnected.
     fn client(&self, id: ClientId, now: Timestamp) -> Option<ClientView<'_>>;
 }
 
 /// There are no clients.
-impl Clients for () {
+impl ListedClients for () {
     fn client(&self, _: ClientId, _: Timestamp) -> Option<ClientView<'_>> {
         None
     }
@@ -83,7 +83,7 @@ pub fn write_client(view: &ClientView<'_>, out: &mut String) {
     put(format_args!("}}\n"));
 }
 
-type Row = Figure<Client>;
+type Row = Figure<ClientStats>;
 
 /// The figures of `list-clients`; a server has too many clients for series of their own.
 pub const CLIENT: &[Row] = &[

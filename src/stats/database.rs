@@ -1,16 +1,16 @@
 //! The figures of the binlog's database, if there is one.
 
-use super::{Database, Figure, Read, Subject};
+use super::{DatabaseStats, Figure, Read, StatsSubject};
 use crate::binlog::DatabaseFigures;
 
-impl Subject for Database {
+impl StatsSubject for DatabaseStats {
     type View<'a> = DatabaseFigures;
 }
 
-type Row = Figure<Database>;
+type Row = Figure<DatabaseStats>;
 
 /// The figures of the database, for a server that keeps its binlog there.
-pub const DATABASE: &[Figure<Database>] = &[
+pub const DATABASE: &[Figure<DatabaseStats>] = &[
     Row::gauge("store-epoch", "The epoch in which this server owns the queue.", |store| store.epoch),
     Row::counter(
         "store-commits",

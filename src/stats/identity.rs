@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use super::{Figure, Identities, Read, Subject};
+use super::{Figure, IdentityStats, Read, StatsSubject};
 use crate::queue::Queue;
 
-impl Subject for Identities {
+impl StatsSubject for IdentityStats {
     type View<'a> = IdentityView<'a>;
 }
 
@@ -53,10 +53,10 @@ pub struct IdentityView<'a> {
     pub queue: &'a Queue,
 }
 
-type Row = Figure<Identities>;
+type Row = Figure<IdentityStats>;
 
 /// The figures of an identity; `stats` has those of the client that asks.
-pub const IDENTITY: &[Figure<Identities>] = &[
+pub const IDENTITY: &[Figure<IdentityStats>] = &[
     // In the metrics, the name is the label of every other figure.
     Row::plain("identity", Read::Text(|identity| &identity.figures.name)),
     Row::gauge("identity-connections", "Connected clients of the identity.", |identity| {

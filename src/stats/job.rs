@@ -3,19 +3,19 @@
 use std::fmt::{self, Write};
 
 use super::Read::{Counter, Flag, Gauge, Text, Word};
-use super::{Figure, Job, Subject, Value};
+use super::{Figure, JobStats, StatsSubject, Value};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobState;
 use crate::queue;
 use crate::tags::{Name, TagSet, Trace};
 
-impl Subject for Job {
-    type View<'a> = JobView<'a>;
+impl StatsSubject for JobStats {
+    type View<'a> = StatsJob<'a>;
 }
 
 /// A job as its stats see it.
 #[derive(Clone, Debug)]
-pub struct JobView<'a> {
+pub struct StatsJob<'a> {
     /// The job in the queue.
     pub job: queue::JobView<'a>,
     /// The name of the session that has reserved it, if the client that asks may know it; empty if there is none.
@@ -30,7 +30,7 @@ pub struct JobView<'a> {
     pub now: Timestamp,
 }
 
-impl JobView<'_> {
+impl StatsJob<'_> {
     /// Whole seconds until the job expires, rounded up, because 0 means that it never expires.
     fn expires_in_s(&self) -> u64 {
         self.job.expires_at.map_or(0, |at| at.since_ns(self.now).div_ceil(NS_PER_S).max(1))
@@ -55,7 +55,7 @@ const NOT_IN_LINES: [&str; 4] = ["tube", "state", "file", "failures"];
 
 /// Appends the job as a line of `list-jobs`: the figures of `stats-job` in their order, with the length of the body
 /// before the counters.
-pub fn write_line(view: &JobView<'_>, out: &mut String) {
+pub fn write_line(view: &StatsJob<'_>, out: &mut String) {
     let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a write to a string does not fail");
     let mut before = "- {";
     for figure in JOB.iter().filter(|figure| !NOT_IN_LINES.contains(&figure.key)) {
@@ -76,10 +76,10 @@ pub fn write_line(view: &JobView<'_>, out: &mut String) {
     put(format_args!("}}\n"));
 }
 
-type Row = Figure<Job>;
+type Row = Figure<JobStats>;
 
 /// The figures of `stats-job`; a server has too many jobs for series of their own.
-pub const JOB: &[Figure<Job>] = &[
+pub const JOB: &[Figure<JobStats>] = &[
     Row::plain("id", Gauge(|view| view.job.record.id.0)),
     Row::plain("tube", Text(|view| view.job.tube.as_str())),
     Row::plain("state", Word(|view| view.job.record.state.as_str())),
@@ -97,10 +97,10 @@ pub const JOB: &[Figure<Job>] = &[
 ];
 
 /// The reason why a job waits, at the end of `stats-job`.
-pub const WAITS_FOR: &[Figure<Job>] = &[Row::plain("waits-for", Text(|view| view.waits_for))];
+pub const WAITS_FOR: &[Figure<JobStats>] = &[Row::plain("waits-for", Text(|view| view.waits_for))];
 
 /// The tags of a job, in `stats-job` after the other figures; empty, 0 or false if the job does not have the tag.
-pub const TAGS: &[Figure<Job>] = &[
+pub const TAGS: &[Figure<JobStats>] = &[
     Row::plain(
         "idempotency-key",
         Text(|view| view.tags().and_then(|tags| tags.idempotency).map_or("", |tag| tag.key.as_str())),

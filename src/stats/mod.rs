@@ -16,11 +16,11 @@ mod tube;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-pub use self::client::{CLIENT, ClientView, Clients, ConnectionView, Connections, write_client};
+pub use self::client::{CLIENT, ClientView, ConnectionView, Connections, ListedClients, write_client};
 pub use self::database::DATABASE;
 pub use self::histogram::Histogram;
 pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};
-pub use self::job::{JOB, JobView, TAGS, WAITS_FOR, write_line};
+pub use self::job::{JOB, StatsJob, TAGS, WAITS_FOR, write_line};
 pub use self::server::{
     CommandCounts, SERVER, ServerInfo, ServerView, StatsSource, Timings, TubeSums, extensions,
 };
@@ -29,37 +29,37 @@ pub use self::tube::TUBE;
 use crate::protocol::{DictionaryWriter, Verb};
 
 /// The subject of a table of figures.
-pub trait Subject {
+pub trait StatsSubject {
     /// The view from which its values are read.
     type View<'a>;
 }
 
 /// The server as a whole: `stats`.
 #[derive(Debug)]
-pub enum Server {}
+pub enum ServerStats {}
 
 /// A tube: `stats-tube`.
 #[derive(Debug)]
-pub enum Tube {}
+pub enum TubeStats {}
 
 /// A client: `list-clients`.
 #[derive(Debug)]
-pub enum Client {}
+pub enum ClientStats {}
 
 /// The identities of access rules: `stats`, of the client that asks.
 #[derive(Debug)]
-pub enum Identities {}
+pub enum IdentityStats {}
 
 /// The database that holds the binlog: `stats`.
 #[derive(Debug)]
-pub enum Database {}
+pub enum DatabaseStats {}
 
 /// A job: `stats-job`.
 #[derive(Debug)]
-pub enum Job {}
+pub enum JobStats {}
 
 /// A row of a table.
-pub struct Figure<S: Subject> {
+pub struct Figure<S: StatsSubject> {
     /// The key in the stats and on the page.
     pub key: &'static str,
     /// The kind, and how to read the value.
@@ -69,12 +69,12 @@ pub struct Figure<S: Subject> {
 }
 
 /// Reads a number.
-pub type ReadNumber<S> = for<'v, 'a> fn(&'v <S as Subject>::View<'a>) -> u64;
+pub type ReadNumber<S> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>) -> u64;
 /// Reads a text.
-pub type ReadText<S> = for<'v, 'a> fn(&'v <S as Subject>::View<'a>) -> &'v str;
+pub type ReadText<S> = for<'v, 'a> fn(&'v <S as StatsSubject>::View<'a>) -> &'v str;
 
 /// The kind of a figure, with its reader.
-pub enum Read<S: Subject> {
+pub enum Read<S: StatsSubject> {
     /// A number that only grows.
     Counter(ReadNumber<S>),
     /// How often this command was executed.
@@ -138,23 +138,23 @@ impl Display for Value<'_> {
     }
 }
 
-impl<S: Subject> Clone for Figure<S> {
+impl<S: StatsSubject> Clone for Figure<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S: Subject> Copy for Figure<S> {}
+impl<S: StatsSubject> Copy for Figure<S> {}
 
-impl<S: Subject> Clone for Read<S> {
+impl<S: StatsSubject> Clone for Read<S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S: Subject> Copy for Read<S> {}
+impl<S: StatsSubject> Copy for Read<S> {}
 
-impl<S: Subject> Figure<S> {
+impl<S: StatsSubject> Figure<S> {
     const fn new(key: &'static str, help: &'static str, read: Read<S>) -> Self {
         Self { key, read, series: Series::Own { name: None, help } }
     }
@@ -201,7 +201,7 @@ const CLIENT_ID: &str = "client-id";
 
 /// All figures of `tables`, in the format of the protocol's stats commands.
 #[must_use]
-pub fn yaml<S: Subject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> {
+pub fn yaml<S: StatsSubject>(tables: &[&[Figure<S>]], view: &S::View<'_>) -> Vec<u8> {
     let mut dictionary = DictionaryWriter::default();
     tables.iter().for_each(|table| add(&mut dictionary, table, view));
     dictionary.into_bytes()
@@ -226,7 +226,7 @@ pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>,
 }
 
 /// Adds the figures of a table.
-fn add<S: Subject>(dictionary: &mut DictionaryWriter, table: &[Figure<S>], view: &S::View<'_>) {
+fn add<S: StatsSubject>(dictionary: &mut DictionaryWriter, table: &[Figure<S>], view: &S::View<'_>) {
     for figure in table {
         match figure.value(view) {
             Value::Text(text) => dictionary.quoted(figure.key, text),
@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    fn check<S: Subject>(table: &[Figure<S>]) {
+    fn check<S: StatsSubject>(table: &[Figure<S>]) {
         let mut keys = HashSet::new();
         for Figure { key, read, series } in table {
             assert!(keys.insert(*key), "{key} is in one row");

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{Figure, Histogram, IdentityFigures, Read, Series, Server, Subject};
+use super::{Figure, Histogram, IdentityFigures, Read, Series, ServerStats, StatsSubject};
 use crate::binlog;
 use crate::clock::Timestamp;
 use crate::described;
@@ -12,7 +12,7 @@ use crate::protocol::{Origin, Verb};
 use crate::queue::{CooldownSums, JobCounts, Queue, TubeCounters};
 use crate::tls;
 
-impl Subject for Server {
+impl StatsSubject for ServerStats {
     type View<'a> = ServerView<'a>;
 }
 
@@ -52,7 +52,7 @@ pub struct ServerView<'a> {
     /// Complete bodies that the server did not store, for a reason of its own.
     pub rejected_puts: u64,
     /// The figures of the TLS listeners; `None` if there are none.
-    pub tls: Option<tls::Figures>,
+    pub tls: Option<tls::TlsFigures>,
     /// The instant of the request.
     pub now: Timestamp,
 }
@@ -227,7 +227,7 @@ pub struct Timings {
 
 described!(Timings { turns, commands, syncs });
 
-type Row = Figure<Server>;
+type Row = Figure<ServerStats>;
 
 impl Row {
     const fn command(verb: Verb) -> Self {
@@ -237,7 +237,7 @@ impl Row {
 }
 
 /// The figures of `stats`.
-pub static SERVER: LazyLock<Vec<Figure<Server>>> = LazyLock::new(|| {
+pub static SERVER: LazyLock<Vec<Figure<ServerStats>>> = LazyLock::new(|| {
     let mut rows = JOBS.to_vec();
     rows.extend(commands(Origin::C).map(Row::command));
     rows.extend(SINCE_THE_START);

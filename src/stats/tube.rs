@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::{Figure, Read, Subject, Tube};
+use super::{Figure, Read, StatsSubject, TubeStats};
 use crate::queue::TubeView;
 
-impl Subject for Tube {
+impl StatsSubject for TubeStats {
     type View<'a> = TubeView;
 }
 
-type Row = Figure<Tube>;
+type Row = Figure<TubeStats>;
 
 /// The figures of `stats-tube`.
-pub const TUBE: &[Figure<Tube>] = &[
+pub const TUBE: &[Figure<TubeStats>] = &[
     // In the metrics, the name is the label of every other figure.
     Row::plain("name", Read::Text(|tube| tube.name.as_str())),
     Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |tube| tube.jobs.urgent),

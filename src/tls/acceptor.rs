@@ -20,7 +20,7 @@ const READ_BYTES: usize = 32 * 1024;
 pub struct Acceptor {
     credentials: RefCell<Credentials>,
     pub(super) scratch: RefCell<Box<[u8]>>,
-    counts: Counts,
+    counts: TlsCounts,
     /// The failures since the last report, with the latest of them.
     unreported: RefCell<(u64, String)>,
     log: RefCell<RateLimitedLog>,
@@ -28,7 +28,7 @@ pub struct Acceptor {
 
 /// The counts since the start.
 #[derive(Default)]
-struct Counts {
+struct TlsCounts {
     open: Cell<u64>,
     full: Cell<u64>,
     resumed: Cell<u64>,
@@ -38,7 +38,7 @@ struct Counts {
 
 /// The figures of all TLS listeners, for the metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct Figures {
+pub struct TlsFigures {
     /// Connections, including those in their handshake.
     pub open_connections: u64,
     /// Handshakes that succeeded without an earlier session.
@@ -68,7 +68,7 @@ impl Acceptor {
         Rc::new(Self {
             credentials: RefCell::new(credentials),
             scratch: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
-            counts: Counts::default(),
+            counts: TlsCounts::default(),
             unreported: RefCell::default(),
             log: RefCell::default(),
         })
@@ -153,9 +153,9 @@ impl Acceptor {
 
     /// The figures so far.
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        let Counts { open, full, resumed, failed, .. } = &self.counts;
-        Figures {
+    pub fn figures(&self) -> TlsFigures {
+        let TlsCounts { open, full, resumed, failed, .. } = &self.counts;
+        TlsFigures {
             open_connections: open.get(),
             full_handshakes: full.get(),
             resumed_handshakes: resumed.get(),

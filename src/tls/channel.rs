@@ -30,7 +30,7 @@ const IDLE_BYTES: usize = 9 * 1024;
 pub struct Channel {
     tls: ServerConnection,
     acceptor: Rc<Acceptor>,
-    stage: Stage,
+    stage: ChannelStage,
     /// Until when the client can resume its session.
     session_end: SessionEnd,
     /// Bytes from the socket for which rustls had no room, because decrypted bytes have not been taken yet.
@@ -45,7 +45,7 @@ pub struct Channel {
 }
 
 /// The stage of a connection.
-enum Stage {
+enum ChannelStage {
     Handshake {
         /// The number of bytes received so far.
         received: usize,
@@ -59,7 +59,7 @@ enum Stage {
 
 /// The result of a read of the socket.
 #[derive(PartialEq, Eq)]
-enum Received {
+enum SocketRead {
     /// Bytes, and there may be more.
     Some,
     /// Bytes, and the socket is empty now.
@@ -79,7 +79,7 @@ impl Channel {
         let mut channel = Self {
             tls,
             acceptor,
-            stage: Stage::Handshake { received: 0, config },
+            stage: ChannelStage::Handshake { received: 0, config },
             session_end: SessionEnd::NEVER,
             unfed: Vec::new(),
             has_ended: false,
@@ -93,7 +93,7 @@ impl Channel {
     /// Reports the memory of the connection to the acceptor. rustls does not report the size of its buffers, so during
     /// a handshake they are assumed to be as large as the received bytes.
     fn count(&mut self) {
-        let received = if let Stage::Handshake { received, .. } = self.stage { received } else { 0 };
+        let received = if let ChannelStage::Handshake { received, .. } = self.stage { received } else { 0 };
         let memory_bytes = IDLE_BYTES + received + self.unfed.capacity() + self.encrypted;
         self.acceptor.count_memory(self.memory_bytes, memory_bytes);
         self.memory_bytes = memory_bytes;
@@ -102,7 +102,7 @@ impl Channel {
     /// Whether the handshake is in progress.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
-        matches!(self.stage, Stage::Handshake { .. })
+        matches!(self.stage, ChannelStage::Handshake { .. })
     }
 
     /// Whether the client will send nothing after the bytes received so far.
@@ -158,7 +158,7 @@ impl Channel {
         mut take: impl FnMut(&[u8]),
     ) -> io::Result<usize> {
         let mut taken = 0;
-        let mut received = Received::Some;
+        let mut received = SocketRead::Some;
         // If the socket takes nothing, the next write fails. Bytes that came before are still read.
         let _ = self.flush(socket);
         loop {
@@ -168,7 +168,7 @@ impl Channel {
             } else if !self.unfed.is_empty() {
                 let unfed = mem::take(&mut self.unfed);
                 self.feed(socket, &unfed)?;
-            } else if received == Received::All || self.has_ended {
+            } else if received == SocketRead::All || self.has_ended {
                 break;
             } else {
                 received = self.receive(socket, room - taken)?;
@@ -190,7 +190,7 @@ impl Channel {
         while !self.has_ended
             && self.unfed.is_empty()
             && self.unread_plaintext() < LOOK_AHEAD_BYTES
-            && self.receive(socket, LOOK_AHEAD_BYTES)? == Received::Some
+            && self.receive(socket, LOOK_AHEAD_BYTES)? == SocketRead::Some
         {}
         Ok(self.has_ended)
     }
@@ -229,11 +229,11 @@ impl Channel {
     /// As `write`.
     pub fn finish<S: Write>(&mut self, socket: &mut S) -> io::Result<()> {
         match self.stage {
-            Stage::Open => {
+            ChannelStage::Open => {
                 self.tls.send_close_notify();
                 self.flush(socket)
             }
-            Stage::Handshake { .. } | Stage::Failed => Ok(()),
+            ChannelStage::Handshake { .. } | ChannelStage::Failed => Ok(()),
         }
     }
 
@@ -263,11 +263,11 @@ impl Channel {
 
     /// Reads once from the socket, at most `most` bytes. Ciphertext is longer than its plaintext, so the decrypted
     /// bytes rarely exceed the room.
-    fn receive<S: Read + Write>(&mut self, socket: &mut S, most: usize) -> io::Result<Received> {
+    fn receive<S: Read + Write>(&mut self, socket: &mut S, most: usize) -> io::Result<SocketRead> {
         let acceptor = Rc::clone(&self.acceptor);
         let mut scratch = acceptor.scratch.borrow_mut();
         let mut most = most.min(scratch.len());
-        if let Stage::Handshake { received, .. } = self.stage {
+        if let ChannelStage::Handshake { received, .. } = self.stage {
             most = most.min(HANDSHAKE_BYTES - received);
             if most == 0 {
                 return Err(self.fail(HandshakeFailure::TooLong, &"more bytes than a handshake may have"));
@@ -277,7 +277,7 @@ impl Channel {
             match socket.read(&mut scratch[..most]) {
                 Ok(count) => break count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::All),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(SocketRead::All),
                 Err(error) => return Err(error),
             }
         };
@@ -286,13 +286,13 @@ impl Channel {
             if self.is_handshaking() {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            return Ok(Received::All);
+            return Ok(SocketRead::All);
         }
-        if let Stage::Handshake { received, .. } = &mut self.stage {
+        if let ChannelStage::Handshake { received, .. } = &mut self.stage {
             *received += count;
         }
         self.feed(socket, &scratch[..count])?;
-        Ok(if count < most { Received::All } else { Received::Some })
+        Ok(if count < most { SocketRead::All } else { SocketRead::Some })
     }
 
     /// Decrypts `wire`, and sends the messages of TLS about it.
@@ -324,7 +324,7 @@ impl Channel {
     /// Accepts the client if its handshake is done. After a reload in the meantime, its certificate is checked with the
     /// new files.
     fn end_handshake(&mut self) -> io::Result<()> {
-        let Stage::Handshake { config, .. } = &self.stage else { return Ok(()) };
+        let ChannelStage::Handshake { config, .. } = &self.stage else { return Ok(()) };
         if self.tls.is_handshaking() {
             return Ok(());
         }
@@ -333,7 +333,7 @@ impl Channel {
         {
             return Err(self.fail(HandshakeFailure::of(&error), &error));
         }
-        self.stage = Stage::Open;
+        self.stage = ChannelStage::Open;
         self.acceptor.handshake_done(self.tls.handshake_kind());
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Channel {
         if self.is_handshaking() {
             self.acceptor.handshake_failed(failure);
         }
-        self.stage = Stage::Failed;
+        self.stage = ChannelStage::Failed;
         io::Error::new(ErrorKind::InvalidData, reason.to_string())
     }
 

@@ -19,7 +19,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
-use super::sessions::{Sessions, Verifier};
+use super::sessions::{TicketMaker, Verifier};
 use super::x509;
 use crate::os::secret_file;
 
@@ -31,7 +31,7 @@ const MAX_CRL_BYTES: usize = 32 << 20;
 
 /// The files that the command line names.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub struct CredentialFiles {
     /// The certificate of the server, followed by those that lead to its authority.
     pub certificate: PathBuf,
     /// The key of the first of them.
@@ -123,12 +123,12 @@ impl StdError for CredentialError {}
 
 /// A file with its flag.
 #[derive(Clone, Copy)]
-struct Named<'a> {
+struct NamedFile<'a> {
     flag: &'static str,
     path: &'a Path,
 }
 
-impl Named<'_> {
+impl NamedFile<'_> {
     fn wrong(self, problem: CredentialProblem) -> CredentialError {
         CredentialError { flag: self.flag, path: self.path.to_owned(), problem }
     }
@@ -152,7 +152,7 @@ impl Named<'_> {
     }
 }
 
-impl Files {
+impl CredentialFiles {
     /// The paths with their flags.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let always = [("--tls-cert", &self.certificate), ("--tls-key", &self.key)];
@@ -203,7 +203,7 @@ impl Files {
     }
 
     fn assemble(&self, parts: Parts, warnings: Vec<String>) -> Result<Credentials, CredentialError> {
-        let certificates = Named { flag: "--tls-cert", path: &self.certificate };
+        let certificates = NamedFile { flag: "--tls-cert", path: &self.certificate };
         let verifier = self.client_verifier(&parts)?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider)
@@ -218,7 +218,7 @@ impl Files {
         // the tickets are made here: after a reload, a client must show its certificate again, which may have been
         // revoked.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = Arc::new(Sessions::new().map_err(|error| certificates.rejected(error))?);
+        config.ticketer = Arc::new(TicketMaker::new().map_err(|error| certificates.rejected(error))?);
         Ok(Credentials { config: Arc::new(config), verifier, parts, warnings })
     }
 
@@ -228,7 +228,7 @@ impl Files {
         now_s: u64,
         warnings: &mut Vec<String>,
     ) -> Result<(Arc<CertifiedKey>, u64), CredentialError> {
-        let certificates = Named { flag: "--tls-cert", path: &self.certificate };
+        let certificates = NamedFile { flag: "--tls-cert", path: &self.certificate };
         let chain: Vec<CertificateDer<'static>> =
             certificates.all(&certificates.read(MAX_FILE_BYTES)?.bytes, "certificate")?;
         let expires_at_s = expiry(certificates, &chain, now_s, warnings)?;
@@ -247,8 +247,8 @@ impl Files {
     fn key(
         &self,
         warnings: &mut Vec<String>,
-    ) -> Result<(Named<'_>, PrivateKeyDer<'static>), CredentialError> {
-        let file = Named { flag: "--tls-key", path: &self.key };
+    ) -> Result<(NamedFile<'_>, PrivateKeyDer<'static>), CredentialError> {
+        let file = NamedFile { flag: "--tls-key", path: &self.key };
         let read = file.read(MAX_FILE_BYTES)?;
         if read.is_readable_by_all {
             warnings.push(format!(
@@ -268,7 +268,7 @@ impl Files {
     /// The authorities of clients, if clients need a certificate.
     fn authorities(&self) -> Result<Option<Arc<RootCertStore>>, CredentialError> {
         let Some(path) = &self.client_ca else { return Ok(None) };
-        let file = Named { flag: "--tls-client-ca", path };
+        let file = NamedFile { flag: "--tls-client-ca", path };
         let certificates: Vec<CertificateDer<'static>> =
             file.all(&file.read(MAX_FILE_BYTES)?.bytes, "certificate")?;
         let mut authorities = RootCertStore::empty();
@@ -285,7 +285,7 @@ impl Files {
         warnings: &mut Vec<String>,
     ) -> Result<Vec<CertificateRevocationListDer<'static>>, CredentialError> {
         let Some(path) = &self.crl else { return Ok(Vec::new()) };
-        let file = Named { flag: "--tls-crl", path };
+        let file = NamedFile { flag: "--tls-crl", path };
         let lists: Vec<CertificateRevocationListDer<'static>> =
             file.all(&file.read(MAX_CRL_BYTES)?.bytes, "revocation list (X509 CRL)")?;
         for list in &lists {
@@ -298,8 +298,8 @@ impl Files {
     fn client_verifier(&self, parts: &Parts) -> Result<Option<Arc<dyn ClientCertVerifier>>, CredentialError> {
         let (Some(path), Some(authorities)) = (&self.client_ca, &parts.authorities) else { return Ok(None) };
         let last = match &self.crl {
-            Some(path) => Named { flag: "--tls-crl", path },
-            None => Named { flag: "--tls-client-ca", path },
+            Some(path) => NamedFile { flag: "--tls-crl", path },
+            None => NamedFile { flag: "--tls-client-ca", path },
         };
         let provider = Arc::new(ring::default_provider());
         WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), provider)
@@ -316,7 +316,7 @@ const ENCRYPTED: &[u8] = b"ENCRYPTED";
 /// When the first certificate of the chain expires. If a certificate is not valid now, this only warns: the clock of
 /// the machine may be wrong, and the clients decide.
 fn expiry(
-    file: Named<'_>,
+    file: NamedFile<'_>,
     chain: &[CertificateDer<'_>],
     now_s: u64,
     warnings: &mut Vec<String>,
@@ -336,7 +336,7 @@ fn expiry(
 /// A revocation list that should have been replaced is used with a warning, because it still says which certificates
 /// were revoked: without the list every client would be accepted, and to refuse every client would stop all work.
 fn warn_if_outdated(
-    file: Named<'_>,
+    file: NamedFile<'_>,
     list: &[u8],
     now_s: u64,
     warnings: &mut Vec<String>,

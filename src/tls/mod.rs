@@ -16,9 +16,9 @@ mod x509;
 
 use std::time::Duration;
 
-pub use self::acceptor::{Acceptor, Figures};
+pub use self::acceptor::{Acceptor, TlsFigures};
 pub use self::channel::Channel;
-pub use self::credentials::{CredentialError, Credentials, Files};
+pub use self::credentials::{CredentialError, CredentialFiles, Credentials};
 pub use self::failure::HandshakeFailure;
 pub use self::x509::ClientCertificate;
 

@@ -51,16 +51,16 @@ impl SessionEnd {
 
 /// Makes the tickets.
 #[derive(Debug)]
-pub(crate) struct Sessions(Arc<dyn ProducesTickets>);
+pub(crate) struct TicketMaker(Arc<dyn ProducesTickets>);
 
-impl Sessions {
+impl TicketMaker {
     /// Tickets with new keys, so that no earlier ticket can be read.
     pub(crate) fn new() -> Result<Self, Error> {
         Ticketer::new().map(Self)
     }
 }
 
-impl ProducesTickets for Sessions {
+impl ProducesTickets for TicketMaker {
     fn enabled(&self) -> bool {
         self.0.enabled()
     }

@@ -1,6 +1,6 @@
 //! The decision table of recovery in `doc/binlog.md` is that of the code, and it is total.
 
-use beanstalkd_binlog::{Decision, FileEnd, Situation, Writer, decide};
+use beanstalkd_binlog::{Decision, FileEnd, Situation, WrittenBy, decide};
 
 const DOCUMENT: &str = include_str!("../../doc/binlog.md");
 
@@ -14,9 +14,9 @@ fn rows() -> Vec<Vec<&'static str>> {
 fn situations() -> Vec<(Situation, [&'static str; 4])> {
     let mut all = Vec::new();
     for (writer, written_by) in [
-        (Writer::OursSyncedFirst, "ours, `-f 0`"),
-        (Writer::OursAnsweredFirst, "ours, `-f` > 0 or `-F`"),
-        (Writer::C, "C"),
+        (WrittenBy::OursSyncedFirst, "ours, `-f 0`"),
+        (WrittenBy::OursAnsweredFirst, "ours, `-f` > 0 or `-F`"),
+        (WrittenBy::C, "C"),
     ] {
         for (end, ends_in) in [
             (FileEnd::Clean, "zeros"),

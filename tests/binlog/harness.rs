@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use beanstalkd_binlog::{
-    Binlog, BinlogError, Config, NoRoom, OpenError, ReplaySummary, SequenceNumber, SyncPolicy, Task,
+    Binlog, BinlogError, Config, NoRoom, OpenError, ReplaySummary, SequenceNumber, StoreTask, SyncPolicy,
 };
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -68,7 +68,7 @@ pub struct Harness {
     /// All states of each job since the start.
     pub versions: BTreeMap<u64, Vec<Version>>,
     /// Tasks of the helper thread that are not done, the oldest first.
-    helper: VecDeque<Task>,
+    helper: VecDeque<StoreTask>,
     next_id: u64,
     burials: u64,
     /// The durable position that the log has reported: replies up to here may have been sent.

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 
 use beanstalkd_binlog::{
-    Binlog, BinlogError, Completion, Disk, FileName, LogPosition, LoggedReservation, NoRoom, SyncPolicy, Task,
+    Binlog, BinlogError, Completion, Disk, FileName, LogPosition, LoggedReservation, NoRoom, StoreTask,
+    SyncPolicy,
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -95,9 +96,9 @@ impl Fixture {
     }
 
     /// Does a task that makes a file, or, if there is none, the oldest of the other `tasks`.
-    fn help_late(&mut self, tasks: &mut VecDeque<Task>) {
+    fn help_late(&mut self, tasks: &mut VecDeque<StoreTask>) {
         tasks.extend(std::iter::from_fn(|| self.disk.next_task()));
-        let creation = tasks.iter().position(|task| matches!(task, Task::Make { .. }));
+        let creation = tasks.iter().position(|task| matches!(task, StoreTask::Make { .. }));
         let task = tasks.remove(creation.unwrap_or(0)).expect("room is pending, but there is no task");
         let completion = task.run(&mut self.disk.clone());
         self.log.on_completion(completion, self.now).unwrap();
@@ -310,7 +311,7 @@ fn a_turn_is_one_write_and_one_sync_however_much_was_logged() {
         assert_eq!(disk.operations() - before, 1, "turn {turn}");
         assert!(fixture.log.durable() < fixture.log.appended(), "no reply leaves before the sync");
         let task = fixture.disk.next_task().unwrap();
-        assert!(matches!(task, Task::Sync(LogPosition { file: 1, .. })));
+        assert!(matches!(task, StoreTask::Sync(LogPosition { file: 1, .. })));
         assert_eq!(fixture.disk.next_task(), None);
         fixture.log.on_completion(task.run(&mut disk.clone()), fixture.now).unwrap();
         assert_eq!(fixture.log.durable(), fixture.log.appended());
@@ -494,9 +495,9 @@ fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again
         while let Some(task) = fixture.disk.next_task() {
             // Each is refused once.
             let count = match task {
-                Task::Remove { .. } => &mut removals,
-                Task::Make { .. } => &mut creations,
-                Task::Sync(_) | Task::Shorten { .. } => {
+                StoreTask::Remove { .. } => &mut removals,
+                StoreTask::Make { .. } => &mut creations,
+                StoreTask::Sync(_) | StoreTask::Shorten { .. } => {
                     fixture.log.on_completion(task.run(&mut disk.clone()), fixture.now).unwrap();
                     continue;
                 }
@@ -562,7 +563,7 @@ fn a_directory_in_which_nothing_can_be_made_any_more_ends_the_log() {
     for kind in [ErrorKind::NotFound, ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied] {
         let mut fixture = Fixture::open(&SimDisk::default(), SyncPolicy::EachCommit, 4096);
         let task = fixture.disk.next_task().expect("a file is made ahead");
-        assert!(matches!(task, Task::Make { .. }));
+        assert!(matches!(task, StoreTask::Make { .. }));
         let completion = Completion { task, elapsed_us: 1, result: Err(kind.into()) };
         let ended = fixture.log.on_completion(completion, fixture.now);
         assert!(matches!(ended, Err(BinlogError::Create { .. })), "{kind:?}");
@@ -581,14 +582,14 @@ fn a_file_is_not_removed_before_the_sync_of_the_marker_that_announces_it() {
         fixture.log.append_delete(JobId(id));
     }
     fixture.commit_alone();
-    let tasks: Vec<Task> = std::iter::from_fn(|| fixture.disk.next_task()).collect();
-    assert!(tasks.iter().any(|task| matches!(task, Task::Sync(_))), "{tasks:?}");
+    let tasks: Vec<StoreTask> = std::iter::from_fn(|| fixture.disk.next_task()).collect();
+    assert!(tasks.iter().any(|task| matches!(task, StoreTask::Sync(_))), "{tasks:?}");
     // The removal must wait: the sync before it may still fail.
-    assert!(!tasks.iter().any(|task| matches!(task, Task::Remove { .. })), "{tasks:?}");
+    assert!(!tasks.iter().any(|task| matches!(task, StoreTask::Remove { .. })), "{tasks:?}");
     for task in tasks {
         fixture.log.on_completion(task.run(&mut disk.clone()), fixture.now).unwrap();
     }
-    assert!(matches!(fixture.disk.next_task(), Some(Task::Remove { file: 1 })));
+    assert!(matches!(fixture.disk.next_task(), Some(StoreTask::Remove { file: 1 })));
 }
 
 /// A turn that copies the jobs together with the log's records of the session.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use beanstalkd_binlog::{
-    Config, FileName, LogFault, LogPosition, OpenError, ReplaySummary, SyncPolicy, Task, Warning,
+    Config, FileName, LogFault, LogPosition, OpenError, ReplaySummary, StoreTask, SyncPolicy, Warning,
 };
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -277,7 +277,7 @@ fn an_old_file_is_removed_only_after_its_copies_are_synced_and_older_files_are_r
         }
         log.commit(NOW).unwrap();
         while let Some(task) = disk.next_task() {
-            if let Task::Remove { file: index } = task {
+            if let StoreTask::Remove { file: index } = task {
                 assert!(
                     migrated_until.is_none_or(|until| log.durable() >= until),
                     "unlinked before the sync"
@@ -301,7 +301,7 @@ fn a_filled_file_is_synced_before_the_next_one() {
     for id in 1..=60 {
         while log.reserve_put(7, 200, &EncodedTags::NONE).is_err() {
             let task = disk.next_task().expect("room is pending");
-            if let Task::Sync(LogPosition { file: index, .. }) = task {
+            if let StoreTask::Sync(LogPosition { file: index, .. }) = task {
                 synced.push(index);
             }
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();

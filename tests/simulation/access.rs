@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd::access::{Peer, Rules, TokenHash};
+use beanstalkd::access::{AccessRules, Peer, TokenHash};
 use beanstalkd::server::Server;
 use beanstalkd_queue::{ClientId, PoisonLimits};
 use beanstalkd_types::clock::Timestamp;
@@ -47,7 +47,7 @@ impl Guarded {
 
     pub fn with(rules: &str) -> Self {
         let mut executor = executor(PoisonLimits::default(), 1000);
-        executor.guard_with(Rules::parse(rules, &|_| None).unwrap());
+        executor.guard_with(AccessRules::parse(rules, &|_| None).unwrap());
         Self(Server::new(executor), START)
     }
 
@@ -286,7 +286,7 @@ fn other_rules_count_from_the_next_command_on_and_end_waits_for_what_is_lost() {
     // Anna keeps a2; her token no longer exists.
     let rules = "[identities.operator]\nunix-users = [0]\nwork = [\"*\"]\n\
                  [identities.anna]\nunix-users = [1]\nwork = [\"a2\"]\n";
-    server.0.replace_rules(Rules::parse(rules, &|_| None).unwrap());
+    server.0.replace_rules(AccessRules::parse(rules, &|_| None).unwrap());
     server.turns();
     assert_eq!(server.received(&anna), "TIMED_OUT\r\n");
     assert_eq!(server.received(&operator), "", "who may go on waiting waits");

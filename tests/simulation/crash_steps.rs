@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use beanstalkd::server::{Readiness, Server};
-use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
+use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, StoreTask, SyncPolicy};
 use beanstalkd_protocol::{Command, parse};
 use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
@@ -162,7 +162,7 @@ struct Steps {
     clients: Vec<Client>,
     doubt: Doubt,
     /// The next file of the log, while making it takes long. The store does nothing else meanwhile.
-    slow: Option<Task>,
+    slow: Option<StoreTask>,
     now: Timestamp,
     outcome: Outcome,
     trace: bool,
@@ -598,12 +598,12 @@ impl Steps {
     }
 
     /// The next task of the store; `None` while making a file takes long.
-    fn next_task(&mut self) -> Option<Task> {
+    fn next_task(&mut self) -> Option<StoreTask> {
         if self.slow.is_some() {
             return None;
         }
         let task = self.disk.next_task()?;
-        if matches!(task, Task::Make { .. }) && self.random.once_in(2) {
+        if matches!(task, StoreTask::Make { .. }) && self.random.once_in(2) {
             self.say(|| "a file takes long to be made".to_owned());
             self.slow = Some(task);
             return None;
@@ -611,7 +611,7 @@ impl Steps {
         Some(task)
     }
 
-    fn help(&mut self, task: Task) {
+    fn help(&mut self, task: StoreTask) {
         let completion = Completion { elapsed_us: 1, ..task.run(&mut self.disk) };
         if !self.disk.has_crashed() {
             self.server.binlog_completed(completion, self.now);

@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
 use beanstalkd::server::{Readiness, Server};
-use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, SyncPolicy, Task};
+use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, StoreTask, SyncPolicy};
 use beanstalkd_queue::{ClientId, PoisonLimits};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::description::Reader;
@@ -71,7 +71,7 @@ pub struct Lives {
     pub clients: Vec<Client>,
     pub now: Timestamp,
     /// Tasks of the helper thread, each with the number of acknowledgements before the turn that submitted it.
-    given: VecDeque<(Task, u64)>,
+    given: VecDeque<(StoreTask, u64)>,
     /// Tasks that are done, but not yet reported to the server.
     done: VecDeque<(Completion, u64)>,
     /// The number of acknowledgements whose records are on the medium.
@@ -205,7 +205,7 @@ impl Lives {
         }
         for _ in 0..TURNS_TO_REST {
             self.disk.fail_after(1);
-            if matches!(self.given.front(), Some((Task::Sync(_), _))) {
+            if matches!(self.given.front(), Some((StoreTask::Sync(_), _))) {
                 self.help();
                 self.disk.fail_after(NEVER);
             }
@@ -370,7 +370,7 @@ impl Lives {
     /// Reports the oldest completed task to the server.
     fn hear(&mut self) {
         if let Some((completion, before)) = self.done.pop_front() {
-            if matches!(completion.task, Task::Sync(_)) && completion.result.is_ok() {
+            if matches!(completion.task, StoreTask::Sync(_)) && completion.result.is_ok() {
                 self.durable = before;
             }
             self.server.binlog_completed(completion, self.now);

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use beanstalkd::access::{Peer, Rules};
+use beanstalkd::access::{AccessRules, Peer};
 use beanstalkd::server::{Readiness, Server};
 use beanstalkd_protocol::Command;
 use beanstalkd_queue::{ClientId, PoisonLimits, Rate, TubeRule};
@@ -110,7 +110,8 @@ fn new_server(
 ) -> Server<FakeStream> {
     let mut executor = executor(limits, max_job_bytes);
     if has_rules {
-        executor.guard_with(Rules::parse(EVERYTHING_IS_ALLOWED, &|_| None).expect("the rules are right"));
+        executor
+            .guard_with(AccessRules::parse(EVERYTHING_IS_ALLOWED, &|_| None).expect("the rules are right"));
     }
     executor.set_tube_rules(rule.into_iter().cloned().collect(), START);
     Server::new(executor)

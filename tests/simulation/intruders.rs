@@ -1,6 +1,6 @@
 //! The harm that a client without rights, with few rights, or with lost rights can do to others.
 
-use beanstalkd::access::{Peer, Rules, TokenHash};
+use beanstalkd::access::{AccessRules, Peer, TokenHash};
 use beanstalkd_types::clock::NS_PER_S;
 
 use crate::access::{ANNA, Guarded, OPERATOR};
@@ -95,7 +95,7 @@ fn touch_all_prolongs_no_job_of_a_tube_that_was_taken_away() {
     let worker = server.connect(Some(ANNA));
     server.reply(&worker, "put 0 0 10 1\r\nx\r\nuse kept\r\nput 0 0 10 1\r\ny\r\nwatch kept\r\n");
     server.reply(&worker, "reserve-batch 2\r\n");
-    server.0.replace_rules(Rules::parse(&rules("work = [\"kept\"]"), &|_| None).unwrap());
+    server.0.replace_rules(AccessRules::parse(&rules("work = [\"kept\"]"), &|_| None).unwrap());
     server.pass(8 * NS_PER_S);
     assert_eq!(server.reply(&worker, "touch-all\r\n"), "TOUCHED_ALL 1\r\n");
     server.pass(3 * NS_PER_S);
@@ -149,7 +149,7 @@ fn a_put_whose_line_came_before_a_right_was_taken_is_refused() {
         let (client, other) = (server.connect(Some(ANNA)), server.connect(Some(ANNA)));
         assert_eq!(server.reply(&client, &format!("{line}\r\n")), "");
         assert_eq!(server.reply(&other, "put 0 0 1 1 idp:x\r\n"), "", "another line comes in between");
-        server.0.replace_rules(Rules::parse(&rules(after), &|_| None).unwrap());
+        server.0.replace_rules(AccessRules::parse(&rules(after), &|_| None).unwrap());
         assert_eq!(server.reply(&client, "x\r\n"), "FORBIDDEN\r\n", "{line}");
         assert_eq!(server.0.executor().queue().figures().jobs.ready, 0);
         server.0.executor().queue().check_invariants();
@@ -159,10 +159,10 @@ fn a_put_whose_line_came_before_a_right_was_taken_is_refused() {
     let client = server.connect(Some(ANNA));
     assert_eq!(server.reply(&client, &"put 0 0 1 1 grp:g\r\nx\r\n".repeat(3)), "INSERTED 1\r\n");
     let same = "produce = [\"default\", \"g\"]\nputs-per-second = 1";
-    server.0.replace_rules(Rules::parse(&rules(same), &|_| None).unwrap());
+    server.0.replace_rules(AccessRules::parse(&rules(same), &|_| None).unwrap());
     server.pass(NS_PER_S);
     assert_eq!(server.received(&client), "INSERTED 2\r\n");
-    server.0.replace_rules(Rules::parse(&rules("work = [\"*\"]"), &|_| None).unwrap());
+    server.0.replace_rules(AccessRules::parse(&rules("work = [\"*\"]"), &|_| None).unwrap());
     server.pass(NS_PER_S);
     assert_eq!(server.received(&client), "FORBIDDEN\r\n");
 }

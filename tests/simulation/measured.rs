@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd::access::Rules;
+use beanstalkd::access::AccessRules;
 use beanstalkd::server::Server;
 use beanstalkd_queue::{PoisonLimits, Queue};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
@@ -38,7 +38,7 @@ impl Timed {
     fn new(rules: Option<&str>) -> Self {
         let mut executor = executor(PoisonLimits::default(), 10);
         if let Some(rules) = rules {
-            executor.guard_with(Rules::parse(rules, &|_| None).unwrap());
+            executor.guard_with(AccessRules::parse(rules, &|_| None).unwrap());
         }
         Self { server: Server::new(executor), time: Rc::new(Cell::new(START.0)) }
     }

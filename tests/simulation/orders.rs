@@ -1,7 +1,7 @@
 //! Orders of the API beside clients: when a task is over, and that the orders break no rule for clients. In debug
 //! builds each turn ends with a sweep over all invariants of server, queue and log.
 
-use beanstalkd::orders::selection::{AsOf, Filter, Walk};
+use beanstalkd::orders::selection::{AsOf, Filter, JobWalk};
 use beanstalkd::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::FlushScope;
@@ -117,7 +117,7 @@ fn orders_that_wait_for_room_change_every_job() {
         let moves = if round % 3 == 0 {
             let as_of = AsOf { next_id: JobId(JOBS + 1), at: harness.now };
             let from = TubeName::parse(TUBES[1 - round % 2].as_bytes()).unwrap();
-            let walk = Walk::new(from, JobState::Ready, Filter::all(as_of), None);
+            let walk = JobWalk::new(from, JobState::Ready, Filter::all(as_of), None);
             Order::Change(action, Selection::Counted(Box::new(walk), JOBS))
         } else {
             Order::Change(action, Selection::Jobs((1..=JOBS).map(JobId).collect()))
@@ -165,7 +165,7 @@ fn any_order(harness: &Harness, random: &mut Random) -> Order {
             let states = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
             let state = states[random.below(4) as usize];
             let filter = Filter::all(AsOf { next_id: queue.next_id(), at: harness.now });
-            let walk = Walk::new(tube, state, filter, None);
+            let walk = JobWalk::new(tube, state, filter, None);
             Order::Change(action, Selection::Counted(Box::new(walk), random.below(30)))
         }
     }

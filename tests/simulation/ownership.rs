@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use beanstalkd_binlog::{Answer, Lease, Owner, Seen, Step, Times, Watch};
+use beanstalkd_binlog::{Lease, Owner, OwnerStep, OwnershipTimes, Seen, StepAnswer, Watch};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_types::clock::Timestamp;
 
@@ -21,10 +21,10 @@ const STEPS: usize = 4000;
 const MS: u64 = 1_000_000;
 /// The rate of a clock that a daemon corrects as fast as it can.
 const RATE_PER_MILLION: u64 = 83_333;
-const TIMES: Times = Times { takeover_after_ns: 2000 * MS, store_timeout_ns: 30_000 * MS };
+const TIMES: OwnershipTimes = OwnershipTimes { takeover_after_ns: 2000 * MS, store_timeout_ns: 30_000 * MS };
 
 /// Takes the place of an owner's step: a server that is not the owner waits for an answer.
-const WATCHING: Step = Step::Rest(Timestamp(0));
+const WATCHING: OwnerStep = OwnerStep::Rest(Timestamp(0));
 
 /// The rule that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +201,7 @@ struct Server {
     role: Role,
     /// A number that no other process of this server has.
     life: u64,
-    is_waiting: Option<Step>,
+    is_waiting: Option<OwnerStep>,
     frozen_until: Timestamp,
     clock: Clock,
 }
@@ -579,7 +579,7 @@ impl World {
         };
     }
 
-    fn send(&mut self, server: usize, step: Step, request: Request) {
+    fn send(&mut self, server: usize, step: OwnerStep, request: Request) {
         let life = self.servers[server].life;
         self.servers[server].is_waiting = Some(step);
         self.flights.push(Flight { server: Some((server, life)), request, stage: Stage::Sent });
@@ -601,7 +601,7 @@ impl World {
                 *role = Role::Watching { watch, is_connected: false, can_read: false, sent_at: now };
                 return;
             }
-            Role::Watching { is_connected: false, .. } => (Step::Connect, Request::Connect),
+            Role::Watching { is_connected: false, .. } => (OwnerStep::Connect, Request::Connect),
             Role::Watching { can_read: false, .. } if !claims_first => (WATCHING, Request::OpenReading),
             Role::Watching { .. } => (WATCHING, Request::See),
             Role::Reading { can_read: false, .. } => (WATCHING, Request::OpenReading),
@@ -616,16 +616,16 @@ impl World {
                 let step = owner.next(now);
                 let add = *work;
                 match step {
-                    Step::Connect => (step, Request::Connect),
-                    Step::Raise(epoch) => (step, Request::Raise { epoch, owner: life }),
-                    Step::CheckCommit(epoch) => {
+                    OwnerStep::Connect => (step, Request::Connect),
+                    OwnerStep::Raise(epoch) => (step, Request::Raise { epoch, owner: life }),
+                    OwnerStep::CheckCommit(epoch) => {
                         let (at, _) = add.expect("a transaction is under way");
                         (step, Request::CheckCommit { at, epoch })
                     }
-                    Step::Commit { epoch, beats } => (step, Request::Prove { epoch, add, beats }),
-                    Step::Beat(epoch) => (step, Request::Prove { epoch, add: None, beats: true }),
-                    Step::Rest(_) => return,
-                    Step::End(end) => return self.die(at, &format!("ends: {end:?}")),
+                    OwnerStep::Commit { epoch, beats } => (step, Request::Prove { epoch, add, beats }),
+                    OwnerStep::Beat(epoch) => (step, Request::Prove { epoch, add: None, beats: true }),
+                    OwnerStep::Rest(_) => return,
+                    OwnerStep::End(end) => return self.die(at, &format!("ends: {end:?}")),
                 }
             }
         };
@@ -679,7 +679,7 @@ impl World {
             }
             Role::Reading { can_read, .. } => *can_read = false,
             Role::Owning(owning) => {
-                owning.owner.answered(step, Answer::Lost, now);
+                owning.owner.answered(step, StepAnswer::Lost, now);
                 owning.lease = owning.owner.lease();
             }
             Role::Down { .. } => {}
@@ -712,13 +712,13 @@ impl World {
     }
 
     /// An answer to a server that waits.
-    fn watch(&mut self, server: usize, step: Step, reply: Reply, now: Timestamp, life: u64) {
+    fn watch(&mut self, server: usize, step: OwnerStep, reply: Reply, now: Timestamp, life: u64) {
         let is_mutant = self.mutation == Mutation::Age;
         let Role::Watching { watch, is_connected, can_read, sent_at } = &mut self.servers[server].role else {
             return;
         };
         match reply {
-            Reply::Connected if step == Step::Connect => *is_connected = true,
+            Reply::Connected if step == OwnerStep::Connect => *is_connected = true,
             Reply::Connected => *can_read = true,
             Reply::Seen(row, clock) => {
                 let heartbeat = row.heartbeat.map(|at| i64::try_from(at).unwrap());
@@ -746,23 +746,25 @@ impl World {
     }
 
     /// An answer to an owner.
-    fn own(&mut self, server: usize, step: Step, reply: Reply, now: Timestamp) {
+    fn own(&mut self, server: usize, step: OwnerStep, reply: Reply, now: Timestamp) {
         let Role::Owning(owning) = &mut self.servers[server].role else { return };
         let answer = match (step, reply) {
-            (_, Reply::Connected | Reply::Proven | Reply::Found(true)) => Answer::Done,
-            (_, Reply::Found(false)) => Answer::Absent,
-            (_, Reply::Epoch(Some(epoch))) => Answer::Raised(epoch),
-            (_, Reply::TakenOver) => Answer::TakenOver,
-            (_, Reply::NotProven) => Answer::NotProven,
-            (_, Reply::Busy) => Answer::Busy,
-            _ => Answer::Lost,
+            (_, Reply::Connected | Reply::Proven | Reply::Found(true)) => StepAnswer::Done,
+            (_, Reply::Found(false)) => StepAnswer::Absent,
+            (_, Reply::Epoch(Some(epoch))) => StepAnswer::Raised(epoch),
+            (_, Reply::TakenOver) => StepAnswer::TakenOver,
+            (_, Reply::NotProven) => StepAnswer::NotProven,
+            (_, Reply::Busy) => StepAnswer::Busy,
+            _ => StepAnswer::Lost,
         };
         let is_committed = owning.owner.answered(step, answer, now);
         owning.lease = match (self.mutation, step, answer) {
-            (Mutation::FromAnswer, Step::Beat(_) | Step::Commit { beats: true, .. }, Answer::Done) => {
-                Lease::of(now, TIMES)
-            }
-            (Mutation::FromAnswer, _, Answer::Done) => owning.lease,
+            (
+                Mutation::FromAnswer,
+                OwnerStep::Beat(_) | OwnerStep::Commit { beats: true, .. },
+                StepAnswer::Done,
+            ) => Lease::of(now, TIMES),
+            (Mutation::FromAnswer, _, StepAnswer::Done) => owning.lease,
             _ => owning.owner.lease(),
         };
         if is_committed {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use beanstalkd::poll_token::PollToken;
 use beanstalkd::server::{Readiness, Server};
 use beanstalkd::stream::{Stream, TlsStream};
-use beanstalkd::tls::{Acceptor, Files, HANDSHAKE_TIMEOUT};
+use beanstalkd::tls::{Acceptor, CredentialFiles, HANDSHAKE_TIMEOUT};
 use beanstalkd_os as os;
 use beanstalkd_queue::{ClientId, PoisonLimits};
 use beanstalkd_testkit::random::{Random, number_from_environment};
@@ -33,7 +33,7 @@ pub fn acceptor() -> Rc<Acceptor> {
     let directory = tempfile::tempdir().unwrap();
     tls::server_identity().write(directory.path()).unwrap();
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
-    let files = Files { certificate, key, client_ca: None, crl: None };
+    let files = CredentialFiles { certificate, key, client_ca: None, crl: None };
     Acceptor::new(files.load(os::clock::wall_time_ns()).unwrap())
 }
 

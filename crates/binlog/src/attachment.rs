@@ -76,7 +76,7 @@ pub struct LoggedReservation<'a> {
 
 /// The kind of an attachment. The numbers continue those of [`MarkerKind`](super::marker::MarkerKind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AttachmentKind {
     /// The tags of the job whose full record follows.
     Tags = 7,
     /// The cooldown that the following delete starts.
@@ -95,7 +95,7 @@ pub(super) enum Kind {
     Completes = 14,
 }
 
-impl Kind {
+impl AttachmentKind {
     fn of(number: u8) -> Option<Self> {
         Some(match number {
             7 => Self::Tags,
@@ -129,7 +129,7 @@ pub(super) fn tag_record_bytes(len: usize) -> u64 {
 /// One marker of an attachment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    pub(super) kind: Kind,
+    pub(super) kind: AttachmentKind,
     /// The job to which it belongs; 0 if there is none.
     pub(super) job: JobId,
     /// The number of the part in its attachment, from 0.
@@ -141,7 +141,7 @@ pub(super) struct Part {
 
 impl Part {
     /// The markers that hold `bytes`, at most [`MAX_BYTES`] of them.
-    pub(super) fn all(kind: Kind, job: JobId, bytes: &[u8]) -> impl Iterator<Item = Self> {
+    pub(super) fn all(kind: AttachmentKind, job: JobId, bytes: &[u8]) -> impl Iterator<Item = Self> {
         debug_assert!(bytes.len() <= MAX_BYTES, "an attachment has a bound");
         (0..parts(bytes.len())).map(move |number| {
             let rest = &bytes[number as usize * PART_BYTES..];
@@ -174,7 +174,7 @@ impl Part {
         put(&mut bytes, 0, take::<FIRST_BYTES>(fixed, FIRST_AT));
         put(&mut bytes, FIRST_BYTES, take::<SECOND_BYTES>(fixed, SECOND_AT));
         let part = Self {
-            kind: Kind::of(fixed[72])?,
+            kind: AttachmentKind::of(fixed[72])?,
             job: JobId(u64::from_le_bytes(take(fixed, 16))),
             number: fixed[73],
             total: u16::from_le_bytes(take(fixed, 74)),
@@ -304,13 +304,16 @@ mod tests {
         for len in 0..=MAX_BYTES {
             let bytes: Vec<u8> = (0..len).map(|at| at as u8 | 1).collect();
             let mut back = Vec::new();
-            let all: Vec<Part> = Part::all(Kind::Tags, JobId(1 << 40), &bytes).collect();
+            let all: Vec<Part> = Part::all(AttachmentKind::Tags, JobId(1 << 40), &bytes).collect();
             assert_eq!(all.len() as u64, parts(len));
             for (at, part) in all.iter().enumerate() {
                 let encoded = part.encode(seal, 84);
                 assert!(seal.holds(&encoded, FIXED_AT, 84));
                 let read = Part::decode(&take(&encoded, FIXED_AT)).unwrap();
-                assert_eq!((read.kind, read.job, usize::from(read.number)), (Kind::Tags, JobId(1 << 40), at));
+                assert_eq!(
+                    (read.kind, read.job, usize::from(read.number)),
+                    (AttachmentKind::Tags, JobId(1 << 40), at)
+                );
                 assert_eq!(read.is_last(), at + 1 == all.len());
                 back.extend_from_slice(read.payload());
             }
@@ -320,7 +323,7 @@ mod tests {
 
     #[test]
     fn parts_beyond_the_bounds_are_refused() {
-        let part = Part::all(Kind::Tags, JobId(1), &[1; 50]).last().unwrap();
+        let part = Part::all(AttachmentKind::Tags, JobId(1), &[1; 50]).last().unwrap();
         let fixed = |part: Part| take(&part.encode(Seal { nonce: 1 }, 0), FIXED_AT);
         assert!(Part::decode(&fixed(part)).is_some());
         assert!(Part::decode(&fixed(Part { number: 2, ..part })).is_none());

@@ -12,8 +12,8 @@ use serde_core::ser::{Serialize, SerializeMap, Serializer};
 use super::OpenError;
 use super::attachment::LoggedCooldown;
 use super::decision::FileEnd;
-use super::jobs::{Jobs, Times};
-use super::replay::{FileState, Kind, LogFault, Replay, Warning};
+use super::jobs::{LoggedJobs, StartTimes};
+use super::replay::{FileKind, FileState, LogFault, Replay, Warning};
 use super::storage::Storage;
 use crate::clock::NS_PER_S;
 use crate::job::{JobId, JobRecord};
@@ -97,7 +97,7 @@ impl fmt::Display for CheckReport {
 pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
     let replay = Replay::read(storage, false)?;
     let judgement = replay.judge();
-    let Jobs { files, tagged: found, .. } = &replay.jobs;
+    let LoggedJobs { files, tagged: found, .. } = &replay.jobs;
     let mut tagged = BTreeMap::new();
     for (id, _) in found.tags.iter() {
         *tagged.entry(files.file_of(id).unwrap_or(0)).or_default() += 1;
@@ -118,10 +118,10 @@ pub fn check(storage: &mut dyn Storage) -> Result<CheckReport, OpenError> {
 /// The report on a file with this number of live jobs, of tagged ones among them, and of cooldowns.
 fn report(file: &FileState, live: u64, tagged: u64, cooldowns: u64) -> FileReport {
     let (writer, readable) = match file.kind {
-        Kind::Ours { .. } => ("written by this server", true),
-        Kind::C(_) => ("written by C", true),
-        Kind::Blank => ("blank", true),
-        Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => ("damaged", false),
+        FileKind::Ours { .. } => ("written by this server", true),
+        FileKind::C(_) => ("written by C", true),
+        FileKind::Blank => ("blank", true),
+        FileKind::BrokenHeader | FileKind::Misplaced(_) | FileKind::UnknownVersion(_) => ("damaged", false),
     };
     let broken_at = match (readable, file.file_end) {
         (false, _) => Some(0),
@@ -157,9 +157,9 @@ pub fn dump(storage: &mut dyn Storage, out: &mut dyn io::Write) -> Result<io::Re
 }
 
 /// Writes a line for each job, and then one for each cooldown.
-fn write_jobs(jobs: &Jobs, out: &mut dyn io::Write) -> io::Result<()> {
+fn write_jobs(jobs: &LoggedJobs, out: &mut dyn io::Write) -> io::Result<()> {
     for (id, job) in jobs.alive.iter() {
-        let record = job.to_record(id, &jobs.histories, Times::AS_LOGGED);
+        let record = job.to_record(id, &jobs.histories, StartTimes::AS_LOGGED);
         let tube = jobs.tubes.name(job.tube).as_str();
         let tags = TagSet::decode_checked(jobs.tagged.of(id));
         json::write_line(&mut *out, &DumpedJob { record, tube, tags, body: job.body.as_slice() })?;

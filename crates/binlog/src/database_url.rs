@@ -121,7 +121,7 @@ impl DatabaseUrl {
         if user.is_empty() || database.is_empty() {
             return Err(FORM);
         }
-        let Parameters { queue, tls, roots, connect_timeout } = Parameters::parse(parameters)?;
+        let UrlParameters { queue, tls, roots, connect_timeout } = UrlParameters::parse(parameters)?;
         let queue = queue.ok_or("?queue=NAME at the end of the address: which queue the server owns")?;
         let is_near = hosts.iter().all(DatabaseHost::is_near);
         let tls = match (tls, roots) {
@@ -159,14 +159,14 @@ enum SslMode {
 }
 
 #[derive(Default)]
-struct Parameters {
+struct UrlParameters {
     queue: Option<String>,
     tls: Option<SslMode>,
     roots: Option<PathBuf>,
     connect_timeout: Option<Duration>,
 }
 
-impl Parameters {
+impl UrlParameters {
     fn parse(text: &str) -> Result<Self, &'static str> {
         let mut found = Self::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {

@@ -5,7 +5,7 @@
 
 /// The program that wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writer {
+pub enum WrittenBy {
     /// This server, which answered its clients only after syncing (`-f 0`).
     OursSyncedFirst,
     /// This server, which may have answered its clients before syncing.
@@ -29,7 +29,7 @@ pub enum FileEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
     /// The program that wrote the file.
-    pub writer: Writer,
+    pub writer: WrittenBy,
     /// The end of the file.
     pub end: FileEnd,
     /// Whether the file ends before a position that was on the medium.
@@ -56,7 +56,7 @@ pub enum Decision {
 pub fn decide(situation: Situation) -> Decision {
     use Decision::{Accept, ApplyAndCutTail, CutTail, Refuse};
     use FileEnd::{Clean, DataBeyond, Torn};
-    use Writer::{C, OursAnsweredFirst, OursSyncedFirst};
+    use WrittenBy::{C, OursAnsweredFirst, OursSyncedFirst};
     let Situation { writer, end, below_durable, recover } = situation;
     match (writer, end, below_durable, recover) {
         // Bytes that were on the medium are missing. A crash does not cause that; it is damage.

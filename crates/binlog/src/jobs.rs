@@ -9,13 +9,13 @@ use std::num::NonZeroU32;
 
 use beanstalkd_structures::IdMap;
 
-use super::attachment::{Kind, LoggedReservation, Part, parts, tag_record_bytes};
+use super::attachment::{AttachmentKind, LoggedReservation, Part, parts, tag_record_bytes};
 use super::completing::{Completing, OfComplete};
 use super::files::{Files, Item};
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
 use super::marker::CLOCK_STEP_NS;
 use super::record::Layout;
-use super::tagged::{Attachment, FoundSideEffects, FoundTags, Pending, Tagged};
+use super::tagged::{Attachment, FoundSideEffects, FoundTags, PendingAttachments, Tagged};
 use super::{LogPosition, OpenError};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -24,7 +24,7 @@ use crate::tube_name::TubeName;
 
 /// The times at the start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct StartTimes {
     /// The wall clock less the clock of `now`.
     pub(super) wall: WallOffset,
     pub(super) now: Timestamp,
@@ -32,7 +32,7 @@ pub(super) struct Times {
     pub(super) known: i64,
 }
 
-impl Times {
+impl StartTimes {
     /// Times with which every delay ends as the log says.
     pub(super) const AS_LOGGED: Self = Self { wall: WallOffset(0), now: Timestamp::NEVER, known: 0 };
 
@@ -50,7 +50,7 @@ pub(super) struct ReplayedJob {
     created_at: i64,
     /// When its delay ends, on the same clock; for a buried job, when it was buried, of which only the order counts.
     deadline_at: i64,
-    /// One more than the index of its counters in [`Jobs::histories`]; `None` if all counters are zero.
+    /// One more than the index of its counters in [`LoggedJobs::histories`]; `None` if all counters are zero.
     history: Option<NonZeroU32>,
     priority: Priority,
     /// The whole seconds of its delay.
@@ -80,7 +80,7 @@ impl ReplayedJob {
 
     /// When the delay of a delayed job ends. If the wall clock has been set back since the log was written, delays that
     /// had ended stay ended, and no delay is longer than the job's own.
-    fn end_of_delay(&self, times: Times) -> Timestamp {
+    fn end_of_delay(&self, times: StartTimes) -> Timestamp {
         let written = times.wall.to_memory(self.deadline_at);
         if self.deadline_at <= times.known {
             return written.min(times.now);
@@ -91,13 +91,13 @@ impl ReplayedJob {
     }
 
     /// Whether its delay ends earlier than the log says.
-    pub(super) fn ends_earlier(&self, times: Times) -> bool {
+    pub(super) fn ends_earlier(&self, times: StartTimes) -> bool {
         let written = times.wall.to_memory(self.deadline_at);
         self.state == JobState::Delayed && self.end_of_delay(times) < written
     }
 
     /// The record for restoring the job: a reserved job becomes ready.
-    pub(super) fn to_record(&self, id: JobId, histories: &Histories, times: Times) -> JobRecord {
+    pub(super) fn to_record(&self, id: JobId, histories: &Histories, times: StartTimes) -> JobRecord {
         JobRecord {
             id,
             priority: self.priority,
@@ -161,7 +161,7 @@ pub struct RestoredReservation {
 
 /// The source of a record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
+pub(super) struct RecordSource {
     /// Index of the file.
     pub(super) file: u32,
     /// Where it begins in the file, in bytes.
@@ -174,7 +174,7 @@ pub(super) struct Source {
     pub(super) recovers: bool,
 }
 
-impl Source {
+impl RecordSource {
     pub(super) fn position(self) -> LogPosition {
         LogPosition { file: self.file, offset: self.offset }
     }
@@ -191,12 +191,12 @@ pub(super) struct LostAttachments {
 
 /// All jobs so far. It has more fields than other types because each kind of record adds to one.
 #[derive(Debug, Default)]
-pub(super) struct Jobs {
+pub(super) struct LoggedJobs {
     pub(super) alive: IdMap<ReplayedJob>,
     pub(super) histories: Histories,
     /// The files read so far, and the file of each job's full record.
     pub(super) files: Files,
-    pub(super) tubes: Tubes,
+    pub(super) tubes: LoggedTubes,
     /// The time of the latest burial; `None` if no job has ever been buried, as in most logs.
     pub(super) latest_burial: Option<i64>,
     /// Larger than every id seen.
@@ -210,15 +210,20 @@ pub(super) struct Jobs {
     pub(super) tagged: Tagged,
     /// The sessions that have reserved jobs, until a record changes the job.
     sessions: IdMap<Box<[u8]>>,
-    pending: Pending,
+    pending: PendingAttachments,
     /// The puts of a `complete` whose delete has not been read yet, one directly after the other.
     pub(super) completing: Completing,
     pub(super) lost: Vec<LostAttachments>,
 }
 
-impl Jobs {
+impl LoggedJobs {
     /// Applies the record in `bytes`. Returns false, with nothing changed, if the record is not plausible.
-    pub(super) fn apply(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
+    pub(super) fn apply(
+        &mut self,
+        layout: &Layout,
+        bytes: &[u8],
+        source: RecordSource,
+    ) -> Result<bool, OpenError> {
         if !layout.is_plausible_but_name(bytes) {
             return Ok(false);
         }
@@ -279,7 +284,7 @@ impl Jobs {
         id: JobId,
         layout: &Layout,
         bytes: &[u8],
-        source: Source,
+        source: RecordSource,
     ) -> Result<bool, OpenError> {
         let record = &layout.record;
         if source.is_ours && record.is_of_complete() {
@@ -294,7 +299,7 @@ impl Jobs {
         id: JobId,
         layout: &Layout,
         bytes: &[u8],
-        source: Source,
+        source: RecordSource,
         tags: FoundTags,
     ) -> Result<bool, OpenError> {
         let record = &layout.record;
@@ -333,7 +338,7 @@ impl Jobs {
         id: JobId,
         layout: &Layout,
         bytes: &[u8],
-        source: Source,
+        source: RecordSource,
     ) -> Result<bool, OpenError> {
         if !layout.is_plausible(bytes) {
             return Ok(false);
@@ -354,7 +359,7 @@ impl Jobs {
         &mut self,
         id: JobId,
         record: &DiskRecord,
-        source: Source,
+        source: RecordSource,
     ) -> Result<Option<FoundTags>, OpenError> {
         if !source.is_ours || !record.has_tags() {
             return Ok(Some(FoundTags::None));
@@ -370,35 +375,43 @@ impl Jobs {
         Ok(Some(tags))
     }
 
-    fn note_lost(&mut self, id: JobId, source: Source, is_delete: bool) -> Result<(), OpenError> {
+    fn note_lost(&mut self, id: JobId, source: RecordSource, is_delete: bool) -> Result<(), OpenError> {
         self.lost.try_reserve(1)?;
         self.lost.push(LostAttachments { at: source.position(), id, is_delete });
         Ok(())
     }
 
     /// Handles a part of an attachment.
-    pub(super) fn attach(&mut self, part: &Part, source: Source) -> Result<(), OpenError> {
+    pub(super) fn attach(&mut self, part: &Part, source: RecordSource) -> Result<(), OpenError> {
         let Some(Attachment { kind, job, bytes }) = self.pending.add(part, source.position())? else {
             return Ok(());
         };
         match kind {
-            Kind::Cooldown => self.start_cooldown(job, bytes, source),
-            Kind::Frees => self.free_group(&bytes, source),
-            Kind::Session => self.reserve_for_session(job, bytes, source)?,
-            Kind::Forgets => {
+            AttachmentKind::Cooldown => self.start_cooldown(job, bytes, source),
+            AttachmentKind::Frees => self.free_group(&bytes, source),
+            AttachmentKind::Session => self.reserve_for_session(job, bytes, source)?,
+            AttachmentKind::Forgets => {
                 self.tagged.cooldowns.remove(job);
                 self.files.remove(Item::Cooldown(job));
                 if source.beyond {
                     self.rescued_cooldowns.insert(job);
                 }
             }
-            Kind::Tags | Kind::DeleteCooldown | Kind::DeleteFrees | Kind::Completes => {}
+            AttachmentKind::Tags
+            | AttachmentKind::DeleteCooldown
+            | AttachmentKind::DeleteFrees
+            | AttachmentKind::Completes => {}
         }
         Ok(())
     }
 
     /// Notes that a session has reserved the job, whatever its state was.
-    fn reserve_for_session(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) -> Result<(), OpenError> {
+    fn reserve_for_session(
+        &mut self,
+        id: JobId,
+        bytes: Box<[u8]>,
+        source: RecordSource,
+    ) -> Result<(), OpenError> {
         let Some(reservation) = LoggedReservation::decode(&bytes, WallOffset(0)) else { return Ok(()) };
         if let Some(job) = self.alive.get_mut(id) {
             let counters = Counters { reserves: reservation.reserves, ..self.histories.get(job.history) };
@@ -415,7 +428,7 @@ impl Jobs {
 
     /// Starts a cooldown, which shows that its job was deleted: a power loss can preserve the cooldown, which is
     /// repeated while it lasts, and lose the record of the delete.
-    fn start_cooldown(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) {
+    fn start_cooldown(&mut self, id: JobId, bytes: Box<[u8]>, source: RecordSource) {
         let record_bytes = parts(bytes.len()) * SHORT_BYTES;
         if self.tagged.cooldowns.insert(id, bytes) {
             if self.alive.remove(id).is_some() {
@@ -431,7 +444,7 @@ impl Jobs {
         }
     }
 
-    fn free_group(&mut self, group: &[u8], source: Source) {
+    fn free_group(&mut self, group: &[u8], source: RecordSource) {
         let freed = self.tagged.free_group(group);
         if source.beyond {
             self.rescued.extend(freed);
@@ -471,7 +484,12 @@ impl Jobs {
         Ok(())
     }
 
-    fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
+    fn apply_short(
+        &mut self,
+        id: JobId,
+        record: &DiskRecord,
+        source: RecordSource,
+    ) -> Result<bool, OpenError> {
         if record.is_departure() {
             // The full record after it, if it was written, says what happened.
             return Ok(true);
@@ -502,7 +520,12 @@ impl Jobs {
         Ok(true)
     }
 
-    fn apply_delete(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
+    fn apply_delete(
+        &mut self,
+        id: JobId,
+        record: &DiskRecord,
+        source: RecordSource,
+    ) -> Result<bool, OpenError> {
         let mut side_effects = FoundSideEffects::default();
         let mut completed = Vec::new();
         if source.is_ours && record.is_completion() {
@@ -542,7 +565,13 @@ impl Jobs {
     /// is close to that time. C writes a short record at the burial, so that it comes after all others, even if the job
     /// was buried before: C does not log the reservation in between. A full record is a copy, and leaves a job that was
     /// buried `before` at its position.
-    fn burial(&mut self, record: &DiskRecord, before: Option<i64>, is_full: bool, source: Source) -> i64 {
+    fn burial(
+        &mut self,
+        record: &DiskRecord,
+        before: Option<i64>,
+        is_full: bool,
+        source: RecordSource,
+    ) -> i64 {
         let time = if source.is_ours {
             record.deadline_at
         } else if is_full {
@@ -557,14 +586,14 @@ impl Jobs {
 
 /// The names of the tubes, each with a number.
 #[derive(Debug, Default)]
-pub(super) struct Tubes {
+pub(super) struct LoggedTubes {
     names: Vec<TubeName>,
     numbers: HashMap<TubeName, u32>,
     /// The number of the last record's tube: most records have the same tube as the one before.
     latest: u32,
 }
 
-impl Tubes {
+impl LoggedTubes {
     /// The name of the tube with this number.
     pub(super) fn name(&self, number: u32) -> &TubeName {
         &self.names[number as usize]

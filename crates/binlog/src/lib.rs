@@ -2,7 +2,7 @@
 //!
 //! Owns: the log's format, its files and the room in them, which records are on the medium, and the replay at start.
 //! Everything outside `directory` and `postgres` is pure: it calls no clock, no file system and no thread. It uses the
-//! store of its files through the trait [`Storage`], submits slow work as a [`Task`] and gets the outcome as a
+//! store of its files through the trait [`Storage`], submits slow work as a [`StoreTask`] and gets the outcome as a
 //! [`Completion`]; these two implement the trait. Driven by the server: **check, reserve, mutate, append**, then one
 //! [`Binlog::commit`] a turn. `doc/binlog.md` has the layout and the rules of recovery.
 //!
@@ -55,15 +55,15 @@ mod writer;
 
 pub use attachment::{Cooldown, LoggedReservation, SideEffects};
 pub use check::{CheckReport, FileReport, check, dump};
-pub use decision::{Decision, FileEnd, Situation, Writer, decide};
-pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS, OnDisk, Tasks};
+pub use decision::{Decision, FileEnd, Situation, WrittenBy, decide};
+pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS, OnDisk, TaskRunner};
 pub use jobs::RestoredReservation;
 pub use open::Restore;
-pub use ownership::{Answer, End, Lease, Owner, Seen, Step, Times, Watch};
+pub use ownership::{Lease, Owner, OwnerStep, OwnershipEnd, OwnershipTimes, Seen, StepAnswer, Watch};
 #[cfg(feature = "postgres")]
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
 pub use replay::{DamagedFile, LogFault, ReplaySummary, Warning};
-pub use storage::{Completion, DatabaseFigures, Listing, Storage, Task};
+pub use storage::{Completion, DatabaseFigures, Listing, Storage, StoreTask};
 pub use writer::{Binlog, CompleteRoom, DescribedLog, Stats};
 
 /// The last index that a file may have: C counts files in an `int`.

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use super::decision::FileEnd;
 use super::format::{SHORT_BYTES, WallOffset};
-use super::jobs::{Jobs, ReplayedJob, Times};
-use super::replay::{DamagedFile, FileState, Judgement, Kind, Replay, ReplaySummary};
-use super::storage::{Storage, Task};
+use super::jobs::{LoggedJobs, ReplayedJob, StartTimes};
+use super::replay::{DamagedFile, FileKind, FileState, Judgement, Replay, ReplaySummary};
+use super::storage::{Storage, StoreTask};
 use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
@@ -61,7 +61,7 @@ impl Binlog {
         let mut log = Self::begin(storage, config, beginning, wall)
             .map_err(|error| OpenError::Write { file: next_index, error })?;
         log.log_ends(&replay, &judgement)?;
-        let times = Times { wall, now, known: replay.facts.time };
+        let times = StartTimes { wall, now, known: replay.facts.time };
         if times.is_set_back() {
             // Without room for this, delays may last longer after the next start.
             let _ = log.log_time(now);
@@ -116,7 +116,7 @@ impl Binlog {
     }
 
     /// Writes the state of the jobs again that depends on records after a damaged one.
-    fn repeat_rescued(&mut self, replay: &Replay, times: Times) -> Result<(), OpenError> {
+    fn repeat_rescued(&mut self, replay: &Replay, times: StartTimes) -> Result<(), OpenError> {
         for &id in &replay.jobs.rescued {
             let Some(found) = replay.jobs.alive.get(id) else {
                 self.with_room(|log| log.reserve_update())?;
@@ -178,8 +178,8 @@ impl Binlog {
     fn cut_tails(&mut self, replay: &Replay, judgement: &Judgement, now: Timestamp) -> Result<(), OpenError> {
         for &at in &judgement.cuts {
             let FileState { index: file, end, .. } = replay.files[at];
-            let cut = self.run(Task::Shorten { file, bytes: end }, now);
-            cut.and_then(|()| self.run(Task::Sync(LogPosition { file, offset: end }), now))
+            let cut = self.run(StoreTask::Shorten { file, bytes: end }, now);
+            cut.and_then(|()| self.run(StoreTask::Sync(LogPosition { file, offset: end }), now))
                 .map_err(|error| OpenError::Write { file, error })?;
             self.storage.release(file);
             self.contents.files.shrink(file, end);
@@ -194,9 +194,12 @@ impl Binlog {
             let zeros = file.bytes - file.end;
             let trims = match file.kind {
                 // A shorter file counts as damaged unless another file records its end, for which `-F` does not wait.
-                Kind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
-                Kind::C(_) => (1..SHORT_BYTES).contains(&zeros),
-                Kind::Blank | Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => false,
+                FileKind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
+                FileKind::C(_) => (1..SHORT_BYTES).contains(&zeros),
+                FileKind::Blank
+                | FileKind::BrokenHeader
+                | FileKind::Misplaced(_)
+                | FileKind::UnknownVersion(_) => false,
             };
             if trims {
                 self.trim(file.index, file.end);
@@ -268,8 +271,12 @@ fn keep_given_up(storage: &mut dyn Storage, replay: &Replay, judgement: &Judgeme
 
 /// Passes the jobs to the server, in the order that restores its queues. Returns those whose delay ends earlier than
 /// the log says, because the wall clock was set back.
-fn hand_over(jobs: Jobs, times: Times, restore: &mut Restore<'_>) -> Result<Vec<JobId>, OpenError> {
-    let Jobs { alive, tubes, histories, tagged, .. } = jobs;
+fn hand_over(
+    jobs: LoggedJobs,
+    times: StartTimes,
+    restore: &mut Restore<'_>,
+) -> Result<Vec<JobId>, OpenError> {
+    let LoggedJobs { alive, tubes, histories, tagged, .. } = jobs;
     let (mut buried, mut earlier) = (Vec::new(), Vec::new());
     let mut give = |id: JobId, job: ReplayedJob| {
         if job.ends_earlier(times) {

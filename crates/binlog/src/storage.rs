@@ -51,7 +51,7 @@ pub trait Storage {
     fn release(&mut self, file: u32);
 
     /// Submits `task` to the store, which does it after all tasks that were submitted before.
-    fn submit(&mut self, task: Task);
+    fn submit(&mut self, task: StoreTask);
 
     /// The outcome of the next completed task; `None` if there is none. The store may do several syncs of one file as
     /// one, and then returns only the outcome of the last of them.
@@ -142,7 +142,7 @@ pub struct Listing {
 
 /// A task that a store does for the log outside of the loop, in the order of submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum StoreTask {
     /// Make all bytes of a file durable that were appended before this position. The log submits one of these for each
     /// file that it has filled, so that the durable part is always the beginning of the log.
     Sync(LogPosition),
@@ -173,7 +173,7 @@ pub enum Task {
 #[derive(Debug)]
 pub struct Completion {
     /// The task.
-    pub task: Task,
+    pub task: StoreTask,
     /// How long it took, in microseconds.
     pub elapsed_us: u64,
     /// Whether it was done.

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, TryReserveError};
 use beanstalkd_structures::IdMap;
 
 use super::LogPosition;
-use super::attachment::{Kind, LoggedCooldown, Part};
+use super::attachment::{AttachmentKind, LoggedCooldown, Part};
 use super::cooldowns::Cooldowns;
 use super::format::SHORT_BYTES;
 use crate::job::JobId;
@@ -21,7 +21,7 @@ const MAX_ATTACHMENTS: usize = 3;
 /// A complete attachment.
 #[derive(Debug)]
 pub(super) struct Attachment {
-    pub(super) kind: Kind,
+    pub(super) kind: AttachmentKind,
     pub(super) job: JobId,
     pub(super) bytes: Box<[u8]>,
 }
@@ -36,13 +36,13 @@ struct Incomplete {
 
 /// Attachments, one directly after another, that wait for their record.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingAttachments {
     attachments: Vec<Incomplete>,
     /// The position at which the next part or the record must begin.
     end: LogPosition,
 }
 
-impl Pending {
+impl PendingAttachments {
     /// Adds the part at `at`. Returns the attachment if it stands alone and is now complete.
     pub(super) fn add(
         &mut self,
@@ -136,11 +136,13 @@ impl FoundSideEffects {
         let mut found = Self::default();
         for Attachment { kind, bytes, .. } in attachments {
             match kind {
-                Kind::DeleteCooldown if LoggedCooldown::decode(&bytes).is_some() => {
+                AttachmentKind::DeleteCooldown if LoggedCooldown::decode(&bytes).is_some() => {
                     found.cooldown = Some(bytes);
                 }
-                Kind::DeleteFrees if TubeName::check(&bytes).is_some() => found.freed_group = Some(bytes),
-                Kind::Completes if bytes.len() == 1 => found.completes = Some(bytes[0]),
+                AttachmentKind::DeleteFrees if TubeName::check(&bytes).is_some() => {
+                    found.freed_group = Some(bytes)
+                }
+                AttachmentKind::Completes if bytes.len() == 1 => found.completes = Some(bytes[0]),
                 _ => return None,
             }
         }
@@ -158,7 +160,7 @@ impl Tagged {
     /// The tags of a full record with tags, from the attachments before it.
     pub(super) fn find(&self, id: JobId, mut attachments: Vec<Attachment>) -> FoundTags {
         match attachments.pop() {
-            Some(Attachment { kind: Kind::Tags, bytes, .. })
+            Some(Attachment { kind: AttachmentKind::Tags, bytes, .. })
                 if attachments.is_empty() && TagSet::decode_checked(&bytes).is_some() =>
             {
                 FoundTags::Here(bytes)
@@ -250,8 +252,12 @@ mod tests {
     }
 
     /// Reads the attachments, one directly after another, then the record of `job` at `at`.
-    fn taken(attachments: &[(Kind, JobId, &[u8])], job: JobId, at: LogPosition) -> Vec<(Kind, Vec<u8>)> {
-        let mut pending = Pending::default();
+    fn taken(
+        attachments: &[(AttachmentKind, JobId, &[u8])],
+        job: JobId,
+        at: LogPosition,
+    ) -> Vec<(AttachmentKind, Vec<u8>)> {
+        let mut pending = PendingAttachments::default();
         let all = attachments.iter().flat_map(|&(kind, job, bytes)| Part::all(kind, job, bytes));
         for (number, part) in all.enumerate() {
             assert!(pending.add(&part, behind(number as u64)).unwrap().is_none(), "none stands alone");
@@ -263,22 +269,22 @@ mod tests {
     fn attachments_belong_to_the_record_of_their_job_right_behind_them() {
         let long = [b'x'; 200];
         let length = parts(long.len());
-        let tags: &[(Kind, JobId, &[u8])] = &[(Kind::Tags, JOB, &long)];
-        assert_eq!(taken(tags, JOB, behind(length)), [(Kind::Tags, long.to_vec())]);
+        let tags: &[(AttachmentKind, JobId, &[u8])] = &[(AttachmentKind::Tags, JOB, &long)];
+        assert_eq!(taken(tags, JOB, behind(length)), [(AttachmentKind::Tags, long.to_vec())]);
         assert!(taken(tags, JOB, behind(length + 1)).is_empty(), "something stands between them");
         assert!(taken(tags, JobId(8), behind(length)).is_empty(), "the record is another job's");
-        let two: &[(Kind, JobId, &[u8])] =
-            &[(Kind::DeleteCooldown, JOB, b"a"), (Kind::DeleteFrees, JOB, b"b")];
+        let two: &[(AttachmentKind, JobId, &[u8])] =
+            &[(AttachmentKind::DeleteCooldown, JOB, b"a"), (AttachmentKind::DeleteFrees, JOB, b"b")];
         assert_eq!(taken(two, JOB, behind(2)).len(), 2);
-        let strange: &[(Kind, JobId, &[u8])] =
-            &[(Kind::DeleteCooldown, JobId(8), b"a"), (Kind::DeleteFrees, JOB, b"b")];
-        assert_eq!(taken(strange, JOB, behind(2)), [(Kind::DeleteFrees, b"b".to_vec())]);
+        let strange: &[(AttachmentKind, JobId, &[u8])] =
+            &[(AttachmentKind::DeleteCooldown, JobId(8), b"a"), (AttachmentKind::DeleteFrees, JOB, b"b")];
+        assert_eq!(taken(strange, JOB, behind(2)), [(AttachmentKind::DeleteFrees, b"b".to_vec())]);
     }
 
     #[test]
     fn an_attachment_without_its_last_part_counts_for_nothing() {
-        let mut pending = Pending::default();
-        let first = Part::all(Kind::Tags, JOB, &[b'x'; 200]).next().unwrap();
+        let mut pending = PendingAttachments::default();
+        let first = Part::all(AttachmentKind::Tags, JOB, &[b'x'; 200]).next().unwrap();
         assert!(pending.add(&first, HERE).unwrap().is_none());
         assert!(pending.take(JOB, behind(1)).is_empty());
     }
@@ -289,14 +295,14 @@ mod tests {
         let key = Idempotency { key: Name::from("key"), cooldown_s: 60.into() };
         TagSet { idempotency: Some(key), ..TagSet::default() }.encode(&mut bytes).unwrap();
         let whole = |kind| Attachment { kind, job: JOB, bytes: bytes.clone().into_boxed_slice() };
-        let damaged = || Attachment { bytes: Box::from(&b"\xff"[..]), ..whole(Kind::Tags) };
+        let damaged = || Attachment { bytes: Box::from(&b"\xff"[..]), ..whole(AttachmentKind::Tags) };
         let mut tagged = Tagged::default();
-        for attachments in [vec![], vec![damaged()], vec![whole(Kind::DeleteFrees)]] {
+        for attachments in [vec![], vec![damaged()], vec![whole(AttachmentKind::DeleteFrees)]] {
             assert!(matches!(tagged.find(JOB, attachments), FoundTags::Lost));
         }
         // No writer puts anything before the tags.
-        assert!(matches!(tagged.find(JOB, vec![damaged(), whole(Kind::Tags)]), FoundTags::Lost));
-        let found = tagged.find(JOB, vec![whole(Kind::Tags)]);
+        assert!(matches!(tagged.find(JOB, vec![damaged(), whole(AttachmentKind::Tags)]), FoundTags::Lost));
+        let found = tagged.find(JOB, vec![whole(AttachmentKind::Tags)]);
         assert!(matches!(&found, FoundTags::Here(tags) if **tags == bytes[..]));
         assert_eq!(tagged.set(JOB, found).unwrap(), bytes.len());
         assert!(matches!(tagged.find(JOB, vec![damaged()]), FoundTags::Earlier));
@@ -310,21 +316,23 @@ mod tests {
     fn what_a_delete_leads_to_is_understood_as_a_whole_or_not_at_all() {
         let one = |kind, bytes: &[u8]| Attachment { kind, job: JOB, bytes: bytes.into() };
         let cooldown = b"\x09\0\0\0\0\0\0\0\x07defaultkey";
-        let found =
-            FoundSideEffects::of(vec![one(Kind::DeleteCooldown, cooldown), one(Kind::DeleteFrees, b"g")]);
+        let found = FoundSideEffects::of(vec![
+            one(AttachmentKind::DeleteCooldown, cooldown),
+            one(AttachmentKind::DeleteFrees, b"g"),
+        ]);
         let found = found.expect("both are understood");
         assert_eq!(
             (found.cooldown.as_deref(), found.freed_group.as_deref()),
             (Some(&cooldown[..]), Some(&b"g"[..]))
         );
-        assert!(FoundSideEffects::of(vec![one(Kind::DeleteCooldown, cooldown)]).is_some());
-        assert!(FoundSideEffects::of(vec![one(Kind::DeleteFrees, b"g")]).is_some());
+        assert!(FoundSideEffects::of(vec![one(AttachmentKind::DeleteCooldown, cooldown)]).is_some());
+        assert!(FoundSideEffects::of(vec![one(AttachmentKind::DeleteFrees, b"g")]).is_some());
         for strange in [
             vec![],
-            vec![one(Kind::DeleteCooldown, b"\x01")],
-            vec![one(Kind::DeleteFrees, b"no tube's name")],
-            vec![one(Kind::Tags, b"g")],
-            vec![one(Kind::DeleteCooldown, cooldown), one(Kind::Tags, b"g")],
+            vec![one(AttachmentKind::DeleteCooldown, b"\x01")],
+            vec![one(AttachmentKind::DeleteFrees, b"no tube's name")],
+            vec![one(AttachmentKind::Tags, b"g")],
+            vec![one(AttachmentKind::DeleteCooldown, cooldown), one(AttachmentKind::Tags, b"g")],
         ] {
             assert!(FoundSideEffects::of(strange).is_none());
         }

@@ -32,11 +32,11 @@ use std::fmt;
 /// ```
 #[derive(Clone)]
 pub struct Servers<T> {
-    servers: Vec<Server<T>>,
+    servers: Vec<RankedServer<T>>,
 }
 
 #[derive(Clone)]
-struct Server<T> {
+struct RankedServer<T> {
     name: String,
     weight: f64,
     value: T,
@@ -77,7 +77,7 @@ impl<T> Servers<T> {
             "the weight of {name} is {weight}, not a positive number"
         );
         self.servers.retain(|server| server.name != name);
-        self.servers.push(Server { name: name.to_owned(), weight, value });
+        self.servers.push(RankedServer { name: name.to_owned(), weight, value });
         self
     }
 
@@ -105,7 +105,7 @@ impl<T> Servers<T> {
     }
 }
 
-impl<T> Server<T> {
+impl<T> RankedServer<T> {
     /// The score of the server for the key: `-weight / ln(x)`, where x is the hash of its name, a zero byte and the key
     /// as a fraction between 0 and 1.
     fn score(&self, key: &[u8]) -> f64 {

@@ -19,9 +19,9 @@ const AHEAD: usize = 1024;
 const TURN: Duration = Duration::from_millis(50);
 
 /// The lines of standard input.
-pub struct Lines(Receiver<io::Result<Vec<u8>>>);
+pub struct StdinLines(Receiver<io::Result<Vec<u8>>>);
 
-impl Lines {
+impl StdinLines {
     /// Starts the thread that reads.
     pub fn new() -> Self {
         let (lines, receiver) = sync_channel(AHEAD);
@@ -87,7 +87,7 @@ pub fn ids(arguments: &[Id]) -> Result<Vec<u64>, Failure> {
 }
 
 fn ids_of_input() -> Result<Vec<u64>, Failure> {
-    let (lines, mut ids, mut number) = (Lines::new(), Vec::new(), 0);
+    let (lines, mut ids, mut number) = (StdinLines::new(), Vec::new(), 0);
     while let Some(line) = lines.wait()? {
         number += 1;
         let found = ids_of_line(&String::from_utf8_lossy(&line));

@@ -5,8 +5,8 @@
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::progress::Progress;
-use crate::session::{Session, Tube};
+use crate::progress::ShownProgress;
+use crate::session::{ServerSession, Tube};
 use crate::tag_pattern::TagPattern;
 use beanstalk_client::{JobInfo, JobState, PutOptions, TubeName};
 use globset::GlobMatcher;
@@ -21,7 +21,7 @@ const PROBE_TUBE: &str = "beanstalkctl-probe";
 
 /// A filter for jobs. A job must match all of it.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct JobFilter {
     /// Patterns of tube names; if there are none, all tubes.
     pub tubes: Vec<GlobMatcher>,
     /// States; if there are none, all states.
@@ -36,7 +36,7 @@ pub struct Filter {
     pub body: Option<Regex>,
 }
 
-impl Filter {
+impl JobFilter {
     fn states(&self) -> Vec<JobState> {
         JobState::ALL
             .into_iter()
@@ -54,7 +54,7 @@ impl Filter {
 }
 
 /// A job that matches, with its body if the filter needed it or the caller wants it.
-pub struct Found {
+pub struct FoundJob {
     /// Its counters.
     pub info: JobInfo,
     /// Its body.
@@ -64,13 +64,13 @@ pub struct Found {
 /// Passes the jobs that match to `each`, a few at a time, until it returns `false`. With `list-jobs` they come by tube
 /// and state, in the order in which they would be served; without it, the newest come first.
 pub fn jobs(
-    session: &mut Session,
-    filter: &Filter,
+    session: &mut ServerSession,
+    filter: &JobFilter,
     with_bodies: bool,
-    each: &mut dyn FnMut(Vec<Found>) -> Result<bool, Failure>,
+    each: &mut dyn FnMut(Vec<FoundJob>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let tubes = session.tubes(&filter.tubes)?;
-    let mut give = |session: &mut Session, infos: Vec<JobInfo>| {
+    let mut give = |session: &mut ServerSession, infos: Vec<JobInfo>| {
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped while listing jobs".to_owned()));
         }
@@ -83,26 +83,26 @@ pub fn jobs(
     by_walking(session, filter, &tubes, &mut give)
 }
 
-type Give<'a> = dyn FnMut(&mut Session, Vec<JobInfo>) -> Result<bool, Failure> + 'a;
+type Give<'a> = dyn FnMut(&mut ServerSession, Vec<JobInfo>) -> Result<bool, Failure> + 'a;
 
 fn filter_bodies(
-    session: &mut Session,
-    filter: &Filter,
+    session: &mut ServerSession,
+    filter: &JobFilter,
     with_bodies: bool,
     mut infos: Vec<JobInfo>,
-) -> Result<Vec<Found>, Failure> {
+) -> Result<Vec<FoundJob>, Failure> {
     infos.retain(|info| filter.fits(info));
     if !with_bodies && filter.body.is_none() {
-        return Ok(infos.into_iter().map(|info| Found { info, body: None }).collect());
+        return Ok(infos.into_iter().map(|info| FoundJob { info, body: None }).collect());
     }
     let bodies = session.bodies(infos.iter().map(|info| info.id))?;
     // A job without a body was deleted after it was listed.
     let with_body = infos.into_iter().zip(bodies).filter_map(|(mut info, body)| {
         let body = body?;
         info.bytes = Some(body.len() as u64);
-        Some(Found { info, body: Some(body) })
+        Some(FoundJob { info, body: Some(body) })
     });
-    let fits = |found: &Found| match (&filter.body, &found.body) {
+    let fits = |found: &FoundJob| match (&filter.body, &found.body) {
         (Some(pattern), Some(body)) => pattern.is_match(body),
         _ => true,
     };
@@ -110,8 +110,8 @@ fn filter_bodies(
 }
 
 fn by_pages(
-    session: &mut Session,
-    filter: &Filter,
+    session: &mut ServerSession,
+    filter: &JobFilter,
     tubes: &[Tube],
     give: &mut Give<'_>,
 ) -> Result<(), Failure> {
@@ -139,13 +139,13 @@ fn by_pages(
 
 /// Asks for the jobs from the newest id down, until it has seen as many jobs as the tubes have.
 fn by_walking(
-    session: &mut Session,
-    filter: &Filter,
+    session: &mut ServerSession,
+    filter: &JobFilter,
     tubes: &[Tube],
     give: &mut Give<'_>,
 ) -> Result<(), Failure> {
     let names: HashSet<&str> = tubes.iter().map(|tube| tube.name.as_str()).collect();
-    let mut walk = Walk { names, expected: tubes.iter().map(Tube::jobs).sum(), seen: 0 };
+    let mut walk = PageWalk { names, expected: tubes.iter().map(Tube::jobs).sum(), seen: 0 };
     if walk.expected == 0 {
         return Ok(());
     }
@@ -165,23 +165,23 @@ fn by_walking(
     Ok(())
 }
 
-struct Walk<'a> {
+struct PageWalk<'a> {
     names: HashSet<&'a str>,
     /// The number of jobs of the tubes, in all states: jobs may change their state in the meantime, but not their tube.
     expected: u64,
     seen: u64,
 }
 
-impl Walk<'_> {
+impl PageWalk<'_> {
     /// Walks from id `top` down to `bottom`. Returns `false` if the caller wants no more jobs.
     fn down(
         &mut self,
-        session: &mut Session,
+        session: &mut ServerSession,
         top: u64,
         bottom: u64,
         give: &mut Give<'_>,
     ) -> Result<bool, Failure> {
-        let progress = Progress::new("searching by id", (top + 1).saturating_sub(bottom));
+        let progress = ShownProgress::new("searching by id", (top + 1).saturating_sub(bottom));
         let mut next = top;
         while next >= bottom && self.seen < self.expected {
             let last = bottom.max((next + 1).saturating_sub(u64::from(PAGE)));
@@ -201,7 +201,7 @@ impl Walk<'_> {
 
 /// The newest id that the server has assigned. There is no command for it: this puts a delayed job into a tube that no
 /// client watches, and deletes it at once.
-fn newest_id(session: &mut Session) -> Result<u64, Failure> {
+fn newest_id(session: &mut ServerSession) -> Result<u64, Failure> {
     let tube: TubeName = PROBE_TUBE.parse().map_err(|error| Failure::Local(format!("{error}")))?;
     let before: TubeName =
         session.client.list_tube_used()?.parse().unwrap_or_else(|_| TubeName::default_tube());

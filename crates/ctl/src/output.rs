@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 /// Standard output.
-pub struct Output {
+pub struct StandardOutput {
     json: bool,
     out: BufWriter<Stdout>,
 }
 
-impl Output {
+impl StandardOutput {
     /// An output of JSON, or of text.
     pub fn new(json: bool) -> Self {
         Self { json, out: BufWriter::new(io::stdout()) }

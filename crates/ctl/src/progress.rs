@@ -32,9 +32,9 @@ fn shown_rate(per_second: f64) -> String {
 }
 
 /// A progress bar with a rate and the time left, which is removed at the end.
-pub struct Progress(ProgressBar);
+pub struct ShownProgress(ProgressBar);
 
-impl Progress {
+impl ShownProgress {
     /// A bar of `total` steps.
     pub fn new(what: &str, total: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), target());
@@ -63,7 +63,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ShownProgress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

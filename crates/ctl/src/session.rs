@@ -10,7 +10,7 @@ use beanstalk_client::{JobState, parse_dictionary};
 use globset::GlobMatcher;
 
 /// A client with the stats and the extensions of its server.
-pub struct Session {
+pub struct ServerSession {
     /// The connection.
     pub client: Client,
     /// The address of the server, as the user wrote it.
@@ -40,7 +40,7 @@ impl Tube {
     }
 }
 
-impl Session {
+impl ServerSession {
     /// Connects and asks the server for its stats.
     pub fn open(address: &Address, connector: &Connector) -> Result<Self, Failure> {
         let open = || -> Result<Self, Error> {

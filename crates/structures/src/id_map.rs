@@ -42,15 +42,15 @@ pub struct IdMap<T> {
 /// The number beside a page says how many of its branches are in use.
 #[derive(Debug)]
 enum Node<T> {
-    Inner(u8, Box<Page<Node<T>>>),
-    Leaf(u8, Box<Page<T>>),
+    Inner(u8, Box<Branches<Node<T>>>),
+    Leaf(u8, Box<Branches<T>>),
 }
 
 /// The branches of a node. The parent has the number of branches in use: a counter in the page would make it
 /// larger than a power of two, and the allocator would round it up.
-type Page<T> = [Option<T>; WAYS];
+type Branches<T> = [Option<T>; WAYS];
 
-fn empty_page<T>() -> Box<Page<T>> {
+fn empty_page<T>() -> Box<Branches<T>> {
     Box::new([const { None }; WAYS])
 }
 
@@ -88,8 +88,8 @@ impl<T> IdMap<T> {
     pub fn bytes(&self) -> usize {
         // At worst the nodes of an ordered map are half empty, and there are nodes above them.
         let sparse_value = 3 * size_of::<(JobId, T)>();
-        self.leaves * size_of::<Page<T>>()
-            + self.inner_pages * size_of::<Page<Node<T>>>()
+        self.leaves * size_of::<Branches<T>>()
+            + self.inner_pages * size_of::<Branches<Node<T>>>()
             + self.sparse.len() * sparse_value
     }
 
@@ -116,7 +116,7 @@ impl<T> IdMap<T> {
 
     /// The leaf of `id`.
     #[inline]
-    fn page_of(&self, id: JobId) -> Option<&Page<T>> {
+    fn page_of(&self, id: JobId) -> Option<&Branches<T>> {
         if !self.reaches(id) {
             return None;
         }
@@ -151,7 +151,7 @@ impl<T> IdMap<T> {
 
     /// The leaf of `id`, if it is the leaf of the last insert and still exists.
     #[inline]
-    fn last_leaf(&mut self, id: JobId) -> Option<(&mut u8, &mut Page<T>)> {
+    fn last_leaf(&mut self, id: JobId) -> Option<(&mut u8, &mut Branches<T>)> {
         let root = self.root.as_mut().filter(|_| are_in_one_page(id, self.last_insert))?;
         leaf_mut(root, self.height, id)
     }
@@ -249,7 +249,7 @@ impl<T> IdMap<T> {
     /// All ids and their values, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (JobId, &T)> {
         let mut stack: Vec<(&Node<T>, u64)> = self.root.iter().map(|node| (node, 0)).collect();
-        let mut leaf: Option<(&Page<T>, u64, usize)> = None;
+        let mut leaf: Option<(&Branches<T>, u64, usize)> = None;
         let pages = std::iter::from_fn(move || {
             loop {
                 if let Some((page, prefix, next)) = &mut leaf {
@@ -287,7 +287,7 @@ impl<T> IdMap<T> {
     /// All ids and their values, in ascending order; each page is freed as soon as the iteration has passed it.
     pub fn into_entries(self) -> impl Iterator<Item = (JobId, T)> {
         let mut stack: Vec<(Node<T>, u64)> = self.root.into_iter().map(|node| (node, 0)).collect();
-        let mut leaf: Option<(Box<Page<T>>, u64, usize)> = None;
+        let mut leaf: Option<(Box<Branches<T>>, u64, usize)> = None;
         let pages = std::iter::from_fn(move || {
             loop {
                 if let Some((page, prefix, next)) = &mut leaf {
@@ -356,7 +356,7 @@ fn first_below<T>(node: &Node<T>, level: u32, prefix: u64, from: JobId) -> Optio
 
 /// The leaf of `id` below a node at `level`, and the number of its values.
 #[inline]
-fn leaf_mut<T>(mut node: &mut Node<T>, mut level: u32, id: JobId) -> Option<(&mut u8, &mut Page<T>)> {
+fn leaf_mut<T>(mut node: &mut Node<T>, mut level: u32, id: JobId) -> Option<(&mut u8, &mut Branches<T>)> {
     loop {
         match node {
             Node::Inner(_, page) => node = page[way(id, level)].as_mut()?,

@@ -3,7 +3,7 @@
 //! Owns: which parts are described. The rules are not: the next program reads them itself, and each client gets its
 //! identity from those, as at a reload. Suppressed lines of the log are forgotten.
 
-use super::{Guard, GuardedClient, Usage};
+use super::{Guard, GuardedClient, IdentityUsage};
 use crate::access::{Pace, Peer, TokenHash};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
@@ -14,7 +14,7 @@ use crate::stats::IdentityFigures;
 use crate::tls::ClientCertificate;
 
 /// A client as the guard knows it.
-struct DescribedClient {
+struct DescribedGuardedClient {
     /// The address of its socket; `None` for a unix socket.
     address: Option<String>,
     /// The user of a unix socket.
@@ -25,7 +25,7 @@ struct DescribedClient {
     has_ended: bool,
 }
 
-described!(DescribedClient { address, user, token, put_at, has_ended });
+described!(DescribedGuardedClient { address, user, token, put_at, has_ended });
 
 /// The resources that an identity uses now.
 struct DescribedIdentity {
@@ -105,7 +105,7 @@ impl Executor {
             }
         }
         for &id in clients {
-            if let Some(described) = from.value::<Option<DescribedClient>>()? {
+            if let Some(described) = from.value::<Option<DescribedGuardedClient>>()? {
                 guard.adopt(id, described, self.queue.watched_count(id))?;
             }
         }
@@ -115,8 +115,13 @@ impl Executor {
 
 impl Guard {
     /// Gives the client its identity from the rules in force, whatever the number of its connections.
-    fn adopt(&mut self, id: ClientId, described: DescribedClient, watched: usize) -> Result<(), Malformed> {
-        let DescribedClient { address, user, token, put_at, has_ended } = described;
+    fn adopt(
+        &mut self,
+        id: ClientId,
+        described: DescribedGuardedClient,
+        watched: usize,
+    ) -> Result<(), Malformed> {
+        let DescribedGuardedClient { address, user, token, put_at, has_ended } = described;
         let peer = match address {
             Some(address) => Peer::Tcp(address.parse().map_err(|_| Malformed("an address"))?),
             None => Peer::Unix(user),
@@ -146,7 +151,7 @@ impl Guard {
     }
 }
 
-fn describe_client(client: &GuardedClient) -> DescribedClient {
+fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
     let GuardedClient {
         peer,
         token,
@@ -166,10 +171,10 @@ fn describe_client(client: &GuardedClient) -> DescribedClient {
         Peer::Unix(user) => (None, *user),
     };
     let token = token.as_ref().map(TokenHash::bytes);
-    DescribedClient { address, user, token, put_at: *put_at, has_ended: *has_ended }
+    DescribedGuardedClient { address, user, token, put_at: *put_at, has_ended: *has_ended }
 }
 
-fn describe_identity(figures: &IdentityFigures, usage: &Usage) -> DescribedIdentity {
+fn describe_identity(figures: &IdentityFigures, usage: &IdentityUsage) -> DescribedIdentity {
     let IdentityFigures {
         name,
         connections: _,
@@ -179,7 +184,7 @@ fn describe_identity(figures: &IdentityFigures, usage: &Usage) -> DescribedIdent
         puts_delayed,
         managing_commands,
     } = figures;
-    let Usage { pace, log_ins: _, refusals: _, watched: _ } = usage;
+    let IdentityUsage { pace, log_ins: _, refusals: _, watched: _ } = usage;
     let counts = [*log_ins, *log_ins_refused, *commands_forbidden, *puts_delayed, *managing_commands];
     DescribedIdentity { name: name.to_string(), counts, next_put_at: pace.next_at() }
 }

@@ -11,7 +11,9 @@ use std::rc::Rc;
 
 use super::Executor;
 use super::audit::{RefusalLine, report_full, report_log_in, report_refused};
-use crate::access::{Grants, IdentityId, Limits, Pace, Peer, Roles, Rules, TokenHash, Tries, Verdict};
+use crate::access::{
+    AccessRules, Grants, IdentityId, IdentityLimits, Pace, Peer, Roles, TokenHash, Tries, Verdict,
+};
 use crate::clock::Timestamp;
 use crate::queue::{ClientId, Queue};
 use crate::rate_limited_log::RateLimitedLog;
@@ -25,11 +27,11 @@ const CLIENT_BYTES: usize = size_of::<Option<GuardedClient>>();
 /// The rules, and the clients to which they apply.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    pub(super) rules: Rules,
+    pub(super) rules: AccessRules,
     /// By the index of the [`ClientId`].
     clients: Vec<Option<GuardedClient>>,
     /// The usage of each identity, by the identities of the rules.
-    pub(super) usage: Vec<Usage>,
+    pub(super) usage: Vec<IdentityUsage>,
     /// The counts of each identity, in the same order.
     pub(super) figures: Vec<IdentityFigures>,
     /// Puts that wait for their permission: its instant, and the index of the client.
@@ -45,7 +47,7 @@ pub(crate) struct Guard {
 
 /// The resources that an identity uses now.
 #[derive(Debug, Default)]
-pub(crate) struct Usage {
+pub(crate) struct IdentityUsage {
     pace: Pace,
     log_ins: RateLimitedLog,
     /// By the word of the command, so that no line hides another command.
@@ -80,7 +82,7 @@ pub(crate) struct GuardedClient {
 
 /// The result of a login with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogIn {
+pub(crate) enum LogInResult {
     /// The client now has the identity of the token's owner.
     Done,
     /// The token belongs to no identity, or was not checked.
@@ -103,9 +105,9 @@ impl GuardedClient {
 impl Guard {
     /// A guard without clients.
     #[must_use]
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: AccessRules) -> Self {
         Self {
-            usage: rules.identities().map(|_| Usage::default()).collect(),
+            usage: rules.identities().map(|_| IdentityUsage::default()).collect(),
             figures: rules.identities().map(|one| IdentityFigures::new(Rc::clone(&one.name))).collect(),
             rules,
             clients: Vec::new(),
@@ -120,13 +122,13 @@ impl Guard {
 
     /// Puts new rules in force. Each client gets its identity from them: the owner of its token, or the user of its
     /// socket, or an anonymous identity. The usage and the counts of identities with the same name are kept.
-    pub(crate) fn replace(&mut self, rules: Rules) {
+    pub(crate) fn replace(&mut self, rules: AccessRules) {
         let next = Self::new(rules);
         let (mut usage, mut figures) = (next.usage, next.figures);
         for (figures, usage) in figures.iter_mut().zip(&mut usage) {
             if let Some(before) = self.figures.iter().position(|before| before.name == figures.name) {
                 *figures = IdentityFigures { connections: 0, ..self.figures[before].clone() };
-                *usage = Usage { watched: 0, ..std::mem::take(&mut self.usage[before]) };
+                *usage = IdentityUsage { watched: 0, ..std::mem::take(&mut self.usage[before]) };
             }
         }
         for known in self.clients.iter_mut().flatten() {
@@ -173,7 +175,7 @@ impl Guard {
     }
 
     /// The name and the limits of the client's identity.
-    pub(crate) fn limits(&self, client: ClientId) -> Option<(Rc<str>, Limits)> {
+    pub(crate) fn limits(&self, client: ClientId) -> Option<(Rc<str>, IdentityLimits)> {
         let identity = self.rules.identity(self.client(client)?.identity);
         Some((Rc::clone(&identity.name), identity.limits))
     }
@@ -224,7 +226,7 @@ impl Guard {
         if !is_welcome {
             let name = &self.rules.identity(identity).name;
             self.full.line(now, |withheld| report_full(name, peer, withheld));
-        } else if !Rules::is_anonymous(identity) {
+        } else if !AccessRules::is_anonymous(identity) {
             let by = if has_certificate { "its certificate" } else { "its user" };
             self.figures[identity.index()].log_ins += 1;
             let name = &self.rules.identity(identity).name;
@@ -243,7 +245,7 @@ impl Guard {
         self.client(client).is_none_or(|known| {
             let identity = self.rules.identity(known.identity);
             known.certificate.is_none()
-                || Rules::is_anonymous(known.identity) && identity.grants.somewhere().is_empty()
+                || AccessRules::is_anonymous(known.identity) && identity.grants.somewhere().is_empty()
         })
     }
 
@@ -290,9 +292,9 @@ impl Guard {
     }
 
     /// Logs the client in with a token.
-    pub(crate) fn log_in(&mut self, client: ClientId, token: &[u8], now: Timestamp) -> LogIn {
+    pub(crate) fn log_in(&mut self, client: ClientId, token: &[u8], now: Timestamp) -> LogInResult {
         let Some((peer, before)) = self.client(client).map(|known| (known.peer, known.identity)) else {
-            return LogIn::Refused;
+            return LogInResult::Refused;
         };
         self.has_read_token = true;
         let hash = TokenHash::of(token);
@@ -302,15 +304,15 @@ impl Guard {
             if !is_too_many {
                 self.wrong_tokens.line(now, |withheld| report_refused(peer, withheld));
             }
-            return LogIn::Refused;
+            return LogInResult::Refused;
         };
         if !self.change_identity(client, identity, "a token", now) {
-            return LogIn::Full;
+            return LogInResult::Full;
         }
         if let Some(known) = self.client_mut(client) {
             known.token = Some(hash);
         }
-        LogIn::Done
+        LogInResult::Done
     }
 
     /// Notes that the client's connection will send no more. A put that waits is abandoned, or it would keep the
@@ -394,7 +396,7 @@ pub(super) fn watched_tubes_from(
 
 impl Executor {
     /// From now on the rules decide about each command. Called before the first client connects.
-    pub fn guard_with(&mut self, rules: Rules) {
+    pub fn guard_with(&mut self, rules: AccessRules) {
         self.guard = Some(Box::new(Guard::new(rules)));
     }
 
@@ -421,7 +423,7 @@ impl Executor {
     }
 
     /// Puts new rules in force.
-    pub(crate) fn replace_rules(&mut self, rules: Rules) {
+    pub(crate) fn replace_rules(&mut self, rules: AccessRules) {
         if let Some(guard) = &mut self.guard {
             guard.replace(rules);
         }

@@ -13,7 +13,7 @@ use self::postponed::Postponed;
 use super::Executor;
 use crate::binlog::{
     self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredReservation,
-    SequenceNumber, SideEffects, Stats, Storage, SyncPolicy, Task,
+    SequenceNumber, SideEffects, Stats, Storage, StoreTask, SyncPolicy,
 };
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -376,7 +376,7 @@ impl Executor {
     /// Handles a completion of the binlog's store.
     pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = &mut self.persistence.binlog else { return };
-        if matches!(completion.task, Task::Sync(_)) && completion.result.is_ok() {
+        if matches!(completion.task, StoreTask::Sync(_)) && completion.result.is_ok() {
             self.counters.timings.syncs.observe(completion.elapsed_us.saturating_mul(1000), 1);
         }
         if let Err(error) = binlog.on_completion(completion, now) {

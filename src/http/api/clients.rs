@@ -4,7 +4,7 @@
 
 use super::jobs::number;
 use super::problem::Problem;
-use super::url::Parameters;
+use super::url::QueryParameters;
 use super::write::figures;
 use crate::http::{SLICE_BYTES, Site, Sources};
 use crate::json;
@@ -30,7 +30,7 @@ pub(crate) struct ClientList {
 
 impl ClientList {
     /// The page for the query; nothing is rendered yet.
-    pub(crate) fn new(mut parameters: Parameters) -> Result<Self, Problem> {
+    pub(crate) fn new(mut parameters: QueryParameters) -> Result<Self, Problem> {
         let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT as usize).contains(&limit) {
             return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));

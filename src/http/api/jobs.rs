@@ -4,17 +4,17 @@
 
 use super::orders::tube_name;
 use super::problem::Problem;
-use super::url::Parameters;
-use super::write::Job;
+use super::url::QueryParameters;
+use super::write::JobObject;
 use crate::clock::Timestamp;
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
 use crate::json;
-use crate::orders::selection::{AsOf, Filter, MAX_CONTAINED_BYTES, Share, Step, Walk};
+use crate::orders::selection::{AsOf, Filter, JobWalk, MAX_CONTAINED_BYTES, Share, WalkStep};
 use crate::orders::tag_filter::TagFilter;
 use crate::protocol::Cursor;
 use crate::queue::{self, Queue};
-use crate::stats::JobView;
+use crate::stats::StatsJob;
 
 /// Jobs on a page, unless the request has a limit.
 const DEFAULT_LIMIT: usize = 50;
@@ -35,7 +35,7 @@ pub(crate) const AS_OF: &str = "as_of";
 /// A page of jobs that is being rendered.
 #[derive(Debug)]
 pub(crate) struct JobList {
-    walk: Walk,
+    walk: JobWalk,
     limit: usize,
     /// How many bytes of each body the page has; `None` if it has no bodies.
     body_bytes: Option<usize>,
@@ -46,7 +46,7 @@ pub(crate) struct JobList {
 /// A count of the jobs that match a filter, in progress.
 #[derive(Debug)]
 pub(crate) struct JobCount {
-    walk: Walk,
+    walk: JobWalk,
     found: u64,
 }
 
@@ -95,15 +95,15 @@ pub(crate) fn job_view<'q>(
     job: queue::JobView<'q>,
     waits_for: &'q str,
     now: Timestamp,
-) -> JobView<'q> {
+) -> StatsJob<'q> {
     let session = queue.session_of_job(job.record.id).map_or("", |key| &key.name);
     let dead_from = job.dead_from();
-    JobView { job, session, dead_from, waits_for, file: 0, now }
+    StatsJob { job, session, dead_from, waits_for, file: 0, now }
 }
 
 /// A parameter that is a number.
 pub(crate) fn number<T: std::str::FromStr>(
-    parameters: &mut Parameters,
+    parameters: &mut QueryParameters,
     key: &str,
 ) -> Result<Option<T>, Problem> {
     parameters
@@ -114,7 +114,7 @@ pub(crate) fn number<T: std::str::FromStr>(
 }
 
 /// How long a request for a job waits for its end, if it waits.
-pub(crate) fn wait(parameters: &mut Parameters) -> Result<Option<u32>, Problem> {
+pub(crate) fn wait(parameters: &mut QueryParameters) -> Result<Option<u32>, Problem> {
     match number(parameters, "wait")? {
         Some(seconds) if !(1..=MAX_WAIT_S).contains(&seconds) => {
             Err(Problem::bad(format!("wait: expected 1 to {MAX_WAIT_S}")))
@@ -123,7 +123,7 @@ pub(crate) fn wait(parameters: &mut Parameters) -> Result<Option<u32>, Problem> 
     }
 }
 
-fn flag(parameters: &mut Parameters, key: &str) -> Result<bool, Problem> {
+fn flag(parameters: &mut QueryParameters, key: &str) -> Result<bool, Problem> {
     match parameters.take(key).as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
@@ -131,7 +131,7 @@ fn flag(parameters: &mut Parameters, key: &str) -> Result<bool, Problem> {
     }
 }
 
-fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
+fn filter(parameters: &mut QueryParameters, as_of: AsOf) -> Result<Filter, Problem> {
     Ok(Filter {
         as_of,
         older_than_s: number(parameters, "older_than")?,
@@ -147,10 +147,10 @@ fn filter(parameters: &mut Parameters, as_of: AsOf) -> Result<Filter, Problem> {
 /// A scan of the jobs that match the query, in the tube with this name, after the cursor.
 fn walk(
     tube: &str,
-    parameters: &mut Parameters,
+    parameters: &mut QueryParameters,
     cursor: Option<String>,
     sources: &Sources<'_>,
-) -> Result<Walk, Problem> {
+) -> Result<JobWalk, Problem> {
     let queue = sources.server.queue;
     let name = tube_name(tube)?;
     if queue.tube_name(name.as_str()).is_none() {
@@ -165,14 +165,14 @@ fn walk(
     let as_of = AsOf { next_id: queue.next_id(), at: sources.server.now };
     let filter = filter(parameters, as_of)?;
     parameters.end()?;
-    Ok(Walk::new(name, state, filter, after))
+    Ok(JobWalk::new(name, state, filter, after))
 }
 
 impl JobList {
     /// The page for the query; nothing is rendered yet.
     pub(crate) fn new(
         tube: &str,
-        mut parameters: Parameters,
+        mut parameters: QueryParameters,
         sources: &Sources<'_>,
     ) -> Result<Self, Problem> {
         let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
@@ -201,15 +201,15 @@ impl JobList {
                 return false;
             }
             match self.walk.next(queue, &mut share) {
-                Step::Unfinished => return false,
-                Step::Done => break,
-                Step::Job(id) => {
+                WalkStep::Unfinished => return false,
+                WalkStep::Done => break,
+                WalkStep::Job(id) => {
                     let Some(job) = queue.job(id) else { continue };
                     out.push_str(if self.found == 0 { "" } else { "," });
                     self.found += 1;
                     let (waits_for, is_kept) = (&*queue.waits_for(id, now), queue.is_kept_for_grace(id));
                     let view = job_view(queue, job, waits_for, now);
-                    json::push(out, &Job { view: &view, is_kept, shown_bytes: self.body_bytes });
+                    json::push(out, &JobObject { view: &view, is_kept, shown_bytes: self.body_bytes });
                 }
             }
         }
@@ -225,7 +225,7 @@ impl JobCount {
     /// The count for the query; nothing is counted yet.
     pub(crate) fn new(
         tube: &str,
-        mut parameters: Parameters,
+        mut parameters: QueryParameters,
         sources: &Sources<'_>,
     ) -> Result<Self, Problem> {
         Ok(Self { walk: walk(tube, &mut parameters, None, sources)?, found: 0 })
@@ -236,9 +236,9 @@ impl JobCount {
         let mut share = Share::TURN;
         loop {
             match self.walk.next(sources.server.queue, &mut share) {
-                Step::Unfinished => return false,
-                Step::Job(_) => self.found += 1,
-                Step::Done => break,
+                WalkStep::Unfinished => return false,
+                WalkStep::Job(_) => self.found += 1,
+                WalkStep::Done => break,
             }
         }
         let AsOf { next_id, at } = self.walk.filter().as_of;

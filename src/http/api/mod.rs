@@ -19,13 +19,13 @@ pub(crate) use self::tubes::TubeList;
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 use self::jobs::job_view;
-use self::orders::{Fields, tube_name};
-use self::url::Parameters;
+use self::orders::{UnreadKeys, tube_name};
+use self::url::QueryParameters;
 use self::write::{JobAndBody, TaskNow, figures};
 use super::Sources;
 use super::access::Access;
 use super::rendering::Rendering;
-use super::request::{Method, Request};
+use super::request::{HttpRequest, Method};
 use crate::job::{self, JobId, JobState};
 use crate::json::{self, Object};
 use crate::orders::{Obstacle, Order, TaskId, Tasks};
@@ -63,7 +63,7 @@ pub(crate) const ROUTES: &[(&str, &str)] = &[
 
 /// The answer to a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ApiAnswer {
     /// This JSON.
     Json(String),
     /// This job, once it has ended or is buried, or after this many seconds.
@@ -89,12 +89,12 @@ pub(crate) enum Answer {
 /// # Errors
 /// The reason why there is no answer.
 pub(crate) fn answer(
-    request: &Request,
+    request: &HttpRequest,
     body: &[u8],
     access: &Access,
     tasks: &Tasks,
     sources: &Sources<'_>,
-) -> Result<Answer, Problem> {
+) -> Result<ApiAnswer, Problem> {
     let nothing = || Problem::not_found("there is nothing here; /openapi.yaml has all paths");
     let rest = request.path.strip_prefix(ROOT).ok_or_else(nothing)?;
     let decoded: Option<Vec<String>> = rest.split('/').map(percent::decode).collect();
@@ -113,10 +113,10 @@ pub(crate) fn answer(
             read(&segments, request, access, tasks, sources).unwrap_or_else(|| Err(nothing()))
         }
         Method::Post if changes => match segments.as_slice() {
-            ["tasks", id, "stop"] => task_id(id, tasks).map(Answer::Stop),
-            segments => {
-                order(segments, request, body, sources).unwrap_or_else(|| Err(nothing())).map(Answer::Order)
-            }
+            ["tasks", id, "stop"] => task_id(id, tasks).map(ApiAnswer::Stop),
+            segments => order(segments, request, body, sources)
+                .unwrap_or_else(|| Err(nothing()))
+                .map(ApiAnswer::Order),
         },
         _ => Err(Problem::method(match (reads, changes) {
             (true, true) => "Allow: GET, HEAD, POST\r\n",
@@ -129,41 +129,41 @@ pub(crate) fn answer(
 /// An answer that only reads; `None` if the API does not have this path.
 fn read(
     segments: &[&str],
-    request: &Request,
+    request: &HttpRequest,
     access: &Access,
     tasks: &Tasks,
     sources: &Sources<'_>,
-) -> Option<Result<Answer, Problem>> {
-    let mut parameters = match Parameters::parse(&request.query) {
+) -> Option<Result<ApiAnswer, Problem>> {
+    let mut parameters = match QueryParameters::parse(&request.query) {
         Ok(parameters) => parameters,
         Err(part) => return Some(Err(Problem::bad(format!("{part:?}: the query has a broken escape")))),
     };
     let now = sources.server.now;
     Some(match segments {
-        ["server"] => Ok(Answer::Json(json::line(&Server(access, sources)))),
-        ["tubes"] => tubes::list(parameters, sources).map(Answer::Tubes),
-        ["tubes", tube] => tube_figures(tube, sources).map(Answer::Json),
-        ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(Answer::Jobs),
-        ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(Answer::Count),
+        ["server"] => Ok(ApiAnswer::Json(json::line(&ServerObject(access, sources)))),
+        ["tubes"] => tubes::list(parameters, sources).map(ApiAnswer::Tubes),
+        ["tubes", tube] => tube_figures(tube, sources).map(ApiAnswer::Json),
+        ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(ApiAnswer::Jobs),
+        ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(ApiAnswer::Count),
         ["jobs", id] => jobs::wait(&mut parameters).and_then(|wait| {
             let (id, job) = job(id, sources)?;
             match wait.filter(|_| job.record.state != JobState::Buried) {
-                Some(seconds) => Ok(Answer::Follow(id, seconds)),
-                None => job_now(id, sources).map(Answer::Json),
+                Some(seconds) => Ok(ApiAnswer::Follow(id, seconds)),
+                None => job_now(id, sources).map(ApiAnswer::Json),
             }
         }),
         ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {
             let body = job.body.to_owned().map_err(|_| Problem::from(Obstacle::NoRoom))?;
-            Ok(Answer::Body(id, body))
+            Ok(ApiAnswer::Body(id, body))
         }),
-        ["clients"] => ClientList::new(parameters).map(Answer::Clients),
+        ["clients"] => ClientList::new(parameters).map(ApiAnswer::Clients),
         ["tasks"] => {
             let tasks: Vec<_> = tasks.newest_first().map(|task| TaskNow(task, now)).collect();
-            Ok(Answer::Json(json::line(&Object([("tasks", &tasks)]))))
+            Ok(ApiAnswer::Json(json::line(&Object([("tasks", &tasks)]))))
         }
         ["tasks", id] => task_id(id, tasks).and_then(|id| {
             let task = tasks.get(id).ok_or_else(|| Problem::not_found("there is no such task"))?;
-            Ok(Answer::Json(json::line(&TaskNow(task, now))))
+            Ok(ApiAnswer::Json(json::line(&TaskNow(task, now))))
         }),
         _ => return None,
     })
@@ -172,12 +172,12 @@ fn read(
 /// The order in a request for a change; `None` if the API does not have this path.
 fn order(
     segments: &[&str],
-    request: &Request,
+    request: &HttpRequest,
     body: &[u8],
     sources: &Sources<'_>,
 ) -> Option<Result<Order, Problem>> {
     let started_at = sources.server.info.started_at;
-    let fields = || if request.is_json { Fields::parse(body) } else { Err(Problem::not_json()) };
+    let fields = || if request.is_json { UnreadKeys::parse(body) } else { Err(Problem::not_json()) };
     Some(match segments {
         ["server", "actions"] => fields().and_then(orders::on_server),
         ["tubes", tube, "actions"] => {
@@ -195,9 +195,9 @@ fn order(
 }
 
 /// The figures of the server.
-struct Server<'s>(&'s Access, &'s Sources<'s>);
+struct ServerObject<'s>(&'s Access, &'s Sources<'s>);
 
-impl Serialize for Server<'_> {
+impl Serialize for ServerObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(access, sources) = self;
         let mut members = serializer.serialize_map(None)?;

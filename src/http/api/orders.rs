@@ -13,7 +13,7 @@ use super::jobs::{self, AS_OF};
 use super::problem::{Problem, short};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
-use crate::orders::selection::{AsOf, Filter, Walk};
+use crate::orders::selection::{AsOf, Filter, JobWalk};
 use crate::orders::{FLUSHES, JobAction, Order, PutOrder, Selection, flush_action};
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
@@ -25,9 +25,9 @@ const MAX_JOBS: usize = 10_000;
 const DEFAULT_TTR_S: u32 = 60;
 
 /// The keys of an object that have not been read yet.
-pub(crate) struct Fields(Map<String, Value>);
+pub(crate) struct UnreadKeys(Map<String, Value>);
 
-impl Fields {
+impl UnreadKeys {
     /// The object in a body.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Problem> {
         match serde_json::from_slice(body) {
@@ -134,7 +134,7 @@ pub(crate) fn tube_name(name: &str) -> Result<TubeName, Problem> {
 }
 
 /// The action on jobs with this name; `None` if it is not one.
-fn job_action(action: &str, fields: &mut Fields) -> Result<Option<JobAction>, Problem> {
+fn job_action(action: &str, fields: &mut UnreadKeys) -> Result<Option<JobAction>, Problem> {
     Ok(Some(match action {
         "kick" => JobAction::Kick,
         "delete" => JobAction::Delete,
@@ -159,7 +159,7 @@ fn unknown(action: &str, known: &str) -> Problem {
 const JOB_ACTIONS: &str = "kick, delete, move, priority, delay, redrive";
 
 /// A job to put into the tube.
-pub(crate) fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn put(tube: TubeName, mut fields: UnreadKeys) -> Result<Order, Problem> {
     let body = fields.text("body")?.ok_or_else(|| missing("body"))?;
     let body = match fields.text("encoding")?.as_deref() {
         None | Some("text") => body.into_bytes(),
@@ -179,7 +179,7 @@ pub(crate) fn put(tube: TubeName, mut fields: Fields) -> Result<Order, Problem> 
 }
 
 /// The order for one job.
-pub(crate) fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn on_job(id: JobId, mut fields: UnreadKeys) -> Result<Order, Problem> {
     let action = fields.action()?;
     let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
     fields.end()?;
@@ -187,7 +187,7 @@ pub(crate) fn on_job(id: JobId, mut fields: Fields) -> Result<Order, Problem> {
 }
 
 /// The order for the jobs that the body names.
-pub(crate) fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn on_jobs(mut fields: UnreadKeys) -> Result<Order, Problem> {
     let action = fields.action()?;
     let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, JOB_ACTIONS))?;
     let jobs = fields.jobs()?;
@@ -196,7 +196,11 @@ pub(crate) fn on_jobs(mut fields: Fields) -> Result<Order, Problem> {
 }
 
 /// The order for a tube, or for those of its jobs that were counted since the server started.
-pub(crate) fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp) -> Result<Order, Problem> {
+pub(crate) fn on_tube(
+    tube: TubeName,
+    mut fields: UnreadKeys,
+    started_at: Timestamp,
+) -> Result<Order, Problem> {
     let action = fields.action()?;
     let scope = FLUSHES.into_iter().find(|&scope| flush_action(scope) == action);
     let order = match (action.as_str(), scope) {
@@ -216,7 +220,7 @@ pub(crate) fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp)
                 return Err(Problem::stale());
             }
             let filter = filter(&mut fields, as_of)?;
-            let walk = Walk::new(tube, state, filter, None);
+            let walk = JobWalk::new(tube, state, filter, None);
             Order::Change(job_action, Selection::Counted(Box::new(walk), counted))
         }
     };
@@ -224,7 +228,7 @@ pub(crate) fn on_tube(tube: TubeName, mut fields: Fields, started_at: Timestamp)
     Ok(order)
 }
 
-fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
+fn filter(fields: &mut UnreadKeys, as_of: AsOf) -> Result<Filter, Problem> {
     Ok(Filter {
         as_of,
         older_than_s: fields.long("older_than")?,
@@ -238,7 +242,7 @@ fn filter(fields: &mut Fields, as_of: AsOf) -> Result<Filter, Problem> {
 }
 
 /// The order for a client.
-pub(crate) fn on_client(id: u64, mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn on_client(id: u64, mut fields: UnreadKeys) -> Result<Order, Problem> {
     let action = fields.action()?;
     if action != "kill" {
         return Err(unknown(&action, "kill"));
@@ -248,7 +252,7 @@ pub(crate) fn on_client(id: u64, mut fields: Fields) -> Result<Order, Problem> {
 }
 
 /// The order for the server.
-pub(crate) fn on_server(mut fields: Fields) -> Result<Order, Problem> {
+pub(crate) fn on_server(mut fields: UnreadKeys) -> Result<Order, Problem> {
     let action = fields.action()?;
     let order = match action.as_str() {
         "drain" => Order::Drain(true),

@@ -3,9 +3,9 @@
 //! Owns: its JSON, and the text of its cursors.
 
 use super::problem::Problem;
-use super::url::Parameters;
+use super::url::QueryParameters;
 use super::write::write_tubes;
-use crate::http::rendering::{Form, Rendering};
+use crate::http::rendering::{Rendering, ResponseFormat};
 use crate::http::snapshot::{Snapshot, TubeChoice};
 use crate::http::tube_query::{Query, Rank};
 use crate::http::{Sources, put};
@@ -23,7 +23,7 @@ pub(crate) struct TubeList;
 
 /// The page for the query; nothing is rendered yet.
 pub(crate) fn list(
-    mut parameters: Parameters,
+    mut parameters: QueryParameters,
     sources: &Sources<'_>,
 ) -> Result<Rendering<TubeList>, Problem> {
     let limit = match parameters.take("limit").map(|text| text.parse()) {
@@ -59,7 +59,7 @@ fn rank(cursor: &str) -> Option<Rank> {
     Some(Rank { value, jobs, name: TubeName::parse(parts.next()?.as_bytes())? })
 }
 
-impl Form for TubeList {
+impl ResponseFormat for TubeList {
     type Place = usize;
 
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String) {

@@ -7,9 +7,9 @@ use crate::percent;
 
 /// The parameters of a query that have not been read yet.
 #[derive(Debug)]
-pub(crate) struct Parameters(Vec<(String, String)>);
+pub(crate) struct QueryParameters(Vec<(String, String)>);
 
-impl Parameters {
+impl QueryParameters {
     /// The parameters in the text after the `?`.
     ///
     /// # Errors
@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn parameters_are_taken_once_and_the_rest_is_seen() {
-        let mut parameters = Parameters::parse("a=1+%2B&b=&c&a=2").unwrap();
+        let mut parameters = QueryParameters::parse("a=1+%2B&b=&c&a=2").unwrap();
         assert_eq!(parameters.take("a").as_deref(), Some("1 +"));
         assert_eq!(parameters.take("b"), None);
         assert_eq!(parameters.take("c"), None);
         assert!(parameters.end().unwrap_err().message.starts_with("\"a\": "));
-        assert_eq!(Parameters::parse("a=%z").unwrap_err(), "a=%z");
+        assert_eq!(QueryParameters::parse("a=%z").unwrap_err(), "a=%z");
     }
 }

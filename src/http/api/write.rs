@@ -13,7 +13,7 @@ use crate::http::snapshot::Snapshot;
 use crate::job::BodyRef;
 use crate::json::{self, Object};
 use crate::orders::{Progress, Task};
-use crate::stats::{Figure, JOB, JobView, Subject, TAGS, TUBE, Value, WAITS_FOR};
+use crate::stats::{Figure, JOB, StatsJob, StatsSubject, TAGS, TUBE, Value, WAITS_FOR};
 
 /// How many bytes of a body the JSON of its job shows: more than people read, and few enough to write at once.
 pub(crate) const SHOWN_BYTES: usize = 32 * 1024;
@@ -30,7 +30,7 @@ impl Serialize for Value<'_> {
 }
 
 /// All figures of a table.
-pub(crate) fn figures<'v, S: Subject>(
+pub(crate) fn figures<'v, S: StatsSubject>(
     table: &'static [Figure<S>],
     view: &'v S::View<'_>,
 ) -> impl Serialize + 'v {
@@ -52,18 +52,18 @@ pub(crate) fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -
 
 /// A job: the figures of `stats-job` except the file of its record, and except the tags if it has none, the length of
 /// the body, and at most as many bytes of the body as the request allows.
-pub(crate) struct Job<'v> {
+pub(crate) struct JobObject<'v> {
     /// The job.
-    pub view: &'v JobView<'v>,
+    pub view: &'v StatsJob<'v>,
     /// Whether its session keeps it for a grace, because the connection is closed.
     pub is_kept: bool,
     /// How many bytes of its body are shown; `None` for none.
     pub shown_bytes: Option<usize>,
 }
 
-impl Serialize for Job<'_> {
+impl Serialize for JobObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let JobView { job, session, .. } = self.view;
+        let StatsJob { job, session, .. } = self.view;
         let mut members = serializer.serialize_map(None)?;
         let tags = TAGS.iter().filter(|_| job.tags.is_some() || !session.is_empty());
         for figure in JOB.iter().filter(|figure| figure.key != "file").chain(tags).chain(WAITS_FOR) {
@@ -74,7 +74,7 @@ impl Serialize for Job<'_> {
             members.serialize_entry("kept_for_grace", &true)?;
         }
         if let Some(shown_bytes) = self.shown_bytes {
-            members.serialize_entry("body", &Beginning { body: job.body, shown_bytes })?;
+            members.serialize_entry("body", &BodyPrefix { body: job.body, shown_bytes })?;
         }
         members.end()
     }
@@ -83,7 +83,7 @@ impl Serialize for Job<'_> {
 /// A job with its body, or with the beginning of a long one.
 pub(crate) struct JobAndBody<'v> {
     /// The job.
-    pub view: &'v JobView<'v>,
+    pub view: &'v StatsJob<'v>,
     /// Whether its session keeps it for a grace, because the connection is closed.
     pub is_kept: bool,
 }
@@ -92,19 +92,19 @@ impl Serialize for JobAndBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { view, is_kept } = *self;
         let mut members = serializer.serialize_map(None)?;
-        members.serialize_entry("job", &Job { view, is_kept, shown_bytes: None })?;
-        members.serialize_entry("body", &Beginning { body: view.job.body, shown_bytes: SHOWN_BYTES })?;
+        members.serialize_entry("job", &JobObject { view, is_kept, shown_bytes: None })?;
+        members.serialize_entry("body", &BodyPrefix { body: view.job.body, shown_bytes: SHOWN_BYTES })?;
         members.end()
     }
 }
 
 /// The first bytes of a body, at most `shown_bytes`.
-struct Beginning<'v> {
+struct BodyPrefix<'v> {
     body: BodyRef<'v>,
     shown_bytes: usize,
 }
 
-impl Serialize for Beginning<'_> {
+impl Serialize for BodyPrefix<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let all = self.body.as_slice();
         let shown = &all[..all.len().min(self.shown_bytes)];

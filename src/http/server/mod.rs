@@ -14,7 +14,7 @@ use zeroize::Zeroize;
 
 use super::access::Access;
 use super::exchange::ServerRequest;
-use super::{Address, ClientSource, Exchange, History, Phase, Site, Sources};
+use super::{ClientSource, HttpAddress, HttpExchange, SampleHistory, ServerPhase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::orders::{Control, Order, TaskId};
 use crate::os;
@@ -22,7 +22,7 @@ use crate::os::listen::Listener;
 use crate::poll_token::PollToken;
 use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
-use crate::stats::{ClientView, Clients, Connections, StatsSource};
+use crate::stats::{ClientView, Connections, ListedClients, StatsSource};
 use crate::stream::{Accepted, ListenerSocket, Socket, Stream};
 use crate::tls::{Acceptor, ClientCertificate, HANDSHAKE_TIMEOUT};
 
@@ -57,17 +57,17 @@ pub struct HttpServer {
     listener: SiteListener,
     warnings: RateLimitedLog,
     denials: RateLimitedLog,
-    connections: [Option<Connection>; MAX_CONNECTIONS],
+    connections: [Option<HttpConnection>; MAX_CONNECTIONS],
     /// The slot of the connection that gets the next slice of work.
     next: usize,
     /// The slot of the connection that may take the next step of its handshake.
     next_handshake: usize,
     /// The data of closed connections that must still be freed, a slice in each turn.
-    ended: Vec<Exchange>,
+    ended: Vec<HttpExchange>,
     /// Whether the last turn did work, so that there may be more.
     busy: bool,
     registry: Rc<Registry>,
-    history: History,
+    history: SampleHistory,
     role: Role,
 }
 
@@ -99,7 +99,7 @@ impl Role {
     }
 }
 
-/// The state of the server, like [`Phase`], but before its figures are read.
+/// The state of the server, like [`ServerPhase`], but before its figures are read.
 pub enum ServerState<'a> {
     /// The server does not serve yet; the text is the reason.
     Starting(&'a str),
@@ -115,7 +115,7 @@ struct KnownClients<'a> {
     connections: &'a dyn Connections,
 }
 
-impl Clients for KnownClients<'_> {
+impl ListedClients for KnownClients<'_> {
     fn client(&self, id: ClientId, now: Timestamp) -> Option<ClientView<'_>> {
         self.control.client(id, self.connections, now)
     }
@@ -141,18 +141,18 @@ impl ServerState<'_> {
 }
 
 /// A connection with its socket.
-struct Connection {
+struct HttpConnection {
     socket: Socket,
     token: PollToken,
-    exchange: Exchange,
-    link: Link,
+    exchange: HttpExchange,
+    link: SocketState,
     last_progress_at: Timestamp,
-    stage: Stage,
+    stage: ConnectionStage,
 }
 
 /// The stage of a connection: the event for which it waits, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum ConnectionStage {
     /// A request that is incomplete, or the first request of a client.
     Head(Timestamp),
     /// The next request of a client that has been answered; this is when it last made progress.
@@ -162,7 +162,7 @@ enum Stage {
 }
 
 /// The state of the socket, as the poll and the last calls have reported it.
-enum Link {
+enum SocketState {
     Open {
         /// A read may return data.
         readable: bool,
@@ -199,7 +199,7 @@ impl HttpServer {
             ended: Vec::new(),
             busy: false,
             registry,
-            history: History::default(),
+            history: SampleHistory::default(),
             role,
         })
     }
@@ -207,7 +207,10 @@ impl HttpServer {
     /// Whether no connection waits for an answer.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.connections.iter().flatten().all(|connection| !matches!(connection.stage, Stage::Answer(_)))
+        self.connections
+            .iter()
+            .flatten()
+            .all(|connection| !matches!(connection.stage, ConnectionStage::Answer(_)))
     }
 
     /// The socket that listens.
@@ -251,7 +254,7 @@ impl HttpServer {
         }
         let connections = self.connections.iter().flatten();
         let follow = connections.clone().filter_map(|connection| connection.exchange.follows_until());
-        connections.map(Connection::is_over_at).chain(follow).chain(self.listener.accept_at).min()
+        connections.map(HttpConnection::is_over_at).chain(follow).chain(self.listener.accept_at).min()
     }
 
     /// Closes all connections and returns the listener.
@@ -299,13 +302,13 @@ impl HttpServer {
             }
         }
         self.busy = self.work(&mut state, now) || handshake.is_some();
-        self.ended.pop_if(Exchange::free_slice);
+        self.ended.pop_if(HttpExchange::free_slice);
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
             connection.note_stage(now);
             if connection.is_over(now) {
                 let ended = slot.take().map(|connection| connection.exchange);
-                self.ended.extend(ended.filter(Exchange::has_rest));
+                self.ended.extend(ended.filter(HttpExchange::has_rest));
                 // A client may be waiting for the slot.
                 self.listener.accept_at = self.listener.accept_at.map(|_| Timestamp::default());
             }
@@ -320,7 +323,7 @@ impl HttpServer {
         let slot = { slots }.find(|&slot| {
             self.connections[slot].as_ref().is_some_and(|connection| {
                 connection.socket.is_handshaking()
-                    && matches!(connection.link, Link::Open { readable: true, .. })
+                    && matches!(connection.link, SocketState::Open { readable: true, .. })
             })
         })?;
         self.next_handshake = slot + 1;
@@ -331,17 +334,17 @@ impl HttpServer {
     fn work(&mut self, state: &mut ServerState<'_>, now: Timestamp) -> bool {
         for step in 0..MAX_CONNECTIONS {
             let slot = (self.next + step) % MAX_CONNECTIONS;
-            let has_work = |connection: &mut Connection| connection.exchange.has_work();
+            let has_work = |connection: &mut HttpConnection| connection.exchange.has_work();
             let Some(mut connection) = self.connections[slot].take_if(has_work) else { continue };
             let worked = match state {
-                ServerState::Starting(reason) => connection.exchange.turn(Phase::Starting(reason)),
+                ServerState::Starting(reason) => connection.exchange.turn(ServerPhase::Starting(reason)),
                 ServerState::Serving(source) => {
-                    connection.exchange.turn(Phase::Serving(&self.sources(*source, Site::Metrics, now)))
+                    connection.exchange.turn(ServerPhase::Serving(&self.sources(*source, Site::Metrics, now)))
                 }
                 ServerState::ServingApi(control, connections) => {
                     let clients = KnownClients { control: &**control, connections: *connections };
                     let sources = self.admin_sources(&**control, &clients, now);
-                    let worked = connection.exchange.turn(Phase::Serving(&sources));
+                    let worked = connection.exchange.turn(ServerPhase::Serving(&sources));
                     forward_command(&mut connection, &mut **control, now);
                     connection.log_denial(&mut self.denials, now);
                     worked
@@ -362,7 +365,7 @@ impl HttpServer {
     fn admin_sources<'a>(
         &'a self,
         control: &'a dyn Control,
-        clients: &'a dyn Clients,
+        clients: &'a dyn ListedClients,
         now: Timestamp,
     ) -> Sources<'a> {
         let site = match &self.role {
@@ -386,9 +389,9 @@ impl HttpServer {
             },
             address: match self.listener.socket {
                 ListenerSocket::Tcp(_) | ListenerSocket::Tls(..) => {
-                    Address::Tcp(self.listener.host.as_deref())
+                    HttpAddress::Tcp(self.listener.host.as_deref())
                 }
-                ListenerSocket::Unix(_) => Address::Unix,
+                ListenerSocket::Unix(_) => HttpAddress::Unix,
             },
         }
     }
@@ -424,7 +427,7 @@ impl HttpServer {
         let stage = |slot: usize| self.connections[slot].as_ref().map(|connection| connection.stage);
         let mut answering: Vec<(Timestamp, usize)> = (0..MAX_CONNECTIONS)
             .filter_map(|slot| match stage(slot) {
-                Some(Stage::Answer(since)) => Some((since, slot)),
+                Some(ConnectionStage::Answer(since)) => Some((since, slot)),
                 _ => None,
             })
             .collect();
@@ -432,11 +435,11 @@ impl HttpServer {
         let not_protected = answering.get(MAX_PROTECTED..).unwrap_or_default();
         let is_available = |&slot: &usize| match stage(slot) {
             // A connection that was accepted in this turn has not been read from yet.
-            Some(Stage::Head(since)) => since < now,
-            Some(Stage::Answer(since)) => {
+            Some(ConnectionStage::Head(since)) => since < now,
+            Some(ConnectionStage::Answer(since)) => {
                 not_protected.contains(&(since, slot)) || since + PROTECTED_NS <= now
             }
-            Some(Stage::Idle(_)) | None => true,
+            Some(ConnectionStage::Idle(_)) | None => true,
         };
         (0..MAX_CONNECTIONS).filter(is_available).min_by_key(|&slot| stage(slot))
     }
@@ -445,16 +448,16 @@ impl HttpServer {
         let token = PollToken::HttpConnection((self.first_number() + slot) as u32);
         match accepted.watch(Rc::clone(&self.registry), token) {
             Ok(socket) => {
-                let before = self.connections[slot].replace(Connection {
+                let before = self.connections[slot].replace(HttpConnection {
                     socket,
                     token,
-                    exchange: Exchange::default(),
-                    link: Link::Open { readable: true, writable: true },
+                    exchange: HttpExchange::default(),
+                    link: SocketState::Open { readable: true, writable: true },
                     last_progress_at: now,
-                    stage: Stage::Head(now),
+                    stage: ConnectionStage::Head(now),
                 });
                 let ended = before.map(|connection| connection.exchange);
-                self.ended.extend(ended.filter(Exchange::has_rest));
+                self.ended.extend(ended.filter(HttpExchange::has_rest));
             }
             Err(error) => debug!("cannot watch a connection for HTTP: {error}"),
         }
@@ -462,7 +465,7 @@ impl HttpServer {
 }
 
 /// Forwards the order of the exchange to the server, if there is one, and logs its origin.
-fn forward_command(connection: &mut Connection, control: &mut dyn Control, now: Timestamp) {
+fn forward_command(connection: &mut HttpConnection, control: &mut dyn Control, now: Timestamp) {
     match connection.exchange.take_request() {
         None => {}
         Some(ServerRequest::Order(order)) => {
@@ -489,7 +492,7 @@ fn forward_command(connection: &mut Connection, control: &mut dyn Control, now: 
     }
 }
 
-impl Connection {
+impl HttpConnection {
     fn log_command(&self, level: Level, TaskId(task): TaskId, command: &str) {
         let certificate = self.socket.peer_certificate().map(ClientCertificate::of);
         let (peer, certificate) = (self.socket.peer(), certificate.unwrap_or_default().serial);
@@ -514,8 +517,8 @@ impl Connection {
 
     fn notice(&mut self, event: &Event) {
         if event.is_error() || event.is_write_closed() {
-            self.link = Link::Gone;
-        } else if let Link::Open { readable, writable } = &mut self.link {
+            self.link = SocketState::Gone;
+        } else if let SocketState::Open { readable, writable } = &mut self.link {
             // A read also sends the data of TLS itself.
             let sends = event.is_writable() && self.socket.wants_write();
             *readable |= event.is_readable() || event.is_read_closed() || sends;
@@ -525,7 +528,7 @@ impl Connection {
 
     fn read(&mut self, now: Timestamp) {
         let mut buffer = [0; READ_BYTES];
-        while let Link::Open { readable: readable @ true, .. } = &mut self.link {
+        while let SocketState::Open { readable: readable @ true, .. } = &mut self.link {
             let room = self.exchange.room().min(READ_BYTES);
             if room == 0 {
                 return;
@@ -544,14 +547,14 @@ impl Connection {
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => *readable = false,
                     ErrorKind::Interrupted => {}
-                    _ => self.link = Link::Gone,
+                    _ => self.link = SocketState::Gone,
                 },
             }
         }
     }
 
     fn write(&mut self, now: Timestamp) {
-        while let Link::Open { writable: writable @ true, .. } = &mut self.link
+        while let SocketState::Open { writable: writable @ true, .. } = &mut self.link
             && !self.exchange.output().is_empty()
         {
             match self.socket.write(self.exchange.output()) {
@@ -565,33 +568,33 @@ impl Connection {
                         self.socket.await_writable(self.token, true);
                     }
                     ErrorKind::Interrupted => {}
-                    _ => self.link = Link::Gone,
+                    _ => self.link = SocketState::Gone,
                 },
             }
         }
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
-        matches!(self.link, Link::Gone) || self.exchange.is_finished() || now >= self.is_over_at()
+        matches!(self.link, SocketState::Gone) || self.exchange.is_finished() || now >= self.is_over_at()
     }
 
     /// Notes the event for which the connection waits.
     fn note_stage(&mut self, now: Timestamp) {
         self.stage = match self.stage {
-            Stage::Answer(since) if self.exchange.is_answering() => Stage::Answer(since),
-            _ if self.exchange.is_answering() => Stage::Answer(now),
-            Stage::Head(since) => Stage::Head(since),
-            _ if self.exchange.is_idle() => Stage::Idle(self.last_progress_at),
-            Stage::Idle(_) | Stage::Answer(_) => Stage::Head(now),
+            ConnectionStage::Answer(since) if self.exchange.is_answering() => ConnectionStage::Answer(since),
+            _ if self.exchange.is_answering() => ConnectionStage::Answer(now),
+            ConnectionStage::Head(since) => ConnectionStage::Head(since),
+            _ if self.exchange.is_idle() => ConnectionStage::Idle(self.last_progress_at),
+            ConnectionStage::Idle(_) | ConnectionStage::Answer(_) => ConnectionStage::Head(now),
         };
     }
 
     /// When the connection exceeds its time limit. Steps of a handshake and parts of a request are not progress.
     fn is_over_at(&self) -> Timestamp {
         match self.stage {
-            Stage::Head(since) if self.socket.is_handshaking() => since + HANDSHAKE_NS,
-            Stage::Head(since) => since + HEAD_NS,
-            Stage::Idle(_) | Stage::Answer(_) => self.last_progress_at + IDLE_NS,
+            ConnectionStage::Head(since) if self.socket.is_handshaking() => since + HANDSHAKE_NS,
+            ConnectionStage::Head(since) => since + HEAD_NS,
+            ConnectionStage::Idle(_) | ConnectionStage::Answer(_) => self.last_progress_at + IDLE_NS,
         }
     }
 }

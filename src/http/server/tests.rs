@@ -33,7 +33,7 @@ fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
 fn turn(server: &mut HttpServer, now: u64) {
     server.listener.accept_at = Some(Timestamp::default());
     for connection in server.connections.iter_mut().flatten() {
-        if let Link::Open { readable, .. } = &mut connection.link {
+        if let SocketState::Open { readable, .. } = &mut connection.link {
             *readable = true;
         }
     }
@@ -94,7 +94,8 @@ fn answers_that_nobody_reads_never_keep_a_health_check_waiting() {
         turn(&mut server, now);
         assert!(is_answered(&check));
     }
-    let answers = server.connections.iter().flatten().filter(|it| matches!(it.stage, Stage::Answer(_)));
+    let answers =
+        server.connections.iter().flatten().filter(|it| matches!(it.stage, ConnectionStage::Answer(_)));
     assert!(answers.count() >= MAX_PROTECTED, "the first answers continue");
 }
 

@@ -8,13 +8,13 @@ use crate::token::TokenHash;
 const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n";
 
 /// Sends the requests in pieces of this many bytes. Returns the responses and the orders.
-fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, Exchange) {
+fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, HttpExchange) {
     let (figures, tasks) = (Figures::default(), Tasks::default());
     let sources = Sources {
         site: Site::Admin { access, tasks: &tasks, clients: ClientSource(&()) },
         ..figures.sources()
     };
-    let (mut exchange, mut sent, mut orders) = (Exchange::default(), Vec::new(), Vec::new());
+    let (mut exchange, mut sent, mut orders) = (HttpExchange::default(), Vec::new(), Vec::new());
     let mut rest = requests;
     loop {
         let count = exchange.room().min(piece).min(rest.len());
@@ -24,7 +24,7 @@ fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, 
             exchange.end();
         }
         let mut worked = count > 0;
-        while exchange.turn(Phase::Serving(&sources)) || !exchange.output().is_empty() {
+        while exchange.turn(ServerPhase::Serving(&sources)) || !exchange.output().is_empty() {
             sent.extend_from_slice(exchange.output());
             exchange.advance(exchange.output().len());
             worked = true;

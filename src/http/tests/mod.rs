@@ -20,7 +20,7 @@ struct Figures {
     queue: Queue,
     commands: CommandCounts,
     timings: Timings,
-    history: History,
+    history: SampleHistory,
     max_tubes: usize,
     draining: bool,
 }
@@ -45,7 +45,7 @@ impl Default for Figures {
             queue: Queue::default(),
             commands,
             timings: Timings::default(),
-            history: History::default(),
+            history: SampleHistory::default(),
             max_tubes: 1000,
             draining: false,
         }
@@ -78,14 +78,14 @@ impl Figures {
             usage: |_| Usage::default(),
             history: &self.history,
             max_tubes: self.max_tubes,
-            address: Address::Tcp(Some("metrics.example")),
+            address: HttpAddress::Tcp(Some("metrics.example")),
             site: Site::Metrics,
         }
     }
 }
 
 /// Works and sends until there is nothing left to do.
-fn drive(exchange: &mut Exchange, phase: Phase<'_>) -> String {
+fn drive(exchange: &mut HttpExchange, phase: ServerPhase<'_>) -> String {
     let mut sent = Vec::new();
     while exchange.turn(phase) {
         sent.extend_from_slice(exchange.output());
@@ -95,9 +95,9 @@ fn drive(exchange: &mut Exchange, phase: Phase<'_>) -> String {
 }
 
 fn answer(figures: &Figures, request: &str) -> String {
-    let mut exchange = Exchange::default();
+    let mut exchange = HttpExchange::default();
     exchange.feed(request.as_bytes());
-    drive(&mut exchange, Phase::Serving(&figures.sources()))
+    drive(&mut exchange, ServerPhase::Serving(&figures.sources()))
 }
 
 fn status(response: &str) -> &str {
@@ -184,12 +184,12 @@ fn requests_may_come_in_pieces_and_behind_one_another() {
                     GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let whole = answer(&figures, requests);
     assert_eq!(whole.matches("HTTP/1.1 200 OK").count(), 4, "none follows the one that closes");
-    let mut exchange = Exchange::default();
+    let mut exchange = HttpExchange::default();
     let mut pieces = String::new();
     for byte in requests.bytes() {
         assert!(exchange.room() > 0 || exchange.is_finished());
         exchange.feed(&[byte]);
-        pieces += &drive(&mut exchange, Phase::Serving(&figures.sources()));
+        pieces += &drive(&mut exchange, ServerPhase::Serving(&figures.sources()));
     }
     assert_eq!(pieces, whole);
     assert!(exchange.is_finished());
@@ -198,13 +198,13 @@ fn requests_may_come_in_pieces_and_behind_one_another() {
 #[test]
 fn heads_without_end_are_refused_within_bounds() {
     let figures = Figures::default();
-    let mut exchange = Exchange::default();
+    let mut exchange = HttpExchange::default();
     exchange.feed(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ");
     while exchange.room() > 0 {
-        assert!(!exchange.turn(Phase::Serving(&figures.sources())));
+        assert!(!exchange.turn(ServerPhase::Serving(&figures.sources())));
         exchange.feed(&vec![b'x'; exchange.room()]);
     }
-    let response = drive(&mut exchange, Phase::Serving(&figures.sources()));
+    let response = drive(&mut exchange, ServerPhase::Serving(&figures.sources()));
     assert_eq!(status(&response), "431 Request Header Fields Too Large");
     assert!(exchange.is_finished());
     let crowd = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "A: b\r\n".repeat(100));
@@ -219,10 +219,10 @@ fn what_was_asked_before_the_end_is_answered_and_half_a_request_is_not() {
         ("", 0),
     ] {
         let figures = Figures::default();
-        let mut exchange = Exchange::default();
+        let mut exchange = HttpExchange::default();
         exchange.feed(request.as_bytes());
         exchange.end();
-        let response = drive(&mut exchange, Phase::Serving(&figures.sources()));
+        let response = drive(&mut exchange, ServerPhase::Serving(&figures.sources()));
         assert_eq!(response.matches("200 OK").count(), answers);
         assert!(exchange.is_finished());
     }
@@ -239,18 +239,18 @@ fn http_1_0_gets_no_chunks() {
 #[test]
 fn readiness_is_told_apart_from_life() {
     let mut figures = Figures::default();
-    let ask = |path: &str, phase: Phase<'_>| {
-        let mut exchange = Exchange::default();
+    let ask = |path: &str, phase: ServerPhase<'_>| {
+        let mut exchange = HttpExchange::default();
         exchange.feed(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         let response = drive(&mut exchange, phase);
         (status(&response)[..3].to_owned(), body(&response))
     };
     let is = |code: &str, text: &str| (code.to_owned(), text.to_owned());
-    assert_eq!(ask("/readyz", Phase::Serving(&figures.sources())), is("200", "ready\n"));
+    assert_eq!(ask("/readyz", ServerPhase::Serving(&figures.sources())), is("200", "ready\n"));
     figures.draining = true;
-    assert_eq!(ask("/readyz", Phase::Serving(&figures.sources())), is("503", "draining\n"));
-    assert_eq!(ask("/healthz", Phase::Serving(&figures.sources())), is("200", "ok\n"));
-    let starting = Phase::Starting("replaying the binlog\n");
+    assert_eq!(ask("/readyz", ServerPhase::Serving(&figures.sources())), is("503", "draining\n"));
+    assert_eq!(ask("/healthz", ServerPhase::Serving(&figures.sources())), is("200", "ok\n"));
+    let starting = ServerPhase::Starting("replaying the binlog\n");
     assert_eq!(ask("/healthz", starting), is("200", "ok\n"));
     for path in ["/readyz", "/metrics", "/api/v1/server", "/api/v1/tubes"] {
         assert_eq!(ask(path, starting), is("503", "replaying the binlog\n"));
@@ -286,7 +286,7 @@ fn texts_are_escaped_and_units_are_base_units() {
 fn the_history_of_the_page_is_sampled_from_the_stats() {
     let mut figures = Figures::default();
     figures.queue.connect();
-    let mut history = History::default();
+    let mut history = SampleHistory::default();
     history.take_sample(&figures.sources().server);
     figures.history = history;
     let data = body(&answer(&figures, "GET /api/v1/server HTTP/1.1\r\nHost: localhost\r\n\r\n"));
@@ -302,10 +302,10 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
     for number in 1..TUBES {
         figures.queue.watch(client, &format!("tube-{number}"));
     }
-    let mut exchange = Exchange::default();
+    let mut exchange = HttpExchange::default();
     exchange.feed(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (mut turns, mut response) = (0, String::new());
-    while exchange.turn(Phase::Serving(&figures.sources())) {
+    while exchange.turn(ServerPhase::Serving(&figures.sources())) {
         turns += 1;
         let output = exchange.output();
         // A slice may exceed the bound by the line that reached it and by the frame of its chunk.
@@ -314,7 +314,7 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
         response.push_str(std::str::from_utf8(output).unwrap());
         if let Some(most) = output.len().checked_sub(1) {
             exchange.advance(most);
-            assert!(!exchange.turn(Phase::Serving(&figures.sources())));
+            assert!(!exchange.turn(ServerPhase::Serving(&figures.sources())));
             exchange.advance(1);
         }
     }
@@ -329,7 +329,7 @@ fn a_scrape_of_twenty_thousand_tubes_is_made_of_small_slices() {
     // If a client disconnects in the middle, its data is freed in slices, too.
     exchange.feed(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     for _ in 0..=TUBES / snapshot::TUBES_PER_SLICE {
-        exchange.turn(Phase::Serving(&figures.sources()));
+        exchange.turn(ServerPhase::Serving(&figures.sources()));
         exchange.advance(exchange.output().len());
     }
     assert!(exchange.has_rest());
@@ -345,16 +345,16 @@ fn a_tube_that_is_made_again_during_a_scrape_appears_once() {
     for number in 0..TUBES {
         figures.queue.watch(client, &format!("tube-{number}"));
     }
-    let mut exchange = Exchange::default();
+    let mut exchange = HttpExchange::default();
     exchange.feed(b"GET /metrics HTTP/1.0\r\n\r\n");
     for _ in 0..3 {
         // The request, its head, and the first slice of tubes.
-        assert!(exchange.turn(Phase::Serving(&figures.sources())));
+        assert!(exchange.turn(ServerPhase::Serving(&figures.sources())));
         exchange.advance(exchange.output().len());
     }
     figures.queue.ignore(client, "tube-0");
     figures.queue.watch(client, "tube-0");
-    let text = drive(&mut exchange, Phase::Serving(&figures.sources()));
+    let text = drive(&mut exchange, ServerPhase::Serving(&figures.sources()));
     let lines = text.lines().filter(|line| line.contains("current_watching{tube=\"tube-0\"}"));
     assert_eq!(lines.count(), 1);
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::clock::NS_PER_S;
 use crate::job::{Body, JobId, JobState, Priority};
-use crate::orders::selection::{AsOf, Filter, Share, Step, Walk};
+use crate::orders::selection::{AsOf, Filter, JobWalk, Share, WalkStep};
 use crate::orders::tag_filter::TagFilter;
 use crate::queue::{ClientId, NewJob, Reserve};
 use crate::tags::{EncodedTags, TagSet};
@@ -37,15 +37,15 @@ impl Tube {
     /// The result of a scan, and the number of calls. Each call does at most its share.
     fn find(&self, state: JobState, filter: Filter, share: Share) -> (Vec<JobId>, usize) {
         let (mut found, mut calls) = (Vec::new(), 0);
-        let mut walk = Walk::new(TubeName::default_tube(), state, filter, None);
+        let mut walk = JobWalk::new(TubeName::default_tube(), state, filter, None);
         loop {
             calls += 1;
             let (mut left, before) = (share, walk.probed());
             loop {
                 match walk.next(&self.queue, &mut left) {
-                    Step::Job(id) => found.push(id),
-                    Step::Unfinished => break,
-                    Step::Done => return (found, calls),
+                    WalkStep::Job(id) => found.push(id),
+                    WalkStep::Unfinished => break,
+                    WalkStep::Done => return (found, calls),
                 }
             }
             assert!(walk.probed() - before <= share.jobs as u64, "no more jobs than its share");

@@ -65,11 +65,11 @@ pub struct HandOverInputs {
 #[derive(Default)]
 pub(super) struct HandOver {
     inputs: HandOverInputs,
-    stage: Stage,
+    stage: HandOverStage,
 }
 
 #[derive(Default)]
-enum Stage {
+enum HandOverStage {
     /// No hand-over is wanted.
     #[default]
     Idle,
@@ -81,11 +81,11 @@ enum Stage {
 }
 
 /// The files of a trial: the program, and the files of settings that exist.
-type Files = Vec<Option<Mark>>;
+type TriedFiles = Vec<Option<Mark>>;
 
 /// The result of a trial that has succeeded.
 struct Tried {
-    files: Files,
+    files: TriedFiles,
     /// The description of the trial; the final description is written over it.
     description: DescriptionFile,
 }
@@ -117,7 +117,7 @@ enum NotDone {
 
 impl HandOverInputs {
     /// The files as they are now; `None` if the program's file has not been replaced.
-    fn to_try(&self) -> Option<Files> {
+    fn to_try(&self) -> Option<TriedFiles> {
         let program = self.program.as_ref()?.replaced_by()?;
         let settings = self.settings.iter().map(|path| handover::mark(path).ok());
         Some([Some(program)].into_iter().chain(settings).collect())
@@ -126,29 +126,29 @@ impl HandOverInputs {
 
 impl HandOver {
     pub(super) fn new(inputs: HandOverInputs) -> Self {
-        Self { inputs, stage: Stage::Idle }
+        Self { inputs, stage: HandOverStage::Idle }
     }
 
     /// Whether no new command is executed, and no client is accepted.
     pub(super) fn is_paused(&self) -> bool {
-        matches!(self.stage, Stage::Paused(..))
+        matches!(self.stage, HandOverStage::Paused(..))
     }
 
     /// Whether a hand-over is in progress.
     #[inline]
     pub(super) fn is_wanted(&self) -> bool {
-        !matches!(self.stage, Stage::Idle)
+        !matches!(self.stage, HandOverStage::Idle)
     }
 
     /// When the hand-over has work even if no event comes.
     #[cold]
     pub(super) fn next_turn_at(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
-            Stage::Idle => None,
-            Stage::Wanted(_) | Stage::Ended(..) => Some(now + CHECK_INTERVAL_NS),
-            Stage::Tried(_, trial) if trial.is_silent => Some(now + CHECK_INTERVAL_NS),
-            Stage::Tried(end, _) => Some(*end),
-            Stage::Paused(..) => Some(Timestamp(0)),
+            HandOverStage::Idle => None,
+            HandOverStage::Wanted(_) | HandOverStage::Ended(..) => Some(now + CHECK_INTERVAL_NS),
+            HandOverStage::Tried(_, trial) if trial.is_silent => Some(now + CHECK_INTERVAL_NS),
+            HandOverStage::Tried(end, _) => Some(*end),
+            HandOverStage::Paused(..) => Some(Timestamp(0)),
         }
     }
 }
@@ -216,14 +216,14 @@ impl EventLoop {
         let Some(program) = inputs.program.as_ref().filter(|program| program.replaced_by().is_some()) else {
             return false;
         };
-        if !matches!(stage, Stage::Idle) {
+        if !matches!(stage, HandOverStage::Idle) {
             info!("SIGHUP: a hand-over is under way");
             return true;
         }
         info!("SIGHUP: {} is another program now: handing over to it", program.path().display());
         match inputs.obstacle {
             None => {
-                *stage = Stage::Wanted(now + WANTED_NS);
+                *stage = HandOverStage::Wanted(now + WANTED_NS);
                 self.server.executor_mut().stop_waiting_orders();
             }
             Some(obstacle) => self.give_up_hand_over(obstacle),
@@ -235,25 +235,25 @@ impl EventLoop {
     #[cold]
     pub(super) fn continue_hand_over(&mut self, now: Timestamp) {
         match std::mem::take(&mut self.hand_over.stage) {
-            Stage::Idle => {}
-            Stage::Wanted(_) if self.server.is_quiet() => match self.begin_trial(now) {
-                Ok(trial) => self.hand_over.stage = Stage::Tried(now + TRIAL_NS, Box::new(trial)),
+            HandOverStage::Idle => {}
+            HandOverStage::Wanted(_) if self.server.is_quiet() => match self.begin_trial(now) {
+                Ok(trial) => self.hand_over.stage = HandOverStage::Tried(now + TRIAL_NS, Box::new(trial)),
                 Err(error) => self.give_up_hand_over(&format!("cannot try it: {error}")),
             },
-            Stage::Wanted(end) if now >= end => {
+            HandOverStage::Wanted(end) if now >= end => {
                 self.give_up_hand_over("there was no moment without a command that was half done");
             }
-            Stage::Wanted(end) => self.hand_over.stage = Stage::Wanted(end),
-            Stage::Tried(end, mut trial) => match trial.outcome() {
+            HandOverStage::Wanted(end) => self.hand_over.stage = HandOverStage::Wanted(end),
+            HandOverStage::Tried(end, mut trial) => match trial.outcome() {
                 Some(Ok(tried)) => self.continue_ending(now + ENDED_NS, tried, now),
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
                 None if now >= end => {
                     self.give_up_hand_over("it takes longer than 5 s to read a description")
                 }
-                None => self.hand_over.stage = Stage::Tried(end, trial),
+                None => self.hand_over.stage = HandOverStage::Tried(end, trial),
             },
-            Stage::Ended(end, tried) => self.continue_ending(end, tried, now),
-            Stage::Paused(end, tried) => self.continue_paused(end, tried, now),
+            HandOverStage::Ended(end, tried) => self.continue_ending(end, tried, now),
+            HandOverStage::Paused(end, tried) => self.continue_paused(end, tried, now),
         }
     }
 
@@ -266,11 +266,11 @@ impl EventLoop {
     /// Waits until the connections that cannot be handed over have ended, and then pauses the others.
     fn continue_ending(&mut self, end: Timestamp, tried: Tried, now: Timestamp) {
         self.hand_over.stage = if self.server.end_those_that_cannot_be_described() > 0 && now < end {
-            Stage::Ended(end, tried)
+            HandOverStage::Ended(end, tried)
         } else {
             self.server.close_those_that_cannot_be_described(now);
             self.server.pause(true);
-            Stage::Paused(now + PAUSED_NS, tried)
+            HandOverStage::Paused(now + PAUSED_NS, tried)
         };
     }
 
@@ -284,7 +284,7 @@ impl EventLoop {
             if now >= end + PAUSED_NS {
                 self.give_up_hand_over("commands were under way for 2 s");
             } else {
-                self.hand_over.stage = Stage::Paused(end, tried);
+                self.hand_over.stage = HandOverStage::Paused(end, tried);
             }
             return;
         }
@@ -293,7 +293,7 @@ impl EventLoop {
             NotDone::Replaced => {
                 info!("the program or its settings have been replaced once more: trying those");
                 self.server.pause(false);
-                self.hand_over.stage = Stage::Wanted(now + WANTED_NS);
+                self.hand_over.stage = HandOverStage::Wanted(now + WANTED_NS);
             }
         }
     }
@@ -363,7 +363,7 @@ impl EventLoop {
 
     /// This program continues, and reloads as it does if there is no other program.
     fn give_up_hand_over(&mut self, reason: &str) {
-        self.hand_over.stage = Stage::Idle;
+        self.hand_over.stage = HandOverStage::Idle;
         self.server.pause(false);
         let path = self.hand_over.inputs.program.as_ref().map(Program::path).unwrap_or("?".as_ref());
         error!("cannot hand over to {}: {reason}; this program goes on", path.display());

@@ -48,7 +48,7 @@ pub(crate) struct Listeners {
     /// From this number of clients on, the next free descriptor is checked before each accept: descriptors were short
     /// once with twice as many clients, and the numbers in use have had gaps since.
     crowded_from: usize,
-    pause: Option<Pause>,
+    pause: Option<AcceptPause>,
     shortages: RateLimitedLog,
     refusals: RateLimitedLog,
 }
@@ -63,7 +63,7 @@ struct PolledListener {
 }
 
 /// No client is accepted until one disconnects, or until an instant.
-struct Pause {
+struct AcceptPause {
     until: Timestamp,
     clients: usize,
 }
@@ -209,12 +209,12 @@ impl Listeners {
             return false;
         }
         let may_accept = self.has_free_descriptor(clients);
-        self.pause = (!may_accept).then_some(Pause { until: now + PAUSE_NS, clients });
+        self.pause = (!may_accept).then_some(AcceptPause { until: now + PAUSE_NS, clients });
         may_accept
     }
 
     fn pause(&mut self, reason: &str, clients: usize, now: Timestamp) {
-        self.pause = Some(Pause { until: now + PAUSE_NS, clients });
+        self.pause = Some(AcceptPause { until: now + PAUSE_NS, clients });
         self.crowded_from = clients / 2;
         self.shortages.line(now, |withheld| {
             warn!("new connections must wait ({withheld} times since the last such line): {reason}");

@@ -115,7 +115,7 @@ impl From<BinlogError> for LoopError {
 
 /// The settings of the loop.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct LoopSettings {
     /// How many clients can connect.
     pub accept: AcceptLimits,
     /// Fills the memory reserve again; returns whether it is full.
@@ -158,7 +158,7 @@ impl EventLoop {
         reload: Reload,
         mut signals: Signals,
         clock: Clock,
-        settings: Settings,
+        settings: LoopSettings,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let registry = Rc::new(poll.registry().try_clone()?);

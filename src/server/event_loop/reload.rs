@@ -7,20 +7,20 @@ use std::rc::Rc;
 
 use log::{error, info, warn};
 
-use crate::access::Rules;
+use crate::access::AccessRules;
 use crate::clock::Timestamp;
 use crate::log_setup::Count;
 use crate::os;
 use crate::queue::TubeRule;
 use crate::server::Server;
 use crate::stream::Stream;
-use crate::tls::{Acceptor, Files};
+use crate::tls::{Acceptor, CredentialFiles};
 
 /// The files that can be reloaded.
 #[derive(Default)]
 pub struct Reload {
     /// The certificates and keys, and the acceptor that uses them.
-    pub tls: Option<(Files, Rc<Acceptor>)>,
+    pub tls: Option<(CredentialFiles, Rc<Acceptor>)>,
     /// Reads the access rules; the error describes what is wrong.
     pub access: Option<Box<ReadRules>>,
     /// Reads the rules for tubes; the error describes what is wrong.
@@ -28,7 +28,7 @@ pub struct Reload {
 }
 
 /// Reads the access rules; the error describes what is wrong.
-pub type ReadRules = dyn Fn() -> Result<Rules, String>;
+pub type ReadRules = dyn Fn() -> Result<AccessRules, String>;
 
 /// Reads the rules for tubes; the error describes what is wrong.
 pub type ReadTubeRules = dyn Fn() -> Result<Vec<TubeRule>, String>;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use beanstalkd::options::StoreOptions;
 use beanstalkd_binlog::database_url::DatabaseUrl;
-use beanstalkd_binlog::{Password, PostgresStorage, Storage, StoreError, Times};
+use beanstalkd_binlog::{OwnershipTimes, Password, PostgresStorage, Storage, StoreError};
 use beanstalkd_os::process::{Machine, random_u64};
 
 pub use beanstalkd_binlog::{PostgresCopy as Copy, Settings};
@@ -19,8 +19,10 @@ pub fn settings(url: &DatabaseUrl, options: &StoreOptions) -> Result<Settings, S
         None => Password::given(std::env::var(PASSWORD).ok().filter(|password| !password.is_empty())),
     };
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let times =
-        Times { takeover_after_ns: ns(options.takeover_after), store_timeout_ns: ns(options.timeout) };
+    let times = OwnershipTimes {
+        takeover_after_ns: ns(options.takeover_after),
+        store_timeout_ns: ns(options.timeout),
+    };
     let host = Machine::this().map_or_else(|_| "?".to_owned(), |machine| machine.hostname);
     // Standbys read the time in the name, see `takeover_after_in`.
     let (pid, id, after_s) = (std::process::id(), random_u64(), options.takeover_after.as_secs());

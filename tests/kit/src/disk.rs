@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use beanstalkd_binlog::{Disk, FileName, Storage, Task};
+use beanstalkd_binlog::{Disk, FileName, Storage, StoreTask};
 
 pub use crate::random::Random;
 use crate::tasks::ByHand;
@@ -87,12 +87,12 @@ impl SimDisk {
     }
 
     /// Takes the oldest of the tasks that the binlog has submitted.
-    pub fn next_task(&self) -> Option<Task> {
+    pub fn next_task(&self) -> Option<StoreTask> {
         self.1.next()
     }
 
     /// Takes tasks back that nobody has executed: the store does them when the binlog waits for it.
-    pub fn take_back(&self, tasks: impl Iterator<Item = Task>) {
+    pub fn take_back(&self, tasks: impl Iterator<Item = StoreTask>) {
         self.1.take_back(tasks);
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use beanstalkd::server::{Config, Executor};
+use beanstalkd::server::{Executor, ExecutorConfig};
 use beanstalkd::stats::ServerInfo;
 use beanstalkd_model::{BINLOG_FILE_BYTES, PID, VERSION};
 use beanstalkd_os::process::CpuTime;
@@ -16,7 +16,7 @@ pub const INSTANCE: u64 = 0x0123_4567_89ab_cdef;
 
 /// An executor with an empty queue.
 pub fn executor(poison: PoisonLimits, max_job_bytes: u32) -> Executor {
-    let config = Config {
+    let config = ExecutorConfig {
         max_job_bytes: u64::from(max_job_bytes),
         max_memory_bytes: None,
         binlog_file_bytes: BINLOG_FILE_BYTES,

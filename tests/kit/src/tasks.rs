@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use beanstalkd_binlog::{Completion, Disk, OnDisk, Storage, Task, Tasks};
+use beanstalkd_binlog::{Completion, Disk, OnDisk, Storage, StoreTask, TaskRunner};
 
 /// A list of tasks. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct ByHand(Rc<RefCell<VecDeque<Task>>>);
+pub struct ByHand(Rc<RefCell<VecDeque<StoreTask>>>);
 
 impl ByHand {
     /// A store on `disk` that submits its tasks here. The tasks of an earlier store are dropped.
@@ -22,20 +22,20 @@ impl ByHand {
     }
 
     /// Takes the oldest task.
-    pub fn next(&self) -> Option<Task> {
+    pub fn next(&self) -> Option<StoreTask> {
         self.0.borrow_mut().pop_front()
     }
 
     /// Takes back the oldest tasks, which [`ByHand::next`] returned in this order.
-    pub fn take_back(&self, tasks: impl Iterator<Item = Task>) {
+    pub fn take_back(&self, tasks: impl Iterator<Item = StoreTask>) {
         let mut all = self.0.borrow_mut();
         let newer = std::mem::replace(&mut *all, tasks.collect());
         all.extend(newer);
     }
 }
 
-impl<D: Disk> Tasks<D> for ByHand {
-    fn submit(&mut self, task: Task, _: &mut D) {
+impl<D: Disk> TaskRunner<D> for ByHand {
+    fn submit(&mut self, task: StoreTask, _: &mut D) {
         self.0.borrow_mut().push_back(task);
     }
 

@@ -28,12 +28,12 @@ pub struct Directory {
     /// the same path is noticed. `None` if it could not be opened.
     handle: Option<File>,
     /// Open files, the most recently used one at the end.
-    open: Vec<Handle>,
+    open: Vec<OpenFile>,
     read_only: bool,
 }
 
 #[derive(Debug)]
-struct Handle {
+struct OpenFile {
     name: FileName,
     /// Shared with the syncs in progress.
     file: Arc<File>,
@@ -64,7 +64,7 @@ impl Directory {
     }
 
     /// The handle of `name`; opens the file if it is not open.
-    fn handle(&mut self, name: FileName) -> io::Result<&mut Handle> {
+    fn handle(&mut self, name: FileName) -> io::Result<&mut OpenFile> {
         if let Some(at) = self.open.iter().position(|handle| handle.name == name) {
             self.open[at..].rotate_left(1);
         } else {
@@ -98,7 +98,7 @@ impl Directory {
         {
             self.open.remove(at);
         }
-        self.open.push(Handle { name, file: Arc::new(file), is_kept: false });
+        self.open.push(OpenFile { name, file: Arc::new(file), is_kept: false });
     }
 
     fn check_writable(&self) -> io::Result<()> {

@@ -15,35 +15,35 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use super::files::sync;
-use super::{Directory, FileName, Tasks};
-use crate::storage::{Completion, Task};
+use super::{Directory, FileName, TaskRunner};
+use crate::storage::{Completion, StoreTask};
 
 /// A task, with the handle of the file to sync if that file was open when the task was given.
 #[derive(Debug)]
 struct Assignment {
-    task: Task,
+    task: StoreTask,
     file: Option<Arc<File>>,
 }
 
 /// Carries out the tasks of a store in a directory: on a thread once it has been started, and before that when the log
 /// waits for them.
 #[derive(Debug)]
-pub struct Helper(State);
+pub struct DirectoryHelper(HelperState);
 
 #[derive(Debug)]
-enum State {
+enum HelperState {
     Idle {
         disk: Directory,
         given: VecDeque<Assignment>,
     },
-    Running(Running),
+    Running(DirectoryThread),
     /// The thread could not be started.
     Failed,
 }
 
 /// A running thread. Dropping this waits for the tasks given to the thread.
 #[derive(Debug)]
-struct Running {
+struct DirectoryThread {
     /// Tasks that have not been passed to the thread yet.
     submitted: Vec<Assignment>,
     /// `None` once no more tasks can come.
@@ -61,40 +61,40 @@ struct Done {
     assignments: usize,
 }
 
-impl Helper {
+impl DirectoryHelper {
     /// A helper that works on `disk`.
     #[must_use]
     pub fn new(disk: Directory) -> Self {
-        Self(State::Idle { disk, given: VecDeque::new() })
+        Self(HelperState::Idle { disk, given: VecDeque::new() })
     }
 }
 
-impl Tasks<Directory> for Helper {
-    fn submit(&mut self, task: Task, disk: &mut Directory) {
+impl TaskRunner<Directory> for DirectoryHelper {
+    fn submit(&mut self, task: StoreTask, disk: &mut Directory) {
         let file = match &task {
-            Task::Sync(position) => disk.open_file(FileName::Log(position.file)),
-            Task::Make { .. } | Task::Shorten { .. } | Task::Remove { .. } => None,
+            StoreTask::Sync(position) => disk.open_file(FileName::Log(position.file)),
+            StoreTask::Make { .. } | StoreTask::Shorten { .. } | StoreTask::Remove { .. } => None,
         };
         let assignment = Assignment { task, file };
         match &mut self.0 {
-            State::Idle { given, .. } => given.push_back(assignment),
-            State::Running(running) => running.submitted.push(assignment),
-            State::Failed => {}
+            HelperState::Idle { given, .. } => given.push_back(assignment),
+            HelperState::Running(running) => running.submitted.push(assignment),
+            HelperState::Failed => {}
         }
     }
 
     fn poll(&mut self) -> Option<Completion> {
         match &mut self.0 {
-            State::Running(running) => {
+            HelperState::Running(running) => {
                 let done = running.done.try_recv().ok()?;
                 Some(running.note(done))
             }
-            State::Idle { .. } | State::Failed => None,
+            HelperState::Idle { .. } | HelperState::Failed => None,
         }
     }
 
     fn begin(&mut self) {
-        if let State::Running(running) = &mut self.0 {
+        if let HelperState::Running(running) = &mut self.0 {
             running.begin();
         }
     }
@@ -102,35 +102,35 @@ impl Tasks<Directory> for Helper {
     /// None while the thread is working: tasks submitted until it is done can be done as one.
     fn has_tasks_to_begin(&self) -> bool {
         match &self.0 {
-            State::Running(running) => running.under_way == 0 && !running.submitted.is_empty(),
-            State::Idle { .. } | State::Failed => false,
+            HelperState::Running(running) => running.under_way == 0 && !running.submitted.is_empty(),
+            HelperState::Idle { .. } | HelperState::Failed => false,
         }
     }
 
     fn wait(&mut self, _: &mut Directory) -> Option<Completion> {
         self.begin();
         match &mut self.0 {
-            State::Idle { disk, given } => Some(given.pop_front()?.run(disk)),
-            State::Running(running) if running.under_way > 0 => {
+            HelperState::Idle { disk, given } => Some(given.pop_front()?.run(disk)),
+            HelperState::Running(running) if running.under_way > 0 => {
                 let done = running.done.recv().ok()?;
                 Some(running.note(done))
             }
-            State::Running(_) | State::Failed => None,
+            HelperState::Running(_) | HelperState::Failed => None,
         }
     }
 
     fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
-        if let State::Idle { disk, given } = std::mem::replace(&mut self.0, State::Failed) {
-            let mut running = Running::start(disk, wake)?;
+        if let HelperState::Idle { disk, given } = std::mem::replace(&mut self.0, HelperState::Failed) {
+            let mut running = DirectoryThread::start(disk, wake)?;
             running.submitted.extend(given);
             running.begin();
-            self.0 = State::Running(running);
+            self.0 = HelperState::Running(running);
         }
         Ok(())
     }
 }
 
-impl Running {
+impl DirectoryThread {
     fn start(disk: Directory, wake: Box<dyn Fn() + Send>) -> io::Result<Self> {
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
@@ -152,14 +152,14 @@ impl Running {
     }
 }
 
-impl Running {
+impl DirectoryThread {
     fn note(&mut self, done: Done) -> Completion {
         self.under_way -= done.assignments;
         done.completion
     }
 }
 
-impl Drop for Running {
+impl Drop for DirectoryThread {
     fn drop(&mut self) {
         self.begin();
         self.given = None;
@@ -173,7 +173,7 @@ impl Assignment {
     /// Whether it includes the work of `earlier`: both are syncs of one file.
     fn includes(&self, earlier: &Self) -> bool {
         match (&self.task, &earlier.task) {
-            (Task::Sync(position), Task::Sync(before)) => position.file == before.file,
+            (StoreTask::Sync(position), StoreTask::Sync(before)) => position.file == before.file,
             _ => false,
         }
     }
@@ -218,8 +218,8 @@ mod tests {
     use crate::LogPosition;
     use crate::directory::Disk;
 
-    fn sync_to(file: u32, offset: u64) -> Task {
-        Task::Sync(LogPosition { file, offset })
+    fn sync_to(file: u32, offset: u64) -> StoreTask {
+        StoreTask::Sync(LogPosition { file, offset })
     }
 
     #[test]
@@ -231,9 +231,9 @@ mod tests {
             counter.fetch_add(1, Ordering::SeqCst);
         });
         let mut disk = Directory::new(directory.path());
-        let mut helper = Helper::new(Directory::new(directory.path()));
+        let mut helper = DirectoryHelper::new(Directory::new(directory.path()));
         let head = Box::new([1; crate::marker::HEAD_BYTES as usize]);
-        let make = Task::Make { file: 1, bytes: 4096, head };
+        let make = StoreTask::Make { file: 1, bytes: 4096, head };
         helper.submit(sync_to(1, 0), &mut disk);
         helper.submit(make.clone(), &mut disk);
         assert!(helper.poll().is_none(), "nothing is done before the start");
@@ -241,7 +241,7 @@ mod tests {
         assert!(first.result.is_err(), "a file that does not exist cannot be synced");
         assert_eq!(first.task, sync_to(1, 0));
         helper.start(wake).unwrap();
-        let tasks = [make, sync_to(1, 88), Task::Remove { file: 1 }];
+        let tasks = [make, sync_to(1, 88), StoreTask::Remove { file: 1 }];
         for task in &tasks[1..] {
             helper.submit(task.clone(), &mut disk);
         }
@@ -260,10 +260,11 @@ mod tests {
         let (outgoing, done) = channel();
         disk.create(FileName::Log(1)).unwrap();
         disk.create(FileName::Log(2)).unwrap();
-        let tasks = [sync_to(1, 1), sync_to(1, 2), sync_to(2, 1), Task::Remove { file: 1 }, sync_to(2, 2)];
+        let tasks =
+            [sync_to(1, 1), sync_to(1, 2), sync_to(2, 1), StoreTask::Remove { file: 1 }, sync_to(2, 2)];
         for task in tasks {
             let file = match task {
-                Task::Sync(position) => disk.open_file(FileName::Log(position.file)),
+                StoreTask::Sync(position) => disk.open_file(FileName::Log(position.file)),
                 _ => None,
             };
             given.send(Assignment { task, file }).unwrap();
@@ -273,7 +274,7 @@ mod tests {
         drop(outgoing);
         let done: Vec<_> = done.iter().map(|done| (done.completion.task, done.assignments)).collect();
         let expected =
-            [(sync_to(1, 2), 2), (sync_to(2, 1), 1), (Task::Remove { file: 1 }, 1), (sync_to(2, 2), 1)];
+            [(sync_to(1, 2), 2), (sync_to(2, 1), 1), (StoreTask::Remove { file: 1 }, 1), (sync_to(2, 2), 1)];
         assert_eq!(done, expected);
     }
 
@@ -283,7 +284,7 @@ mod tests {
     fn a_sync_uses_the_handle_that_was_appended_through() {
         let directory = tempfile::tempdir().unwrap();
         let mut disk = Directory::new(directory.path());
-        let mut helper = Helper::new(Directory::new(directory.path()));
+        let mut helper = DirectoryHelper::new(Directory::new(directory.path()));
         disk.create(FileName::Log(1)).unwrap();
         disk.write_at(FileName::Log(1), 0, b"bytes").unwrap();
         std::fs::rename(directory.path().join("binlog.1"), directory.path().join("elsewhere")).unwrap();

@@ -5,7 +5,7 @@
 //! decides nothing about the log. Driven by the log through [`Storage`].
 //!
 //! [`Disk`] is the seam below: in the tests of crashes and of failing disks, a disk in memory replaces [`Directory`],
-//! and a list of tasks replaces the [`Helper`].
+//! and a list of tasks replaces the [`DirectoryHelper`].
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -13,14 +13,14 @@ use std::thread;
 use std::time::Instant;
 
 use super::LogPosition;
-use super::storage::{Completion, Listing, Storage, Task};
+use super::storage::{Completion, Listing, Storage, StoreTask};
 use crate::os::directory_lock::DirectoryLock;
 
 mod files;
 mod helper;
 
 pub use files::{Directory, MAX_DESCRIPTORS};
-pub use helper::Helper;
+pub use helper::DirectoryHelper;
 
 /// Zeros are written in pieces of this many bytes, each of which takes about twenty microseconds. Then the thread
 /// offers the processor to the loop, which may have no other: the kernel does not interrupt a thread in the middle of a
@@ -85,9 +85,9 @@ pub trait Disk {
 }
 
 /// The execution of a store's tasks.
-pub trait Tasks<D> {
+pub trait TaskRunner<D> {
     /// Takes a task; `disk` is the one through which the log appends.
-    fn submit(&mut self, task: Task, disk: &mut D);
+    fn submit(&mut self, task: StoreTask, disk: &mut D);
     /// See [`Storage::poll`].
     fn poll(&mut self) -> Option<Completion>;
     /// See [`Storage::begin`].
@@ -106,7 +106,7 @@ pub trait Tasks<D> {
 }
 
 /// The log in a directory, with a thread for its tasks.
-pub type DirectoryStorage = OnDisk<Directory, Helper>;
+pub type DirectoryStorage = OnDisk<Directory, DirectoryHelper>;
 
 /// The log on a disk.
 #[derive(Debug)]
@@ -121,18 +121,18 @@ impl DirectoryStorage {
     /// The log in the directory at `path`, which no other server uses while `lock` is held.
     #[must_use]
     pub fn new(path: &Path, lock: Option<DirectoryLock>) -> Self {
-        Self { disk: Directory::new(path), tasks: Helper::new(Directory::new(path)), _lock: lock }
+        Self { disk: Directory::new(path), tasks: DirectoryHelper::new(Directory::new(path)), _lock: lock }
     }
 
     /// The log in the directory at `path`, read-only.
     #[must_use]
     pub fn read_only(path: &Path) -> Self {
-        let tasks = Helper::new(Directory::read_only(path));
+        let tasks = DirectoryHelper::new(Directory::read_only(path));
         Self { disk: Directory::read_only(path), tasks, _lock: None }
     }
 }
 
-impl<D: Disk, T: Tasks<D>> OnDisk<D, T> {
+impl<D: Disk, T: TaskRunner<D>> OnDisk<D, T> {
     /// The log on `disk`, with `tasks` for its tasks.
     pub fn with_tasks(disk: D, tasks: T) -> Self {
         Self { disk, tasks, _lock: None }
@@ -165,7 +165,7 @@ impl<D: Disk, T: Tasks<D>> OnDisk<D, T> {
     }
 }
 
-impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
+impl<D: Disk, T: TaskRunner<D>> Storage for OnDisk<D, T> {
     fn list(&mut self) -> io::Result<Listing> {
         let mut listing = Listing::default();
         let names = self.disk.list()?;
@@ -206,7 +206,7 @@ impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
         self.disk.release(FileName::Log(file));
     }
 
-    fn submit(&mut self, task: Task) {
+    fn submit(&mut self, task: StoreTask) {
         self.tasks.submit(task, &mut self.disk);
     }
 
@@ -240,7 +240,7 @@ impl<D: Disk, T: Tasks<D>> Storage for OnDisk<D, T> {
     }
 }
 
-impl Task {
+impl StoreTask {
     /// Carries out the task on `disk`, and measures how long it takes.
     pub fn run(self, disk: &mut dyn Disk) -> Completion {
         let start = Instant::now();
@@ -312,13 +312,13 @@ mod tests {
     fn a_file_has_its_name_only_once_it_is_whole() {
         let directory = tempfile::tempdir().unwrap();
         let mut disk = Directory::new(directory.path());
-        let task = Task::Make { file: 3, bytes: 8192, head: Box::new([7; HEAD_BYTES as usize]) };
+        let task = StoreTask::Make { file: 3, bytes: 8192, head: Box::new([7; HEAD_BYTES as usize]) };
         task.run(&mut disk).result.unwrap();
         assert_eq!(disk.list().unwrap(), ["3"]);
         let bytes = fs::read(directory.path().join("binlog.3")).unwrap();
         assert_eq!(bytes.len(), 8192);
         assert!(bytes[..88].iter().all(|&byte| byte == 7) && bytes[88..].iter().all(|&byte| byte == 0));
-        Task::Remove { file: 3 }.run(&mut disk).result.unwrap();
+        StoreTask::Remove { file: 3 }.run(&mut disk).result.unwrap();
         assert!(disk.list().unwrap().is_empty());
     }
 

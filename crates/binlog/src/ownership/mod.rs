@@ -38,14 +38,14 @@ const MARGIN_SHARE: u64 = 5;
 
 /// The times that the operator has chosen, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct OwnershipTimes {
     /// How long a heartbeat must not change before its owner counts as dead.
     pub takeover_after_ns: u64,
     /// How long the owner continues without an answer of the database.
     pub store_timeout_ns: u64,
 }
 
-impl Times {
+impl OwnershipTimes {
     /// The time between two heartbeats. Each leaves a dead version of the row, so they are as rare as a takeover
     /// permits.
     #[must_use]
@@ -79,7 +79,7 @@ impl Lease {
 
     /// The lease from a confirmed heartbeat that was sent after `sent_at`.
     #[must_use]
-    pub fn of(sent_at: Timestamp, times: Times) -> Self {
+    pub fn of(sent_at: Timestamp, times: OwnershipTimes) -> Self {
         Self { end: sent_at + times.lease_ns() }
     }
 
@@ -112,7 +112,7 @@ impl Lease {
 
 /// The next step of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum OwnerStep {
     /// Connect to a server of the database that accepts writes, and whose commits are as durable as the operator
     /// requires.
     Connect,
@@ -135,12 +135,12 @@ pub enum Step {
     /// Nothing until this time, or until there is something to commit.
     Rest(Timestamp),
     /// Stop: the pending transaction has failed, and so will all others.
-    End(End),
+    End(OwnershipEnd),
 }
 
 /// The reason why an owner ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum OwnershipEnd {
     /// Another server owns the queue.
     TakenOver,
     /// The database has confirmed nothing within the time for which an owner continues without it.
@@ -151,14 +151,14 @@ pub enum End {
 
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The step is done. For [`Step::CheckCommit`]: the transaction was committed.
+pub enum StepAnswer {
+    /// The step is done. For [`OwnerStep::CheckCommit`]: the transaction was committed.
     Done,
-    /// For [`Step::Raise`]: the new epoch of the queue.
+    /// For [`OwnerStep::Raise`]: the new epoch of the queue.
     Raised(u64),
-    /// For [`Step::CheckCommit`]: the transaction was not committed.
+    /// For [`OwnerStep::CheckCommit`]: the transaction was not committed.
     Absent,
-    /// For [`Step::Raise`]: another server owns the queue.
+    /// For [`OwnerStep::Raise`]: another server owns the queue.
     TakenOver,
     /// The queue has another epoch, or the database no longer replicates. Nothing has changed.
     NotProven,
@@ -172,7 +172,7 @@ pub enum Answer {
 
 /// The pending transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pending {
+enum PendingTransaction {
     None,
     /// It has not been sent, or has changed nothing.
     Open,
@@ -181,7 +181,7 @@ enum Pending {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum OwnerState {
     /// There is no connection. The next attempt is at this time.
     Lost { retry_at: Timestamp },
     /// There is a connection, and no proof that this server is the owner.
@@ -191,16 +191,16 @@ enum State {
     /// This server has proven that it is the owner.
     Serving,
     /// The owner has ended.
-    Ended(End),
+    Ended(OwnershipEnd),
 }
 
 /// An owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    times: Times,
+    times: OwnershipTimes,
     epoch: u64,
-    state: State,
-    pending: Pending,
+    state: OwnerState,
+    pending: PendingTransaction,
     lease: Lease,
     /// When the next heartbeat is due.
     beat_at: Timestamp,
@@ -214,12 +214,12 @@ impl Owner {
     /// A server that has become the owner with `epoch`, and is connected. The takeover was sent after `sent_at`, and is
     /// its first heartbeat.
     #[must_use]
-    pub fn new(times: Times, epoch: u64, sent_at: Timestamp) -> Self {
+    pub fn new(times: OwnershipTimes, epoch: u64, sent_at: Timestamp) -> Self {
         let mut owner = Self {
             times,
             epoch,
-            state: State::Serving,
-            pending: Pending::None,
+            state: OwnerState::Serving,
+            pending: PendingTransaction::None,
             lease: Lease::NONE,
             beat_at: sent_at,
             asked_at: sent_at,
@@ -244,13 +244,13 @@ impl Owner {
     /// Whether the last answer came through a connection that still works.
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        self.state == State::Serving
+        self.state == OwnerState::Serving
     }
 
     /// Whether no transaction is pending, so that another can begin.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.pending == Pending::None
+        self.pending == PendingTransaction::None
     }
 
     /// Begins a transaction that must be committed.
@@ -259,7 +259,7 @@ impl Owner {
     /// If one is pending.
     pub fn begin(&mut self) {
         assert!(self.is_free(), "one transaction at a time");
-        self.pending = Pending::Open;
+        self.pending = PendingTransaction::Open;
     }
 
     /// When this owner ends if the database continues to confirm nothing; `None` while everything is confirmed.
@@ -269,25 +269,25 @@ impl Owner {
     }
 
     /// The next step. `now` is read before the step is sent.
-    pub fn next(&mut self, now: Timestamp) -> Step {
+    pub fn next(&mut self, now: Timestamp) -> OwnerStep {
         let gives_up_at = self.gives_up_at();
         // An owner that was suspended in the meantime may still be the owner: it asks first.
         if !self.is_serving() && gives_up_at.is_some_and(|at| at <= now) {
-            self.end(End::TimedOut);
+            self.end(OwnershipEnd::TimedOut);
         }
         let step = match self.state {
-            State::Ended(end) => return Step::End(end),
-            State::Lost { retry_at } if retry_at > now => {
-                return Step::Rest(gives_up_at.map_or(retry_at, |at| at.min(retry_at)));
+            OwnerState::Ended(end) => return OwnerStep::End(end),
+            OwnerState::Lost { retry_at } if retry_at > now => {
+                return OwnerStep::Rest(gives_up_at.map_or(retry_at, |at| at.min(retry_at)));
             }
-            State::Lost { .. } => Step::Connect,
-            State::Connected => Step::Raise(self.epoch),
-            State::Raised => Step::CheckCommit(self.epoch),
-            State::Serving if self.pending == Pending::Open => {
-                Step::Commit { epoch: self.epoch, beats: self.beat_at <= now }
+            OwnerState::Lost { .. } => OwnerStep::Connect,
+            OwnerState::Connected => OwnerStep::Raise(self.epoch),
+            OwnerState::Raised => OwnerStep::CheckCommit(self.epoch),
+            OwnerState::Serving if self.pending == PendingTransaction::Open => {
+                OwnerStep::Commit { epoch: self.epoch, beats: self.beat_at <= now }
             }
-            State::Serving if self.beat_at <= now => Step::Beat(self.epoch),
-            State::Serving => return Step::Rest(self.beat_at),
+            OwnerState::Serving if self.beat_at <= now => OwnerStep::Beat(self.epoch),
+            OwnerState::Serving => return OwnerStep::Rest(self.beat_at),
         };
         self.asked_at = now;
         self.silent_since.get_or_insert(now);
@@ -295,44 +295,47 @@ impl Owner {
     }
 
     /// Handles the answer to `step`, which is the last one. Returns whether the pending transaction is now committed.
-    pub fn answered(&mut self, step: Step, answer: Answer, now: Timestamp) -> bool {
+    pub fn answered(&mut self, step: OwnerStep, answer: StepAnswer, now: Timestamp) -> bool {
         match (step, answer) {
-            (Step::Connect, Answer::Done) => self.state = State::Connected,
-            (Step::Raise(_), Answer::Raised(epoch)) => {
+            (OwnerStep::Connect, StepAnswer::Done) => self.state = OwnerState::Connected,
+            (OwnerStep::Raise(_), StepAnswer::Raised(epoch)) => {
                 self.epoch = epoch;
                 self.note_beat();
-                let is_unknown = self.pending == Pending::Unknown;
-                self.state = if is_unknown { State::Raised } else { State::Serving };
+                let is_unknown = self.pending == PendingTransaction::Unknown;
+                self.state = if is_unknown { OwnerState::Raised } else { OwnerState::Serving };
             }
-            (Step::CheckCommit(_) | Step::Commit { .. }, Answer::Done) => {
-                self.state = State::Serving;
-                self.pending = Pending::None;
-                if matches!(step, Step::Commit { beats: true, .. }) {
+            (OwnerStep::CheckCommit(_) | OwnerStep::Commit { .. }, StepAnswer::Done) => {
+                self.state = OwnerState::Serving;
+                self.pending = PendingTransaction::None;
+                if matches!(step, OwnerStep::Commit { beats: true, .. }) {
                     self.note_beat();
                 }
                 self.silent_since = None;
                 return true;
             }
-            (Step::CheckCommit(_), Answer::Absent) => {
-                self.state = State::Serving;
-                self.pending = Pending::Open;
+            (OwnerStep::CheckCommit(_), StepAnswer::Absent) => {
+                self.state = OwnerState::Serving;
+                self.pending = PendingTransaction::Open;
             }
-            (Step::Beat(_), Answer::Done) => self.note_beat(),
+            (OwnerStep::Beat(_), StepAnswer::Done) => self.note_beat(),
             // Perhaps this server itself raised the epoch, through a connection that it has abandoned.
-            (Step::Commit { .. } | Step::Beat(_) | Step::CheckCommit(_), Answer::NotProven) => {
-                self.state = State::Connected;
+            (
+                OwnerStep::Commit { .. } | OwnerStep::Beat(_) | OwnerStep::CheckCommit(_),
+                StepAnswer::NotProven,
+            ) => {
+                self.state = OwnerState::Connected;
                 self.lease = Lease::NONE;
             }
-            (_, Answer::TakenOver) => {
+            (_, StepAnswer::TakenOver) => {
                 self.lease = Lease::NONE;
-                self.end(End::TakenOver);
+                self.end(OwnershipEnd::TakenOver);
             }
-            (_, Answer::Refused) => self.end(End::Refused),
+            (_, StepAnswer::Refused) => self.end(OwnershipEnd::Refused),
             (_, answer) => {
-                if matches!((step, answer), (Step::Commit { .. }, Answer::Lost)) {
-                    self.pending = Pending::Unknown;
+                if matches!((step, answer), (OwnerStep::Commit { .. }, StepAnswer::Lost)) {
+                    self.pending = PendingTransaction::Unknown;
                 }
-                self.state = State::Lost { retry_at: now + RETRY_NS };
+                self.state = OwnerState::Lost { retry_at: now + RETRY_NS };
             }
         }
         false
@@ -346,7 +349,7 @@ impl Owner {
 
     /// Abandons the pending transaction, which has changed nothing.
     pub fn abandon(&mut self) {
-        self.pending = Pending::None;
+        self.pending = PendingTransaction::None;
     }
 
     /// Notes a confirmed heartbeat that was sent after `asked_at`. While a transaction waits, its clients wait, too.
@@ -358,8 +361,8 @@ impl Owner {
         }
     }
 
-    fn end(&mut self, end: End) {
-        self.state = State::Ended(end);
+    fn end(&mut self, end: OwnershipEnd) {
+        self.state = OwnerState::Ended(end);
     }
 }
 
@@ -368,34 +371,35 @@ mod tests {
     use super::*;
 
     pub const MS: u64 = 1_000_000;
-    pub const TIMES: Times = Times { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
+    pub const TIMES: OwnershipTimes =
+        OwnershipTimes { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
 
     pub fn at(ms: u64) -> Timestamp {
         Timestamp(ms * MS)
     }
 
     /// The owner's next step after the outcome of the last one.
-    fn answer(owner: &mut Owner, answer: Answer, now: Timestamp) -> (Step, bool) {
+    fn answer(owner: &mut Owner, answer: StepAnswer, now: Timestamp) -> (OwnerStep, bool) {
         let step = owner.next(now);
         (step, owner.answered(step, answer, now))
     }
 
-    fn commit(epoch: u64) -> Step {
-        Step::Commit { epoch, beats: false }
+    fn commit(epoch: u64) -> OwnerStep {
+        OwnerStep::Commit { epoch, beats: false }
     }
 
     #[test]
     fn an_owner_beats_at_intervals_whether_it_commits_or_not() {
         let mut owner = Owner::new(TIMES, 7, at(0));
-        assert_eq!(owner.next(at(0)), Step::Rest(at(500)));
-        assert_eq!(answer(&mut owner, Answer::Done, at(500)), (Step::Beat(7), false));
+        assert_eq!(owner.next(at(0)), OwnerStep::Rest(at(500)));
+        assert_eq!(answer(&mut owner, StepAnswer::Done, at(500)), (OwnerStep::Beat(7), false));
         owner.begin();
-        assert_eq!(answer(&mut owner, Answer::Done, at(750)), (commit(7), true));
-        assert_eq!(owner.next(at(800)), Step::Rest(at(1000)), "the commit was no heartbeat");
+        assert_eq!(answer(&mut owner, StepAnswer::Done, at(750)), (commit(7), true));
+        assert_eq!(owner.next(at(800)), OwnerStep::Rest(at(1000)), "the commit was no heartbeat");
         owner.begin();
-        let beats = Step::Commit { epoch: 7, beats: true };
-        assert_eq!(answer(&mut owner, Answer::Done, at(1000)), (beats, true));
-        assert_eq!(owner.next(at(1250)), Step::Rest(at(1500)));
+        let beats = OwnerStep::Commit { epoch: 7, beats: true };
+        assert_eq!(answer(&mut owner, StepAnswer::Done, at(1000)), (beats, true));
+        assert_eq!(owner.next(at(1250)), OwnerStep::Rest(at(1500)));
     }
 
     #[test]
@@ -405,37 +409,37 @@ mod tests {
         assert!(owner.lease().holds(at(4099)) && !owner.lease().holds(at(4100)));
         let step = owner.next(at(1100));
         assert_eq!(owner.lease().end(), at(4100), "it is not confirmed");
-        owner.answered(step, Answer::Done, at(3000));
+        owner.answered(step, StepAnswer::Done, at(3000));
         assert_eq!(owner.lease().end(), at(5100), "the standby may have seen it when it was sent");
         owner.begin();
         let step = owner.next(at(1500));
         assert_eq!(step, commit(7));
-        owner.answered(step, Answer::Done, at(1501));
+        owner.answered(step, StepAnswer::Done, at(1501));
         assert_eq!(owner.lease().end(), at(5100), "no standby sees a commit");
-        for (ends, answers) in [(at(5100), Answer::Lost), (at(0), Answer::NotProven)] {
+        for (ends, answers) in [(at(5100), StepAnswer::Lost), (at(0), StepAnswer::NotProven)] {
             let mut owner = owner;
             answer(&mut owner, answers, at(4000));
             assert_eq!(owner.lease().end(), ends, "{answers:?}");
-            if answers == Answer::Lost {
-                answer(&mut owner, Answer::Done, at(4200));
+            if answers == StepAnswer::Lost {
+                answer(&mut owner, StepAnswer::Done, at(4200));
             }
-            answer(&mut owner, Answer::Raised(8), at(4300));
+            answer(&mut owner, StepAnswer::Raised(8), at(4300));
             assert_eq!(owner.lease().end(), at(8300), "who raises the epoch changes the heartbeat");
         }
     }
 
     #[test]
     fn a_commit_whose_answer_is_lost_is_checked_under_a_new_epoch() {
-        for (found, committed) in [(Answer::Done, true), (Answer::Absent, false)] {
+        for (found, committed) in [(StepAnswer::Done, true), (StepAnswer::Absent, false)] {
             let mut owner = Owner::new(TIMES, 7, at(0));
             owner.begin();
-            answer(&mut owner, Answer::Lost, at(0));
-            assert_eq!(owner.next(at(1)), Step::Rest(at(200)));
-            assert_eq!(answer(&mut owner, Answer::Done, at(200)), (Step::Connect, false));
-            assert_eq!(answer(&mut owner, Answer::Raised(9), at(201)), (Step::Raise(7), false));
-            assert_eq!(answer(&mut owner, found, at(202)), (Step::CheckCommit(9), committed));
+            answer(&mut owner, StepAnswer::Lost, at(0));
+            assert_eq!(owner.next(at(1)), OwnerStep::Rest(at(200)));
+            assert_eq!(answer(&mut owner, StepAnswer::Done, at(200)), (OwnerStep::Connect, false));
+            assert_eq!(answer(&mut owner, StepAnswer::Raised(9), at(201)), (OwnerStep::Raise(7), false));
+            assert_eq!(answer(&mut owner, found, at(202)), (OwnerStep::CheckCommit(9), committed));
             assert!(owner.is_serving() && owner.is_free() == committed);
-            let next = if committed { Step::Rest(at(701)) } else { commit(9) };
+            let next = if committed { OwnerStep::Rest(at(701)) } else { commit(9) };
             assert_eq!(owner.next(at(202)), next);
         }
     }
@@ -443,22 +447,22 @@ mod tests {
     #[test]
     fn a_lost_connection_without_a_commit_is_not_searched() {
         let mut owner = Owner::new(TIMES, 7, at(0));
-        assert_eq!(answer(&mut owner, Answer::Lost, at(1000)), (Step::Beat(7), false));
-        answer(&mut owner, Answer::Done, at(1200));
-        answer(&mut owner, Answer::Raised(8), at(1200));
-        assert_eq!(owner.next(at(1200)), Step::Rest(at(1700)));
+        assert_eq!(answer(&mut owner, StepAnswer::Lost, at(1000)), (OwnerStep::Beat(7), false));
+        answer(&mut owner, StepAnswer::Done, at(1200));
+        answer(&mut owner, StepAnswer::Raised(8), at(1200));
+        assert_eq!(owner.next(at(1200)), OwnerStep::Rest(at(1700)));
     }
 
     #[test]
     fn an_owner_that_is_fenced_ends_unless_it_has_raised_the_epoch_itself() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         owner.begin();
-        assert_eq!(answer(&mut owner, Answer::NotProven, at(0)), (commit(7), false));
+        assert_eq!(answer(&mut owner, StepAnswer::NotProven, at(0)), (commit(7), false));
         let mut by_itself = owner;
-        answer(&mut by_itself, Answer::Raised(9), at(0));
+        answer(&mut by_itself, StepAnswer::Raised(9), at(0));
         assert_eq!(by_itself.next(at(0)), commit(9), "without a change there is nothing to check");
-        answer(&mut owner, Answer::TakenOver, at(0));
-        assert_eq!(owner.next(at(0)), Step::End(End::TakenOver));
+        answer(&mut owner, StepAnswer::TakenOver, at(0));
+        assert_eq!(owner.next(at(0)), OwnerStep::End(OwnershipEnd::TakenOver));
         assert_eq!(owner.lease(), Lease::NONE);
     }
 
@@ -469,11 +473,11 @@ mod tests {
             if waits {
                 owner.begin();
             }
-            answer(&mut owner, Answer::Lost, at(1000));
+            answer(&mut owner, StepAnswer::Lost, at(1000));
             assert_eq!(owner.gives_up_at(), Some(at(31_000)));
-            answer(&mut owner, Answer::Busy, at(30_900));
-            assert_eq!(owner.next(at(30_900)), Step::Rest(at(31_000)), "it ends to the second");
-            assert_eq!(owner.next(at(31_000)), Step::End(End::TimedOut));
+            answer(&mut owner, StepAnswer::Busy, at(30_900));
+            assert_eq!(owner.next(at(30_900)), OwnerStep::Rest(at(31_000)), "it ends to the second");
+            assert_eq!(owner.next(at(31_000)), OwnerStep::End(OwnershipEnd::TimedOut));
         }
     }
 
@@ -482,19 +486,19 @@ mod tests {
         let mut owner = Owner::new(TIMES, 7, at(0));
         owner.begin();
         for ms in [0, 10_000, 20_000] {
-            answer(&mut owner, Answer::Lost, at(ms));
-            answer(&mut owner, Answer::Done, at(ms + 200));
-            answer(&mut owner, Answer::Raised(8), at(ms + 201));
-            answer(&mut owner, Answer::Absent, at(ms + 202));
+            answer(&mut owner, StepAnswer::Lost, at(ms));
+            answer(&mut owner, StepAnswer::Done, at(ms + 200));
+            answer(&mut owner, StepAnswer::Raised(8), at(ms + 201));
+            answer(&mut owner, StepAnswer::Absent, at(ms + 202));
         }
-        answer(&mut owner, Answer::Lost, at(29_999));
-        assert_eq!(owner.next(at(30_000)), Step::End(End::TimedOut));
+        answer(&mut owner, StepAnswer::Lost, at(29_999));
+        assert_eq!(owner.next(at(30_000)), OwnerStep::End(OwnershipEnd::TimedOut));
     }
 
     #[test]
     fn an_owner_that_stood_still_asks_before_it_gives_up() {
         let mut owner = Owner::new(TIMES, 7, at(0));
-        assert_eq!(owner.next(at(900_000)), Step::Beat(7));
+        assert_eq!(owner.next(at(900_000)), OwnerStep::Beat(7));
         assert!(!owner.lease().holds(at(900_000)), "and says nothing until then");
         assert_eq!(owner.gives_up_at(), Some(at(930_000)));
     }
@@ -505,16 +509,16 @@ mod tests {
         owner.begin();
         owner.abandon();
         assert!(owner.is_free());
-        assert_eq!(owner.next(at(0)), Step::Rest(at(500)), "nothing is committed");
+        assert_eq!(owner.next(at(0)), OwnerStep::Rest(at(500)), "nothing is committed");
     }
 
     #[test]
     fn the_epoch_is_the_one_raised_last() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         assert_eq!(owner.epoch(), 7);
-        answer(&mut owner, Answer::Lost, at(1000));
-        answer(&mut owner, Answer::Done, at(1200));
-        answer(&mut owner, Answer::Raised(12), at(1200));
+        answer(&mut owner, StepAnswer::Lost, at(1000));
+        answer(&mut owner, StepAnswer::Done, at(1200));
+        answer(&mut owner, StepAnswer::Raised(12), at(1200));
         assert_eq!(owner.epoch(), 12);
     }
 
@@ -523,7 +527,7 @@ mod tests {
     fn the_lease_is_over_before_a_standby_can_take_over_although_the_clocks_differ() {
         const FASTEST_PER_MILLION: u64 = 83_334;
         for takeover_after_ns in [NS_PER_S, 5 * NS_PER_S, 3600 * NS_PER_S] {
-            let times = Times { takeover_after_ns, ..TIMES };
+            let times = OwnershipTimes { takeover_after_ns, ..TIMES };
             let longest_lease = times.lease_ns() / (1_000_000 - FASTEST_PER_MILLION);
             let shortest_wait = takeover_after_ns / (1_000_000 + FASTEST_PER_MILLION);
             assert!(longest_lease < shortest_wait);

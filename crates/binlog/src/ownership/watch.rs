@@ -7,7 +7,7 @@
 //! more heartbeat, which may have been due when the owner hung. And it does not count most of the time in which it
 //! could not read the row, because the owner could not send a heartbeat then either.
 
-use super::Times;
+use super::OwnershipTimes;
 use crate::clock::Timestamp;
 
 /// The row of a queue, as seen by a server that does not serve it.
@@ -19,7 +19,7 @@ pub struct Seen {
     pub heartbeat: Option<i64>,
     /// Whether the row names this server: it has taken over, but the answer was lost.
     pub is_own: bool,
-    /// The owner's own [`Times::takeover_after_ns`], on which its lease depends; 0 if the row does not have it.
+    /// The owner's own [`OwnershipTimes::takeover_after_ns`], on which its lease depends; 0 if the row does not have it.
     pub takeover_after_ns: u64,
 }
 
@@ -29,7 +29,7 @@ const MAX_BLIND_SHARE: u64 = 2;
 /// A server that waits until it may take over.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    times: Times,
+    times: OwnershipTimes,
     unchanged: Option<Unchanged>,
 }
 
@@ -48,7 +48,7 @@ struct Unchanged {
 impl Watch {
     /// A server that has not read the row yet.
     #[must_use]
-    pub fn new(times: Times) -> Self {
+    pub fn new(times: OwnershipTimes) -> Self {
         Self { times, unchanged: None }
     }
 
@@ -70,7 +70,7 @@ impl Watch {
     pub fn observe(&mut self, seen: Seen, now: Timestamp) -> bool {
         // The operator may have changed the time of this server or that of the owner first.
         let takeover_after_ns = self.times.takeover_after_ns.max(seen.takeover_after_ns);
-        let beat_ns = Times { takeover_after_ns, ..self.times }.beat_ns();
+        let beat_ns = OwnershipTimes { takeover_after_ns, ..self.times }.beat_ns();
         let row = match &mut self.unchanged {
             Some(row) if row.seen == seen => row,
             row => row.insert(Unchanged { seen, since: now, received_at: now, watched_ns: 0 }),

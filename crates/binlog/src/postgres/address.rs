@@ -19,7 +19,7 @@ const RESOLVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The address of a server of the database.
 #[derive(Clone, Debug)]
-pub(super) enum Address {
+pub(super) enum DatabaseAddress {
     Tcp {
         /// The name in the URL, which the certificate must have.
         name: String,
@@ -33,9 +33,9 @@ pub(super) enum Address {
 pub(super) fn addresses(
     hosts: &[DatabaseHost],
     limit: Option<Instant>,
-) -> impl Iterator<Item = (String, Result<Address, StatementError>)> + '_ {
+) -> impl Iterator<Item = (String, Result<DatabaseAddress, StatementError>)> + '_ {
     hosts.iter().flat_map(move |host| match host {
-        DatabaseHost::Unix(path) => vec![(host.to_string(), Ok(Address::Unix(path.clone())))],
+        DatabaseHost::Unix(path) => vec![(host.to_string(), Ok(DatabaseAddress::Unix(path.clone())))],
         DatabaseHost::Tcp { host: name, port } => match resolved(name, *port, limit) {
             Err(error) => vec![(host.to_string(), Err(StatementError::Lost(error.to_string())))],
             Ok(found) if found.is_empty() => {
@@ -45,7 +45,7 @@ pub(super) fn addresses(
                 let several = found.len() > 1;
                 let with_words = |address: SocketAddr| {
                     let words = if several { format!("{host} ({})", address.ip()) } else { host.to_string() };
-                    (words, Ok(Address::Tcp { name: name.clone(), address }))
+                    (words, Ok(DatabaseAddress::Tcp { name: name.clone(), address }))
                 };
                 found.into_iter().map(with_words).collect()
             }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::LogPosition;
-use crate::storage::Task;
+use crate::storage::StoreTask;
 
 /// Bytes for which no sync was requested are committed when there are at least this many.
 const MAX_UNASKED_BYTES: usize = 256 * 1024;
@@ -21,7 +21,7 @@ const MAX_TRANSACTION_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(super) enum Work {
     Append { at: LogPosition, bytes: Vec<u8> },
-    Task(Task),
+    Task(StoreTask),
 }
 
 /// A transaction.
@@ -30,9 +30,9 @@ pub(super) enum Transaction {
     /// The appends to commit; none if everything to be synced was committed before.
     Append {
         appends: Vec<(LogPosition, Vec<u8>)>,
-        syncs: Vec<Task>,
+        syncs: Vec<StoreTask>,
     },
-    Do(Task),
+    Do(StoreTask),
     /// Rows of a removed file.
     Purge,
 }
@@ -82,14 +82,14 @@ impl Backlog {
         if !is_due {
             return None;
         }
-        if let Some(Work::Task(Task::Make { .. } | Task::Shorten { .. } | Task::Remove { .. })) =
+        if let Some(Work::Task(StoreTask::Make { .. } | StoreTask::Shorten { .. } | StoreTask::Remove { .. })) =
             self.work.front()
             && let Some(Work::Task(task)) = self.work.pop_front()
         {
             return Some(Transaction::Do(task));
         }
         let (mut appends, mut syncs, mut taken) = (Vec::new(), Vec::new(), 0);
-        while let Some(Work::Append { .. } | Work::Task(Task::Sync(_))) = self.work.front() {
+        while let Some(Work::Append { .. } | Work::Task(StoreTask::Sync(_))) = self.work.front() {
             // The syncs after these appends may be part of the same transaction.
             if taken >= MAX_TRANSACTION_BYTES && matches!(self.work.front(), Some(Work::Append { .. })) {
                 break;
@@ -111,14 +111,14 @@ impl Backlog {
     }
 
     /// The tasks in it, which will not be done.
-    pub(super) fn into_tasks(self) -> impl Iterator<Item = Task> {
+    pub(super) fn into_tasks(self) -> impl Iterator<Item = StoreTask> {
         self.work.into_iter().filter_map(Work::into_task)
     }
 }
 
 impl Work {
     /// The task, if it is one.
-    pub(super) fn into_task(self) -> Option<Task> {
+    pub(super) fn into_task(self) -> Option<StoreTask> {
         match self {
             Self::Task(task) => Some(task),
             Self::Append { .. } => None,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn sync(offset: u64) -> Work {
-        Work::Task(Task::Sync(LogPosition { file: 1, offset }))
+        Work::Task(StoreTask::Sync(LogPosition { file: 1, offset }))
     }
 
     /// How many appends and how many syncs the transaction has.
@@ -168,7 +168,7 @@ mod tests {
             backlog.push(append(number, MAX_TRANSACTION_BYTES));
             backlog.push(sync(number + 1));
         }
-        backlog.push(Work::Task(Task::Remove { file: 7 }));
+        backlog.push(Work::Task(StoreTask::Remove { file: 7 }));
         assert_eq!(backlog.end(), LogPosition { file: 1, offset: 2 + MAX_TRANSACTION_BYTES as u64 });
         let now = Instant::now();
         for left in [2, 1, 0] {
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(backlog.bytes(), left * MAX_TRANSACTION_BYTES);
         }
         backlog.push(append(9, 1));
-        assert!(matches!(backlog.next(now, false), Some(Transaction::Do(Task::Remove { file: 7 }))));
+        assert!(matches!(backlog.next(now, false), Some(Transaction::Do(StoreTask::Remove { file: 7 }))));
         assert!(backlog.next(now, false).is_none(), "no sync was asked for");
         backlog.push(sync(10));
         assert_eq!(backlog.into_tasks().count(), 1);

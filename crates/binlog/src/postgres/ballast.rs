@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use log::{info, warn};
 
-use super::figures::Figures;
-use super::wire::{Session, StatementError, first_number};
+use super::figures::StoreFigures;
+use super::wire::{DatabaseSession, StatementError, first_number};
 use super::{Settings, claim, sql};
 
 /// How long to wait before the next attempt to make the table.
@@ -23,7 +23,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// Whether the ballast exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BallastState {
     Kept,
     /// It must be made from this time on.
     Missing(Instant),
@@ -34,21 +34,21 @@ enum State {
 /// The ballast of a queue.
 #[derive(Debug)]
 pub(super) struct Ballast {
-    figures: Arc<Figures>,
+    figures: Arc<StoreFigures>,
     queue: i64,
-    state: State,
+    state: BallastState,
     thread: Option<JoinHandle<Result<(), StatementError>>>,
 }
 
 impl Ballast {
-    pub(super) fn new(figures: Arc<Figures>, queue: i64) -> Self {
-        Self { figures, queue, state: State::Missing(Instant::now()), thread: None }
+    pub(super) fn new(figures: Arc<StoreFigures>, queue: i64) -> Self {
+        Self { figures, queue, state: BallastState::Missing(Instant::now()), thread: None }
     }
 
     /// Checks the ballast again, because there is a new connection, perhaps to another server of the database.
     pub(super) fn check_again(&mut self) {
-        if self.state == State::Kept {
-            self.state = State::Missing(Instant::now());
+        if self.state == BallastState::Kept {
+            self.state = BallastState::Missing(Instant::now());
         }
     }
 
@@ -58,16 +58,16 @@ impl Ballast {
             self.state = match thread.join() {
                 Ok(Ok(())) => {
                     self.admit_puts();
-                    State::Kept
+                    BallastState::Kept
                 }
                 Ok(Err(StatementError::Refused { code, message })) if code == sql::INSUFFICIENT_PRIVILEGE => {
                     info!("cannot keep room in the database for the time when its disk is full: {message}");
-                    State::Impossible
+                    BallastState::Impossible
                 }
-                Ok(Err(_)) | Err(_) => State::Missing(Instant::now() + TRY_AGAIN),
+                Ok(Err(_)) | Err(_) => BallastState::Missing(Instant::now() + TRY_AGAIN),
             };
         }
-        if let State::Missing(from) = self.state
+        if let BallastState::Missing(from) = self.state
             && from <= Instant::now()
             && self.thread.is_none()
         {
@@ -79,20 +79,20 @@ impl Ballast {
     }
 
     /// Drops the ballast, because the database has no space. Returns whether it has some now.
-    pub(super) fn give_up(&mut self, session: &mut Session, place: &str) -> bool {
+    pub(super) fn give_up(&mut self, session: &mut DatabaseSession, place: &str) -> bool {
         if !self.figures.is_full.swap(true, Relaxed) {
             warn!("{place}: the database has no room: puts are refused until it has");
         }
-        let is_kept = self.state == State::Kept;
+        let is_kept = self.state == BallastState::Kept;
         if is_kept {
-            self.state = State::Missing(Instant::now() + TRY_AGAIN);
+            self.state = BallastState::Missing(Instant::now() + TRY_AGAIN);
         }
         is_kept && session.query(&sql::drop_ballast(self.queue)).is_ok()
     }
 
     /// Notes that a transaction was committed. If there can be no ballast, this shows that there is space.
     pub(super) fn note_commit(&self) {
-        if self.state == State::Impossible {
+        if self.state == BallastState::Impossible {
             self.admit_puts();
         }
     }

@@ -13,11 +13,11 @@ use super::address::addresses;
 use super::queue_clock::ClockWatch;
 use super::sql;
 use super::statements::OwnedQueue;
-use super::wire::{Session, StatementError, Value, first_number, int};
+use super::wire::{DatabaseSession, SqlValue, StatementError, first_number, int};
 use super::{Settings, StoreError};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::os::clock;
-use crate::ownership::{Seen, Times, Watch};
+use crate::ownership::{OwnershipTimes, Seen, Watch};
 
 /// How long a server waits before it tries to connect to the database again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ pub(super) fn now() -> Timestamp {
 /// A queue that this server owns.
 #[derive(Debug)]
 pub(super) struct Claim {
-    pub(super) session: Session,
+    pub(super) session: DatabaseSession,
     pub(super) queue: OwnedQueue,
     pub(super) epoch: u64,
     /// An instant before the takeover was sent.
@@ -76,10 +76,10 @@ fn takeover_after_in(name: &str) -> u64 {
 }
 
 /// Connects to the first address that accepts writes and commits durably. The text of an error names all of them.
-pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
+pub(super) fn connect(settings: &Settings) -> Result<DatabaseSession, (Unfit, String)> {
     let mut worst: Option<(Unfit, String)> = None;
     for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
-        let open = || Session::open(&address?, &settings.log_in);
+        let open = || DatabaseSession::open(&address?, &settings.log_in);
         match open_for_writing(settings, open) {
             Ok(session) => return Ok(session),
             Err(unfit) => {
@@ -98,8 +98,8 @@ pub(super) fn connect(settings: &Settings) -> Result<Session, (Unfit, String)> {
 
 fn open_for_writing(
     settings: &Settings,
-    open: impl FnOnce() -> Result<Session, StatementError>,
-) -> Result<Session, Unfit> {
+    open: impl FnOnce() -> Result<DatabaseSession, StatementError>,
+) -> Result<DatabaseSession, Unfit> {
     let mut session = open()?;
     let rows = session.query(sql::HOST)?;
     let row = rows.first().ok_or_else(|| StatementError::Lost("no answer".to_owned()))?;
@@ -134,7 +134,7 @@ fn open_for_writing(
 
 /// Fails if this server has seen a higher epoch of the queue: then this database lacks changes that were committed in
 /// it.
-fn check_epoch(settings: &Settings, session: &mut Session) -> Result<(), Unfit> {
+fn check_epoch(settings: &Settings, session: &mut DatabaseSession) -> Result<(), Unfit> {
     let seen = settings.seen.epoch();
     if seen == 0 {
         return Ok(());
@@ -152,7 +152,7 @@ fn check_epoch(settings: &Settings, session: &mut Session) -> Result<(), Unfit> 
 }
 
 /// Makes the tables if they do not exist, and fails if they have another version.
-fn make_tables(session: &mut Session) -> Result<(), StoreError> {
+fn make_tables(session: &mut DatabaseSession) -> Result<(), StoreError> {
     if !session.query(sql::LACKS_SCHEMA)?.is_empty() {
         session.query(sql::CREATE_SCHEMA)?;
     }
@@ -180,8 +180,8 @@ fn make_tables(session: &mut Session) -> Result<(), StoreError> {
 /// The connections of a server that waits. They are all that an owner needs, and are opened before it takes over: if it
 /// could not open one after that, it would end, although the other server has already lost the queue to it.
 struct Open {
-    session: Session,
-    reading: Session,
+    session: DatabaseSession,
+    reading: DatabaseSession,
 }
 
 impl Open {
@@ -190,14 +190,14 @@ impl Open {
         let mut session = connect(settings).map_err(refused)?;
         make_tables(&mut session)?;
         session.prepare(sql::PREPARED)?;
-        session.run("add_queue", &[Value::Text(&settings.url.queue)])?;
+        session.run("add_queue", &[SqlValue::Text(&settings.url.queue)])?;
         Ok(Self { session, reading: open_reading(settings)? })
     }
 
     /// Fails unless the connection for reading works, and sees the queue as the other one does: two hosts of the URL
     /// may both accept writes.
     fn check_reading(&mut self, settings: &Settings, queue: i64, epoch: i64) -> Result<(), StoreError> {
-        let rows = self.reading.run("queue", &[Value::Text(&settings.url.queue)])?;
+        let rows = self.reading.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
         let found = rows.first().map(|row| (row.number(0), row.number(1)));
         if found == Some((Some(queue), Some(epoch))) {
             return Ok(());
@@ -207,7 +207,7 @@ impl Open {
 }
 
 /// A connection that reads the log.
-pub(super) fn open_reading(settings: &Settings) -> Result<Session, StoreError> {
+pub(super) fn open_reading(settings: &Settings) -> Result<DatabaseSession, StoreError> {
     let mut reading = connect(settings).map_err(|(unfit, text)| StoreError::of_hosts(unfit, text))?;
     reading.prepare(sql::READING)?;
     reading.prepare(sql::KEEPING)?;
@@ -216,7 +216,7 @@ pub(super) fn open_reading(settings: &Settings) -> Result<Session, StoreError> {
 
 /// The outcome of an attempt to become the owner.
 enum Attempt {
-    Claimed(Box<(Claim, Session)>),
+    Claimed(Box<(Claim, DatabaseSession)>),
     /// Another server owns the queue.
     Held {
         owner: String,
@@ -227,7 +227,7 @@ enum Attempt {
 
 /// Becomes the owner of the queue, and returns a second connection for reading its log. Waits for an earlier owner:
 /// without a limit if `waits`, otherwise for the time in which a dead owner still counts as alive.
-pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session), StoreError> {
+pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, DatabaseSession), StoreError> {
     let mut settings = settings.clone();
     let (mut watch, mut clocks) = (Watch::new(settings.times), ClockWatch::default());
     let mut open = None;
@@ -236,7 +236,8 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Session)
     let times = settings.times;
     let store_timeout_ns = times.store_timeout_ns;
     // It waits for one more heartbeat, and needs a moment to read it.
-    let held_ns = |takeover_after_ns| takeover_after_ns + 4 * Times { takeover_after_ns, ..times }.beat_ns();
+    let held_ns =
+        |takeover_after_ns| takeover_after_ns + 4 * OwnershipTimes { takeover_after_ns, ..times }.beat_ns();
     let limit = |held_ns| (!waits).then(|| start + Duration::from_nanos(store_timeout_ns + held_ns));
     settings.log_in.limit = limit(held_ns(times.takeover_after_ns));
     let mut held_since = None;
@@ -310,7 +311,7 @@ fn attempt(
         Some(open) => open,
         None => Open::new(settings)?,
     };
-    let rows = open.session.run("see_queue", &[Value::Text(&settings.url.queue)])?;
+    let rows = open.session.run("see_queue", &[SqlValue::Text(&settings.url.queue)])?;
     let received_at = now();
     let row = rows.first().ok_or_else(|| StoreError::Lost("the queue has no row".to_owned()))?;
     let (queue, epoch) = (row.number(0).unwrap_or(0), row.number(1).unwrap_or(0));
@@ -358,7 +359,7 @@ fn attempt(
 
 /// Takes over if the row has not changed. Returns the new epoch and the removed files.
 fn take_over(
-    session: &mut Session,
+    session: &mut DatabaseSession,
     settings: &Settings,
     queue: &OwnedQueue,
     epoch: i64,
@@ -368,7 +369,7 @@ fn take_over(
         int(queue.id),
         int(epoch),
         int(heartbeat.unwrap_or(NO_HEARTBEAT)),
-        Value::Text(&settings.owner),
+        SqlValue::Text(&settings.owner),
         int(queue.allow_async),
         queue.time(),
     ];

@@ -4,7 +4,7 @@
 //! server takes over in the meantime.
 
 use super::claim::{Claim, claim};
-use super::wire::{Value, first_number, int};
+use super::wire::{SqlValue, first_number, int};
 use super::{Settings, StoreError, sql};
 
 /// A queue into which a log is copied.
@@ -33,7 +33,7 @@ impl PostgresCopy {
         Ok(copy)
     }
 
-    fn run(&mut self, statement: &str, values: &[Value<'_>]) -> Result<(), StoreError> {
+    fn run(&mut self, statement: &str, values: &[SqlValue<'_>]) -> Result<(), StoreError> {
         self.0.session.run(statement, values)?;
         Ok(())
     }
@@ -57,7 +57,7 @@ impl PostgresCopy {
     /// # Errors
     /// If the database refuses it.
     pub fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.run("append", &[int(self.0.queue.id), int(file), int(offset), Value::Bytes(bytes)])
+        self.run("append", &[int(self.0.queue.id), int(file), int(offset), SqlValue::Bytes(bytes)])
     }
 
     /// Makes the copy visible, and releases the ownership of the queue.

@@ -12,7 +12,7 @@ use crate::storage::DatabaseFigures;
 
 /// Written by the helper and by the vacuum thread.
 #[derive(Debug)]
-pub(super) struct Figures {
+pub(super) struct StoreFigures {
     is_replicated: bool,
     pub(super) epoch: AtomicU64,
     commits: AtomicU64,
@@ -25,13 +25,13 @@ pub(super) struct Figures {
     pub(super) is_full: AtomicBool,
 }
 
-impl Default for Figures {
+impl Default for StoreFigures {
     fn default() -> Self {
         Self::new(0, false)
     }
 }
 
-impl Figures {
+impl StoreFigures {
     pub(super) fn new(epoch: u64, is_replicated: bool) -> Self {
         Self {
             is_replicated,

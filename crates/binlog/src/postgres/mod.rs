@@ -17,8 +17,8 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::LogPosition;
-use super::ownership::Times;
-use super::storage::{Completion, DatabaseFigures, Listing, Storage, Task};
+use super::ownership::OwnershipTimes;
+use super::storage::{Completion, DatabaseFigures, Listing, Storage, StoreTask};
 use crate::database_url::DatabaseUrl;
 
 mod address;
@@ -46,12 +46,12 @@ pub use self::password::Password;
 use self::address::addresses;
 use self::backlog::Work;
 use self::claim::{Unfit, claim, now};
-use self::figures::Figures;
-use self::helper::{Helper, LoopLink, Wake};
+use self::figures::StoreFigures;
+use self::helper::{LoopLink, PostgresHelper, Wake};
 use self::queue_clock::QueueClock;
 use self::reading::Reading;
 use self::seen::SeenDatabases;
-use self::wire::{LogIn, Session, Value, first_number};
+use self::wire::{DatabaseSession, LogIn, SqlValue, first_number};
 
 /// The time limit for a connection to an address, unless the URL sets one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Settings {
     url: DatabaseUrl,
     log_in: LogIn,
-    times: Times,
+    times: OwnershipTimes,
     allow_async: bool,
     seen: Arc<SeenDatabases>,
     /// This server's name in the row of the queue.
@@ -80,7 +80,7 @@ impl Settings {
     pub fn new(
         url: DatabaseUrl,
         password: Password,
-        times: Times,
+        times: OwnershipTimes,
         allow_async: bool,
         owner: String,
     ) -> Result<Self, StoreError> {
@@ -179,16 +179,16 @@ impl std::error::Error for StoreError {}
 pub struct PostgresStorage {
     /// For reading; closed when the loop starts.
     reading: Option<Reading>,
-    thread: Option<Running>,
+    thread: Option<StoreThread>,
     /// Work that has not been passed to the thread yet.
     submitted: Vec<Work>,
-    figures: Arc<Figures>,
+    figures: Arc<StoreFigures>,
     /// `None` if this server does not own the queue.
     clock: Option<QueueClock>,
 }
 
 /// A running thread. Dropping this waits for its work, and releases the ownership of the queue.
-struct Running {
+struct StoreThread {
     /// `None` once no more can come.
     given: Option<Sender<Work>>,
     done: Receiver<Completion>,
@@ -198,7 +198,7 @@ struct Running {
     handle: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for StoreThread {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Running").field("under_way", &self.under_way).finish_non_exhaustive()
     }
@@ -213,20 +213,20 @@ impl PostgresStorage {
     pub fn claim(settings: &Settings, waits: bool) -> Result<Self, StoreError> {
         let refused = |error: io::Error| StoreError::Lost(error.to_string());
         // Everything that can fail for lack of a resource comes before the claim.
-        let (start, to_start) = channel::<Helper>();
-        let run = move || to_start.recv().map_or((), Helper::run);
+        let (start, to_start) = channel::<PostgresHelper>();
+        let run = move || to_start.recv().map_or((), PostgresHelper::run);
         let handle = Builder::new().name("binlog".to_owned()).spawn(run).map_err(refused)?;
         let (claim, reading) = claim(settings, waits)?;
         let (reading, clock) = (Reading::of_owner(reading, &claim, settings), Some(claim.queue.clock));
         let (given, incoming) = channel();
         let (outgoing, done) = channel();
         let wake: Wake = Arc::new(Mutex::new(None));
-        let figures = Arc::new(Figures::new(claim.epoch, !settings.allow_async));
+        let figures = Arc::new(StoreFigures::new(claim.epoch, !settings.allow_async));
         let link = LoopLink { given: incoming, done: outgoing, wake: Arc::clone(&wake) };
-        let helper = Helper::new(settings.clone(), claim, link, Arc::clone(&figures));
+        let helper = PostgresHelper::new(settings.clone(), claim, link, Arc::clone(&figures));
         // The thread waits for it.
         let _ = start.send(helper);
-        let running = Running { given: Some(given), done, wake, under_way: 0, handle: Some(handle) };
+        let running = StoreThread { given: Some(given), done, wake, under_way: 0, handle: Some(handle) };
         Ok(Self { reading: Some(reading), thread: Some(running), submitted: Vec::new(), figures, clock })
     }
 
@@ -237,7 +237,7 @@ impl PostgresStorage {
     pub fn read_only(settings: &Settings) -> Result<Self, StoreError> {
         let mut last = StoreError::Unreachable("there is no host".to_owned());
         for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
-            let session = address.and_then(|address| Session::open(&address, &settings.log_in));
+            let session = address.and_then(|address| DatabaseSession::open(&address, &settings.log_in));
             let session = session.map_err(|failure| StoreError::at(&at, failure));
             match session.and_then(|session| Self::read_only_at(settings, session)) {
                 Ok(reading) => {
@@ -251,14 +251,17 @@ impl PostgresStorage {
     }
 
     /// `None` if the database has no such queue.
-    fn read_only_at(settings: &Settings, mut session: Session) -> Result<Option<Reading>, StoreError> {
+    fn read_only_at(
+        settings: &Settings,
+        mut session: DatabaseSession,
+    ) -> Result<Option<Reading>, StoreError> {
         // One view of all rows, even if an owner changes them in the meantime.
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
         if session.query(sql::HAS_TABLES)?.is_empty() {
             return Ok(None);
         }
         session.prepare(sql::READING)?;
-        let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
+        let rows = session.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
         Ok(first_number(&rows).map(|queue| Reading::new(session, queue)))
     }
 
@@ -324,7 +327,7 @@ impl Storage for PostgresStorage {
         Some(self.figures.read())
     }
 
-    fn submit(&mut self, task: Task) {
+    fn submit(&mut self, task: StoreTask) {
         self.submitted.push(Work::Task(task));
     }
 
@@ -387,7 +390,7 @@ impl Drop for PostgresStorage {
     }
 }
 
-impl Drop for Running {
+impl Drop for StoreThread {
     fn drop(&mut self) {
         self.given = None;
         if let Some(handle) = mem::take(&mut self.handle) {

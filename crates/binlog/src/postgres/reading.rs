@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::claim::{Claim, open_reading};
-use super::wire::{Session, StatementError, Value, int};
+use super::wire::{DatabaseSession, SqlValue, StatementError, int};
 use super::{Settings, StoreError};
 use crate::storage::Listing;
 
@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// A connection that reads the files of a queue.
 #[derive(Debug)]
 pub(super) struct Reading {
-    pub(super) session: Session,
+    pub(super) session: DatabaseSession,
     queue: i64,
     /// The settings with which an owner connects again, and the epoch with which it began: a host with a lower one has
     /// an old copy. A reader that is not the owner does not connect again.
@@ -54,9 +54,9 @@ fn failed(failure: StatementError) -> io::Error {
 }
 
 /// Another connection for reading the log of an owner.
-fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<Session, StoreError> {
+fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<DatabaseSession, StoreError> {
     let mut session = open_reading(settings)?;
-    let rows = session.run("queue", &[Value::Text(&settings.url.queue)])?;
+    let rows = session.run("queue", &[SqlValue::Text(&settings.url.queue)])?;
     match rows.first().map(|row| (row.number(0), row.natural(1))) {
         Some((Some(found), Some(now))) if found == queue && now >= epoch => Ok(session),
         _ => Err(StoreError::Lost("it is an old copy".to_owned())),
@@ -65,13 +65,13 @@ fn reopen(settings: &Settings, queue: i64, epoch: u64) -> Result<Session, StoreE
 
 impl Reading {
     /// Reads the log for `--check`, `--dump` and `--copy`.
-    pub(super) fn new(session: Session, queue: i64) -> Self {
+    pub(super) fn new(session: DatabaseSession, queue: i64) -> Self {
         Self { session, queue, again: None, length: None, stream: None }
     }
 
     /// Reads the log for its owner, which has taken it from another server and must not fail because of a lost
     /// connection.
-    pub(super) fn of_owner(session: Session, claim: &Claim, settings: &Settings) -> Self {
+    pub(super) fn of_owner(session: DatabaseSession, claim: &Claim, settings: &Settings) -> Self {
         Self { again: Some((settings.clone(), claim.epoch)), ..Self::new(session, claim.queue.id) }
     }
 

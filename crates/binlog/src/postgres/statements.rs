@@ -7,9 +7,9 @@ use std::mem;
 
 use super::claim::now;
 use super::queue_clock::QueueClock;
-use super::wire::{Session, StatementError, Value, int};
+use super::wire::{DatabaseSession, SqlValue, StatementError, int};
 use crate::LogPosition;
-use crate::storage::Task;
+use crate::storage::StoreTask;
 
 /// The maximum number of bytes in one statement.
 const CHUNK_BYTES: usize = 4 << 20;
@@ -27,32 +27,32 @@ pub(super) struct OwnedQueue {
 
 impl OwnedQueue {
     /// The values of a proof that the queue has this epoch, and that the database replicates.
-    pub(super) fn proof(&mut self, epoch: u64) -> [Value<'static>; 4] {
+    pub(super) fn proof(&mut self, epoch: u64) -> [SqlValue<'static>; 4] {
         self.ticket += 1;
         [int(self.id), int(epoch), int(self.allow_async), int(self.ticket)]
     }
 
     /// The time of its clock.
-    pub(super) fn time(&self) -> Value<'static> {
+    pub(super) fn time(&self) -> SqlValue<'static> {
         int(self.clock.at(now()))
     }
 
     /// Releases the ownership of the queue.
-    pub(super) fn hand_over(&self, session: &mut Session, epoch: u64) -> Result<(), StatementError> {
+    pub(super) fn hand_over(&self, session: &mut DatabaseSession, epoch: u64) -> Result<(), StatementError> {
         session.run("hand_over", &[int(self.id), int(epoch), self.time()]).map(drop)
     }
 
     /// Adds an append to the transaction, together with `proof`, unless that is empty.
     pub(super) fn add_append(
         &self,
-        session: &mut Session,
-        mut proof: &[Value<'_>],
+        session: &mut DatabaseSession,
+        mut proof: &[SqlValue<'_>],
         at: LogPosition,
         bytes: &[u8],
     ) -> Result<(), StatementError> {
         let mut offset = at.offset;
         for chunk in bytes.chunks(CHUNK_BYTES) {
-            let place = [int(at.file), int(offset), Value::Bytes(chunk)];
+            let place = [int(at.file), int(offset), SqlValue::Bytes(chunk)];
             match mem::take(&mut proof) {
                 [] => session.add("append", &[&[int(self.id)], &place[..]].concat(), false)?,
                 proof => session.add("prove_and_append", &[proof, &place].concat(), false)?,
@@ -63,21 +63,29 @@ impl OwnedQueue {
     }
 
     /// Adds the changes of a task to the tables.
-    pub(super) fn add_task(&self, session: &mut Session, task: &Task) -> Result<(), StatementError> {
+    pub(super) fn add_task(
+        &self,
+        session: &mut DatabaseSession,
+        task: &StoreTask,
+    ) -> Result<(), StatementError> {
         let queue = int(self.id);
         match *task {
-            Task::Sync(_) => {}
-            Task::Make { file, bytes, ref head } => {
+            StoreTask::Sync(_) => {}
+            StoreTask::Make { file, bytes, ref head } => {
                 session.add("clear_file", &[queue, int(file)], false)?;
                 session.add("make_file", &[queue, int(file), int(bytes)], false)?;
-                session.add("append", &[queue, int(file), Value::Int(0), Value::Bytes(&head[..])], false)?;
+                session.add(
+                    "append",
+                    &[queue, int(file), SqlValue::Int(0), SqlValue::Bytes(&head[..])],
+                    false,
+                )?;
             }
-            Task::Shorten { file, bytes } => {
+            StoreTask::Shorten { file, bytes } => {
                 for statement in ["cut_rows", "cut_row", "set_length"] {
                     session.add(statement, &[queue, int(file), int(bytes)], false)?;
                 }
             }
-            Task::Remove { file } => session.add("remove_file", &[queue, int(file)], false)?,
+            StoreTask::Remove { file } => session.add("remove_file", &[queue, int(file)], false)?,
         }
         Ok(())
     }

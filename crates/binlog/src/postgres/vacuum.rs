@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use log::info;
 
-use super::figures::Figures;
+use super::figures::StoreFigures;
 use super::{Settings, claim, sql};
 
 /// The table is vacuumed after this many deleted rows: at most 32 MiB.
@@ -22,7 +22,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// The vacuum that the tables of a busy queue need.
 #[derive(Debug)]
 pub(super) struct Vacuum {
-    figures: Arc<Figures>,
+    figures: Arc<StoreFigures>,
     /// Rows that were deleted since the last vacuum began.
     deleted: usize,
     /// Its result is the reason if the vacuum failed.
@@ -32,7 +32,7 @@ pub(super) struct Vacuum {
 }
 
 impl Vacuum {
-    pub(super) fn new(figures: Arc<Figures>) -> Self {
+    pub(super) fn new(figures: Arc<StoreFigures>) -> Self {
         Self { figures, deleted: 0, thread: None, trouble: String::new() }
     }
 
@@ -56,7 +56,7 @@ impl Vacuum {
     }
 }
 
-fn vacuum(mut settings: Settings, figures: &Figures) -> Result<(), String> {
+fn vacuum(mut settings: Settings, figures: &StoreFigures) -> Result<(), String> {
     settings.log_in.answer_timeout = ANSWER_TIMEOUT;
     settings.log_in.limit = None;
     let mut session = claim::connect(&settings).map_err(|(_, text)| text)?;

@@ -20,7 +20,7 @@ use postgres_protocol::message::frontend;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 use super::password::Password;
 use super::sql;
 use crate::os::socket;
@@ -119,25 +119,25 @@ impl From<io::Error> for StatementError {
 
 /// A value for a statement.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'a> {
+pub(super) enum SqlValue<'a> {
     Int(i64),
     Text(&'a str),
     Bytes(&'a [u8]),
 }
 
 /// A number as an integer of the database; `true` is 1.
-pub(super) fn int(number: impl TryInto<i64>) -> Value<'static> {
-    Value::Int(number.try_into().unwrap_or(i64::MAX))
+pub(super) fn int(number: impl TryInto<i64>) -> SqlValue<'static> {
+    SqlValue::Int(number.try_into().unwrap_or(i64::MAX))
 }
 
 /// A row of a result.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct ResultRow {
     /// Its columns as bytes, `None` for NULL.
     pub(super) columns: Vec<Option<Vec<u8>>>,
 }
 
-impl Row {
+impl ResultRow {
     /// The bytes in a column; empty for NULL.
     pub(super) fn bytes(&self, column: usize) -> &[u8] {
         self.columns.get(column).and_then(Option::as_deref).unwrap_or_default()
@@ -160,17 +160,17 @@ impl Row {
 }
 
 /// The number in the first column of the first row.
-pub(super) fn first_number(rows: &[Row]) -> Option<i64> {
+pub(super) fn first_number(rows: &[ResultRow]) -> Option<i64> {
     rows.first()?.number(0)
 }
 
-enum Stream {
+enum DatabaseStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-impl Stream {
+impl DatabaseStream {
     fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => set_timeouts(stream, timeout),
@@ -205,8 +205,8 @@ fn set_timeouts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
 }
 
 /// A connection after the log-in.
-pub(super) struct Session {
-    stream: Stream,
+pub(super) struct DatabaseSession {
+    stream: DatabaseStream,
     /// Received bytes that have not been processed yet.
     input: BytesMut,
     /// Bytes to send.
@@ -222,15 +222,15 @@ pub(super) struct Session {
     version: u32,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for DatabaseSession {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Session").finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl DatabaseSession {
     /// Connects to `address` and logs in.
-    pub(super) fn open(address: &Address, log_in: &LogIn) -> Result<Self, StatementError> {
+    pub(super) fn open(address: &DatabaseAddress, log_in: &LogIn) -> Result<Self, StatementError> {
         let mut session = Self::log_in(address, log_in, &[])?;
         // An older version refuses a setting that it does not have, so the version must be known first.
         if session.version >= sql::HAS_TRANSACTION_TIMEOUT
@@ -244,7 +244,11 @@ impl Session {
 
     /// Logs in with the settings of [`sql::SESSION`] and `more`, so that no statement runs with those of the role or
     /// the database.
-    fn log_in(address: &Address, log_in: &LogIn, more: &[(&str, &str)]) -> Result<Self, StatementError> {
+    fn log_in(
+        address: &DatabaseAddress,
+        log_in: &LogIn,
+        more: &[(&str, &str)],
+    ) -> Result<Self, StatementError> {
         let mut session = Self {
             stream: connect(address, log_in)?,
             input: BytesMut::new(),
@@ -268,7 +272,7 @@ impl Session {
         match self.receive()? {
             Message::AuthenticationOk => return Ok(()),
             Message::AuthenticationCleartextPassword => {
-                if matches!(self.stream, Stream::Tcp(_)) {
+                if matches!(self.stream, DatabaseStream::Tcp(_)) {
                     return Err(StatementError::Refused {
                         code: "28000".to_owned(),
                         message: "the database asks for the password as plain text, which is only sent over TLS: use \
@@ -329,7 +333,7 @@ impl Session {
     // ---- statements ----
 
     /// Executes `sql`, which may be several statements in one transaction, and returns the rows of all of them as text.
-    pub(super) fn query(&mut self, sql: &str) -> Result<Vec<Row>, StatementError> {
+    pub(super) fn query(&mut self, sql: &str) -> Result<Vec<ResultRow>, StatementError> {
         frontend::query(sql, &mut self.output)?;
         self.flush()?;
         self.rows()
@@ -345,20 +349,20 @@ impl Session {
         self.rows().map(|_| ())
     }
 
-    /// Adds a prepared statement to the transaction that [`Session::end`] ends. Its rows are returned as bytes if
-    /// `binary`, otherwise as text.
+    /// Adds a prepared statement to the transaction that [`DatabaseSession::end`] ends. The database returns its rows as
+    /// bytes if `binary`, otherwise as text.
     pub(super) fn add(
         &mut self,
         name: &str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
         binary: bool,
     ) -> Result<(), StatementError> {
-        let formats = values.iter().map(|value| i16::from(matches!(value, Value::Bytes(_))));
-        let write = |value: &Value<'_>, out: &mut BytesMut| {
+        let formats = values.iter().map(|value| i16::from(matches!(value, SqlValue::Bytes(_))));
+        let write = |value: &SqlValue<'_>, out: &mut BytesMut| {
             match value {
-                Value::Int(number) => out.extend_from_slice(number.to_string().as_bytes()),
-                Value::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Value::Bytes(bytes) => out.extend_from_slice(bytes),
+                SqlValue::Int(number) => out.extend_from_slice(number.to_string().as_bytes()),
+                SqlValue::Text(text) => out.extend_from_slice(text.as_bytes()),
+                SqlValue::Bytes(bytes) => out.extend_from_slice(bytes),
             }
             Ok(IsNull::No)
         };
@@ -369,7 +373,7 @@ impl Session {
         Ok(frontend::execute("", 0, &mut self.output)?)
     }
 
-    /// Ends the transaction of [`Session::add`]: the database commits all of it, or none.
+    /// Ends the transaction of [`DatabaseSession::add`]: the database commits all of it, or none.
     pub(super) fn end(&mut self) {
         frontend::sync(&mut self.output);
     }
@@ -382,7 +386,11 @@ impl Session {
     }
 
     /// Executes a prepared statement in its own transaction.
-    pub(super) fn run(&mut self, name: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StatementError> {
+    pub(super) fn run(
+        &mut self,
+        name: &str,
+        values: &[SqlValue<'_>],
+    ) -> Result<Vec<ResultRow>, StatementError> {
         self.add(name, values, false)?;
         self.end();
         self.flush()?;
@@ -390,7 +398,7 @@ impl Session {
     }
 
     /// The rows of all statements of a transaction, once it is committed.
-    pub(super) fn rows(&mut self) -> Result<Vec<Row>, StatementError> {
+    pub(super) fn rows(&mut self) -> Result<Vec<ResultRow>, StatementError> {
         let mut rows = Vec::new();
         while let Some(row) = self.next_row()? {
             rows.push(row);
@@ -399,13 +407,13 @@ impl Session {
     }
 
     /// The next row; `None` once the transaction is committed.
-    pub(super) fn next_row(&mut self) -> Result<Option<Row>, StatementError> {
+    pub(super) fn next_row(&mut self) -> Result<Option<ResultRow>, StatementError> {
         loop {
             match self.receive()? {
                 Message::DataRow(body) => {
                     let columns =
                         body.ranges().map(|range| Ok(range.map(|range| body.buffer()[range].to_vec())));
-                    return Ok(Some(Row { columns: columns.collect()? }));
+                    return Ok(Some(ResultRow { columns: columns.collect()? }));
                 }
                 Message::ReadyForQuery(_) => {
                     return match self.warning.take() {
@@ -533,10 +541,12 @@ fn explained(failure: StatementError) -> StatementError {
     }
 }
 
-fn connect(address: &Address, log_in: &LogIn) -> Result<Stream, StatementError> {
+fn connect(address: &DatabaseAddress, log_in: &LogIn) -> Result<DatabaseStream, StatementError> {
     match address {
-        Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).map_err(unreached)?)),
-        Address::Tcp { name, address } => {
+        DatabaseAddress::Unix(path) => {
+            Ok(DatabaseStream::Unix(UnixStream::connect(path).map_err(unreached)?))
+        }
+        DatabaseAddress::Tcp { name, address } => {
             let stream = TcpStream::connect_timeout(address, within(log_in.limit, log_in.connect_timeout))
                 .map_err(unreached)?;
             socket::set_database_options(&stream)?;
@@ -557,8 +567,8 @@ fn unreached(error: io::Error) -> StatementError {
 }
 
 /// Requests TLS and does the handshake, if the URL says so.
-fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, StatementError> {
-    let Some(config) = &log_in.tls else { return Ok(Stream::Tcp(stream)) };
+fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<DatabaseStream, StatementError> {
+    let Some(config) = &log_in.tls else { return Ok(DatabaseStream::Tcp(stream)) };
     set_timeouts(&stream, within(log_in.limit, log_in.connect_timeout))?;
     let mut request = BytesMut::new();
     frontend::ssl_request(&mut request);
@@ -580,5 +590,5 @@ fn encrypt(mut stream: TcpStream, name: &str, log_in: &LogIn) -> Result<Stream, 
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
     }
-    Ok(Stream::Tls(Box::new(stream)))
+    Ok(DatabaseStream::Tls(Box::new(stream)))
 }

@@ -193,21 +193,23 @@ impl Replay {
         let mut judgement = Judgement::default();
         for (at, file) in self.files.iter().enumerate() {
             let fault = match file.kind {
-                Kind::Ours { .. } | Kind::C(_) => self.judge_end(at, file, &mut judgement),
+                FileKind::Ours { .. } | FileKind::C(_) => self.judge_end(at, file, &mut judgement),
                 // Recovery has left no more of it.
-                Kind::Blank if self.facts.cuts.contains_key(&file.index) => None,
-                Kind::Blank if self.was_used(file.index) => {
+                FileKind::Blank if self.facts.cuts.contains_key(&file.index) => None,
+                FileKind::Blank if self.was_used(file.index) => {
                     Some(LogFault::DamagedHeader { file: file.index })
                 }
                 // C ends a file to which it wrote only the version, once it has made the next one.
-                Kind::Blank if file.bytes == VERSION_BYTES && self.c_wrote(at + 1) => None,
-                Kind::Blank => {
+                FileKind::Blank if file.bytes == VERSION_BYTES && self.c_wrote(at + 1) => None,
+                FileKind::Blank => {
                     judgement.warnings.push(Warning::Blank { file: file.index });
                     None
                 }
-                Kind::BrokenHeader => Some(LogFault::DamagedHeader { file: file.index }),
-                Kind::Misplaced(made_as) => Some(LogFault::Misplaced { file: file.index, made_as }),
-                Kind::UnknownVersion(version) => Some(LogFault::UnknownVersion { file: file.index, version }),
+                FileKind::BrokenHeader => Some(LogFault::DamagedHeader { file: file.index }),
+                FileKind::Misplaced(made_as) => Some(LogFault::Misplaced { file: file.index, made_as }),
+                FileKind::UnknownVersion(version) => {
+                    Some(LogFault::UnknownVersion { file: file.index, version })
+                }
             };
             self.refuse(fault, &mut judgement);
         }
@@ -234,7 +236,8 @@ impl Replay {
     /// Whether C wrote the file with this index in the list.
     fn c_wrote(&self, at: usize) -> bool {
         self.files.get(at).is_some_and(|file| {
-            matches!(file.kind, Kind::C(_)) || (file.kind == Kind::Blank && file.bytes == VERSION_BYTES)
+            matches!(file.kind, FileKind::C(_))
+                || (file.kind == FileKind::Blank && file.bytes == VERSION_BYTES)
         })
     }
 
@@ -263,8 +266,8 @@ impl Replay {
             recover: self.recover,
         };
         let damaged = match situation.writer {
-            Writer::C => LogFault::BadRecord { file: file.index, offset: file.end },
-            Writer::OursSyncedFirst | Writer::OursAnsweredFirst => {
+            WrittenBy::C => LogFault::BadRecord { file: file.index, offset: file.end },
+            WrittenBy::OursSyncedFirst | WrittenBy::OursAnsweredFirst => {
                 LogFault::Damaged { file: file.index, offset: file.end, durable }
             }
         };

@@ -11,29 +11,33 @@ const MAGIC_AT: u64 = VERSION_BYTES + FIXED_AT as u64 + 8;
 const MAX_RECORDS_FOR_SEAL: u32 = 64;
 
 /// The kind of the file. With `recover`, the records decide if the head is damaged.
-pub(super) fn identify(reader: &mut Reader<'_>, index: u32, recover: bool) -> Result<Kind, OpenError> {
+pub(super) fn identify(
+    reader: &mut FileReader<'_>,
+    index: u32,
+    recover: bool,
+) -> Result<FileKind, OpenError> {
     let kind = by_head(reader, index)?;
     match kind {
-        Kind::BrokenHeader | Kind::C(_) | Kind::UnknownVersion(_) if recover => {
+        FileKind::BrokenHeader | FileKind::C(_) | FileKind::UnknownVersion(_) if recover => {
             by_records(reader, index, kind)
         }
-        Kind::Ours { .. }
-        | Kind::C(_)
-        | Kind::Blank
-        | Kind::BrokenHeader
-        | Kind::Misplaced(_)
-        | Kind::UnknownVersion(_) => Ok(kind),
+        FileKind::Ours { .. }
+        | FileKind::C(_)
+        | FileKind::Blank
+        | FileKind::BrokenHeader
+        | FileKind::Misplaced(_)
+        | FileKind::UnknownVersion(_) => Ok(kind),
     }
 }
 
 /// The version in the file's first bytes; `None` if it is not one that can be read.
-pub(super) fn stated_version(reader: &mut Reader<'_>) -> Result<Option<Version>, OpenError> {
+pub(super) fn stated_version(reader: &mut FileReader<'_>) -> Result<Option<Version>, OpenError> {
     let head = reader.at(0, VERSION_BYTES as usize)?;
     Ok(head.first_chunk().and_then(|&version| Version::of(i32::from_le_bytes(version))))
 }
 
 /// The kind of the file, by its first bytes.
-fn by_head(reader: &mut Reader<'_>, index: u32) -> Result<Kind, OpenError> {
+fn by_head(reader: &mut FileReader<'_>, index: u32) -> Result<FileKind, OpenError> {
     let head = reader.at(0, HEAD_BYTES as usize)?;
     let head = head[..head.len().min(HEAD_BYTES as usize)].to_vec();
     let version = head.first_chunk().map_or(0, |&version| i32::from_le_bytes(version));
@@ -43,26 +47,26 @@ fn by_head(reader: &mut Reader<'_>, index: u32) -> Result<Kind, OpenError> {
             header.filter(|(_, marker)| matches!(marker.kind, MarkerKind::Header(_)))
         {
             return Ok(match Version::of(version) {
-                _ if header.file != index => Kind::Misplaced(header.file),
-                Some(Version::Seven) => Kind::Ours { seal, sync: header.sync },
-                Some(Version::Five) | None => Kind::UnknownVersion(version),
+                _ if header.file != index => FileKind::Misplaced(header.file),
+                Some(Version::Seven) => FileKind::Ours { seal, sync: header.sync },
+                Some(Version::Five) | None => FileKind::UnknownVersion(version),
             });
         }
     }
     if Marker::resembles_header(&head) {
-        return Ok(Kind::BrokenHeader);
+        return Ok(FileKind::BrokenHeader);
     }
     Ok(match Version::of(version) {
         // A version without room for a record: the remains of a file of C's or of this server's.
-        Some(_) if head.len() < HEAD_BYTES as usize => Kind::Blank,
-        Some(version) => Kind::C(version),
-        None if version == 0 && reader.first_nonzero(0)?.is_none() => Kind::Blank,
-        None => Kind::UnknownVersion(version),
+        Some(_) if head.len() < HEAD_BYTES as usize => FileKind::Blank,
+        Some(version) => FileKind::C(version),
+        None if version == 0 && reader.first_nonzero(0)?.is_none() => FileKind::Blank,
+        None => FileKind::UnknownVersion(version),
     })
 }
 
 /// The kind of a file that looks like `kind` and whose head may be damaged.
-fn by_records(reader: &mut Reader<'_>, index: u32, kind: Kind) -> Result<Kind, OpenError> {
+fn by_records(reader: &mut FileReader<'_>, index: u32, kind: FileKind) -> Result<FileKind, OpenError> {
     let stated = kind.version();
     if let Some(version) = stated
         && is_record(reader, version, VERSION_BYTES)?
@@ -75,16 +79,16 @@ fn by_records(reader: &mut Reader<'_>, index: u32, kind: Kind) -> Result<Kind, O
     }
     if let Some(seal) = find_seal(reader)? {
         // The sync policy is lost; with `--recover` all whole records count anyway.
-        return Ok(Kind::Ours { seal, sync: SyncPolicy::Never });
+        return Ok(FileKind::Ours { seal, sync: SyncPolicy::Never });
     }
     let has_magic = reader.at(MAGIC_AT, 4)?.starts_with(&MAGIC.to_le_bytes());
-    if kind == Kind::BrokenHeader && has_magic {
+    if kind == FileKind::BrokenHeader && has_magic {
         return Ok(kind);
     }
     for version in stated.into_iter().chain([Version::Seven, Version::Five]) {
         if next_full(reader, version, VERSION_BYTES)?.is_some() || is_record(reader, version, VERSION_BYTES)?
         {
-            return Ok(Kind::C(version));
+            return Ok(FileKind::C(version));
         }
     }
     Ok(kind)
@@ -101,14 +105,14 @@ fn marker_in(bytes: &[u8], offset: u64) -> Option<(Seal, Marker)> {
 }
 
 /// Reads a file of ours with a damaged header by any whole marker.
-fn find_marker(reader: &mut Reader<'_>, index: u32) -> Result<Option<Kind>, OpenError> {
+fn find_marker(reader: &mut FileReader<'_>, index: u32) -> Result<Option<FileKind>, OpenError> {
     let mut offset = VERSION_BYTES;
     while let Some(start) = reader.first_nonzero(offset)? {
         // A marker begins with the length of a name, which is 0.
         offset = start.saturating_sub(FIXED_AT as u64).max(offset);
         let marker = marker_in(reader.at(offset, SHORT_BYTES as usize)?, offset);
         if let Some((seal, marker)) = marker.filter(|(_, marker)| marker.file == index) {
-            return Ok(Some(Kind::Ours { seal, sync: marker.sync }));
+            return Ok(Some(FileKind::Ours { seal, sync: marker.sync }));
         }
         offset += 1;
     }
@@ -116,7 +120,7 @@ fn find_marker(reader: &mut Reader<'_>, index: u32) -> Result<Option<Kind>, Open
 }
 
 /// The seal of a file of ours without a whole marker, derived from a whole record.
-fn find_seal(reader: &mut Reader<'_>) -> Result<Option<Seal>, OpenError> {
+fn find_seal(reader: &mut FileReader<'_>) -> Result<Option<Seal>, OpenError> {
     let mut offset = VERSION_BYTES;
     for _ in 0..MAX_RECORDS_FOR_SEAL {
         let Some((start, layout)) = next_full(reader, Version::Seven, offset)? else { break };
@@ -131,13 +135,17 @@ fn find_seal(reader: &mut Reader<'_>) -> Result<Option<Seal>, OpenError> {
 }
 
 /// Whether a plausible record is at `offset`.
-pub(super) fn is_record(reader: &mut Reader<'_>, version: Version, offset: u64) -> Result<bool, OpenError> {
+pub(super) fn is_record(
+    reader: &mut FileReader<'_>,
+    version: Version,
+    offset: u64,
+) -> Result<bool, OpenError> {
     Ok(plausible(reader, version, offset)?.is_some_and(|layout| layout.record.id <= MAX_JOB_ID))
 }
 
 /// The next plausible full record from `offset` on, and its offset.
 fn next_full(
-    reader: &mut Reader<'_>,
+    reader: &mut FileReader<'_>,
     version: Version,
     mut offset: u64,
 ) -> Result<Option<(u64, Layout)>, OpenError> {
@@ -152,7 +160,11 @@ fn next_full(
 }
 
 /// The layout of the record at `offset`, if it is plausible.
-fn plausible(reader: &mut Reader<'_>, version: Version, offset: u64) -> Result<Option<Layout>, OpenError> {
+fn plausible(
+    reader: &mut FileReader<'_>,
+    version: Version,
+    offset: u64,
+) -> Result<Option<Layout>, OpenError> {
     let rest = reader.size().saturating_sub(offset);
     let Some(layout) = Layout::read(version, reader.at(offset, MAX_HEAD_BYTES)?, rest) else {
         return Ok(None);

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::attachment::Part;
-use super::decision::{FileEnd, Writer};
+use super::decision::{FileEnd, WrittenBy};
 use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
-use super::jobs::{Jobs, Source};
+use super::jobs::{LoggedJobs, RecordSource};
 use super::marker::{CLOCK_STEP_NS, FIXED_AT, HEAD_BYTES, MAGIC, Marker, MarkerKind};
-use super::reader::Reader;
+use super::reader::FileReader;
 use super::record::{Layout, MAX_HEAD_BYTES, Version};
 use super::storage::Storage;
 use super::{LogPosition, MAX_INDEX, OpenError, SyncPolicy};
@@ -29,7 +29,7 @@ const MIN_RECORD_BYTES: u64 = SHORT_BYTES;
 
 /// The kind of a file, as found by the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     /// Written by this server.
     Ours { seal: Seal, sync: SyncPolicy },
     /// Written by C beanstalkd, in this layout.
@@ -44,7 +44,7 @@ pub(super) enum Kind {
     UnknownVersion(i32),
 }
 
-impl Kind {
+impl FileKind {
     /// The layout of its records, if they can be read.
     fn version(self) -> Option<Version> {
         match self {
@@ -59,7 +59,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileState {
     pub(super) index: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: FileKind,
     pub(super) bytes: u64,
     /// Its original length, if it is ours.
     pub(super) made_bytes: u64,
@@ -78,17 +78,19 @@ pub(super) struct FileState {
 
 impl FileState {
     pub(super) fn is_ours(&self) -> bool {
-        matches!(self.kind, Kind::Ours { .. })
+        matches!(self.kind, FileKind::Ours { .. })
     }
 
     /// The program that wrote it, as in the table of decisions.
-    pub(super) fn writer(&self) -> Writer {
+    pub(super) fn writer(&self) -> WrittenBy {
         match self.kind {
-            Kind::Ours { sync: SyncPolicy::EachCommit, .. } => Writer::OursSyncedFirst,
-            Kind::Ours { .. } => Writer::OursAnsweredFirst,
-            Kind::C(_) | Kind::Blank | Kind::BrokenHeader | Kind::Misplaced(_) | Kind::UnknownVersion(_) => {
-                Writer::C
-            }
+            FileKind::Ours { sync: SyncPolicy::EachCommit, .. } => WrittenBy::OursSyncedFirst,
+            FileKind::Ours { .. } => WrittenBy::OursAnsweredFirst,
+            FileKind::C(_)
+            | FileKind::Blank
+            | FileKind::BrokenHeader
+            | FileKind::Misplaced(_)
+            | FileKind::UnknownVersion(_) => WrittenBy::C,
         }
     }
 }
@@ -114,7 +116,7 @@ pub(super) struct MarkerFacts {
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     pub(super) files: Vec<FileState>,
-    pub(super) jobs: Jobs,
+    pub(super) jobs: LoggedJobs,
     pub(super) facts: MarkerFacts,
     /// Names that look like files of the log but are not.
     pub(super) strange_names: Vec<String>,
@@ -132,7 +134,7 @@ impl Replay {
         replay.jobs.next_id = 1;
         let mut progress = PROGRESS_BYTES;
         let indexes = replay.list(storage)?;
-        let mut reader = Reader::new(storage);
+        let mut reader = FileReader::new(storage);
         for index in indexes {
             replay.read_file(&mut reader, index)?;
             reader.close();
@@ -158,7 +160,7 @@ impl Replay {
         Ok(indexes)
     }
 
-    fn read_file(&mut self, reader: &mut Reader<'_>, index: u32) -> Result<(), OpenError> {
+    fn read_file(&mut self, reader: &mut FileReader<'_>, index: u32) -> Result<(), OpenError> {
         let bytes = reader.open(index)?;
         self.bytes += bytes;
         let mut file = FileState {
@@ -173,7 +175,7 @@ impl Replay {
             continued: None,
             opened: None,
         };
-        if file.kind.version().is_some() || file.kind == Kind::Blank {
+        if file.kind.version().is_some() || file.kind == FileKind::Blank {
             self.jobs.files.push(index, bytes);
         }
         if let Some(version) = file.kind.version() {
@@ -201,7 +203,7 @@ impl Replay {
     /// Applies the record at `offset`. Returns its length, or `None` if there is no valid record.
     fn read_one(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut FileReader<'_>,
         file: &mut FileState,
         version: Version,
         offset: u64,
@@ -213,7 +215,7 @@ impl Replay {
             bytes = reader.at(offset, layout.total)?;
         }
         let Some(bytes) = bytes.get(..layout.total) else { return Ok(None) };
-        if let Kind::Ours { seal, .. } = file.kind {
+        if let FileKind::Ours { seal, .. } = file.kind {
             if !seal.holds(bytes, layout.fixed_at, offset) {
                 return Ok(None);
             }
@@ -236,9 +238,9 @@ impl Replay {
         Ok(Some(layout.total as u64))
     }
 
-    fn source(&self, file: &FileState, offset: u64, beyond: bool) -> Source {
+    fn source(&self, file: &FileState, offset: u64, beyond: bool) -> RecordSource {
         let recovers = beyond && self.recover;
-        Source { file: file.index, offset, is_ours: file.is_ours(), beyond, recovers }
+        RecordSource { file: file.index, offset, is_ours: file.is_ours(), beyond, recovers }
     }
 
     /// Handles a marker, which counts at once; a part of an attachment waits for the others and for its record.
@@ -264,15 +266,15 @@ impl Replay {
     /// them.
     fn applies_beyond(&self, file: &FileState) -> bool {
         match file.writer() {
-            Writer::OursAnsweredFirst => true,
-            Writer::OursSyncedFirst | Writer::C => self.recover,
+            WrittenBy::OursAnsweredFirst => true,
+            WrittenBy::OursSyncedFirst | WrittenBy::C => self.recover,
         }
     }
 
     /// Reads the bytes after the unbroken sequence.
     fn read_tail(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut FileReader<'_>,
         file: &mut FileState,
         version: Version,
     ) -> Result<(), OpenError> {
@@ -284,7 +286,7 @@ impl Replay {
             end => torn_bytes(version, reader.at(end, MAX_HEAD_BYTES)?, file.bytes - end),
         };
         file.file_end = FileEnd::DataBeyond;
-        if let Kind::Ours { seal, .. } = file.kind {
+        if let FileKind::Ours { seal, .. } = file.kind {
             self.scan_ours(reader, file, seal)?;
         } else {
             if reader.first_nonzero(file.end + torn_bytes)?.is_none() {
@@ -300,7 +302,7 @@ impl Replay {
     /// Searches for whole records of this server after the damaged one, by their tags.
     fn scan_ours(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut FileReader<'_>,
         file: &mut FileState,
         seal: Seal,
     ) -> Result<(), OpenError> {
@@ -328,7 +330,7 @@ impl Replay {
     /// lengths. These may be the damaged part: if no record is there, at every position where a full record can be.
     fn scan_c(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut FileReader<'_>,
         file: &mut FileState,
         version: Version,
         torn_bytes: u64,

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Binlog;
 use super::appender::MIN_BUFFER_BYTES;
-use super::durability::Mark;
+use super::durability::LogMark;
 use super::files_ahead::Creation;
-use super::room::{JobRoom, Target, file_units};
+use super::room::{JobRoom, RecordTarget, file_units};
 use super::side_effects::UnloggedSideEffects;
-use crate::attachment::{Kind, LoggedReservation, MAX_DELETE_UNITS, tag_record_bytes};
+use crate::attachment::{AttachmentKind, LoggedReservation, MAX_DELETE_UNITS, tag_record_bytes};
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
 use crate::files::Item;
@@ -152,7 +152,7 @@ impl Binlog {
     }
 
     /// The target for a record of `bytes` that adds `added` short records to those that must still find room.
-    pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<Target, NoRoom> {
+    pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<RecordTarget, NoRoom> {
         if self.unlogged.needed.is_empty()
             && let Some(target) = self.contents.room.find(bytes, added + self.kept_units())
         {
@@ -427,7 +427,7 @@ impl Binlog {
         }
         if !tags.is_empty() {
             record = record.with_tags();
-            self.push_attachment(Kind::Tags, job.id, tags);
+            self.push_attachment(AttachmentKind::Tags, job.id, tags);
         }
         self.append_record(&record, tube, Some(body), record_bytes);
         self.durability.append_job(job.id);
@@ -437,7 +437,7 @@ impl Binlog {
         self.unlogged.updates.remove(&job.id);
     }
 
-    pub(super) fn append_short(&mut self, record: &DiskRecord, target: Target) {
+    pub(super) fn append_short(&mut self, record: &DiskRecord, target: RecordTarget) {
         self.enter(target);
         self.make_memory(SHORT_BYTES);
         self.append_record(record, &[], None, SHORT_BYTES);
@@ -519,7 +519,7 @@ impl Binlog {
         Ok(())
     }
 
-    fn append_marker_at(&mut self, kind: MarkerKind, target: Target) {
+    fn append_marker_at(&mut self, kind: MarkerKind, target: RecordTarget) {
         self.enter(target);
         self.make_memory(SHORT_BYTES);
         self.contents.room.take(SHORT_BYTES);
@@ -534,7 +534,7 @@ impl Binlog {
             return;
         }
         if self.appender.is_empty() {
-            if self.contents.room.find(SHORT_BYTES, self.kept_units()) == Some(Target::Current) {
+            if self.contents.room.find(SHORT_BYTES, self.kept_units()) == Some(RecordTarget::Current) {
                 self.contents.room.take(SHORT_BYTES);
                 self.push_marker(MarkerKind::Durable);
             }
@@ -562,7 +562,7 @@ impl Binlog {
         }
         self.appender.wrote();
         let end = self.appender.end();
-        self.durability.wrote(Mark { end, sequence: self.appender.appended(), ids: self.ids.announced() });
+        self.durability.wrote(LogMark { end, sequence: self.appender.appended(), ids: self.ids.announced() });
     }
 
     /// Sets the difference between the wall clock and the clock in memory, in nanoseconds. It has no effect if the

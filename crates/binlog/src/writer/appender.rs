@@ -4,7 +4,7 @@
 
 use std::collections::TryReserveError;
 
-use crate::attachment::{Kind, Part};
+use crate::attachment::{AttachmentKind, Part};
 use crate::format::{DiskRecord, SHORT_BYTES, Seal, TRAILER};
 use crate::job::{BodyRef, JobId};
 use crate::marker::{HEAD_BYTES, Marker};
@@ -124,7 +124,7 @@ impl Appender {
     }
 
     /// Appends an attachment. It counts only with the next call: its record, or [`Appender::count_record`].
-    pub(super) fn push_attachment(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
+    pub(super) fn push_attachment(&mut self, kind: AttachmentKind, job: JobId, bytes: &[u8]) {
         let start = self.buffer.len();
         for part in Part::all(kind, job, bytes) {
             let offset = self.end().offset;

@@ -17,7 +17,7 @@ use crate::files::{Files, Item};
 use crate::format::{SHORT_BYTES, full_record_bytes};
 use crate::job::{BodyRef, JobId, JobRecord};
 use crate::marker::MarkerKind;
-use crate::storage::{Task, is_lack_of_room, is_shortage};
+use crate::storage::{StoreTask, is_lack_of_room, is_shortage};
 use crate::tube_name::TubeName;
 use crate::{BinlogError, LogPosition};
 
@@ -65,12 +65,12 @@ pub(super) struct Compaction {
 struct Removal {
     /// The files with a smaller index are removed, one after another.
     below: u32,
-    stage: Stage,
+    stage: RemovalStage,
 }
 
 /// The progress of the removal of the oldest file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum RemovalStage {
     /// The marker that announces the removal is being appended.
     Announcing,
     /// The file can be removed once the log is durable up to here: then the marker and all copies of its jobs are
@@ -101,7 +101,7 @@ impl Compaction {
     /// Continues after another program: the log is settled beyond the announcement of a removal.
     pub(super) fn go_on(described: DescribedCompaction) -> Self {
         let DescribedCompaction { below, credit, copied_records } = described;
-        let stage = Stage::Announced(LogPosition::default());
+        let stage = RemovalStage::Announced(LogPosition::default());
         let removal = below.map(|below| Removal { below, stage });
         let copied_records = copied_records.min(MAX_NUMBER);
         // The other program does not record whether it had sessions.
@@ -167,11 +167,11 @@ impl Compaction {
         let Some(Removal { below, stage }) = self.removal else { return };
         assert!(below <= current, "the file that records go to is never removed");
         assert!(files.oldest_index() < below, "there is a file to remove");
-        assert!(stage != Stage::Announcing, "a removal is announced within one call");
+        assert!(stage != RemovalStage::Announcing, "a removal is announced within one call");
         let doomed = files.closed().filter(|file| file.index < below);
         assert!(doomed.into_iter().all(|file| file.live == 0), "a file that is removed has no live records");
         assert!(
-            stage != Stage::UnderWay || self.removal_retry_at.is_none(),
+            stage != RemovalStage::UnderWay || self.removal_retry_at.is_none(),
             "a removal is under way or waits, never both"
         );
     }
@@ -309,16 +309,18 @@ impl Binlog {
         let kept = self.contents.files.closed().find(|file| file.live > 0);
         let below = kept.map_or(self.appender.file(), |file| file.index);
         // The marker must show that those files are not needed, so the removal is noted before it.
-        self.compaction.removal = Some(Removal { below, stage: Stage::Announcing });
+        self.compaction.removal = Some(Removal { below, stage: RemovalStage::Announcing });
         let announced = self.append_marker(MarkerKind::Durable).is_ok();
-        let stage = Stage::Announced(self.appender.end());
+        let stage = RemovalStage::Announced(self.appender.end());
         self.compaction.removal = announced.then_some(Removal { below, stage });
         announced
     }
 
     /// Removes the oldest announced file, once the announcement is on the medium.
     pub(super) fn remove_announced_files(&mut self) {
-        let Some(Removal { below, stage: Stage::Announced(after) }) = self.compaction.removal else { return };
+        let Some(Removal { below, stage: RemovalStage::Announced(after) }) = self.compaction.removal else {
+            return;
+        };
         if !self.durability.is_settled(after)
             || !self.health.is_serving()
             || self.compaction.removal_retry_at.is_some()
@@ -326,8 +328,8 @@ impl Binlog {
             return;
         }
         // One at a time, so that no file is removed before an older one that could not be removed.
-        self.submit(Task::Remove { file: self.contents.files.oldest_index() });
-        self.compaction.removal = Some(Removal { below, stage: Stage::UnderWay });
+        self.submit(StoreTask::Remove { file: self.contents.files.oldest_index() });
+        self.compaction.removal = Some(Removal { below, stage: RemovalStage::UnderWay });
     }
 
     /// Handles the end of a removal. The next announced file can be removed at once. There may be room for a file that
@@ -360,6 +362,6 @@ impl Binlog {
 impl Removal {
     /// Makes the next file removable at once: the log is durable beyond the announcement.
     fn at_once(self) -> Self {
-        Self { stage: Stage::Announced(LogPosition::default()), ..self }
+        Self { stage: RemovalStage::Announced(LogPosition::default()), ..self }
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 
 use super::appender::Appender;
 use super::compaction::{Compaction, DescribedCompaction};
-use super::durability::{Durability, Mark};
+use super::durability::{Durability, LogMark};
 use super::files_ahead::FilesAhead;
 use super::ids::Ids;
 use super::room::Spare;
@@ -42,7 +42,7 @@ struct DescribedPlace {
     /// The nonce of the file to which records are appended.
     nonce: u64,
     appended: SequenceNumber,
-    durable: Mark,
+    durable: LogMark,
     next_id: u64,
     announced_id: u64,
     /// The wall clock less the clock of the instants.
@@ -54,7 +54,7 @@ struct DescribedPlace {
 }
 
 described!(LogPosition { file, offset });
-described!(Mark { end, sequence, ids });
+described!(LogMark { end, sequence, ids });
 described!(Spare { index, bytes, nonce });
 described!(DescribedPlace {
     end,
@@ -149,7 +149,7 @@ impl Binlog {
         if storage.size(end.file).map_err(read)? < end.offset {
             return Err(read(io::Error::new(ErrorKind::UnexpectedEof, "it is shorter than it was")));
         }
-        let written = Mark { end, sequence: appended, ids: announced_id };
+        let written = LogMark { end, sequence: appended, ids: announced_id };
         let mut log = Self {
             clock: super::LogClock::new(WallOffset(place.wall_offset_ns), &*storage, now),
             storage,

@@ -20,7 +20,7 @@ const NO_JOB: JobId = JobId(u64::MAX);
 
 /// The state of the log at some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct LogMark {
     /// Its end.
     pub(super) end: LogPosition,
     /// Its last record.
@@ -35,9 +35,9 @@ pub(super) struct Mark {
 pub(super) struct Durability {
     policy: SyncPolicy,
     /// Everything that was written to the store.
-    written: Mark,
+    written: LogMark,
     /// The requested syncs, oldest first, each with the smallest id of a job whose whole record is new in it.
-    in_flight: VecDeque<(Mark, JobId)>,
+    in_flight: VecDeque<(LogMark, JobId)>,
     /// The smallest id of a job whose whole record is appended and has no requested sync.
     lowest_appended: JobId,
     /// The smallest id of a job whose whole record is appended and not durable.
@@ -46,7 +46,7 @@ pub(super) struct Durability {
     commit_delay: Option<(Timestamp, SequenceNumber)>,
     /// The last record for which replies wait.
     awaited: SequenceNumber,
-    durable: Mark,
+    durable: LogMark,
     /// The end of the turn in which the first byte without a requested sync was written.
     unsynced_since: Option<Timestamp>,
     /// Whether the next commit must request a sync, whatever the policy says about time.
@@ -63,13 +63,13 @@ impl Durability {
     pub(super) fn new(policy: SyncPolicy, end: LogPosition, ids: u64) -> Self {
         Self {
             policy,
-            written: Mark::default(),
+            written: LogMark::default(),
             in_flight: VecDeque::new(),
             lowest_appended: NO_JOB,
             lowest_unsynced: NO_JOB,
             commit_delay: None,
             awaited: SequenceNumber::default(),
-            durable: Mark { end, sequence: SequenceNumber::default(), ids },
+            durable: LogMark { end, sequence: SequenceNumber::default(), ids },
             unsynced_since: None,
             is_urgent: false,
             marked: SequenceNumber::default(),
@@ -78,12 +78,17 @@ impl Durability {
     }
 
     /// Continues after another program: everything written is settled.
-    pub(super) fn go_on(policy: SyncPolicy, durable: Mark, written: Mark, sync_totals: (u64, u64)) -> Self {
+    pub(super) fn go_on(
+        policy: SyncPolicy,
+        durable: LogMark,
+        written: LogMark,
+        sync_totals: (u64, u64),
+    ) -> Self {
         Self { written, awaited: written.sequence, durable, sync_totals, ..Self::new(policy, durable.end, 0) }
     }
 
     /// Notes that the store has taken the log up to `mark`.
-    pub(super) fn wrote(&mut self, mark: Mark) {
+    pub(super) fn wrote(&mut self, mark: LogMark) {
         debug_assert!(
             self.written.end < mark.end && self.written.sequence <= mark.sequence,
             "a log only grows"
@@ -100,7 +105,7 @@ impl Durability {
     }
 
     /// The end of the requested syncs, or of the durable part if none is in progress.
-    fn requested(&self) -> &Mark {
+    fn requested(&self) -> &LogMark {
         self.in_flight.back().map_or(&self.durable, |(mark, _)| mark)
     }
 
@@ -122,7 +127,7 @@ impl Durability {
     }
 
     /// The state up to which everything is on the medium.
-    pub(super) fn durable(&self) -> Mark {
+    pub(super) fn durable(&self) -> LogMark {
         self.durable
     }
 
@@ -232,7 +237,7 @@ impl Durability {
         assert!(self.written.end <= end, "no more is written than was appended");
         assert!(self.marked <= self.durable.sequence, "the marked record is durable");
         // At the start, more may be durable than this run has written.
-        if self.written != Mark::default() {
+        if self.written != LogMark::default() {
             assert!(self.requested().end <= self.written.end, "a sync is requested only for written bytes");
             assert!(self.durable.sequence <= self.written.sequence);
         }
@@ -243,8 +248,8 @@ impl Durability {
 mod tests {
     use super::*;
 
-    fn mark(offset: u64) -> Mark {
-        Mark { end: LogPosition { file: 1, offset }, sequence: SequenceNumber(offset / 10), ids: 0 }
+    fn mark(offset: u64) -> LogMark {
+        LogMark { end: LogPosition { file: 1, offset }, sequence: SequenceNumber(offset / 10), ids: 0 }
     }
 
     /// The log grows to `offset` in a turn at `now`.

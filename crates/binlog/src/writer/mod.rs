@@ -5,14 +5,14 @@
 //! these; `durability` knows what is synced and when the next sync is due; `ids` knows which job ids are announced.
 //! [`Binlog`] puts them together: this file states the order of a commit and the consequences of each task's outcome.
 //! Never reads a clock: the server passes `now`. Never waits, except at the start and at the exit: slow work is
-//! submitted to the store as a [`Task`]. Driven by the server, once per turn and for each [`Completion`].
+//! submitted to the store as a [`StoreTask`]. Driven by the server, once per turn and for each [`Completion`].
 
 use super::cooldowns::Cooldowns;
 use super::files::Files;
 use super::format::WallOffset;
 use super::jobs::RestoredReservation;
 use super::marker::MarkerKind;
-use super::storage::{Completion, DatabaseFigures, Storage, Task, is_lack_of_room};
+use super::storage::{Completion, DatabaseFigures, Storage, StoreTask, is_lack_of_room};
 use super::{BinlogError, Config, LogPosition, SequenceNumber, SyncPolicy};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::JobId;
@@ -349,30 +349,32 @@ impl Binlog {
     fn note(&mut self, completion: Completion, now: Timestamp) {
         let Completion { task, elapsed_us, result } = completion;
         match (task, result) {
-            (Task::Sync(position), Ok(())) => {
+            (StoreTask::Sync(position), Ok(())) => {
                 self.durability.completed(position, elapsed_us, now);
                 self.mark_durable();
                 self.clock.idle_mark_at = (!self.appender.is_empty()).then_some(now + IDLE_MARK_NS);
                 self.sync_if_due(now);
                 self.remove_announced_files();
             }
-            (Task::Sync(position), Err(error)) => self.fail(BinlogError::Sync { file: position.file, error }),
-            (Task::Make { file, bytes, .. }, Ok(())) => {
+            (StoreTask::Sync(position), Err(error)) => {
+                self.fail(BinlogError::Sync { file: position.file, error })
+            }
+            (StoreTask::Make { file, bytes, .. }, Ok(())) => {
                 self.file_was_made(file, bytes);
                 self.log_needed();
                 self.prepare_files();
             }
-            (Task::Make { file, .. }, Err(error)) => self.file_was_not_made(file, error, now),
-            (Task::Shorten { file, bytes }, Ok(())) => self.contents.files.shrink(file, bytes),
+            (StoreTask::Make { file, .. }, Err(error)) => self.file_was_not_made(file, error, now),
+            (StoreTask::Shorten { file, bytes }, Ok(())) => self.contents.files.shrink(file, bytes),
             // The zeros at the end of an old file only take space.
-            (Task::Shorten { .. }, Err(_)) => {}
-            (Task::Remove { file }, Ok(())) => self.file_was_removed(file),
-            (Task::Remove { file }, Err(error)) => self.file_was_not_removed(file, error, now),
+            (StoreTask::Shorten { .. }, Err(_)) => {}
+            (StoreTask::Remove { file }, Ok(())) => self.file_was_removed(file),
+            (StoreTask::Remove { file }, Err(error)) => self.file_was_not_removed(file, error, now),
         }
     }
 
     /// Gives `task` to the store.
-    fn submit(&mut self, task: Task) {
+    fn submit(&mut self, task: StoreTask) {
         if self.health.is_serving() {
             self.storage.submit(task);
         }
@@ -389,13 +391,13 @@ impl Binlog {
         if self.health.is_serving()
             && let Some(position) = self.durability.request()
         {
-            self.submit(Task::Sync(position));
+            self.submit(StoreTask::Sync(position));
         }
     }
 
     /// Frees the zeros at the end of an old file.
     pub(super) fn trim(&mut self, file: u32, bytes: u64) {
-        self.submit(Task::Shorten { file, bytes });
+        self.submit(StoreTask::Shorten { file, bytes });
     }
 
     fn fail(&mut self, error: BinlogError) {
@@ -421,7 +423,7 @@ impl Binlog {
     pub(super) fn await_file(&mut self) -> std::io::Result<()> {
         while let Some(done) = self.storage.wait() {
             done.result?;
-            if let Task::Make { file, bytes, .. } = done.task {
+            if let StoreTask::Make { file, bytes, .. } = done.task {
                 self.file_was_made(file, bytes);
             }
         }
@@ -429,7 +431,7 @@ impl Binlog {
     }
 
     /// Gives `task` to the store after all others, and waits for it.
-    pub(super) fn run(&mut self, task: Task, now: Timestamp) -> std::io::Result<()> {
+    pub(super) fn run(&mut self, task: StoreTask, now: Timestamp) -> std::io::Result<()> {
         self.storage.submit(task.clone());
         let mut result = Ok(());
         while let Some(done) = self.storage.wait() {
@@ -455,7 +457,7 @@ impl Binlog {
         let filled = self.contents.files.closed().filter(|file| file.index >= durable);
         let filled = filled.map(|file| LogPosition { file: file.index, offset: file.bytes });
         for end in filled.chain([self.appender.end()]).collect::<Vec<_>>() {
-            if let Err(error) = self.run(Task::Sync(end), now) {
+            if let Err(error) = self.run(StoreTask::Sync(end), now) {
                 self.fail(BinlogError::Sync { file: end.file, error });
                 return self.outcome();
             }
@@ -502,7 +504,7 @@ impl Binlog {
         }
         // From the highest down, so that C finds no gap. A file that remains is empty, and does no harm.
         while let Some(spare) = self.contents.room.drop_newest_spare() {
-            if self.run(Task::Remove { file: spare.index }, now).is_err() {
+            if self.run(StoreTask::Remove { file: spare.index }, now).is_err() {
                 break;
             }
         }

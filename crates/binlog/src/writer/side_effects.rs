@@ -5,9 +5,9 @@
 
 use super::Binlog;
 use super::append::{NeededChange, Unlogged};
-use super::room::Target;
+use super::room::RecordTarget;
 use crate::NoRoom;
-use crate::attachment::{Cooldown, Kind, LoggedReservation, SideEffects, parts};
+use crate::attachment::{AttachmentKind, Cooldown, LoggedReservation, SideEffects, parts};
 use crate::clock::Timestamp;
 use crate::files::Item;
 use crate::format::{DiskRecord, SHORT_BYTES};
@@ -116,7 +116,7 @@ impl Binlog {
     }
 
     /// Logs one of the changes that must find room, at `target`.
-    pub(super) fn append_unlogged(&mut self, change: NeededChange, target: Target) {
+    pub(super) fn append_unlogged(&mut self, change: NeededChange, target: RecordTarget) {
         match change {
             NeededChange::Delete(id) => self.append_unlogged_delete(id, target),
             NeededChange::FirstReservation(id) => {
@@ -126,12 +126,12 @@ impl Binlog {
             }
             NeededChange::EndOfCooldown(id) => {
                 self.enter(target);
-                self.append_alone(Kind::Forgets, id, &[]);
+                self.append_alone(AttachmentKind::Forgets, id, &[]);
             }
         }
     }
 
-    fn append_unlogged_delete(&mut self, id: JobId, target: Target) {
+    fn append_unlogged_delete(&mut self, id: JobId, target: RecordTarget) {
         let Some(side_effects) = self.unlogged.side_effects.remove(&id) else {
             return self.append_short(&DiskRecord::deletion(id), target);
         };
@@ -142,15 +142,15 @@ impl Binlog {
         self.enter(target);
         self.make_memory((side_effects.units() + 1) * SHORT_BYTES);
         if let Some(bytes) = &side_effects.cooldown {
-            self.push_attachment(Kind::DeleteCooldown, id, bytes);
+            self.push_attachment(AttachmentKind::DeleteCooldown, id, bytes);
         }
         if let Some(group) = &side_effects.freed_group {
-            self.push_attachment(Kind::DeleteFrees, id, group.as_bytes());
+            self.push_attachment(AttachmentKind::DeleteFrees, id, group.as_bytes());
         }
         let file = self.appender.file();
         let record = match side_effects.completes {
             Some(count) => {
-                self.push_attachment(Kind::Completes, id, &[count]);
+                self.push_attachment(AttachmentKind::Completes, id, &[count]);
                 DiskRecord::completion(id)
             }
             None => DiskRecord::deletion_with_side_effects(id),
@@ -164,7 +164,7 @@ impl Binlog {
     }
 
     /// Appends the parts of an attachment, for which there is room and memory, before the record that follows.
-    pub(super) fn push_attachment(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
+    pub(super) fn push_attachment(&mut self, kind: AttachmentKind, job: JobId, bytes: &[u8]) {
         let taken = parts(bytes.len()) * SHORT_BYTES;
         self.contents.room.take(taken);
         let end = self.appender.end().offset + taken;
@@ -177,7 +177,7 @@ impl Binlog {
     }
 
     /// Appends an attachment that needs no record.
-    fn append_alone(&mut self, kind: Kind, job: JobId, bytes: &[u8]) {
+    fn append_alone(&mut self, kind: AttachmentKind, job: JobId, bytes: &[u8]) {
         self.make_memory(parts(bytes.len()) * SHORT_BYTES);
         self.push_attachment(kind, job, bytes);
         if self.appender.count_record() {
@@ -253,14 +253,14 @@ impl Binlog {
 
     fn append_session_reservation_at(
         &mut self,
-        target: Target,
+        target: RecordTarget,
         id: JobId,
         reservation: &LoggedReservation<'_>,
     ) {
         self.compaction.note_session_reservation();
         self.enter(target);
         let payload = reservation.encode(self.clock.wall);
-        self.append_alone(Kind::Session, id, &payload);
+        self.append_alone(AttachmentKind::Session, id, &payload);
     }
 
     // ---- cooldowns ----
@@ -306,7 +306,7 @@ impl Binlog {
         self.enter(target);
         // Appending does not change the cooldowns.
         let cooldowns = std::mem::take(&mut self.contents.cooldowns);
-        self.append_alone(Kind::Cooldown, id, cooldowns.get(id).unwrap_or_default());
+        self.append_alone(AttachmentKind::Cooldown, id, cooldowns.get(id).unwrap_or_default());
         self.contents.cooldowns = cooldowns;
         let was_there = self.contents.files.place(Item::Cooldown(id), self.appender.file(), bytes);
         debug_assert!(was_there, "a cooldown that is copied is in a file");
@@ -332,7 +332,7 @@ impl Binlog {
         self.reserve(bytes, 0)?;
         let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
         self.enter(target);
-        self.append_alone(Kind::Frees, JobId(0), group.as_bytes());
+        self.append_alone(AttachmentKind::Frees, JobId(0), group.as_bytes());
         Ok(())
     }
 

@@ -17,20 +17,20 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, Goal, Step};
+use crate::core::engine::{Engine, EngineStep, Goal};
 use crate::core::exchange::Answer;
 use crate::core::request::Request;
 use crate::error::{Error, is_closed};
 
 /// The stream of a connection.
-trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+trait AsyncStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> AsyncStream for S {}
 
 /// A connection to a server, on which any [`Request`] can be sent.
 pub struct Connection {
     engine: Engine,
-    stream: Option<Pin<Box<dyn Stream>>>,
+    stream: Option<Pin<Box<dyn AsyncStream>>>,
     address: Address,
     /// When the connection began to send the commands that have no replies yet.
     began: Instant,
@@ -224,13 +224,13 @@ impl Connection {
             let began = self.began;
             self.engine.exchange.expire(|| began.elapsed());
             let taken = match self.engine.step(goal) {
-                Ok(Step::Done) => return Ok(()),
-                Ok(Step::Open) => {
+                Ok(EngineStep::Done) => return Ok(()),
+                Ok(EngineStep::Open) => {
                     sleep(pause).await;
                     self.open_stream().await
                 }
-                Ok(Step::Write) => within(deadline, self.write_some()).await,
-                Ok(Step::Read(missing)) => within(deadline, self.read_some(missing)).await,
+                Ok(EngineStep::Write) => within(deadline, self.write_some()).await,
+                Ok(EngineStep::Read(missing)) => within(deadline, self.read_some(missing)).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = taken {
@@ -318,7 +318,7 @@ async fn within<T>(
     }
 }
 
-async fn open(address: &Address, connector: &Connector) -> Result<Pin<Box<dyn Stream>>, Error> {
+async fn open(address: &Address, connector: &Connector) -> Result<Pin<Box<dyn AsyncStream>>, Error> {
     match address {
         Address::Unix(path) => Ok(Box::pin(UnixStream::connect(path).await.map_err(Error::Io)?)),
         Address::Tcp { host, port } => {
@@ -330,7 +330,11 @@ async fn open(address: &Address, connector: &Connector) -> Result<Pin<Box<dyn St
 }
 
 #[cfg(feature = "tokio-tls")]
-async fn over_tcp(host: &str, stream: TcpStream, connector: &Connector) -> io::Result<Pin<Box<dyn Stream>>> {
+async fn over_tcp(
+    host: &str,
+    stream: TcpStream,
+    connector: &Connector,
+) -> io::Result<Pin<Box<dyn AsyncStream>>> {
     match &connector.tls {
         Some(tls) => Ok(Box::pin(tls.begin_async(host, stream).await?)),
         None => Ok(Box::pin(stream)),
@@ -338,7 +342,11 @@ async fn over_tcp(host: &str, stream: TcpStream, connector: &Connector) -> io::R
 }
 
 #[cfg(not(feature = "tokio-tls"))]
-async fn over_tcp(_: &str, stream: TcpStream, connector: &Connector) -> io::Result<Pin<Box<dyn Stream>>> {
+async fn over_tcp(
+    _: &str,
+    stream: TcpStream,
+    connector: &Connector,
+) -> io::Result<Pin<Box<dyn AsyncStream>>> {
     #[cfg(feature = "tls")]
     if connector.tls.is_some() {
         return Err(io::Error::other("TLS with tokio needs the feature tokio-tls of beanstalk-client"));

@@ -19,11 +19,11 @@ use crate::error::Error;
 /// reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have changed.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoolShared {
     connector: Connector,
     address: Address,
     idle: Mutex<Vec<Client>>,
@@ -31,7 +31,7 @@ struct Shared {
     places: Arc<Semaphore>,
 }
 
-impl Shared {
+impl PoolShared {
     fn idle(&self) -> MutexGuard<'_, Vec<Client>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,7 +43,7 @@ impl Pool {
         let places = max_connections.clamp(1, Semaphore::MAX_PERMITS);
         let places = Arc::new(Semaphore::new(places));
         let (connector, idle) = (connector.for_pool(), Mutex::default());
-        Self { shared: Arc::new(Shared { connector, address, idle, places }) }
+        Self { shared: Arc::new(PoolShared { connector, address, idle, places }) }
     }
 
     /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
@@ -65,7 +65,7 @@ impl Pool {
     }
 }
 
-async fn ready(idle: Option<Client>, shared: &Shared) -> Result<Client, Error> {
+async fn ready(idle: Option<Client>, shared: &PoolShared) -> Result<Client, Error> {
     if let Some(mut client) = idle
         && client.is_alive().await
     {
@@ -82,7 +82,7 @@ async fn ready(idle: Option<Client>, shared: &Shared) -> Result<Client, Error> {
 pub struct PooledClient {
     /// Always present, except for a moment in `drop`.
     client: Option<Client>,
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     /// Dropped after the connection has been returned.
     _place: OwnedSemaphorePermit,
 }

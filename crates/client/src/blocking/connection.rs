@@ -15,7 +15,7 @@ use beanstalkd_types::tube_name::TubeName;
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, Goal, Step};
+use crate::core::engine::{Engine, EngineStep, Goal};
 use crate::core::exchange::Answer;
 use crate::core::request::Request;
 use crate::error::{Error, is_closed};
@@ -23,14 +23,14 @@ use crate::error::{Error, is_closed};
 use crate::tls::TlsStream;
 
 #[derive(Debug)]
-enum Stream {
+enum BlockingStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     #[cfg(feature = "tls")]
     Tls(Box<TlsStream>),
 }
 
-impl Stream {
+impl BlockingStream {
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
@@ -137,17 +137,17 @@ impl Stream {
 
 /// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`].
 #[derive(Debug)]
-pub struct Closer(Stream);
+pub struct Closer(BlockingStream);
 
 impl Closer {
     /// Closes the connection. The jobs that it has reserved become ready again.
     pub fn close(&self) {
         // This fails only if the connection is already closed.
         let _ = match &self.0 {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            BlockingStream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            BlockingStream::Unix(stream) => stream.shutdown(Shutdown::Both),
             #[cfg(feature = "tls")]
-            Stream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
+            BlockingStream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
         };
     }
 }
@@ -156,7 +156,7 @@ impl Closer {
 #[derive(Debug)]
 pub struct Connection {
     engine: Engine,
-    stream: Option<Stream>,
+    stream: Option<BlockingStream>,
     /// `None` for a socket from the caller, which cannot be opened again.
     address: Option<Address>,
     /// When the connection began to send the commands that have no replies yet.
@@ -186,15 +186,15 @@ impl Connection {
 
     /// Uses a connected TCP socket. It does not ask for extensions before it uses them.
     pub fn over_tcp(stream: TcpStream) -> Result<Self, Error> {
-        Self::over(Stream::Tcp(stream))
+        Self::over(BlockingStream::Tcp(stream))
     }
 
     /// Uses a connected unix socket. It does not ask for extensions before it uses them.
     pub fn over_unix(stream: UnixStream) -> Result<Self, Error> {
-        Self::over(Stream::Unix(stream))
+        Self::over(BlockingStream::Unix(stream))
     }
 
-    fn over(stream: Stream) -> Result<Self, Error> {
+    fn over(stream: BlockingStream) -> Result<Self, Error> {
         let engine = Engine::of_open();
         stream.prepare(engine.connector.timeout)?;
         let (began, read_timeout) = (Instant::now(), None);
@@ -414,13 +414,13 @@ impl Connection {
             let began = self.began;
             self.engine.exchange.expire(|| began.elapsed());
             let taken = match self.engine.step(goal) {
-                Ok(Step::Done) => return Ok(()),
-                Ok(Step::Open) => {
+                Ok(EngineStep::Done) => return Ok(()),
+                Ok(EngineStep::Open) => {
                     std::thread::sleep(pause);
                     self.open_stream()
                 }
-                Ok(Step::Write) => self.write_some(),
-                Ok(Step::Read(missing)) => {
+                Ok(EngineStep::Write) => self.write_some(),
+                Ok(EngineStep::Read(missing)) => {
                     let since = *since.get_or_insert_with(Instant::now);
                     // The usual time-out is set once. A reserve that may wait longer reads again.
                     let left = match std::mem::take(&mut is_first_read) {
@@ -455,7 +455,7 @@ impl Connection {
 
     fn open_stream(&mut self) -> Result<(), Error> {
         let address = self.address.as_ref().ok_or(Error::Closed)?;
-        let opened = Stream::open(address, &self.engine.connector);
+        let opened = BlockingStream::open(address, &self.engine.connector);
         self.stream = Some(opened.map_err(|source| Error::Connect { address: address.clone(), source })?);
         self.read_timeout = None;
         self.engine.opened();
@@ -513,7 +513,7 @@ fn speaks_protocol(host: &str, port: u16) -> bool {
     asked.is_ok()
 }
 
-impl Stream {
+impl BlockingStream {
     fn open(address: &Address, connector: &Connector) -> io::Result<Self> {
         let stream = match address {
             Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),

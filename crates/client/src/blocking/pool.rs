@@ -33,27 +33,27 @@ use crate::error::Error;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoolShared {
     connector: Connector,
     address: Address,
     max_connections: usize,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     came_back: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     idle: Vec<Client>,
     /// The connections that are borrowed or being opened.
     in_use: usize,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl PoolShared {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -63,7 +63,7 @@ impl Pool {
     pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
         let (state, came_back) = (Mutex::default(), Condvar::new());
         let (connector, max_connections) = (connector.for_pool(), max_connections.max(1));
-        Self { shared: Arc::new(Shared { connector, address, max_connections, state, came_back }) }
+        Self { shared: Arc::new(PoolShared { connector, address, max_connections, state, came_back }) }
     }
 
     /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
@@ -116,7 +116,7 @@ impl Pool {
 pub struct PooledClient {
     /// Always present, except for a moment in `make_ready` and `drop`.
     client: Option<Client>,
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 impl PooledClient {

@@ -18,7 +18,7 @@ use crate::error::Error;
 
 /// A step for the driver.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum EngineStep {
     /// Nothing: the reply has arrived, or the server has accepted the greeting of a new connection.
     Done,
     /// Opens a connection, after the pause that [`Engine::failed`] has returned, and calls [`Engine::opened`].
@@ -78,20 +78,20 @@ impl Engine {
     ///
     /// # Errors
     /// If there is none: the received bytes do not follow the protocol, or the connection is lost permanently.
-    pub(crate) fn step(&mut self, goal: Goal) -> Result<Step, Error> {
+    pub(crate) fn step(&mut self, goal: Goal) -> Result<EngineStep, Error> {
         if !self.is_open {
-            return Ok(Step::Open);
+            return Ok(EngineStep::Open);
         }
         if goal == Goal::Greeting && self.exchange.is_greeted() {
-            return Ok(Step::Done);
+            return Ok(EngineStep::Done);
         }
         let missing = self.exchange.missing()?;
         if goal == Goal::Greeting && self.exchange.is_greeted() || goal == Goal::Reply && missing == 0 {
-            return Ok(Step::Done);
+            return Ok(EngineStep::Done);
         }
         match self.exchange.unsent().is_empty() {
-            true => Ok(Step::Read(missing)),
-            false => Ok(Step::Write),
+            true => Ok(EngineStep::Read(missing)),
+            false => Ok(EngineStep::Write),
         }
     }
 
@@ -260,19 +260,19 @@ mod tests {
     /// An engine that is open and greeted.
     fn open(connector: Connector) -> Engine {
         let mut engine = Engine::new(connector).unwrap();
-        assert_eq!(engine.step(Goal::Greeting).unwrap(), Step::Open);
+        assert_eq!(engine.step(Goal::Greeting).unwrap(), EngineStep::Open);
         engine.opened();
-        assert_eq!(engine.step(Goal::Greeting).unwrap(), Step::Done);
+        assert_eq!(engine.step(Goal::Greeting).unwrap(), EngineStep::Done);
         engine
     }
 
     fn send(engine: &mut Engine, request: &Request<'_>) {
         engine.begin().unwrap();
         engine.exchange.push(request);
-        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Write);
+        assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Write);
         let bytes = engine.exchange.unsent().len();
         engine.exchange.sent(bytes);
-        assert!(matches!(engine.step(Goal::Reply).unwrap(), Step::Read(_)));
+        assert!(matches!(engine.step(Goal::Reply).unwrap(), EngineStep::Read(_)));
     }
 
     fn receive(engine: &mut Engine, bytes: &[u8]) {
@@ -289,13 +289,13 @@ mod tests {
         assert!(engine.is_open(), "the caller may wait for the reply");
         engine.begin().unwrap();
         engine.exchange.push(&Command::Stats.into());
-        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Open);
+        assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Open);
         // A reply shows that the server is alive.
         let mut engine = open(Connector::new().reconnect(Reconnect::new()));
         send(&mut engine, &Command::Stats.into());
         assert!(engine.failed(late(), Duration::ZERO).is_err());
         receive(&mut engine, b"OK 0\r\n\r\n");
-        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Done);
+        assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Done);
         engine.reply().unwrap();
         send(&mut engine, &Command::Stats.into());
         // Without a second connection, the first one must be used.
@@ -315,7 +315,7 @@ mod tests {
         assert!(!engine.is_open());
         engine.begin().unwrap();
         engine.exchange.push(&Command::Stats.into());
-        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Open);
+        assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Open);
     }
 
     #[test]
@@ -324,8 +324,8 @@ mod tests {
         engine.begin().unwrap();
         engine.exchange.push(&Request::Put(&PutOptions::default(), b"x"));
         engine.exchange.set_deaf(true);
-        assert!(matches!(engine.step(Goal::Reply).unwrap(), Step::Read(_)));
+        assert!(matches!(engine.step(Goal::Reply).unwrap(), EngineStep::Read(_)));
         receive(&mut engine, b"TOO_MANY_CONNECTIONS\r\n");
-        assert_eq!(engine.step(Goal::Reply).unwrap(), Step::Done);
+        assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Done);
     }
 }

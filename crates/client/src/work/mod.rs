@@ -294,9 +294,9 @@ pub struct Report {
 
 /// The counters of a [`Report`].
 #[derive(Debug, Default)]
-pub(crate) struct Counters([AtomicU64; 6]);
+pub(crate) struct WorkCounters([AtomicU64; 6]);
 
-impl Counters {
+impl WorkCounters {
     fn count(&self, settled: Settled) {
         let index = match settled {
             Settled::Deleted => 0,
@@ -374,7 +374,7 @@ pub struct Worker {
     pub(crate) retry: Retry,
     pub(crate) until_empty: bool,
     pub(crate) stopper: Stopper,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<WorkCounters>,
     /// How long a server may be unreachable.
     patience: Duration,
     hook: Option<Hook>,

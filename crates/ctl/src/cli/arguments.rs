@@ -1,6 +1,6 @@
 //! Arguments that several subcommands share, and how their values are read.
 
-use crate::listing::Filter;
+use crate::listing::JobFilter;
 use crate::tag_pattern::TagPattern;
 use beanstalk_client::JobState;
 use clap::Args;
@@ -67,8 +67,8 @@ pub struct FilterArguments {
 
 impl FilterArguments {
     /// The filter in the form that the listing takes.
-    pub fn filter(&self, tubes: &[GlobMatcher]) -> Filter {
-        Filter {
+    pub fn filter(&self, tubes: &[GlobMatcher]) -> JobFilter {
+        JobFilter {
             tubes: tubes.to_vec(),
             states: self.states.clone(),
             older_than: self.older_than.map(u64::from),
@@ -86,7 +86,7 @@ impl FilterArguments {
 
 impl Choose {
     /// The filter; `None` if neither `--all` nor a condition is given. A tube alone does not choose jobs.
-    pub fn filter(&self) -> Option<Filter> {
+    pub fn filter(&self) -> Option<JobFilter> {
         (self.all || !self.filter.is_empty()).then(|| self.filter.filter(&self.tubes))
     }
 }
@@ -121,7 +121,7 @@ pub struct Confirm {
 
 /// Tubes to act on.
 #[derive(Args)]
-pub struct Tubes {
+pub struct TubeArguments {
     /// Names of tubes, or patterns such as 'mail-*'
     #[arg(required = true, value_parser = glob, value_name = "TUBE")]
     pub tubes: Vec<GlobMatcher>,
@@ -144,7 +144,7 @@ pub struct RedriveArguments {
     pub limit: Option<u64>,
     /// At most this rate: 100/s, 50/m or 10/h
     #[arg(long, value_parser = rate, value_name = "RATE")]
-    pub rate: Option<Rate>,
+    pub rate: Option<JobRate>,
     /// Ask or not
     #[command(flatten)]
     pub confirm: Confirm,
@@ -152,7 +152,7 @@ pub struct RedriveArguments {
 
 impl RedriveArguments {
     /// The jobs in the form that a change of jobs takes.
-    pub fn on(self) -> (ActOn, Option<Rate>) {
+    pub fn on(self) -> (ActOn, Option<JobRate>) {
         let Self { tubes, filter, limit, rate, confirm } = self;
         (ActOn { ids: Vec::new(), choose: Choose { tubes, filter, all: true, limit }, confirm }, rate)
     }
@@ -160,14 +160,14 @@ impl RedriveArguments {
 
 /// A number of jobs in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
+pub struct JobRate {
     /// The jobs; at least 1.
     pub jobs: u32,
     /// The time: a second, a minute or an hour.
     pub per: Duration,
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for JobRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = match self.per.as_secs() {
             1 => 's',
@@ -179,7 +179,7 @@ impl fmt::Display for Rate {
 }
 
 /// Parses a rate in the form of the rules for tubes.
-fn rate(text: &str) -> Result<Rate, String> {
+fn rate(text: &str) -> Result<JobRate, String> {
     let (jobs, unit) = text.split_once('/').unwrap_or((text, ""));
     let seconds = match unit {
         "s" => Some(1),
@@ -188,7 +188,7 @@ fn rate(text: &str) -> Result<Rate, String> {
         _ => None,
     };
     let jobs = jobs.parse().ok().filter(|&jobs| jobs > 0);
-    let rate = jobs.zip(seconds).map(|(jobs, seconds)| Rate { jobs, per: Duration::from_secs(seconds) });
+    let rate = jobs.zip(seconds).map(|(jobs, seconds)| JobRate { jobs, per: Duration::from_secs(seconds) });
     rate.ok_or_else(|| "expected a rate such as 100/s, 50/m or 10/h".to_owned())
 }
 

@@ -6,9 +6,9 @@ mod arguments;
 pub mod generated;
 mod tube_completion;
 
-pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, Rate, RedriveArguments, Tubes};
+pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, JobRate, RedriveArguments, TubeArguments};
 
-use crate::commands::tubes::TubeKey;
+use crate::commands::tubes::SortColumn;
 pub use arguments::glob;
 use arguments::{duration, id, seconds, states};
 use beanstalk_client::{Address, JobState, Tag, TubeName};
@@ -201,18 +201,18 @@ pub enum Command {
     Pause {
         /// Which
         #[command(flatten)]
-        tubes: Tubes,
+        tubes: TubeArguments,
         /// Length of the pause
         #[arg(long = "for", value_parser = seconds, default_value = "1h", value_name = "TIME")]
         time: u32,
     },
     /// End the pause of tubes
-    Resume(Tubes),
+    Resume(TubeArguments),
     /// Delete every job of tubes
     Flush {
         /// Which
         #[command(flatten)]
-        tubes: Tubes,
+        tubes: TubeArguments,
         /// Delete only the buried jobs
         #[arg(long)]
         buried: bool,
@@ -262,8 +262,8 @@ pub struct TubesArguments {
     #[arg(value_parser = glob, value_name = "TUBE")]
     pub tubes: Vec<GlobMatcher>,
     /// Sort by this; numbers with the largest first
-    #[arg(long, value_enum, default_value_t = TubeKey::Name)]
-    pub sort: TubeKey,
+    #[arg(long, value_enum, default_value_t = SortColumn::Name)]
+    pub sort: SortColumn,
     /// Reverse the order
     #[arg(long, short)]
     pub reverse: bool,

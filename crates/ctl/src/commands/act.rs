@@ -3,17 +3,17 @@
 //! Owns: finding the jobs, the confirmation, the loop with its progress, and the report at the end.
 //! Never: changes a job whose state or tube has changed since it was counted.
 
-use super::batch::{self, Outcome};
-use super::pace::Pace;
+use super::batch::{self, ActionOutcome};
+use super::pace::Pacer;
 use super::{confirm, jobs};
-use crate::cli::{ActOn, Rate};
+use crate::cli::{ActOn, JobRate};
 use crate::failure::Failure;
 use crate::input;
 use crate::interrupt;
 use crate::listing;
-use crate::output::{Output, counted, with_commas};
-use crate::progress::Progress;
-use crate::session::Session;
+use crate::output::{StandardOutput, counted, with_commas};
+use crate::progress::ShownProgress;
+use crate::session::ServerSession;
 use beanstalk_client::{JobInfo, JobState, TubeName};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ const SHOWN_SOURCES: usize = 5;
 
 /// A change of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum JobChange {
     /// Deletes it.
     Delete,
     /// Makes it ready.
@@ -45,12 +45,12 @@ pub enum Action {
     /// Moves it to this tube.
     Move(TubeName),
     /// Sends a dead job back to its original tube, at most at this rate.
-    Redrive(Option<Rate>),
+    Redrive(Option<JobRate>),
     /// Gives it this priority.
     Reprioritize(u32),
 }
 
-impl Action {
+impl JobChange {
     fn verb(&self) -> &'static str {
         match self {
             Self::Delete => "delete",
@@ -86,7 +86,7 @@ impl Action {
 }
 
 /// A job, with its state and tube at the time of the count.
-struct Target {
+struct CountedJob {
     id: u64,
     state: JobState,
     tube: u32,
@@ -95,7 +95,7 @@ struct Target {
 /// The jobs to change.
 #[derive(Default)]
 struct Targets {
-    jobs: Vec<Target>,
+    jobs: Vec<CountedJob>,
     tubes: Vec<String>,
     by_state: BTreeMap<JobState, u64>,
     /// The number of jobs that match but whose state does not allow the action.
@@ -108,8 +108,8 @@ struct Targets {
 }
 
 impl Targets {
-    fn add(&mut self, action: &Action, info: &JobInfo) {
-        if let Action::Redrive(_) = action {
+    fn add(&mut self, action: &JobChange, info: &JobInfo) {
+        if let JobChange::Redrive(_) = action {
             match &info.dead_from {
                 None => {
                     self.not_dead += 1;
@@ -129,12 +129,12 @@ impl Targets {
             self.tubes.push(info.tube.clone());
             self.tubes.len() - 1
         });
-        self.jobs.push(Target { id: info.id, state: info.state, tube: tube as u32 });
+        self.jobs.push(CountedJob { id: info.id, state: info.state, tube: tube as u32 });
         *self.by_state.entry(info.state).or_default() += 1;
     }
 
     /// Adds jobs until there are `limit`.
-    fn add_first(&mut self, action: &Action, infos: impl IntoIterator<Item = JobInfo>, limit: usize) {
+    fn add_first(&mut self, action: &JobChange, infos: impl IntoIterator<Item = JobInfo>, limit: usize) {
         for info in infos {
             if self.jobs.len() < limit {
                 self.add(action, &info);
@@ -143,8 +143,8 @@ impl Targets {
     }
 
     /// The targets of dead jobs, and the rate; empty for other actions.
-    fn back_to(&self, action: &Action) -> String {
-        let Action::Redrive(rate) = action else { return String::new() };
+    fn back_to(&self, action: &JobChange) -> String {
+        let JobChange::Redrive(rate) = action else { return String::new() };
         let mut names: Vec<&str> = self.sources.iter().take(SHOWN_SOURCES).map(TubeName::as_str).collect();
         let others = counted((self.sources.len() - names.len()) as u64, "other tube");
         if self.sources.len() > names.len() {
@@ -184,20 +184,20 @@ fn states(counts: &BTreeMap<JobState, u64>) -> String {
 
 /// The outcomes, counted.
 #[derive(Default)]
-struct Report {
+struct ActionReport {
     done: u64,
     gone: u64,
     changed: u64,
     refused: BTreeMap<String, u64>,
 }
 
-impl Report {
-    fn add(&mut self, outcome: Outcome) {
+impl ActionReport {
+    fn add(&mut self, outcome: ActionOutcome) {
         match outcome {
-            Outcome::Done => self.done += 1,
-            Outcome::Gone => self.gone += 1,
-            Outcome::Changed => self.changed += 1,
-            Outcome::Refused(why) => *self.refused.entry(why).or_default() += 1,
+            ActionOutcome::Done => self.done += 1,
+            ActionOutcome::Gone => self.gone += 1,
+            ActionOutcome::Changed => self.changed += 1,
+            ActionOutcome::Refused(why) => *self.refused.entry(why).or_default() += 1,
         }
     }
 
@@ -206,7 +206,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ActionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if self.gone > 0 {
@@ -221,7 +221,12 @@ impl fmt::Display for Report {
 }
 
 /// Finds the jobs, asks for confirmation unless they are given by id, and changes them.
-pub fn run(session: &mut Session, action: Action, on: &ActOn, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    session: &mut ServerSession,
+    action: JobChange,
+    on: &ActOn,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let targets = find(session, &action, on)?;
     let total = targets.jobs.len() as u64;
     if total == 0 {
@@ -244,14 +249,14 @@ pub fn run(session: &mut Session, action: Action, on: &ActOn, out: &mut Output) 
             &format!("{total} matched"),
         );
     }
-    let mut report = Report::default();
+    let mut report = ActionReport::default();
     let ended = act_on_all(session, &action, &targets, &mut report);
     print_report(&action, total, &report, out)?;
     ended?;
     conclude(&action, &targets, &report)
 }
 
-fn find(session: &mut Session, action: &Action, on: &ActOn) -> Result<Targets, Failure> {
+fn find(session: &mut ServerSession, action: &JobChange, on: &ActOn) -> Result<Targets, Failure> {
     let mut targets = Targets::default();
     if !on.ids.is_empty() {
         let ids = input::ids(&on.ids)?;
@@ -291,7 +296,7 @@ fn find(session: &mut Session, action: &Action, on: &ActOn) -> Result<Targets, F
     Ok(targets)
 }
 
-fn nothing(action: &Action, targets: &Targets) -> Failure {
+fn nothing(action: &JobChange, targets: &Targets) -> Failure {
     let cannot = if targets.left_out.is_empty() {
         String::new()
     } else {
@@ -310,14 +315,14 @@ fn nothing(action: &Action, targets: &Targets) -> Failure {
 }
 
 fn act_on_all(
-    session: &mut Session,
-    action: &Action,
+    session: &mut ServerSession,
+    action: &JobChange,
     targets: &Targets,
-    report: &mut Report,
+    report: &mut ActionReport,
 ) -> Result<(), Failure> {
-    let progress = Progress::new(action.verb(), targets.jobs.len() as u64);
-    let rate = if let Action::Redrive(rate) = action { *rate } else { None };
-    let mut pace = Pace::new(rate, Instant::now());
+    let progress = ShownProgress::new(action.verb(), targets.jobs.len() as u64);
+    let rate = if let JobChange::Redrive(rate) = action { *rate } else { None };
+    let mut pace = Pacer::new(rate, Instant::now());
     for targets_now in targets.jobs.chunks(pace.batch(BATCH)) {
         if interrupt::wait(pace.wait(targets_now.len(), Instant::now())) {
             return Err(Failure::Interrupted("stopped".to_owned()));
@@ -327,15 +332,15 @@ fn act_on_all(
         let mut same = Vec::with_capacity(infos.len());
         for (target, info) in targets_now.iter().zip(infos) {
             match info {
-                None => report.add(Outcome::Gone),
+                None => report.add(ActionOutcome::Gone),
                 Some(info)
                     if info.state == target.state
                         && info.tube == targets.tubes[target.tube as usize]
-                        && (info.dead_from.is_some() || !matches!(action, Action::Redrive(_))) =>
+                        && (info.dead_from.is_some() || !matches!(action, JobChange::Redrive(_))) =>
                 {
                     same.push(info);
                 }
-                Some(_) => report.add(Outcome::Changed),
+                Some(_) => report.add(ActionOutcome::Changed),
             }
         }
         batch::apply(session, action, &same, &mut |outcome| report.add(outcome))?;
@@ -344,7 +349,12 @@ fn act_on_all(
     Ok(())
 }
 
-fn print_report(action: &Action, matched: u64, report: &Report, out: &mut Output) -> Result<(), Failure> {
+fn print_report(
+    action: &JobChange,
+    matched: u64,
+    report: &ActionReport,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let value = json!({
         "action": action.verb(),
         "matched": matched,
@@ -362,7 +372,7 @@ fn print_report(action: &Action, matched: u64, report: &Report, out: &mut Output
     )
 }
 
-fn conclude(action: &Action, targets: &Targets, report: &Report) -> Result<(), Failure> {
+fn conclude(action: &JobChange, targets: &Targets, report: &ActionReport) -> Result<(), Failure> {
     if report.refused() > 0 {
         return Err(Failure::Refused(format!("the server has refused {}", counted(report.refused(), "job"))));
     }

@@ -3,15 +3,15 @@
 //! `bury` and `release`, and without these extensions also `move` and `reprioritize`, first reserve the job, so that no
 //! worker gets it. If the connection breaks before the second command, the job is ready.
 
-use super::act::Action;
+use super::act::JobChange;
 use super::relocate;
 use crate::failure::Failure;
-use crate::session::{Session, unexpected};
+use crate::session::{ServerSession, unexpected};
 use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Reply};
 
 /// The outcome of an action on a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ActionOutcome {
     /// The job was changed.
     Done,
     /// The job had already been deleted.
@@ -24,34 +24,34 @@ pub enum Outcome {
 
 /// Performs the action on all of `jobs`, and passes the outcome of each to `each`.
 pub fn apply(
-    session: &mut Session,
-    action: &Action,
+    session: &mut ServerSession,
+    action: &JobChange,
     jobs: &[JobInfo],
-    each: &mut dyn FnMut(Outcome),
+    each: &mut dyn FnMut(ActionOutcome),
 ) -> Result<(), Failure> {
     match action {
-        Action::Delete => directly(session, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
-        Action::Kick => directly(session, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
-        Action::Bury => after_reserve(session, jobs, |job| bury(job.id, job.pri), each),
-        Action::Release { pri, delay } => {
+        JobChange::Delete => directly(session, jobs.iter().map(|job| Command::Delete(JobId(job.id))), each),
+        JobChange::Kick => directly(session, jobs.iter().map(|job| Command::KickJob(JobId(job.id))), each),
+        JobChange::Bury => after_reserve(session, jobs, |job| bury(job.id, job.pri), each),
+        JobChange::Release { pri, delay } => {
             let counting =
                 if session.has("release-uncounted") { Counting::Uncounted } else { Counting::Counted };
             let release = |job: &JobInfo| release(job.id, pri.unwrap_or(job.pri), *delay, counting);
             after_reserve(session, jobs, release, each)
         }
-        Action::Reprioritize(pri) if session.has("reprioritize") => {
+        JobChange::Reprioritize(pri) if session.has("reprioritize") => {
             let priority = Priority(*pri);
             let commands = jobs.iter().map(|job| Command::Reprioritize { id: JobId(job.id), priority });
             directly(session, commands, each)
         }
-        Action::Reprioritize(pri) => after_reserve(session, jobs, |job| put_back(job, *pri), each),
-        Action::Move(tube) if session.has("move") => {
+        JobChange::Reprioritize(pri) => after_reserve(session, jobs, |job| put_back(job, *pri), each),
+        JobChange::Move(tube) if session.has("move") => {
             let tube = tube.as_str();
             directly(session, jobs.iter().map(|job| Command::Move { id: JobId(job.id), tube }), each)
         }
-        Action::Move(tube) => relocate::by_copies(session, jobs, tube, each),
+        JobChange::Move(tube) => relocate::by_copies(session, jobs, tube, each),
         // A `move` to its original tube resets the failures of a dead job.
-        Action::Redrive(_) => {
+        JobChange::Redrive(_) => {
             let back = jobs.iter().filter_map(|job| {
                 let tube = job.dead_from.as_ref()?.as_str();
                 Some(Command::Move { id: JobId(job.id), tube })
@@ -84,19 +84,19 @@ pub fn put_back(job: &JobInfo, pri: u32) -> Command<'static> {
 }
 
 fn directly<'a>(
-    session: &mut Session,
+    session: &mut ServerSession,
     commands: impl Iterator<Item = Command<'a>>,
-    each: &mut dyn FnMut(Outcome),
+    each: &mut dyn FnMut(ActionOutcome),
 ) -> Result<(), Failure> {
     Ok(session.client.pipeline(commands, |_, reply| each(outcome(reply)))?)
 }
 
 /// Sends two commands for each job. If the reserve is refused, so is the second command, and its reply counts.
 fn after_reserve(
-    session: &mut Session,
+    session: &mut ServerSession,
     jobs: &[JobInfo],
     then: impl Fn(&JobInfo) -> Command<'static>,
-    each: &mut dyn FnMut(Outcome),
+    each: &mut dyn FnMut(ActionOutcome),
 ) -> Result<(), Failure> {
     let commands = jobs.iter().flat_map(|job| [Command::ReserveJob(JobId(job.id)), then(job)]);
     Ok(session.client.pipeline(commands, |position, reply| {
@@ -107,19 +107,19 @@ fn after_reserve(
 }
 
 /// The outcome for a reply.
-pub fn outcome(reply: Reply<'_>) -> Outcome {
+pub fn outcome(reply: Reply<'_>) -> ActionOutcome {
     match reply {
         Reply::Deleted
         | Reply::KickedJob
         | Reply::Buried
         | Reply::Released
         | Reply::Reprioritized
-        | Reply::Moved => Outcome::Done,
+        | Reply::Moved => ActionOutcome::Done,
         // The job existed when it was checked: another client has reserved, deleted or kicked it since.
-        Reply::NotFound => Outcome::Changed,
+        Reply::NotFound => ActionOutcome::Changed,
         Reply::Exists(JobId(id)) => {
-            Outcome::Refused(format!("the other tube has a job with the same key, {id}"))
+            ActionOutcome::Refused(format!("the other tube has a job with the same key, {id}"))
         }
-        other => Outcome::Refused(unexpected("it", &other).to_string()),
+        other => ActionOutcome::Refused(unexpected("it", &other).to_string()),
     }
 }

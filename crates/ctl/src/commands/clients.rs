@@ -1,10 +1,10 @@
 //! `clients` and `kill-client`: the connected clients.
 
-use super::{Servers, confirm};
+use super::{ServerArguments, confirm};
 use crate::cli::Confirm;
 use crate::failure::Failure;
-use crate::output::{Output, age, counted, dictionary, table};
-use crate::session::Session;
+use crate::output::{StandardOutput, age, counted, dictionary, table};
+use crate::session::ServerSession;
 use beanstalk_client::{Dictionary, Error, Refusal};
 use serde_json::json;
 
@@ -17,7 +17,7 @@ const HEADER: [&str; 11] = [
 ];
 
 /// Prints the clients of each server.
-pub fn list(servers: &Servers, out: &mut Output) -> Result<(), Failure> {
+pub fn list(servers: &ServerArguments, out: &mut StandardOutput) -> Result<(), Failure> {
     let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
     let done = servers.each(|session| {
@@ -62,7 +62,12 @@ fn row(server: &str, client: &Dictionary, several: bool) -> Vec<String> {
 }
 
 /// Asks for confirmation and closes the connections of clients.
-pub fn kill(session: &mut Session, ids: &[u64], asking: &Confirm, out: &mut Output) -> Result<(), Failure> {
+pub fn kill(
+    session: &mut ServerSession,
+    ids: &[u64],
+    asking: &Confirm,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     needs(session, "kill-client")?;
     let matched = ids.len() as u64;
     let what = format!("close the connection of {} on {}", counted(matched, "client"), session.address);
@@ -90,7 +95,7 @@ pub fn kill(session: &mut Session, ids: &[u64], asking: &Confirm, out: &mut Outp
     Ok(())
 }
 
-fn needs(session: &Session, word: &str) -> Result<(), Failure> {
+fn needs(session: &ServerSession, word: &str) -> Result<(), Failure> {
     match session.has(word) {
         true => Ok(()),
         false => Err(Failure::Refused(format!("this server has no command {word}"))),

@@ -2,7 +2,7 @@
 
 use crate::cli::Confirm;
 use crate::failure::Failure;
-use crate::input::Lines;
+use crate::input::StdinLines;
 use crate::output::{say, visible};
 use std::io::{self, IsTerminal, Write};
 
@@ -26,7 +26,7 @@ pub fn ask(confirm: &Confirm, what: &str) -> Result<bool, Failure> {
     eprint!("beanstalkctl: {}? [y/N] ", visible(what.as_bytes(), false));
     io::stderr().flush().map_err(|error| Failure::Local(format!("standard error: {error}")))?;
     let unchanged = || Failure::Interrupted("nothing was changed".to_owned());
-    let answer = match Lines::new().wait() {
+    let answer = match StdinLines::new().wait() {
         Ok(answer) => answer.unwrap_or_default(),
         Err(Failure::Interrupted(_)) => {
             eprintln!();

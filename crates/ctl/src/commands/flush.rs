@@ -4,12 +4,12 @@
 //! and deleted one after the other. Reserved jobs cannot be deleted then.
 
 use super::confirm;
-use crate::cli::Tubes;
+use crate::cli::TubeArguments;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{Output, counted, with_commas};
-use crate::progress::Progress;
-use crate::session::{Session, Tube, unexpected};
+use crate::output::{StandardOutput, counted, with_commas};
+use crate::progress::ShownProgress;
+use crate::session::{ServerSession, Tube, unexpected};
 use beanstalk_client::{Client, Command, JobState, Reply, TubeName};
 use serde_json::json;
 
@@ -17,7 +17,12 @@ use serde_json::json;
 const BATCH: u64 = 200;
 
 /// Asks for confirmation and flushes the tubes.
-pub fn run(session: &mut Session, arguments: &Tubes, buried: bool, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    session: &mut ServerSession,
+    arguments: &TubeArguments,
+    buried: bool,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let tubes = session.tubes(&arguments.tubes)?;
     let states: &[JobState] = if buried { &[JobState::Buried] } else { &JobState::ALL };
     let whole = session.has(if buried { "flush-buried" } else { "flush-tube" });
@@ -56,7 +61,7 @@ pub fn run(session: &mut Session, arguments: &Tubes, buried: bool, out: &mut Out
 }
 
 /// Deletes all jobs of a tube that can be deleted, and returns their number.
-pub fn everything(session: &mut Session, tube: &TubeName) -> Result<u64, Failure> {
+pub fn everything(session: &mut ServerSession, tube: &TubeName) -> Result<u64, Failure> {
     let stats = session.client.stats_tube(tube)?;
     let tube = Tube { name: tube.clone(), stats };
     let whole = session.has("flush-tube");
@@ -65,7 +70,7 @@ pub fn everything(session: &mut Session, tube: &TubeName) -> Result<u64, Failure
     Ok(done)
 }
 
-fn report(out: &mut Output, matched: u64, done: Option<u64>, held: u64) -> Result<(), Failure> {
+fn report(out: &mut StandardOutput, matched: u64, done: Option<u64>, held: u64) -> Result<(), Failure> {
     match done {
         None => out.value_or_line(
             &json!({ "action": "flush", "matched": matched, "dry_run": true }),
@@ -79,7 +84,7 @@ fn report(out: &mut Output, matched: u64, done: Option<u64>, held: u64) -> Resul
 }
 
 fn flush(
-    session: &mut Session,
+    session: &mut ServerSession,
     tube: &Tube,
     states: &[JobState],
     whole: bool,
@@ -97,7 +102,8 @@ fn flush(
         *done += flushed?;
         return Ok(());
     }
-    let progress = Progress::new(tube.name.as_str(), states.iter().map(|state| tube.count(*state)).sum());
+    let progress =
+        ShownProgress::new(tube.name.as_str(), states.iter().map(|state| tube.count(*state)).sum());
     let client = &mut session.client;
     if !only_buried {
         flush_ready(client, &tube.name, tube.count(JobState::Ready), &progress, done)?;
@@ -116,7 +122,7 @@ fn flush_ready(
     client: &mut Client,
     tube: &TubeName,
     count: u64,
-    progress: &Progress,
+    progress: &ShownProgress,
     done: &mut u64,
 ) -> Result<(), Failure> {
     let watched: Vec<TubeName> =
@@ -152,7 +158,7 @@ fn flush_by_peeking(
     client: &mut Client,
     state: JobState,
     count: u64,
-    progress: &Progress,
+    progress: &ShownProgress,
     done: &mut u64,
 ) -> Result<(), Failure> {
     let peek = match state {

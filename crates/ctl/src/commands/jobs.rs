@@ -2,9 +2,9 @@
 
 use crate::cli::{JobsArguments, PeekArguments};
 use crate::failure::Failure;
-use crate::listing::{self, Found};
-use crate::output::{self, Output, age, say, table};
-use crate::session::Session;
+use crate::listing::{self, FoundJob};
+use crate::output::{self, StandardOutput, age, say, table};
+use crate::session::ServerSession;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use beanstalk_client::{JobInfo, JobState, Tag};
@@ -19,13 +19,17 @@ const HEADER: [&str; 13] = [
 ];
 
 /// Prints the jobs of tubes that the filter matches.
-pub fn list(session: &mut Session, arguments: &JobsArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn list(
+    session: &mut ServerSession,
+    arguments: &JobsArguments,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let filter = arguments.filter.filter(&arguments.tubes);
     let limit = arguments.limit.unwrap_or(u64::MAX);
     // Without list-jobs, jobs come in the order of their ids and are sorted before they are printed.
     let in_order = session.has("list-jobs");
     let (mut count, mut kept) = (0, Vec::new());
-    listing::jobs(session, &filter, false, &mut |found: Vec<Found>| {
+    listing::jobs(session, &filter, false, &mut |found: Vec<FoundJob>| {
         let mut infos: Vec<JobInfo> = found.into_iter().map(|found| found.info).collect();
         if !in_order {
             kept.append(&mut infos);
@@ -66,7 +70,7 @@ pub fn sort(jobs: &mut [JobInfo]) {
     jobs.sort_by(|one, other| (&one.tube, one.state, key(one)).cmp(&(&other.tube, other.state, key(other))));
 }
 
-fn print(jobs: &[JobInfo], with_header: bool, out: &mut Output) -> Result<(), Failure> {
+fn print(jobs: &[JobInfo], with_header: bool, out: &mut StandardOutput) -> Result<(), Failure> {
     if out.is_json() {
         return jobs.iter().try_for_each(|info| out.value(&output::job(info)));
     }
@@ -99,7 +103,7 @@ fn row(job: &JobInfo) -> Vec<String> {
 }
 
 /// Prints the counters of jobs.
-pub fn show(session: &mut Session, ids: &[u64], out: &mut Output) -> Result<(), Failure> {
+pub fn show(session: &mut ServerSession, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {
     let infos = session.job_infos(ids.iter().copied())?;
     let mut missing = Vec::new();
     for (id, info) in ids.iter().zip(infos) {
@@ -138,7 +142,11 @@ fn plain(value: &Value) -> String {
 }
 
 /// Prints a body.
-pub fn peek(session: &mut Session, arguments: &PeekArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn peek(
+    session: &mut ServerSession,
+    arguments: &PeekArguments,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let peeked = match (arguments.id, arguments.next) {
         (Some(id), _) => session.client.peek(id),
         (None, Some(JobState::Reserved)) if !session.has("peek-reserved") => {

@@ -22,8 +22,8 @@ use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 use crate::input;
 use crate::interrupt;
-use crate::output::{Output, say};
-use crate::session::Session;
+use crate::output::{StandardOutput, say};
+use crate::session::ServerSession;
 use crate::{top, transfer, work};
 use beanstalk_client::{Address, Connector, Tls, Token};
 
@@ -32,20 +32,20 @@ use beanstalk_client::{Address, Connector, Tls, Token};
 const TOKEN: &str = "BEANSTALKD_TOKEN";
 
 /// The servers that the command line names, and how to connect to them.
-pub struct Servers {
+pub struct ServerArguments {
     addresses: Vec<Address>,
     connector: Connector,
 }
 
-impl Servers {
+impl ServerArguments {
     /// The addresses, in the order of the command line.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
     /// Opens a session with each server, with all at the same time: one that does not answer delays none of the others.
-    fn open(&self) -> Vec<Result<Session, Failure>> {
-        let open = |address| Session::open(address, &self.connector);
+    fn open(&self) -> Vec<Result<ServerSession, Failure>> {
+        let open = |address| ServerSession::open(address, &self.connector);
         if let [only] = self.addresses.as_slice() {
             return vec![open(only)];
         }
@@ -59,7 +59,10 @@ impl Servers {
 
     /// Calls `each` with a session for each server, in the order of the command line. If it fails for one of several,
     /// reports that and continues with the others; the failure at the end has the exit code of the first.
-    pub fn each(&self, mut each: impl FnMut(&mut Session) -> Result<(), Failure>) -> Result<(), Failure> {
+    pub fn each(
+        &self,
+        mut each: impl FnMut(&mut ServerSession) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let mut first = Ok(());
         for opened in self.open() {
             let done = opened.and_then(|mut session| {
@@ -80,7 +83,7 @@ impl Servers {
     }
 
     /// Opens a session with each server that answers; the failure of the first if none does.
-    pub fn open_some(&self) -> Result<Vec<Option<Session>>, Failure> {
+    pub fn open_some(&self) -> Result<Vec<Option<ServerSession>>, Failure> {
         let mut opened = self.open();
         if opened.iter().all(Result::is_err)
             && let Some(Err(failure)) = opened.drain(..).next()
@@ -96,8 +99,8 @@ impl Servers {
     }
 
     /// Opens a session with the only server; [`Failure::Usage`] if there are several.
-    pub fn one(&self) -> Result<Session, Failure> {
-        Session::open(self.address()?, &self.connector)
+    pub fn one(&self) -> Result<ServerSession, Failure> {
+        ServerSession::open(self.address()?, &self.connector)
     }
 
     /// The address of the only server; [`Failure::Usage`] if there are several.
@@ -153,8 +156,8 @@ fn connector(cli: &Cli) -> Result<Connector, Failure> {
 
 /// Executes the subcommand.
 pub fn run(cli: Cli) -> Result<(), Failure> {
-    let servers = Servers { connector: connector(&cli)?, addresses: cli.server };
-    let mut output = Output::new(cli.json);
+    let servers = ServerArguments { connector: connector(&cli)?, addresses: cli.server };
+    let mut output = StandardOutput::new(cli.json);
     let out = &mut output;
     interrupt::install()?;
     let done = match cli.command {
@@ -168,20 +171,20 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Peek(arguments) => jobs::peek(&mut servers.one()?, &arguments, out),
         Command::Put(arguments) => put::run(&mut servers.one()?, &arguments, out),
         Command::Reserve(arguments) => reserve::run(servers.one()?, &arguments, out),
-        Command::Delete(on) => act::run(&mut servers.one()?, act::Action::Delete, &on, out),
-        Command::Kick(on) => act::run(&mut servers.one()?, act::Action::Kick, &on, out),
-        Command::Bury(on) => act::run(&mut servers.one()?, act::Action::Bury, &on, out),
+        Command::Delete(on) => act::run(&mut servers.one()?, act::JobChange::Delete, &on, out),
+        Command::Kick(on) => act::run(&mut servers.one()?, act::JobChange::Kick, &on, out),
+        Command::Bury(on) => act::run(&mut servers.one()?, act::JobChange::Bury, &on, out),
         Command::Release { on, priority, delay } => {
-            let action = act::Action::Release { pri: priority, delay: delay.seconds };
+            let action = act::JobChange::Release { pri: priority, delay: delay.seconds };
             act::run(&mut servers.one()?, action, &on, out)
         }
-        Command::Move { on, to } => act::run(&mut servers.one()?, act::Action::Move(to), &on, out),
+        Command::Move { on, to } => act::run(&mut servers.one()?, act::JobChange::Move(to), &on, out),
         Command::Redrive(arguments) => {
             let (on, rate) = arguments.on();
-            act::run(&mut servers.one()?, act::Action::Redrive(rate), &on, out)
+            act::run(&mut servers.one()?, act::JobChange::Redrive(rate), &on, out)
         }
         Command::Reprioritize { on, priority } => {
-            act::run(&mut servers.one()?, act::Action::Reprioritize(priority), &on, out)
+            act::run(&mut servers.one()?, act::JobChange::Reprioritize(priority), &on, out)
         }
         Command::Pause { tubes, time } => tube_actions::pause(&mut servers.one()?, &tubes, time, out),
         Command::Resume(tubes) => tube_actions::pause(&mut servers.one()?, &tubes, 0, out),

@@ -1,26 +1,26 @@
 //! The pace of changes to many jobs: never faster than a rate, in small batches.
 
-use crate::cli::Rate;
+use crate::cli::JobRate;
 use std::time::{Duration, Instant};
 
 /// The number of batches into which a second of the rate is divided.
 const BATCHES_PER_S: u32 = 10;
 
 /// Decides how many jobs are next, and when.
-pub struct Pace {
-    rate: Option<Rate>,
+pub struct Pacer {
+    rate: Option<JobRate>,
     next_at: Instant,
 }
 
-impl Pace {
+impl Pacer {
     /// Without a rate, there is nothing to wait for.
-    pub fn new(rate: Option<Rate>, now: Instant) -> Self {
+    pub fn new(rate: Option<JobRate>, now: Instant) -> Self {
         Self { rate, next_at: now }
     }
 
     /// The size of a batch, at most `most`.
     pub fn batch(&self, most: usize) -> usize {
-        let Some(Rate { jobs, per }) = self.rate else { return most };
+        let Some(JobRate { jobs, per }) = self.rate else { return most };
         let share = u64::from(jobs) / (per.as_secs() * u64::from(BATCHES_PER_S));
         usize::try_from(share).unwrap_or(most).clamp(1, most)
     }
@@ -45,7 +45,7 @@ mod tests {
         {
             let per = Duration::from_secs(seconds);
             let begun_at = Instant::now();
-            let mut pace = Pace::new(Some(Rate { jobs, per }), begun_at);
+            let mut pace = Pacer::new(Some(JobRate { jobs, per }), begun_at);
             assert_eq!(pace.batch(200), batch);
             let (mut now, mut done) = (begun_at, 0);
             for turn in 0..50_u64 {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn without_a_rate_nothing_waits() {
         let now = Instant::now();
-        let mut pace = Pace::new(None, now);
+        let mut pace = Pacer::new(None, now);
         assert_eq!(
             (pace.batch(200), pace.wait(200, now), pace.wait(200, now)),
             (200, Duration::ZERO, Duration::ZERO)

@@ -2,11 +2,11 @@
 
 use crate::cli::PutArguments;
 use crate::failure::Failure;
-use crate::input::Lines;
+use crate::input::StdinLines;
 use crate::interrupt;
-use crate::output::{Output, counted};
-use crate::progress::Progress;
-use crate::session::{Session, put_failed};
+use crate::output::{StandardOutput, counted};
+use crate::progress::ShownProgress;
+use crate::session::{ServerSession, put_failed};
 use beanstalk_client::{Inserted, JobState, PutOptions, Request};
 use serde_json::json;
 use std::io::Read;
@@ -17,7 +17,11 @@ use std::path::Path;
 const BATCH: usize = 256;
 
 /// Puts the jobs and prints their ids.
-pub fn run(session: &mut Session, arguments: &PutArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    session: &mut ServerSession,
+    arguments: &PutArguments,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     if let Some(tag) = arguments.tags.iter().find(|tag| !session.has(tag.word())) {
         return Err(Failure::Refused(format!("this server does not support the tag {}", tag.word())));
     }
@@ -44,9 +48,13 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::file(path, &error))
 }
 
-fn put_lines(session: &mut Session, options: &PutOptions, out: &mut Output) -> Result<(), Failure> {
-    let lines = Lines::new();
-    let progress = Progress::counter("put");
+fn put_lines(
+    session: &mut ServerSession,
+    options: &PutOptions,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
+    let lines = StdinLines::new();
+    let progress = ShownProgress::counter("put");
     let mut done = 0;
     loop {
         let after = |failure: Failure| failure.while_doing(&format!("after {}", counted(done, "job")));
@@ -69,10 +77,10 @@ fn put_lines(session: &mut Session, options: &PutOptions, out: &mut Output) -> R
 
 /// Puts all bodies, prints the ids of the accepted jobs, and returns their number.
 fn put(
-    session: &mut Session,
+    session: &mut ServerSession,
     bodies: &[Vec<u8>],
     options: &PutOptions,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<u64, Failure> {
     let puts = bodies.iter().map(|body| Request::Put(options, body));
     let mut replies = Vec::new();

@@ -3,9 +3,9 @@
 //! The job is reserved in the meantime, so that no worker gets both. If the connection breaks in between, both the job
 //! and its copy may exist, but no job is lost. The copy has a new id, and its age and counters begin at 0.
 
-use super::batch::{Outcome, bury, put_back};
+use super::batch::{ActionOutcome, bury, put_back};
 use crate::failure::Failure;
-use crate::session::{Session, put_failed, unexpected};
+use crate::session::{ServerSession, put_failed, unexpected};
 use beanstalk_client::{Command, Inserted, JobId, JobInfo, JobState, PutOptions, Reply, Request, TubeName};
 
 /// How many jobs are reserved together: few, so that all are moved before the shortest TTR, a second, ends.
@@ -16,22 +16,26 @@ pub const NEVER: u32 = u32::MAX;
 
 /// Moves the jobs, and passes the outcome of each to `each`.
 pub fn by_copies(
-    session: &mut Session,
+    session: &mut ServerSession,
     jobs: &[JobInfo],
     tube: &TubeName,
-    each: &mut dyn FnMut(Outcome),
+    each: &mut dyn FnMut(ActionOutcome),
 ) -> Result<(), Failure> {
     session.client.use_tube(tube)?;
     jobs.chunks(BATCH).try_for_each(|batch| move_batch(session, batch, each))
 }
 
-fn move_batch(session: &mut Session, jobs: &[JobInfo], each: &mut dyn FnMut(Outcome)) -> Result<(), Failure> {
+fn move_batch(
+    session: &mut ServerSession,
+    jobs: &[JobInfo],
+    each: &mut dyn FnMut(ActionOutcome),
+) -> Result<(), Failure> {
     let mut held = Vec::with_capacity(jobs.len());
     let reserves = jobs.iter().map(|job| Command::ReserveJob(JobId(job.id)));
     session.client.pipeline(reserves, |position, reply| match reply {
         Reply::Reserved(_, body) => held.push((&jobs[position], body.as_slice().to_vec())),
-        Reply::NotFound => each(Outcome::Changed),
-        other => each(Outcome::Refused(unexpected("reserve-job", &other).to_string())),
+        Reply::NotFound => each(ActionOutcome::Changed),
+        other => each(ActionOutcome::Refused(unexpected("reserve-job", &other).to_string())),
     })?;
     let options: Vec<PutOptions> = held.iter().map(|(job, _)| options_of_copy(job)).collect();
     let puts = held.iter().zip(&options).map(|((_, body), options)| Request::Put(options, body));
@@ -42,7 +46,7 @@ fn move_batch(session: &mut Session, jobs: &[JobInfo], each: &mut dyn FnMut(Outc
             Ok(inserted) => copies.push((*job, inserted.id)),
             Err(error) => {
                 session.client.call(put_back(job, job.pri))?;
-                each(Outcome::Refused(put_failed(error).to_string()));
+                each(ActionOutcome::Refused(put_failed(error).to_string()));
             }
         }
     }
@@ -63,27 +67,27 @@ fn delay_of_copy(job: &JobInfo) -> u32 {
     }
 }
 
-fn bury_copies(session: &mut Session, copies: &[(&JobInfo, u64)]) -> Result<(), Failure> {
+fn bury_copies(session: &mut ServerSession, copies: &[(&JobInfo, u64)]) -> Result<(), Failure> {
     let buried = copies.iter().filter(|(job, _)| job.state == JobState::Buried);
     let commands = buried.flat_map(|(job, copy)| [Command::ReserveJob(JobId(*copy)), bury(*copy, job.pri)]);
     Ok(session.client.pipeline(commands, |_, _| {})?)
 }
 
 fn delete_originals(
-    session: &mut Session,
+    session: &mut ServerSession,
     copies: &[(&JobInfo, u64)],
-    each: &mut dyn FnMut(Outcome),
+    each: &mut dyn FnMut(ActionOutcome),
 ) -> Result<(), Failure> {
     let deletes = copies.iter().map(|(job, _)| Command::Delete(JobId(job.id)));
     let are_deleted = session.client.call_all(deletes, |reply| reply == Reply::Deleted)?;
     for ((_, copy), is_deleted) in copies.iter().zip(are_deleted) {
         if is_deleted {
-            each(Outcome::Done);
+            each(ActionOutcome::Done);
             continue;
         }
         // The TTR has ended, and a worker may have reserved the job: the copy must go.
         session.client.call(Command::Delete(JobId(*copy)))?;
-        each(Outcome::Changed);
+        each(ActionOutcome::Changed);
     }
     Ok(())
 }

@@ -4,8 +4,8 @@ use super::jobs::with_body;
 use crate::cli::{ReserveArguments, Then};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{self, Output, say};
-use crate::session::Session;
+use crate::output::{self, StandardOutput, say};
+use crate::session::ServerSession;
 use beanstalk_client::{Client, Error, Job, Refusal, TubeName};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,11 @@ use std::time::{Duration, Instant};
 const TURN_SECONDS: u32 = 1;
 
 /// Reserves a job, prints it, and does what `--then` says.
-pub fn run(mut session: Session, arguments: &ReserveArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    mut session: ServerSession,
+    arguments: &ReserveArguments,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     watch_only(&mut session.client, &arguments.tubes)?;
     let job = wait_for_one(&mut session.client, arguments.wait)?;
     let info = session.client.stats_job(job.id)?;

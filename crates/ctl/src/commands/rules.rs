@@ -5,8 +5,8 @@
 
 use crate::cli::RulesArguments;
 use crate::failure::Failure;
-use crate::output::{Output, say, table};
-use crate::session::{Session, Tube};
+use crate::output::{StandardOutput, say, table};
+use crate::session::{ServerSession, Tube};
 use beanstalk_client::JobState;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -14,20 +14,24 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// An entry of the file: its pattern, and its other keys with their values.
-struct Entry {
+struct RuleEntry {
     name: String,
     asks_for: Vec<(String, String)>,
 }
 
 /// A line of the table: an entry, or a rule without an entry, and a tube that follows it, if there is one.
-struct Line<'a> {
+struct RuleLine<'a> {
     rule: &'a str,
-    entry: Option<&'a Entry>,
+    entry: Option<&'a RuleEntry>,
     tube: Option<&'a Tube>,
 }
 
 /// Prints the tubes that follow a rule. With the file, also prints the settings of each rule.
-pub fn run(session: &mut Session, arguments: &RulesArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    session: &mut ServerSession,
+    arguments: &RulesArguments,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let entries = arguments.file.as_deref().map(entries).transpose()?;
     let tubes = session.tubes(&arguments.tubes)?;
     let ruled: Vec<&Tube> = tubes.iter().filter(|tube| !rule_of(tube).is_empty()).collect();
@@ -35,9 +39,13 @@ pub fn run(session: &mut Session, arguments: &RulesArguments, out: &mut Output) 
     for entry in entries.iter().flatten() {
         let before = lines.len();
         let follow = ruled.iter().filter(|tube| rule_of(tube) == entry.name);
-        lines.extend(follow.map(|&tube| Line { rule: &entry.name, entry: Some(entry), tube: Some(tube) }));
+        lines.extend(follow.map(|&tube| RuleLine {
+            rule: &entry.name,
+            entry: Some(entry),
+            tube: Some(tube),
+        }));
         if lines.len() == before {
-            lines.push(Line { rule: &entry.name, entry: Some(entry), tube: None });
+            lines.push(RuleLine { rule: &entry.name, entry: Some(entry), tube: None });
         }
     }
     for &tube in &ruled {
@@ -51,7 +59,7 @@ pub fn run(session: &mut Session, arguments: &RulesArguments, out: &mut Output) 
                 "the tube {name} follows {rule:?}, which is not in {path}: the server has read another file"
             ));
         }
-        lines.push(Line { rule, entry: None, tube: Some(tube) });
+        lines.push(RuleLine { rule, entry: None, tube: Some(tube) });
     }
     if lines.is_empty() {
         return Err(Failure::NothingMatched("no tube follows a rule".to_owned()));
@@ -64,7 +72,7 @@ fn rule_of(tube: &Tube) -> &str {
 }
 
 /// The entries of the file. Their settings are not checked: the server does that.
-fn entries(path: &Path) -> Result<Vec<Entry>, Failure> {
+fn entries(path: &Path) -> Result<Vec<RuleEntry>, Failure> {
     let wrong = |reason: &str| Failure::Local(format!("{}: {reason}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
     let file = DeTable::parse(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
@@ -80,7 +88,7 @@ fn entries(path: &Path) -> Result<Vec<Entry>, Failure> {
             keys.iter().map(|(key, value)| (key.get_ref().to_string(), plain(value.get_ref()))).collect();
         let name = keys.iter().position(|(key, _)| key == "name");
         let name = name.ok_or_else(|| wrong("an entry has no name"))?;
-        Ok(Entry { name: keys.remove(name).1, asks_for: keys })
+        Ok(RuleEntry { name: keys.remove(name).1, asks_for: keys })
     };
     entries.iter().map(entry).collect()
 }
@@ -95,7 +103,7 @@ fn plain(value: &DeValue<'_>) -> String {
     }
 }
 
-fn print(lines: &[Line<'_>], has_file: bool, out: &mut Output) -> Result<(), Failure> {
+fn print(lines: &[RuleLine<'_>], has_file: bool, out: &mut StandardOutput) -> Result<(), Failure> {
     if out.is_json() {
         return lines.iter().try_for_each(|line| out.value(&value(line)));
     }
@@ -129,12 +137,12 @@ fn is_throttled(tube: &Tube) -> bool {
 }
 
 /// The keys of the entry, in one line.
-fn asks_for(entry: &Entry) -> String {
+fn asks_for(entry: &RuleEntry) -> String {
     let words: Vec<String> = entry.asks_for.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if words.is_empty() { "nothing".to_owned() } else { words.join(" ") }
 }
 
-fn value(line: &Line<'_>) -> Value {
+fn value(line: &RuleLine<'_>) -> Value {
     let of_tube = |key: &str| line.tube.map(|tube| tube.stats.number_or_zero(key));
     let asks_for = line.entry.map(|entry| {
         let pairs = entry.asks_for.iter().map(|(key, value)| (key.clone(), json!(value)));

@@ -1,12 +1,16 @@
 //! `stats`: prints the counters of servers, or of a tube.
 
-use super::{Servers, nothing_matched};
+use super::{ServerArguments, nothing_matched};
 use crate::failure::Failure;
-use crate::output::{Output, dictionary, table};
+use crate::output::{StandardOutput, dictionary, table};
 use beanstalk_client::{Dictionary, TubeName};
 
 /// Prints the counters.
-pub fn run(servers: &Servers, tube: Option<&TubeName>, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    servers: &ServerArguments,
+    tube: Option<&TubeName>,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let several = servers.addresses().len() > 1;
     let (mut answered, mut is_found) = (false, false);
     let done = servers.each(|session| {
@@ -27,7 +31,7 @@ pub fn run(servers: &Servers, tube: Option<&TubeName>, out: &mut Output) -> Resu
     }
 }
 
-fn print(server: &str, stats: &Dictionary, several: bool, out: &mut Output) -> Result<(), Failure> {
+fn print(server: &str, stats: &Dictionary, several: bool, out: &mut StandardOutput) -> Result<(), Failure> {
     if out.is_json() {
         return out.value(&dictionary(server, stats));
     }

@@ -1,19 +1,19 @@
 //! pause, resume, drain and undrain.
 
-use super::{Servers, confirm};
-use crate::cli::Tubes;
+use super::{ServerArguments, confirm};
+use crate::cli::TubeArguments;
 use crate::failure::Failure;
-use crate::output::{Output, age, counted};
-use crate::session::{Session, unexpected};
+use crate::output::{StandardOutput, age, counted};
+use crate::session::{ServerSession, unexpected};
 use beanstalk_client::{Command, Reply};
 use serde_json::json;
 
 /// Pauses tubes for `seconds`; 0 ends their pause. Asks for confirmation if a pattern matches several tubes.
 pub fn pause(
-    session: &mut Session,
-    arguments: &Tubes,
+    session: &mut ServerSession,
+    arguments: &TubeArguments,
     seconds: u32,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let tubes = session.tube_names(&arguments.tubes)?;
     let verb = if seconds == 0 { "resume" } else { "pause" };
@@ -46,7 +46,7 @@ pub fn pause(
 }
 
 /// Begins or ends drain mode.
-pub fn drain(servers: &Servers, on: bool, out: &mut Output) -> Result<(), Failure> {
+pub fn drain(servers: &ServerArguments, on: bool, out: &mut StandardOutput) -> Result<(), Failure> {
     let (verb, signal) = if on { ("drain", "USR1") } else { ("undrain", "USR2") };
     servers.each(|session| {
         let address = session.address.to_string();

@@ -1,9 +1,9 @@
 //! `tubes`: lists tubes with their numbers of jobs.
 
-use super::{Servers, nothing_matched};
+use super::{ServerArguments, nothing_matched};
 use crate::cli::TubesArguments;
 use crate::failure::Failure;
-use crate::output::{Output, age, dictionary, table};
+use crate::output::{StandardOutput, age, dictionary, table};
 use crate::session::Tube;
 use beanstalk_client::JobState;
 use clap::ValueEnum;
@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 
 /// The column by which tubes are sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum TubeKey {
+pub enum SortColumn {
     /// Name
     Name,
     /// Ready jobs
@@ -32,7 +32,7 @@ pub enum TubeKey {
     Age,
 }
 
-impl TubeKey {
+impl SortColumn {
     /// The number of this tube to sort by; 0 for [`Self::Name`], because names are compared separately.
     pub fn of(self, tube: &Tube) -> u64 {
         match self {
@@ -50,7 +50,11 @@ impl TubeKey {
 }
 
 /// Prints the tubes.
-pub fn run(servers: &Servers, arguments: &TubesArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    servers: &ServerArguments,
+    arguments: &TubesArguments,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let several = servers.addresses().len() > 1;
     let mut found = Vec::new();
     let mut answered = false;
@@ -71,7 +75,7 @@ fn print(
     mut found: Vec<(String, Tube)>,
     arguments: &TubesArguments,
     several: bool,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     // The second sort is stable: tubes with equal numbers stay in the order of their names.
     found.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));

@@ -4,8 +4,8 @@
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::Output;
-use crate::session::Session;
+use crate::output::StandardOutput;
+use crate::session::ServerSession;
 use beanstalk_client::{Error, JobState, Refusal};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ const TURN_SECONDS: u32 = 1;
 
 /// The end of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum WaitEnd {
     Deleted,
     Buried,
 }
 
 /// Waits for each job, at most `seconds` for all of them, and prints its end.
 pub fn run(
-    session: &mut Session,
+    session: &mut ServerSession,
     ids: &[u64],
     seconds: Option<u32>,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let give_up_at = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     // A job that is found here and not later was deleted in between.
@@ -38,10 +38,10 @@ pub fn run(
         }
         let end = wait_for(session, id, give_up_at)?;
         let word = match end {
-            End::Deleted => "deleted",
-            End::Buried => "buried",
+            WaitEnd::Deleted => "deleted",
+            WaitEnd::Buried => "buried",
         };
-        if end == End::Buried {
+        if end == WaitEnd::Buried {
             buried.push(id.to_string());
         }
         out.value_or_line(&json!({ "id": id, "end": word }), &format!("{id} {word}"))?;
@@ -57,7 +57,7 @@ pub fn run(
     if wrong.is_empty() { Ok(()) } else { Err(Failure::NothingMatched(wrong.join("; "))) }
 }
 
-fn wait_for(session: &mut Session, id: u64, give_up_at: Option<Instant>) -> Result<End, Failure> {
+fn wait_for(session: &mut ServerSession, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd, Failure> {
     loop {
         let left = give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
         let turn = left.map_or(TURN_SECONDS, |left| TURN_SECONDS.min(left.as_secs_f32().ceil() as u32));
@@ -74,18 +74,18 @@ fn wait_for(session: &mut Session, id: u64, give_up_at: Option<Instant>) -> Resu
 }
 
 /// The end of the job, if it comes within `turn` seconds.
-fn ask(session: &mut Session, id: u64, turn: u32) -> Result<Option<End>, Failure> {
+fn ask(session: &mut ServerSession, id: u64, turn: u32) -> Result<Option<WaitEnd>, Failure> {
     if session.has("wait-job") {
         return match session.client.wait_job(id, Some(turn.into())) {
-            Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(End::Deleted)),
-            Ok(false) => Ok(Some(End::Buried)),
+            Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(WaitEnd::Deleted)),
+            Ok(false) => Ok(Some(WaitEnd::Buried)),
             Err(Error::Refused(Refusal::TimedOut)) => Ok(None),
             Err(error) => Err(error.into()),
         };
     }
     match session.job_infos([id])?.first() {
-        None | Some(None) => Ok(Some(End::Deleted)),
-        Some(Some(info)) if info.state == JobState::Buried => Ok(Some(End::Buried)),
+        None | Some(None) => Ok(Some(WaitEnd::Deleted)),
+        Some(Some(info)) if info.state == JobState::Buried => Ok(Some(WaitEnd::Buried)),
         Some(Some(_)) => {
             interrupt::wait(Duration::from_secs(turn.into()));
             Ok(None)

@@ -3,11 +3,11 @@
 //! The protocol has no notifications, so this compares the counters of each tube with those of the previous sample. A
 //! job that comes and goes between two samples shows only in the counters of events.
 
-use super::Servers;
+use super::ServerArguments;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{Output, say};
-use crate::session::{Session, Tube};
+use crate::output::{StandardOutput, say};
+use crate::session::{ServerSession, Tube};
 use beanstalk_client::{Address, JobState};
 use globset::GlobMatcher;
 use serde_json::{Map, Value, json};
@@ -27,13 +27,13 @@ const EVENTS: &[(&str, &str)] = &[
 
 /// A sample of the counters of a tube.
 #[derive(Clone, PartialEq, Eq)]
-struct Sample {
+struct TubeSample {
     events: Vec<u64>,
     states: [u64; 4],
     paused: bool,
 }
 
-impl Sample {
+impl TubeSample {
     fn at(tube: &Tube) -> Self {
         Self {
             events: EVENTS.iter().map(|(key, _)| tube.stats.number_or_zero(key)).collect(),
@@ -44,14 +44,14 @@ impl Sample {
 }
 
 /// The samples of all tubes of a server.
-type Samples = BTreeMap<String, Sample>;
+type Samples = BTreeMap<String, TubeSample>;
 
 /// Watches until Ctrl-C. If one of several servers is down, reports that and continues with the others.
 pub fn run(
-    servers: &Servers,
+    servers: &ServerArguments,
     patterns: &[GlobMatcher],
     interval: Duration,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let several = servers.addresses().len() > 1;
     let mut watched = Vec::new();
@@ -86,7 +86,7 @@ pub fn run(
 /// A server with its last sample. Without a session it is down, which has been reported.
 #[derive(Default)]
 struct Watched {
-    session: Option<Session>,
+    session: Option<ServerSession>,
     last: Option<Samples>,
 }
 
@@ -94,14 +94,14 @@ impl Watched {
     /// The last sample and a new one. Connects again if the server is down.
     fn sample(
         &mut self,
-        servers: &Servers,
+        servers: &ServerArguments,
         address: &Address,
         patterns: &[GlobMatcher],
     ) -> Result<(Option<Samples>, Samples), Failure> {
         let session = match &mut self.session {
             Some(session) => session,
             gone => {
-                let session = gone.insert(Session::open(address, servers.connector())?);
+                let session = gone.insert(ServerSession::open(address, servers.connector())?);
                 say(&format!("{address} is back"));
                 session
             }
@@ -118,9 +118,9 @@ impl Watched {
     }
 }
 
-fn samples(session: &mut Session, patterns: &[GlobMatcher]) -> Result<Samples, Failure> {
+fn samples(session: &mut ServerSession, patterns: &[GlobMatcher]) -> Result<Samples, Failure> {
     let tubes = session.tubes(patterns)?;
-    Ok(tubes.iter().map(|tube| (tube.name.to_string(), Sample::at(tube))).collect())
+    Ok(tubes.iter().map(|tube| (tube.name.to_string(), TubeSample::at(tube))).collect())
 }
 
 fn report(
@@ -128,15 +128,15 @@ fn report(
     several: bool,
     before: Option<&Samples>,
     now: &Samples,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let Some(before) = before else { return Ok(()) };
-    let none = Sample { events: vec![0; EVENTS.len()], states: [0; 4], paused: false };
+    let none = TubeSample { events: vec![0; EVENTS.len()], states: [0; 4], paused: false };
     for (tube, sample) in now {
         let last = before.get(tube).unwrap_or(&none);
         let is_new = !before.contains_key(tube);
         if is_new || last != sample {
-            let change = Change { server, tube, is_new, last, sample };
+            let change = TubeChange { server, tube, is_new, last, sample };
             if out.is_json() { out.value(&change.value())? } else { out.line(&change.line(several))? }
         }
     }
@@ -147,15 +147,15 @@ fn report(
     Ok(())
 }
 
-struct Change<'a> {
+struct TubeChange<'a> {
     server: &'a str,
     tube: &'a str,
     is_new: bool,
-    last: &'a Sample,
-    sample: &'a Sample,
+    last: &'a TubeSample,
+    sample: &'a TubeSample,
 }
 
-impl Change<'_> {
+impl TubeChange<'_> {
     /// How often each event happened. A tube that vanished and came back begins at zero.
     fn events(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.sample.events.iter().zip(&self.last.events);

@@ -4,14 +4,14 @@
 //! numbers. For a server without `waits-for`, only the state of the job and the pause of its tube are known.
 
 use crate::failure::Failure;
-use crate::output::{Output, age, counted};
-use crate::session::{Session, Tube};
+use crate::output::{StandardOutput, age, counted};
+use crate::session::{ServerSession, Tube};
 use beanstalk_client::{Command, Error, Reply, parse_dictionary};
 use beanstalk_client::{Dictionary, JobId, JobState, TubeName};
 use serde_json::json;
 
 /// Prints why each job waits.
-pub fn run(session: &mut Session, ids: &[u64], out: &mut Output) -> Result<(), Failure> {
+pub fn run(session: &mut ServerSession, ids: &[u64], out: &mut StandardOutput) -> Result<(), Failure> {
     let mut missing = Vec::new();
     for &id in ids {
         let Some(job) = dictionary(session, Command::StatsJob(JobId(id)))? else {
@@ -27,14 +27,19 @@ pub fn run(session: &mut Session, ids: &[u64], out: &mut Output) -> Result<(), F
 }
 
 /// The data of a reply; `None` if it does not exist, or if this client may not see it.
-fn dictionary(session: &mut Session, command: Command<'_>) -> Result<Option<Dictionary>, Failure> {
+fn dictionary(session: &mut ServerSession, command: Command<'_>) -> Result<Option<Dictionary>, Failure> {
     match session.client.call(command)? {
         Reply::Data(data) => Ok(Some(parse_dictionary(data).map_err(Error::from)?)),
         _ => Ok(None),
     }
 }
 
-fn explain(session: &mut Session, id: u64, job: &Dictionary, out: &mut Output) -> Result<(), Failure> {
+fn explain(
+    session: &mut ServerSession,
+    id: u64,
+    job: &Dictionary,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let text = |key| job.get(key).unwrap_or_default();
     let (name, state) = (text("tube"), text("state"));
     let tube = match name.parse::<TubeName>() {

@@ -1,9 +1,9 @@
 //! The state of `top`, and the effect of each key. Pure: no terminal, no server, no clock.
 
-use super::backend::{Act, JobsOf, Request, Update};
-use super::body::{self, Form};
-use super::rows::{Rates, Row, SortKey, sort};
-use crate::commands::act::Action;
+use super::backend::{Act, BackendRequest, JobsOf, Update};
+use super::body::{self, BodyForm};
+use super::rows::{Rates, ShownTube, SortKey, sort};
+use crate::commands::act::JobChange;
 use beanstalk_client::{JobInfo, JobState, TubeName};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::time::Instant;
@@ -23,14 +23,14 @@ pub enum View {
 }
 
 /// A server, as the screen shows it.
-pub struct Server {
+pub struct ShownServer {
     /// Its address.
     pub name: String,
     /// The reason why it does not answer; `None` while it does, and before the first answer.
     pub gone: Option<String>,
     /// Whether it has ever answered.
     pub is_known: bool,
-    rows: Vec<Row>,
+    rows: Vec<ShownTube>,
     rates: Rates,
     /// A refresh was requested, and its answer has not arrived.
     is_refreshing: bool,
@@ -44,7 +44,7 @@ pub enum Prompt {
     /// The help, which the next key closes.
     Help,
     /// A question, and the request to send if the answer is `y`.
-    Confirm(String, Request),
+    Confirm(String, BackendRequest),
 }
 
 /// The action of the event loop after a key.
@@ -55,23 +55,23 @@ pub enum Reaction {
     /// End the program.
     Quit,
     /// Send this to the backend.
-    Send(Request),
+    Send(BackendRequest),
 }
 
 /// The state of the screen. It has more fields than other types because each is something that a key can change.
 pub struct App {
     /// The servers.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ShownServer>,
     /// The view that is on the screen.
     pub view: View,
     /// The tubes that match the filter, sorted.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ShownTube>,
     /// The jobs of the tube that is shown; `None` until they are found.
     pub jobs: Option<Vec<JobInfo>>,
     /// The lines of the body.
     pub body: Vec<String>,
     /// How the body is shown.
-    pub form: Form,
+    pub form: BodyForm,
     /// The index of the selected row.
     pub selected: usize,
     /// The first line of the body that is shown.
@@ -96,7 +96,7 @@ pub struct App {
 impl App {
     /// The state before the first refresh.
     pub fn new(servers: Vec<String>) -> Self {
-        let server = |name| Server {
+        let server = |name| ShownServer {
             name,
             gone: None,
             is_known: false,
@@ -110,7 +110,7 @@ impl App {
             rows: Vec::new(),
             jobs: None,
             body: Vec::new(),
-            form: Form { hex: false, wrap: true },
+            form: BodyForm { hex: false, wrap: true },
             selected: 0,
             scroll: 0,
             filter: String::new(),
@@ -125,20 +125,20 @@ impl App {
     }
 
     /// The requests for the next refresh: for all servers except those whose last one is in progress.
-    pub fn refresh(&mut self) -> Vec<Request> {
+    pub fn refresh(&mut self) -> Vec<BackendRequest> {
         let ready = (0..self.servers.len()).filter(|server| !self.servers[*server].is_refreshing);
         let ready: Vec<usize> = ready.collect();
         ready.into_iter().map(|server| self.refresh_one(server)).collect()
     }
 
-    fn refresh_one(&mut self, server: usize) -> Request {
+    fn refresh_one(&mut self, server: usize) -> BackendRequest {
         self.servers[server].is_refreshing = true;
         let jobs = match &self.view {
             View::Jobs(of) | View::Body(of, _) if of.server == server => Some(of.clone()),
             _ => None,
         };
         let needs_jobs = jobs.is_some() && std::mem::take(&mut self.needs_jobs);
-        Request::Refresh { server, jobs, needs_jobs }
+        BackendRequest::Refresh { server, jobs, needs_jobs }
     }
 
     /// Sets the width of the screen, to which a body is wrapped.
@@ -197,7 +197,7 @@ impl App {
         self.rows = all.filter(|row| row.name.as_str().contains(&self.filter)).cloned().collect();
         sort(&mut self.rows, self.sort, self.reversed);
         if self.view == View::Tubes {
-            let same = |row: &Row| Some((row.server, row.name.clone())) == selected;
+            let same = |row: &ShownTube| Some((row.server, row.name.clone())) == selected;
             self.selected = self.rows.iter().position(same).unwrap_or(self.selected);
             self.keep_selection_inside();
         }
@@ -213,7 +213,7 @@ impl App {
         self.jobs.as_deref().unwrap_or_default()
     }
 
-    fn selected_row(&self) -> Option<&Row> {
+    fn selected_row(&self) -> Option<&ShownTube> {
         self.rows.get(self.selected).filter(|_| self.view == View::Tubes)
     }
 
@@ -303,7 +303,7 @@ impl App {
             View::Tubes => Reaction::None,
             View::Jobs(of) => {
                 self.view = View::Tubes;
-                let same = |row: &Row| row.server == of.server && row.name == of.tube;
+                let same = |row: &ShownTube| row.server == of.server && row.name == of.tube;
                 self.selected = self.rows.iter().position(same).unwrap_or(0);
                 Reaction::None
             }
@@ -326,7 +326,7 @@ impl App {
                 (self.bytes, self.body, self.scroll) = (Vec::new(), Vec::new(), 0);
                 let server = of.server;
                 self.view = View::Body(of, id);
-                Reaction::Send(Request::Body { server, id })
+                Reaction::Send(BackendRequest::Body { server, id })
             }
             _ => Reaction::None,
         }
@@ -346,8 +346,8 @@ impl App {
         Reaction::None
     }
 
-    fn act_on_tube(&mut self, row: &Row, code: KeyCode) -> Reaction {
-        let request = |act| Request::Act(row.server, row.name.clone(), act);
+    fn act_on_tube(&mut self, row: &ShownTube, code: KeyCode) -> Reaction {
+        let request = |act| BackendRequest::Act(row.server, row.name.clone(), act);
         let [ready, reserved, delayed, buried] = row.counts;
         let (name, total) = (&row.name, ready + reserved + delayed + buried);
         match code {
@@ -379,25 +379,25 @@ impl App {
         let Some(id) = self.selected_job() else { return Reaction::None };
         let request = |action| job_request(of.server, &of.tube, id, action);
         match code {
-            KeyCode::Char('k') => Reaction::Send(request(Action::Kick)),
-            KeyCode::Char('b') => Reaction::Send(request(Action::Bury)),
-            KeyCode::Char('d') => self.ask(format!("delete job {id}"), request(Action::Delete)),
+            KeyCode::Char('k') => Reaction::Send(request(JobChange::Kick)),
+            KeyCode::Char('b') => Reaction::Send(request(JobChange::Bury)),
+            KeyCode::Char('d') => self.ask(format!("delete job {id}"), request(JobChange::Delete)),
             _ => Reaction::None,
         }
     }
 
-    fn ask(&mut self, what: String, request: Request) -> Reaction {
+    fn ask(&mut self, what: String, request: BackendRequest) -> Reaction {
         self.prompt = Some(Prompt::Confirm(what, request));
         Reaction::None
     }
 }
 
-fn job_request(server: usize, tube: &TubeName, id: u64, action: Action) -> Request {
-    Request::Act(server, tube.clone(), Act::Job(id, action))
+fn job_request(server: usize, tube: &TubeName, id: u64, action: JobChange) -> BackendRequest {
+    BackendRequest::Act(server, tube.clone(), Act::Job(id, action))
 }
 
 /// The state whose jobs are shown first: buried, or otherwise the first state with jobs.
-fn first_state(row: &Row) -> JobState {
+fn first_state(row: &ShownTube) -> JobState {
     let [ready, reserved, delayed, buried] = row.counts;
     match () {
         () if buried > 0 => JobState::Buried,
@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(press(&mut app, KeyCode::Enter), Reaction::None);
         press(&mut app, KeyCode::Char('D'));
         let asked = press(&mut app, KeyCode::Char('y'));
-        assert_eq!(asked, Reaction::Send(Request::Act(0, "b".parse().unwrap(), Act::Flush)));
+        assert_eq!(asked, Reaction::Send(BackendRequest::Act(0, "b".parse().unwrap(), Act::Flush)));
     }
 
     #[test]
@@ -478,7 +478,7 @@ mod tests {
         let mut app = app();
         let of = JobsOf { server: 0, tube: "b".parse().unwrap(), state: JobState::Buried };
         let refresh =
-            Reaction::Send(Request::Refresh { server: 0, jobs: Some(of.clone()), needs_jobs: true });
+            Reaction::Send(BackendRequest::Refresh { server: 0, jobs: Some(of.clone()), needs_jobs: true });
         assert_eq!(press(&mut app, KeyCode::Enter), refresh);
         press(&mut app, KeyCode::Tab);
         assert!(matches!(&app.view, View::Jobs(of) if of.state == JobState::Ready));

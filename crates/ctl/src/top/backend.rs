@@ -1,12 +1,12 @@
 //! The connection to a server, on a separate thread: keys and the other servers work while it is slow.
 
-use crate::commands::act::Action;
-use crate::commands::batch::{self, Outcome};
+use crate::commands::act::JobChange;
+use crate::commands::batch::{self, ActionOutcome};
 use crate::commands::flush;
 use crate::commands::jobs::sort;
 use crate::failure::Failure;
-use crate::listing::{self, Filter};
-use crate::session::{Session, Tube};
+use crate::listing::{self, JobFilter};
+use crate::session::{ServerSession, Tube};
 use beanstalk_client::{Address, Connector, JobInfo, JobState, TubeName};
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -34,12 +34,12 @@ pub enum Act {
     /// Delete every job of the tube.
     Flush,
     /// Perform the action on the job with this id.
-    Job(u64, Action),
+    Job(u64, JobChange),
 }
 
 /// A request to the backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum BackendRequest {
     /// Read the counters of all tubes, and these jobs. Finding jobs is slow on a server without `list-jobs`, which has
     /// to be asked for every id, so it is done there only if it is needed.
     Refresh {
@@ -73,7 +73,7 @@ pub enum Update {
     Message(String),
 }
 
-impl Request {
+impl BackendRequest {
     /// The index of its server.
     pub fn server(&self) -> usize {
         match self {
@@ -83,15 +83,19 @@ impl Request {
 }
 
 /// Answers requests until the sender of the requests, or the receiver of the answers, is dropped.
-pub fn run(mut server: Server, inbox: &Receiver<Request>, outbox: &Sender<Update>) {
+pub fn run(mut server: PolledServer, inbox: &Receiver<BackendRequest>, outbox: &Sender<Update>) {
     while let Ok(request) = inbox.recv() {
         let updates = match request {
-            Request::Refresh { server: number, jobs, needs_jobs } => server.refresh(number, jobs, needs_jobs),
-            Request::Body { id, .. } => vec![match server.session().and_then(|session| body(session, id)) {
-                Ok(body) => Update::Body(id, body),
-                Err(failure) => Update::Message(format!("job {id}: {failure}")),
-            }],
-            Request::Act(_, tube, act) => {
+            BackendRequest::Refresh { server: number, jobs, needs_jobs } => {
+                server.refresh(number, jobs, needs_jobs)
+            }
+            BackendRequest::Body { id, .. } => {
+                vec![match server.session().and_then(|session| body(session, id)) {
+                    Ok(body) => Update::Body(id, body),
+                    Err(failure) => Update::Message(format!("job {id}: {failure}")),
+                }]
+            }
+            BackendRequest::Act(_, tube, act) => {
                 let done = server.session().and_then(|session| perform(session, &tube, act));
                 vec![Update::Message(done.unwrap_or_else(|failure| failure.to_string()))]
             }
@@ -105,21 +109,21 @@ pub fn run(mut server: Server, inbox: &Receiver<Request>, outbox: &Sender<Update
 }
 
 /// A server, with a session while it answers.
-pub struct Server {
+pub struct PolledServer {
     /// Its address.
     pub address: Address,
     /// The settings for connections to it.
     pub connector: Connector,
     /// The session; `None` if the server does not answer.
-    pub session: Option<Session>,
+    pub session: Option<ServerSession>,
 }
 
-impl Server {
+impl PolledServer {
     /// The session. Connects if there is none.
-    fn session(&mut self) -> Result<&mut Session, Failure> {
+    fn session(&mut self) -> Result<&mut ServerSession, Failure> {
         Ok(match &mut self.session {
             Some(session) => session,
-            gone => gone.insert(Session::open(&self.address, &self.connector)?),
+            gone => gone.insert(ServerSession::open(&self.address, &self.connector)?),
         })
     }
 
@@ -142,9 +146,9 @@ impl Server {
     }
 }
 
-fn find_jobs(session: &mut Session, of: &JobsOf) -> Result<Vec<JobInfo>, Failure> {
+fn find_jobs(session: &mut ServerSession, of: &JobsOf) -> Result<Vec<JobInfo>, Failure> {
     let tubes = vec![crate::cli::glob(of.tube.as_str()).map_err(Failure::Local)?];
-    let filter = Filter { tubes, states: vec![of.state], ..Filter::default() };
+    let filter = JobFilter { tubes, states: vec![of.state], ..JobFilter::default() };
     let mut jobs = Vec::new();
     listing::jobs(session, &filter, false, &mut |found| {
         jobs.extend(found.into_iter().map(|found| found.info));
@@ -157,11 +161,11 @@ fn find_jobs(session: &mut Session, of: &JobsOf) -> Result<Vec<JobInfo>, Failure
     Ok(jobs)
 }
 
-fn body(session: &mut Session, id: u64) -> Result<Vec<u8>, Failure> {
+fn body(session: &mut ServerSession, id: u64) -> Result<Vec<u8>, Failure> {
     Ok(session.client.peek(id)?.body)
 }
 
-fn perform(session: &mut Session, tube: &TubeName, act: Act) -> Result<String, Failure> {
+fn perform(session: &mut ServerSession, tube: &TubeName, act: Act) -> Result<String, Failure> {
     match act {
         Act::Pause(seconds) => {
             session.client.pause_tube(tube, seconds)?;
@@ -178,14 +182,14 @@ fn perform(session: &mut Session, tube: &TubeName, act: Act) -> Result<String, F
 }
 
 /// Kicks as many jobs as are buried now.
-fn kick_buried(session: &mut Session, tube: &TubeName) -> Result<String, Failure> {
+fn kick_buried(session: &mut ServerSession, tube: &TubeName) -> Result<String, Failure> {
     let buried = session.client.stats_tube(tube)?.number_or_zero("current-jobs-buried");
     session.client.use_tube(tube)?;
     let kicked = if buried == 0 { 0 } else { session.client.kick(buried)? };
     Ok(format!("{kicked} jobs of {tube} kicked"))
 }
 
-fn act_on_job(session: &mut Session, id: u64, action: &Action) -> Result<String, Failure> {
+fn act_on_job(session: &mut ServerSession, id: u64, action: &JobChange) -> Result<String, Failure> {
     let Some(info) = session.job_infos([id])?.pop().flatten() else {
         return Ok(format!("job {id} is gone"));
     };
@@ -195,9 +199,9 @@ fn act_on_job(session: &mut Session, id: u64, action: &Action) -> Result<String,
     let mut said = String::new();
     batch::apply(session, action, &[info], &mut |outcome| {
         said = match outcome {
-            Outcome::Done => format!("job {id}: done"),
-            Outcome::Gone | Outcome::Changed => format!("job {id} has changed meanwhile"),
-            Outcome::Refused(why) => format!("job {id}: {why}"),
+            ActionOutcome::Done => format!("job {id}: done"),
+            ActionOutcome::Gone | ActionOutcome::Changed => format!("job {id} has changed meanwhile"),
+            ActionOutcome::Refused(why) => format!("job {id}: {why}"),
         };
     })?;
     Ok(said)

@@ -7,7 +7,7 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// How a body is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Form {
+pub struct BodyForm {
     /// As bytes in hexadecimal digits.
     pub hex: bool,
     /// Lines of text that are too long continue in the next line.
@@ -15,7 +15,7 @@ pub struct Form {
 }
 
 /// The lines of the body in `width` columns. JSON is formatted, and control characters are escaped.
-pub fn lines(bytes: &[u8], form: Form, width: usize) -> Vec<String> {
+pub fn lines(bytes: &[u8], form: BodyForm, width: usize) -> Vec<String> {
     let shown = &bytes[..bytes.len().min(MAX_BYTES)];
     let mut lines = if form.hex { hex(shown) } else { text(shown) };
     if form.wrap && !form.hex {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_body_is_wrapped_cut_or_shown_as_bytes() {
-        let form = |hex, wrap| Form { hex, wrap };
+        let form = |hex, wrap| BodyForm { hex, wrap };
         assert_eq!(lines(b"abcde\n\nf", form(false, true), 2), ["ab", "cd", "e", "", "f"]);
         assert_eq!(lines(b"abcde\nf", form(false, false), 2), ["abcde", "f"]);
         assert_eq!(lines(b"{\"a\":\"\xc2\x9b\"}", form(false, true), 80), ["{", "  \"a\": \"\\u{9b}\"", "}"]);

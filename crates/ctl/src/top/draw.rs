@@ -3,7 +3,7 @@
 use super::app::{App, Prompt, View};
 use super::backend::MAX_JOBS;
 use super::columns::{Cell, Column, elided, fit, short};
-use super::rows::Row;
+use super::rows::ShownTube;
 use crate::output::{age, visible};
 use beanstalk_client::JobInfo;
 use ratatui::Frame;
@@ -170,7 +170,7 @@ fn title_of(app: &App, width: usize) -> String {
 
 /// The sums of the tubes that are shown.
 fn sums_of(app: &App) -> String {
-    let sum = |of: &dyn Fn(&Row) -> u64| short(app.rows.iter().map(of).fold(0, u64::saturating_add));
+    let sum = |of: &dyn Fn(&ShownTube) -> u64| short(app.rows.iter().map(of).fold(0, u64::saturating_add));
     format!(
         " buried {}  ready {}  reserved {}  delayed {}  waiting {}",
         sum(&|row| row.counts[3]),
@@ -201,7 +201,7 @@ fn last_line(app: &App) -> String {
 fn draw_tubes(frame: &mut Frame<'_>, app: &App, area: Rect) {
     // The column of the servers is there if there are several.
     let from = usize::from(app.servers.len() == 1);
-    let cells = |row: &Row| {
+    let cells = |row: &ShownTube| {
         let rate = |rate: Option<f64>| Cell::Text(rate.map_or("-".to_owned(), shown_rate));
         let or_dash = |text: Option<String>| Cell::Text(text.unwrap_or_else(|| "-".to_owned()));
         let [ready, reserved, delayed, buried] = row.counts;

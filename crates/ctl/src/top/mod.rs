@@ -10,7 +10,7 @@ mod columns;
 mod draw;
 mod rows;
 
-use crate::commands::Servers;
+use crate::commands::ServerArguments;
 use crate::failure::Failure;
 use crate::{interrupt, progress};
 use app::{App, Reaction};
@@ -27,7 +27,7 @@ const TURN: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs until the user quits.
-pub fn run(servers: &Servers, interval: Duration) -> Result<(), Failure> {
+pub fn run(servers: &ServerArguments, interval: Duration) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::Usage("top needs a terminal; `tubes`, `jobs` and `watch` do not".to_owned()));
     }
@@ -37,15 +37,18 @@ pub fn run(servers: &Servers, interval: Duration) -> Result<(), Failure> {
     let (outbox, updates) = mpsc::channel();
     let mut requests = Vec::new();
     for (address, session) in servers.addresses().iter().zip(opened) {
-        let server =
-            backend::Server { address: address.clone(), connector: servers.connector().clone(), session };
+        let server = backend::PolledServer {
+            address: address.clone(),
+            connector: servers.connector().clone(),
+            session,
+        };
         let (sender, inbox) = mpsc::channel();
         let outbox = outbox.clone();
         std::thread::spawn(move || backend::run(server, &inbox, &outbox));
         requests.push(sender);
     }
     // The send fails only if the backend has ended, and its last update says why.
-    let send = |request: backend::Request| drop(requests[request.server()].send(request));
+    let send = |request: backend::BackendRequest| drop(requests[request.server()].send(request));
     std::thread::spawn(end_after_a_signal);
     let mut app = App::new(names);
     // This also restores the terminal if the program panics.

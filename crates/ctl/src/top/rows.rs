@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// A tube on the screen.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct ShownTube {
     /// The index in the list of servers.
     pub server: usize,
     /// The tube.
@@ -64,7 +64,7 @@ impl SortKey {
         }
     }
 
-    fn of(self, row: &Row) -> u64 {
+    fn of(self, row: &ShownTube) -> u64 {
         match self {
             Self::Buried => row.counts[3],
             Self::Ready => row.counts[0],
@@ -79,7 +79,7 @@ impl SortKey {
 }
 
 /// Puts rows in order: the largest first, and among equals by name.
-pub fn sort(rows: &mut [Row], key: SortKey, reversed: bool) {
+pub fn sort(rows: &mut [ShownTube], key: SortKey, reversed: bool) {
     rows.sort_by(|one, other| (&one.name, one.server).cmp(&(&other.name, other.server)));
     rows.sort_by_key(|row| Reverse(key.of(row)));
     if reversed {
@@ -95,7 +95,7 @@ pub struct Rates {
 
 impl Rates {
     /// The rows of a sample of the server with this index at `now`.
-    pub fn rows(&mut self, server: usize, tubes: &[Tube], now: Instant) -> Vec<Row> {
+    pub fn rows(&mut self, server: usize, tubes: &[Tube], now: Instant) -> Vec<ShownTube> {
         let mut next = HashMap::new();
         let mut rows = Vec::new();
         for tube in tubes {
@@ -117,8 +117,8 @@ fn rates(before: (Instant, u64, u64), now: (Instant, u64, u64)) -> (f64, f64) {
     (rate(before.1, now.1), rate(before.2, now.2))
 }
 
-fn row(server: usize, tube: &Tube, rates: Option<(f64, f64)>) -> Row {
-    Row {
+fn row(server: usize, tube: &Tube, rates: Option<(f64, f64)>) -> ShownTube {
+    ShownTube {
         server,
         name: tube.name.clone(),
         counts: JobState::ALL.map(|state| tube.count(state)),
@@ -155,7 +155,7 @@ mod tests {
     fn buried_tubes_come_first_and_equals_by_name() {
         let tubes = [tube("b", 9, 0, 0), tube("a", 5, 0, 0), tube("c", 0, 1, 0)];
         let mut rows = Rates::default().rows(0, &tubes, Instant::now());
-        let names = |rows: &[Row]| rows.iter().map(|row| row.name.to_string()).collect::<Vec<_>>();
+        let names = |rows: &[ShownTube]| rows.iter().map(|row| row.name.to_string()).collect::<Vec<_>>();
         sort(&mut rows, SortKey::Buried, false);
         assert_eq!(names(&rows), ["c", "a", "b"]);
         sort(&mut rows, SortKey::Ready, false);

@@ -6,7 +6,7 @@ use super::destination::{Replacement, beside, lock};
 use super::export::{instance, sync_directory};
 use super::record::{Record, is_drained, marked_as_drained};
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::ServerSession;
 use beanstalk_client::{JobInfo, JobState, Tag};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub struct DrainFile {
     /// The jobs in the file, by id. Several may have the same id if they come from different runs of the server.
     known: HashMap<u64, Vec<Record>>,
     /// Jobs that an earlier, interrupted export has begun to bury.
-    taking: HashMap<u64, Taken>,
+    taking: HashMap<u64, DrainedJob>,
     taking_path: PathBuf,
     taking_file: File,
     server: String,
@@ -34,7 +34,7 @@ pub struct DrainFile {
 impl DrainFile {
     /// Opens or creates the file, and cuts off an incomplete last line. The job of such a line was not deleted.
     /// Locks the file: another export with `--drain` cannot open it.
-    pub fn open(path: &Path, session: &Session) -> Result<Self, Failure> {
+    pub fn open(path: &Path, session: &ServerSession) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::file(path, &error);
         let file = File::options().read(true).append(true).create(true).open(path).map_err(failed)?;
         lock(path, &file)?;
@@ -158,7 +158,7 @@ fn read(path: &Path, mut file: File) -> Result<(File, HashMap<u64, Vec<Record>>)
 }
 
 /// The state and the tags of a job before it was reserved and buried for the export.
-struct Taken {
+struct DrainedJob {
     state: JobState,
     left: u64,
     reserves: u64,
@@ -167,11 +167,11 @@ struct Taken {
     tags: Option<Vec<Tag>>,
 }
 
-fn taken(entry: &Value) -> Option<(u64, Taken)> {
+fn taken(entry: &Value) -> Option<(u64, DrainedJob)> {
     let number = |key: &str| entry[key].as_u64();
     let state = entry["state"].as_str()?.parse().ok()?;
     let tag = |tag: &Value| tag.as_str()?.parse().ok();
     let tags = entry["tags"].as_array().and_then(|tags| tags.iter().map(tag).collect());
     let (reserves, buries) = (number("reserves")?, number("buries")?);
-    Some((number("id")?, Taken { state, left: number("left")?, reserves, buries, tags }))
+    Some((number("id")?, DrainedJob { state, left: number("left")?, reserves, buries, tags }))
 }

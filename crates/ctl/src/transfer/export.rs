@@ -13,10 +13,10 @@ use crate::commands::batch::{bury, put_back};
 use crate::commands::confirm;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::listing::{self, Filter};
-use crate::output::{Output, counted};
-use crate::progress::Progress;
-use crate::session::{Session, unexpected};
+use crate::listing::{self, JobFilter};
+use crate::output::{StandardOutput, counted};
+use crate::progress::ShownProgress;
+use crate::session::{ServerSession, unexpected};
 use beanstalk_client::{Command, JobId, JobInfo, JobState, Reply};
 use serde_json::json;
 use std::fs::File;
@@ -27,7 +27,11 @@ use std::path::Path;
 const BATCH: usize = 200;
 
 /// Runs the export that the arguments describe.
-pub fn run(session: &mut Session, arguments: &ExportArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    session: &mut ServerSession,
+    arguments: &ExportArguments,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let filter = arguments.filter.filter(&arguments.tubes);
     match (arguments.drain, Destination::of(&arguments.output)?) {
         (true, Destination::File(path)) => drain(session, &filter, arguments, &path, out),
@@ -47,8 +51,8 @@ pub fn run(session: &mut Session, arguments: &ExportArguments, out: &mut Output)
 
 /// Passes the line of every job that matches to `write`, and returns the number of jobs.
 fn copy(
-    session: &mut Session,
-    filter: &Filter,
+    session: &mut ServerSession,
+    filter: &JobFilter,
     write: &mut dyn FnMut(&str) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
     let server = instance(session);
@@ -68,11 +72,11 @@ fn copy(
 }
 
 /// The `id` of the server's stats.
-pub fn instance(session: &Session) -> String {
+pub fn instance(session: &ServerSession) -> String {
     session.stats.get("id").unwrap_or_default().to_owned()
 }
 
-fn to_stream(session: &mut Session, filter: &Filter, path: &Path) -> Result<(), Failure> {
+fn to_stream(session: &mut ServerSession, filter: &JobFilter, path: &Path) -> Result<(), Failure> {
     let mut stream = open_stream(path)?;
     let failed = |error: std::io::Error| Failure::file(path, &error);
     copy(session, filter, &mut |line| stream.write_all(line.as_bytes()).map_err(failed))?;
@@ -80,11 +84,11 @@ fn to_stream(session: &mut Session, filter: &Filter, path: &Path) -> Result<(), 
 }
 
 fn to_file(
-    session: &mut Session,
-    filter: &Filter,
+    session: &mut ServerSession,
+    filter: &JobFilter,
     path: &Path,
     force: bool,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     if !force {
         check_replaceable(path)?;
@@ -95,7 +99,7 @@ fn to_file(
     print_report(out, count, false)
 }
 
-fn print_report(out: &mut Output, count: u64, drained: bool) -> Result<(), Failure> {
+fn print_report(out: &mut StandardOutput, count: u64, drained: bool) -> Result<(), Failure> {
     let value = json!({ "action": "export", "done": count, "deleted": drained });
     let how = if drained { ", and deleted them" } else { "" };
     out.value_or_line(&value, &format!("exported {}{how}", counted(count, "job")))
@@ -107,11 +111,11 @@ pub fn sync_directory(path: &Path) -> std::io::Result<()> {
 }
 
 fn drain(
-    session: &mut Session,
-    filter: &Filter,
+    session: &mut ServerSession,
+    filter: &JobFilter,
     arguments: &ExportArguments,
     path: &Path,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let (mut ids, mut held) = (Vec::new(), 0);
     listing::jobs(session, filter, false, &mut |found| {
@@ -152,12 +156,12 @@ fn drain(
 
 /// Moves the jobs to the file, a batch at a time, and prints how many.
 fn drain_all(
-    session: &mut Session,
+    session: &mut ServerSession,
     ids: &[u64],
     mut file: DrainFile,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    let progress = Progress::new("exporting", ids.len() as u64);
+    let progress = ShownProgress::new("exporting", ids.len() as u64);
     let mut done = 0;
     for batch in ids.chunks(BATCH) {
         if interrupt::requested() {
@@ -176,7 +180,7 @@ fn drain_all(
 }
 
 /// Moves a batch of jobs to the file, and returns how many were deleted on the server.
-fn drain_batch(session: &mut Session, ids: &[u64], file: &mut DrainFile) -> Result<u64, Failure> {
+fn drain_batch(session: &mut ServerSession, ids: &[u64], file: &mut DrainFile) -> Result<u64, Failure> {
     let mut infos: Vec<JobInfo> = session.job_infos(ids.iter().copied())?.into_iter().flatten().collect();
     infos.iter_mut().for_each(|info| file.restore(info));
     file.begin(&infos)?;

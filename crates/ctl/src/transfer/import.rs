@@ -11,9 +11,9 @@ use super::record::Record;
 use crate::cli::ImportArguments;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{Output, counted, say, with_commas};
-use crate::progress::Progress;
-use crate::session::Session;
+use crate::output::{StandardOutput, counted, say, with_commas};
+use crate::progress::ShownProgress;
+use crate::session::ServerSession;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 const BATCH: usize = 500;
 
 /// The file of the export, with the positions of its lines. The lines themselves stay on the disk.
-struct Lines {
+struct ExportLines {
     path: PathBuf,
     file: File,
     /// The offset of each line, and at the end the length of the file.
     starts: Vec<u64>,
 }
 
-impl Lines {
+impl ExportLines {
     /// Reads the file once, and passes every job to `check`.
     fn open(path: &Path, check: &mut dyn FnMut(Record) -> Result<(), Failure>) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
@@ -98,10 +98,14 @@ fn temporary(what: &str) -> PathBuf {
 }
 
 /// Runs the import that the arguments describe.
-pub fn run(session: &mut Session, arguments: &ImportArguments, out: &mut Output) -> Result<(), Failure> {
+pub fn run(
+    session: &mut ServerSession,
+    arguments: &ImportArguments,
+    out: &mut StandardOutput,
+) -> Result<(), Failure> {
     let mut tubes: BTreeMap<String, u64> = BTreeMap::new();
     let putting = Putting { tube: arguments.tube.clone(), drop_tags: arguments.drop_tags };
-    let mut lines = Lines::open(&arguments.file, &mut |record| {
+    let mut lines = ExportLines::open(&arguments.file, &mut |record| {
         let record = putting.prepare(session, record)?;
         *tubes.entry(record.tube.to_string()).or_default() += 1;
         Ok(())
@@ -140,7 +144,7 @@ pub fn run(session: &mut Session, arguments: &ImportArguments, out: &mut Output)
     imported
 }
 
-fn print_report(out: &mut Output, matched: u64, before: u64, done: u64) -> Result<(), Failure> {
+fn print_report(out: &mut StandardOutput, matched: u64, before: u64, done: u64) -> Result<(), Failure> {
     let earlier =
         if before == 0 { String::new() } else { format!("; {} had been put before", counted(before, "job")) };
     out.value_or_line(
@@ -150,7 +154,7 @@ fn print_report(out: &mut Output, matched: u64, before: u64, done: u64) -> Resul
 }
 
 /// Checks that the lines in the journal are still those of the file. The file may have more lines.
-fn check_unchanged(lines: &mut Lines, journal: &Journal) -> Result<(), Failure> {
+fn check_unchanged(lines: &mut ExportLines, journal: &Journal) -> Result<(), Failure> {
     for batch in journal.finished.iter().chain(&journal.open) {
         if hash(&lines.read(&batch.lines)?) != batch.hash {
             return Err(Failure::Usage(format!(
@@ -163,8 +167,8 @@ fn check_unchanged(lines: &mut Lines, journal: &Journal) -> Result<(), Failure> 
 }
 
 fn import(
-    session: &mut Session,
-    lines: &mut Lines,
+    session: &mut ServerSession,
+    lines: &mut ExportLines,
     putting: &Putting,
     journal: &mut Journal,
 ) -> Result<(), Failure> {
@@ -180,7 +184,7 @@ fn import(
     let left: Vec<usize> = (0..lines.len()).filter(|line| !journal.done.contains(line)).collect();
     // Every put has used up an id, so the newest one is at least the number of all jobs.
     let mut above = session.client.stats()?.number_or_zero("total-jobs");
-    let progress = Progress::new("importing", left.len() as u64);
+    let progress = ShownProgress::new("importing", left.len() as u64);
     for batch in left.chunks(BATCH) {
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped; run the same command again to continue".to_owned()));
@@ -200,8 +204,8 @@ fn import(
 }
 
 fn load(
-    session: &Session,
-    lines: &mut Lines,
+    session: &ServerSession,
+    lines: &mut ExportLines,
     putting: &Putting,
     batch: &[usize],
 ) -> Result<(Vec<Record>, u64), Failure> {
@@ -211,7 +215,7 @@ fn load(
 }
 
 /// Removes the delay of the jobs of the open batch, and records that in the journal.
-fn finish(session: &mut Session, records: &[Record], journal: &mut Journal) -> Result<(), Failure> {
+fn finish(session: &mut ServerSession, records: &[Record], journal: &mut Journal) -> Result<(), Failure> {
     let ids = journal.open.as_ref().and_then(|batch| batch.ids.clone()).unwrap_or_default();
     put::remove_delays(session, records, &ids)?;
     journal.done()

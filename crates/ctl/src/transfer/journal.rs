@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Lines that are imported together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
+pub struct ImportBatch {
     /// The numbers of the lines, counted from 0.
     pub lines: Vec<usize>,
     /// The hash of the bytes of the lines.
@@ -34,9 +34,9 @@ pub struct Journal {
     /// The lines whose jobs are imported.
     pub done: HashSet<usize>,
     /// The batches that are done, with the hashes that show whether the export is still the same.
-    pub finished: Vec<Batch>,
+    pub finished: Vec<ImportBatch>,
     /// The batch in progress, or the one in progress when the program ended.
-    pub open: Option<Batch>,
+    pub open: Option<ImportBatch>,
 }
 
 impl Journal {
@@ -89,7 +89,7 @@ impl Journal {
                 numbers(begin)?.into_iter().map(|line| usize::try_from(line?).ok()).collect::<Option<_>>()?;
             let hash = u64::from_str_radix(entry.get("hash")?.as_str()?, 16).ok()?;
             let above = entry.get("above")?.as_u64()?;
-            self.open = Some(Batch { lines, hash, above, ids: None });
+            self.open = Some(ImportBatch { lines, hash, above, ids: None });
             return Some(());
         }
         if let Some(ids) = entry.get("put") {
@@ -113,7 +113,7 @@ impl Journal {
     /// Records that these lines are about to be put.
     pub fn begin(&mut self, lines: &[usize], hash: u64, above: u64) -> Result<(), Failure> {
         self.append(&json!({ "begin": lines, "hash": format!("{hash:016x}"), "above": above }))?;
-        self.open = Some(Batch { lines: lines.to_vec(), hash, above, ids: None });
+        self.open = Some(ImportBatch { lines: lines.to_vec(), hash, above, ids: None });
         Ok(())
     }
 
@@ -168,7 +168,7 @@ mod tests {
             std::fs::write(&path, [&whole, torn].concat()).unwrap();
             let again = Journal::open(&path, &header).unwrap();
             assert_eq!(again.done, HashSet::from([0]));
-            assert_eq!(again.open, Some(Batch { lines: vec![1, 2], hash: 8, above: 101, ids: None }));
+            assert_eq!(again.open, Some(ImportBatch { lines: vec![1, 2], hash: 8, above: 101, ids: None }));
             assert_eq!(std::fs::read(&path).unwrap(), whole);
         }
         assert!(matches!(Journal::open(&path, &json!({ "server": "b" })), Err(Failure::Usage(_))));

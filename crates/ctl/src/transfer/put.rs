@@ -5,8 +5,8 @@ use crate::cli::glob;
 use crate::commands::batch::{bury, release};
 use crate::commands::relocate::NEVER;
 use crate::failure::Failure;
-use crate::listing::{self, Filter, Found};
-use crate::session::{Session, put_failed};
+use crate::listing::{self, FoundJob, JobFilter};
+use crate::session::{ServerSession, put_failed};
 use beanstalk_client::{
     Command, Counting, Error, Inserted, JobId, JobInfo, JobState, PutOptions, Refusal, Request, Tag, TubeName,
 };
@@ -25,7 +25,7 @@ pub struct Putting {
 
 impl Putting {
     /// The job as it is put; [`Failure::Refused`] if the server does not support a tag.
-    pub fn prepare(&self, session: &Session, mut record: Record) -> Result<Record, Failure> {
+    pub fn prepare(&self, session: &ServerSession, mut record: Record) -> Result<Record, Failure> {
         if let Some(tube) = &self.tube {
             record.tube = tube.clone();
         }
@@ -89,7 +89,7 @@ fn is_put_at_once(record: &Record) -> bool {
 /// Puts the records that do not exist yet, with an endless delay. `existing` has the ids of those that exist. Returns
 /// the ids of all; `None` for a job that was refused.
 pub fn put(
-    session: &mut Session,
+    session: &mut ServerSession,
     records: &[Record],
     existing: Vec<Option<u64>>,
     hash: u64,
@@ -138,15 +138,15 @@ fn options_of(record: &Record, hash: u64, position: usize) -> PutOptions {
 /// Finds the jobs that an interrupted import has put without recording their ids, and whose delay it has not removed.
 /// All of them have ids greater than `above`.
 pub fn find_again(
-    session: &mut Session,
+    session: &mut ServerSession,
     records: &[Record],
     above: u64,
 ) -> Result<Vec<Option<u64>>, Failure> {
     let tubes: BTreeSet<&str> = records.iter().map(|record| record.tube.as_str()).collect();
     // Tube names have no characters that are special in a pattern.
     let tubes = tubes.into_iter().map(glob).collect::<Result<_, _>>().map_err(Failure::Local)?;
-    let filter = Filter { tubes, states: vec![JobState::Delayed], ..Filter::default() };
-    let mut held: Vec<Found> = Vec::new();
+    let filter = JobFilter { tubes, states: vec![JobState::Delayed], ..JobFilter::default() };
+    let mut held: Vec<FoundJob> = Vec::new();
     listing::jobs(session, &filter, true, &mut |found| {
         held.extend(
             found.into_iter().filter(|found| found.info.id > above && found.info.delay == u64::from(NEVER)),
@@ -167,7 +167,11 @@ pub fn find_again(
 
 /// Removes the endless delay of these jobs, and restores their states. A job whose delay was already removed is not
 /// changed: a worker may have it.
-pub fn remove_delays(session: &mut Session, records: &[Record], ids: &[Option<u64>]) -> Result<(), Failure> {
+pub fn remove_delays(
+    session: &mut ServerSession,
+    records: &[Record],
+    ids: &[Option<u64>],
+) -> Result<(), Failure> {
     let mut held = still_held(session, records.iter().zip(ids.iter().copied()))?;
     let commands = held.iter().flat_map(|(record, id)| {
         let (id, pri, delay) = (*id, record.pri, record.delay);
@@ -197,7 +201,7 @@ fn is_held(record: &Record, info: &JobInfo) -> bool {
 }
 
 fn still_held<'a>(
-    session: &mut Session,
+    session: &mut ServerSession,
     jobs: impl Iterator<Item = (&'a Record, Option<u64>)>,
 ) -> Result<Vec<(&'a Record, u64)>, Failure> {
     let jobs: Vec<_> = jobs

@@ -19,7 +19,7 @@ const MAX_SHOWN: u64 = 1_000;
 
 /// How often a job may fail, and the delays between.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct AttemptLimits {
     /// The job is buried when it has failed this many times.
     pub attempts: u64,
     /// The delay after the first failure, in seconds; it doubles with each failure.
@@ -28,7 +28,7 @@ pub struct Limits {
     pub max_delay: u32,
 }
 
-impl Limits {
+impl AttemptLimits {
     /// Seconds until the next attempt, after this many failures. From the longest delay on, it is a second less each
     /// time, so that the delay shows the number of the failure.
     pub fn delay_after(&self, failures: u64) -> u32 {
@@ -61,7 +61,7 @@ impl Limits {
 
 /// A job as it was when a worker last had it.
 #[derive(Debug)]
-struct Known {
+struct KnownJob {
     failures: u64,
     timeouts: u64,
     buries: u64,
@@ -69,12 +69,12 @@ struct Known {
 
 /// The failures of the jobs that the workers of this process have seen.
 #[derive(Debug, Default)]
-pub struct Attempts(BTreeMap<u64, Known>);
+pub struct FailedAttempts(BTreeMap<u64, KnownJob>);
 
-impl Attempts {
+impl FailedAttempts {
     /// How often this job, which is now reserved, has failed: its commands, and its time-outs. The count starts again
     /// after a bury.
-    pub fn failures(&mut self, info: &JobInfo, limits: &Limits) -> u64 {
+    pub fn failures(&mut self, info: &JobInfo, limits: &AttemptLimits) -> u64 {
         let known = self.0.get(&info.id).filter(|known| known.buries == info.buries);
         let known = known.map_or(0, |known| known.failures + info.timeouts.saturating_sub(known.timeouts));
         let failures = known.max(limits.shown_by(info));
@@ -98,7 +98,7 @@ impl Attempts {
     }
 
     fn remember(&mut self, info: &JobInfo, failures: u64, buries: u64) {
-        self.0.insert(info.id, Known { failures, timeouts: info.timeouts, buries });
+        self.0.insert(info.id, KnownJob { failures, timeouts: info.timeouts, buries });
         if self.0.len() > MAX_KNOWN {
             self.0.pop_first();
         }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use beanstalk_client::parse_dictionary;
 
-    const LIMITS: Limits = Limits { attempts: 4, delay: 10, max_delay: 3600 };
+    const LIMITS: AttemptLimits = AttemptLimits { attempts: 4, delay: 10, max_delay: 3600 };
 
     fn info(releases: u64, timeouts: u64, buries: u64, delay: u64) -> JobInfo {
         let data = format!(
@@ -122,7 +122,7 @@ mod tests {
 
     /// The failures as counted by a process that has never had the job.
     fn seen_first(job: (u64, u64, u64, u64)) -> u64 {
-        Attempts::default().failures(&info(job.0, job.1, job.2, job.3), &LIMITS)
+        FailedAttempts::default().failures(&info(job.0, job.1, job.2, job.3), &LIMITS)
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_process_counts_its_own_failures_exactly() {
-        let mut attempts = Attempts::default();
+        let mut attempts = FailedAttempts::default();
         assert_eq!(attempts.failures(&info(0, 0, 0, 0), &LIMITS), 0);
         attempts.failed(&info(0, 0, 0, 0), 1);
         // Inspected three times, and a time-out since; then another process counts a failure.
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut attempts = Attempts::default();
+        let mut attempts = FailedAttempts::default();
         for id in 0..MAX_KNOWN as u64 + 5 {
             attempts.failed(&JobInfo { id, ..info(0, 0, 0, 0) }, 1);
         }
@@ -181,11 +181,14 @@ mod tests {
             [1, 2, 3, 9, 10, 11, 4_000_000_000].map(|failures| LIMITS.delay_after(failures)),
             [10, 20, 40, 2560, 3600, 3599, 3150]
         );
-        assert_eq!(Limits { delay: 0, ..LIMITS }.delay_after(5), 0);
-        let even = Limits { delay: 3600, max_delay: 3600, attempts: 9 };
+        assert_eq!(AttemptLimits { delay: 0, ..LIMITS }.delay_after(5), 0);
+        let even = AttemptLimits { delay: 3600, max_delay: 3600, attempts: 9 };
         assert_eq!([1, 2, 3].map(|failures| even.delay_after(failures)), [3600, 3599, 3598]);
         assert_eq!(even.shown_by(&info(8, 0, 0, 3598)), 3);
-        assert_eq!(Limits { attempts: 1, ..LIMITS }.shown_by(&info(0, 1, 0, 0)), 1);
-        assert_eq!(Limits { delay: u32::MAX, max_delay: u32::MAX, attempts: 2 }.delay_after(9), u32::MAX - 8);
+        assert_eq!(AttemptLimits { attempts: 1, ..LIMITS }.shown_by(&info(0, 1, 0, 0)), 1);
+        assert_eq!(
+            AttemptLimits { delay: u32::MAX, max_delay: u32::MAX, attempts: 2 }.delay_after(9),
+            u32::MAX - 8
+        );
     }
 }

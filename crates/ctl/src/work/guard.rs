@@ -16,12 +16,12 @@ const ARGUMENT: &str = "__guard-commands";
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The running guard.
-pub struct Guard {
+pub struct RunningGuard {
     process: Child,
     pipe: ChildStdin,
 }
 
-impl Guard {
+impl RunningGuard {
     /// Starts the guard.
     pub fn start() -> io::Result<Self> {
         // The link stays valid if the program's file is replaced by a newer version.

@@ -12,40 +12,40 @@ mod worker;
 pub use guard::{is_guard, run as guard};
 
 use crate::cli::WorkArguments;
-use crate::commands::Servers;
+use crate::commands::ServerArguments;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::say;
-use attempts::{Attempts, Limits};
-use guard::Guard;
+use attempts::{AttemptLimits, FailedAttempts};
+use guard::RunningGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use worker::Worker;
 
 /// The state that the workers of this process share.
-pub struct Shared<'a> {
+pub struct WorkShared<'a> {
     arguments: &'a WorkArguments,
-    limits: Limits,
-    guard: Guard,
-    counts: Counts,
-    attempts: Mutex<Attempts>,
+    limits: AttemptLimits,
+    guard: RunningGuard,
+    counts: ResultCounts,
+    attempts: Mutex<FailedAttempts>,
 }
 
-impl Shared<'_> {
-    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+impl WorkShared<'_> {
+    fn attempts(&self) -> MutexGuard<'_, FailedAttempts> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The results of all workers, counted.
 #[derive(Default)]
-struct Counts {
+struct ResultCounts {
     done: AtomicU64,
     failed: AtomicU64,
     buried: AtomicU64,
 }
 
-impl Counts {
+impl ResultCounts {
     fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -53,15 +53,15 @@ impl Counts {
 
 /// Works until SIGTERM or Ctrl-C, or with `--until-empty` until there is no ready job. Then waits for the running
 /// commands.
-pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> {
+pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result<(), Failure> {
     let address = servers.address()?;
     let WorkArguments { attempts, delay, max_delay, .. } = *arguments;
-    let shared = Shared {
+    let shared = WorkShared {
         arguments,
-        limits: Limits { attempts, delay, max_delay },
-        guard: Guard::start()
+        limits: AttemptLimits { attempts, delay, max_delay },
+        guard: RunningGuard::start()
             .map_err(|error| Failure::Local(format!("a process that ends the commands: {error}")))?,
-        counts: Counts::default(),
+        counts: ResultCounts::default(),
         attempts: Mutex::default(),
     };
     let (ended, ends) = mpsc::channel();
@@ -85,7 +85,7 @@ pub fn run(servers: &Servers, arguments: &WorkArguments) -> Result<(), Failure> 
         }
         Ok(())
     })?;
-    let Shared { guard, counts, .. } = shared;
+    let WorkShared { guard, counts, .. } = shared;
     guard
         .dismiss()
         .map_err(|error| Failure::Local(format!("the process that ends the commands: {error}")))?;

@@ -1,6 +1,6 @@
 //! A worker: in a loop, reserves a job, runs the command, and deletes, releases or buries the job.
 
-use super::{Counts, Shared, child};
+use super::{ResultCounts, WorkShared, child};
 use crate::cli::WorkArguments;
 use crate::commands::reserve::watch_only;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ pub struct Worker<'a> {
     client: Client,
     address: &'a Address,
     connector: &'a Connector,
-    shared: &'a Shared<'a>,
+    shared: &'a WorkShared<'a>,
     /// The session that has its jobs, if there should be one. No other worker, and no later process, has a session with
     /// this name.
     session: Option<TubeName>,
@@ -66,7 +66,7 @@ impl<'a> Worker<'a> {
     pub fn connect(
         address: &'a Address,
         connector: &'a Connector,
-        shared: &'a Shared<'a>,
+        shared: &'a WorkShared<'a>,
         number: u32,
     ) -> Result<Self, Failure> {
         let session = session_name(shared.arguments, number)?;
@@ -135,13 +135,13 @@ impl<'a> Worker<'a> {
         let took = began.elapsed().as_secs_f32();
         match status {
             Ok(status) if status.success() => {
-                Counts::add(&self.shared.counts.done);
+                ResultCounts::add(&self.shared.counts.done);
                 self.shared.attempts().forget(id);
                 say(&format!("{what}: done in {took:.1}s"));
                 self.settle(&what, |client| client.delete(id)).map(drop)
             }
             Ok(status) => {
-                Counts::add(&self.shared.counts.failed);
+                ResultCounts::add(&self.shared.counts.failed);
                 self.after_failure(&format!("{what}: {status} after {took:.1}s"), &info, failures + 1)
             }
             // The command cannot be started: this would also fail for every other job. The server makes the job ready
@@ -164,7 +164,7 @@ impl<'a> Worker<'a> {
         let delay = self.shared.limits.delay_after(failures);
         say(&format!("{what}, {attempt}; again in {delay}s"));
         if self.settle(what, |client| client.release(info.id, info.pri, delay))? == Some(false) {
-            Counts::add(&self.shared.counts.buried);
+            ResultCounts::add(&self.shared.counts.buried);
             self.shared.attempts().buried(info);
             say(&format!("{what}: the server has buried it, by its own limit"));
         }
@@ -173,7 +173,7 @@ impl<'a> Worker<'a> {
 
     fn bury(&mut self, what: &str, info: &JobInfo) -> Result<(), Failure> {
         if self.settle(what, |client| client.bury(info.id, info.pri))?.is_some() {
-            Counts::add(&self.shared.counts.buried);
+            ResultCounts::add(&self.shared.counts.buried);
             self.shared.attempts().buried(info);
         }
         Ok(())

@@ -75,7 +75,7 @@ struct Flush {
     next_id: u64,
     /// Jobs with this number and above were buried later.
     next_burial: u64,
-    stage: Stage,
+    stage: FlushStage,
     /// Jobs that have changed their state in the meantime.
     moved: BTreeSet<JobId>,
     /// Jobs that have come from other tubes in the meantime.
@@ -84,7 +84,7 @@ struct Flush {
 
 /// The position of the walk: after this job of this state.
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum FlushStage {
     Ready(Option<ReadyKey>),
     Delayed(Option<DueKey>),
     Held(Option<DueKey>),
@@ -115,34 +115,34 @@ impl Flush {
     fn step(&mut self, tube: &Tube) -> Option<JobId> {
         let tagged = tube.rules();
         match self.stage {
-            Stage::Held(after) => {
+            FlushStage::Held(after) => {
                 let next = tagged.and_then(|tagged| next(&tagged.held, after));
-                self.stage = next.map_or(Stage::Ready(None), |key| Stage::Held(Some(key)));
+                self.stage = next.map_or(FlushStage::Ready(None), |key| FlushStage::Held(Some(key)));
                 next.map(|(_, id)| id)
             }
-            Stage::Ready(after) => {
+            FlushStage::Ready(after) => {
                 // A job keeps its position in the common order when it is parked or becomes free.
                 let parked = tagged.and_then(|tagged| next(&tagged.parked, after));
                 let next = next(&tube.ready, after).into_iter().chain(parked).min();
-                self.stage = next.map_or(Stage::Delayed(None), |key| Stage::Ready(Some(key)));
+                self.stage = next.map_or(FlushStage::Delayed(None), |key| FlushStage::Ready(Some(key)));
                 next.map(ReadyKey::job)
             }
-            Stage::Delayed(after) => {
+            FlushStage::Delayed(after) => {
                 let next = next(&tube.delayed, after);
-                self.stage = next.map_or(Stage::Buried(None), |key| Stage::Delayed(Some(key)));
+                self.stage = next.map_or(FlushStage::Buried(None), |key| FlushStage::Delayed(Some(key)));
                 next.map(|(_, id)| id)
             }
-            Stage::Buried(after) => {
+            FlushStage::Buried(after) => {
                 // Jobs that are buried later come after the others.
                 let next = next(&tube.buried, after).filter(|&(number, _)| number < self.next_burial);
                 let behind = match self.scope {
-                    FlushScope::All => Stage::Reserved { client: 0, after: None },
-                    FlushScope::Buried | FlushScope::Cooldowns => Stage::Over,
+                    FlushScope::All => FlushStage::Reserved { client: 0, after: None },
+                    FlushScope::Buried | FlushScope::Cooldowns => FlushStage::Over,
                 };
-                self.stage = next.map_or(behind, |key| Stage::Buried(Some(key)));
+                self.stage = next.map_or(behind, |key| FlushStage::Buried(Some(key)));
                 next.map(|(_, id)| id)
             }
-            Stage::Reserved { .. } | Stage::Cooldowns | Stage::Over => None,
+            FlushStage::Reserved { .. } | FlushStage::Cooldowns | FlushStage::Over => None,
         }
     }
 }
@@ -176,7 +176,7 @@ impl Flushes {
 
     /// Whether a flush is walking through its held jobs: those that it has yet to delete may become free.
     pub(crate) fn walk_through_held(&self) -> bool {
-        self.0.iter().any(|flush| flush.tube.is_some() && matches!(flush.stage, Stage::Held(_)))
+        self.0.iter().any(|flush| flush.tube.is_some() && matches!(flush.stage, FlushStage::Held(_)))
     }
 
     /// Notes that the tube is removed. It had no jobs, and another tube may get its key.
@@ -223,9 +223,9 @@ impl Queue {
             next_id: self.numbers.next_id,
             next_burial: self.numbers.next_burial,
             stage: match scope {
-                FlushScope::All => Stage::Held(None),
-                FlushScope::Buried => Stage::Buried(None),
-                FlushScope::Cooldowns => Stage::Cooldowns,
+                FlushScope::All => FlushStage::Held(None),
+                FlushScope::Buried => FlushStage::Buried(None),
+                FlushScope::Cooldowns => FlushStage::Cooldowns,
             },
             moved: BTreeSet::new(),
             came: BTreeSet::new(),
@@ -250,30 +250,31 @@ impl Queue {
             let found = match flush.moved.pop_first() {
                 Some(id) => Some(id),
                 None => match flush.stage {
-                    Stage::Reserved { client, after } => {
+                    FlushStage::Reserved { client, after } => {
                         let has_more = tubes.get(key).reserved > 0 && client < clients.capacity();
                         let next = clients.get(client).and_then(|client| next(&client.reserved, after));
                         flush.stage = match next {
                             // Every later reservation has been noted.
-                            _ if !has_more => Stage::Cooldowns,
-                            Some(_) => Stage::Reserved { client, after: next },
-                            None => Stage::Reserved { client: client + 1, after: None },
+                            _ if !has_more => FlushStage::Cooldowns,
+                            Some(_) => FlushStage::Reserved { client, after: next },
+                            None => FlushStage::Reserved { client: client + 1, after: None },
                         };
                         next.filter(|_| has_more).map(|reservation| reservation.id)
                     }
-                    Stage::Cooldowns => {
+                    FlushStage::Cooldowns => {
                         // Later cooldowns have larger ids, except those of jobs whose ids were taken long before.
                         let first = tubes.get(key).rules().and_then(|tagged| tagged.cooldowns.first());
                         match first.filter(|id| id.0 < flush.next_id) {
                             Some(id) => return FlushStep::Cooldown(id),
-                            None => flush.stage = Stage::Over,
+                            None => flush.stage = FlushStage::Over,
                         }
                         None
                     }
-                    Stage::Over => return FlushStep::Done,
-                    Stage::Ready(_) | Stage::Delayed(_) | Stage::Held(_) | Stage::Buried(_) => {
-                        flush.step(tubes.get(key))
-                    }
+                    FlushStage::Over => return FlushStep::Done,
+                    FlushStage::Ready(_)
+                    | FlushStage::Delayed(_)
+                    | FlushStage::Held(_)
+                    | FlushStage::Buried(_) => flush.step(tubes.get(key)),
                 },
             };
             if let Some(id) = found

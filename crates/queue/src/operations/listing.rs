@@ -13,7 +13,7 @@ use crate::tube_name::TubeName;
 
 /// The position of the list.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct TubeListing {
     /// The number of the list. A tube with this number is already listed, or is not in the list.
     number: u32,
     /// How many tubes of the order have been examined; `None` if no list is being made.
@@ -22,7 +22,7 @@ pub(crate) struct Listing {
     moved: Vec<TubeName>,
 }
 
-impl Listing {
+impl TubeListing {
     /// The number that a new tube gets: a list that is being made does not include it.
     pub(crate) fn number(&self) -> u32 {
         self.number

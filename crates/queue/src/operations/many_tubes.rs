@@ -21,7 +21,7 @@ pub(super) const PROBES_PER_WORK: u64 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct ManyTubes {
     /// Every tube that the client watches.
-    tubes: BTreeMap<TubeKey, Known>,
+    tubes: BTreeMap<TubeKey, KnownHead>,
     /// The first jobs of tubes at the last probe. None of these tubes has a more urgent job now, unless
     /// it is in `to_probe`.
     heads: BTreeSet<(ReadyKey, TubeKey)>,
@@ -30,7 +30,7 @@ pub(crate) struct ManyTubes {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownHead {
     /// Its index in the client's list.
     position: u32,
     /// Its first job, if it is in `heads`.
@@ -39,7 +39,7 @@ struct Known {
 
 /// The result of the search of a reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Search {
+pub(crate) enum ReserveSearch {
     /// The tube with the most urgent job.
     Found(TubeKey),
     /// No tube has a job to reserve.
@@ -81,7 +81,7 @@ impl ManyTubes {
 
     /// Notes that the list has `tube` at `position`.
     fn set_position(&mut self, tube: TubeKey, position: usize) {
-        let known = self.tubes.entry(tube).or_insert(Known { position: 0, head: None });
+        let known = self.tubes.entry(tube).or_insert(KnownHead { position: 0, head: None });
         known.position = position as u32;
     }
 
@@ -183,26 +183,26 @@ impl Queue {
     }
 
     /// The tube with the most urgent job.
-    pub(crate) fn search_many(&mut self, client: u32) -> Search {
+    pub(crate) fn search_many(&mut self, client: u32) -> ReserveSearch {
         let (mut probes, mut left) = (0, self.slices.probed_tubes);
         let found = loop {
             let many =
                 self.clients[client].many.as_mut().expect("only a client that watches many tubes searches");
             if probes == self.slices.probed_tubes {
-                break Search::Unfinished;
+                break ReserveSearch::Unfinished;
             }
             probes += 1;
             if let Some(tube) = many.next_to_probe() {
                 self.probe(client, tube);
                 continue;
             }
-            let Some(&(head, tube)) = many.heads.first() else { break Search::Nothing };
+            let Some(&(head, tube)) = many.heads.first() else { break ReserveSearch::Nothing };
             if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
-                break Search::Unfinished;
+                break ReserveSearch::Unfinished;
             }
             let now = self.tubes.get(tube).open_head();
             if now == Some(head) {
-                break Search::Found(tube);
+                break ReserveSearch::Found(tube);
             }
             if let Some(many) = &mut self.clients[client].many {
                 many.set_head(tube, now);

@@ -11,7 +11,7 @@
 use std::collections::TryReserveError;
 
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::operations::many_tubes::{PROBES_PER_WORK, Search};
+use crate::operations::many_tubes::{PROBES_PER_WORK, ReserveSearch};
 use crate::random::Generator;
 use crate::state::clients::{Client, Clients};
 use crate::state::keys::TubeKey;
@@ -319,14 +319,14 @@ impl Queue {
     }
 
     /// The tube from which a client that is not plain gets its next job, or any client while slots are unsettled.
-    pub(crate) fn search(&mut self, index: u32, now: Timestamp) -> Search {
+    pub(crate) fn search(&mut self, index: u32, now: Timestamp) -> ReserveSearch {
         if self.rules.slots.is_unsettled && !self.settle_heads(index) {
-            return Search::Unfinished;
+            return ReserveSearch::Unfinished;
         }
         let client = &self.clients[index];
         match (client.mode(), &client.many) {
             (ReserveMode::Fifo, None) => {
-                self.most_urgent_of(&client.watching).map_or(Search::Nothing, Search::Found)
+                self.most_urgent_of(&client.watching).map_or(ReserveSearch::Nothing, ReserveSearch::Found)
             }
             (ReserveMode::Fifo, Some(_)) => self.search_many(index),
             (_, None) => self.choose(index, now),
@@ -335,13 +335,13 @@ impl Queue {
     }
 
     /// A random tube, for a client that watches few: it probes each.
-    fn choose(&mut self, index: u32, now: Timestamp) -> Search {
+    fn choose(&mut self, index: u32, now: Timestamp) -> ReserveSearch {
         let Self { clients: Clients { records, random, .. }, tubes, .. } = self;
         let Client { watching, settings: Some(settings), .. } = &mut *records[index as usize] else {
-            return Search::Nothing;
+            return ReserveSearch::Nothing;
         };
         self.work += watching.len() as u64 / PROBES_PER_WORK;
-        let (mut sum, mut found) = (0, Search::Nothing);
+        let (mut sum, mut found) = (0, ReserveSearch::Nothing);
         for (position, &key) in watching.iter().enumerate() {
             let tube = tubes.get(key);
             if tube.open_head().is_none() {
@@ -351,25 +351,25 @@ impl Queue {
             sum += chance;
             // Each tube replaces the previous choice with a chance equal to its part of the sum so far.
             if random.below(sum) < chance {
-                found = Search::Found(key);
+                found = ReserveSearch::Found(key);
             }
         }
         found
     }
 
     /// A random tube, for a client that watches many.
-    fn choose_of_many(&mut self, index: u32, now: Timestamp) -> Search {
+    fn choose_of_many(&mut self, index: u32, now: Timestamp) -> ReserveSearch {
         let (mut probes, mut left) = (self.refresh(index, now), self.slices.probed_tubes);
         let found = loop {
             if probes >= self.slices.probed_tubes {
-                break Search::Unfinished;
+                break ReserveSearch::Unfinished;
             }
             probes += 1;
             let Clients { records, random, .. } = &mut self.clients;
             let Client { watching, many: Some(many), settings: Some(settings), .. } =
                 &mut *records[index as usize]
             else {
-                break Search::Nothing;
+                break ReserveSearch::Nothing;
             };
             if let Some(tube) = many.next_to_probe() {
                 let position = many.position_of(tube);
@@ -385,12 +385,12 @@ impl Queue {
             }
             let sum = settings.chances.sum(known);
             if sum == 0 {
-                break Search::Nothing;
+                break ReserveSearch::Nothing;
             }
             let position = settings.chances.find(random.below(sum));
             let tube = watching[position];
             if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
-                break Search::Unfinished;
+                break ReserveSearch::Unfinished;
             }
             let head = self.tubes.get(tube).open_head();
             if let Some(many) = &mut self.clients[index].many {
@@ -398,7 +398,7 @@ impl Queue {
             }
             self.weigh(index, position, now);
             if head.is_some() {
-                break Search::Found(tube);
+                break ReserveSearch::Found(tube);
             }
         };
         self.work += probes as u64 / PROBES_PER_WORK;

@@ -5,7 +5,7 @@ use beanstalkd_structures::Timer;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::operations::many_tubes::Search;
+use crate::operations::many_tubes::ReserveSearch;
 use crate::seconds::Seconds;
 use crate::state::jobs::{Place, marks};
 use crate::state::keys::{Reservation, TubeKey};
@@ -37,9 +37,9 @@ impl Queue {
             self.most_urgent_of(&record.watching)
         } else {
             match self.search(client.index, now) {
-                Search::Found(tube) => Some(tube),
-                Search::Nothing => None,
-                Search::Unfinished => return Reserve::Unfinished,
+                ReserveSearch::Found(tube) => Some(tube),
+                ReserveSearch::Nothing => None,
+                ReserveSearch::Unfinished => return Reserve::Unfinished,
             }
         };
         if let Some(tube) = tube

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use beanstalkd_structures::Timer;
 
-use super::{End, Ending, Rule, TaggedJob};
+use super::{Ending, JobEnd, Rule, TaggedJob};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
@@ -70,7 +70,7 @@ impl Rule for Ages {
         Self::came(queue, job);
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
         if job.marks & marks::AGES != 0 {
             queue.end_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
         }

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use beanstalkd_structures::Timer;
 
-use super::{End, Rule, Rules, TaggedJob};
+use super::{JobEnd, Rule, Rules, TaggedJob};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
@@ -96,7 +96,7 @@ impl Rule for Awaited {
         queue.answer_job_waits(job, WaitOutcome::Buried);
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
         queue.answer_job_waits(job, WaitOutcome::Deleted);
     }
 

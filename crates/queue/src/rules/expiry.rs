@@ -4,7 +4,7 @@
 
 use beanstalkd_structures::{OrderedQueue, Timer};
 
-use super::{End, Ending, Rule, Rules, TaggedJob};
+use super::{Ending, JobEnd, Rule, Rules, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
@@ -60,7 +60,7 @@ impl Rule for Expiry {
         queue.jobs.expect_mut(job.id).marks &= !marks::EXPIRES;
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
         queue.rules.expiry.forget(job);
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, LinkedList, VecDeque};
 
 use beanstalkd_structures::OrderedQueue;
 
-use super::{End, Rule, TaggedJob};
+use super::{JobEnd, Rule, TaggedJob};
 use crate::Queue;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
@@ -186,7 +186,7 @@ impl Rule for Groups {
         }
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut End) {
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut JobEnd) {
         if let Some(group) = job.tags.group
             && queue.rules.groups.leave(group.as_str())
         {

@@ -48,7 +48,7 @@ pub(crate) trait Rule {
     fn retagged(_queue: &mut Queue, _before: &TaggedJob<'_>, _after: &TaggedJob<'_>) {}
 
     /// The job has ended.
-    fn ended(_queue: &mut Queue, _job: &TaggedJob<'_>, _end: &mut End) {}
+    fn ended(_queue: &mut Queue, _job: &TaggedJob<'_>, _end: &mut JobEnd) {}
 
     /// The next deadline.
     fn next_due(_rules: &Rules) -> Option<DueKey> {
@@ -80,7 +80,7 @@ macro_rules! each_rule {
     ($between:tt $hook:ident $arguments:tt) => {{
         Expiry::$hook $arguments
             $between Owners::$hook $arguments
-            $between Limits::$hook $arguments
+            $between TubeLimits::$hook $arguments
             $between Ages::$hook $arguments
             $between UniqueKeys::$hook $arguments
             $between Slots::$hook $arguments
@@ -135,7 +135,7 @@ pub(crate) enum Ending {
 
 /// The end of a job, and its side effects.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct JobEnd {
     pub(super) ending: Ending,
     pub(super) now: Timestamp,
     /// Whether it begins a cooldown.

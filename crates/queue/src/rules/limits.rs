@@ -6,16 +6,16 @@
 
 use std::collections::HashMap;
 
-use super::{End, Rule, TaggedJob};
+use super::{JobEnd, Rule, TaggedJob};
 use crate::state::jobs::marks;
 use crate::state::keys::TubeKey;
 use crate::{ClientId, Queue};
 
 /// The limits of tubes.
 #[derive(Debug)]
-pub(crate) struct Limits;
+pub(crate) struct TubeLimits;
 
-impl Rule for Limits {
+impl Rule for TubeLimits {
     fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
         if let Some(ruled) = &mut queue.tubes.get_mut(job.tube).ruled
             && ruled.rule.is_some()
@@ -35,7 +35,7 @@ impl Rule for Limits {
         Self::came(queue, job);
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
         if job.marks & marks::RULED != 0 {
             queue.uncount(job.tube, job.body_bytes);
         }

@@ -8,7 +8,7 @@
 //! | [`Expiry`] | `expiry.rs` | a job that nobody reserves in time is deleted |
 //! | [`Owners`] | `owners.rs` | how many bytes count for each owner |
 //! | [`Awaited`] | `awaited.rs` | the clients that get an answer when the job is deleted or buried |
-//! | [`Limits`] | `limits.rs` | how many jobs and bytes a tube takes |
+//! | [`TubeLimits`] | `limits.rs` | how many jobs and bytes a tube takes |
 //! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
 //! | [`Turns`] | `turns.rs` | keys take turns within a priority |
 //!
@@ -63,8 +63,8 @@ use self::awaited::Awaited;
 use self::expiry::Expiry;
 use self::groups::Groups;
 pub(crate) use self::hooks::Ending;
-use self::hooks::{Admission, End, Rule, TaggedJob, Tick, each_rule};
-use self::limits::Limits;
+use self::hooks::{Admission, JobEnd, Rule, TaggedJob, Tick, each_rule};
+use self::limits::TubeLimits;
 use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
 use self::ruled::RuledTubes;
@@ -434,7 +434,7 @@ impl Queue {
             self.rules.jobs -= 1;
             self.rules.index_bytes -= index_bytes(ended.tags);
         }
-        let mut end = End { ending, now, begins_cooldown: false, freed_group: None };
+        let mut end = JobEnd { ending, now, begins_cooldown: false, freed_group: None };
         each_rule!(ended(self, ended, &mut end));
         match ending {
             Ending::Deleted | Ending::Flushed => self.count(ended.tube, |counters| &mut counters.deletes),

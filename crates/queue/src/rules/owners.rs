@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::groups::GROUP_BYTES;
 use super::unique::cooldown_bytes;
-use super::{End, Rule, TaggedJob, index_bytes};
+use super::{JobEnd, Rule, TaggedJob, index_bytes};
 use crate::job::JobId;
 use crate::state::keys::TubeKey;
 use crate::state::tubes::{BYTES_PER_TUBE, DEFAULT};
@@ -26,14 +26,14 @@ pub(crate) struct Owners {
     bytes_by_name: BTreeMap<Box<str>, u64>,
     name_bytes: usize,
     /// Who has made the tubes and groups that jobs of owners are in.
-    makers: BTreeMap<Shared<Box<str>>, Maker>,
+    makers: BTreeMap<SharedScope<Box<str>>, Maker>,
     /// The memory of the names in `makers`, in bytes.
     maker_bytes: usize,
 }
 
 /// A tube or a group, which the jobs of several owners can share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Shared<N> {
+enum SharedScope<N> {
     Tube(TubeKey),
     Group(N),
 }
@@ -79,7 +79,7 @@ impl Owners {
     }
 
     /// Charges `cost` to this owner if the tube or the group is new.
-    fn enter(&mut self, shared: Shared<&str>, owner: &str, cost: u64) {
+    fn enter(&mut self, shared: SharedScope<&str>, owner: &str, cost: u64) {
         let shared = shared.to_owned();
         match self.makers.get_mut(&shared) {
             Some(maker) => maker.jobs += u64::from(*maker.owner == *owner),
@@ -92,7 +92,7 @@ impl Owners {
     }
 
     /// Removes a job of this owner from the tube or the group.
-    fn leave(&mut self, shared: Shared<&str>, owner: &str, cost: u64) {
+    fn leave(&mut self, shared: SharedScope<&str>, owner: &str, cost: u64) {
         let shared = shared.to_owned();
         let Some(maker) = self.makers.get_mut(&shared).filter(|maker| *maker.owner == *owner) else { return };
         debug_assert!(maker.jobs > 0, "the owner has a job in the tube or group that it has made");
@@ -105,16 +105,16 @@ impl Owners {
     }
 }
 
-impl Shared<&str> {
-    fn to_owned(self) -> Shared<Box<str>> {
+impl SharedScope<&str> {
+    fn to_owned(self) -> SharedScope<Box<str>> {
         match self {
-            Self::Tube(tube) => Shared::Tube(tube),
-            Self::Group(name) => Shared::Group(name.into()),
+            Self::Tube(tube) => SharedScope::Tube(tube),
+            Self::Group(name) => SharedScope::Group(name.into()),
         }
     }
 }
 
-impl Shared<Box<str>> {
+impl SharedScope<Box<str>> {
     fn name_bytes(&self) -> usize {
         match self {
             Self::Tube(_) => 0,
@@ -144,7 +144,7 @@ impl Rule for Owners {
         queue.rules.owners.add(owner, job_cost(job.body_bytes, job.tags));
         queue.enter_tube(owner, job.tube);
         if let Some(group) = job.tags.group {
-            queue.rules.owners.enter(Shared::Group(group.as_str()), owner, group_cost(group.as_str()));
+            queue.rules.owners.enter(SharedScope::Group(group.as_str()), owner, group_cost(group.as_str()));
         }
     }
 
@@ -161,11 +161,11 @@ impl Rule for Owners {
         queue.rules.owners.subtract(owner.as_str(), job_cost(before.body_bytes, before.tags));
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut End) {
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();
         if let Some(group) = job.tags.group {
-            queue.rules.owners.leave(Shared::Group(group.as_str()), owner, group_cost(group.as_str()));
+            queue.rules.owners.leave(SharedScope::Group(group.as_str()), owner, group_cost(group.as_str()));
         }
         queue.leave_tube(owner, job.tube);
         queue.rules.owners.subtract(owner, job_cost(job.body_bytes, job.tags));
@@ -174,21 +174,21 @@ impl Rule for Owners {
     #[inline]
     fn check(queue: &Queue) {
         let mut owners = Owners::default();
-        let mut jobs: BTreeMap<(Shared<&str>, &str), u64> = BTreeMap::new();
+        let mut jobs: BTreeMap<(SharedScope<&str>, &str), u64> = BTreeMap::new();
         let tags = queue.jobs.ids().filter_map(|id| Some((id, queue.tags(id)?)));
         let tags: Vec<_> = tags.filter_map(|(id, tags)| Some((id, tags, tags.owner?))).collect();
         for (id, tags, owner) in &tags {
             let job = queue.jobs.get(*id).expect("an indexed job exists");
             owners.add(owner.as_str(), job_cost(job.body().len(), tags));
-            *jobs.entry((Shared::Tube(job.tube), owner.as_str())).or_default() += 1;
+            *jobs.entry((SharedScope::Tube(job.tube), owner.as_str())).or_default() += 1;
             if let Some(group) = tags.group {
-                *jobs.entry((Shared::Group(group.as_str()), owner.as_str())).or_default() += 1;
+                *jobs.entry((SharedScope::Group(group.as_str()), owner.as_str())).or_default() += 1;
             }
         }
         for (shared, maker) in &queue.rules.owners.makers {
             let (shared, cost) = match shared {
-                Shared::Tube(tube) => (Shared::Tube(*tube), queue.tube_cost(*tube)),
-                Shared::Group(name) => (Shared::Group(&**name), group_cost(name)),
+                SharedScope::Tube(tube) => (SharedScope::Tube(*tube), queue.tube_cost(*tube)),
+                SharedScope::Group(name) => (SharedScope::Group(&**name), group_cost(name)),
             };
             let there = jobs.get(&(shared, &*maker.owner)).copied().unwrap_or(0);
             assert!((1..=there).contains(&maker.jobs));
@@ -218,12 +218,12 @@ impl Queue {
             Some(name) => self.tubes.find(name.as_str()),
         };
         let tube_cost = match (tube, tags.tube) {
-            (Some(tube), _) if makers.contains_key(&Shared::Tube(tube)) => 0,
+            (Some(tube), _) if makers.contains_key(&SharedScope::Tube(tube)) => 0,
             (Some(tube), _) => self.tube_cost(tube),
             (None, name) => (BYTES_PER_TUBE + name.map_or(0, Name::len)) as u64,
         };
         let group = tags.group.map(|group| group.as_str());
-        let group = group.filter(|&group| !makers.contains_key(&Shared::Group(group).to_owned()));
+        let group = group.filter(|&group| !makers.contains_key(&SharedScope::Group(group).to_owned()));
         job_cost(body_bytes, tags) + tube_cost + group.map_or(0, group_cost)
     }
 
@@ -238,7 +238,7 @@ impl Queue {
     fn enter_tube(&mut self, owner: &str, tube: TubeKey) {
         if tube != DEFAULT {
             let cost = self.tube_cost(tube);
-            self.rules.owners.enter(Shared::Tube(tube), owner, cost);
+            self.rules.owners.enter(SharedScope::Tube(tube), owner, cost);
         }
     }
 
@@ -246,7 +246,7 @@ impl Queue {
     fn leave_tube(&mut self, owner: &str, tube: TubeKey) {
         if tube != DEFAULT {
             let cost = self.tube_cost(tube);
-            self.rules.owners.leave(Shared::Tube(tube), owner, cost);
+            self.rules.owners.leave(SharedScope::Tube(tube), owner, cost);
         }
     }
 

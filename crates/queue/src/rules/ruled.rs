@@ -12,7 +12,7 @@ use beanstalkd_structures::{OrderedQueue, Timer};
 
 use super::ages::{self, Ages};
 use super::gate::Gate;
-use super::limits::Limits;
+use super::limits::TubeLimits;
 use super::tube_rule::{Rate, RuleBook, TubeRule};
 use super::turns::{self, Turns};
 use super::{Rule, TaggedJob};
@@ -86,7 +86,7 @@ impl Ruled {
 #[derive(Debug, Default)]
 pub(crate) struct RuledTubes {
     /// The progress of the running reload.
-    walk: Option<Walk>,
+    walk: Option<ReloadWalk>,
     /// Closed gates that may be open now.
     pub(crate) to_open: Vec<TubeKey>,
     /// By entry: the tubes that only their buckets keep, the one that was left first before the others. Some may be
@@ -98,7 +98,7 @@ pub(crate) struct RuledTubes {
 
 /// The position of the walk of a reload.
 #[derive(Clone, Copy, Debug)]
-enum Walk {
+enum ReloadWalk {
     /// Gives rules to the tubes from this index on.
     Tubes(usize),
     /// Adds the jobs with this id and above to their tubes.
@@ -115,7 +115,7 @@ impl RuledTubes {
 
     /// Removes the state of tubes without a rule, as at the end of a reload.
     pub(crate) fn end_rules(&mut self) {
-        self.walk.get_or_insert(Walk::Ends(0));
+        self.walk.get_or_insert(ReloadWalk::Ends(0));
     }
 }
 
@@ -128,7 +128,7 @@ impl Queue {
         }
         self.tubes.rules = RuleBook::new(rules);
         self.rules.tubes.kept.clear();
-        self.rules.tubes.walk = Some(Walk::Tubes(0));
+        self.rules.tubes.walk = Some(ReloadWalk::Tubes(0));
         self.continue_rules(now);
     }
 
@@ -143,14 +143,14 @@ impl Queue {
         let Some(walk) = self.rules.tubes.walk else { return };
         self.work += ITEMS_PER_STEP as u64 / ITEMS_PER_WORK;
         self.rules.tubes.walk = match walk {
-            Walk::Tubes(index) => {
+            ReloadWalk::Tubes(index) => {
                 let entries = self.tubes.rules.len().max(ENTRIES_AT_FULL_STEP);
                 let step = (ITEMS_PER_STEP * ENTRIES_AT_FULL_STEP / entries).max(1);
                 let (tubes, is_end) = self.tubes.slots_from(index, step);
                 tubes.into_iter().for_each(|tube| self.attach(tube, now));
-                Some(if is_end { Walk::Jobs(JobId(0)) } else { Walk::Tubes(index + step) })
+                Some(if is_end { ReloadWalk::Jobs(JobId(0)) } else { ReloadWalk::Tubes(index + step) })
             }
-            Walk::Jobs(from) => {
+            ReloadWalk::Jobs(from) => {
                 let mut next = Some(from);
                 for _ in 0..ITEMS_PER_STEP {
                     next = next.and_then(|from| self.jobs.first_from(from));
@@ -158,14 +158,14 @@ impl Queue {
                     self.adopt(id);
                     next = id.0.checked_add(1).map(JobId);
                 }
-                Some(next.map_or(Walk::Ends(0), Walk::Jobs))
+                Some(next.map_or(ReloadWalk::Ends(0), ReloadWalk::Jobs))
             }
-            Walk::Ends(index) => {
+            ReloadWalk::Ends(index) => {
                 let (tubes, is_end) = self.tubes.slots_from(index, ITEMS_PER_STEP);
                 let is_opening = tubes.iter().any(|&tube| self.tubes.get(tube).opens_for_good());
                 tubes.into_iter().for_each(|tube| self.end_rule(tube));
                 let next = if is_opening { Some(index) } else { (!is_end).then_some(index + ITEMS_PER_STEP) };
-                next.map(Walk::Ends)
+                next.map(ReloadWalk::Ends)
             }
         };
     }
@@ -229,9 +229,9 @@ impl Queue {
             let job = TaggedJob::new(id, job, &TagSet::NONE);
             if is_known {
                 // It is added again, and is not counted yet.
-                Limits::moved(self, &job, job.tube);
+                TubeLimits::moved(self, &job, job.tube);
             } else {
-                Limits::came(self, &job);
+                TubeLimits::came(self, &job);
             }
         }
         self.age_by_rule(id);
@@ -266,7 +266,7 @@ impl Queue {
         let job = self.jobs.expect_mut(id);
         let Some(ruled) = &mut self.tubes.get_mut(tube).ruled else { return };
         let Some(rule) = &ruled.rule else { return };
-        // As `Limits` does for a job with tags.
+        // As `TubeLimits` does for a job with tags.
         ruled.bytes += job.body.len() as u64;
         debug_assert_eq!(job.marks, 0, "a job without tags has no marks before a rule applies to it");
         job.marks |= marks::RULED;

@@ -67,14 +67,14 @@ impl Key for Turn {
 
 /// A job in a row, by the hash of its key, and then by priority and age.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct RowPosition {
     ranked: Ranked,
     /// In the first job of a key, the number of the key's turn; in another job it has no meaning. It does not affect
     /// the order, and has no alignment, so that there is no padding.
     number: [u8; 8],
 }
 
-impl Standing {
+impl RowPosition {
     fn new(hash: Hash, key: ReadyKey, number: u64) -> Self {
         Self { ranked: Ranked::ready(hash, key), number: number.to_ne_bytes() }
     }
@@ -88,27 +88,27 @@ impl Standing {
     }
 }
 
-impl PartialEq for Standing {
+impl PartialEq for RowPosition {
     fn eq(&self, other: &Self) -> bool {
         self.ranked == other.ranked
     }
 }
 
-impl Eq for Standing {}
+impl Eq for RowPosition {}
 
-impl PartialOrd for Standing {
+impl PartialOrd for RowPosition {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Standing {
+impl Ord for RowPosition {
     fn cmp(&self, other: &Self) -> Ordering {
         self.ranked.cmp(&other.ranked)
     }
 }
 
-impl Key for Standing {
+impl Key for RowPosition {
     fn id(self) -> u64 {
         self.ranked.job().0
     }
@@ -120,7 +120,7 @@ pub(crate) struct Turns {
     /// The jobs, by the hashes of their keys, and then by priority and age. Two keys with the same hash would share
     /// their turns. The hash is seeded, so that nobody can choose such keys; among 100,000 keys in a row, the chance
     /// that two have the same hash is one in 50,000.
-    jobs: OrderedQueue<Standing>,
+    jobs: OrderedQueue<RowPosition>,
     /// The first job of each key.
     row: OrderedQueue<Turn>,
     next_number: u64,
@@ -134,8 +134,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    fn first_of(&self, hash: Hash) -> Option<Standing> {
-        let start = Standing::new(hash, ReadyKey::new(Priority(0), JobId(0)), 0);
+    fn first_of(&self, hash: Hash) -> Option<RowPosition> {
+        let start = RowPosition::new(hash, ReadyKey::new(Priority(0), JobId(0)), 0);
         self.jobs.first_after(start).filter(|first| first.ranked.hash() == hash)
     }
 
@@ -153,11 +153,11 @@ impl Turns {
                 first.number()
             }
             Some(_) => {
-                self.jobs.insert(Standing::new(hash, key, 0));
+                self.jobs.insert(RowPosition::new(hash, key, 0));
                 return;
             }
         };
-        let first = Standing::new(hash, key, number);
+        let first = RowPosition::new(hash, key, number);
         self.jobs.insert(first);
         self.row.insert(first.turn());
         debug_assert!(self.row.len() <= self.jobs.len(), "a key in the row has a job");
@@ -165,7 +165,7 @@ impl Turns {
 
     /// Takes a job out. If a client has reserved it, its key goes to the end of the row.
     fn remove(&mut self, hash: Hash, key: ReadyKey, is_reserved: bool) {
-        let found = self.jobs.remove(Standing::new(hash, key, 0));
+        let found = self.jobs.remove(RowPosition::new(hash, key, 0));
         let found = found.expect("a job in the row is indexed");
         self.leaving = None;
         let next = self.first_of(hash);
@@ -180,7 +180,7 @@ impl Turns {
             return;
         };
         let number = if is_reserved { self.next_number() } else { found.number() };
-        let first = Standing::new(hash, next.ranked.ready_key(), number);
+        let first = RowPosition::new(hash, next.ranked.ready_key(), number);
         let replaced = self.jobs.replace(next, first);
         debug_assert!(replaced.is_some(), "the next job of the key is indexed");
         self.row.insert(first.turn());
@@ -206,8 +206,8 @@ impl Rule for Turns {
             assert!(jobs().map(|job| job.ranked).eq(in_row), "{}: the row has its jobs", tube.name);
             assert_eq!(turns.head, turns.row.first(), "the job whose turn it is, is in the ready queue");
             assert!(turns.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
-            let is_first = |job: &Standing| turns.first_of(job.ranked.hash()) == Some(*job);
-            let mut row: Vec<Turn> = jobs().filter(is_first).map(Standing::turn).collect();
+            let is_first = |job: &RowPosition| turns.first_of(job.ranked.hash()) == Some(*job);
+            let mut row: Vec<Turn> = jobs().filter(is_first).map(RowPosition::turn).collect();
             row.sort_unstable();
             assert!(turns.row.iter().eq(row), "each key is in the row once, with its first job");
             if !queue.changes_rules() {

@@ -11,7 +11,7 @@ use beanstalkd_structures::OrderedQueue;
 use beanstalkd_structures::Timer;
 
 use super::index::{Hash, Hashed, hash_of, spread, with_hash};
-use super::{End, Ending, Rule, Rules, TaggedJob};
+use super::{Ending, JobEnd, Rule, Rules, TaggedJob};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
@@ -133,7 +133,7 @@ impl Rule for UniqueKeys {
         }
     }
 
-    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut End) {
+    fn ended(queue: &mut Queue, job: &TaggedJob<'_>, end: &mut JobEnd) {
         let Some(tag) = job.tags.idempotency else { return };
         queue.rules.unique.reserved_bytes -= reserved_bytes(tag);
         if end.ending == Ending::Deleted && !tag.cooldown_s.is_zero() {

@@ -31,7 +31,7 @@ pub struct ClientId {
 
 /// The kind of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ClientKind {
     /// A client with a connection.
     Connected,
     /// The server itself. Such a client is in no count, and watches no tube.
@@ -136,7 +136,7 @@ pub(crate) struct Client {
     pub producer: bool,
     /// Whether it has ever reserved a job.
     pub worker: bool,
-    pub kind: Kind,
+    pub kind: ClientKind,
     /// The next eight bits of its number. The highest bits are those of the last number: no client stays for 2^40
     /// others.
     pub era: u8,
@@ -164,7 +164,7 @@ impl Client {
             leaving: false,
             producer: false,
             worker: false,
-            kind: Kind::Connected,
+            kind: ClientKind::Connected,
             era: (number >> u32::BITS) as u8,
             has_session: false,
             has_fields: false,
@@ -173,22 +173,22 @@ impl Client {
 
     /// A client that counts neither as a producer nor as a worker, because it is marked as already counted.
     pub(crate) fn internal(number: u64) -> Self {
-        let (watching, kind) = (SmallVec::new(), Kind::Internal);
+        let (watching, kind) = (SmallVec::new(), ClientKind::Internal);
         Self { watching, kind, producer: true, worker: true, ..Self::new(number) }
     }
 
     /// The client of a session.
     pub(crate) fn session(number: u64) -> Self {
-        Self { kind: Kind::Session, ..Self::internal(number) }
+        Self { kind: ClientKind::Session, ..Self::internal(number) }
     }
 
     /// Whether it is not the client of a connection.
     pub(crate) fn is_internal(&self) -> bool {
-        self.kind != Kind::Connected
+        self.kind != ClientKind::Connected
     }
 
     pub(crate) fn is_session(&self) -> bool {
-        self.kind == Kind::Session
+        self.kind == ClientKind::Session
     }
 
     /// The index of this tube in the client's list of watched tubes.

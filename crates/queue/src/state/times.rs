@@ -57,7 +57,7 @@ struct Window {
 
 /// One kind of duration.
 #[derive(Clone, Debug)]
-struct Kind {
+struct DurationHistory {
     present: Window,
     before: Window,
     /// The durations older than both windows.
@@ -67,18 +67,19 @@ struct Kind {
 
 /// The record of a tube.
 #[derive(Clone, Debug)]
-pub(crate) struct Times {
+pub(crate) struct TubeTimes {
     /// When the current window ends.
     ends_at: Timestamp,
-    wait: Kind,
-    run: Kind,
+    wait: DurationHistory,
+    run: DurationHistory,
 }
 
-const _: () = assert!(size_of::<Times>() <= 2048, "a tube whose jobs are reserved has two kilobytes more");
+const _: () =
+    assert!(size_of::<TubeTimes>() <= 2048, "a tube whose jobs are reserved has two kilobytes more");
 
 described!(Window { counts, sum_ns, max_ns });
-described!(Kind { present, before, past, past_sum_ns });
-described!(Times { ends_at, wait, run });
+described!(DurationHistory { present, before, past, past_sum_ns });
+described!(TubeTimes { ends_at, wait, run });
 
 /// The figures of one kind of duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,19 +109,23 @@ impl Default for Window {
     }
 }
 
-impl Default for Kind {
+impl Default for DurationHistory {
     fn default() -> Self {
         let (present, before) = (Window::default(), Window::default());
         Self { present, before, past: Totals::default(), past_sum_ns: 0 }
     }
 }
 
-impl Times {
+impl TubeTimes {
     /// A record without durations. Separate, so that the usual path is short.
     #[cold]
     #[inline(never)]
     pub(crate) fn new(now: Timestamp) -> Box<Self> {
-        Box::new(Self { ends_at: end_of_window(now), wait: Kind::default(), run: Kind::default() })
+        Box::new(Self {
+            ends_at: end_of_window(now),
+            wait: DurationHistory::default(),
+            run: DurationHistory::default(),
+        })
     }
 
     /// Counts the waiting time of a job that was reserved.
@@ -187,7 +192,7 @@ impl Window {
     }
 }
 
-impl Kind {
+impl DurationHistory {
     /// Ends the current window: it becomes the previous one, and that one becomes a part of the totals.
     fn age(&mut self) {
         let past = std::mem::replace(&mut self.before, std::mem::take(&mut self.present));
@@ -303,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_mean_running_time_is_that_of_the_last_two_windows() {
-        let mut times = Times::new(NOW);
+        let mut times = TubeTimes::new(NOW);
         assert_eq!(times.mean_run_ns(NOW), None);
         times.observe_run(100, NOW);
         times.observe_run(200, NOW);
@@ -321,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_is_told_is_of_the_last_two_windows_and_the_totals_of_all() {
-        let mut times = Times::new(NOW);
+        let mut times = TubeTimes::new(NOW);
         (1..=100).for_each(|number| times.observe_wait(number * NS_PER_S / 100, NOW));
         times.observe_run(7, NOW);
         let (wait, run) = times.durations(NOW);

@@ -15,12 +15,12 @@ use slab::Slab;
 
 use crate::JobCounts;
 use crate::clock::Timestamp;
-use crate::operations::listing::Listing;
+use crate::operations::listing::TubeListing;
 use crate::rules::TubeRules;
 use crate::rules::ruled::Ruled;
 use crate::rules::tube_rule::RuleBook;
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
-use crate::state::times::{self, Times};
+use crate::state::times::{self, TubeTimes};
 use crate::tube_name::TubeName;
 
 /// The tube "default": the first that is created, and never removed.
@@ -120,7 +120,7 @@ pub(super) struct Events {
     /// The other counts; its `puts` are those of the tube.
     pub(super) counters: TubeCounters,
     /// Created when a job is reserved, unless there are [`times::MAX_TUBES`] already.
-    pub(super) times: Option<Box<Times>>,
+    pub(super) times: Option<Box<TubeTimes>>,
     /// Created for the first job with tags that needs it.
     pub(super) rules: Option<Box<TubeRules>>,
 }
@@ -148,7 +148,7 @@ impl Tube {
     }
 
     /// Waiting and running times, if any were counted.
-    pub(crate) fn times(&self) -> Option<&Times> {
+    pub(crate) fn times(&self) -> Option<&TubeTimes> {
         self.events.as_ref()?.times.as_deref()
     }
 
@@ -231,7 +231,7 @@ pub(crate) struct Tubes {
     /// The tubes in the order of creation, except that the last tube takes the place of a removed one (as in C).
     pub(super) order: Vec<TubeKey>,
     /// The list of all tubes in progress.
-    pub listing: Listing,
+    pub listing: TubeListing,
     /// How often a tube was created or removed.
     pub(super) version: u64,
     /// The total length of all names.
@@ -254,7 +254,7 @@ impl Default for Tubes {
             names: [const { HashTable::new() }; NAME_PARTS],
             hasher: RandomState::new(),
             order: Vec::new(),
-            listing: Listing::default(),
+            listing: TubeListing::default(),
             version: 0,
             name_bytes: 0,
             timed: 0,
@@ -307,7 +307,7 @@ impl Tubes {
     /// The memory of the tubes, in bytes, including their entries in the registry and those that they may get among the
     /// deadlines. Their jobs are counted elsewhere.
     pub(crate) fn bytes(&self) -> usize {
-        self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<Times>() + self.ruled_bytes
+        self.len() * BYTES_PER_TUBE + self.name_bytes + self.timed * size_of::<TubeTimes>() + self.ruled_bytes
     }
 
     /// Changes the state of the tube's rule, which counts with another size then.
@@ -326,14 +326,14 @@ impl Tubes {
 
     /// The tube's record of times, for another duration. It is created if there may be one more.
     #[inline]
-    pub(crate) fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut Times> {
+    pub(crate) fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut TubeTimes> {
         let events = self.slab[key as usize].events.get_or_insert_default();
         if events.times.is_none() {
             if self.timed == times::MAX_TUBES {
                 return None;
             }
             self.timed += 1;
-            events.times = Some(Times::new(now));
+            events.times = Some(TubeTimes::new(now));
         }
         events.times.as_deref_mut()
     }

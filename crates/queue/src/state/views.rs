@@ -366,7 +366,7 @@ mod tests {
 
     use super::*;
     use crate::job::{Body, Priority};
-    use crate::state::times::Times;
+    use crate::state::times::TubeTimes;
     use crate::tags::{Concurrency, EncodedTags, Idempotency, Name};
     use crate::{NewJob, Reserve};
 
@@ -484,6 +484,10 @@ mod tests {
             let id = put(queue, worker, TagSet::default());
             assert!(queue.reserve_job(worker, id, NOW));
         });
-        assert_in(size_of::<Times>()..=size_of::<Times>() + 1500, each, "a tube whose job was reserved");
+        assert_in(
+            size_of::<TubeTimes>()..=size_of::<TubeTimes>() + 1500,
+            each,
+            "a tube whose job was reserved",
+        );
     }
 }

@@ -1,11 +1,11 @@
 //! Arbitrary bytes as an access file.
 
-use beanstalkd::access::{Peer, Roles, Rules, report};
+use beanstalkd::access::{AccessRules, Peer, Roles, report};
 
 /// Reads `input`. An error has a line and a column in the text; a valid file has a report.
 pub fn check(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
-    match Rules::parse(text, &|name| (name.len() == 4).then_some(4)) {
+    match AccessRules::parse(text, &|name| (name.len() == 4).then_some(4)) {
         Ok(rules) => {
             assert!(report(&rules, None).is_some(), "there are always strangers");
             for identity in rules.identities() {

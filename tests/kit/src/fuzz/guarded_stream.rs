@@ -1,7 +1,7 @@
 //! Arbitrary bytes from a client of a server with access rules. The client must not see or change anything in the tube
 //! that it may not see, and the replies must not depend on how the bytes are split into reads.
 
-use beanstalkd::access::{Rules, TokenHash};
+use beanstalkd::access::{AccessRules, TokenHash};
 use beanstalkd::server::Server;
 use beanstalkd_queue::PoisonLimits;
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -33,7 +33,7 @@ fn server() -> Server<FakeStream> {
         TokenHash::of(TOKEN)
     );
     let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
-    executor.guard_with(Rules::parse(&rules, &|_| None).expect("the rules are right"));
+    executor.guard_with(AccessRules::parse(&rules, &|_| None).expect("the rules are right"));
     for (id, tube) in (1..).zip([HIDDEN, SECRET]) {
         let record = JobRecord {
             id: JobId(id),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::rc::Rc;
 
-use beanstalkd::tls::{Acceptor, Files, HANDSHAKE_BYTES};
+use beanstalkd::tls::{Acceptor, CredentialFiles, HANDSHAKE_BYTES};
 
 use crate::tls;
 
@@ -16,7 +16,7 @@ fn acceptor() -> Rc<Acceptor> {
     let directory = tempfile::tempdir().expect("there is a directory for temporary files");
     tls::server_identity().write(directory.path()).expect("files can be written");
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
-    let files = Files { certificate, key, client_ca: None, crl: None };
+    let files = CredentialFiles { certificate, key, client_ca: None, crl: None };
     Acceptor::new(files.load(0).expect("the files are right"))
 }
 

@@ -17,15 +17,15 @@ use super::backlog::{Backlog, Transaction, Work};
 use super::ballast::Ballast;
 use super::claim::{Claim, Unfit, connect, now};
 use super::commit_delay::CommitDelay;
-use super::figures::Figures;
+use super::figures::StoreFigures;
 use super::purges::Purges;
 use super::sql;
 use super::statements::OwnedQueue;
 use super::vacuum::Vacuum;
-use super::wire::{Row, Session, StatementError, Value, first_number, int};
+use super::wire::{DatabaseSession, ResultRow, SqlValue, StatementError, first_number, int};
 use crate::clock::Timestamp;
-use crate::ownership::{Answer, End, Owner, Step};
-use crate::storage::{Completion, Task};
+use crate::ownership::{Owner, OwnerStep, OwnershipEnd, StepAnswer};
+use crate::storage::{Completion, StoreTask};
 
 mod room;
 
@@ -40,13 +40,13 @@ pub(super) struct LoopLink {
 }
 
 impl LoopLink {
-    fn complete(&self, task: Task, elapsed_us: u64, result: io::Result<()>) {
+    fn complete(&self, task: StoreTask, elapsed_us: u64, result: io::Result<()>) {
         self.send(task, elapsed_us, result);
         self.wake();
     }
 
     /// Sends an outcome; the caller must then call [`LoopLink::wake`].
-    fn send(&self, task: Task, elapsed_us: u64, result: io::Result<()>) {
+    fn send(&self, task: StoreTask, elapsed_us: u64, result: io::Result<()>) {
         // If the receiver has been dropped, the process is ending.
         let _ = self.done.send(Completion { task, elapsed_us, result });
     }
@@ -59,29 +59,34 @@ impl LoopLink {
 }
 
 /// The connection of the owner.
-struct Link {
-    session: Option<Session>,
+struct OwnerConnection {
+    session: Option<DatabaseSession>,
     /// The reason why there is no working connection, or why it has ended.
     trouble: String,
 }
 
-pub(super) struct Helper {
+pub(super) struct PostgresHelper {
     settings: Settings,
     event_loop: LoopLink,
     owner: Owner,
     queue: OwnedQueue,
-    link: Link,
+    link: OwnerConnection,
     backlog: Backlog,
     under_way: Option<(Transaction, Instant)>,
     commit_delay: CommitDelay,
     purges: Purges,
     vacuum: Vacuum,
     ballast: Ballast,
-    figures: Arc<Figures>,
+    figures: Arc<StoreFigures>,
 }
 
-impl Helper {
-    pub(super) fn new(settings: Settings, claim: Claim, event_loop: LoopLink, figures: Arc<Figures>) -> Self {
+impl PostgresHelper {
+    pub(super) fn new(
+        settings: Settings,
+        claim: Claim,
+        event_loop: LoopLink,
+        figures: Arc<StoreFigures>,
+    ) -> Self {
         let Claim { session, queue, epoch, sent_at, removed } = claim;
         let owner = Owner::new(settings.times, epoch, sent_at);
         figures.set_lease(owner.lease());
@@ -91,7 +96,7 @@ impl Helper {
             owner,
             ballast: Ballast::new(Arc::clone(&figures), queue.id),
             queue,
-            link: Link { session: Some(session), trouble: String::new() },
+            link: OwnerConnection { session: Some(session), trouble: String::new() },
             backlog: Backlog::default(),
             under_way: None,
             commit_delay: CommitDelay::default(),
@@ -109,9 +114,9 @@ impl Helper {
             self.ballast.tend(&self.settings);
             self.begin_next(is_closing);
             match self.owner.next(now()) {
-                Step::End(end) => return self.end(end),
-                Step::Rest(_) if is_closing && self.under_way.is_none() => return self.hand_over(),
-                Step::Rest(until) => is_closing |= self.rest(until, is_closing),
+                OwnerStep::End(end) => return self.end(end),
+                OwnerStep::Rest(_) if is_closing && self.under_way.is_none() => return self.hand_over(),
+                OwnerStep::Rest(until) => is_closing |= self.rest(until, is_closing),
                 step => self.carry_out(step),
             }
         }
@@ -195,9 +200,9 @@ impl Helper {
             }
             Transaction::Do(task) => {
                 match task {
-                    Task::Remove { file } if result.is_ok() => self.purges.add(file),
-                    Task::Make { file, .. } => self.purges.cancel(file),
-                    Task::Remove { .. } | Task::Shorten { .. } | Task::Sync(_) => {}
+                    StoreTask::Remove { file } if result.is_ok() => self.purges.add(file),
+                    StoreTask::Make { file, .. } => self.purges.cancel(file),
+                    StoreTask::Remove { .. } | StoreTask::Shorten { .. } | StoreTask::Sync(_) => {}
                 }
                 self.event_loop.complete(task, elapsed_us, result);
             }
@@ -207,28 +212,28 @@ impl Helper {
 
     // ---- steps ----
 
-    fn carry_out(&mut self, step: Step) {
+    fn carry_out(&mut self, step: OwnerStep) {
         let was_serving = self.owner.is_serving();
         self.limit_waits();
         let (step, answer) = match step {
-            Step::Connect => (step, self.connect()),
-            Step::Raise(epoch) => (step, self.raise(epoch)),
-            Step::CheckCommit(epoch) => (step, self.check_commit(epoch)),
-            Step::Beat(epoch) => (step, self.beat(epoch)),
-            Step::Commit { epoch, beats } => match self.commit(epoch, beats, true) {
-                Ok(()) => (step, Answer::Done),
+            OwnerStep::Connect => (step, self.connect()),
+            OwnerStep::Raise(epoch) => (step, self.raise(epoch)),
+            OwnerStep::CheckCommit(epoch) => (step, self.check_commit(epoch)),
+            OwnerStep::Beat(epoch) => (step, self.beat(epoch)),
+            OwnerStep::Commit { epoch, beats } => match self.commit(epoch, beats, true) {
+                Ok(()) => (step, StepAnswer::Done),
                 Err(failure) if failure.is_lack_of_room() => match self.await_room(epoch, &failure) {
-                    Some(answer) => (Step::Beat(epoch), answer),
+                    Some(answer) => (OwnerStep::Beat(epoch), answer),
                     None => return,
                 },
                 Err(failure) => (step, self.answer_of(failure)),
             },
-            Step::Rest(_) | Step::End(_) => return,
+            OwnerStep::Rest(_) | OwnerStep::End(_) => return,
         };
         let is_committed = self.owner.answered(step, answer, now());
         self.publish_lease();
         self.figures.epoch.store(self.owner.epoch(), Relaxed);
-        if matches!(answer, Answer::Lost | Answer::Busy) {
+        if matches!(answer, StepAnswer::Lost | StepAnswer::Busy) {
             self.link.session = None;
         }
         if !self.owner.is_serving() && matches!(self.under_way, Some((Transaction::Purge, _))) {
@@ -277,7 +282,7 @@ impl Helper {
         format!("queue {} in {}", self.settings.url.queue, self.settings.url)
     }
 
-    fn connect(&mut self) -> Answer {
+    fn connect(&mut self) -> StepAnswer {
         self.link.session = None;
         let opened = connect(&self.settings).and_then(|mut session| {
             let prepared = session.prepare(sql::PREPARED);
@@ -290,70 +295,72 @@ impl Helper {
                 self.figures.reconnects.fetch_add(1, Relaxed);
                 self.ballast.check_again();
                 self.link.session = Some(session);
-                Answer::Done
+                StepAnswer::Done
             }
             Err((_, text)) => {
                 if text != self.link.trouble {
                     warn!("{}: cannot connect to the database at {text}; trying again", self.place());
                     self.link.trouble = text;
                 }
-                Answer::Busy
+                StepAnswer::Busy
             }
         }
     }
 
-    fn raise(&mut self, epoch: u64) -> Answer {
+    fn raise(&mut self, epoch: u64) -> StepAnswer {
         self.try_raise(epoch).unwrap_or_else(|failure| self.answer_of(failure))
     }
 
-    fn try_raise(&mut self, epoch: u64) -> Result<Answer, StatementError> {
-        let Link { session: Some(session), trouble } = &mut self.link else { return Ok(Answer::Lost) };
+    fn try_raise(&mut self, epoch: u64) -> Result<StepAnswer, StatementError> {
+        let OwnerConnection { session: Some(session), trouble } = &mut self.link else {
+            return Ok(StepAnswer::Lost);
+        };
         let Settings { owner: own_name, allow_async, seen, url, .. } = &self.settings;
         let values =
-            [int(self.queue.id), int(epoch), Value::Text(own_name), int(*allow_async), self.queue.time()];
+            [int(self.queue.id), int(epoch), SqlValue::Text(own_name), int(*allow_async), self.queue.time()];
         if let Some(epoch) = first_number(&session.run("raise", &values)?) {
             if !allow_async {
                 check_replication(&session.run("standby_names", &[])?)?;
             }
-            return Ok(Answer::Raised(seen.note(epoch)));
+            return Ok(StepAnswer::Raised(seen.note(epoch)));
         }
-        let rows = session.run("see_queue", &[Value::Text(&url.queue)])?;
-        let Some(row) = rows.first() else { return Ok(Answer::Refused) };
+        let rows = session.run("see_queue", &[SqlValue::Text(&url.queue)])?;
+        let Some(row) = rows.first() else { return Ok(StepAnswer::Refused) };
         let (found, owner) = (row.natural(1).unwrap_or(0), row.text(2));
         if owner != own_name && found >= epoch {
             *trouble = format!("the queue was taken over by {owner}, epoch {found}");
-            return Ok(Answer::TakenOver);
+            return Ok(StepAnswer::TakenOver);
         }
         *trouble = if found < epoch {
             format!("the database has epoch {found} of the queue and not {epoch}: it is an old copy")
         } else {
             "the database has stopped to replicate".to_owned()
         };
-        Ok(Answer::Busy)
+        Ok(StepAnswer::Busy)
     }
 
-    fn check_commit(&mut self, epoch: u64) -> Answer {
+    fn check_commit(&mut self, epoch: u64) -> StepAnswer {
         let (Some(session), Some((transaction, _))) = (&mut self.link.session, &self.under_way) else {
-            return Answer::Lost;
+            return StepAnswer::Lost;
         };
         // Everything except an append may be done twice.
-        let Transaction::Append { appends, .. } = transaction else { return Answer::Absent };
-        let Some((at, _)) = appends.first() else { return Answer::Absent };
+        let Transaction::Append { appends, .. } = transaction else { return StepAnswer::Absent };
+        let Some((at, _)) = appends.first() else { return StepAnswer::Absent };
         let values = [int(self.queue.id), int(at.file), int(at.offset), int(epoch)];
         match session.run("look", &values) {
             Ok(rows) => match rows.first().map(|row| row.text(0)) {
-                None => Answer::NotProven,
-                Some("t") => Answer::Done,
-                Some(_) => Answer::Absent,
+                None => StepAnswer::NotProven,
+                Some("t") => StepAnswer::Done,
+                Some(_) => StepAnswer::Absent,
             },
             Err(failure) => self.answer_of(failure),
         }
     }
 
     /// Proves with a heartbeat that this server is the owner.
-    fn beat(&mut self, epoch: u64) -> Answer {
+    fn beat(&mut self, epoch: u64) -> StepAnswer {
         match self.commit(epoch, true, false) {
-            Ok(()) => Answer::Done,
+            Ok(()) => StepAnswer::Done,
             Err(failure) => self.answer_of(failure),
         }
     }
@@ -383,19 +390,19 @@ impl Helper {
         Ok(())
     }
 
-    fn answer_of(&mut self, failure: StatementError) -> Answer {
+    fn answer_of(&mut self, failure: StatementError) -> StepAnswer {
         let answer = match &failure {
-            StatementError::Lost(_) => Answer::Lost,
+            StatementError::Lost(_) => StepAnswer::Lost,
             // The proof divides by the number of rows that it has found.
             StatementError::Refused { code, .. } if code == "22012" => {
                 self.link.trouble =
                     "the epoch of the queue has changed, or the database has stopped to replicate".to_owned();
-                return Answer::NotProven;
+                return StepAnswer::NotProven;
             }
             // These rows exist: perhaps an answer was lost.
-            StatementError::Refused { code, .. } if code == "23505" => Answer::Lost,
-            refused if refused.is_of_now() => Answer::Busy,
-            StatementError::Refused { .. } => Answer::Refused,
+            StatementError::Refused { code, .. } if code == "23505" => StepAnswer::Lost,
+            refused if refused.is_of_now() => StepAnswer::Busy,
+            StatementError::Refused { .. } => StepAnswer::Refused,
         };
         self.link.trouble = failure.to_string();
         answer
@@ -404,10 +411,10 @@ impl Helper {
     // ---- the end ----
 
     /// Reports that all work has failed, and fails all further work.
-    fn end(mut self, end: End) {
+    fn end(mut self, end: OwnershipEnd) {
         let reason = match end {
-            End::TakenOver | End::Refused => mem::take(&mut self.link.trouble),
-            End::TimedOut => format!(
+            OwnershipEnd::TakenOver | OwnershipEnd::Refused => mem::take(&mut self.link.trouble),
+            OwnershipEnd::TimedOut => format!(
                 "the database has confirmed nothing for {} s (--store-timeout): {}",
                 self.settings.times.store_timeout_ns / 1_000_000_000,
                 self.link.trouble
@@ -417,7 +424,7 @@ impl Helper {
         let failed = || Err(io::Error::other(reason.clone()));
         self.finish(failed());
         // The loop must get the failure even if it waits for no task.
-        self.event_loop.complete(Task::Sync(self.backlog.end()), 0, failed());
+        self.event_loop.complete(StoreTask::Sync(self.backlog.end()), 0, failed());
         for task in mem::take(&mut self.backlog).into_tasks() {
             self.event_loop.complete(task, 0, failed());
         }
@@ -440,9 +447,9 @@ impl Helper {
 
 /// Adds the proof and the statements of `transaction`. Returns which rows of a removed file are deleted with it.
 fn add_statements(
-    session: &mut Session,
+    session: &mut DatabaseSession,
     queue: &OwnedQueue,
-    proof: &[Value<'_>],
+    proof: &[SqlValue<'_>],
     beats: bool,
     transaction: Option<&Transaction>,
     purges: &mut Purges,
@@ -479,9 +486,9 @@ fn add_statements(
 
 /// Sends the transaction. Returns its rows, and then the names of the database's standbys, unless `allow_async`.
 fn commit_and_ask(
-    session: &mut Session,
+    session: &mut DatabaseSession,
     allow_async: bool,
-) -> Result<(Vec<Row>, Option<Vec<Row>>), StatementError> {
+) -> Result<(Vec<ResultRow>, Option<Vec<ResultRow>>), StatementError> {
     if !allow_async {
         session.add("standby_names", &[], false)?;
         session.end();
@@ -494,7 +501,7 @@ fn commit_and_ask(
 }
 
 /// Fails if the database no longer waits for its standbys, whose names are in `rows`.
-fn check_replication(rows: &[Row]) -> Result<(), StatementError> {
+fn check_replication(rows: &[ResultRow]) -> Result<(), StatementError> {
     match rows.first().map_or("", |row| row.text(0)) {
         "" => Err(StatementError::Lost("synchronous_standby_names is empty".to_owned())),
         _ => Ok(()),

@@ -22,7 +22,7 @@ use crate::state::clients::{Client, Wait};
 use crate::state::jobs::{Job, Place, marks};
 use crate::state::keys::{Reservation, TubeKey};
 use crate::state::sessions::{Session, SessionKey};
-use crate::state::times::Times;
+use crate::state::times::TubeTimes;
 use crate::state::tubes::{Events, Pause, TubeCounters};
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::tube_name::TubeName;
@@ -138,7 +138,7 @@ impl Queue {
             return Err(Malformed("a rate is 0"));
         }
         let (pauses, counters, times) = (from.value()?, from.value()?, from.value()?);
-        let times: Option<Box<Times>> = times;
+        let times: Option<Box<TubeTimes>> = times;
         self.tubes.timed += usize::from(times.is_some());
         if gate.is_closed && self.tubes.get(key).ruled.is_none() {
             // Its rule is gone, and clients may wait for its jobs. They get them as at the end of a reload.
