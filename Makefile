@@ -106,7 +106,7 @@ docs: server $(if $(BUILT),clients)
 # The tests of hostile clients at full size: ten thousand clients, a hundred thousand connections that end after any
 # byte, and ten thousand handshakes.
 survive:
-	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 TLS_STRANGERS=10000 TLS_HANDSHAKES=10000 \
+	SURVIVE_SENDERS=5000 SURVIVE_CLOSINGS=100000 TLS_ANONYMOUS=10000 TLS_HANDSHAKES=10000 \
 		$(CARGO) test $(WHOLE) $(OPTIMIZED) --test survive --test faults --test tls
 
 # Sends all commands for MINUTES, by default 30, at RATE commands per second. Checks that no job is lost and no memory

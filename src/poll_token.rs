@@ -36,18 +36,18 @@ pub enum PollToken {
 /// a 32-bit process might have memory.
 const KIND_BITS: u32 = if usize::BITS == 64 { 32 } else { 22 };
 /// The largest index or kind.
-const LAST_KIND: u32 = u32::MAX >> (32 - KIND_BITS);
+const MAX_KIND: u32 = u32::MAX >> (32 - KIND_BITS);
 /// The largest number in the upper bits. The number of a listener or of an HTTP connection must not exceed it.
-const LAST_NUMBER: u32 = u32::MAX >> (32 - (usize::BITS - KIND_BITS));
+const MAX_NUMBER: u32 = u32::MAX >> (32 - (usize::BITS - KIND_BITS));
 
-const SIGNALS: u32 = LAST_KIND;
-const BINLOG_HELPER: u32 = LAST_KIND - 1;
-const LISTENER: u32 = LAST_KIND - 2;
-const HTTP_LISTENER: u32 = LAST_KIND - 3;
-const HTTP_CONNECTION: u32 = LAST_KIND - 4;
-const HAND_OVER: u32 = LAST_KIND - 5;
+const SIGNALS: u32 = MAX_KIND;
+const BINLOG_HELPER: u32 = MAX_KIND - 1;
+const LISTENER: u32 = MAX_KIND - 2;
+const HTTP_LISTENER: u32 = MAX_KIND - 3;
+const HTTP_CONNECTION: u32 = MAX_KIND - 4;
+const HAND_OVER: u32 = MAX_KIND - 5;
 /// From this number on, the lower bits are not an index.
-const FIRST_KIND: u32 = LAST_KIND - 15;
+const MIN_KIND: u32 = MAX_KIND - 15;
 
 /// How many clients can be connected at once. Their indexes stay below twice that number: a client that disconnects
 /// with many jobs keeps its index until all of them are released.
@@ -57,7 +57,7 @@ pub const MAX_CLIENTS: usize = 1 << (KIND_BITS - 1);
 /// generations, in the bits that a token has.
 #[must_use]
 pub fn is_for(id: ClientId, client: ClientId) -> bool {
-    id.index == client.index && (id.generation ^ client.generation) & LAST_NUMBER == 0
+    id.index == client.index && (id.generation ^ client.generation) & MAX_NUMBER == 0
 }
 
 impl PollToken {
@@ -65,7 +65,7 @@ impl PollToken {
     /// only its lower bits; see [`is_for`].
     #[must_use]
     pub fn decode(token: Token) -> Option<Self> {
-        let (kind, number) = (token.0 as u32 & LAST_KIND, (token.0 >> KIND_BITS) as u32);
+        let (kind, number) = (token.0 as u32 & MAX_KIND, (token.0 >> KIND_BITS) as u32);
         Some(match kind {
             SIGNALS => Self::Signals,
             BINLOG_HELPER => Self::BinlogHelper,
@@ -73,7 +73,7 @@ impl PollToken {
             HTTP_LISTENER => Self::HttpListener(number),
             HTTP_CONNECTION => Self::HttpConnection(number),
             HAND_OVER => Self::HandOver,
-            FIRST_KIND.. => return None,
+            MIN_KIND.. => return None,
             index => Self::Client(ClientId { index, generation: number }),
         })
     }
@@ -83,8 +83,8 @@ impl From<PollToken> for Token {
     fn from(token: PollToken) -> Self {
         let (kind, number) = match token {
             PollToken::Client(id) => {
-                assert!(id.index < FIRST_KIND, "the index of a client is below those of other sockets");
-                (id.index, id.generation & LAST_NUMBER)
+                assert!(id.index < MIN_KIND, "the index of a client is below those of other sockets");
+                (id.index, id.generation & MAX_NUMBER)
             }
             PollToken::Listener(number) => (LISTENER, number),
             PollToken::Signals => (SIGNALS, 0),
@@ -93,7 +93,7 @@ impl From<PollToken> for Token {
             PollToken::HttpConnection(number) => (HTTP_CONNECTION, number),
             PollToken::HandOver => (HAND_OVER, 0),
         };
-        assert_eq!(number & LAST_NUMBER, number, "the number of a socket fits into its bits");
+        assert_eq!(number & MAX_NUMBER, number, "the number of a socket fits into its bits");
         Self((number as usize) << KIND_BITS | kind as usize)
     }
 }
@@ -107,10 +107,10 @@ mod tests {
         let client = |index, generation| PollToken::Client(ClientId { index, generation });
         let tokens = [
             client(0, 0),
-            client(0, LAST_NUMBER),
-            client(FIRST_KIND - 1, 7),
+            client(0, MAX_NUMBER),
+            client(MIN_KIND - 1, 7),
             PollToken::Listener(0),
-            PollToken::Listener(LAST_NUMBER),
+            PollToken::Listener(MAX_NUMBER),
             PollToken::Signals,
             PollToken::BinlogHelper,
             PollToken::HttpListener(1),
@@ -119,7 +119,7 @@ mod tests {
         for token in tokens {
             assert_eq!(PollToken::decode(token.into()), Some(token));
         }
-        assert_eq!(PollToken::decode(Token(FIRST_KIND as usize)), None);
+        assert_eq!(PollToken::decode(Token(MIN_KIND as usize)), None);
     }
 
     /// The generations here have bits for which a token of 32 bits has no room.

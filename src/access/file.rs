@@ -40,7 +40,7 @@ fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<AccessRules, F
         AccessRules { identities: AnonymousOrigin::ALL.map(anonymous).into(), ..AccessRules::default() };
     for (key, value) in table {
         match &**key.get_ref() {
-            "strangers" => strangers(&mut rules, table_of(key, value)?)?,
+            "strangers" => anonymous_rules(&mut rules, table_of(key, value)?)?,
             "identities" => {
                 for (name, value) in table_of(key, value)? {
                     let is_name = TubeName::check(name.get_ref().as_bytes()).is_some();
@@ -64,7 +64,7 @@ fn anonymous(origin: AnonymousOrigin) -> Identity {
 }
 
 /// `[strangers]`. Its tables `loopback` and `unix` replace it for clients from there.
-fn strangers(rules: &mut AccessRules, table: &DeTable<'_>) -> Result<(), Fault> {
+fn anonymous_rules(rules: &mut AccessRules, table: &DeTable<'_>) -> Result<(), Fault> {
     let mut said = [false; AnonymousOrigin::ALL.len()];
     for (key, value) in table {
         let origin = match &**key.get_ref() {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_have_no_role_unless_the_file_gives_one() {
+    fn anonymous_clients_have_no_role_unless_the_file_gives_one() {
         let rules = parse("", &look_up).unwrap();
         assert!(rules.identities().all(|identity| identity.grants.somewhere().is_empty()));
         assert_eq!(rules.identities().count(), 3);

@@ -31,7 +31,7 @@ const WORK_PER_TURN: u64 = 512;
 /// How many jobs can be examined for the cost of a simple request.
 const PROBES_PER_WORK: u64 = 2;
 /// How much lost time an order with a rate may make up for: more than a turn takes, and more than the delay of a timer.
-const CATCH_UP_NS: u64 = NS_PER_S / 10;
+const MAX_CATCH_UP_NS: u64 = NS_PER_S / 10;
 /// How many bytes of bodies can be searched for the cost of a simple request.
 const SEARCHED_BYTES_PER_WORK: u64 = 1024;
 
@@ -95,9 +95,9 @@ impl OrderPace {
         Self { interval_ns: NS_PER_S / u64::from(per_s.get()), next_at: now }
     }
 
-    /// Counts a job. Lost time is made up for, up to [`CATCH_UP_NS`].
+    /// Counts a job. Lost time is made up for, up to [`MAX_CATCH_UP_NS`].
     fn count(&mut self, now: Timestamp) {
-        self.next_at = self.next_at.max(now.minus_ns(CATCH_UP_NS)) + self.interval_ns;
+        self.next_at = self.next_at.max(now.minus_ns(MAX_CATCH_UP_NS)) + self.interval_ns;
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Access {
 
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub enum RequestRefusal {
     /// The request names a host that is not this server. The named option can add that host.
     Misdirected(&'static str),
     /// The request has no token, or a wrong one.
@@ -36,7 +36,7 @@ pub enum Denied {
     ReadOnly,
 }
 
-impl Denied {
+impl RequestRefusal {
     /// The reason, for the log.
     #[must_use]
     pub fn reason(self) -> &'static str {
@@ -55,20 +55,22 @@ impl Access {
     ///
     /// # Errors
     /// The reason for a refusal.
-    pub fn judge(&self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), Denied> {
+    pub fn judge(&self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), RequestRefusal> {
         let is_change = !matches!(request.method, Method::Get | Method::Head);
         match &self.token {
             Some(token)
                 if !request.origin.bearer.as_ref().is_some_and(|given| token.is(&TokenHash::of(given))) =>
             {
-                return Err(Denied::Unauthorized);
+                return Err(RequestRefusal::Unauthorized);
             }
             Some(_) => {}
-            None if !request.origin.names(sources) => return Err(Denied::Misdirected(sources.site.option())),
-            None if request.origin.is_from_elsewhere() => return Err(Denied::FromElsewhere),
-            None if is_change && !request.origin.is_marked => return Err(Denied::Unmarked),
+            None if !request.origin.names(sources) => {
+                return Err(RequestRefusal::Misdirected(sources.site.option()));
+            }
+            None if request.origin.is_from_elsewhere() => return Err(RequestRefusal::FromElsewhere),
+            None if is_change && !request.origin.is_marked => return Err(RequestRefusal::Unmarked),
             None => {}
         }
-        if is_change && self.is_read_only { Err(Denied::ReadOnly) } else { Ok(()) }
+        if is_change && self.is_read_only { Err(RequestRefusal::ReadOnly) } else { Ok(()) }
     }
 }

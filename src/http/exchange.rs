@@ -6,7 +6,7 @@
 
 use zeroize::Zeroize;
 
-use super::access::Denied;
+use super::access::RequestRefusal;
 use super::api::write::TaskNow;
 use super::api::{self, ApiAnswer, ClientList, JobCount, JobList, Problem, TubeList};
 use super::app;
@@ -40,18 +40,18 @@ pub struct HttpExchange {
     output: Vec<u8>,
     /// How many bytes of `output` have been sent.
     sent: usize,
-    stage: RequestStage,
+    stage: Stage,
     /// Whether the exchange answers no further requests.
     closing: bool,
     /// Whether the client has closed its side.
     ended: bool,
     /// The reason why a request was refused.
-    denied: Option<Denied>,
+    denied: Option<RequestRefusal>,
 }
 
 /// The progress of a request or of its response.
 #[derive(Debug, Default)]
-enum RequestStage {
+enum Stage {
     /// The end of the head of a request is missing.
     #[default]
     Head,
@@ -79,14 +79,14 @@ pub enum ServerRequest {
 /// A response that is rendered in slices.
 #[derive(Debug)]
 struct SlicedResponse {
-    body: ResponseBody,
+    body: Content,
     /// Whether the response is sent in chunks, the last of which marks its end. Otherwise it ends with the connection,
     /// or its head has its length.
     chunked: bool,
 }
 
 #[derive(Debug)]
-enum ResponseBody {
+enum Content {
     Metrics(Rendering<TextFormat>),
     Tubes(Rendering<TubeList>),
     Jobs(JobList),
@@ -118,10 +118,7 @@ impl HttpExchange {
 
     /// Checks whether the next request has arrived, if the previous one is done.
     fn check_for_head(&mut self) {
-        if !matches!(self.stage, RequestStage::Head)
-            || !self.output.is_empty()
-            || self.arrival != Arrival::Partial
-        {
+        if !matches!(self.stage, Stage::Head) || !self.output.is_empty() || self.arrival != Arrival::Partial {
             return;
         }
         // Empty lines before a request have no meaning (RFC 9112, section 2.2).
@@ -142,14 +139,12 @@ impl HttpExchange {
     #[must_use]
     pub fn room(&self) -> usize {
         let most = match &self.stage {
-            RequestStage::Body(_, length) => *length,
-            RequestStage::Head
-            | RequestStage::Order(_)
-            | RequestStage::Await(_)
-            | RequestStage::Follow(_)
-            | RequestStage::Rest(_) => MAX_HEAD_BYTES,
+            Stage::Body(_, length) => *length,
+            Stage::Head | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) | Stage::Rest(_) => {
+                MAX_HEAD_BYTES
+            }
         };
-        if self.closing && !matches!(self.stage, RequestStage::Body(..)) {
+        if self.closing && !matches!(self.stage, Stage::Body(..)) {
             0
         } else {
             most.saturating_sub(self.input.len())
@@ -177,7 +172,7 @@ impl HttpExchange {
     /// Whether the exchange is over: no request follows, and all responses are sent.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.closing && matches!(self.stage, RequestStage::Head) && self.output.is_empty()
+        self.closing && matches!(self.stage, Stage::Head) && self.output.is_empty()
     }
 
     /// Whether a request is being answered whose head, at least, has arrived.
@@ -186,26 +181,26 @@ impl HttpExchange {
         self.arrival != Arrival::Partial
             || self.input.len() >= MAX_HEAD_BYTES
             || !self.output.is_empty()
-            || !matches!(self.stage, RequestStage::Head) && self.follows_until().is_none()
+            || !matches!(self.stage, Stage::Head) && self.follows_until().is_none()
     }
 
     /// Whether everything that has arrived is answered, and the answers are sent. A client that waits for the end of a
     /// job counts as idle: its connection makes room for others.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let is_answered = matches!(self.stage, RequestStage::Head) || self.follows_until().is_some();
+        let is_answered = matches!(self.stage, Stage::Head) || self.follows_until().is_some();
         self.input.is_empty() && self.output.is_empty() && is_answered
     }
 
     /// When a request that waits for the end of a job is answered at the latest.
     #[must_use]
     pub fn follows_until(&self) -> Option<Timestamp> {
-        if let RequestStage::Follow(followed) = &self.stage { followed.until() } else { None }
+        if let Stage::Follow(followed) = &self.stage { followed.until() } else { None }
     }
 
     /// Checks whether the job for whose end the request waits has ended.
     pub fn check_job(&mut self, queue: &Queue, now: Timestamp) {
-        if let RequestStage::Follow(followed) = &mut self.stage {
+        if let Stage::Follow(followed) = &mut self.stage {
             followed.check(queue, self.ended, now);
         }
     }
@@ -215,36 +210,32 @@ impl HttpExchange {
     pub fn has_work(&self) -> bool {
         self.output.is_empty()
             && match &self.stage {
-                RequestStage::Head => !self.closing && (self.ended || self.is_answering()),
-                RequestStage::Body(_, length) => self.ended || self.input.len() >= *length,
-                RequestStage::Rest(_) => true,
-                RequestStage::Follow(followed) => followed.is_over(),
-                RequestStage::Order(_) | RequestStage::Await(_) => false,
+                Stage::Head => !self.closing && (self.ended || self.is_answering()),
+                Stage::Body(_, length) => self.ended || self.input.len() >= *length,
+                Stage::Rest(_) => true,
+                Stage::Follow(followed) => followed.is_over(),
+                Stage::Order(_) | Stage::Await(_) => false,
             }
     }
 
     /// Whether a response is incomplete.
     #[must_use]
     pub fn has_rest(&self) -> bool {
-        matches!(self.stage, RequestStage::Rest(_))
+        matches!(self.stage, Stage::Rest(_))
     }
 
     /// Frees a slice of the response's data, after the connection has ended; returns whether nothing is left.
     pub fn free_slice(&mut self) -> bool {
         match &mut self.stage {
-            RequestStage::Rest(rest) => match &mut rest.body {
-                ResponseBody::Metrics(metrics) => metrics.free_slice(),
-                ResponseBody::Tubes(_)
-                | ResponseBody::Jobs(_)
-                | ResponseBody::Clients(_)
-                | ResponseBody::Count(_)
-                | ResponseBody::Bytes(..) => true,
+            Stage::Rest(rest) => match &mut rest.body {
+                Content::Metrics(metrics) => metrics.free_slice(),
+                Content::Tubes(_)
+                | Content::Jobs(_)
+                | Content::Clients(_)
+                | Content::Count(_)
+                | Content::Bytes(..) => true,
             },
-            RequestStage::Head
-            | RequestStage::Body(..)
-            | RequestStage::Order(_)
-            | RequestStage::Await(_)
-            | RequestStage::Follow(_) => true,
+            Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) => true,
         }
     }
 
@@ -255,18 +246,18 @@ impl HttpExchange {
         }
         match (phase, std::mem::take(&mut self.stage)) {
             // Such a response was begun while the server was serving, and a serving server never returns to its start.
-            (ServerPhase::Serving(sources), RequestStage::Rest(rest)) => {
+            (ServerPhase::Serving(sources), Stage::Rest(rest)) => {
                 self.render(rest, sources);
                 true
             }
-            (ServerPhase::Serving(sources), RequestStage::Follow(Followed { job, method, .. })) => {
+            (ServerPhase::Serving(sources), Stage::Follow(Followed { job, method, .. })) => {
                 match api::job_now(job, sources) {
                     Ok(body) => self.respond(method, &json("200 OK", "", &body)),
                     Err(problem) => self.respond_problem(method, &problem),
                 }
                 true
             }
-            (phase, RequestStage::Body(request, length)) => {
+            (phase, Stage::Body(request, length)) => {
                 if self.input.len() < length {
                     // The client has closed its side in the middle of its request.
                     self.closing = true;
@@ -283,7 +274,7 @@ impl HttpExchange {
     /// The request to the server, if there is one. The caller must then call `accept`, `await_task` or `refuse_order`.
     pub fn take_request(&mut self) -> Option<ServerRequest> {
         match std::mem::take(&mut self.stage) {
-            RequestStage::Order(command) => Some(*command),
+            Stage::Order(command) => Some(*command),
             stage => {
                 self.stage = stage;
                 None
@@ -293,7 +284,7 @@ impl HttpExchange {
 
     /// The server carries out the order; the answer is sent when it is done.
     pub fn await_task(&mut self, id: TaskId) {
-        self.stage = RequestStage::Await(id);
+        self.stage = Stage::Await(id);
     }
 
     /// The server will carry out the order; the answer names the task.
@@ -311,12 +302,12 @@ impl HttpExchange {
 
     /// Answers a request that waits for a task, if the task has ended.
     pub fn check_task(&mut self, tasks: &Tasks, now: Timestamp) {
-        let RequestStage::Await(id) = self.stage else { return };
+        let Stage::Await(id) = self.stage else { return };
         let task = tasks.get(id);
         if task.is_some_and(|task| !task.is_over()) {
             return;
         }
-        self.stage = RequestStage::Head;
+        self.stage = Stage::Head;
         let Some(task) = task else {
             return self.respond_problem(Method::Post, &Problem::not_found("there is no such task"));
         };
@@ -335,12 +326,12 @@ impl HttpExchange {
     fn render(&mut self, mut rest: Box<SlicedResponse>, sources: &Sources<'_>) {
         let mut slice = String::new();
         let is_last = match &mut rest.body {
-            ResponseBody::Metrics(metrics) => metrics.render(sources, &mut slice),
-            ResponseBody::Tubes(tubes) => tubes.render(sources, &mut slice),
-            ResponseBody::Jobs(jobs) => jobs.render(sources, &mut slice),
-            ResponseBody::Clients(clients) => clients.render(sources, &mut slice),
-            ResponseBody::Count(count) => count.render(sources, &mut slice),
-            ResponseBody::Bytes(body, done) => {
+            Content::Metrics(metrics) => metrics.render(sources, &mut slice),
+            Content::Tubes(tubes) => tubes.render(sources, &mut slice),
+            Content::Jobs(jobs) => jobs.render(sources, &mut slice),
+            Content::Clients(clients) => clients.render(sources, &mut slice),
+            Content::Count(count) => count.render(sources, &mut slice),
+            Content::Bytes(body, done) => {
                 let end = body.len().min(*done + SLICE_BYTES);
                 self.output.extend_from_slice(&body.as_slice()[*done..end]);
                 *done = end;
@@ -359,7 +350,7 @@ impl HttpExchange {
             self.output.extend_from_slice(slice.as_bytes());
         }
         if !is_last {
-            self.stage = RequestStage::Rest(rest);
+            self.stage = Stage::Rest(rest);
         }
     }
 
@@ -420,7 +411,7 @@ impl HttpExchange {
                 if request.expects_continue && self.input.len() < length {
                     self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                 }
-                self.stage = RequestStage::Body(Box::new(request), length);
+                self.stage = Stage::Body(Box::new(request), length);
                 return;
             }
             (Ok(()), BodyLength::Bytes(_)) => Problem::too_large(api::MAX_BODY_BYTES),
@@ -434,14 +425,14 @@ impl HttpExchange {
     fn judge(&mut self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), Problem> {
         sources.judge(request).map_err(|denied| {
             // The page sends requests without a token until somebody enters one.
-            let is_first = denied == Denied::Unauthorized && request.origin.bearer.is_none();
+            let is_first = denied == RequestRefusal::Unauthorized && request.origin.bearer.is_none();
             self.denied = Some(denied).filter(|_| !is_first);
             denied.into()
         })
     }
 
     /// The reason of a refusal since the last call, if there was one.
-    pub fn take_denial(&mut self) -> Option<Denied> {
+    pub fn take_denial(&mut self) -> Option<RequestRefusal> {
         self.denied.take()
     }
 
@@ -502,7 +493,7 @@ impl HttpExchange {
                 Response { status: "200 OK", content_type: app::SCRIPT, headers: "", body: app::FIGURES }
             }
             ("/metrics", ServerPhase::Serving(sources)) => {
-                let metrics = ResponseBody::Metrics(prometheus::scrape(sources));
+                let metrics = Content::Metrics(prometheus::scrape(sources));
                 return self.stream(request, prometheus::CONTENT_TYPE, metrics);
             }
             (path, ServerPhase::Starting(reason)) if path == "/metrics" || page::FIGURES.contains(&path) => {
@@ -526,12 +517,12 @@ impl HttpExchange {
             Ok(ApiAnswer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
             Ok(ApiAnswer::Follow(job, seconds)) => {
                 let until = sources.server.now.plus_seconds(seconds);
-                self.stage = RequestStage::Follow(Followed::new(job, request.method, until));
+                self.stage = Stage::Follow(Followed::new(job, request.method, until));
             }
-            Ok(ApiAnswer::Tubes(tubes)) => self.stream(request, JSON, ResponseBody::Tubes(tubes)),
-            Ok(ApiAnswer::Jobs(jobs)) => self.stream(request, JSON, ResponseBody::Jobs(jobs)),
-            Ok(ApiAnswer::Clients(clients)) => self.stream(request, JSON, ResponseBody::Clients(clients)),
-            Ok(ApiAnswer::Count(count)) => self.stream(request, JSON, ResponseBody::Count(count)),
+            Ok(ApiAnswer::Tubes(tubes)) => self.stream(request, JSON, Content::Tubes(tubes)),
+            Ok(ApiAnswer::Jobs(jobs)) => self.stream(request, JSON, Content::Jobs(jobs)),
+            Ok(ApiAnswer::Clients(clients)) => self.stream(request, JSON, Content::Clients(clients)),
+            Ok(ApiAnswer::Count(count)) => self.stream(request, JSON, Content::Count(count)),
             Ok(ApiAnswer::Body(id, body)) => {
                 let length = body.len();
                 let headers = format!(
@@ -541,14 +532,12 @@ impl HttpExchange {
                 );
                 self.head("200 OK", "application/octet-stream", &headers);
                 if request.method == Method::Get && length > 0 {
-                    let rest = SlicedResponse { body: ResponseBody::Bytes(body, 0), chunked: false };
-                    self.stage = RequestStage::Rest(Box::new(rest));
+                    let rest = SlicedResponse { body: Content::Bytes(body, 0), chunked: false };
+                    self.stage = Stage::Rest(Box::new(rest));
                 }
             }
-            Ok(ApiAnswer::Order(order)) => {
-                self.stage = RequestStage::Order(Box::new(ServerRequest::Order(order)))
-            }
-            Ok(ApiAnswer::Stop(id)) => self.stage = RequestStage::Order(Box::new(ServerRequest::Stop(id))),
+            Ok(ApiAnswer::Order(order)) => self.stage = Stage::Order(Box::new(ServerRequest::Order(order))),
+            Ok(ApiAnswer::Stop(id)) => self.stage = Stage::Order(Box::new(ServerRequest::Stop(id))),
         }
     }
 
@@ -571,13 +560,13 @@ impl HttpExchange {
     }
 
     /// Starts a response that is rendered in slices.
-    fn stream(&mut self, request: &HttpRequest, content_type: &str, body: ResponseBody) {
+    fn stream(&mut self, request: &HttpRequest, content_type: &str, body: Content) {
         let chunked = request.is_1_1;
         self.closing |= !chunked;
         let framing = if chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
         self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
         if request.method == Method::Get {
-            self.stage = RequestStage::Rest(Box::new(SlicedResponse { body, chunked }));
+            self.stage = Stage::Rest(Box::new(SlicedResponse { body, chunked }));
         }
     }
 

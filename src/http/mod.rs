@@ -47,7 +47,7 @@ pub use self::history::SampleHistory;
 pub use self::server::{HttpServer, Role, ServerState};
 pub use self::startup_health::StartupHealth;
 
-use self::access::{Access, Denied};
+use self::access::{Access, RequestRefusal};
 use self::request::HttpRequest;
 use crate::orders::Tasks;
 use crate::os::Usage;
@@ -137,7 +137,7 @@ impl Sources<'_> {
     }
 
     /// Checks whether the API may answer the request.
-    fn judge(&self, request: &HttpRequest) -> Result<(), Denied> {
+    fn judge(&self, request: &HttpRequest) -> Result<(), RequestRefusal> {
         self.site.access().judge(request, self)
     }
 

@@ -16,7 +16,7 @@ use crate::os::listen::Listener;
 use crate::tls::{Acceptor, Credentials};
 
 /// The maximum number of events from one poll; there are few connections.
-const EVENTS: usize = 32;
+const MAX_EVENTS: usize = 32;
 
 /// The token of the waker; the tokens of the sockets are larger.
 const WAKER: Token = Token(0);
@@ -87,7 +87,7 @@ fn serve(
     // An acceptor must stay on its thread, so this thread has its own.
     let tls = credentials.map(Acceptor::new);
     let mut server = HttpServer::new(listener, tls.as_ref(), None, Role::Metrics(0), poll.registry())?;
-    let mut events = Events::with_capacity(EVENTS);
+    let mut events = Events::with_capacity(MAX_EVENTS);
     loop {
         let Some(reason) = shared.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
             return server.into_listener();

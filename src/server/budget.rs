@@ -10,14 +10,14 @@ pub(crate) const TURN_WORK: u64 = 4096;
 /// The limit on the cost of all connections that continue without an event, in a turn, unless half of the cost of the
 /// clients with new input in the previous turn is more. It is about 64 microseconds, so that a client that sends one
 /// command at a time waits little beside clients that never pause.
-pub(crate) const GOING_ON_WORK: u64 = 256;
+pub(crate) const RUNNABLE_WORK: u64 = 256;
 
 /// The limit on the bytes that one turn sends: about 200 microseconds. Beyond it, connections with long replies wait
 /// for the next turn.
 pub(crate) const TURN_SENT_BYTES: usize = 256 * 1024;
 
 /// A connection with at most this many bytes of replies gets them in its turn, however much is sent to others.
-pub(crate) const SHORT_REPLIES_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_SHORT_REPLIES_BYTES: usize = 16 * 1024;
 
 /// The cost of closing a connection, in simple requests: the system needs several microseconds to close a socket.
 pub(crate) const CLOSING_WORK: u64 = 32;

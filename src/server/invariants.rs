@@ -11,7 +11,7 @@ use crate::stream::Stream;
 
 /// A state of up to this many jobs, tubes and connections is swept after each turn. A larger state is swept after a
 /// number of turns and requests equal to its size, so that the sweeps do not slow a debug build down.
-const SMALL_STATE: usize = 64;
+const MAX_SMALL_STATE: usize = 64;
 
 /// A larger state is not swept: a sweep needs memory in proportion to it, and would itself end a server that has no
 /// memory left.
@@ -36,7 +36,7 @@ impl<S: Stream> Server<S> {
         }
         let queue = self.executor.queue();
         let size = queue.figures().jobs.total() + queue.figures().tubes + self.connections.len();
-        self.sweeps.next_at = done + 1 + if size > SMALL_STATE { size as u64 } else { 0 };
+        self.sweeps.next_at = done + 1 + if size > MAX_SMALL_STATE { size as u64 } else { 0 };
         if size <= MAX_SWEPT_STATE {
             self.check_invariants();
             self.executor.queue().check_invariants();

@@ -30,7 +30,7 @@ pub use self::connection::Readiness;
 pub use crate::commands::{Executor, ExecutorConfig, MemoryShares};
 
 use self::budget::{
-    CLOSING_WORK, GOING_ON_WORK, HANDSHAKES_PER_TURN, READ_BUFFER_BYTES, SHORT_REPLIES_BYTES,
+    CLOSING_WORK, HANDSHAKES_PER_TURN, MAX_SHORT_REPLIES_BYTES, READ_BUFFER_BYTES, RUNNABLE_WORK,
     TURN_SENT_BYTES, TURN_WORK,
 };
 use self::buffers::BufferPool;
@@ -280,7 +280,7 @@ impl<S: Stream> Server<S> {
     /// Serves the connections that can continue without an event, for their part of the turn: a third, or a small
     /// minimum.
     fn serve_runnable(&mut self, now: Timestamp) {
-        let end = self.executor.spent() + GOING_ON_WORK.max(self.work_of_events / 2);
+        let end = self.executor.spent() + RUNNABLE_WORK.max(self.work_of_events / 2);
         for _ in 0..self.lists.runnable.len() {
             if self.executor.spent() >= end {
                 break;
@@ -435,7 +435,7 @@ impl<S: Stream> Server<S> {
         let mut postponed = Vec::new();
         for id in unsent.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
-            if sent_bytes >= TURN_SENT_BYTES && connection.session.output.len() > SHORT_REPLIES_BYTES {
+            if sent_bytes >= TURN_SENT_BYTES && connection.session.output.len() > MAX_SHORT_REPLIES_BYTES {
                 connection.count_bytes(&mut self.executor.memory.buffer_bytes);
                 postponed.push(id);
                 continue;

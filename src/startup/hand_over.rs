@@ -33,7 +33,7 @@ use super::{
 };
 
 /// How often the files of settings are read at most, and the time in between, in which all clients wait.
-const READS: usize = 10;
+const MAX_READS: usize = 10;
 const BETWEEN_READS: Duration = Duration::from_millis(50);
 
 /// The listeners and files of the other program, by their roles.
@@ -118,7 +118,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
 /// Reads files of settings, with several attempts. Somebody may be replacing several files one after the other, so that
 /// they do not match for a moment; at that moment no other program could take over from this one.
 fn patiently<T>(read: impl Fn() -> Result<T, i32>) -> Result<T, i32> {
-    for _ in 1..READS {
+    for _ in 1..MAX_READS {
         if let Ok(settings) = read() {
             return Ok(settings);
         }

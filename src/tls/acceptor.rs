@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::rate_limited_log::RateLimitedLog;
 
 /// The maximum number of bytes of ciphertext in one read.
-const READ_BYTES: usize = 32 * 1024;
+const MAX_READ_BYTES: usize = 32 * 1024;
 
 /// The credentials in force, the buffer into which all TLS connections read, and the counts of handshakes.
 pub struct Acceptor {
@@ -67,7 +67,7 @@ impl Acceptor {
     pub fn new(credentials: Credentials) -> Rc<Self> {
         Rc::new(Self {
             credentials: RefCell::new(credentials),
-            scratch: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            scratch: RefCell::new(vec![0; MAX_READ_BYTES].into_boxed_slice()),
             counts: TlsCounts::default(),
             unreported: RefCell::default(),
             log: RefCell::default(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustls::{Error, IoState, ServerConfig, ServerConnection};
 
 use super::sessions::SessionEnd;
-use super::{Acceptor, HANDSHAKE_BYTES, HandshakeFailure};
+use super::{Acceptor, HandshakeFailure, MAX_HANDSHAKE_BYTES};
 
 /// The maximum of plaintext that is encrypted before the socket has taken it. It is not less than a connection offers
 /// in one write (`Budget::Sustained`), so a turn needs one system call.
@@ -21,7 +21,7 @@ const MAX_UNSENT_BYTES: usize = 48 * 1024;
 
 /// How far ahead a waiting reserve looks for the end of the client's input, in bytes: if a client sends more than this
 /// after a reserve, the server sees its end only when the client closes its socket.
-const LOOK_AHEAD_BYTES: usize = 16 * 1024;
+const MAX_LOOK_AHEAD_BYTES: usize = 16 * 1024;
 
 /// The memory of a connection that does nothing: the state of rustls with its keys and its smallest buffers.
 const IDLE_BYTES: usize = 9 * 1024;
@@ -189,8 +189,8 @@ impl Channel {
     pub fn look_for_end<S: Read + Write>(&mut self, socket: &mut S) -> io::Result<bool> {
         while !self.has_ended
             && self.unfed.is_empty()
-            && self.unread_plaintext() < LOOK_AHEAD_BYTES
-            && self.receive(socket, LOOK_AHEAD_BYTES)? == SocketRead::Some
+            && self.unread_plaintext() < MAX_LOOK_AHEAD_BYTES
+            && self.receive(socket, MAX_LOOK_AHEAD_BYTES)? == SocketRead::Some
         {}
         Ok(self.has_ended)
     }
@@ -268,7 +268,7 @@ impl Channel {
         let mut scratch = acceptor.scratch.borrow_mut();
         let mut most = most.min(scratch.len());
         if let ChannelStage::Handshake { received, .. } = self.stage {
-            most = most.min(HANDSHAKE_BYTES - received);
+            most = most.min(MAX_HANDSHAKE_BYTES - received);
             if most == 0 {
                 return Err(self.fail(HandshakeFailure::TooLong, &"more bytes than a handshake may have"));
             }

@@ -75,11 +75,11 @@ impl Credentials {
 pub struct CredentialError {
     flag: &'static str,
     path: PathBuf,
-    problem: CredentialProblem,
+    fault: CredentialFault,
 }
 
 #[derive(Debug)]
-enum CredentialProblem {
+enum CredentialFault {
     Read(io::Error),
     Pem(pem::Error),
     Missing(&'static str),
@@ -93,8 +93,8 @@ impl CredentialError {
     /// The file and the reason, if the system refused to read it.
     #[must_use]
     pub fn unreadable(&self) -> Option<(&Path, &io::Error)> {
-        match &self.problem {
-            CredentialProblem::Read(error) => Some((&self.path, error)),
+        match &self.fault {
+            CredentialFault::Read(error) => Some((&self.path, error)),
             _ => None,
         }
     }
@@ -103,18 +103,18 @@ impl CredentialError {
 impl fmt::Display for CredentialError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}: ", self.flag, self.path.display())?;
-        match &self.problem {
-            CredentialProblem::Read(error) => write!(out, "{error}"),
-            CredentialProblem::Pem(error) => write!(out, "expected a file in PEM format: {error}"),
-            CredentialProblem::Missing(what) => {
+        match &self.fault {
+            CredentialFault::Read(error) => write!(out, "{error}"),
+            CredentialFault::Pem(error) => write!(out, "expected a file in PEM format: {error}"),
+            CredentialFault::Missing(what) => {
                 write!(out, "found no {what} in it, expected a file in PEM format with -----BEGIN lines")
             }
-            CredentialProblem::WrongKey => write!(
+            CredentialFault::WrongKey => write!(
                 out,
                 "this is not the key of the first certificate in --tls-cert: name the key of that certificate, or put \
                  its certificate first"
             ),
-            CredentialProblem::Rejected(error) => write!(out, "cannot be used: {error}"),
+            CredentialFault::Rejected(error) => write!(out, "cannot be used: {error}"),
         }
     }
 }
@@ -129,25 +129,25 @@ struct NamedFile<'a> {
 }
 
 impl NamedFile<'_> {
-    fn wrong(self, problem: CredentialProblem) -> CredentialError {
-        CredentialError { flag: self.flag, path: self.path.to_owned(), problem }
+    fn wrong(self, fault: CredentialFault) -> CredentialError {
+        CredentialError { flag: self.flag, path: self.path.to_owned(), fault }
     }
 
     fn rejected(self, error: impl StdError + Send + Sync + 'static) -> CredentialError {
-        self.wrong(CredentialProblem::Rejected(Box::new(error)))
+        self.wrong(CredentialFault::Rejected(Box::new(error)))
     }
 
     fn read(self, max_bytes: usize) -> Result<secret_file::SecretFile, CredentialError> {
-        secret_file::read(self.path, max_bytes).map_err(|error| self.wrong(CredentialProblem::Read(error)))
+        secret_file::read(self.path, max_bytes).map_err(|error| self.wrong(CredentialFault::Read(error)))
     }
 
     /// All items of one kind in the file; at least one.
     fn all<T: PemObject>(self, bytes: &[u8], what: &'static str) -> Result<Vec<T>, CredentialError> {
         let found: Result<Vec<T>, _> = T::pem_slice_iter(bytes).collect();
         match found {
-            Ok(found) if found.is_empty() => Err(self.wrong(CredentialProblem::Missing(what))),
+            Ok(found) if found.is_empty() => Err(self.wrong(CredentialFault::Missing(what))),
             Ok(found) => Ok(found),
-            Err(error) => Err(self.wrong(CredentialProblem::Pem(error))),
+            Err(error) => Err(self.wrong(CredentialFault::Pem(error))),
         }
     }
 }
@@ -236,7 +236,7 @@ impl CredentialFiles {
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider());
         let key = key.map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                key_file.wrong(CredentialProblem::WrongKey)
+                key_file.wrong(CredentialFault::WrongKey)
             }
             rustls::Error::InvalidCertificate(_) => certificates.rejected(error),
             error => key_file.rejected(error),
@@ -257,7 +257,7 @@ impl CredentialFiles {
             ));
         }
         if read.bytes.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) {
-            return Err(file.wrong(CredentialProblem::Rejected(
+            return Err(file.wrong(CredentialFault::Rejected(
                 "a key with a passphrase: remove it (openssl pkey)".into(),
             )));
         }
@@ -321,7 +321,7 @@ fn expiry(
     now_s: u64,
     warnings: &mut Vec<String>,
 ) -> Result<u64, CredentialError> {
-    let first = chain.first().ok_or_else(|| file.wrong(CredentialProblem::Missing("certificate")))?;
+    let first = chain.first().ok_or_else(|| file.wrong(CredentialFault::Missing("certificate")))?;
     let (begin, end) = x509::validity(first).map_err(|error| file.rejected(error))?;
     let path = file.path.display();
     if end.as_secs() < now_s {

@@ -9,7 +9,7 @@ pub enum HandshakeFailure {
     Unfinished,
     /// The bytes of the client are not TLS, or are damaged.
     Malformed,
-    /// The client sent more than [`super::HANDSHAKE_BYTES`].
+    /// The client sent more than [`super::MAX_HANDSHAKE_BYTES`].
     TooLong,
     /// The client has no version of TLS, cipher suite or signature scheme that the server supports.
     Incompatible,

@@ -28,4 +28,4 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum number of bytes that a client may send before its handshake is done: several times the size of a
 /// certificate chain with the longest keys.
-pub const HANDSHAKE_BYTES: usize = 32 * 1024;
+pub const MAX_HANDSHAKE_BYTES: usize = 32 * 1024;

@@ -12,11 +12,11 @@ use rustls::client::Resumption;
 use rustls::{ClientConfig, Connection};
 
 /// A single call takes all that a connection sends at depth 256.
-const READ_BYTES: usize = 128 * 1024;
+const MAX_READ_BYTES: usize = 128 * 1024;
 
 thread_local! {
     /// The ciphertext of a read, for all connections.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; MAX_READ_BYTES].into_boxed_slice());
 }
 
 /// A socket, plain or with TLS.
@@ -108,7 +108,7 @@ impl<S: Read + Write> Tls<S> {
         }
     }
 
-    /// Reads once from the socket; the plaintext has room in a buffer of [`READ_BYTES`].
+    /// Reads once from the socket; the plaintext has room in a buffer of [`MAX_READ_BYTES`].
     fn receive(&mut self, buffer: &mut [u8], mut filled: usize) -> io::Result<Option<usize>> {
         SCRATCH.with_borrow_mut(|scratch| {
             // Of a record that has come in part, the plaintext comes with this read.

@@ -8,8 +8,8 @@ use beanstalkd_testkit::client::Failure;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The most characters of an expected or actual reply in the name of a cause.
-const CAUSE_LENGTH: usize = 60;
+/// The maximum number of characters of an expected or actual reply in the name of a cause.
+const MAX_CAUSE_CHARS: usize = 60;
 
 /// Prints the numbers of passed, failed and skipped cases by mark, the causes of failures, and the deviations that
 /// showed.
@@ -108,20 +108,20 @@ fn cause(failure: &Failure) -> String {
 
 /// The text, shortened so that it fits on a line with others.
 fn short(text: &str) -> String {
-    let mut short: String = text.chars().take(CAUSE_LENGTH).collect();
+    let mut short: String = text.chars().take(MAX_CAUSE_CHARS).collect();
     if short.len() < text.len() {
         short.push('…');
     }
     short
 }
 
-/// The first line, with N for each number, shortened to [`CAUSE_LENGTH`].
+/// The first line, with N for each number, shortened to [`MAX_CAUSE_CHARS`].
 fn shape(text: &str) -> String {
     let text = text.trim_matches('"');
     let line = text.split("\\r\\n").next().unwrap_or(text);
     let line = if line.is_empty() { "an empty line" } else { line };
     let mut shape = String::new();
-    for c in line.chars().take(CAUSE_LENGTH) {
+    for c in line.chars().take(MAX_CAUSE_CHARS) {
         if !c.is_ascii_digit() {
             shape.push(c);
         } else if !shape.ends_with('N') {

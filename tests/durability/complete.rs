@@ -18,7 +18,7 @@ const KILLS: u64 = 12;
 /// The number of chains. Each has a tube and a connection.
 const CHAINS: u64 = 4;
 /// The longest life of a server, in milliseconds.
-const LIFE_MS: u64 = 200;
+const MAX_LIFE_MS: u64 = 200;
 
 fn connect(server: &Server) -> Result<Client, Failure> {
     server.connect().map_err(|error| Failure::new(error.to_string()))
@@ -40,7 +40,7 @@ fn a_chain_of_completes_neither_breaks_nor_forks_when_servers_are_killed() -> Re
     let mut chains = begun.collect::<Result<Vec<_>, _>>()?;
     for kill in 0..number_from_environment("KILLS").unwrap_or(KILLS) {
         let clients = chains.iter().map(|_| connect(&server)).collect::<Result<Vec<_>, _>>()?;
-        let life = Duration::from_millis(1 + random.below(LIFE_MS));
+        let life = Duration::from_millis(1 + random.below(MAX_LIFE_MS));
         server = go_on_until(&mut chains, clients, || {
             let standby = (kill % 3 == 0).then(|| thread::spawn(serve.clone()));
             thread::sleep(life);

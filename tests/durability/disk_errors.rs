@@ -12,8 +12,9 @@ use beanstalkd_testkit::has_tool;
 
 const CONNECTIONS: usize = 10;
 const DEPTH: usize = 64;
-/// The most pipelines that each connection sends, one after another: enough to reach every injected failure.
-const ROUNDS: usize = 200;
+/// The maximum number of pipelines that each connection sends, one after another: enough to reach every injected
+/// failure.
+const MAX_ROUNDS: usize = 200;
 /// The numbers of the calls that fail: the first are calls of the start, and the others of the running server.
 const CALLS: std::ops::RangeInclusive<u32> = 1..=20;
 
@@ -30,7 +31,7 @@ struct Outcome {
 /// arrives before a sync is acknowledged after it, and the earliest failures must not come before every acknowledgment.
 fn put_pipelines(mut client: Client, number: usize) -> Outcome {
     let mut outcome = Outcome::default();
-    for round in 0..ROUNDS {
+    for round in 0..MAX_ROUNDS {
         let depth = DEPTH.min(1 << round.min(10));
         let tag = |at: usize| format!("{number}-{round}-{at}");
         let commands: Vec<u8> =
@@ -184,7 +185,7 @@ fn a_directory_that_is_removed_or_replaced_ends_the_server() {
 #[test]
 fn a_server_without_descriptors_serves_other_commands_and_executes_the_puts_later() {
     const PUTS: usize = 12;
-    const OPEN_FILES: u64 = 3;
+    const MAX_OPEN_FILES: u64 = 3;
     let directory = tempfile::tempdir().unwrap();
     let flags = ["-f", "0", "-s", "65536"];
     let mut server = start_program(ours(), directory.path().to_str().unwrap(), &flags);
@@ -193,7 +194,7 @@ fn a_server_without_descriptors_serves_other_commands_and_executes_the_puts_late
     for client in [&mut producer, &mut other] {
         client.exchange(b"touch 1\r\n", b"NOT_FOUND\r\n").unwrap();
     }
-    if let Err(error) = server.limit_descriptors(OPEN_FILES) {
+    if let Err(error) = server.limit_descriptors(MAX_OPEN_FILES) {
         println!("skipped: {error}");
         return;
     }

@@ -19,8 +19,8 @@ use beanstalkd_testkit::server::Server;
 const HISTORIES: u64 = 20;
 /// The number of times that each server serves the directory.
 const ALTERNATIONS: usize = 5;
-/// The most commands of one server, in each tube.
-const STEPS: u64 = 80;
+/// The maximum number of commands of one server, in each tube.
+const MAX_STEPS: u64 = 80;
 /// The file sizes of our server, from files that fill up often to files that never do.
 const OUR_FILE_BYTES: [&str; 3] = ["8192", "65536", "10485760"];
 /// A large size, because C loses changes in small files: it cannot reserve room across more than two files.
@@ -71,7 +71,7 @@ impl History {
                 client.ask(format!("ignore {watched}\r\n").as_bytes()).unwrap();
             }
             watched.clone_from(&name);
-            for step in tube.invent(&mut self.random, STEPS, repertoire) {
+            for step in tube.invent(&mut self.random, MAX_STEPS, repertoire) {
                 let reply = client.ask(&tube.command(&step)).unwrap();
                 tube.acknowledge(&step, &reply).unwrap_or_else(|problem| panic!("{name}: {problem}"));
             }

@@ -19,10 +19,10 @@ use beanstalkd_testkit::server::Server;
 const KILLS: u64 = 25;
 /// Clients, each with a separate tube.
 const CLIENTS: u64 = 4;
-/// The most commands that a client sends before it reads the replies.
-const DEPTH: u64 = 40;
-/// The most replies before the kill.
-const LIFE: u64 = 1500;
+/// The maximum number of commands that a client sends before it reads the replies.
+const MAX_DEPTH: u64 = 40;
+/// The maximum number of replies before the kill.
+const MAX_REPLIES: u64 = 1500;
 /// Small files, so that files are often filled and removed, and their jobs migrated.
 const FLAGS: &[&str] = &["-f", "0", "-s", "16384"];
 
@@ -60,7 +60,7 @@ impl Worker {
             return;
         }
         loop {
-            let count = 1 + self.random.below(DEPTH);
+            let count = 1 + self.random.below(MAX_DEPTH);
             self.unanswered = self.tube.invent(&mut self.random, count, repertoire);
             let commands: Vec<u8> = self.unanswered.iter().flat_map(|step| self.tube.command(step)).collect();
             // All bodies of a pipeline fit into the buffers of the socket and of the server.
@@ -156,7 +156,7 @@ impl KillLoop {
         }
         let mut control = self.server.connect().unwrap();
         let pid = Pid::from_raw(i32::try_from(stat(&mut control, "pid")).unwrap()).unwrap();
-        let target = 1 + self.random.below(LIFE);
+        let target = 1 + self.random.below(MAX_REPLIES);
         let fuse = Fuse { replies: AtomicU64::new(0), target, pid, blown: AtomicBool::new(false) };
         let clients: Vec<Client> = self.workers.iter().map(|_| self.server.connect().unwrap()).collect();
         std::thread::scope(|scope| {
@@ -224,7 +224,7 @@ fn another_server_in_the_same_loop() {
         let mut life = KillLoop::new(&peer, seed);
         life.live_and_die(Repertoire::KeptByC);
         let mut control = life.server.connect().unwrap();
-        let seen = see_jobs(&mut control, 1..=2 * LIFE).unwrap();
+        let seen = see_jobs(&mut control, 1..=2 * MAX_REPLIES).unwrap();
         let losses = life.workers.iter().map(|worker| worker.count_losses(&seen));
         let (now_lost, now_back) = losses.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         failures += u64::from(now_lost + now_back > 0);

@@ -18,10 +18,10 @@ use crate::world::{meet, open};
 
 /// How many clients work at once.
 const CLIENTS: usize = 4;
-/// The most jobs that a client holds at once.
+/// The maximum number of jobs that a client holds at once.
 const MAX_HELD: usize = 8;
-/// The most puts in a pipeline.
-const DEPTH: u64 = 12;
+/// The maximum number of puts in a pipeline.
+const MAX_DEPTH: u64 = 12;
 /// The pause before another try to connect.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -215,7 +215,7 @@ impl Worker {
     }
 
     fn put(&mut self, open: &mut Open) -> Result<(), Lost> {
-        let count = 1 + self.random.below(DEPTH);
+        let count = 1 + self.random.below(MAX_DEPTH);
         let bodies: Vec<String> = (0..count).map(|_| self.new_body()).collect();
         let put = |body: &String| format!("put 0 0 3600 {}\r\n{body}\r\n", body.len());
         let commands: String = bodies.iter().map(put).collect();

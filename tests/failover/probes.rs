@@ -23,7 +23,7 @@ use crate::world::{CLIENT_PATIENCE, World};
 
 /// The pause between two commands of a probe, and before another try to connect.
 const PACE: Duration = Duration::from_millis(10);
-/// The most commands that wait for their reply.
+/// The maximum number of commands that wait for their reply.
 const MAX_PENDING: usize = 50;
 /// The time-out of the probe that waits in a reserve.
 const WAIT: Duration = Duration::from_secs(1);

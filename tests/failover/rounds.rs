@@ -19,7 +19,7 @@ use crate::world::{TAKEOVER_AFTER, World};
 const ROUNDS: u64 = 8;
 /// How long a server stands still at most, in a short run and in a long one.
 const MAX_PAUSES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(60)];
-/// The most replies that clients read before a fault.
+/// The maximum number of replies that clients read before a fault.
 const MAX_REPLIES: u64 = 800;
 
 #[test]

@@ -57,21 +57,21 @@ fn a_reserve_during_a_stop_of_the_process_gets_one_correct_reply() {
 
 #[test]
 fn delays_and_times_to_run_up_to_the_largest_number_hold() {
-    const LARGEST: u32 = u32::MAX;
+    const MAX_SECONDS: u32 = u32::MAX;
     let server = Server::start(&[]);
     let mut client = server.connect();
-    let delayed = client.put(LARGEST, LARGEST, b"x");
+    let delayed = client.put(MAX_SECONDS, MAX_SECONDS, b"x");
     let time_left = |client: &mut beanstalkd_testkit::panicking::Client, id: u64| {
         client.data(&format!("stats-job {id}"))["time-left"].parse::<u64>().unwrap()
     };
-    assert!(time_left(&mut client, delayed) >= u64::from(LARGEST) - 10);
-    let held = client.put(0, LARGEST, b"x");
+    assert!(time_left(&mut client, delayed) >= u64::from(MAX_SECONDS) - 10);
+    let held = client.put(0, MAX_SECONDS, b"x");
     client.reserve("reserve");
-    assert!(time_left(&mut client, held) >= u64::from(LARGEST) - 10);
-    assert_eq!(client.ask(&format!("release {held} 0 {LARGEST}")), "RELEASED");
-    assert!(time_left(&mut client, held) >= u64::from(LARGEST) - 10);
-    assert_eq!(client.ask(&format!("pause-tube default {LARGEST}")), "PAUSED");
-    assert_eq!(client.data("stats-tube default")["pause"], LARGEST.to_string());
+    assert!(time_left(&mut client, held) >= u64::from(MAX_SECONDS) - 10);
+    assert_eq!(client.ask(&format!("release {held} 0 {MAX_SECONDS}")), "RELEASED");
+    assert!(time_left(&mut client, held) >= u64::from(MAX_SECONDS) - 10);
+    assert_eq!(client.ask(&format!("pause-tube default {MAX_SECONDS}")), "PAUSED");
+    assert_eq!(client.data("stats-tube default")["pause"], MAX_SECONDS.to_string());
     // The longest wait does not delay a short deadline.
     let mut waiter = server.connect();
     assert_eq!(waiter.ask("watch soon"), "WATCHING 2");

@@ -109,7 +109,7 @@ fn jobs_of(client: &mut Client) -> BTreeMap<u64, String> {
     found
 }
 
-/// Puts jobs, several at once. Like each client, it returns when it is told to end, or when the server is gone.
+/// Puts jobs, several at once. Like each client, it returns when the test asks it to, or when the server has ended.
 pub fn produce(mut client: Client, known: &Known) {
     while !known.is_over() {
         thread::sleep(Duration::from_millis(2));

@@ -156,7 +156,7 @@ ctl() {
 start
 show ctl --token-file "$files/token" put mail hello
 ctl --token-file "$files/token" put other hello && fail "a put where it is forbidden"
-ctl tubes && fail "a stranger sees tubes"
+ctl tubes && fail "an anonymous client sees tubes"
 want FORBIDDEN "$(printf 'list-tubes\r\n' | say)"
 stop
 

@@ -248,9 +248,9 @@ fn connections_above_the_limit_are_told_so_and_closed() {
     let first = server.connect(Some(ANNA));
     let second = server.connect(Some(ANNA));
     assert_eq!(server.reply(&second, "list-tubes\r\n"), "TOO_MANY_CONNECTIONS\r\n");
-    let stranger = server.connect(Some(Peer::Unix(Some(7))));
+    let anonymous = server.connect(Some(Peer::Unix(Some(7))));
     let login = "auth a-token-of-the-team-that-is-long-enough\r\nlist-tubes\r\n";
-    assert_eq!(server.reply(&stranger, login), "TOO_MANY_CONNECTIONS\r\n");
+    assert_eq!(server.reply(&anonymous, login), "TOO_MANY_CONNECTIONS\r\n");
     assert_eq!(server.0.client_count(), 1);
     assert_eq!(server.reply(&first, "list-tube-used\r\nquit\r\n"), "USING default\r\n");
     let next = server.connect(Some(Peer::Unix(Some(7))));

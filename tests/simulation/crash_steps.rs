@@ -28,8 +28,8 @@ use beanstalkd_testkit::subject::{START, executor};
 
 /// The number of servers that run on the same disk, one after another.
 const LIVES: u64 = 5;
-/// The most steps of a server.
-const STEPS: u64 = 40;
+/// The maximum number of steps of a server.
+const MAX_STEPS: u64 = 40;
 /// The number of losses of power that are examined for each crash, besides the one after which the next server starts.
 const IMAGES: u64 = 12;
 /// The number of turns in which a server without new input must become idle.
@@ -319,11 +319,11 @@ impl Steps {
         // A start logs again what it has found.
         self.advance_model();
         self.settle();
-        for _ in 0..self.random.below(STEPS) {
+        for _ in 0..self.random.below(MAX_STEPS) {
             if self.disk.has_crashed() {
                 return;
             }
-            if self.random.once_in(STEPS / 2) {
+            if self.random.once_in(MAX_STEPS / 2) {
                 self.disk.crash_after(1 + self.random.below(10));
             }
             self.step();

@@ -6,7 +6,7 @@ use beanstalkd_types::clock::NS_PER_S;
 use crate::access::{ANNA, Guarded, OPERATOR};
 
 const TOKEN: &str = "a-token-of-the-team-that-is-long-enough";
-const STRANGER: Peer = Peer::Unix(Some(7));
+const ANONYMOUS: Peer = Peer::Unix(Some(7));
 
 /// A server with an operator and a team. The team's user is Anna, and its table has these lines.
 fn server(team: &str) -> Guarded {
@@ -43,8 +43,8 @@ fn a_right_token_gets_in_however_many_wrong_ones_have_come_before() {
 fn who_does_not_log_in_within_ten_seconds_is_closed_however_it_drips() {
     let mut server = server("work = [\"*\"]");
     let known = server.connect(Some(ANNA));
-    let (_silent, dripping) = (server.connect(Some(STRANGER)), server.connect(Some(STRANGER)));
-    let late = server.connect(Some(STRANGER));
+    let (_silent, dripping) = (server.connect(Some(ANONYMOUS)), server.connect(Some(ANONYMOUS)));
+    let late = server.connect(Some(ANONYMOUS));
     server.reply(&late, "au");
     for _ in 0..9 {
         assert_eq!(server.reply(&dripping, "list-tubes\r\npu"), "FORBIDDEN\r\n");
@@ -61,11 +61,11 @@ fn who_does_not_log_in_within_ten_seconds_is_closed_however_it_drips() {
 }
 
 #[test]
-fn a_stranger_who_may_do_something_has_no_time_limit() {
+fn an_anonymous_client_that_may_do_something_has_no_time_limit() {
     let mut server = Guarded::with("[strangers]\nproduce = [\"*\"]\n");
-    let stranger = server.connect(Some(STRANGER));
+    let anonymous = server.connect(Some(ANONYMOUS));
     server.pass(100 * NS_PER_S);
-    assert_eq!(server.reply(&stranger, "list-tube-used\r\n"), "USING default\r\n");
+    assert_eq!(server.reply(&anonymous, "list-tube-used\r\n"), "USING default\r\n");
 }
 
 #[test]
@@ -75,12 +75,12 @@ fn clients_that_do_not_log_in_have_a_bounded_share_of_the_connections() {
     let known: Vec<_> = (0..10).map(|_| server.connect(Some(ANNA))).collect();
     let mut silent = Vec::new();
     for round in 1..100 {
-        silent.push(server.connect(Some(STRANGER)));
+        silent.push(server.connect(Some(ANONYMOUS)));
         assert_eq!(server.0.client_count(), known.len() + round.min(4));
     }
     // A client that logs in is in time, and leaves its slot to later clients.
     for _ in 0..10 {
-        let client = server.connect(Some(STRANGER));
+        let client = server.connect(Some(ANONYMOUS));
         let login = format!("auth {TOKEN}\r\nlist-tube-used\r\n");
         assert_eq!(server.reply(&client, &login), "AUTHENTICATED\r\nUSING default\r\n");
     }

@@ -17,8 +17,8 @@ const TUBES: u64 = 20;
 const FLEETING_TUBES: u64 = 5_000;
 /// With this many jobs or more, a client deletes one instead of putting one.
 const POPULATION: usize = 2_000;
-/// The most reservations of a client.
-const HELD: usize = 12;
+/// The maximum number of reservations of a client.
+const MAX_RESERVATIONS: usize = 12;
 /// The size of the job that the slow reader peeks, in bytes.
 pub const SLOW_BODY: usize = 60_000;
 
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
     }
 
     fn command(&mut self) -> Result<(), Failure> {
-        let is_full = self.held.len() >= HELD;
+        let is_full = self.held.len() >= MAX_RESERVATIONS;
         if is_full || !self.held.is_empty() && self.random.once_in(2) {
             return self.finish_one();
         }

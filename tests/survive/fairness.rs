@@ -3,8 +3,8 @@
 
 use beanstalkd_testkit::panicking::{Client, Server, wait_until};
 
-/// The most commands that are executed for one connection in a turn. A connection that sends without a pause gets an
-/// eighth of that.
+/// The maximum number of commands that the server executes for one connection in a turn. A connection that sends
+/// without a pause gets an eighth of that.
 const COMMANDS_PER_TURN: u64 = 1024;
 /// How many turns may pass on a busy machine until a modest client has its reply and has sent its next command.
 const TURNS_PER_ANSWER: u64 = 32;

@@ -143,7 +143,7 @@ fn a_reload_refuses_rules_without_identities_and_a_file_that_everybody_can_write
 
 /// A client in its handshake has no identity yet, and does not count as anonymous.
 #[test]
-fn a_limit_for_strangers_keeps_no_certificate_out() {
+fn a_limit_for_anonymous_clients_keeps_no_certificate_out() {
     let clients = Authority::new("clients");
     let rules = format!(
         "{}[identities.team]\ncertificates = [\"team\"]\nproduce = [\"*\"]\n[strangers]\nmax-connections = 1\n",

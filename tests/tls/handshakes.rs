@@ -36,7 +36,7 @@ fn a_handshake_cut_at_any_byte_leaves_nothing_behind() {
         }
     }
     assert_eq!(client.ask("list-tube-used"), "USING default");
-    wait_until("all strangers are gone", || client.stat("current-connections") == 1);
+    wait_until("all anonymous clients are gone", || client.stat("current-connections") == 1);
 }
 
 /// Does the handshake up to the last flight of the client, and returns this flight.
@@ -80,11 +80,11 @@ fn a_certificate_of_a_client_cut_at_any_byte_lets_nobody_in() {
         }
         server.serves(&settings).unwrap();
     }
-    wait_until("all strangers are gone", || observer.stat("current-connections") == 1);
+    wait_until("all anonymous clients are gone", || observer.stat("current-connections") == 1);
 }
 
 #[test]
-fn garbage_is_told_off_and_closed() {
+fn garbage_is_refused_and_closed() {
     let server = TlsServer::start(&[]);
     let oversized = record(HANDSHAKE, 0xffff, &[1]);
     let message_of_16_mb = record(HANDSHAKE, 4, &[1, 0xff, 0xff, 0xff]);
@@ -141,7 +141,7 @@ fn old_versions_and_weak_suites_are_refused() {
 
 /// A client that sends a message of many fragments, which never ends.
 #[test]
-fn a_stranger_can_send_32_kib_and_no_more() {
+fn an_anonymous_client_can_send_32_kib_and_no_more() {
     let server = TlsServer::start(&[]);
     let mut socket = server.socket();
     let fragment = record(HANDSHAKE, 1024, &[0; 1024]);
@@ -159,8 +159,8 @@ fn a_stranger_can_send_32_kib_and_no_more() {
 
 /// The memory that many anonymous clients can take: less than 80 KiB each, whatever they send.
 #[test]
-fn memory_for_strangers_is_bounded() {
-    let strangers = scale("TLS_STRANGERS", 300);
+fn memory_for_anonymous_clients_is_bounded() {
+    let clients = scale("TLS_ANONYMOUS", 300);
     let server = TlsServer::start(&[]);
     let mut client = server.server.connect();
     let earlier = client.stat("total-connections");
@@ -176,11 +176,11 @@ fn memory_for_strangers_is_bounded() {
         }
         socket
     };
-    let sockets: Vec<TcpStream> = (0..strangers).map(hold).collect();
+    let sockets: Vec<TcpStream> = (0..clients).map(hold).collect();
     // Of very many, the server has closed the first ones when the last ones come.
-    wait_until("all have connected", || client.stat("total-connections") == earlier + strangers as u64);
+    wait_until("all have connected", || client.stat("total-connections") == earlier + clients as u64);
     let grown = server.server.usage().peak_memory().saturating_sub(before);
-    assert!(grown < strangers * 80 * 1024, "{} bytes for each stranger", grown / strangers);
+    assert!(grown < clients * 80 * 1024, "{} bytes for each client", grown / clients);
     drop(sockets);
     wait_until("all are gone", || client.stat("current-connections") == 1);
 }
@@ -195,11 +195,11 @@ fn connections_count_as_memory() {
     wait_until("a connection is counted", || client.stat("buffer-bytes") >= before + 8 * 1024);
     drop(first);
     wait_until("it is gone", || client.stat("buffer-bytes") < before + 8 * 1024);
-    let strangers: Vec<TcpStream> = (0..300).map(|_| server.socket()).collect();
+    let clients: Vec<TcpStream> = (0..300).map(|_| server.socket()).collect();
     wait_until("the first of them are connected", || client.stat("current-connections") > 50);
     wait_until("the others are refused", || client.stat("connections-refused") > 100);
     assert_eq!(client.ask("put 0 0 60 1\r\nx"), "OUT_OF_MEMORY");
-    drop(strangers);
+    drop(clients);
     wait_until("all are gone", || client.stat("current-connections") == 1);
     assert!(client.ask("put 0 0 60 1\r\nx").starts_with("INSERTED "));
 }
@@ -218,11 +218,11 @@ fn a_handshake_that_stalls_is_closed() {
 
 #[test]
 fn a_thousand_handshakes_at_once_do_not_stop_the_others() {
-    let strangers = scale("TLS_HANDSHAKES", 300);
+    let clients = scale("TLS_HANDSHAKES", 300);
     let server = TlsServer::start(&[]);
     let hello = client_hello(&server.settings(None));
     let mut client = server.server.connect();
-    let sockets: Vec<TcpStream> = (0..strangers).map(|_| server.socket()).collect();
+    let sockets: Vec<TcpStream> = (0..clients).map(|_| server.socket()).collect();
     for mut socket in &sockets {
         socket.write_all(&hello).unwrap();
     }

@@ -185,13 +185,13 @@ fn a_turn_does_one_step_of_a_handshake() {
     let (acceptor, poll) = (simulated::acceptor(), Poll::new().unwrap());
     let (mut site, address) = site_of(&acceptor, &poll);
     let hello = client_hello(tls::usual_client());
-    let strangers: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
-    for mut stranger in &strangers {
-        stranger.write_all(&hello).unwrap();
-        stranger.set_nonblocking(true).unwrap();
+    let sockets: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for mut socket in &sockets {
+        socket.write_all(&hello).unwrap();
+        socket.set_nonblocking(true).unwrap();
     }
-    let answered = || strangers.iter().filter(|stranger| stranger.peek(&mut [0]).is_ok()).count();
-    for turn in 1..=strangers.len() {
+    let answered = || sockets.iter().filter(|socket| socket.peek(&mut [0]).is_ok()).count();
+    for turn in 1..=sockets.len() {
         site.turn(ServerState::Starting("starting"), Timestamp(turn as u64));
         assert_eq!(answered(), turn);
         assert_eq!(site.next_event_at(), Some(Timestamp(0)), "there is more to do");
@@ -202,7 +202,7 @@ fn a_turn_does_one_step_of_a_handshake() {
 fn a_stalled_handshake_is_over_after_ten_seconds() {
     let (acceptor, poll) = (simulated::acceptor(), Poll::new().unwrap());
     let (mut site, address) = site_of(&acceptor, &poll);
-    let _stranger = TcpStream::connect(address).unwrap();
+    let _socket = TcpStream::connect(address).unwrap();
     let accepted_at = Timestamp(1);
     for _ in 0..3 {
         site.turn(ServerState::Starting("starting"), accepted_at);

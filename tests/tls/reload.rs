@@ -37,9 +37,9 @@ fn new_connections_get_the_new_certificate_and_the_others_stay() {
 #[test]
 fn bad_files_change_nothing_and_the_log_says_why() {
     let server = TlsServer::start(&[]);
-    let stranger = Authority::new("another").issue(Leaf::of("localhost"));
+    let foreign = Authority::new("another").issue(Leaf::of("localhost"));
     let key = std::fs::read(server.file("key.pem")).unwrap();
-    std::fs::write(server.file("key.pem"), stranger.key_pem()).unwrap();
+    std::fs::write(server.file("key.pem"), foreign.key_pem()).unwrap();
     reload(&server, REFUSED, 1);
     std::fs::remove_file(server.file("key.pem")).unwrap();
     reload(&server, REFUSED, 2);

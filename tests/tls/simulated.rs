@@ -26,7 +26,7 @@ use crate::client_hello;
 const TURNS_TO_REST: usize = 10_000;
 
 /// Far more handshakes than a turn continues.
-const STRANGERS: usize = 50;
+const ANONYMOUS_CLIENTS: usize = 50;
 
 /// An acceptor with the usual certificate.
 pub fn acceptor() -> Rc<Acceptor> {
@@ -327,14 +327,14 @@ fn a_turn_goes_on_with_a_few_handshakes_and_serves_the_others_first() {
     let hello = client_hello(tls::usual_client());
     let mut known = simulation.connect(100_000);
     simulation.rest(&mut known);
-    let mut strangers: Vec<Peer> = (0..STRANGERS).map(|_| simulation.connect(100_000)).collect();
-    for stranger in &strangers {
-        stranger.pipe.borrow_mut().arrive(&hello);
+    let mut anonymous: Vec<Peer> = (0..ANONYMOUS_CLIENTS).map(|_| simulation.connect(100_000)).collect();
+    for peer in &anonymous {
+        peer.pipe.borrow_mut().arrive(&hello);
     }
     known.say(b"list-tube-used\r\n");
     known.arrive(usize::MAX);
     // The events of anonymous clients come first.
-    let mut all: Vec<&mut Peer> = strangers.iter_mut().chain([&mut known]).collect();
+    let mut all: Vec<&mut Peer> = anonymous.iter_mut().chain([&mut known]).collect();
     simulation.turn(&all);
     let answered = |all: &[&mut Peer]| all.iter().filter(|peer| peer.pipe.borrow().has_outbound()).count();
     let in_first_turn = answered(&all);
@@ -345,7 +345,7 @@ fn a_turn_goes_on_with_a_few_handshakes_and_serves_the_others_first() {
         simulation.turn(&all);
         turns += 1;
     }
-    assert_eq!(answered(&all), STRANGERS + 1, "all are answered in the end");
-    assert!(turns >= STRANGERS / in_first_turn, "{turns} turns");
+    assert_eq!(answered(&all), ANONYMOUS_CLIENTS + 1, "all are answered in the end");
+    assert!(turns >= ANONYMOUS_CLIENTS / in_first_turn, "{turns} turns");
     all.clear();
 }

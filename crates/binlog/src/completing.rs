@@ -6,7 +6,7 @@ use std::collections::TryReserveError;
 
 use super::LogPosition;
 use super::attachment::tag_record_bytes;
-use super::jobs::RecordSource;
+use super::jobs::Source;
 use super::record::Layout;
 use super::tagged::FoundTags;
 use crate::job::JobId;
@@ -17,7 +17,7 @@ pub(super) struct OfComplete {
     pub(super) id: JobId,
     pub(super) layout: Layout,
     pub(super) bytes: Box<[u8]>,
-    pub(super) source: RecordSource,
+    pub(super) source: Source,
     pub(super) tags: FoundTags,
     /// Where it begins, including its tags, and where the next record must begin.
     start: LogPosition,
@@ -35,7 +35,7 @@ impl Completing {
         id: JobId,
         layout: &Layout,
         bytes: &[u8],
-        source: RecordSource,
+        source: Source,
         tags: FoundTags,
     ) -> Result<(), TryReserveError> {
         let tags_len = if let FoundTags::Here(tags) = &tags { tags.len() } else { 0 };

@@ -161,7 +161,7 @@ pub struct RestoredReservation {
 
 /// The source of a record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RecordSource {
+pub(super) struct Source {
     /// Index of the file.
     pub(super) file: u32,
     /// Where it begins in the file, in bytes.
@@ -174,7 +174,7 @@ pub(super) struct RecordSource {
     pub(super) recovers: bool,
 }
 
-impl RecordSource {
+impl Source {
     pub(super) fn position(self) -> LogPosition {
         LogPosition { file: self.file, offset: self.offset }
     }
@@ -218,12 +218,7 @@ pub(super) struct LoggedJobs {
 
 impl LoggedJobs {
     /// Applies the record in `bytes`. Returns false, with nothing changed, if the record is not plausible.
-    pub(super) fn apply(
-        &mut self,
-        layout: &Layout,
-        bytes: &[u8],
-        source: RecordSource,
-    ) -> Result<bool, OpenError> {
+    pub(super) fn apply(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
         if !layout.is_plausible_but_name(bytes) {
             return Ok(false);
         }
@@ -284,7 +279,7 @@ impl LoggedJobs {
         id: JobId,
         layout: &Layout,
         bytes: &[u8],
-        source: RecordSource,
+        source: Source,
     ) -> Result<bool, OpenError> {
         let record = &layout.record;
         if source.is_ours && record.is_of_complete() {
@@ -299,7 +294,7 @@ impl LoggedJobs {
         id: JobId,
         layout: &Layout,
         bytes: &[u8],
-        source: RecordSource,
+        source: Source,
         tags: FoundTags,
     ) -> Result<bool, OpenError> {
         let record = &layout.record;
@@ -338,7 +333,7 @@ impl LoggedJobs {
         id: JobId,
         layout: &Layout,
         bytes: &[u8],
-        source: RecordSource,
+        source: Source,
     ) -> Result<bool, OpenError> {
         if !layout.is_plausible(bytes) {
             return Ok(false);
@@ -359,7 +354,7 @@ impl LoggedJobs {
         &mut self,
         id: JobId,
         record: &DiskRecord,
-        source: RecordSource,
+        source: Source,
     ) -> Result<Option<FoundTags>, OpenError> {
         if !source.is_ours || !record.has_tags() {
             return Ok(Some(FoundTags::None));
@@ -375,14 +370,14 @@ impl LoggedJobs {
         Ok(Some(tags))
     }
 
-    fn note_lost(&mut self, id: JobId, source: RecordSource, is_delete: bool) -> Result<(), OpenError> {
+    fn note_lost(&mut self, id: JobId, source: Source, is_delete: bool) -> Result<(), OpenError> {
         self.lost.try_reserve(1)?;
         self.lost.push(LostAttachments { at: source.position(), id, is_delete });
         Ok(())
     }
 
     /// Handles a part of an attachment.
-    pub(super) fn attach(&mut self, part: &Part, source: RecordSource) -> Result<(), OpenError> {
+    pub(super) fn attach(&mut self, part: &Part, source: Source) -> Result<(), OpenError> {
         let Some(Attachment { kind, job, bytes }) = self.pending.add(part, source.position())? else {
             return Ok(());
         };
@@ -406,12 +401,7 @@ impl LoggedJobs {
     }
 
     /// Notes that a session has reserved the job, whatever its state was.
-    fn reserve_for_session(
-        &mut self,
-        id: JobId,
-        bytes: Box<[u8]>,
-        source: RecordSource,
-    ) -> Result<(), OpenError> {
+    fn reserve_for_session(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) -> Result<(), OpenError> {
         let Some(reservation) = LoggedReservation::decode(&bytes, WallOffset(0)) else { return Ok(()) };
         if let Some(job) = self.alive.get_mut(id) {
             let counters = Counters { reserves: reservation.reserves, ..self.histories.get(job.history) };
@@ -428,7 +418,7 @@ impl LoggedJobs {
 
     /// Starts a cooldown, which shows that its job was deleted: a power loss can preserve the cooldown, which is
     /// repeated while it lasts, and lose the record of the delete.
-    fn start_cooldown(&mut self, id: JobId, bytes: Box<[u8]>, source: RecordSource) {
+    fn start_cooldown(&mut self, id: JobId, bytes: Box<[u8]>, source: Source) {
         let record_bytes = parts(bytes.len()) * SHORT_BYTES;
         if self.tagged.cooldowns.insert(id, bytes) {
             if self.alive.remove(id).is_some() {
@@ -444,7 +434,7 @@ impl LoggedJobs {
         }
     }
 
-    fn free_group(&mut self, group: &[u8], source: RecordSource) {
+    fn free_group(&mut self, group: &[u8], source: Source) {
         let freed = self.tagged.free_group(group);
         if source.beyond {
             self.rescued.extend(freed);
@@ -484,12 +474,7 @@ impl LoggedJobs {
         Ok(())
     }
 
-    fn apply_short(
-        &mut self,
-        id: JobId,
-        record: &DiskRecord,
-        source: RecordSource,
-    ) -> Result<bool, OpenError> {
+    fn apply_short(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
         if record.is_departure() {
             // The full record after it, if it was written, says what happened.
             return Ok(true);
@@ -520,12 +505,7 @@ impl LoggedJobs {
         Ok(true)
     }
 
-    fn apply_delete(
-        &mut self,
-        id: JobId,
-        record: &DiskRecord,
-        source: RecordSource,
-    ) -> Result<bool, OpenError> {
+    fn apply_delete(&mut self, id: JobId, record: &DiskRecord, source: Source) -> Result<bool, OpenError> {
         let mut side_effects = FoundSideEffects::default();
         let mut completed = Vec::new();
         if source.is_ours && record.is_completion() {
@@ -565,13 +545,7 @@ impl LoggedJobs {
     /// is close to that time. C writes a short record at the burial, so that it comes after all others, even if the job
     /// was buried before: C does not log the reservation in between. A full record is a copy, and leaves a job that was
     /// buried `before` at its position.
-    fn burial(
-        &mut self,
-        record: &DiskRecord,
-        before: Option<i64>,
-        is_full: bool,
-        source: RecordSource,
-    ) -> i64 {
+    fn burial(&mut self, record: &DiskRecord, before: Option<i64>, is_full: bool, source: Source) -> i64 {
         let time = if source.is_ours {
             record.deadline_at
         } else if is_full {

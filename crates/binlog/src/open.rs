@@ -18,7 +18,7 @@ use crate::tags::{EncodedTags, TagSet};
 use crate::tube_name::TubeName;
 
 /// Zeros at the end of an old file are freed if there are at least this many bytes.
-const TRIM_BYTES: u64 = 4096;
+const MIN_TRIM_BYTES: u64 = 4096;
 
 /// Takes a replayed job: its record, its tube, its body, and its encoded tags (see [`TagSet`](crate::tags::TagSet)),
 /// empty if it has none.
@@ -194,7 +194,7 @@ impl Binlog {
             let zeros = file.bytes - file.end;
             let trims = match file.kind {
                 // A shorter file counts as damaged unless another file records its end, for which `-F` does not wait.
-                FileKind::Ours { .. } => sync != SyncPolicy::Never && zeros >= TRIM_BYTES,
+                FileKind::Ours { .. } => sync != SyncPolicy::Never && zeros >= MIN_TRIM_BYTES,
                 FileKind::C(_) => (1..SHORT_BYTES).contains(&zeros),
                 FileKind::Blank
                 | FileKind::BrokenHeader

@@ -20,7 +20,7 @@ pub enum Failure {
     /// Exit code 130: stopped by Ctrl-C or SIGTERM, or the question was answered with no.
     Interrupted(String),
     /// This exit code, for failures that were printed when they occurred.
-    Said(u8),
+    Reported(u8),
     /// Exit code 0: the reader of standard output has closed it, as `head` does.
     OutputClosed,
 }
@@ -30,7 +30,7 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Self::OutputClosed => 0,
-            Self::Said(code) => *code,
+            Self::Reported(code) => *code,
             Self::NothingMatched(_) => 1,
             Self::Usage(_) => 2,
             Self::Connection(_) => 3,
@@ -50,7 +50,7 @@ impl Failure {
             Self::Refused(text) => Self::Refused(with(text)),
             Self::Local(text) => Self::Local(with(text)),
             Self::Interrupted(text) => Self::Interrupted(with(text)),
-            Self::OutputClosed | Self::Said(_) => self,
+            Self::OutputClosed | Self::Reported(_) => self,
         }
     }
 
@@ -69,7 +69,7 @@ impl fmt::Display for Failure {
             | Self::Refused(text)
             | Self::Local(text)
             | Self::Interrupted(text) => f.write_str(text),
-            Self::OutputClosed | Self::Said(_) => Ok(()),
+            Self::OutputClosed | Self::Reported(_) => Ok(()),
         }
     }
 }

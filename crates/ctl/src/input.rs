@@ -16,7 +16,7 @@ use std::time::Duration;
 const AHEAD: usize = 1024;
 
 /// The time between two checks for an interrupt.
-const TURN: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The lines of standard input.
 pub struct StdinLines(Receiver<io::Result<Vec<u8>>>);
@@ -43,7 +43,7 @@ impl StdinLines {
     /// Waits for the next line and returns it without its line end; `None` at the end of the input.
     pub fn wait(&self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
-            match self.0.recv_timeout(TURN) {
+            match self.0.recv_timeout(CHECK_INTERVAL) {
                 Ok(line) => return taken(line).map(Some),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) if interrupt::requested() => {

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     match commands::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::OutputClosed | Failure::Said(_)) {
+            if !matches!(failure, Failure::OutputClosed | Failure::Reported(_)) {
                 output::say(&failure.to_string());
             }
             ExitCode::from(failure.code())

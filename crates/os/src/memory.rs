@@ -25,7 +25,7 @@ const PIECE: Layout = match Layout::from_size_align(1 << 20, 4096) {
 };
 /// Allocations of at least this size do not use the reserve: they would not fit, and the code that asks for them can
 /// handle a failure.
-const LARGE_BYTES: usize = 8 << 20;
+const MIN_LARGE_BYTES: usize = 8 << 20;
 
 /// Whether the reserve is used up.
 static EXHAUSTED: AtomicBool = AtomicBool::new(false);
@@ -198,7 +198,7 @@ impl<A: GlobalAlloc> WithReserve<A> {
 
     /// Returns `block`. If it is null, frees the reserve and returns the result of `again`.
     fn or_from_reserve(&self, block: *mut u8, size: usize, again: impl FnOnce() -> *mut u8) -> *mut u8 {
-        if block.is_null() && size < LARGE_BYTES && self.free_reserve() { again() } else { block }
+        if block.is_null() && size < MIN_LARGE_BYTES && self.free_reserve() { again() } else { block }
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
         let reserve = PIECES * PIECE.size();
         let allocator = WithReserve::new(Limited { left: AtomicUsize::new(reserve + (1 << 20)) });
         assert!(allocator.fill() && !is_exhausted());
-        let large = Layout::from_size_align(LARGE_BYTES, 16).unwrap();
+        let large = Layout::from_size_align(MIN_LARGE_BYTES, 16).unwrap();
         let small = Layout::from_size_align(2 << 20, 16).unwrap();
         // SAFETY: the sizes are not zero, and each block is freed with the layout with which it was allocated.
         unsafe {

@@ -12,7 +12,7 @@ use super::workers::IdList;
 use crate::job::{Body, BodyRef, JobId, JobState, Priority};
 
 /// The longest reply that has only words and numbers, or the words of all fields.
-const SHORT_BYTES: usize = 64;
+const MAX_SHORT_BYTES: usize = 64;
 
 /// The word before a reserved job.
 const RESERVED: &[u8] = b"RESERVED ";
@@ -127,7 +127,7 @@ macro_rules! replies {
             /// If the allocator has no memory. The buffer may then end with a part of the reply, so nothing more may be
             /// sent.
             pub fn write(&self, $output: &mut impl ReplyBuffer) -> Result<(), TryReserveError> {
-                $output.reserve(SHORT_BYTES)?;
+                $output.reserve(MAX_SHORT_BYTES)?;
                 let last: &[u8] = match *self {
                     $(Self::$name => concat!($word, "\r\n").as_bytes(),)+
                     $(Self::$refusal => concat!($refusal_word, "\r\n").as_bytes(),)+
@@ -291,7 +291,7 @@ replies! {
 
 fn completed(output: &mut impl ReplyBuffer, ids: IdList<'_>) -> Result<(), TryReserveError> {
     const ID_BYTES: usize = " 18446744073709551615".len();
-    output.reserve(SHORT_BYTES + ids.count() * ID_BYTES)?;
+    output.reserve(MAX_SHORT_BYTES + ids.count() * ID_BYTES)?;
     let bytes = output.bytes();
     bytes.extend_from_slice(COMPLETED);
     ids.write(bytes);
@@ -300,14 +300,14 @@ fn completed(output: &mut impl ReplyBuffer, ids: IdList<'_>) -> Result<(), TryRe
 }
 
 fn using(output: &mut impl ReplyBuffer, tube: &str) -> Result<(), TryReserveError> {
-    output.reserve(SHORT_BYTES + tube.len())?;
+    output.reserve(MAX_SHORT_BYTES + tube.len())?;
     let bytes = output.bytes();
     [b"USING ", tube.as_bytes(), CRLF].iter().for_each(|part| bytes.extend_from_slice(part));
     Ok(())
 }
 
 fn write_data(output: &mut impl ReplyBuffer, data: &[u8]) -> Result<(), TryReserveError> {
-    output.reserve(SHORT_BYTES + data.len())?;
+    output.reserve(MAX_SHORT_BYTES + data.len())?;
     numbered(output, b"OK ", data.len() as u64)?;
     [data, CRLF].iter().for_each(|part| output.bytes().extend_from_slice(part));
     Ok(())
@@ -341,7 +341,7 @@ fn job(
     body: BodyRef<'_>,
     values: &str,
 ) -> Result<(), TryReserveError> {
-    output.reserve(SHORT_BYTES + values.len() + body.copied_len())?;
+    output.reserve(MAX_SHORT_BYTES + values.len() + body.copied_len())?;
     let bytes = output.bytes();
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(itoa::Buffer::new().format(id.0).as_bytes());
@@ -371,14 +371,14 @@ fn batch(output: &mut impl ReplyBuffer, jobs: ReservedJobs<'_>) -> Result<(), Tr
         reserved_len(id, body) + body.copied_len() + values.len() + 1
     };
     let own: usize = jobs.iter_with_values().map(own_len).sum();
-    output.reserve(SHORT_BYTES + own)?;
+    output.reserve(MAX_SHORT_BYTES + own)?;
     numbered(output, b"RESERVED_BATCH ", jobs.len() as u64)?;
     jobs.iter_with_values().try_for_each(|(id, body, values)| job(output, RESERVED, id, body, values))
 }
 
 fn write_list(output: &mut impl ReplyBuffer, list: &List) -> Result<(), TryReserveError> {
     let copied: usize = list.pieces().iter().map(Body::copied_len).sum();
-    output.reserve(SHORT_BYTES + copied)?;
+    output.reserve(MAX_SHORT_BYTES + copied)?;
     numbered(output, b"OK ", list.byte_len() as u64)?;
     for piece in list.pieces() {
         output.push_body(piece)?;

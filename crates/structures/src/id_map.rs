@@ -16,7 +16,7 @@ const BITS: u32 = 6;
 /// Branches of a node.
 const WAYS: usize = 1 << BITS;
 /// A page with at most this many values is thin: its values take less memory in the ordered map.
-const THIN: u8 = 8;
+const MAX_THIN_VALUES: u8 = 8;
 
 /// A map from [`JobId`] to `T`. An `Option<T>` should be no wider than a `T`.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl<T> IdMap<T> {
         let old = page[way(id, 0)].take()?;
         *used -= 1;
         self.len -= 1;
-        if *used <= THIN && !are_in_one_page(id, self.last_insert) {
+        if *used <= MAX_THIN_VALUES && !are_in_one_page(id, self.last_insert) {
             self.note_thin(id);
         }
         Some(old)
@@ -222,12 +222,15 @@ impl<T> IdMap<T> {
         let Some((&mut used, _)) = root.and_then(|root| leaf_mut(root, height, id)) else { return };
         if used == 0 {
             self.empty_page_of(id);
-        } else if used <= THIN
+        } else if used <= MAX_THIN_VALUES
             && let Some(before) = self.last_thin.replace(id).filter(|&before| !are_in_one_page(before, id))
             && !are_in_one_page(before, self.last_insert)
         {
             let root = self.root.as_mut().filter(|_| before <= self.last);
-            if root.and_then(|root| leaf_mut(root, height, before)).is_some_and(|(used, _)| *used <= THIN) {
+            if root
+                .and_then(|root| leaf_mut(root, height, before))
+                .is_some_and(|(used, _)| *used <= MAX_THIN_VALUES)
+            {
                 self.empty_page_of(before);
             }
         }

@@ -17,7 +17,7 @@ const BLOCK: usize = 256;
 /// How many keys a block grows by after a split: such blocks are neither full nor empty, and there are many of them.
 const STEP: usize = 32;
 /// A block with at most this many keys is joined to its neighbour and frees half of its capacity.
-const SPARSE: usize = BLOCK / 4;
+const MAX_SPARSE_KEYS: usize = BLOCK / 4;
 
 /// In how many blocks one search for the oldest key probes every key. The smallest ids of the other blocks are known.
 const MAX_PROBED_BLOCKS: usize = 512;
@@ -345,7 +345,7 @@ impl<K: Key> Blocks<K> {
     /// Restores the invariants of block `number` after a key has been removed from it.
     fn tidy(&mut self, number: usize) {
         let len = self.block_mut(number).len();
-        if len >= SPARSE {
+        if len >= MAX_SPARSE_KEYS {
             return;
         }
         let behind = self.later.as_ref().and_then(|later| later.get(number)).map(|block| block.keys.len());

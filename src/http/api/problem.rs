@@ -2,7 +2,7 @@
 //!
 //! Owns: the status, the word and the sentence of each.
 
-use crate::http::access::Denied;
+use crate::http::access::RequestRefusal;
 use crate::json::{self, Object};
 use crate::orders::Obstacle;
 
@@ -75,31 +75,31 @@ impl Problem {
     }
 }
 
-impl From<Denied> for Problem {
-    fn from(denied: Denied) -> Self {
+impl From<RequestRefusal> for Problem {
+    fn from(denied: RequestRefusal) -> Self {
         let (status, code, message) = match denied {
-            Denied::Misdirected(option) => {
+            RequestRefusal::Misdirected(option) => {
                 let message = format!(
                     "this name is not known here: use an address, or start the server with {option} NAME:PORT"
                 );
                 return Self::new("421 Misdirected Request", "misdirected", message);
             }
-            Denied::Unauthorized => {
+            RequestRefusal::Unauthorized => {
                 ("401 Unauthorized", "unauthorized", "this needs the header Authorization: Bearer TOKEN")
             }
-            Denied::FromElsewhere => {
+            RequestRefusal::FromElsewhere => {
                 ("403 Forbidden", "foreign-origin", "a page of another origin may not use this")
             }
-            Denied::Unmarked => {
+            RequestRefusal::Unmarked => {
                 ("403 Forbidden", "unmarked", "a change needs the header X-Beanstalkd-Admin: 1")
             }
-            Denied::ReadOnly => (
+            RequestRefusal::ReadOnly => (
                 "403 Forbidden",
                 "read-only",
                 "nothing can be changed here (--metrics, or --admin-read-only)",
             ),
         };
-        let headers = if denied == Denied::Unauthorized {
+        let headers = if denied == RequestRefusal::Unauthorized {
             "WWW-Authenticate: Bearer realm=\"beanstalkd\"\r\n"
         } else {
             ""

@@ -16,7 +16,7 @@ use crate::orders::{Progress, Task};
 use crate::stats::{Figure, JOB, StatsJob, StatsSubject, TAGS, TUBE, Value, WAITS_FOR};
 
 /// How many bytes of a body the JSON of its job shows: more than people read, and few enough to write at once.
-pub(crate) const SHOWN_BYTES: usize = 32 * 1024;
+pub(crate) const MAX_SHOWN_BYTES: usize = 32 * 1024;
 
 impl Serialize for Value<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -93,7 +93,7 @@ impl Serialize for JobAndBody<'_> {
         let Self { view, is_kept } = *self;
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("job", &JobObject { view, is_kept, shown_bytes: None })?;
-        members.serialize_entry("body", &BodyPrefix { body: view.job.body, shown_bytes: SHOWN_BYTES })?;
+        members.serialize_entry("body", &BodyPrefix { body: view.job.body, shown_bytes: MAX_SHOWN_BYTES })?;
         members.end()
     }
 }

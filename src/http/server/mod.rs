@@ -36,7 +36,7 @@ const IDLE_NS: u64 = 120 * NS_PER_S;
 const HANDSHAKE_NS: u64 = HANDSHAKE_TIMEOUT.as_nanos() as u64;
 
 /// The time limit for the head of a request. A client that sends it byte by byte makes no progress with that.
-const HEAD_NS: u64 = 10 * NS_PER_S;
+const HEAD_TIMEOUT_NS: u64 = 10 * NS_PER_S;
 
 /// How long the server stops accepting after a failure, which is usually a lack of descriptors.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
@@ -50,7 +50,7 @@ const PROTECTED_NS: u64 = 30 * NS_PER_S;
 const MAX_PROTECTED: usize = MAX_CONNECTIONS - 4;
 
 /// The maximum number of bytes in one read.
-const READ_BYTES: usize = 4096;
+const MAX_READ_BYTES: usize = 4096;
 
 /// The HTTP side of the server.
 pub struct HttpServer {
@@ -147,12 +147,12 @@ struct HttpConnection {
     exchange: HttpExchange,
     link: SocketState,
     last_progress_at: Timestamp,
-    stage: ConnectionStage,
+    stage: HttpStage,
 }
 
 /// The stage of a connection: the event for which it waits, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ConnectionStage {
+enum HttpStage {
     /// A request that is incomplete, or the first request of a client.
     Head(Timestamp),
     /// The next request of a client that has been answered; this is when it last made progress.
@@ -207,10 +207,7 @@ impl HttpServer {
     /// Whether no connection waits for an answer.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.connections
-            .iter()
-            .flatten()
-            .all(|connection| !matches!(connection.stage, ConnectionStage::Answer(_)))
+        self.connections.iter().flatten().all(|connection| !matches!(connection.stage, HttpStage::Answer(_)))
     }
 
     /// The socket that listens.
@@ -427,7 +424,7 @@ impl HttpServer {
         let stage = |slot: usize| self.connections[slot].as_ref().map(|connection| connection.stage);
         let mut answering: Vec<(Timestamp, usize)> = (0..MAX_CONNECTIONS)
             .filter_map(|slot| match stage(slot) {
-                Some(ConnectionStage::Answer(since)) => Some((since, slot)),
+                Some(HttpStage::Answer(since)) => Some((since, slot)),
                 _ => None,
             })
             .collect();
@@ -435,11 +432,11 @@ impl HttpServer {
         let not_protected = answering.get(MAX_PROTECTED..).unwrap_or_default();
         let is_available = |&slot: &usize| match stage(slot) {
             // A connection that was accepted in this turn has not been read from yet.
-            Some(ConnectionStage::Head(since)) => since < now,
-            Some(ConnectionStage::Answer(since)) => {
+            Some(HttpStage::Head(since)) => since < now,
+            Some(HttpStage::Answer(since)) => {
                 not_protected.contains(&(since, slot)) || since + PROTECTED_NS <= now
             }
-            Some(ConnectionStage::Idle(_)) | None => true,
+            Some(HttpStage::Idle(_)) | None => true,
         };
         (0..MAX_CONNECTIONS).filter(is_available).min_by_key(|&slot| stage(slot))
     }
@@ -454,7 +451,7 @@ impl HttpServer {
                     exchange: HttpExchange::default(),
                     link: SocketState::Open { readable: true, writable: true },
                     last_progress_at: now,
-                    stage: ConnectionStage::Head(now),
+                    stage: HttpStage::Head(now),
                 });
                 let ended = before.map(|connection| connection.exchange);
                 self.ended.extend(ended.filter(HttpExchange::has_rest));
@@ -527,9 +524,9 @@ impl HttpConnection {
     }
 
     fn read(&mut self, now: Timestamp) {
-        let mut buffer = [0; READ_BYTES];
+        let mut buffer = [0; MAX_READ_BYTES];
         while let SocketState::Open { readable: readable @ true, .. } = &mut self.link {
-            let room = self.exchange.room().min(READ_BYTES);
+            let room = self.exchange.room().min(MAX_READ_BYTES);
             if room == 0 {
                 return;
             }
@@ -581,20 +578,20 @@ impl HttpConnection {
     /// Notes the event for which the connection waits.
     fn note_stage(&mut self, now: Timestamp) {
         self.stage = match self.stage {
-            ConnectionStage::Answer(since) if self.exchange.is_answering() => ConnectionStage::Answer(since),
-            _ if self.exchange.is_answering() => ConnectionStage::Answer(now),
-            ConnectionStage::Head(since) => ConnectionStage::Head(since),
-            _ if self.exchange.is_idle() => ConnectionStage::Idle(self.last_progress_at),
-            ConnectionStage::Idle(_) | ConnectionStage::Answer(_) => ConnectionStage::Head(now),
+            HttpStage::Answer(since) if self.exchange.is_answering() => HttpStage::Answer(since),
+            _ if self.exchange.is_answering() => HttpStage::Answer(now),
+            HttpStage::Head(since) => HttpStage::Head(since),
+            _ if self.exchange.is_idle() => HttpStage::Idle(self.last_progress_at),
+            HttpStage::Idle(_) | HttpStage::Answer(_) => HttpStage::Head(now),
         };
     }
 
     /// When the connection exceeds its time limit. Steps of a handshake and parts of a request are not progress.
     fn is_over_at(&self) -> Timestamp {
         match self.stage {
-            ConnectionStage::Head(since) if self.socket.is_handshaking() => since + HANDSHAKE_NS,
-            ConnectionStage::Head(since) => since + HEAD_NS,
-            ConnectionStage::Idle(_) | ConnectionStage::Answer(_) => self.last_progress_at + IDLE_NS,
+            HttpStage::Head(since) if self.socket.is_handshaking() => since + HANDSHAKE_NS,
+            HttpStage::Head(since) => since + HEAD_TIMEOUT_NS,
+            HttpStage::Idle(_) | HttpStage::Answer(_) => self.last_progress_at + IDLE_NS,
         }
     }
 }

@@ -19,7 +19,7 @@ fn many_new_connections_are_accepted_over_several_turns() {
         assert_eq!(server.next_event_at(), Some(Timestamp(0)), "there may be more of them");
     }
     server.turn(ServerState::Starting("starting"), Timestamp(3));
-    assert_eq!(server.next_event_at(), Some(Timestamp(2) + HEAD_NS), "nobody waits");
+    assert_eq!(server.next_event_at(), Some(Timestamp(2) + HEAD_TIMEOUT_NS), "nobody waits");
 }
 
 /// A server that listens on the socket `path`.
@@ -94,8 +94,7 @@ fn answers_that_nobody_reads_never_keep_a_health_check_waiting() {
         turn(&mut server, now);
         assert!(is_answered(&check));
     }
-    let answers =
-        server.connections.iter().flatten().filter(|it| matches!(it.stage, ConnectionStage::Answer(_)));
+    let answers = server.connections.iter().flatten().filter(|it| matches!(it.stage, HttpStage::Answer(_)));
     assert!(answers.count() >= MAX_PROTECTED, "the first answers continue");
 }
 
@@ -114,9 +113,9 @@ fn a_head_has_ten_seconds_however_it_drips() {
         turn(&mut server, now * NS_PER_S);
         assert_eq!(server.connections.iter().flatten().count(), 2);
     }
-    turn(&mut server, 1 + HEAD_NS);
+    turn(&mut server, 1 + HEAD_TIMEOUT_NS);
     assert_eq!(server.connections.iter().flatten().count(), 1, "the other one may ask again");
     kept.write_all(b"G").unwrap();
     turn(&mut server, 100 * NS_PER_S);
-    assert_eq!(server.next_event_at(), Some(Timestamp(100 * NS_PER_S + HEAD_NS)));
+    assert_eq!(server.next_event_at(), Some(Timestamp(100 * NS_PER_S + HEAD_TIMEOUT_NS)));
 }

@@ -109,7 +109,7 @@ impl Drop for Trial {
 }
 
 /// The reason why a program that was tried does not run.
-enum NotDone {
+enum HandOverError {
     /// The program, or a file of settings, has been replaced since.
     Replaced,
     Failed(String),
@@ -289,8 +289,8 @@ impl EventLoop {
             return;
         }
         match self.hand_over_now(&mut tried) {
-            NotDone::Failed(reason) => self.give_up_hand_over(&reason),
-            NotDone::Replaced => {
+            HandOverError::Failed(reason) => self.give_up_hand_over(&reason),
+            HandOverError::Replaced => {
                 info!("the program or its settings have been replaced once more: trying those");
                 self.server.pause(false);
                 self.hand_over.stage = HandOverStage::Wanted(now + WANTED_NS);
@@ -299,32 +299,32 @@ impl EventLoop {
     }
 
     /// Returns only if the hand-over fails.
-    fn hand_over_now(&mut self, Tried { files, description }: &mut Tried) -> NotDone {
+    fn hand_over_now(&mut self, Tried { files, description }: &mut Tried) -> HandOverError {
         let is_tried = |inputs: &HandOverInputs| inputs.to_try().as_ref() == Some(files);
         if !is_tried(&self.hand_over.inputs) {
-            return NotDone::Replaced;
+            return HandOverError::Replaced;
         }
         // From now on signals wait for the next program, together with those that have come and have not been handled
         // yet.
         let held = match handover::hold_signals() {
             Ok(held) => held,
-            Err(error) => return NotDone::Failed(format!("cannot hold signals back: {error}")),
+            Err(error) => return HandOverError::Failed(format!("cannot hold signals back: {error}")),
         };
         self.signals.pass_on(&held);
         let process = match self.describe_at_rest(description) {
             Ok(described) => described,
-            Err(error) => return NotDone::Failed(format!("cannot describe this server: {error}")),
+            Err(error) => return HandOverError::Failed(format!("cannot describe this server: {error}")),
         };
         let clients = self.server.handles().map(|handle| handle.descriptor);
         let descriptors: Vec<i32> = process.descriptors().chain(clients).collect();
         // Describing a large server takes long enough for another package to be installed.
         let inputs = &self.hand_over.inputs;
         let Some(program) = inputs.program.as_ref().filter(|_| is_tried(inputs)) else {
-            return NotDone::Replaced;
+            return HandOverError::Replaced;
         };
         info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
         let error = handover::change_program(program.path(), description, &descriptors, &held);
-        NotDone::Failed(format!("cannot run it: {error}"))
+        HandOverError::Failed(format!("cannot run it: {error}"))
     }
 
     /// Describes the server, whose log is complete. Nobody can change the description any more.

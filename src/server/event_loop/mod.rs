@@ -40,7 +40,7 @@ use crate::queue::ClientId;
 use crate::stream::{Accepted, Socket};
 
 /// The maximum number of events from one poll.
-const EVENTS: usize = 1024;
+const MAX_EVENTS: usize = 1024;
 
 /// How long the server sends replies after the signal to stop.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -248,7 +248,7 @@ impl EventLoop {
     /// If the poll or the disk fails.
     pub fn run(mut self) -> Result<(), LoopError> {
         self.server.executor_mut().begin_graces(self.clock.now());
-        let mut events = Events::with_capacity(EVENTS);
+        let mut events = Events::with_capacity(MAX_EVENTS);
         if let Some(notifier) = &mut self.notifier {
             notifier.ready(self.server.executor(), self.clock.now());
         }

@@ -42,34 +42,34 @@ pub enum Prepared {
 
 /// The reason why a store cannot be read.
 #[derive(Debug)]
-pub struct StoreProblem(String);
+pub struct PrepareError(String);
 
-impl fmt::Display for StoreProblem {
+impl fmt::Display for PrepareError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0)
     }
 }
 
 /// Reads the files that the place needs.
-pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, StoreProblem> {
+pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, PrepareError> {
     match place {
         BinlogPlace::Directory(path) => Ok(Prepared::Directory(path.clone())),
         BinlogPlace::Database(url) => {
             let settings = database::settings(url, options);
             settings
                 .map(|settings| Prepared::Database(Box::new(settings)))
-                .map_err(|error| StoreProblem(error.to_string()))
+                .map_err(|error| PrepareError(error.to_string()))
         }
     }
 }
 
 impl Prepared {
     /// The store, opened read-only.
-    pub fn read_only(&self) -> Result<Box<dyn Storage>, StoreProblem> {
+    pub fn read_only(&self) -> Result<Box<dyn Storage>, PrepareError> {
         match self {
             Self::Directory(path) => Ok(Box::new(DirectoryStorage::read_only(path))),
             Self::Database(settings) => {
-                database::read_only(settings).map_err(|error| StoreProblem(error.to_string()))
+                database::read_only(settings).map_err(|error| PrepareError(error.to_string()))
             }
         }
     }

@@ -18,8 +18,8 @@ const JOBS: usize = 1_000_000;
 const STRIDE: usize = 769_231;
 /// Clients that work at the same time.
 const CLIENTS: usize = 8;
-/// The most ids of a batch.
-const BATCH: usize = 1_000;
+/// The maximum number of ids of a batch.
+const MAX_BATCH_IDS: usize = 1_000;
 /// Two tubes whose numbers are the same in 16 bits of the golden ratio's multiplication.
 const MEETING_TUBES: [usize; 2] = [1, 46_369];
 const WATCHED: usize = 60_000;
@@ -151,6 +151,7 @@ fn single(ids: &[usize]) -> String {
 }
 
 fn batch(ids: &[usize]) -> String {
-    let batches = ids.chunks(BATCH).map(|ids| ids.iter().map(|id| format!(" {id}")).collect::<String>());
+    let batches =
+        ids.chunks(MAX_BATCH_IDS).map(|ids| ids.iter().map(|id| format!(" {id}")).collect::<String>());
     batches.map(|ids| format!("delete-batch{ids}\r\n")).collect()
 }

@@ -10,10 +10,10 @@ mod cycles;
 mod handing_on;
 mod handover;
 mod hostile;
+mod hostile_anonymous;
 mod hostile_cost;
 mod hostile_http;
 mod hostile_memory;
-mod hostile_strangers;
 mod rules;
 mod scale;
 mod spin;
@@ -110,6 +110,6 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "hostile: long commands", measure: hostile::long_commands },
     Section { name: "hostile: cost", measure: hostile_cost::beside },
     Section { name: "hostile: http requests", measure: hostile_http::requests },
-    Section { name: "hostile: strangers", measure: hostile_strangers::strangers },
+    Section { name: "hostile: anonymous", measure: hostile_anonymous::anonymous },
     Section { name: "hostile memory", measure: hostile_memory::growth },
 ];

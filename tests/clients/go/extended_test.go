@@ -50,9 +50,9 @@ func TestCertificateOfTheClient(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	stranger, err := dial("GUARDED_PORT", nil, "")
+	anonymous, err := dial("GUARDED_PORT", nil, "")
 	must(t, err)
-	equal(t, ReplyError("FORBIDDEN"), stranger.Say("FLUSHED 0", "flush-tube work"))
+	equal(t, ReplyError("FORBIDDEN"), anonymous.Say("FLUSHED 0", "flush-tube work"))
 	_, err = dial("GUARDED_PORT", nil, fmt.Sprintf("%040d", 0))
 	equal(t, ReplyError("UNAUTHORIZED"), err)
 	var unknown x509.UnknownAuthorityError

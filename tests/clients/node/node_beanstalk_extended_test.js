@@ -113,9 +113,9 @@ async function main() {
   await assert.rejects(waiting, { code: 'CLOSED' });
   await observer.disconnect();
   const guarded = { port: port('BEANSTALKD_GUARDED_PORT') };
-  const stranger = await connected(guarded);
-  await assert.rejects(stranger.put('x'), { code: 'FORBIDDEN' });
-  await stranger.disconnect();
+  const anonymous = await connected(guarded);
+  await assert.rejects(anonymous.put('x'), { code: 'FORBIDDEN' });
+  await anonymous.disconnect();
   await assert.rejects(connected({ ...guarded, token: 'x'.repeat(40) }), { code: 'UNAUTHORIZED' });
   await assert.rejects(connected({ port: port('BEANSTALKD_TLS_PORT'), tls: {}, token }), { code: /CERT|SIGNATURE/ });
   console.log('clients: node-beanstalk with the additions: good');

@@ -100,8 +100,8 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
 $files = ['cafile' => 'CA', 'local_cert' => 'CERTIFICATE', 'local_pk' => 'KEY'];
 $files = array_map(fn ($name) => getenv("BEANSTALKD_$name"), $files);
 (new ExtendedPheanstalk('127.0.0.1', port('MUTUAL_PORT'), $files))->put('x');
-$stranger = new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT'));
-refused('FORBIDDEN', fn () => $stranger->say('flush-tube work', 'FLUSHED'));
+$anonymous = new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT'));
+refused('FORBIDDEN', fn () => $anonymous->say('flush-tube work', 'FLUSHED'));
 $wrong = new ExtendedPheanstalk('127.0.0.1', port('GUARDED_PORT'), token: str_repeat('x', 40));
 refused('UNAUTHORIZED', fn () => $wrong->say('touch-all', 'TOUCHED_ALL'));
 $suspicious = new ExtendedPheanstalk('127.0.0.1', port('TLS_PORT'), [], getenv('BEANSTALKD_TOKEN'));

@@ -86,6 +86,6 @@ foreach (ways_to_connect() as [$port, $tls, $token]) {
     $send(9, new DelayStamp(3600000));
     equal([0, 1], [$transport->getMessageCount(), $transport->clear()]);
 }
-$stranger = transport('beanstalkd+auth://127.0.0.1:' . port('GUARDED_PORT'));
-refused('FORBIDDEN', fn () => $stranger->send(new Envelope(new Order(1))));
+$anonymous = transport('beanstalkd+auth://127.0.0.1:' . port('GUARDED_PORT'));
+refused('FORBIDDEN', fn () => $anonymous->send(new Envelope(new Order(1))));
 echo "clients: Symfony's Messenger with the additions: good\n";

@@ -130,10 +130,10 @@ async def main():
     async with ExtendedClient(address("BEANSTALKD_MUTUAL_PORT"), tls=trusted) as certified:
         await certified.kick_job(await certified.put("x", delay=60))
         assert (await certified.reserve(timeout=5)).body == "x"
-    stranger = aiostalk.Client(address("BEANSTALKD_GUARDED_PORT"))
-    await stranger.connect()
-    await refused(ForbiddenError, stranger.put("x"))
-    await stranger.close()
+    anonymous = aiostalk.Client(address("BEANSTALKD_GUARDED_PORT"))
+    await anonymous.connect()
+    await refused(ForbiddenError, anonymous.put("x"))
+    await anonymous.close()
 
 
 asyncio.run(main())

@@ -97,7 +97,7 @@ fn open() -> Vec<Case> {
 
 fn guarded() -> Vec<Case> {
     let mut cases = vec![
-        code("a_stranger_may_do_nothing", |bench| {
+        code("an_anonymous_client_may_do_nothing", |bench| {
             let client = bench.client("a")?;
             for command in COMMANDS {
                 // Every client may learn that this job does not exist.

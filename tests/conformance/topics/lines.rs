@@ -5,7 +5,7 @@ use crate::mark::{self, Mark};
 use beanstalkd_testkit::client::Failure;
 
 /// The longest line, with its CRLF.
-const LONGEST: usize = 224;
+const MAX_LINE_BYTES: usize = 224;
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -100,15 +100,15 @@ fn lengths() -> Vec<Case> {
     for length in
         [222, 223, 224, 225, 226, 227, 447, 448, 449, 450, 451, 672, 673, 674, 1000, 4096, 65_536, 1_000_000]
     {
-        let mark = if length <= LONGEST { mark::UNKNOWN_COMMAND } else { mark::BAD_FORMAT };
+        let mark = if length <= MAX_LINE_BYTES { mark::UNKNOWN_COMMAND } else { mark::BAD_FORMAT };
         let unknown = code(format!("an_unknown_command_of_{length}_bytes"), move |bench| {
             let line = [vec![b'x'; length - 2], b"\r\nlist-tube-used\r\n".to_vec()].concat();
-            let reply = if length <= LONGEST { "UNKNOWN_COMMAND" } else { "BAD_FORMAT" };
+            let reply = if length <= MAX_LINE_BYTES { "UNKNOWN_COMMAND" } else { "BAD_FORMAT" };
             exchange_and_finish(bench, &line, &format!("{reply}\r\nUSING default\r\n"))
         })
         .mark(mark);
         // C's buffer ends just between CR and LF at each multiple of the limit.
-        cases.push(if length > LONGEST && length % LONGEST == 1 {
+        cases.push(if length > MAX_LINE_BYTES && length % MAX_LINE_BYTES == 1 {
             unknown.deviation("long-line")
         } else {
             unknown
@@ -118,7 +118,7 @@ fn lengths() -> Vec<Case> {
         let delete = code(format!("a_delete_of_{length}_bytes"), move |bench| {
             bench.steps("a: put 0 0 10 1 | x -> INSERTED 1")?;
             let zeros = "0".repeat(length - "delete 1\r\n".len());
-            let reply = if length <= LONGEST { "DELETED" } else { "BAD_FORMAT" };
+            let reply = if length <= MAX_LINE_BYTES { "DELETED" } else { "BAD_FORMAT" };
             let line = format!("delete {zeros}1\r\nlist-tube-used\r\n");
             exchange_and_finish(bench, line.as_bytes(), &format!("{reply}\r\nUSING default\r\n"))
         });
@@ -126,7 +126,8 @@ fn lengths() -> Vec<Case> {
         let put = code(format!("a_put_header_of_{length}_bytes"), move |bench| {
             let zeros = "0".repeat(length - "put 0 0 10 4\r\n".len());
             let line = format!("put {zeros}0 0 10 4\r\nquit\r\nlist-tube-used\r\n");
-            let reply = if length <= LONGEST { "INSERTED 1\r\nUSING default\r\n" } else { "BAD_FORMAT\r\n" };
+            let reply =
+                if length <= MAX_LINE_BYTES { "INSERTED 1\r\nUSING default\r\n" } else { "BAD_FORMAT\r\n" };
             exchange_and_finish(bench, line.as_bytes(), reply)
         })
         .habit();

@@ -6,7 +6,7 @@ use beanstalkd_testkit::client::Failure;
 const LEGAL: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-+/;.$_()";
 
 /// The longest name.
-const LONGEST: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 
 /// Each command that takes a name, and its reply to the legal name of a tube that does not exist. `#` is the name.
 const COMMANDS: [(&str, &str, &str); 5] = [
@@ -43,9 +43,14 @@ pub fn cases() -> Vec<Case> {
             judge(bench, command, "BAD_FORMAT", b"-")?;
             judge(bench, command, "BAD_FORMAT", b"-a")
         }));
-        for (length, fits) in
-            [(1, true), (2, true), (199, true), (LONGEST, true), (LONGEST + 1, false), (202, false)]
-        {
+        for (length, fits) in [
+            (1, true),
+            (2, true),
+            (199, true),
+            (MAX_NAME_BYTES, true),
+            (MAX_NAME_BYTES + 1, false),
+            (202, false),
+        ] {
             cases.push(code(format!("{verb}_name_of_{length}_bytes"), move |bench| {
                 judge(bench, command, if fits { reply } else { "BAD_FORMAT" }, &vec![b'n'; length])
             }));

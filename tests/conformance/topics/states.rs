@@ -92,7 +92,7 @@ pub fn cases() -> Vec<Case> {
             let reply = if works { row.reply } else { row.otherwise };
             let after = if works { row.becomes.unwrap_or(state) } else { state };
             let command = row.command;
-            let checks = aftermath(after);
+            let checks = checks_of(after);
             let verb = command.replace(' ', "_");
             cases.push(
                 script(
@@ -120,7 +120,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The requirements when the job is in `state`: the job's own state, and each count of the tube and of the server.
-fn aftermath(state: usize) -> String {
+fn checks_of(state: usize) -> String {
     let counted = |which: &[usize]| usize::from(which.contains(&state));
     let counts = format!(
         "current-jobs-urgent: {0}, current-jobs-ready: {0}, current-jobs-reserved: {1}, \

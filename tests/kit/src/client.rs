@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use crate::tls::Progress;
 use crate::{PATIENCE, printable};
 
-/// The most bytes of one read.
-const READ_SIZE: usize = 64 * 1024;
+/// The maximum number of bytes of one read.
+const MAX_READ_BYTES: usize = 64 * 1024;
 
 /// How many sends and receipts of a conversation a failure shows.
 const SHOWN_EXCHANGES: usize = 12;
@@ -384,7 +384,7 @@ impl Client {
     }
 
     fn fill(&mut self, start: Instant) -> io::Result<()> {
-        let mut buffer = [0; READ_SIZE];
+        let mut buffer = [0; MAX_READ_BYTES];
         let count = loop {
             let left = self.patience.saturating_sub(start.elapsed());
             if left.is_zero() {

@@ -26,7 +26,7 @@ pub struct Pipe {
     pub read: u64,
     /// Bytes that the server has written and the client has not read.
     outbound: VecDeque<u8>,
-    /// The most bytes that `outbound` takes.
+    /// The maximum number of bytes that `outbound` takes.
     capacity: usize,
     /// The client sends no more bytes.
     pub ended: bool,

@@ -73,7 +73,7 @@ upgrade_with_data() {
     check "the package has started the new server" within 10 ours
     same "the jobs came along" "48 50 1 " "$(jobs_there)"
     same "the settings stay" "$before" "$(sha256sum </etc/default/beanstalkd)"
-    check "the administrator is told of the drop-in" grep -q /srv/jobs $report/dpkg
+    check "the package names the drop-in" grep -q /srv/jobs $report/dpkg
     check "C's script for sysvinit is gone" [ ! -e /etc/init.d/beanstalkd ]
     say 'reserve\r\nput 0 0 60 3\r\nnew\r\n' >/dev/null
 
@@ -296,14 +296,14 @@ socket_owner() {
     echo "# a unix socket for a group, as doc/security.md says"
     groupadd --system web
     useradd --system --groups web worker
-    useradd --system stranger
+    useradd --system outsider
     local listener='--listen unix:/run/beanstalkd/socket --socket-mode 660 --socket-owner beanstalkd:web'
     setting BEANSTALKD_EXTRA "\"-b /var/lib/beanstalkd $listener\""
     drop_in group '[Service]\nSupplementaryGroups=web\n'
     again restart beanstalkd
     as() { printf 'stats\r\n' | setpriv --reuid="$1" --regid="$1" --init-groups nc -q1 -U "$2" 2>&1 | head -n 1; }
     check "a member of the group connects" grep -q '^OK ' <(as worker /run/beanstalkd/socket)
-    check "nobody else does" grep -q 'Permission denied' <(as stranger /run/beanstalkd/socket)
+    check "nobody else does" grep -q 'Permission denied' <(as outsider /run/beanstalkd/socket)
     setting BEANSTALKD_EXTRA '"-b /var/lib/beanstalkd"'
     no_drop_ins
     mkdir -p /run/systemd/system/beanstalkd.socket.d
@@ -313,7 +313,7 @@ socket_owner() {
     systemctl stop beanstalkd
     again start beanstalkd.socket beanstalkd
     check "so does a member by the socket unit" grep -q '^OK ' <(as worker /run/beanstalkd.socket)
-    check "and nobody else" grep -q 'Permission denied' <(as stranger /run/beanstalkd.socket)
+    check "and nobody else" grep -q 'Permission denied' <(as outsider /run/beanstalkd.socket)
     rm -r /run/systemd/system/beanstalkd.socket.d
     systemctl daemon-reload
     systemctl stop beanstalkd.socket beanstalkd
@@ -338,7 +338,7 @@ guarded() {
     ctl() { beanstalkctl --server 127.0.0.1:11305 --tls --ca /opt/cert.pem "$@"; }
     check "a client with a token puts over TLS" ctl --token-file /opt/token put mail hello
     check "not where it may not" not ctl --token-file /opt/token put other hello
-    same "a stranger may do nothing" FORBIDDEN "$(say 'list-tubes\r\n')"
+    same "an anonymous client may do nothing" FORBIDDEN "$(say 'list-tubes\r\n')"
 
     install -m 644 /etc/ssl/beanstalkd/access.toml /etc/beanstalkd-access.toml
     setting BEANSTALKD_EXTRA "\"--access /etc/beanstalkd-access.toml $tls\""

@@ -14,11 +14,11 @@ use super::{AT_ONCE_BYTES, Disk, FileName};
 use crate::os;
 
 /// The maximum number of open handles: of the file that is written, of the one before it, and of the next ones.
-const OPEN_FILES: usize = 4;
+const MAX_OPEN_FILES: usize = 4;
 
 /// The maximum number of descriptors that a binlog and its helper need at a time. Each of the two has its files, one
 /// more while a file replaces another, and the directory.
-pub const MAX_DESCRIPTORS: usize = 2 * (OPEN_FILES + 2);
+pub const MAX_DESCRIPTORS: usize = 2 * (MAX_OPEN_FILES + 2);
 
 /// A real directory. Each holder opens its own handles; they see the same files.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Directory {
     #[must_use]
     pub fn new(path: &Path) -> Self {
         let handle = File::open(path).ok();
-        Self { path: path.to_owned(), handle, open: Vec::with_capacity(OPEN_FILES), read_only: false }
+        Self { path: path.to_owned(), handle, open: Vec::with_capacity(MAX_OPEN_FILES), read_only: false }
     }
 
     /// The directory at `path`, read-only.
@@ -93,7 +93,7 @@ impl Directory {
 
     /// Adds a handle, and closes the least recently used one if there are too many.
     fn add(&mut self, name: FileName, file: File) {
-        if self.open.len() >= OPEN_FILES
+        if self.open.len() >= MAX_OPEN_FILES
             && let Some(at) = self.open.iter().position(|handle| !handle.is_kept)
         {
             self.open.remove(at);

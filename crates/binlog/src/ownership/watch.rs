@@ -19,7 +19,7 @@ pub struct Seen {
     pub heartbeat: Option<i64>,
     /// Whether the row names this server: it has taken over, but the answer was lost.
     pub is_own: bool,
-    /// The owner's own [`OwnershipTimes::takeover_after_ns`], on which its lease depends; 0 if the row does not have it.
+    /// The [`OwnershipTimes::takeover_after_ns`] of the owner, on which its lease depends; 0 if the row lacks it.
     pub takeover_after_ns: u64,
 }
 

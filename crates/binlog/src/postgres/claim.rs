@@ -45,7 +45,7 @@ pub(super) struct Claim {
 
 /// The reason why a host cannot be used.
 #[derive(Debug)]
-pub(super) enum Unfit {
+pub(super) enum HostError {
     Failed(StatementError),
     /// It does not accept the owner's writes, for this reason.
     ReadOnly(String),
@@ -53,13 +53,13 @@ pub(super) enum Unfit {
     Unsafe(String),
 }
 
-impl From<StatementError> for Unfit {
+impl From<StatementError> for HostError {
     fn from(failure: StatementError) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for HostError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(failure) => failure.fmt(out),
@@ -76,8 +76,8 @@ fn takeover_after_in(name: &str) -> u64 {
 }
 
 /// Connects to the first address that accepts writes and commits durably. The text of an error names all of them.
-pub(super) fn connect(settings: &Settings) -> Result<DatabaseSession, (Unfit, String)> {
-    let mut worst: Option<(Unfit, String)> = None;
+pub(super) fn connect(settings: &Settings) -> Result<DatabaseSession, (HostError, String)> {
+    let mut worst: Option<(HostError, String)> = None;
     for (at, address) in addresses(&settings.url.hosts, settings.log_in.limit) {
         let open = || DatabaseSession::open(&address?, &settings.log_in);
         match open_for_writing(settings, open) {
@@ -86,41 +86,45 @@ pub(super) fn connect(settings: &Settings) -> Result<DatabaseSession, (Unfit, St
                 let text = format!("{at}: {unfit}");
                 worst = Some(match worst {
                     // A reason that an operator must fix is more useful than a host that is down or a standby.
-                    Some((Unfit::Unsafe(reason), all)) => (Unfit::Unsafe(reason), format!("{all}; {text}")),
+                    Some((HostError::Unsafe(reason), all)) => {
+                        (HostError::Unsafe(reason), format!("{all}; {text}"))
+                    }
                     Some((_, all)) => (unfit, format!("{all}; {text}")),
                     None => (unfit, text),
                 });
             }
         }
     }
-    Err(worst.unwrap_or((Unfit::ReadOnly(String::new()), String::new())))
+    Err(worst.unwrap_or((HostError::ReadOnly(String::new()), String::new())))
 }
 
 fn open_for_writing(
     settings: &Settings,
     open: impl FnOnce() -> Result<DatabaseSession, StatementError>,
-) -> Result<DatabaseSession, Unfit> {
+) -> Result<DatabaseSession, HostError> {
     let mut session = open()?;
     let rows = session.query(sql::HOST)?;
     let row = rows.first().ok_or_else(|| StatementError::Lost("no answer".to_owned()))?;
     if row.text(0) == "t" {
-        return Err(Unfit::ReadOnly("it takes no writes: it is a standby".to_owned()));
+        return Err(HostError::ReadOnly("it takes no writes: it is a standby".to_owned()));
     }
     if row.text(1) == "on" {
-        return Err(Unfit::ReadOnly("it takes no writes: default_transaction_read_only is on".to_owned()));
+        return Err(HostError::ReadOnly(
+            "it takes no writes: default_transaction_read_only is on".to_owned(),
+        ));
     }
     let names = row.text(3);
     settings.seen.note_names(names);
     if !settings.allow_async {
         let commit = row.text(2);
         if matches!(commit, "off" | "local") {
-            return Err(Unfit::Unsafe(format!("synchronous_commit is {commit}")));
+            return Err(HostError::Unsafe(format!("synchronous_commit is {commit}")));
         }
         if names.is_empty() {
-            return Err(Unfit::Unsafe("synchronous_standby_names is empty".to_owned()));
+            return Err(HostError::Unsafe("synchronous_standby_names is empty".to_owned()));
         }
         if row.number(4) == Some(0) {
-            return Err(Unfit::Unsafe("no synchronous standby is attached".to_owned()));
+            return Err(HostError::Unsafe("no synchronous standby is attached".to_owned()));
         }
         // A higher setting than `on` is the operator's choice; a lower one would not survive a power loss of both
         // machines. It is always set, so that it stays the same on this connection when the setting of the database
@@ -134,7 +138,7 @@ fn open_for_writing(
 
 /// Fails if this server has seen a higher epoch of the queue: then this database lacks changes that were committed in
 /// it.
-fn check_epoch(settings: &Settings, session: &mut DatabaseSession) -> Result<(), Unfit> {
+fn check_epoch(settings: &Settings, session: &mut DatabaseSession) -> Result<(), HostError> {
     let seen = settings.seen.epoch();
     if seen == 0 {
         return Ok(());
@@ -144,7 +148,7 @@ fn check_epoch(settings: &Settings, session: &mut DatabaseSession) -> Result<(),
     let rows = if has_tables { session.query(&sql::epoch_of(&settings.url.queue))? } else { Vec::new() };
     let found = rows.first().and_then(|row| row.natural(0)).unwrap_or(0);
     if found < seen {
-        return Err(Unfit::ReadOnly(format!(
+        return Err(HostError::ReadOnly(format!(
             "it is an old copy, with epoch {found} of the queue and not {seen}"
         )));
     }

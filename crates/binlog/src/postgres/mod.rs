@@ -45,7 +45,7 @@ pub use self::password::Password;
 
 use self::address::addresses;
 use self::backlog::Work;
-use self::claim::{Unfit, claim, now};
+use self::claim::{HostError, claim, now};
 use self::figures::StoreFigures;
 use self::helper::{LoopLink, PostgresHelper, Wake};
 use self::queue_clock::QueueClock;
@@ -124,18 +124,18 @@ pub enum StoreError {
 
 impl StoreError {
     /// No host can be used; `text` names each with its reason.
-    fn of_hosts(unfit: Unfit, text: String) -> Self {
+    fn of_hosts(unfit: HostError, text: String) -> Self {
         match unfit {
-            Unfit::Unsafe(_) => Self::Unsafe(text),
-            Unfit::Failed(failure) if !failure.may_pass() => Self::Refused(text),
-            Unfit::ReadOnly(_) | Unfit::Failed(_) => Self::Unreachable(text),
+            HostError::Unsafe(_) => Self::Unsafe(text),
+            HostError::Failed(failure) if !failure.may_pass() => Self::Refused(text),
+            HostError::ReadOnly(_) | HostError::Failed(_) => Self::Unreachable(text),
         }
     }
 
     /// The host `at` cannot be used.
     fn at(at: &str, failure: wire::StatementError) -> Self {
         let text = format!("{at}: {failure}");
-        Self::of_hosts(Unfit::Failed(failure), text)
+        Self::of_hosts(HostError::Failed(failure), text)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::LogPosition;
 use crate::storage::StoreTask;
 
 /// The maximum number of bytes in one statement.
-const CHUNK_BYTES: usize = 4 << 20;
+const MAX_CHUNK_BYTES: usize = 4 << 20;
 
 /// The queue, as its owner identifies it.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl OwnedQueue {
         bytes: &[u8],
     ) -> Result<(), StatementError> {
         let mut offset = at.offset;
-        for chunk in bytes.chunks(CHUNK_BYTES) {
+        for chunk in bytes.chunks(MAX_CHUNK_BYTES) {
             let place = [int(at.file), int(offset), SqlValue::Bytes(chunk)];
             match mem::take(&mut proof) {
                 [] => session.add("append", &[&[int(self.id)], &place[..]].concat(), false)?,

@@ -26,7 +26,7 @@ use super::sql;
 use crate::os::socket;
 
 /// The bytes of one read.
-const READ_BYTES: usize = 64 * 1024;
+const MAX_READ_BYTES: usize = 64 * 1024;
 
 /// The error of a pooler that does not pass a setting of the log-in on.
 const PROTOCOL_VIOLATION: &str = "08P01";
@@ -349,8 +349,8 @@ impl DatabaseSession {
         self.rows().map(|_| ())
     }
 
-    /// Adds a prepared statement to the transaction that [`DatabaseSession::end`] ends. The database returns its rows as
-    /// bytes if `binary`, otherwise as text.
+    /// Adds a prepared statement to the transaction that [`DatabaseSession::end`] ends. The database returns the rows
+    /// as bytes if `binary`, otherwise as text.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -498,7 +498,7 @@ impl DatabaseSession {
         }
         self.stream.set_timeout(left)?;
         let start = self.input.len();
-        self.input.resize(start + READ_BYTES, 0);
+        self.input.resize(start + MAX_READ_BYTES, 0);
         let read = self.stream.read(&mut self.input[start..]);
         self.input.truncate(start + *read.as_ref().unwrap_or(&0));
         match read {

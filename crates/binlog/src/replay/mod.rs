@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::attachment::Part;
 use super::decision::{FileEnd, WrittenBy};
 use super::format::{MARKER_ID, MAX_JOB_ID, RECORD_BYTES, SHORT_BYTES, Seal, VERSION_BYTES, take};
-use super::jobs::{LoggedJobs, RecordSource};
+use super::jobs::{LoggedJobs, Source};
 use super::marker::{CLOCK_STEP_NS, FIXED_AT, HEAD_BYTES, MAGIC, Marker, MarkerKind};
 use super::reader::FileReader;
 use super::record::{Layout, MAX_HEAD_BYTES, Version};
@@ -238,9 +238,9 @@ impl Replay {
         Ok(Some(layout.total as u64))
     }
 
-    fn source(&self, file: &FileState, offset: u64, beyond: bool) -> RecordSource {
+    fn source(&self, file: &FileState, offset: u64, beyond: bool) -> Source {
         let recovers = beyond && self.recover;
-        RecordSource { file: file.index, offset, is_ours: file.is_ours(), beyond, recovers }
+        Source { file: file.index, offset, is_ours: file.is_ours(), beyond, recovers }
     }
 
     /// Handles a marker, which counts at once; a part of an attachment waits for the others and for its record.

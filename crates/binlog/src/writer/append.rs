@@ -9,7 +9,7 @@ use super::Binlog;
 use super::appender::MIN_BUFFER_BYTES;
 use super::durability::LogMark;
 use super::files_ahead::Creation;
-use super::room::{JobRoom, RecordTarget, file_units};
+use super::room::{JobRoom, Target, file_units};
 use super::side_effects::UnloggedSideEffects;
 use crate::attachment::{AttachmentKind, LoggedReservation, MAX_DELETE_UNITS, tag_record_bytes};
 use crate::chunked_queue::ChunkedQueue;
@@ -152,7 +152,7 @@ impl Binlog {
     }
 
     /// The target for a record of `bytes` that adds `added` short records to those that must still find room.
-    pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<RecordTarget, NoRoom> {
+    pub(super) fn reserve(&mut self, bytes: u64, added: u64) -> Result<Target, NoRoom> {
         if self.unlogged.needed.is_empty()
             && let Some(target) = self.contents.room.find(bytes, added + self.kept_units())
         {
@@ -437,7 +437,7 @@ impl Binlog {
         self.unlogged.updates.remove(&job.id);
     }
 
-    pub(super) fn append_short(&mut self, record: &DiskRecord, target: RecordTarget) {
+    pub(super) fn append_short(&mut self, record: &DiskRecord, target: Target) {
         self.enter(target);
         self.make_memory(SHORT_BYTES);
         self.append_record(record, &[], None, SHORT_BYTES);
@@ -519,7 +519,7 @@ impl Binlog {
         Ok(())
     }
 
-    fn append_marker_at(&mut self, kind: MarkerKind, target: RecordTarget) {
+    fn append_marker_at(&mut self, kind: MarkerKind, target: Target) {
         self.enter(target);
         self.make_memory(SHORT_BYTES);
         self.contents.room.take(SHORT_BYTES);
@@ -534,7 +534,7 @@ impl Binlog {
             return;
         }
         if self.appender.is_empty() {
-            if self.contents.room.find(SHORT_BYTES, self.kept_units()) == Some(RecordTarget::Current) {
+            if self.contents.room.find(SHORT_BYTES, self.kept_units()) == Some(Target::Current) {
                 self.contents.room.take(SHORT_BYTES);
                 self.push_marker(MarkerKind::Durable);
             }

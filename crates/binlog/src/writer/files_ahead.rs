@@ -7,7 +7,7 @@ use std::io;
 
 use log::warn;
 
-use super::room::{RecordTarget, Room, Spare};
+use super::room::{Room, Spare, Target};
 use super::{Binlog, FIRST_FILE_BYTES};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::format::{SHORT_BYTES, Seal, mix};
@@ -120,8 +120,8 @@ impl FilesAhead {
 
 impl Binlog {
     /// Makes the file that `target` names the one to which records are appended.
-    pub(super) fn enter(&mut self, target: RecordTarget) {
-        if let RecordTarget::Spare(passed) = target {
+    pub(super) fn enter(&mut self, target: Target) {
+        if let Target::Spare(passed) = target {
             for _ in 0..=passed {
                 self.use_next_file();
             }
@@ -225,8 +225,8 @@ impl Binlog {
 
     /// Whether the file in `target`, and those before it, can be appended to now. If a descriptor is lacking, another
     /// file is requested: the commands that wait for it try again once it has been made.
-    pub(super) fn open_up_to(&mut self, target: RecordTarget) -> bool {
-        let RecordTarget::Spare(passed) = target else { return true };
+    pub(super) fn open_up_to(&mut self, target: Target) -> bool {
+        let Target::Spare(passed) = target else { return true };
         let is_open = self.open_spares(passed + 1);
         if !is_open {
             self.ahead.lacks_descriptor = true;

@@ -5,7 +5,7 @@
 
 use super::Binlog;
 use super::append::{NeededChange, Unlogged};
-use super::room::RecordTarget;
+use super::room::Target;
 use crate::NoRoom;
 use crate::attachment::{AttachmentKind, Cooldown, LoggedReservation, SideEffects, parts};
 use crate::clock::Timestamp;
@@ -116,7 +116,7 @@ impl Binlog {
     }
 
     /// Logs one of the changes that must find room, at `target`.
-    pub(super) fn append_unlogged(&mut self, change: NeededChange, target: RecordTarget) {
+    pub(super) fn append_unlogged(&mut self, change: NeededChange, target: Target) {
         match change {
             NeededChange::Delete(id) => self.append_unlogged_delete(id, target),
             NeededChange::FirstReservation(id) => {
@@ -131,7 +131,7 @@ impl Binlog {
         }
     }
 
-    fn append_unlogged_delete(&mut self, id: JobId, target: RecordTarget) {
+    fn append_unlogged_delete(&mut self, id: JobId, target: Target) {
         let Some(side_effects) = self.unlogged.side_effects.remove(&id) else {
             return self.append_short(&DiskRecord::deletion(id), target);
         };
@@ -253,7 +253,7 @@ impl Binlog {
 
     fn append_session_reservation_at(
         &mut self,
-        target: RecordTarget,
+        target: Target,
         id: JobId,
         reservation: &LoggedReservation<'_>,
     ) {

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::span::Span;
 
 /// The longest wait of one reserve. After each, a worker checks whether it should stop.
-pub(crate) const TURN: Seconds = Seconds::ONE;
+pub(crate) const MAX_WAIT: Seconds = Seconds::ONE;
 
 /// How long a worker tries to connect before it checks whether it should stop.
 const CONNECT_TURN: Duration = Duration::from_secs(2);
@@ -507,7 +507,7 @@ impl Worker {
 
     /// How long its reserve waits.
     pub(crate) fn turn(&self) -> Seconds {
-        if self.until_empty { Seconds::ZERO } else { TURN }
+        if self.until_empty { Seconds::ZERO } else { MAX_WAIT }
     }
 
     /// The pause after a reserve that was sent at `sent` and has timed out: without it, a server that answers TIMED_OUT

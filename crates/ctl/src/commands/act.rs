@@ -24,7 +24,7 @@ use std::time::Instant;
 const BATCH: usize = 200;
 
 /// The maximum number of tubes that the question names as targets of dead jobs.
-const SHOWN_SOURCES: usize = 5;
+const MAX_SHOWN_SOURCES: usize = 5;
 
 /// A change of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,7 +145,8 @@ impl Targets {
     /// The targets of dead jobs, and the rate; empty for other actions.
     fn back_to(&self, action: &JobChange) -> String {
         let JobChange::Redrive(rate) = action else { return String::new() };
-        let mut names: Vec<&str> = self.sources.iter().take(SHOWN_SOURCES).map(TubeName::as_str).collect();
+        let mut names: Vec<&str> =
+            self.sources.iter().take(MAX_SHOWN_SOURCES).map(TubeName::as_str).collect();
         let others = counted((self.sources.len() - names.len()) as u64, "other tube");
         if self.sources.len() > names.len() {
             names.push(&others);

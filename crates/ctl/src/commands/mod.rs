@@ -74,7 +74,7 @@ impl ServerArguments {
                 Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
                 Err(failure) => {
                     say(&failure.to_string());
-                    first = first.and(Err(Failure::Said(failure.code())));
+                    first = first.and(Err(Failure::Reported(failure.code())));
                 }
                 Ok(()) => {}
             }
@@ -122,9 +122,9 @@ impl ServerArguments {
 fn nothing_matched(servers: Result<(), Failure>, what: &str) -> Result<(), Failure> {
     match servers {
         Ok(()) => Err(Failure::NothingMatched(what.to_owned())),
-        Err(Failure::Said(code)) => {
+        Err(Failure::Reported(code)) => {
             say(&format!("{what} on the other servers"));
-            Err(Failure::Said(code))
+            Err(Failure::Reported(code))
         }
         failed => failed,
     }

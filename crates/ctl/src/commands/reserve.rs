@@ -10,7 +10,7 @@ use beanstalk_client::{Client, Error, Job, Refusal, TubeName};
 use std::time::{Duration, Instant};
 
 /// The longest wait of one reserve, in seconds. The program checks for an interrupt after each.
-const TURN_SECONDS: u32 = 1;
+const MAX_WAIT_SECONDS: u32 = 1;
 
 /// Reserves a job, prints it, and does what `--then` says.
 pub fn run(
@@ -63,9 +63,9 @@ fn wait_for_one(client: &mut Client, wait: Option<u32>) -> Result<Job, Failure> 
         let turn = match give_up_at {
             Some(at) => {
                 let left = at.saturating_duration_since(Instant::now()).as_secs_f32().ceil();
-                TURN_SECONDS.min(left as u32)
+                MAX_WAIT_SECONDS.min(left as u32)
             }
-            None => TURN_SECONDS,
+            None => MAX_WAIT_SECONDS,
         };
         match client.reserve_with_timeout(turn) {
             Ok(job) => return Ok(job),

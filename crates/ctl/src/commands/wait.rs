@@ -11,7 +11,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// The longest wait for a job at a time, in seconds. The program checks for an interrupt after each.
-const TURN_SECONDS: u32 = 1;
+const MAX_WAIT_SECONDS: u32 = 1;
 
 /// The end of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,8 @@ pub fn run(
 fn wait_for(session: &mut ServerSession, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd, Failure> {
     loop {
         let left = give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let turn = left.map_or(TURN_SECONDS, |left| TURN_SECONDS.min(left.as_secs_f32().ceil() as u32));
+        let turn =
+            left.map_or(MAX_WAIT_SECONDS, |left| MAX_WAIT_SECONDS.min(left.as_secs_f32().ceil() as u32));
         if let Some(end) = ask(session, id, turn)? {
             return Ok(end);
         }

@@ -75,7 +75,7 @@ pub fn run(
         }
         out.flush()?;
         if watched.iter().all(|server| server.session.is_none()) {
-            return Err(Failure::Said(Failure::Connection(String::new()).code()));
+            return Err(Failure::Reported(Failure::Connection(String::new()).code()));
         }
         if interrupt::wait(interval) {
             return Ok(());

@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The longest wait for a key, after which updates of the backend are drawn.
-const TURN: Duration = Duration::from_millis(50);
+const MAX_WAIT: Duration = Duration::from_millis(50);
 
 /// How long the loop may take to end after a signal. If the terminal is gone, the read of a key never returns, so the
 /// loop would not end by itself.
@@ -68,7 +68,7 @@ pub fn run(servers: &ServerArguments, interval: Duration) -> Result<(), Failure>
             if interrupt::requested() {
                 return Ok(());
             }
-            if !event::poll(TURN)? {
+            if !event::poll(MAX_WAIT)? {
                 continue;
             }
             let Event::Key(key) = event::read()? else { continue };

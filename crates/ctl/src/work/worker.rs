@@ -11,7 +11,7 @@ use beanstalk_client::{Address, Client, Connector, Culprit, Error, Job, JobInfo,
 use std::time::{Duration, Instant, SystemTime};
 
 /// The longest wait of one reserve, in seconds. The worker checks for an interrupt after each.
-const TURN_SECONDS: u32 = 1;
+const MAX_WAIT_SECONDS: u32 = 1;
 
 /// The longest pause between two attempts to connect again.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
@@ -85,7 +85,7 @@ impl<'a> Worker<'a> {
 
     fn work(&mut self) -> Result<(), Failure> {
         while !interrupt::requested() {
-            let turn = if self.shared.arguments.until_empty { 0 } else { TURN_SECONDS };
+            let turn = if self.shared.arguments.until_empty { 0 } else { MAX_WAIT_SECONDS };
             let done = match self.client.reserve_with_timeout(turn) {
                 Ok(job) => self.work_on(job),
                 Err(Error::Refused(Refusal::TimedOut)) if turn == 0 => return Ok(()),

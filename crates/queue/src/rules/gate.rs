@@ -18,8 +18,8 @@ use crate::described;
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::state::tubes::Tube;
 
-/// The most tubes of an entry that only their buckets keep: with a slow rate, a client could otherwise fill the memory
-/// with tubes that it has left. They take at most some 4 MB.
+/// The maximum number of tubes of an entry that only their buckets keep. With a slow rate, a client could otherwise
+/// fill the memory with tubes that it has left. These tubes take at most 4 MB.
 pub(crate) const MAX_KEPT_TUBES: usize = 4096;
 
 /// The gate of a tube.

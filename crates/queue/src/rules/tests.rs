@@ -112,7 +112,7 @@ struct ManyTubes {
 impl ManyTubes {
     const TUBES: u32 = 20_000;
     /// The maximum cost of one call: a share, a delivery and a few steps.
-    const MOST: u64 = 300;
+    const MAX_WORK: u64 = 300;
 
     fn new() -> Self {
         let mut queue = Queue::default();
@@ -140,7 +140,7 @@ impl ManyTubes {
         let before = self.queue.work();
         let result = call(&mut self.queue);
         let work = self.queue.work() - before;
-        assert!(work <= Self::MOST, "{work} in one call");
+        assert!(work <= Self::MAX_WORK, "{work} in one call");
         result
     }
 

@@ -106,7 +106,7 @@ fn a_million_jobs_of_100_000_keys_cost_as_their_logarithm_and_blocked_ones_nothi
 #[test]
 fn a_reload_with_200_000_tubes_and_many_entries_goes_on_in_steps_of_the_same_size() {
     const TUBES: u32 = 200_000;
-    const MOST: u64 = 4_500;
+    const MAX_STEPS: u64 = 4_500;
     let mut queue = Queue::default();
     let producer = queue.connect();
     for tube in 0..TUBES {
@@ -122,12 +122,12 @@ fn a_reload_with_200_000_tubes_and_many_entries_goes_on_in_steps_of_the_same_siz
             (1..entries).map(entry).chain((entries > 0).then(|| last.clone())).collect();
         let (before, mut slices) = (steps::all(), 0);
         queue.set_tube_rules(rules, NOW);
-        assert!(steps::all() - before <= MOST, "{} steps at once", steps::all() - before);
+        assert!(steps::all() - before <= MAX_STEPS, "{} steps at once", steps::all() - before);
         while queue.next_deadline() == Some(Timestamp::default()) {
             let before = steps::all() + queue.work();
             queue.advance(NOW);
             let step = steps::all() + queue.work() - before;
-            assert!(step <= MOST, "{step} steps in one slice, {entries} entries");
+            assert!(step <= MAX_STEPS, "{step} steps in one slice, {entries} entries");
             slices += 1;
             if slices == 100 {
                 let worker = queue.connect();

@@ -13,7 +13,7 @@ use crate::sockets::{FakeStream, Pipe};
 use crate::subject::{START, executor};
 
 /// The client's address, for the checks that depend on it.
-const STRANGER: Peer = Peer::Unix(None);
+const ANONYMOUS: Peer = Peer::Unix(None);
 
 /// The largest body that the server takes, in bytes.
 pub const MAX_JOB_BYTES: u32 = 1000;
@@ -74,7 +74,7 @@ pub fn replies(
     let pipe = Pipe::new(usize::MAX, Random::new(stream.len() as u64));
     let open = |id| Ok::<_, Infallible>(FakeStream { id, pipe: Rc::clone(&pipe) });
     let Ok(id) = server.accept(open, START);
-    server.identify(id, STRANGER, START);
+    server.identify(id, ANONYMOUS, START);
     let turn = |server: &mut Server<FakeStream>| {
         let event = pipe.borrow_mut().take_event();
         server.turn([(id, event)].into_iter(), START);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::rc::Rc;
 
-use beanstalkd::tls::{Acceptor, CredentialFiles, HANDSHAKE_BYTES};
+use beanstalkd::tls::{Acceptor, CredentialFiles, MAX_HANDSHAKE_BYTES};
 
 use crate::tls;
 
@@ -63,8 +63,8 @@ pub fn check(input: &[u8]) {
     let mut socket = Socket::default();
     for piece in bytes.chunks(length) {
         socket.inbound.extend(piece);
-        match channel.read(&mut socket, 1 << 16, |_| panic!("a byte of a stranger came through")) {
-            Ok(count) => panic!("a stranger has ended its stream in peace: {count}"),
+        match channel.read(&mut socket, 1 << 16, |_| panic!("a byte of an anonymous client came through")) {
+            Ok(count) => panic!("an anonymous client has ended its stream with a close_notify: {count}"),
             Err(error) if error.kind() == ErrorKind::WouldBlock => assert!(channel.is_handshaking()),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::InvalidData);
@@ -73,5 +73,5 @@ pub fn check(input: &[u8]) {
         }
     }
     assert!(channel.peer_certificate().is_none());
-    assert!(socket.read <= HANDSHAKE_BYTES && socket.written < HANDSHAKE_BYTES);
+    assert!(socket.read <= MAX_HANDSHAKE_BYTES && socket.written < MAX_HANDSHAKE_BYTES);
 }

@@ -15,7 +15,7 @@ use log::{error, info, warn};
 use super::Settings;
 use super::backlog::{Backlog, Transaction, Work};
 use super::ballast::Ballast;
-use super::claim::{Claim, Unfit, connect, now};
+use super::claim::{Claim, HostError, connect, now};
 use super::commit_delay::CommitDelay;
 use super::figures::StoreFigures;
 use super::purges::Purges;
@@ -288,7 +288,7 @@ impl PostgresHelper {
             let prepared = session.prepare(sql::PREPARED);
             prepared
                 .map(|()| session)
-                .map_err(|failure| (Unfit::Failed(failure.clone()), failure.to_string()))
+                .map_err(|failure| (HostError::Failed(failure.clone()), failure.to_string()))
         });
         match opened {
             Ok(session) => {

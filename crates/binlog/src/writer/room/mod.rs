@@ -46,7 +46,7 @@ impl Spare {
 
 /// The target of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordTarget {
+pub enum Target {
     /// Into the file to which records are appended.
     Current,
     /// The spare after this many others, which are skipped.
@@ -307,20 +307,20 @@ impl Room {
     /// The target for a record of `bytes` that adds `added` short records to those that are needed, with room for the
     /// marker that precedes the removal of a file.
     #[must_use]
-    pub fn find(&self, bytes: u64, added: u64) -> Option<RecordTarget> {
+    pub fn find(&self, bytes: u64, added: u64) -> Option<Target> {
         self.find_before(bytes, self.needed + added + SPARE_MARKERS)
     }
 
     /// The target for a marker; it may take the room for the one that precedes the removal of a file.
     #[must_use]
-    pub fn find_for_marker(&self) -> Option<RecordTarget> {
+    pub fn find_for_marker(&self) -> Option<Target> {
         self.find_before(SHORT_BYTES, self.needed)
     }
 
     /// The target for `units` of the needed short records together. There can be too little room for the others only
     /// after a restart with too few files for all of them: then these take the room that there is.
     #[must_use]
-    pub fn find_for_needed(&self, units: u64) -> Option<RecordTarget> {
+    pub fn find_for_needed(&self, units: u64) -> Option<Target> {
         let bytes = units * SHORT_BYTES;
         let target = self.find_before(bytes, self.needed - units);
         debug_assert!(target.is_some() || !self.is_enough(), "room that is enough is enough in any order");
@@ -329,20 +329,20 @@ impl Room {
 
     /// The target for a marker of a repair, which takes precedence over everything that is needed.
     #[must_use]
-    pub fn find_for_repair(&self) -> Option<RecordTarget> {
+    pub fn find_for_repair(&self) -> Option<Target> {
         self.find_before(SHORT_BYTES, 0)
     }
 
     /// The target for a record of `bytes` with `after` short records after it.
-    fn find_before(&self, bytes: u64, after: u64) -> Option<RecordTarget> {
+    fn find_before(&self, bytes: u64, after: u64) -> Option<Target> {
         if bytes <= self.free && self.usable_units(self.free - bytes) + self.spare_units >= after {
-            return Some(RecordTarget::Current);
+            return Some(Target::Current);
         }
         let mut beyond = self.spare_units;
         for (at, spare) in self.spares.iter().enumerate() {
             beyond -= self.usable_units(spare.free());
             if bytes <= spare.free() && self.usable_units(spare.free() - bytes) + beyond >= after {
-                return Some(RecordTarget::Spare(at));
+                return Some(Target::Spare(at));
             }
         }
         None
@@ -440,17 +440,13 @@ mod tests {
         let mut room = Room::default();
         room.use_file(4096, FRONT_BYTES);
         let free = 4096 - FRONT_BYTES - TAIL_BYTES;
-        assert_eq!(room.find(free - 2 * 84, 1), Some(RecordTarget::Current));
+        assert_eq!(room.find(free - 2 * 84, 1), Some(Target::Current));
         assert_eq!(room.find(free - 2 * 84 + 1, 1), None);
-        assert_eq!(room.find_before(free - 84, 1), Some(RecordTarget::Current), "but for the spare marker");
+        assert_eq!(room.find_before(free - 84, 1), Some(Target::Current), "but for the spare marker");
         room.add_spare(spare(4096));
-        assert_eq!(
-            room.find(free - 2 * 84 + 1, 1),
-            Some(RecordTarget::Current),
-            "the delete fits into the spare"
-        );
+        assert_eq!(room.find(free - 2 * 84 + 1, 1), Some(Target::Current), "the delete fits into the spare");
         room.take(free);
-        assert_eq!(room.find(free - 2 * 84, 1), Some(RecordTarget::Spare(0)));
+        assert_eq!(room.find(free - 2 * 84, 1), Some(Target::Spare(0)));
         assert_eq!(room.find(free, 1), None);
     }
 
@@ -462,7 +458,7 @@ mod tests {
         let bytes = length_of_next_file(4096, 100_000, 300);
         assert_eq!(room.find(100_000, 300), None);
         room.add_spare(Spare { index: 2, ..spare(bytes) });
-        assert_eq!(room.find(100_000, 300), Some(RecordTarget::Spare(1)));
+        assert_eq!(room.find(100_000, 300), Some(Target::Spare(1)));
         assert_eq!(bytes % 4096, 0);
         assert_eq!(length_of_next_file(4096, 1000, 1_000_000), 4096);
     }
@@ -490,7 +486,7 @@ mod tests {
         for bytes in least..12_500 {
             let mut room = Room::default();
             room.add_spare(spare(length_of_next_file(4096, bytes, 3)));
-            assert_eq!(room.find(bytes, 3), Some(RecordTarget::Spare(0)), "{bytes} bytes");
+            assert_eq!(room.find(bytes, 3), Some(Target::Spare(0)), "{bytes} bytes");
         }
     }
 
@@ -524,7 +520,7 @@ mod tests {
                     let target = room.find_before(units * SHORT_BYTES, room.needed - units);
                     let target = target.unwrap_or_else(|| panic!("{first}: no room for {units}"));
                     assert_eq!(room.find_for_needed(units), Some(target));
-                    if let RecordTarget::Spare(passed) = target {
+                    if let Target::Spare(passed) = target {
                         for _ in 0..=passed {
                             let next = room.next_spare().unwrap();
                             room.use_file(next.bytes, FRONT_BYTES);
@@ -578,9 +574,9 @@ mod tests {
         let mut room = Room::needed_by(3, 2);
         room.use_file(4096, FRONT_BYTES);
         let free = 4096 - FRONT_BYTES - TAIL_BYTES;
-        assert_eq!(room.find(free - 6 * SHORT_BYTES, 0), Some(RecordTarget::Current));
+        assert_eq!(room.find(free - 6 * SHORT_BYTES, 0), Some(Target::Current));
         assert_eq!(room.find(free - 6 * SHORT_BYTES, 1), None);
-        assert_eq!(room.find_for_marker(), Some(RecordTarget::Current));
+        assert_eq!(room.find_for_marker(), Some(Target::Current));
         room.take(free - 5 * SHORT_BYTES);
         assert_eq!(
             (room.find_for_marker(), room.is_enough()),
@@ -588,7 +584,7 @@ mod tests {
             "the rest is for what is needed"
         );
         room.take(SHORT_BYTES);
-        assert_eq!((room.find_for_repair(), room.is_enough()), (Some(RecordTarget::Current), false));
+        assert_eq!((room.find_for_repair(), room.is_enough()), (Some(Target::Current), false));
         for left in (0..5).rev() {
             assert_eq!(room.find_for_needed(1).is_some(), left > 0, "they take what room there is");
             if left > 0 {

@@ -58,7 +58,7 @@ const KINDS: [(&str, Begin); 5] = [
 ];
 
 /// The latency of a normal client beside anonymous clients.
-pub fn strangers(bench: &Bench) -> Vec<Row> {
+pub fn anonymous(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, begin) in KINDS {
         let figures = bench.in_turns(
