@@ -6,7 +6,6 @@ mod clock;
 mod complete;
 mod crash;
 mod damage;
-mod document;
 mod harness;
 mod idle;
 mod interchange;

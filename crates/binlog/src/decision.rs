@@ -5,7 +5,7 @@
 
 /// The program that wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WrittenBy {
+pub(crate) enum WrittenBy {
     /// This server, which answered its clients only after syncing (`-f 0`).
     OursSyncedFirst,
     /// This server, which may have answered its clients before syncing.
@@ -16,7 +16,7 @@ pub enum WrittenBy {
 
 /// The bytes after the last record of the unbroken sequence from the file's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileEnd {
+pub(crate) enum FileEnd {
     /// Zeros, or nothing.
     Clean,
     /// Bytes that are not a record, and then zeros or nothing: a record that was being written.
@@ -27,20 +27,20 @@ pub enum FileEnd {
 
 /// All facts on which the decision depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Situation {
+pub(crate) struct Situation {
     /// The program that wrote the file.
-    pub writer: WrittenBy,
+    pub(crate) writer: WrittenBy,
     /// The end of the file.
-    pub end: FileEnd,
+    pub(crate) end: FileEnd,
     /// Whether the file ends before a position that was on the medium.
-    pub below_durable: bool,
+    pub(crate) below_durable: bool,
     /// Whether the operator wants to continue in spite of damage (`--recover`).
-    pub recover: bool,
+    pub(crate) recover: bool,
 }
 
 /// The action for the end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Continue with the next file.
     Accept,
     /// Keep a copy of the tail, end the file there, report it.
@@ -53,7 +53,7 @@ pub enum Decision {
 
 /// The table.
 #[must_use]
-pub fn decide(situation: Situation) -> Decision {
+pub(crate) fn decide(situation: Situation) -> Decision {
     use Decision::{Accept, ApplyAndCutTail, CutTail, Refuse};
     use FileEnd::{Clean, DataBeyond, Torn};
     use WrittenBy::{C, OursAnsweredFirst, OursSyncedFirst};
@@ -72,5 +72,63 @@ pub fn decide(situation: Situation) -> Decision {
         (C, Torn, _, _) => CutTail,
         (C, DataBeyond, _, false) => Refuse,
         (C, DataBeyond, _, true) => ApplyAndCutTail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = include_str!("../../../doc/binlog.md");
+
+    /// The rows of the table: four conditions, of which `any` matches everything, and the decision.
+    fn rows() -> Vec<Vec<&'static str>> {
+        let table = DOCUMENT.lines().skip_while(|line| !line.starts_with("| written by"));
+        let rows = table.skip(2).take_while(|line| line.starts_with('|'));
+        rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
+    }
+
+    /// Each situation, with the words of its row.
+    fn situations() -> Vec<(Situation, [&'static str; 4])> {
+        let mut all = Vec::new();
+        for (writer, written_by) in [
+            (WrittenBy::OursSyncedFirst, "ours, `-f 0`"),
+            (WrittenBy::OursAnsweredFirst, "ours, `-f` > 0 or `-F`"),
+            (WrittenBy::C, "C"),
+        ] {
+            for (end, ends_in) in [
+                (FileEnd::Clean, "zeros"),
+                (FileEnd::Torn, "a torn record"),
+                (FileEnd::DataBeyond, "data beyond"),
+            ] {
+                for (below_durable, below) in [(false, "no"), (true, "yes")] {
+                    for (recover, option) in [(false, "no"), (true, "yes")] {
+                        let situation = Situation { writer, end, below_durable, recover };
+                        all.push((situation, [written_by, ends_in, below, option]));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_decision_table_of_recovery_is_total_and_matches_the_code() {
+        let rows = rows();
+        let mut used = vec![false; rows.len()];
+        for (situation, words) in situations() {
+            let matches =
+                |row: &Vec<&str>| row.iter().zip(words).all(|(&cell, word)| cell == "any" || cell == word);
+            let at = rows.iter().position(matches).unwrap_or_else(|| panic!("no row for {situation:?}"));
+            used[at] = true;
+            let expected = match decide(situation) {
+                Decision::Accept => "accept",
+                Decision::CutTail => "cut the tail",
+                Decision::ApplyAndCutTail => "apply whole records, cut the tail",
+                Decision::Refuse => "refuse",
+            };
+            assert_eq!(rows[at][4], expected, "{situation:?}");
+        }
+        assert!(used.iter().all(|&used| used), "each row decides something: {used:?}");
     }
 }

@@ -16,13 +16,13 @@ use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 
 /// The maximum length of a file in a description: the sum of many lengths must not overflow.
-pub const MAX_FILE_BYTES: u64 = 1 << 40;
+pub(crate) const MAX_FILE_BYTES: u64 = 1 << 40;
 /// How many ids of jobs that have left the file are skipped at a time: this takes some microseconds.
 const PASSED_AT_ONCE: usize = 1024;
 
 /// A live job or cooldown in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Item {
+pub(crate) enum Item {
     /// A job, with its full record and its tags.
     Job(JobId),
     /// The cooldown that the delete of this job started.
@@ -121,7 +121,7 @@ impl Location {
 
 /// A file to which records are or were appended.
 #[derive(Debug)]
-pub struct LogFile {
+pub(crate) struct LogFile {
     /// Its index: `binlog.N`.
     pub index: u32,
     /// Its length in bytes.
@@ -135,7 +135,7 @@ pub struct LogFile {
 
 /// The files of the log, oldest first. Records are appended to the last one; the others are closed.
 #[derive(Debug, Default)]
-pub struct Files {
+pub(crate) struct Files {
     files: VecDeque<LogFile>,
     locations: Locations,
     /// The largest id that was ever added.
@@ -178,7 +178,7 @@ impl Locations {
 
 impl Files {
     /// Adds a file after all others.
-    pub fn push(&mut self, index: u32, bytes: u64) {
+    pub(crate) fn push(&mut self, index: u32, bytes: u64) {
         debug_assert!(self.files.back().is_none_or(|last| last.index < index));
         self.closed_bytes += self.files.back().map_or(0, |last| last.bytes);
         self.files.push_back(LogFile { index, bytes, live: 0, order: ChunkedQueue::default() });
@@ -186,12 +186,12 @@ impl Files {
 
     /// The oldest file, if it is closed.
     #[must_use]
-    pub fn oldest_closed(&self) -> Option<&LogFile> {
+    pub(crate) fn oldest_closed(&self) -> Option<&LogFile> {
         if self.files.len() > 1 { self.files.front() } else { None }
     }
 
     /// Removes the oldest file, which has no live items.
-    pub fn pop_oldest(&mut self) {
+    pub(crate) fn pop_oldest(&mut self) {
         if let Some(oldest) = self.files.pop_front() {
             debug_assert_eq!(oldest.live, 0);
             self.closed_bytes -= oldest.bytes;
@@ -199,7 +199,7 @@ impl Files {
     }
 
     /// Removes file `index`, if it exists and has no live items.
-    pub fn forget_empty(&mut self, index: u32) {
+    pub(crate) fn forget_empty(&mut self, index: u32) {
         if let Some(at) = self.position(index)
             && self.files[at].live == 0
         {
@@ -213,7 +213,7 @@ impl Files {
 
     /// The memory for the locations of jobs and cooldowns, in bytes.
     #[must_use]
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         // Each is also in the list of its file.
         let Locations { jobs, cooldowns } = &self.locations;
         jobs.bytes() + cooldowns.bytes() + (jobs.len() + cooldowns.len()) * size_of::<PackedItem>()
@@ -221,19 +221,19 @@ impl Files {
 
     /// The number of live jobs and cooldowns in file `index`.
     #[must_use]
-    pub fn live_in(&self, index: u32) -> u64 {
+    pub(crate) fn live_in(&self, index: u32) -> u64 {
         self.position(index).map_or(0, |at| self.files[at].live)
     }
 
     /// The number of cooldowns in the log.
     #[must_use]
-    pub fn cooldown_count(&self) -> usize {
+    pub(crate) fn cooldown_count(&self) -> usize {
         self.locations.cooldowns.len()
     }
 
     /// The number of cooldowns in each file that has any. This examines all of them.
     #[must_use]
-    pub fn cooldowns_by_file(&self) -> BTreeMap<u32, u64> {
+    pub(crate) fn cooldowns_by_file(&self) -> BTreeMap<u32, u64> {
         let mut counts = BTreeMap::new();
         for (_, location) in self.locations.cooldowns.iter() {
             *counts.entry(location.index()).or_default() += 1;
@@ -243,17 +243,17 @@ impl Files {
 
     /// The file to which records are appended; `None` if there is no file.
     #[must_use]
-    pub fn newest(&self) -> Option<&LogFile> {
+    pub(crate) fn newest(&self) -> Option<&LogFile> {
         self.files.back()
     }
 
     /// The closed files, oldest first.
-    pub fn closed(&self) -> impl Iterator<Item = &LogFile> {
+    pub(crate) fn closed(&self) -> impl Iterator<Item = &LogFile> {
         self.files.iter().take(self.files.len().saturating_sub(1))
     }
 
     /// Notes that a closed file was cut to `bytes`.
-    pub fn shrink(&mut self, index: u32, bytes: u64) {
+    pub(crate) fn shrink(&mut self, index: u32, bytes: u64) {
         if let Some(at) = self.position(index)
             && at + 1 < self.files.len()
         {
@@ -264,80 +264,80 @@ impl Files {
 
     /// Index of the oldest file; 0 if there is none.
     #[must_use]
-    pub fn oldest_index(&self) -> u32 {
+    pub(crate) fn oldest_index(&self) -> u32 {
         self.files.front().map_or(0, |file| file.index)
     }
 
     /// The number of files.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.files.len()
     }
 
     /// Length of all files, in bytes.
     #[must_use]
-    pub fn total_bytes(&self) -> u64 {
+    pub(crate) fn total_bytes(&self) -> u64 {
         self.closed_bytes + self.files.back().map_or(0, |last| last.bytes)
     }
 
     /// Length of the closed files, in bytes.
     #[must_use]
-    pub fn closed_bytes(&self) -> u64 {
+    pub(crate) fn closed_bytes(&self) -> u64 {
         self.closed_bytes
     }
 
     /// Bytes of the newest states of all jobs and of all cooldowns, with the room for their deletes.
     #[must_use]
-    pub fn live_bytes(&self) -> u64 {
+    pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
     /// Bytes that the log would have if it contained each job and each cooldown once.
     #[must_use]
-    pub fn full_bytes(&self) -> u64 {
+    pub(crate) fn full_bytes(&self) -> u64 {
         self.full_bytes
     }
 
     /// The number of jobs with a full record in the log.
     #[must_use]
-    pub fn job_count(&self) -> u64 {
+    pub(crate) fn job_count(&self) -> u64 {
         self.locations.jobs.len() as u64
     }
 
     /// Index of the file that holds the job's full record.
     #[must_use]
-    pub fn file_of(&self, id: JobId) -> Option<u32> {
+    pub(crate) fn file_of(&self, id: JobId) -> Option<u32> {
         self.locations.jobs.get(id).map(|location| location.index())
     }
 
     /// Length of the item's live record: the job's full record and tags, or the cooldown.
     #[must_use]
-    pub fn record_bytes(&self, item: Item) -> Option<u64> {
+    pub(crate) fn record_bytes(&self, item: Item) -> Option<u64> {
         self.locations.of(item).map(|location| u64::from(location.bytes))
     }
 
     /// The oldest files, as long as they have no live items: they wait only for their removal.
-    pub fn emptied(&self) -> impl Iterator<Item = &LogFile> {
+    pub(crate) fn emptied(&self) -> impl Iterator<Item = &LogFile> {
         self.closed().take_while(|file| file.live == 0)
     }
 
     /// Whether a closed file has a live item.
     #[must_use]
-    pub fn has_live_in_closed(&self) -> bool {
+    pub(crate) fn has_live_in_closed(&self) -> bool {
         self.closed().any(|file| file.live > 0)
     }
 
     /// The item to copy first: the first one in the oldest file with live items, if that file is closed. Also `None` if
     /// [`Files::find_first`] has not found it yet.
     #[must_use]
-    pub fn first_to_migrate(&self) -> Option<Item> {
+    pub(crate) fn first_to_migrate(&self) -> Option<Item> {
         let file = self.closed().find(|file| file.live > 0)?;
         file.order.first().map(PackedItem::unpack).filter(|&item| self.locations.has(item, file.index))
     }
 
     /// Skips items that have left the oldest file. Returns the new result of [`Files::first_to_migrate`]; `None` if
     /// there are more items to skip than one call does.
-    pub fn find_first(&mut self) -> Option<Item> {
+    pub(crate) fn find_first(&mut self) -> Option<Item> {
         let closed = self.files.len().saturating_sub(1);
         let file = self.files.iter_mut().take(closed).find(|file| file.live > 0)?;
         for _ in 0..PASSED_AT_ONCE {
@@ -352,7 +352,7 @@ impl Files {
 
     /// Notes that the full record of the job, or the cooldown, is now in file `index`. Its length is `bytes`, including
     /// the tags of the job. Returns whether the item existed before.
-    pub fn place(&mut self, item: Item, index: u32, bytes: u64) -> bool {
+    pub(crate) fn place(&mut self, item: Item, index: u32, bytes: u64) -> bool {
         // Jobs usually come in the order of their ids, and a job newer than all others cannot be there.
         let was_there = item.id().0 <= self.newest && self.remove(item);
         self.newest = self.newest.max(item.id().0);
@@ -373,7 +373,7 @@ impl Files {
     }
 
     /// Notes that the job's newest state is in a short record.
-    pub fn update(&mut self, id: JobId) {
+    pub(crate) fn update(&mut self, id: JobId) {
         if let Some(location) = self.locations.jobs.get_mut(id)
             && let (index, Newest::Full) = location.file.unpack()
         {
@@ -383,7 +383,7 @@ impl Files {
     }
 
     /// Removes the job or the cooldown. Returns whether it existed.
-    pub fn remove(&mut self, item: Item) -> bool {
+    pub(crate) fn remove(&mut self, item: Item) -> bool {
         let Some(location) = self.locations.like(item).remove(item.id()) else { return false };
         self.live_bytes -= location.live_bytes();
         self.full_bytes -= u64::from(location.bytes);
@@ -402,7 +402,7 @@ impl Files {
     /// # Panics
     /// If an invariant does not hold.
     #[inline]
-    pub fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         let (mut live, mut live_bytes, mut full_bytes) = (0, 0, 0);
         for file in &self.files {
             let items: BTreeSet<Item> = file.order.iter().map(PackedItem::unpack).collect();
@@ -442,7 +442,7 @@ impl Files {
 
 impl Files {
     /// The jobs that have a full record in the log, by ascending id.
-    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.locations.jobs.iter().map(|(id, _)| id)
     }
 }

@@ -10,26 +10,26 @@ use crate::seconds::Seconds;
 use crate::tube_name::TubeName;
 
 /// The version that the server writes.
-pub const VERSION: i32 = 7;
+pub(crate) const VERSION: i32 = 7;
 /// The version of C beanstalkd 1.4.6, which the server only reads.
-pub const VERSION_5: i32 = 5;
+pub(crate) const VERSION_5: i32 = 5;
 /// Length of the version at the start of a file.
-pub const VERSION_BYTES: u64 = 4;
+pub(crate) const VERSION_BYTES: u64 = 4;
 /// Length of the fixed part of a version 7 record, without the name's length.
-pub const RECORD_BYTES: usize = 80;
+pub(crate) const RECORD_BYTES: usize = 80;
 /// Length of the fixed part of a version 5 record.
-pub const RECORD_5_BYTES: usize = 77;
+pub(crate) const RECORD_5_BYTES: usize = 77;
 /// Length of a short record: a name length of 0 and the fixed part.
-pub const SHORT_BYTES: u64 = 4 + RECORD_BYTES as u64;
+pub(crate) const SHORT_BYTES: u64 = 4 + RECORD_BYTES as u64;
 /// The line end that is stored after each body and counted in its size.
-pub const TRAILER: &[u8; 2] = b"\r\n";
+pub(crate) const TRAILER: &[u8; 2] = b"\r\n";
 /// The job id that makes a short record a marker: C ignores short records of jobs it does not know.
-pub const MARKER_ID: u64 = u64::MAX;
+pub(crate) const MARKER_ID: u64 = u64::MAX;
 /// The largest id that a job can have: a thousand million puts a second reach it in 292 years. A record with a larger
 /// id is damaged; a server that continued from there would soon have no ids left.
-pub const MAX_JOB_ID: u64 = i64::MAX as u64;
+pub(crate) const MAX_JOB_ID: u64 = i64::MAX as u64;
 /// The largest body whose size, with the trailer, the format can hold.
-pub const MAX_BODY_BYTES: usize = i32::MAX as usize - TRAILER.len();
+pub(crate) const MAX_BODY_BYTES: usize = i32::MAX as usize - TRAILER.len();
 
 /// Offset of the padding that holds the checksum.
 const CHECKSUM: usize = 12;
@@ -50,7 +50,7 @@ const _: () = assert!(COPIED_BYTES >= PLACE_BYTES + 4 + TubeName::MAX_BYTES + RE
 struct Aligned([u8; COPIED_BYTES]);
 
 /// The state of a deleted job.
-pub const STATE_DELETED: u8 = 0;
+pub(crate) const STATE_DELETED: u8 = 0;
 /// The length of the body in the delete of a job that moves to another tube: no delete of C's has it.
 const DEPARTURE: i32 = -1;
 /// The length of the body in a delete after attachments: no delete of C's has it.
@@ -65,13 +65,13 @@ const COMPLETES: i32 = -3;
 
 /// Length of a full record.
 #[must_use]
-pub fn full_record_bytes(tube_len: usize, body_len: usize) -> u64 {
+pub(crate) fn full_record_bytes(tube_len: usize, body_len: usize) -> u64 {
     SHORT_BYTES + tube_len as u64 + body_len as u64 + TRAILER.len() as u64
 }
 
 /// The fixed part of a record, with the fields in their order on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskRecord {
+pub(crate) struct DiskRecord {
     /// The job's id; 0 at the end of the file, [`MARKER_ID`] in a marker.
     pub id: u64,
     /// Its priority.
@@ -95,18 +95,18 @@ pub struct DiskRecord {
 
 /// The difference between the wall clock, whose times are on disk, and the clock in memory, which never jumps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WallOffset(pub i64);
+pub(crate) struct WallOffset(pub i64);
 
 impl WallOffset {
     /// `at` on the wall clock, in nanoseconds since 1970.
     #[must_use]
-    pub fn to_disk(self, at: Timestamp) -> i64 {
+    pub(crate) fn to_disk(self, at: Timestamp) -> i64 {
         i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(self.0)
     }
 
     /// The instant at which the wall clock shows `wall_ns`.
     #[must_use]
-    pub fn to_memory(self, wall_ns: i64) -> Timestamp {
+    pub(crate) fn to_memory(self, wall_ns: i64) -> Timestamp {
         Timestamp(u64::try_from(wall_ns.saturating_sub(self.0)).unwrap_or(0))
     }
 }
@@ -114,75 +114,75 @@ impl WallOffset {
 impl DiskRecord {
     /// The short record that deletes job `id`.
     #[must_use]
-    pub fn deletion(id: JobId) -> Self {
+    pub(crate) fn deletion(id: JobId) -> Self {
         Self { id: id.0, state: STATE_DELETED, ..Self::default() }
     }
 
     /// The short record before the full record of job `id` in another tube: a delete, for C. C reads only the id and
     /// the state of a delete.
     #[must_use]
-    pub fn departure(id: JobId) -> Self {
+    pub(crate) fn departure(id: JobId) -> Self {
         Self { body_size: DEPARTURE, ..Self::deletion(id) }
     }
 
     /// Whether it is such a record.
     #[must_use]
-    pub fn is_departure(&self) -> bool {
+    pub(crate) fn is_departure(&self) -> bool {
         self.state == STATE_DELETED && self.body_size == DEPARTURE
     }
 
     /// The short record that deletes job `id`, after the cooldown that it starts or the group that it frees.
     #[must_use]
-    pub fn deletion_with_side_effects(id: JobId) -> Self {
+    pub(crate) fn deletion_with_side_effects(id: JobId) -> Self {
         Self { body_size: WITH_SIDE_EFFECTS, ..Self::deletion(id) }
     }
 
     /// Whether it is such a record.
     #[must_use]
-    pub fn has_side_effects(&self) -> bool {
+    pub(crate) fn has_side_effects(&self) -> bool {
         self.state == STATE_DELETED && self.body_size == WITH_SIDE_EFFECTS
     }
 
     /// The short record that deletes job `id` and ends a `complete`: attachments precede it.
     #[must_use]
-    pub fn completion(id: JobId) -> Self {
+    pub(crate) fn completion(id: JobId) -> Self {
         Self { body_size: COMPLETES, ..Self::deletion(id) }
     }
 
     /// Whether it is such a record.
     #[must_use]
-    pub fn is_completion(&self) -> bool {
+    pub(crate) fn is_completion(&self) -> bool {
         self.state == STATE_DELETED && self.body_size == COMPLETES
     }
 
     /// This full record as one that counts only with the delete that ends its `complete`.
     #[must_use]
-    pub fn of_complete(self) -> Self {
+    pub(crate) fn of_complete(self) -> Self {
         Self { ttr_ns: self.ttr_ns + OF_COMPLETE_NS, ..self }
     }
 
     /// Whether the full record counts only with such a delete; valid only if this server wrote it.
     #[must_use]
-    pub fn is_of_complete(&self) -> bool {
+    pub(crate) fn is_of_complete(&self) -> bool {
         self.ttr_ns & OF_COMPLETE_NS != 0
     }
 
     /// This full record as one after the tags of its job.
     #[must_use]
-    pub fn with_tags(self) -> Self {
+    pub(crate) fn with_tags(self) -> Self {
         Self { ttr_ns: self.ttr_ns + TAGGED_NS, ..self }
     }
 
     /// Whether tags precede the full record; valid only if this server wrote it.
     #[must_use]
-    pub fn has_tags(&self) -> bool {
+    pub(crate) fn has_tags(&self) -> bool {
         // Thousandths of a second are multiples of four nanoseconds.
         self.ttr_ns & TAGGED_NS != 0
     }
 
     /// The record of `job`, whose body has `body_len` bytes.
     #[must_use]
-    pub fn of_job(job: &JobRecord, body_len: usize, wall: WallOffset) -> Self {
+    pub(crate) fn of_job(job: &JobRecord, body_len: usize, wall: WallOffset) -> Self {
         Self {
             id: job.id.0,
             priority: job.priority.0,
@@ -205,14 +205,14 @@ impl DiskRecord {
     }
 
     /// Whether it records the job's reservation with this number.
-    pub fn is_reservation(&self, reserves: u32) -> bool {
+    pub(crate) fn is_reservation(&self, reserves: u32) -> bool {
         self.state == 2 && self.counters.reserves == reserves
     }
 
     /// The job's state after a restart: a reserved job is ready again. `None` if the job is deleted, or if the format
     /// does not have the state.
     #[must_use]
-    pub fn live_state(&self) -> Option<JobState> {
+    pub(crate) fn live_state(&self) -> Option<JobState> {
         match self.state {
             1 | 2 => Some(JobState::Ready),
             3 => Some(JobState::Buried),
@@ -223,19 +223,19 @@ impl DiskRecord {
 
     /// Its delay.
     #[must_use]
-    pub fn delay_s(&self) -> Seconds {
+    pub(crate) fn delay_s(&self) -> Seconds {
         Seconds::of_ns(self.delay_ns)
     }
 
     /// Its time to run, at least 1 second.
     #[must_use]
-    pub fn ttr_s(&self) -> Seconds {
+    pub(crate) fn ttr_s(&self) -> Seconds {
         Seconds::of_ns(self.ttr_ns).at_least_one()
     }
 
     /// The fixed part of a version 7 record, its padding zero.
     #[must_use]
-    pub fn encode(&self) -> [u8; RECORD_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         put(&mut bytes, 0, self.id.to_le_bytes());
         put(&mut bytes, 8, self.priority.to_le_bytes());
@@ -255,7 +255,7 @@ impl DiskRecord {
 
     /// Reads the fixed part of a version 7 record and ignores its padding.
     #[must_use]
-    pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Self {
+    pub(crate) fn decode(bytes: &[u8; RECORD_BYTES]) -> Self {
         Self {
             id: u64::from_le_bytes(take(bytes, 0)),
             priority: u32::from_le_bytes(take(bytes, 8)),
@@ -278,7 +278,7 @@ impl DiskRecord {
     /// Reads the fixed part of a version 5 record: the same offsets, but times in microseconds and no
     /// padding at the end.
     #[must_use]
-    pub fn decode_5(bytes: &[u8; RECORD_5_BYTES]) -> Self {
+    pub(crate) fn decode_5(bytes: &[u8; RECORD_5_BYTES]) -> Self {
         let mut wide = [0; RECORD_BYTES];
         wide[..RECORD_5_BYTES].copy_from_slice(bytes);
         let record = Self::decode(&wide);
@@ -307,7 +307,7 @@ pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 /// The seal of a file, which ties a record to its position through the random nonce of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seal {
+pub(crate) struct Seal {
     /// The file's nonce.
     pub nonce: u64,
 }
@@ -316,7 +316,7 @@ impl Seal {
     /// The seal of the file in which this whole record was written at `offset`; `None` if the record has none. The tag
     /// contains all of the nonce except eight bits.
     #[must_use]
-    pub fn of(record: &[u8], fixed_at: usize, offset: u64) -> Option<Self> {
+    pub(crate) fn of(record: &[u8], fixed_at: usize, offset: u64) -> Option<Self> {
         let fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
         let tag = u64::from(u32::from_le_bytes(take(&fixed, TAG_LOW)));
         let high = take::<3>(&fixed, TAG_HIGH);
@@ -327,7 +327,7 @@ impl Seal {
 
     /// Seals a whole record, from the name's length to the end of the body: fills the padding, which is zero, of the
     /// fixed part at `fixed_at`.
-    pub fn apply(self, record: &mut [u8], fixed_at: usize, offset: u64) {
+    pub(crate) fn apply(self, record: &mut [u8], fixed_at: usize, offset: u64) {
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&self.place(offset)), record);
         let tag = self.tag(offset);
         put(record, fixed_at + CHECKSUM, checksum.to_le_bytes());
@@ -337,7 +337,7 @@ impl Seal {
 
     /// Whether the tag in the fixed part shows that the record was written at `offset` of this file.
     #[must_use]
-    pub fn tag_matches(self, fixed: &[u8; RECORD_BYTES], offset: u64) -> bool {
+    pub(crate) fn tag_matches(self, fixed: &[u8; RECORD_BYTES], offset: u64) -> bool {
         let tag = self.tag(offset).to_le_bytes();
         fixed[TAG_LOW..TAG_LOW + 4] == tag[..4] && fixed[TAG_HIGH..] == tag[4..7]
     }
@@ -345,7 +345,7 @@ impl Seal {
     /// Whether a whole record, from the name's length to the end of the body, is exactly the one that was written at
     /// `offset` of this file.
     #[must_use]
-    pub fn holds(self, record: &[u8], fixed_at: usize, offset: u64) -> bool {
+    pub(crate) fn holds(self, record: &[u8], fixed_at: usize, offset: u64) -> bool {
         let stored_fixed: [u8; RECORD_BYTES] = take(record, fixed_at);
         if !self.tag_matches(&stored_fixed, offset) {
             return false;
@@ -389,7 +389,7 @@ fn spread(offset: u64) -> u64 {
 
 /// Spreads every bit of `value` over all bits of the result (the finisher of SplitMix64).
 #[must_use]
-pub fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let mut mixed = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

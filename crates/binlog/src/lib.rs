@@ -6,6 +6,22 @@
 //! [`Completion`]; these two implement the trait. Driven by the server: **check, reserve, mutate, append**, then one
 //! [`Binlog::commit`] a turn. `doc/binlog.md` has the layout and the rules of recovery.
 //!
+//! The public face, by purpose:
+//!
+//! | for | types, and methods of [`Binlog`] |
+//! |---|---|
+//! | a store | [`DirectoryStorage`]; [`PostgresStorage`], whose settings come from a [`database_url`]. A [`Disk`] and [`TaskRunner`] of one's own make an [`OnDisk`] |
+//! | the start | `open`, with a [`Config`]; a [`ReplaySummary`] with its [`Warning`]s, or an [`OpenError`]; `start` and `cooldowns` after it |
+//! | room, before anything changes | `reserve_put`, `reserve_update`, `reserve_move`, `reserve_complete`, `reserve_session_reservation`, `reserve_id`: each may answer [`NoRoom`] |
+//! | records | `append_put`, `append_update`, `append_reservation`, `append_moved`, `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` and `append_put_of_complete`; `append_session_reservation` with a [`LoggedReservation`] |
+//! | changes without room | `postpone_update`, `next_postponed` |
+//! | a turn | `commit`; then `appended`, `awaited` and `durable` say which replies can be sent |
+//! | time, and the tasks of the store | `next_deadline`, `on_deadline`, `begin_tasks`, `next_completion`, `on_completion` |
+//! | compaction | `next_migration`, `has_room_for_copy`, `append_migrated` |
+//! | the end, or another program | `close`; `settle`, `describe`, `go_on` with a [`DescribedLog`] |
+//! | one owner of a log in a database | [`Owner`] and [`Watch`], which decide on each [`StepAnswer`] of the database |
+//! | operators | [`check()`], [`dump`], [`PostgresCopy`]; the figures: [`Stats`] |
+//!
 //! ```
 //! use beanstalkd_binlog::{Binlog, Config, DirectoryStorage, SyncPolicy};
 //! use beanstalkd_types::clock::Timestamp;
@@ -21,9 +37,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::collections::TryReserveError;
-use std::fmt;
-use std::io;
+// An item that no other crate can reach must not be `pub`.
+#![warn(unreachable_pub)]
 
 use beanstalkd_os as os;
 use beanstalkd_types::{
@@ -38,6 +53,7 @@ mod cooldowns;
 pub mod database_url;
 mod decision;
 mod directory;
+mod errors;
 mod files;
 mod format;
 mod jobs;
@@ -55,8 +71,8 @@ mod writer;
 
 pub use attachment::{Cooldown, LoggedReservation, SideEffects};
 pub use check::{CheckReport, FileReport, check, dump};
-pub use decision::{Decision, FileEnd, Situation, WrittenBy, decide};
 pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS, OnDisk, TaskRunner};
+pub use errors::{BinlogError, NoRoom, OpenError};
 pub use jobs::RestoredReservation;
 pub use open::Restore;
 pub use ownership::{Lease, Owner, OwnerStep, OwnershipEnd, OwnershipTimes, Seen, StepAnswer, Watch};
@@ -119,133 +135,3 @@ pub struct LogPosition {
     /// Offset in bytes.
     pub offset: u64,
 }
-
-/// The reason why a record cannot be appended now. Nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoRoom {
-    /// The next file is being made: there may be room after the next completion.
-    Pending,
-    /// The disk is full. The log tries again every second.
-    Full,
-}
-
-/// The reason why the log has ended. After this, only changes that were already durable may be acknowledged.
-#[derive(Debug)]
-pub enum BinlogError {
-    /// Bytes could not be written to file `file` at `offset`.
-    Write {
-        /// Index of the file.
-        file: u32,
-        /// Offset in bytes.
-        offset: u64,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// File `file` could not be synced: data that the kernel held for it may be lost.
-    Sync {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// File `file` could not be made or opened, although there was enough room, descriptors and memory: the medium
-    /// fails, or the directory was removed, replaced or made read-only.
-    Create {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// File `file`, in which no job is left, could not be removed.
-    Remove {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// A record was appended without reserved room. This is a mistake in the caller.
-    NotReserved,
-    /// An earlier call failed.
-    Stopped,
-}
-
-impl fmt::Display for BinlogError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Write { file, offset, error } => write!(out, "binlog.{file}: write at {offset}: {error}"),
-            Self::Sync { file, error } => write!(out, "binlog.{file}: sync: {error}"),
-            Self::Create { file, error } => write!(out, "binlog.{file}: create: {error}"),
-            Self::Remove { file, error } => write!(out, "binlog.{file}: unlink: {error}"),
-            Self::NotReserved => out.write_str("binlog: a record without a reservation"),
-            Self::Stopped => out.write_str("binlog: stopped after an earlier error"),
-        }
-    }
-}
-
-impl std::error::Error for BinlogError {}
-
-/// The reason why the log could not be opened. The files have not been changed.
-#[derive(Debug)]
-pub enum OpenError {
-    /// The directory could not be read.
-    List(io::Error),
-    /// A file could not be read.
-    Read {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// A file of the log could not be made, cut or synced.
-    Write {
-        /// Index of the file.
-        file: u32,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// The tail that recovery was about to cut off file `file` could not be copied.
-    Keep {
-        /// Index of the file.
-        file: u32,
-        /// The offset of the cut, in bytes.
-        offset: u64,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// The jobs did not fit into memory.
-    OutOfMemory,
-    /// No index is left for a new file: the format's last one is 2147483646.
-    TooManyFiles,
-    /// The contents of the files contradict each other: damage, or missing or misplaced files.
-    Faulty(Vec<LogFault>),
-    /// The log failed while it was being repaired.
-    Failed(BinlogError),
-}
-
-impl From<TryReserveError> for OpenError {
-    fn from(_: TryReserveError) -> Self {
-        Self::OutOfMemory
-    }
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::List(error) => write!(out, "binlog directory: {error}"),
-            Self::Read { file, error } => write!(out, "binlog.{file}: read: {error}"),
-            Self::Write { file, error } => write!(out, "binlog.{file}: {error}"),
-            Self::Keep { file, offset, error } => write!(out, "lost.{file}.{offset}: {error}"),
-            Self::OutOfMemory => out.write_str("out of memory while reading the binlog"),
-            Self::TooManyFiles => out.write_str("no index is left for another binlog file"),
-            Self::Faulty(faults) => {
-                for (at, fault) in faults.iter().enumerate() {
-                    write!(out, "{}{fault}", if at == 0 { "" } else { "; " })?;
-                }
-                Ok(())
-            }
-            Self::Failed(error) => error.fmt(out),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}

@@ -15,11 +15,11 @@ pub(super) const FIXED_AT: usize = 4;
 pub(super) const CLOCK_STEP_NS: i64 = 1_000_000_000;
 
 /// Length of the head of each file of ours: the version and the header marker.
-pub const HEAD_BYTES: u64 = VERSION_BYTES + SHORT_BYTES;
+pub(crate) const HEAD_BYTES: u64 = VERSION_BYTES + SHORT_BYTES;
 
 /// The contents of a marker, besides the fields that all markers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MarkerKind {
+pub(crate) enum MarkerKind {
     /// Comes after the version: the file is this server's. The offset is the file's original length.
     Header(u64),
     /// The file is in use; the one before it ended at this position.
@@ -36,7 +36,7 @@ pub enum MarkerKind {
 
 /// A marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marker {
+pub(crate) struct Marker {
     /// Its contents, besides the other fields.
     pub kind: MarkerKind,
     /// Index of the file that it is in.
@@ -57,7 +57,7 @@ pub struct Marker {
 impl Marker {
     /// The bytes of the marker at `offset` of the file with this `seal`.
     #[must_use]
-    pub fn encode(&self, seal: Seal, offset: u64) -> [u8; SHORT_BYTES as usize] {
+    pub(crate) fn encode(&self, seal: Seal, offset: u64) -> [u8; SHORT_BYTES as usize] {
         let (kind, other) = match self.kind {
             MarkerKind::Header(bytes) => (1, LogPosition { file: 0, offset: bytes }),
             MarkerKind::Opened(previous_end) => (2, previous_end),
@@ -92,7 +92,7 @@ impl Marker {
     /// Reads the fixed part of a marker with a valid seal; `None` for a kind that this version does not have and must
     /// ignore.
     #[must_use]
-    pub fn decode(fixed: &[u8; RECORD_BYTES]) -> Option<Self> {
+    pub(crate) fn decode(fixed: &[u8; RECORD_BYTES]) -> Option<Self> {
         let u32_at = |at| u32::from_le_bytes(take(fixed, at));
         let u64_at = |at| u64::from_le_bytes(take(fixed, at));
         let other = LogPosition { file: u32_at(60), offset: u64_at(48) };
@@ -129,14 +129,14 @@ impl Marker {
 
     /// The nonce of the file that contains a marker.
     #[must_use]
-    pub fn nonce(fixed: &[u8; RECORD_BYTES]) -> u64 {
+    pub(crate) fn nonce(fixed: &[u8; RECORD_BYTES]) -> u64 {
         u64::from_le_bytes(take(fixed, 16))
     }
 
     /// Whether the bytes after the version look like the remains of a damaged header marker. No record of C's has this
     /// id, or this number instead of a priority.
     #[must_use]
-    pub fn resembles_header(head: &[u8]) -> bool {
+    pub(crate) fn resembles_header(head: &[u8]) -> bool {
         let at = VERSION_BYTES as usize + FIXED_AT;
         let id = head.get(at..at + 8).is_some_and(|id| id == MARKER_ID.to_le_bytes());
         let magic = head.get(at + 8..at + 12).is_some_and(|magic| magic == MAGIC.to_le_bytes());
@@ -148,7 +148,7 @@ impl Marker {
 
 /// The first bytes of a new file: the version and the header marker.
 #[must_use]
-pub fn file_head(header: &Marker, seal: Seal) -> [u8; HEAD_BYTES as usize] {
+pub(crate) fn file_head(header: &Marker, seal: Seal) -> [u8; HEAD_BYTES as usize] {
     let mut head = [0; HEAD_BYTES as usize];
     put(&mut head, 0, VERSION.to_le_bytes());
     put(&mut head, VERSION_BYTES as usize, header.encode(seal, VERSION_BYTES));

@@ -187,13 +187,13 @@ const EMFILE: i32 = 24;
 /// Whether the machine or the process lacked a resource that others may release: descriptors or memory. The call has
 /// done nothing and may be repeated.
 #[must_use]
-pub fn is_shortage(error: &io::Error) -> bool {
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::OutOfMemory)
         || matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
 /// Whether the disk is full, or a quota or a limit of the file's size is reached.
 #[must_use]
-pub fn is_lack_of_room(error: &io::Error) -> bool {
+pub(crate) fn is_lack_of_room(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }

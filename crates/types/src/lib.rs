@@ -1,9 +1,15 @@
 //! The types that the server, its crates and the client library share.
 //!
-//! Owns: ids, priorities, states and bodies of jobs; the names of tubes, keys and sessions, and patterns of them; tags,
-//! trace contexts, instants, and numbers and seconds as C reads them. It also has what several crates need: JSON,
-//! percent-encoding, random numbers, the rate limit of warnings, and the description with which one server hands its
-//! state to another. Pure; it uses no other crate of the workspace.
+//! Pure; it uses no other crate of the workspace.
+//!
+//! | for | modules |
+//! |---|---|
+//! | jobs: their ids, priorities, states and bodies | [`job`]; what a `put` may ask for beside C's protocol: [`tags`], [`trace`] |
+//! | names | of tubes: [`tube_name`], and patterns of them: [`pattern`]; of keys and groups: [`name`] |
+//! | numbers and times | [`clock`]; as C reads them: [`number`], [`seconds`]; from a seed: [`random`] |
+//! | text | [`json`], [`percent`] |
+//! | a server that hands its state to another program | [`description`] |
+//! | the code itself | [`assertions`], [`rate_limited_log`] |
 //!
 //! ```
 //! use beanstalkd_types::tube_name::TubeName;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use crate::clock::NS_PER_S;
-use crate::number::{leading_u32, skip_spaces};
+use crate::number::leading_u32;
 
 const NS_PER_THOUSANDTH: u64 = NS_PER_S / 1000;
 
@@ -111,12 +111,6 @@ impl Seconds {
             _ => None,
         }
     }
-
-    /// All of `text` as seconds, with no spaces before or after them.
-    #[must_use]
-    pub fn parse_word(text: &[u8]) -> Option<Self> {
-        Self::parse(text).filter(|_| skip_spaces(text).len() == text.len())
-    }
 }
 
 impl From<u32> for Seconds {
@@ -180,7 +174,6 @@ mod tests {
         }
         assert_eq!(Seconds::leading(b"1.5 60"), Some((Seconds::new(1, 500), &b" 60"[..])));
         assert_eq!(Seconds::leading(b"1.5.5"), Some((Seconds::new(1, 500), &b".5"[..])));
-        assert!(Seconds::parse_word(b" 1").is_none() && Seconds::parse_word(b"1") == Some(Seconds::ONE));
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod files;
 mod helper;
 
 pub use files::{Directory, MAX_DESCRIPTORS};
-pub use helper::DirectoryHelper;
+pub(crate) use helper::DirectoryHelper;
 
 /// Zeros are written in pieces of this many bytes, each of which takes about twenty microseconds. Then the thread
 /// offers the processor to the loop, which may have no other: the kernel does not interrupt a thread in the middle of a

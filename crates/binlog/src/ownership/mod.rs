@@ -370,11 +370,10 @@ impl Owner {
 mod tests {
     use super::*;
 
-    pub const MS: u64 = 1_000_000;
-    pub const TIMES: OwnershipTimes =
-        OwnershipTimes { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
+    pub(super) const MS: u64 = 1_000_000;
+    pub(super) const TIMES: OwnershipTimes = OwnershipTimes { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
 
-    pub fn at(ms: u64) -> Timestamp {
+    pub(super) fn at(ms: u64) -> Timestamp {
         Timestamp(ms * MS)
     }
 

@@ -29,7 +29,7 @@ const SPARE_MARKERS: u64 = 1;
 
 /// A file made ahead.
 #[derive(Clone, Copy, Debug)]
-pub struct Spare {
+pub(crate) struct Spare {
     /// Its index.
     pub index: u32,
     /// Its length.
@@ -46,7 +46,7 @@ impl Spare {
 
 /// The target of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// Into the file to which records are appended.
     Current,
     /// The spare after this many others, which are skipped.
@@ -138,12 +138,12 @@ impl Room {
     // ---- what is needed ----
 
     /// Adds `units` to the short records that must find room.
-    pub fn need(&mut self, units: u64) {
+    pub(crate) fn need(&mut self, units: u64) {
         self.needed += units;
     }
 
     /// Subtracts `units` short records that are appended, or no longer needed.
-    pub fn release(&mut self, units: u64) {
+    pub(crate) fn release(&mut self, units: u64) {
         debug_assert!(
             self.needed >= self.by_job_units + units,
             "the released units are part of `needed`, and of no job's room"
@@ -175,7 +175,7 @@ impl Room {
     }
 
     /// Releases the room that was reserved for job `id` in addition to its delete.
-    pub fn release_for(&mut self, id: JobId) {
+    pub(crate) fn release_for(&mut self, id: JobId) {
         if !self.by_job.is_empty() {
             let units = self.by_job.remove(id).map_or(0, |packed| JobRoom::from_packed(packed).units());
             self.by_job_units -= units;
@@ -185,7 +185,7 @@ impl Room {
 
     /// Releases the room for the first reservation of job `id`, which is logged or about to be. Returns whether there
     /// was any.
-    pub fn release_first_reservation(&mut self, id: JobId) -> bool {
+    pub(crate) fn release_first_reservation(&mut self, id: JobId) -> bool {
         let packed = if self.by_job.is_empty() { None } else { self.by_job.get(id).copied() };
         let room = packed.map(JobRoom::from_packed).filter(|room| room.first_reservation);
         let Some(room) = room else { return false };
@@ -194,24 +194,24 @@ impl Room {
     }
 
     /// The sum of the room that is reserved for jobs in addition to their deletes, in bytes.
-    pub fn reserved_bytes(&self) -> u64 {
+    pub(crate) fn reserved_bytes(&self) -> u64 {
         self.by_job_units * SHORT_BYTES
     }
 
     /// Its memory for jobs, in bytes.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.by_job.bytes()
     }
 
     // ---- what there is ----
 
     /// Notes that records are now appended to a file of `bytes`, from `offset` on.
-    pub fn use_file(&mut self, bytes: u64, offset: u64) {
+    pub(crate) fn use_file(&mut self, bytes: u64, offset: u64) {
         self.free = bytes.saturating_sub(TAIL_BYTES + offset);
     }
 
     /// Notes that a record or marker of `bytes` is appended.
-    pub fn take(&mut self, bytes: u64) {
+    pub(crate) fn take(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.free, "the file has room for the record");
         self.free = self.free.saturating_sub(bytes);
     }
@@ -223,12 +223,12 @@ impl Room {
 
     /// Whether there is room for everything that is needed.
     #[must_use]
-    pub fn is_enough(&self) -> bool {
+    pub(crate) fn is_enough(&self) -> bool {
         self.usable_units(self.free) + self.spare_units >= self.needed
     }
 
     /// Adds a file that was made.
-    pub fn add_spare(&mut self, spare: Spare) {
+    pub(crate) fn add_spare(&mut self, spare: Spare) {
         debug_assert!(
             self.newest_spare().is_none_or(|newest| newest < spare.index),
             "files are used in order"
@@ -239,14 +239,14 @@ impl Room {
     }
 
     /// Removes and returns the next file, which is taken into use.
-    pub fn next_spare(&mut self) -> Option<Spare> {
+    pub(crate) fn next_spare(&mut self) -> Option<Spare> {
         let spare = self.spares.pop_front()?;
         self.open_count = self.open_count.saturating_sub(1);
         Some(self.without(spare))
     }
 
     /// Removes and returns the newest spare.
-    pub fn drop_newest_spare(&mut self) -> Option<Spare> {
+    pub(crate) fn drop_newest_spare(&mut self) -> Option<Spare> {
         let spare = self.spares.pop_back()?;
         self.open_count = self.open_count.min(self.spares.len());
         Some(self.without(spare))
@@ -262,43 +262,43 @@ impl Room {
 
     /// Index of the first spare that is not ready for appends, if that is one of the first `count`.
     #[must_use]
-    pub fn next_to_open(&self, count: usize) -> Option<u32> {
+    pub(crate) fn next_to_open(&self, count: usize) -> Option<u32> {
         self.spares.get(self.open_count).filter(|_| self.open_count < count).map(|spare| spare.index)
     }
 
     /// Notes that the spare of [`Room::next_to_open`] is now ready.
-    pub fn note_open(&mut self) {
+    pub(crate) fn note_open(&mut self) {
         self.open_count += 1;
         debug_assert!(self.open_count <= self.spares.len(), "the open files are among the spare ones");
     }
 
     /// Index of the spare made last; `None` if there is none.
     #[must_use]
-    pub fn newest_spare(&self) -> Option<u32> {
+    pub(crate) fn newest_spare(&self) -> Option<u32> {
         self.spares.back().map(|spare| spare.index)
     }
 
     /// Index of the spare that is used next; `None` if there is none.
     #[must_use]
-    pub fn first_spare(&self) -> Option<u32> {
+    pub(crate) fn first_spare(&self) -> Option<u32> {
         self.spares.front().map(|spare| spare.index)
     }
 
     /// The end for records and markers in a file of `bytes`, of which they have taken all except the remaining room.
     #[must_use]
-    pub fn end_in(&self, bytes: u64) -> u64 {
+    pub(crate) fn end_in(&self, bytes: u64) -> u64 {
         bytes.saturating_sub(TAIL_BYTES + self.free)
     }
 
     /// Length of all spares.
     #[must_use]
-    pub fn spare_bytes(&self) -> u64 {
+    pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare_bytes
     }
 
     /// The number of spares.
     #[must_use]
-    pub fn spare_count(&self) -> usize {
+    pub(crate) fn spare_count(&self) -> usize {
         self.spares.len()
     }
 
@@ -307,20 +307,20 @@ impl Room {
     /// The target for a record of `bytes` that adds `added` short records to those that are needed, with room for the
     /// marker that precedes the removal of a file.
     #[must_use]
-    pub fn find(&self, bytes: u64, added: u64) -> Option<Target> {
+    pub(crate) fn find(&self, bytes: u64, added: u64) -> Option<Target> {
         self.find_before(bytes, self.needed + added + SPARE_MARKERS)
     }
 
     /// The target for a marker; it may take the room for the one that precedes the removal of a file.
     #[must_use]
-    pub fn find_for_marker(&self) -> Option<Target> {
+    pub(crate) fn find_for_marker(&self) -> Option<Target> {
         self.find_before(SHORT_BYTES, self.needed)
     }
 
     /// The target for `units` of the needed short records together. There can be too little room for the others only
     /// after a restart with too few files for all of them: then these take the room that there is.
     #[must_use]
-    pub fn find_for_needed(&self, units: u64) -> Option<Target> {
+    pub(crate) fn find_for_needed(&self, units: u64) -> Option<Target> {
         let bytes = units * SHORT_BYTES;
         let target = self.find_before(bytes, self.needed - units);
         debug_assert!(target.is_some() || !self.is_enough(), "room that is enough is enough in any order");
@@ -329,7 +329,7 @@ impl Room {
 
     /// The target for a marker of a repair, which takes precedence over everything that is needed.
     #[must_use]
-    pub fn find_for_repair(&self) -> Option<Target> {
+    pub(crate) fn find_for_repair(&self) -> Option<Target> {
         self.find_before(SHORT_BYTES, 0)
     }
 
@@ -351,20 +351,20 @@ impl Room {
     // ---- the next file ----
 
     /// Notes that there is no room for a record of `bytes` that adds `added` short records to those that are needed.
-    pub fn want(&mut self, bytes: u64, added: u64) {
+    pub(crate) fn want(&mut self, bytes: u64, added: u64) {
         let after = self.needed + added;
         let Wanted { bytes: most, after: most_after } = self.wanted.unwrap_or(Wanted { bytes, after });
         self.wanted = Some(Wanted { bytes: bytes.max(most), after: after.max(most_after) });
     }
 
     /// Forgets the wanted record, because its command asks again. Other commands may need less.
-    pub fn want_nothing(&mut self) {
+    pub(crate) fn want_nothing(&mut self) {
         self.wanted = None;
     }
 
     /// Whether the next file must be made: there is no room for a wanted record besides `kept` short records, or less
     /// than a file of `file_bytes` would be left.
-    pub fn check_level(&mut self, file_bytes: u64, kept: u64) -> bool {
+    pub(crate) fn check_level(&mut self, file_bytes: u64, kept: u64) -> bool {
         if let Some(Wanted { bytes, after }) = self.wanted
             && self.find_before(bytes, after.max(self.needed + 1) + kept + SPARE_MARKERS).is_some()
         {
@@ -377,7 +377,7 @@ impl Room {
 
     /// Length of the next file, usually `usual_bytes`, so that the wanted record fits.
     #[must_use]
-    pub fn next_file_bytes(&self, usual_bytes: u64) -> u64 {
+    pub(crate) fn next_file_bytes(&self, usual_bytes: u64) -> u64 {
         let least = self.needed + 1;
         let (bytes, after) = self.wanted.map_or((0, least), |wanted| (wanted.bytes, wanted.after.max(least)));
         length_of_next_file(usual_bytes, bytes, after + self.waste_units)
@@ -386,7 +386,7 @@ impl Room {
     /// Asserts the invariants between two calls. The log has this many jobs and cooldowns, and unlogged changes need
     /// `unlogged_units` short records.
     #[inline]
-    pub fn check_invariants(&self, jobs: u64, cooldowns: u64, unlogged_units: u64) {
+    pub(crate) fn check_invariants(&self, jobs: u64, cooldowns: u64, unlogged_units: u64) {
         let spare_units = self.spares.iter().map(|spare| self.usable_units(spare.free())).sum::<u64>();
         assert_eq!(spare_units, self.spare_units, "`spare_units` is the sum over the spare files");
         assert_eq!(self.spare_bytes, self.spares.iter().map(|spare| spare.bytes).sum::<u64>());
@@ -406,14 +406,14 @@ impl Room {
     }
 
     /// The jobs with reserved room in addition to their deletes.
-    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.by_job.iter().map(|(id, _)| id)
     }
 }
 
 /// How many short records fit into a file of `file_bytes`.
 #[must_use]
-pub fn file_units(file_bytes: u64) -> u64 {
+pub(super) fn file_units(file_bytes: u64) -> u64 {
     units(file_bytes.saturating_sub(FRONT_BYTES + TAIL_BYTES))
 }
 

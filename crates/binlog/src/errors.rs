@@ -1,0 +1,138 @@
+//! The errors of the log: a record cannot be appended now, the log has ended, or it could not be opened.
+//!
+//! Owns: the reasons, and the words for the operator. Never decides what follows from one: the server does.
+
+use std::collections::TryReserveError;
+use std::{fmt, io};
+
+use super::LogFault;
+
+/// The reason why a record cannot be appended now. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The next file is being made: there may be room after the next completion.
+    Pending,
+    /// The disk is full. The log tries again every second.
+    Full,
+}
+
+/// The reason why the log has ended. After this, only changes that were already durable may be acknowledged.
+#[derive(Debug)]
+pub enum BinlogError {
+    /// Bytes could not be written to file `file` at `offset`.
+    Write {
+        /// Index of the file.
+        file: u32,
+        /// Offset in bytes.
+        offset: u64,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// File `file` could not be synced: data that the kernel held for it may be lost.
+    Sync {
+        /// Index of the file.
+        file: u32,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// File `file` could not be made or opened, although there was enough room, descriptors and memory: the medium
+    /// fails, or the directory was removed, replaced or made read-only.
+    Create {
+        /// Index of the file.
+        file: u32,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// File `file`, in which no job is left, could not be removed.
+    Remove {
+        /// Index of the file.
+        file: u32,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// A record was appended without reserved room. This is a mistake in the caller.
+    NotReserved,
+    /// An earlier call failed.
+    Stopped,
+}
+
+impl fmt::Display for BinlogError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write { file, offset, error } => write!(out, "binlog.{file}: write at {offset}: {error}"),
+            Self::Sync { file, error } => write!(out, "binlog.{file}: sync: {error}"),
+            Self::Create { file, error } => write!(out, "binlog.{file}: create: {error}"),
+            Self::Remove { file, error } => write!(out, "binlog.{file}: unlink: {error}"),
+            Self::NotReserved => out.write_str("binlog: a record without a reservation"),
+            Self::Stopped => out.write_str("binlog: stopped after an earlier error"),
+        }
+    }
+}
+
+impl std::error::Error for BinlogError {}
+
+/// The reason why the log could not be opened. The files have not been changed.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The directory could not be read.
+    List(io::Error),
+    /// A file could not be read.
+    Read {
+        /// Index of the file.
+        file: u32,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// A file of the log could not be made, cut or synced.
+    Write {
+        /// Index of the file.
+        file: u32,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// The tail that recovery was about to cut off file `file` could not be copied.
+    Keep {
+        /// Index of the file.
+        file: u32,
+        /// The offset of the cut, in bytes.
+        offset: u64,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// The jobs did not fit into memory.
+    OutOfMemory,
+    /// No index is left for a new file: the format's last one is 2147483646.
+    TooManyFiles,
+    /// The contents of the files contradict each other: damage, or missing or misplaced files.
+    Faulty(Vec<LogFault>),
+    /// The log failed while it was being repaired.
+    Failed(BinlogError),
+}
+
+impl From<TryReserveError> for OpenError {
+    fn from(_: TryReserveError) -> Self {
+        Self::OutOfMemory
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(error) => write!(out, "binlog directory: {error}"),
+            Self::Read { file, error } => write!(out, "binlog.{file}: read: {error}"),
+            Self::Write { file, error } => write!(out, "binlog.{file}: {error}"),
+            Self::Keep { file, offset, error } => write!(out, "lost.{file}.{offset}: {error}"),
+            Self::OutOfMemory => out.write_str("out of memory while reading the binlog"),
+            Self::TooManyFiles => out.write_str("no index is left for another binlog file"),
+            Self::Faulty(faults) => {
+                for (at, fault) in faults.iter().enumerate() {
+                    write!(out, "{}{fault}", if at == 0 { "" } else { "; " })?;
+                }
+                Ok(())
+            }
+            Self::Failed(error) => error.fmt(out),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
