@@ -89,6 +89,8 @@
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
+// With a new command, state or order, the compiler points at every `match` that must handle it.
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 use beanstalkd_binlog as binlog;
 use beanstalkd_binlog::database_url;

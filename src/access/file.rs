@@ -4,6 +4,9 @@
 //! misspelled word must not silently grant or remove a right. `toml_text` has the parts that other files of settings
 //! share.
 
+// A value of any other type of TOML is an error.
+#![allow(clippy::wildcard_enum_match_arm)]
+
 use toml::de::{DeTable, DeValue};
 
 use super::{AccessRules, AnonymousOrigin, Grants, Identity, IdentityId, IdentityLimits, Roles, TokenHash};

@@ -275,7 +275,7 @@ impl HttpExchange {
     pub fn take_request(&mut self) -> Option<ServerRequest> {
         match std::mem::take(&mut self.stage) {
             Stage::Order(command) => Some(*command),
-            stage => {
+            stage @ (Stage::Head | Stage::Body(..) | Stage::Await(_) | Stage::Follow(_) | Stage::Rest(_)) => {
                 self.stage = stage;
                 None
             }

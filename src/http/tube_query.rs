@@ -153,10 +153,7 @@ fn jobs(tube: &TubeView) -> u64 {
 
 /// The number in a row of the table.
 fn number(tube: &TubeView, row: usize) -> u64 {
-    match TUBE[row].value(tube) {
-        Value::Number(number) => number,
-        _ => 0,
-    }
+    if let Value::Number(number) = TUBE[row].value(tube) { number } else { 0 }
 }
 
 #[cfg(test)]

@@ -129,7 +129,11 @@ impl<S: Stream> Connection<S> {
         self.input = match self.input {
             InputState::Quiet | InputState::Ready if read_closed || failed => InputState::HalfClosed,
             InputState::Quiet if readable || writable && self.stream.wants_write() => InputState::Ready,
-            input => input,
+            input @ (InputState::Quiet
+            | InputState::Ready
+            | InputState::HalfClosed
+            | InputState::Ended
+            | InputState::Failed) => input,
         };
         let has_room = self.sending == Sending::Blocked && (writable || failed);
         if has_room {
@@ -480,13 +484,13 @@ impl<S: Stream> Connection<S> {
             (Ok(read), InputState::Ready) if read < room && self.stream.has_ended() => InputState::HalfClosed,
             (Ok(read), InputState::Ready) if read < room => InputState::Quiet,
             (Ok(_), input) => input,
-            (Err(error), input) => match error.kind() {
-                ErrorKind::Interrupted => input,
-                // There is no input, and none will come.
-                ErrorKind::WouldBlock if input == InputState::HalfClosed => InputState::Ended,
-                ErrorKind::WouldBlock => InputState::Quiet,
-                _ => InputState::Failed,
-            },
+            (Err(error), input) if error.kind() == ErrorKind::Interrupted => input,
+            // There is no input, and none will come.
+            (Err(error), InputState::HalfClosed) if error.kind() == ErrorKind::WouldBlock => {
+                InputState::Ended
+            }
+            (Err(error), _) if error.kind() == ErrorKind::WouldBlock => InputState::Quiet,
+            (Err(_), _) => InputState::Failed,
         };
     }
 
@@ -582,13 +586,11 @@ impl<S: Stream> Connection<S> {
     /// Waits for room if the write failed because there was none. Any other error is returned, unless the write can be
     /// repeated.
     fn cannot_send(&mut self, id: ClientId, error: io::Error) -> io::Result<()> {
-        match error.kind() {
-            ErrorKind::WouldBlock => {
-                self.sending = Sending::Blocked;
-                self.stream.await_writable(PollToken::Client(id), true);
-            }
-            ErrorKind::Interrupted => {}
-            _ => return Err(error),
+        if error.kind() == ErrorKind::WouldBlock {
+            self.sending = Sending::Blocked;
+            self.stream.await_writable(PollToken::Client(id), true);
+        } else if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
         }
         Ok(())
     }

@@ -18,8 +18,6 @@
 //! Sending is not a phase: a client may send the next commands before it has read the replies to the last ones, so
 //! replies are sent in every phase.
 
-#![deny(clippy::wildcard_enum_match_arm)]
-
 mod activity;
 mod body_room;
 mod complete;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 
 use super::Read::{Counter, Gauge, Text, Word};
-use super::{ClientStats, Figure, StatsSubject, Value};
+use super::{ClientStats, Figure, StatsSubject};
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
 
@@ -74,10 +74,7 @@ pub fn write_client(view: &ClientView<'_>, out: &mut String) {
     let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a write to a string does not fail");
     let mut before = "- {";
     for figure in CLIENT {
-        match figure.value(view) {
-            Value::Text(text) => put(format_args!("{before}{}: \"{text}\"", figure.key)),
-            plain => put(format_args!("{before}{}: {plain}", figure.key)),
-        }
+        put(format_args!("{before}{}: {:#}", figure.key, figure.value(view)));
         before = ", ";
     }
     put(format_args!("}}\n"));

@@ -67,10 +67,9 @@ pub fn write_line(view: &StatsJob<'_>, out: &mut String) {
     }
     let has_more = view.job.tags.is_some() || !view.session.is_empty();
     for figure in TAGS.iter().filter(|figure| has_more && !NOT_IN_LINES.contains(&figure.key)) {
-        match figure.value(view) {
-            Value::Text("") | Value::Number(0) | Value::Flag(false) => {}
-            Value::Text(text) => put(format_args!(", {}: \"{text}\"", figure.key)),
-            plain => put(format_args!(", {}: {plain}", figure.key)),
+        let value = figure.value(view);
+        if !matches!(value, Value::Text("") | Value::Number(0) | Value::Flag(false)) {
+            put(format_args!(", {}: {value:#}", figure.key));
         }
     }
     put(format_args!("}}\n"));

@@ -126,13 +126,14 @@ pub enum Value<'v> {
     Text(&'v str),
 }
 
-/// The value as in YAML, but without quotes.
+/// The value as in YAML. Only the alternate form, `{:#}`, has the quotes of a text.
 impl Display for Value<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(out),
             Self::Seconds(time) => write!(out, "{}.{:06}", time.as_secs(), time.subsec_micros()),
             Self::Flag(flag) => flag.fmt(out),
+            Self::Text(text) if out.alternate() => write!(out, "\"{text}\""),
             Self::Word(text) | Self::Text(text) => out.write_str(text),
         }
     }
@@ -228,10 +229,7 @@ pub fn server_yaml(server: &ServerView<'_>, identity: Option<&IdentityView<'_>>,
 /// Adds the figures of a table.
 fn add<S: StatsSubject>(dictionary: &mut DictionaryWriter, table: &[Figure<S>], view: &S::View<'_>) {
     for figure in table {
-        match figure.value(view) {
-            Value::Text(text) => dictionary.quoted(figure.key, text),
-            plain => dictionary.plain(figure.key, plain),
-        }
+        dictionary.plain(figure.key, format_args!("{:#}", figure.value(view)));
     }
 }
 

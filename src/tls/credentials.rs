@@ -93,10 +93,7 @@ impl CredentialError {
     /// The file and the reason, if the system refused to read it.
     #[must_use]
     pub fn unreadable(&self) -> Option<(&Path, &io::Error)> {
-        match &self.fault {
-            CredentialFault::Read(error) => Some((&self.path, error)),
-            _ => None,
-        }
+        if let CredentialFault::Read(error) = &self.fault { Some((&self.path, error)) } else { None }
     }
 }
 

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | a store | [`DirectoryStorage`]; [`PostgresStorage`], whose settings come from a [`database_url`]. A [`Disk`] and [`TaskRunner`] of one's own make an [`OnDisk`] |
 //! | the start | `open`, with a [`Config`]; a [`ReplaySummary`] with its [`Warning`]s, or an [`OpenError`]; `start` and `cooldowns` after it |
-//! | room, before anything changes | `reserve_put`, `reserve_update`, `reserve_move`, `reserve_complete`, `reserve_session_reservation`, `reserve_id`: each may answer [`NoRoom`] |
+//! | room, before anything changes | `reserve_put`, `reserve_update`, `reserve_move`, `reserve_complete`, `reserve_for_session`, `reserve_id`: each may answer [`NoRoom`] |
 //! | records | `append_put`, `append_update`, `append_reservation`, `append_moved`, `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` and `append_put_of_complete`; `append_session_reservation` with a [`LoggedReservation`] |
 //! | changes without room | `postpone_update`, `next_postponed` |
 //! | a turn | `commit`; then `appended`, `awaited` and `durable` say which replies can be sent |
@@ -39,6 +39,8 @@
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
+// With a new state or task, the compiler points at every `match` that must handle it.
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 use beanstalkd_os as os;
 use beanstalkd_types::{

@@ -143,7 +143,14 @@ impl FoundSideEffects {
                     found.freed_group = Some(bytes)
                 }
                 AttachmentKind::Completes if bytes.len() == 1 => found.completes = Some(bytes[0]),
-                _ => return None,
+                AttachmentKind::DeleteCooldown | AttachmentKind::DeleteFrees | AttachmentKind::Completes => {
+                    return None;
+                }
+                AttachmentKind::Tags
+                | AttachmentKind::Cooldown
+                | AttachmentKind::Frees
+                | AttachmentKind::Forgets
+                | AttachmentKind::Session => return None,
             }
         }
         let has_any = found.cooldown.is_some() || found.freed_group.is_some() || found.completes.is_some();

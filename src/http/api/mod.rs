@@ -118,11 +118,13 @@ pub(crate) fn answer(
                 .unwrap_or_else(|| Err(nothing()))
                 .map(ApiAnswer::Order),
         },
-        _ => Err(Problem::method(match (reads, changes) {
-            (true, true) => "Allow: GET, HEAD, POST\r\n",
-            (true, false) => "Allow: GET, HEAD\r\n",
-            _ => "Allow: POST\r\n",
-        })),
+        Method::Get | Method::Head | Method::Post | Method::Other => {
+            Err(Problem::method(match (reads, changes) {
+                (true, true) => "Allow: GET, HEAD, POST\r\n",
+                (true, false) => "Allow: GET, HEAD\r\n",
+                _ => "Allow: POST\r\n",
+            }))
+        }
     }
 }
 

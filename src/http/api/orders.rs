@@ -53,9 +53,9 @@ impl UnreadKeys {
 
     /// A text.
     pub(crate) fn text(&mut self, key: &str) -> Result<Option<String>, Problem> {
-        self.take(key, "a text", |value| match value {
-            Value::String(text) => Some(text),
-            _ => None,
+        self.take(key, "a text", |value| {
+            let Value::String(text) = value else { return None };
+            Some(text)
         })
     }
 
@@ -81,11 +81,9 @@ impl UnreadKeys {
 
     fn jobs(&mut self) -> Result<Vec<JobId>, Problem> {
         let expected = format!("1 to {MAX_JOBS} numbers of jobs");
-        let jobs = self.take("jobs", &expected, |value| match value {
-            Value::Array(jobs) if (1..=MAX_JOBS).contains(&jobs.len()) => {
-                jobs.into_iter().map(|id| id.as_u64().map(JobId)).collect()
-            }
-            _ => None,
+        let jobs = self.take("jobs", &expected, |value| {
+            let jobs = value.as_array().filter(|jobs| (1..=MAX_JOBS).contains(&jobs.len()))?;
+            jobs.iter().map(|id| id.as_u64().map(JobId)).collect()
         })?;
         jobs.ok_or_else(|| missing("jobs"))
     }

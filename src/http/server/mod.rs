@@ -541,11 +541,9 @@ impl HttpConnection {
                     buffer[..read].zeroize();
                     self.last_progress_at = now;
                 }
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => *readable = false,
-                    ErrorKind::Interrupted => {}
-                    _ => self.link = SocketState::Gone,
-                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => *readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.link = SocketState::Gone,
             }
         }
     }
@@ -559,14 +557,12 @@ impl HttpConnection {
                     self.exchange.advance(written);
                     self.last_progress_at = now;
                 }
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => {
-                        *writable = false;
-                        self.socket.await_writable(self.token, true);
-                    }
-                    ErrorKind::Interrupted => {}
-                    _ => self.link = SocketState::Gone,
-                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    *writable = false;
+                    self.socket.await_writable(self.token, true);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.link = SocketState::Gone,
             }
         }
     }

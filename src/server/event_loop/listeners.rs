@@ -140,17 +140,19 @@ impl Listeners {
                         }
                         self.admit(accepted, server, registry, now);
                     }
-                    Err(error) => match error.kind() {
-                        ErrorKind::WouldBlock => {
-                            (listener.has_pending, listener.early) = (false, false);
-                        }
-                        // That client has disconnected, or a packet filter rejects it; the next one may succeed.
-                        ErrorKind::ConnectionAborted
-                        | ErrorKind::Interrupted
-                        | ErrorKind::PermissionDenied => {}
-                        // Out of descriptors or of memory, or an unknown error: it will not pass at once.
-                        _ => self.pause(&error.to_string(), server.client_count(), now),
-                    },
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        (listener.has_pending, listener.early) = (false, false);
+                    }
+                    // That client has disconnected, or a packet filter rejects it; the next one may succeed.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ErrorKind::ConnectionAborted
+                                | ErrorKind::Interrupted
+                                | ErrorKind::PermissionDenied
+                        ) => {}
+                    // Out of descriptors or of memory, or an unknown error: it will not pass at once.
+                    Err(error) => self.pause(&error.to_string(), server.client_count(), now),
                 }
             }
         }

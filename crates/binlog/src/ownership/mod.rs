@@ -371,7 +371,8 @@ mod tests {
     use super::*;
 
     pub(super) const MS: u64 = 1_000_000;
-    pub(super) const TIMES: OwnershipTimes = OwnershipTimes { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
+    pub(super) const TIMES: OwnershipTimes =
+        OwnershipTimes { takeover_after_ns: 5000 * MS, store_timeout_ns: 30_000 * MS };
 
     pub(super) fn at(ms: u64) -> Timestamp {
         Timestamp(ms * MS)

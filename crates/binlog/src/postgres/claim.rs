@@ -169,12 +169,12 @@ fn make_tables(session: &mut DatabaseSession) -> Result<(), StoreError> {
         return Err(StoreError::Version { found });
     }
     if !session.query(sql::LACKS_CLOCK)?.is_empty() {
-        let refused = |failure| match StoreError::from(failure) {
-            StoreError::Refused(text) => {
-                let add = sql::ADD_CLOCK;
-                StoreError::Refused(format!("{text}; as the owner of the tables, do this once: {add}"))
+        let refused = |failure| {
+            let mut error = StoreError::from(failure);
+            if let StoreError::Refused(text) = &mut error {
+                *text += &format!("; as the owner of the tables, do this once: {}", sql::ADD_CLOCK);
             }
-            other => other,
+            error
         };
         session.query(sql::ADD_CLOCK).map_err(refused)?;
     }

@@ -3,6 +3,9 @@
 //! Owns: the socket, its encryption, the log-in, and the answers to statements. It waits for answers, so it is used
 //! only on the helper thread and at the start. Knows nothing about the log.
 
+// Most messages of PostgreSQL, and most errors of the system, mean nothing special here.
+#![allow(clippy::wildcard_enum_match_arm)]
+
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -361,7 +361,11 @@ impl Replay {
         facts.next_id = match marker.kind {
             // Ids that were announced ahead but not assigned can be assigned.
             MarkerKind::Closed => marker.next_job_id,
-            _ => facts.next_id.max(marker.next_job_id),
+            MarkerKind::Header(_)
+            | MarkerKind::Opened(_)
+            | MarkerKind::Durable
+            | MarkerKind::Continued(_)
+            | MarkerKind::Cut(_) => facts.next_id.max(marker.next_job_id),
         }
         .min(MAX_JOB_ID);
         facts.durable = facts.durable.max(marker.durable);

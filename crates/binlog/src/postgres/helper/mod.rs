@@ -117,7 +117,11 @@ impl PostgresHelper {
                 OwnerStep::End(end) => return self.end(end),
                 OwnerStep::Rest(_) if is_closing && self.under_way.is_none() => return self.hand_over(),
                 OwnerStep::Rest(until) => is_closing |= self.rest(until, is_closing),
-                step => self.carry_out(step),
+                step @ (OwnerStep::Connect
+                | OwnerStep::Raise(_)
+                | OwnerStep::CheckCommit(_)
+                | OwnerStep::Commit { .. }
+                | OwnerStep::Beat(_)) => self.carry_out(step),
             }
         }
     }
