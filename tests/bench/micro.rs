@@ -7,7 +7,7 @@ use std::env;
 use std::hint::black_box;
 
 use beanstalkd::session::{Output, Session};
-use beanstalkd_binlog::{Binlog, Config, SyncPolicy};
+use beanstalkd_binlog::{Binlog, Config, SyncPolicy, WholeJob};
 use beanstalkd_protocol::{Reply, ReplyBuffer, parse};
 use beanstalkd_queue::{ClientId, NewJob, Queue, Release, Reserve};
 use beanstalkd_testkit::random::Random;
@@ -223,7 +223,7 @@ impl Log {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.binlog.append_put(&job, &self.tube, &self.body, &EncodedTags::NONE, NOW);
+        self.binlog.append_put(&WholeJob::plain(&job, &self.tube, &self.body), NOW);
         job
     }
 

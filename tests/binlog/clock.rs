@@ -1,6 +1,6 @@
 //! Starts at a time at which the wall clock was set back.
 
-use beanstalkd_binlog::{Binlog, SyncPolicy};
+use beanstalkd_binlog::{Binlog, SyncPolicy, WholeJob};
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{JobId, JobRecord, JobState};
 use beanstalkd_types::seconds::Seconds;
@@ -35,13 +35,7 @@ fn put_delayed(fixture: &mut Fixture, delay_s: impl Into<Seconds>) {
         ..job(id)
     };
     fixture.log.reserve_put(7, fixture.body.len(), &EncodedTags::NONE).unwrap();
-    fixture.log.append_put(
-        &delayed,
-        &TubeName::default_tube(),
-        &fixture.body,
-        &EncodedTags::NONE,
-        fixture.now,
-    );
+    fixture.log.append_put(&WholeJob::plain(&delayed, &TubeName::default_tube(), &fixture.body), fixture.now);
     fixture.commit();
 }
 

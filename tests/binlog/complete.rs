@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd_binlog::{Config, Cooldown, NoRoom, SideEffects, SyncPolicy};
+use beanstalkd_binlog::{Config, Cooldown, NoRoom, SideEffects, SyncPolicy, WholeJob};
 use beanstalkd_types::job::{Body, JobId};
 use beanstalkd_types::tags::{EncodedTags, TagSet};
 use beanstalkd_types::tube_name::TubeName;
@@ -39,7 +39,14 @@ fn complete(fixture: &mut Fixture, id: u64, body_len: usize) -> Result<(), NoRoo
     for tags in &tags {
         let body = Body::copy_of(&vec![b'x'; body_len]).unwrap();
         let record = job(fixture.next_id);
-        fixture.log.append_put_of_complete(&record, &TubeName::default_tube(), &body, tags, NOW);
+        fixture.log.append_put(
+            &WholeJob {
+                tags: *tags,
+                is_of_complete: true,
+                ..WholeJob::plain(&record, &TubeName::default_tube(), &body)
+            },
+            NOW,
+        );
         fixture.next_id += 1;
     }
     let cooldown = Some(Cooldown { tube: "default", key: "k", until: NOW.plus_seconds(60) });
@@ -77,7 +84,9 @@ fn files(body_len: usize) -> [BTreeMap<u32, Vec<u8>>; 2] {
     let tags = EncodedTags::of(&bytes, tags);
     fixture.log.reserve_put(7, 1, &tags).unwrap();
     let body = Body::copy_of(b"x").unwrap();
-    fixture.log.append_put(&job(1), &TubeName::default_tube(), &body, &tags, NOW);
+    fixture
+        .log
+        .append_put(&WholeJob { tags, ..WholeJob::plain(&job(1), &TubeName::default_tube(), &body) }, NOW);
     fixture.next_id = 2;
     fixture.log.commit(NOW).unwrap();
     let before = disk.files();

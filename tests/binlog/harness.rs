@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use beanstalkd_binlog::{
     Binlog, BinlogError, Config, NoRoom, OpenError, ReplaySummary, SequenceNumber, StoreTask, SyncPolicy,
+    WholeJob,
 };
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -201,7 +202,13 @@ impl Harness {
         while let Some(id) = self.log.next_migration() {
             let job = self.newest(id.0).expect("only jobs that exist are copied");
             let body = Body::copy_of(&job.body).unwrap();
-            self.log.append_migrated(&job.record, &job.tube, &body, &job.tags, self.now);
+            self.log.append_migrated(
+                &WholeJob {
+                    tags: EncodedTags::read(&job.tags).unwrap(),
+                    ..WholeJob::plain(&job.record, &job.tube, &body)
+                },
+                self.now,
+            );
             // A copy is not a new state of the job.
         }
     }
@@ -316,7 +323,10 @@ impl Harness {
             state: JobState::Ready,
         };
         self.next_id += 1;
-        self.log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), &encoded, self.now);
+        self.log.append_put(
+            &WholeJob { tags: encoded, ..WholeJob::plain(&record, &tube, &Body::copy_of(&body).unwrap()) },
+            self.now,
+        );
         self.logged(record.id.0, Some(Job { record, tube, body, tags, buried: 0 }));
         Ok(())
     }
@@ -340,7 +350,13 @@ impl Harness {
             return Ok(());
         }
         job.tube = tube;
-        self.log.append_moved(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap(), &encoded, self.now);
+        self.log.append_moved(
+            &WholeJob {
+                tags: encoded,
+                ..WholeJob::plain(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap())
+            },
+            self.now,
+        );
         self.logged(job.record.id.0, Some(job));
         Ok(())
     }

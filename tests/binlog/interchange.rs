@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use beanstalkd_binlog::{
     Binlog, Cooldown, Directory, DirectoryStorage, NoRoom, ReplaySummary, SideEffects, SyncPolicy, Warning,
-    check,
+    WholeJob, check,
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -248,7 +248,13 @@ impl History {
                     let encoded = EncodedTags::read(&tags).unwrap();
                     with_room(log, helper, |log| log.reserve_put(tube.len(), body.len(), &encoded));
                     let name = TubeName::parse(tube.as_bytes()).unwrap();
-                    log.append_put(&record, &name, &Body::copy_of(&body).unwrap(), &encoded, now());
+                    log.append_put(
+                        &WholeJob {
+                            tags: encoded,
+                            ..WholeJob::plain(&record, &name, &Body::copy_of(&body).unwrap())
+                        },
+                        now(),
+                    );
                     self.add(record.id.0, tube, record, body, tags);
                 }
             }
@@ -256,7 +262,13 @@ impl History {
                 let job = &self.jobs[&id.0];
                 let name = TubeName::parse(job.tube.as_bytes()).unwrap();
                 let body = Body::copy_of(&job.body).unwrap();
-                log.append_migrated(&job.record, &name, &body, &job.tags, now());
+                log.append_migrated(
+                    &WholeJob {
+                        tags: EncodedTags::read(&job.tags).unwrap(),
+                        ..WholeJob::plain(&job.record, &name, &body)
+                    },
+                    now(),
+                );
             }
             log.commit(now()).unwrap();
             help(log, helper);
@@ -311,7 +323,13 @@ impl History {
         let encoded = EncodedTags::read(&job.tags).unwrap();
         with_room(log, helper, |log| log.reserve_move(tube.len(), job.body.len(), &encoded, None));
         let name = TubeName::parse(tube.as_bytes()).unwrap();
-        log.append_moved(&job.record, &name, &Body::copy_of(&job.body).unwrap(), &encoded, now());
+        log.append_moved(
+            &WholeJob {
+                tags: encoded,
+                ..WholeJob::plain(&job.record, &name, &Body::copy_of(&job.body).unwrap())
+            },
+            now(),
+        );
         job.tube = tube;
     }
 }
@@ -336,9 +354,9 @@ fn c_finds_a_moved_job_in_its_new_tube_and_ours_finds_it_there_again() {
     let body = Body::copy_of(b"body").unwrap();
     let mut job = record(1, 5, 0);
     with_room(&mut log, &mut helper, |log| log.reserve_put(4, 4, &EncodedTags::NONE));
-    log.append_put(&job, &from, &body, &EncodedTags::NONE, now());
+    log.append_put(&WholeJob::plain(&job, &from, &body), now());
     with_room(&mut log, &mut helper, |log| log.reserve_move(2, 4, &EncodedTags::NONE, None));
-    log.append_moved(&job, &to, &body, &EncodedTags::NONE, now());
+    log.append_moved(&WholeJob::plain(&job, &to, &body), now());
     // A new priority is an ordinary change.
     job.priority = Priority(9);
     with_room(&mut log, &mut helper, Binlog::reserve_update);
@@ -368,10 +386,10 @@ fn a_move_of_which_only_the_first_record_is_written_has_not_happened() {
     let tube = |name: &[u8]| TubeName::parse(name).unwrap();
     let (mut log, _, _) = open(&disk, settings, Timestamp(1 << 60)).unwrap();
     let (job, body) = (record(1, 5, 0), Body::copy_of(b"body").unwrap());
-    log.append_put(&job, &tube(b"from"), &body, &EncodedTags::NONE, now());
+    log.append_put(&WholeJob::plain(&job, &tube(b"from"), &body), now());
     log.commit(Timestamp(1 << 60)).unwrap();
     let (index, before) = disk.files().pop_last().unwrap();
-    log.append_moved(&job, &tube(b"to"), &body, &EncodedTags::NONE, now());
+    log.append_moved(&WholeJob::plain(&job, &tube(b"to"), &body), now());
     log.commit(Timestamp(1 << 60)).unwrap();
     let (_, after) = disk.files().pop_last().unwrap();
     let used = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;

@@ -2,7 +2,7 @@
 //! and finds the same jobs, and so does one after a kill, a loss of power or a full disk in the middle of the recovery.
 
 use beanstalkd_binlog::{
-    Config, LoggedReservation, OpenError, ReplaySummary, RestoredReservation, SyncPolicy,
+    Config, LoggedReservation, OpenError, ReplaySummary, RestoredReservation, SyncPolicy, WholeJob,
 };
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -137,7 +137,7 @@ impl Log {
                 state: JobState::Ready,
             };
             log.reserve_put(tube.as_bytes().len(), body.len(), &EncodedTags::NONE).unwrap();
-            log.append_put(&record, &tube, &Body::copy_of(&body).unwrap(), &EncodedTags::NONE, harness.now);
+            log.append_put(&WholeJob::plain(&record, &tube, &Body::copy_of(&body).unwrap()), harness.now);
             record.counters.reserves = 1;
             (record.state, record.deadline_at) = (JobState::Reserved, Timestamp(NOW.0 + 100_000_000_000));
             let name = if id % 2 == 0 { "worker" } else { "another.worker.with.a.name.of.two.markers" };

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use beanstalkd_binlog::{
     Binlog, BinlogError, Completion, Disk, FileName, LogPosition, LoggedReservation, NoRoom, StoreTask,
-    SyncPolicy,
+    SyncPolicy, WholeJob,
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -49,7 +49,7 @@ impl Fixture {
     pub fn put(&mut self) -> Result<(), NoRoom> {
         let tube = TubeName::default_tube();
         self.reserve(|log, body| log.reserve_put(7, body.len(), &EncodedTags::NONE))?;
-        self.log.append_put(&job(self.next_id), &tube, &self.body, &EncodedTags::NONE, self.now);
+        self.log.append_put(&WholeJob::plain(&job(self.next_id), &tube, &self.body), self.now);
         self.next_id += 1;
         Ok(())
     }
@@ -85,7 +85,10 @@ impl Fixture {
 
     pub fn migrate(&mut self) {
         while let Some(id) = self.log.next_migration() {
-            self.log.append_migrated(&job(id.0), &TubeName::default_tube(), &self.body, &[], self.now);
+            self.log.append_migrated(
+                &WholeJob::plain(&job(id.0), &TubeName::default_tube(), &self.body),
+                self.now,
+            );
         }
     }
 
@@ -596,7 +599,7 @@ fn a_file_is_not_removed_before_the_sync_of_the_marker_that_announces_it() {
 fn turn(fixture: &mut Fixture, held: &[JobId], reservation: &LoggedReservation<'_>) {
     while let Some(copied) = fixture.log.next_migration() {
         let tube = TubeName::default_tube();
-        fixture.log.append_migrated(&job(copied.0), &tube, &fixture.body, &[], fixture.now);
+        fixture.log.append_migrated(&WholeJob::plain(&job(copied.0), &tube, &fixture.body), fixture.now);
         if held.contains(&copied) {
             let _ = fixture.log.append_session_reservation_copy(copied, reservation);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd_binlog::{LoggedReservation, NoRoom, RestoredReservation, SyncPolicy};
+use beanstalkd_binlog::{LoggedReservation, NoRoom, RestoredReservation, SyncPolicy, WholeJob};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{JobId, JobRecord, JobState};
 use beanstalkd_types::tags::EncodedTags;
@@ -189,7 +189,7 @@ fn a_move_has_room_for_the_session() {
         places += 1;
         let mut moved = in_state(JobState::Reserved);
         moved.counters.reserves = 1;
-        fixture.log.append_moved(&moved, &tube, &fixture.body, &EncodedTags::NONE, START);
+        fixture.log.append_moved(&WholeJob::plain(&moved, &tube, &fixture.body), START);
         fixture.log.append_session_reservation(JobId(1), &reservation(LONG_NAME)).unwrap();
     }
     assert!((1..60).contains(&places), "with room and without: {places}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use beanstalkd_binlog::{Cooldown, NoRoom, OpenError, SideEffects, SyncPolicy, Warning};
+use beanstalkd_binlog::{Cooldown, NoRoom, OpenError, SideEffects, SyncPolicy, Warning, WholeJob};
 use beanstalkd_types::job::{Body, JobId};
 use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd_types::tube_name::TubeName;
@@ -32,7 +32,7 @@ impl Log {
             self.fixture.help().unwrap();
         }
         let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"body").unwrap());
-        self.fixture.log.append_put(&job(id), &tube, &body, &tags, NOW);
+        self.fixture.log.append_put(&WholeJob { tags, ..WholeJob::plain(&job(id), &tube, &body) }, NOW);
         self.fixture.next_id += 1;
         id
     }
@@ -41,7 +41,10 @@ impl Log {
         let (bytes, tube) = (encoded(tags), TubeName::parse(tube.as_bytes()).unwrap());
         let tags = EncodedTags::of(&bytes, *tags);
         self.fixture.log.reserve_move(tube.as_bytes().len(), 4, &tags, None).unwrap();
-        self.fixture.log.append_moved(&job(id), &tube, &Body::copy_of(b"body").unwrap(), &tags, NOW);
+        self.fixture.log.append_moved(
+            &WholeJob { tags, ..WholeJob::plain(&job(id), &tube, &Body::copy_of(b"body").unwrap()) },
+            NOW,
+        );
     }
 
     fn commit(&mut self) {
@@ -269,7 +272,10 @@ fn a_delete_has_room_for_its_cooldown_and_the_end_of_its_group_on_a_full_disk() 
         loop {
             match fixture.log.reserve_put(7, 0, &tags) {
                 Ok(()) => {
-                    fixture.log.append_put(&job(fixture.next_id), &tube, &body, &tags, NOW);
+                    fixture.log.append_put(
+                        &WholeJob { tags, ..WholeJob::plain(&job(fixture.next_id), &tube, &body) },
+                        NOW,
+                    );
                     fixture.next_id += 1;
                     fixture.commit();
                 }

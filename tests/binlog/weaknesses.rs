@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use beanstalkd_binlog::{
     Config, FileName, LogFault, LogPosition, OpenError, ReplaySummary, StoreTask, SyncPolicy, Warning,
+    WholeJob,
 };
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
@@ -267,12 +268,12 @@ fn an_old_file_is_removed_only_after_its_copies_are_synced_and_older_files_are_r
             let task = disk.next_task().expect("room is pending");
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
-        log.append_put(&job(id, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
+        log.append_put(&WholeJob::plain(&job(id, JobState::Ready), &tube, &body), NOW);
         if id > 3 {
             log.append_delete(JobId(id));
         }
         while let Some(id) = log.next_migration() {
-            log.append_migrated(&job(id.0, JobState::Ready), &tube, &body, &[], NOW);
+            log.append_migrated(&WholeJob::plain(&job(id.0, JobState::Ready), &tube, &body), NOW);
             migrated_until = Some(log.appended());
         }
         log.commit(NOW).unwrap();
@@ -306,7 +307,7 @@ fn a_filled_file_is_synced_before_the_next_one() {
             }
             log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
         }
-        log.append_put(&job(id, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
+        log.append_put(&WholeJob::plain(&job(id, JobState::Ready), &tube, &body), NOW);
         log.commit(NOW).unwrap();
     }
     assert!(synced.len() >= 3 && synced.is_sorted(), "{synced:?}");
@@ -324,7 +325,7 @@ fn release_without_delay_counters_and_the_order_of_burial_survive_restarts_and_c
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     for id in 1..=10 {
         log.reserve_put(7, 50, &EncodedTags::NONE).unwrap();
-        log.append_put(&job(id, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
+        log.append_put(&WholeJob::plain(&job(id, JobState::Ready), &tube, &body), NOW);
     }
     for id in burial_order {
         log.append_update(&changed(id, JobState::Buried), 50, NOW);
@@ -345,7 +346,7 @@ fn release_without_delay_counters_and_the_order_of_burial_survive_restarts_and_c
                 let task = disk.next_task().expect("room is pending");
                 log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
             }
-            log.append_migrated(record, &tube, &body, &[], NOW);
+            log.append_migrated(&WholeJob::plain(record, &tube, &body), NOW);
         }
         log.commit(NOW).unwrap();
     }
@@ -357,7 +358,7 @@ fn ids_are_not_assigned_twice_even_if_all_jobs_and_their_files_are_gone() {
     let (tube, body) = (TubeName::default_tube(), Body::copy_of(b"").unwrap());
     let (mut log, _, _) = open(&disk, config(SyncPolicy::EachCommit, 4096, 1), NOW).unwrap();
     log.reserve_put(7, 0, &EncodedTags::NONE).unwrap();
-    log.append_put(&job(1234, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
+    log.append_put(&WholeJob::plain(&job(1234, JobState::Ready), &tube, &body), NOW);
     log.append_delete(JobId(1234));
     log.commit(NOW).unwrap();
     for seed in 2..6 {
@@ -383,7 +384,7 @@ fn files_of_every_size_are_made_whole_before_they_are_used() {
         log.on_completion(task.run(&mut disk.clone()), NOW).unwrap();
     }
     let before = disk.used();
-    log.append_put(&job(1, JobState::Ready), &tube, &body, &EncodedTags::NONE, NOW);
+    log.append_put(&WholeJob::plain(&job(1, JobState::Ready), &tube, &body), NOW);
     log.commit(NOW).unwrap();
     assert_eq!(disk.used(), before, "no write makes a file longer");
 }

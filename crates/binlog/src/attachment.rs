@@ -54,8 +54,7 @@ pub struct SideEffects<'a> {
     pub cooldown: Option<Cooldown<'a>>,
     /// The group of which the job was the last member: the jobs that wait for it become free.
     pub freed_group: Option<&'a str>,
-    /// How many puts before it are one change with it: [`Binlog::append_put_of_complete`](crate::Binlog) has logged
-    /// them, directly before.
+    /// How many puts, which have been logged directly before it, are one change with it.
     pub completes: Option<u8>,
 }
 

@@ -13,7 +13,7 @@
 //! | a store | [`DirectoryStorage`]; [`PostgresStorage`], whose settings come from a [`database_url`]. A [`Disk`] and [`TaskRunner`] of one's own make an [`OnDisk`] |
 //! | the start | `open`, with a [`Config`]; a [`ReplaySummary`] with its [`Warning`]s, or an [`OpenError`]; `start` and `cooldowns` after it |
 //! | room, before anything changes | `reserve_put`, `reserve_update`, `reserve_move`, `reserve_complete`, `reserve_for_session`, `reserve_id`: each may answer [`NoRoom`] |
-//! | records | `append_put`, `append_update`, `append_reservation`, `append_moved`, `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` and `append_put_of_complete`; `append_session_reservation` with a [`LoggedReservation`] |
+//! | records | `append_put` and `append_moved` of a [`WholeJob`]; `append_update`, `append_reservation`; `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` before its puts; `append_session_reservation` with a [`LoggedReservation`] |
 //! | changes without room | `postpone_update`, `next_postponed` |
 //! | a turn | `commit`; then `appended`, `awaited` and `durable` say which replies can be sent |
 //! | time, and the tasks of the store | `next_deadline`, `on_deadline`, `begin_tasks`, `next_completion`, `on_completion` |
@@ -82,7 +82,7 @@ pub use ownership::{Lease, Owner, OwnerStep, OwnershipEnd, OwnershipTimes, Seen,
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
 pub use replay::{DamagedFile, LogFault, ReplaySummary, Warning};
 pub use storage::{Completion, DatabaseFigures, Listing, Storage, StoreTask};
-pub use writer::{Binlog, CompleteRoom, DescribedLog, Stats};
+pub use writer::{Binlog, CompleteRoom, DescribedLog, Stats, WholeJob};
 
 /// The last index that a file may have: C counts files in an `int`.
 const MAX_INDEX: u32 = i32::MAX as u32 - 1;

@@ -10,7 +10,7 @@ use super::format::{SHORT_BYTES, WallOffset};
 use super::jobs::{LoggedJobs, ReplayedJob, StartTimes};
 use super::replay::{DamagedFile, FileKind, FileState, Judgement, Replay, ReplaySummary};
 use super::storage::{Storage, StoreTask};
-use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room};
+use super::writer::{Beginning, Binlog, Burials, Contents, JobRoom, Room, WholeJob};
 use super::{Config, LogPosition, MAX_INDEX, NoRoom, OpenError, SyncPolicy};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobRecord, JobState};
@@ -131,7 +131,8 @@ impl Binlog {
             if let Some(reservation) = &reservation {
                 (record.state, record.deadline_at) = (JobState::Reserved, reservation.until);
             }
-            self.append_put(&record, tube, &found.body, &tags, times.now);
+            let job = WholeJob { tags, ..WholeJob::plain(&record, tube, &found.body) };
+            self.append_put(&job, times.now);
             if let Some(reservation) = &reservation {
                 self.with_room(|log| log.append_session_reservation(id, reservation))?;
             }

@@ -1,7 +1,7 @@
 //! The log's side of a `complete`: its puts and the end of its job are one change.
 
-use super::{Persistence, append_end, tags_of};
-use crate::binlog::{CompleteRoom, NoRoom};
+use super::{Persistence, append_end, whole};
+use crate::binlog::{CompleteRoom, NoRoom, WholeJob};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::queue::{Change, ClientId, CompletedPut, Planned, Queue};
@@ -52,8 +52,8 @@ impl Persistence {
                 if let Change::Put(id) = *change
                     && let Some(job) = queue.job(id)
                 {
-                    let tags = tags_of(queue, &job, &mut self.tags);
-                    binlog.append_put_of_complete(&job.record, job.tube, job.body, &tags, now);
+                    let job = whole(queue, &job, &mut self.tags);
+                    binlog.append_put(&WholeJob { is_of_complete: true, ..job }, now);
                 }
             }
             append_end(binlog, queue, end, id, u8::try_from(puts).ok());

@@ -13,7 +13,7 @@ use self::postponed::Postponed;
 use super::Executor;
 use crate::binlog::{
     self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredReservation,
-    SequenceNumber, SideEffects, Stats, Storage, StoreTask, SyncPolicy,
+    SequenceNumber, SideEffects, Stats, Storage, StoreTask, SyncPolicy, WholeJob,
 };
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -53,6 +53,11 @@ fn tags_of<'a>(queue: &'a Queue, job: &JobView<'a>, room: &'a mut Vec<u8>) -> En
         Some(tags) => EncodedTags::of(queue.tags_for_log(job.record.id, room), tags),
         None => EncodedTags::NONE,
     }
+}
+
+/// The whole of `job`, whose tags may be in `room`.
+fn whole<'a>(queue: &'a Queue, job: &'a JobView<'a>, room: &'a mut Vec<u8>) -> WholeJob<'a> {
+    WholeJob { tags: tags_of(queue, job, room), ..WholeJob::plain(&job.record, job.tube, job.body) }
 }
 
 /// Logs a job's new state, for which room has been reserved.
@@ -185,15 +190,13 @@ impl Persistence {
                 Change::CooldownOver(id) => binlog.forget_cooldown(id, now),
                 Change::Put(id) => {
                     if let Some(job) = queue.job(id) {
-                        let tags = tags_of(queue, &job, &mut self.tags);
-                        binlog.append_put(&job.record, job.tube, job.body, &tags, now);
+                        binlog.append_put(&whole(queue, &job, &mut self.tags), now);
                     }
                 }
                 Change::Moved(id) => {
                     self.postponed.deaths.remove(&id);
                     if let Some(job) = queue.job(id) {
-                        let tags = tags_of(queue, &job, &mut self.tags);
-                        binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
+                        binlog.append_moved(&whole(queue, &job, &mut self.tags), now);
                     }
                 }
             }
@@ -219,14 +222,12 @@ impl Persistence {
             && let Some(id) = binlog.next_migration()
             && let Some(job) = queue.job(id)
         {
-            let tags = queue.tags_for_log(id, &mut self.tags);
+            let job = whole(queue, &job, &mut self.tags);
             // The log has kept room for a copy of the job as it was before it went to its dead tube.
-            if self.postponed.deaths.contains(&id)
-                && !binlog.has_room_for_copy(job.tube.as_bytes().len(), job.body.len(), tags.len())
-            {
+            if self.postponed.deaths.contains(&id) && !binlog.has_room_for_copy(&job) {
                 break;
             }
-            binlog.append_migrated(&job.record, job.tube, job.body, tags, now);
+            binlog.append_migrated(&job, now);
             // The oldest file's record of the session is removed with the file.
             if queue.session_reservation(id).is_some() {
                 let _ = self.log_session_reservation_by(queue, id, Binlog::append_session_reservation_copy);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Persistence, append_state, tags_of};
+use super::{Persistence, append_state, whole};
 use crate::binlog::{Binlog, LoggedReservation, NoRoom};
 use crate::clock::Timestamp;
 use crate::commands::{Executor, Outcome, answer, stall};
@@ -88,9 +88,9 @@ impl Persistence {
 
     fn append_death(&mut self, queue: &Queue, id: JobId, now: Timestamp) -> Result<(), NoRoom> {
         if let (Some(binlog), Some(job)) = (&mut self.binlog, queue.job(id)) {
-            let tags = tags_of(queue, &job, &mut self.tags);
-            binlog.reserve_move(job.tube.as_bytes().len(), job.body.len(), &tags, None)?;
-            binlog.append_moved(&job.record, job.tube, job.body, &tags, now);
+            let job = whole(queue, &job, &mut self.tags);
+            binlog.reserve_move(job.tube.as_bytes().len(), job.body.len(), &job.tags, None)?;
+            binlog.append_moved(&job, now);
         }
         self.postponed.deaths.remove(&id);
         Ok(())

@@ -33,6 +33,38 @@ pub(super) enum NeededChange {
     EndOfCooldown(JobId),
 }
 
+/// A job, with all that a record of the whole of it contains.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeJob<'a> {
+    /// The part of the job that survives a restart.
+    pub record: &'a JobRecord,
+    /// Its tube.
+    pub tube: &'a TubeName,
+    /// Its body.
+    pub body: BodyRef<'a>,
+    /// Its tags.
+    pub tags: EncodedTags<'a>,
+    /// Whether it is one of the puts of a `complete`.
+    pub is_of_complete: bool,
+}
+
+impl<'a> WholeJob<'a> {
+    /// A job without tags, and not of a `complete`.
+    pub fn plain(record: &'a JobRecord, tube: &'a TubeName, body: impl Into<BodyRef<'a>>) -> Self {
+        Self { record, tube, body: body.into(), tags: EncodedTags::NONE, is_of_complete: false }
+    }
+
+    /// The length of its record with the attachment before it, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        whole_bytes(self.tube.as_bytes().len(), self.body.len(), &self.tags)
+    }
+}
+
+/// The length of the record of a whole job with the attachment before it, in bytes.
+fn whole_bytes(tube_len: usize, body_len: usize, tags: &EncodedTags<'_>) -> u64 {
+    tag_record_bytes(tags.bytes().len()) + full_record_bytes(tube_len, body_len)
+}
+
 /// The room for a `complete`: the length of its records, and how many short records they add to those that must still
 /// find room.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +161,7 @@ impl Binlog {
         if body_len > MAX_BODY_BYTES || self.is_store_full() {
             return Err(NoRoom::Full);
         }
-        let bytes = more + tag_record_bytes(tags.bytes().len()) + full_record_bytes(tube_len, body_len);
+        let bytes = more + whole_bytes(tube_len, body_len, tags);
         // In memory, too: the bytes of the turn contain the body again.
         if !self.has_memory_for(bytes) {
             return Err(NoRoom::Full);
@@ -174,33 +206,11 @@ impl Binlog {
 
     // ---- records ----
 
-    /// Logs the put of a job. The room must have been reserved.
-    pub fn append_put<'a>(
-        &mut self,
-        job: &JobRecord,
-        tube: &TubeName,
-        body: impl Into<BodyRef<'a>>,
-        tags: &EncodedTags<'_>,
-        now: Timestamp,
-    ) {
-        self.ids.give(job.id);
-        self.append_whole(job, tube, body.into(), tags, 1, now);
-    }
-
-    /// Logs a job that was put by a `complete`. The delete that ends it follows after its other puts: without this
-    /// delete, none of them counts. [`Binlog::begin_complete`] must come before the first.
-    pub fn append_put_of_complete<'a>(
-        &mut self,
-        job: &JobRecord,
-        tube: &TubeName,
-        body: impl Into<BodyRef<'a>>,
-        tags: &EncodedTags<'_>,
-        now: Timestamp,
-    ) {
-        self.ids.give(job.id);
-        self.is_of_complete = true;
-        self.append_whole(job, tube, body.into(), tags, 1, now);
-        self.is_of_complete = false;
+    /// Logs the put of a job. The room must have been reserved; before the puts of a `complete` comes
+    /// [`Binlog::begin_complete`].
+    pub fn append_put(&mut self, job: &WholeJob<'_>, now: Timestamp) {
+        self.ids.give(job.record.id);
+        self.append_whole(job, 1, now);
     }
 
     /// Reserves room for all puts of a `complete` in one file with the delete that ends it, and for `updates` changes
@@ -223,7 +233,7 @@ impl Binlog {
                 return Err(NoRoom::Full);
             }
             count += 1;
-            bytes += tag_record_bytes(tags.bytes().len()) + full_record_bytes(tube_len, body_len);
+            bytes += whole_bytes(tube_len, body_len, &tags);
             added += 1 + self.contents.room.units_for(JobRoom::of(tube_len, tags.set(), false));
         }
         // A single put may be as long as any other: the next file is made long enough.
@@ -234,7 +244,8 @@ impl Binlog {
         self.reserve(bytes, added).map(|_| CompleteRoom { bytes, added })
     }
 
-    /// Begins a `complete`, whose puts and delete follow, all of them in one file.
+    /// Begins a `complete`, whose puts and delete follow, all of them in one file: the delete that ends its job comes
+    /// after its other puts, and without this delete, none of them counts.
     pub fn begin_complete(&mut self, CompleteRoom { bytes, added }: CompleteRoom) {
         match self.contents.room.find(bytes, added) {
             Some(target) => self.enter(target),
@@ -245,38 +256,24 @@ impl Binlog {
     /// Logs the move of a job to another tube. The room must have been reserved. C keeps a job that it knows in its
     /// tube, whatever a further full record says, so a delete precedes that record. This server's replay ignores this
     /// delete, so that a write that ends between the two records loses nothing.
-    pub fn append_moved<'a>(
-        &mut self,
-        job: &JobRecord,
-        tube: &TubeName,
-        body: impl Into<BodyRef<'a>>,
-        tags: &EncodedTags<'_>,
-        now: Timestamp,
-    ) {
-        let before = self.contents.files.record_bytes(Item::Job(job.id));
+    pub fn append_moved(&mut self, job: &WholeJob<'_>, now: Timestamp) {
+        let id = job.record.id;
+        let before = self.contents.files.record_bytes(Item::Job(id));
         debug_assert!(before.is_some(), "a job that is moved is in a file");
         self.compaction.note_freed(before.unwrap_or(0));
-        self.append_reserved(&DiskRecord::departure(job.id));
-        self.contents.room.release_for(job.id);
-        self.append_whole(job, tube, body.into(), tags, 0, now);
+        self.append_reserved(&DiskRecord::departure(id));
+        self.contents.room.release_for(id);
+        self.append_whole(job, 0, now);
     }
 
     /// Logs the whole of a job whose delete is one of `deletes` new ones, and reserves the other room that the job may
     /// need.
-    fn append_whole(
-        &mut self,
-        job: &JobRecord,
-        tube: &TubeName,
-        body: BodyRef<'_>,
-        tags: &EncodedTags<'_>,
-        deletes: u64,
-        now: Timestamp,
-    ) {
-        let room = JobRoom::of(tube.as_bytes().len(), tags.set(), false);
+    fn append_whole(&mut self, job: &WholeJob<'_>, deletes: u64, now: Timestamp) {
+        let room = JobRoom::of(job.tube.as_bytes().len(), job.tags.set(), false);
         let added = self.contents.room.units_for(room) + deletes;
-        self.append_full(job, tube, body, tags.bytes(), added, now);
-        self.contents.room.reserve_for(job.id, room);
-        self.note_state(job);
+        self.append_full(job, added, now);
+        self.contents.room.reserve_for(job.record.id, room);
+        self.note_state(job.record);
         debug_assert!(
             self.contents.room.is_enough() || self.health.has_failed(),
             "a record leaves the room that is needed"
@@ -400,41 +397,33 @@ impl Binlog {
     }
 
     /// Logs the whole of a job, which adds at most `added` short records to those that must still find room.
-    pub(super) fn append_full(
-        &mut self,
-        job: &JobRecord,
-        tube: &TubeName,
-        body: BodyRef<'_>,
-        tags: &[u8],
-        added: u64,
-        now: Timestamp,
-    ) {
-        let tube = tube.as_bytes();
-        let record_bytes = full_record_bytes(tube.len(), body.len());
-        let bytes = tag_record_bytes(tags.len()) + record_bytes;
+    pub(super) fn append_full(&mut self, job: &WholeJob<'_>, added: u64, now: Timestamp) {
+        let WholeJob { record: &JobRecord { id, state, .. }, tube, body, tags, is_of_complete } = *job;
+        let (tube, tags) = (tube.as_bytes(), tags.bytes());
+        let bytes = job.bytes();
         let Some(target) = self.contents.room.find(bytes, added) else {
             return self.fail(BinlogError::NotReserved);
         };
         self.enter(target);
-        let mut record = DiskRecord::of_job(job, body.len(), self.clock.wall);
-        if job.state == JobState::Buried {
-            let time = self.contents.burials.time(job.id);
+        let mut record = DiskRecord::of_job(job.record, body.len(), self.clock.wall);
+        if state == JobState::Buried {
+            let time = self.contents.burials.time(id);
             record.deadline_at =
-                time.unwrap_or_else(|| self.contents.burials.bury(job.id, self.clock.wall.to_disk(now)));
+                time.unwrap_or_else(|| self.contents.burials.bury(id, self.clock.wall.to_disk(now)));
         }
-        if self.is_of_complete {
+        if is_of_complete {
             record = record.of_complete();
         }
         if !tags.is_empty() {
             record = record.with_tags();
-            self.push_attachment(AttachmentKind::Tags, job.id, tags);
+            self.push_attachment(AttachmentKind::Tags, id, tags);
         }
-        self.append_record(&record, tube, Some(body), record_bytes);
-        self.durability.append_job(job.id);
-        let was_there = self.contents.files.place(Item::Job(job.id), self.appender.file(), bytes);
-        debug_assert_eq!(self.contents.files.record_bytes(Item::Job(job.id)), Some(bytes));
+        self.append_record(&record, tube, Some(body), full_record_bytes(tube.len(), body.len()));
+        self.durability.append_job(id);
+        let was_there = self.contents.files.place(Item::Job(id), self.appender.file(), bytes);
+        debug_assert_eq!(self.contents.files.record_bytes(Item::Job(id)), Some(bytes));
         self.contents.room.need(u64::from(!was_there));
-        self.unlogged.updates.remove(&job.id);
+        self.unlogged.updates.remove(&id);
     }
 
     pub(super) fn append_short(&mut self, record: &DiskRecord, target: Target) {

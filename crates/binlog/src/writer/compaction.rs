@@ -7,18 +7,18 @@ use std::io;
 
 use log::warn;
 
+use super::append::WholeJob;
 use super::description::MAX_NUMBER;
 use super::files_ahead::Creation;
 use super::{Binlog, Timestamp};
-use crate::attachment::{MAX_SESSION_UNITS, tag_record_bytes};
+use crate::attachment::MAX_SESSION_UNITS;
 use crate::clock::NS_PER_S;
 use crate::described;
 use crate::files::{Files, Item};
-use crate::format::{SHORT_BYTES, full_record_bytes};
-use crate::job::{BodyRef, JobId, JobRecord};
+use crate::format::SHORT_BYTES;
+use crate::job::JobId;
 use crate::marker::MarkerKind;
 use crate::storage::{StoreTask, is_lack_of_room, is_shortage};
-use crate::tube_name::TubeName;
 use crate::{BinlogError, LogPosition};
 
 use super::room::file_units;
@@ -207,31 +207,24 @@ impl Binlog {
 
     /// Whether there is room for the copy of a job from `next_migration` if its tube and its tags differ from those in
     /// the log.
-    pub fn has_room_for_copy(&mut self, tube_len: usize, body_len: usize, tags_len: usize) -> bool {
-        let bytes = tag_record_bytes(tags_len) + full_record_bytes(tube_len, body_len);
+    pub fn has_room_for_copy(&mut self, job: &WholeJob<'_>) -> bool {
+        let bytes = job.bytes();
         let target = self.contents.room.find(bytes, 0);
         target.is_some_and(|target| self.open_up_to(target) && self.has_memory_for(bytes))
     }
 
     /// Copies a job in the oldest file, with its present state and its present tags.
-    pub fn append_migrated<'a>(
-        &mut self,
-        job: &JobRecord,
-        tube: &TubeName,
-        body: impl Into<BodyRef<'a>>,
-        tags: &[u8],
-        now: Timestamp,
-    ) {
-        let body = body.into();
-        let before = self.contents.files.file_of(job.id);
+    pub fn append_migrated(&mut self, job: &WholeJob<'_>, now: Timestamp) {
+        let id = job.record.id;
+        let before = self.contents.files.file_of(id);
         debug_assert!(before.is_some(), "a job that is copied is in a file");
-        let bytes = tag_record_bytes(tags.len()) + full_record_bytes(tube.as_bytes().len(), body.len());
-        self.append_full(job, tube, body, tags, 0, now);
-        self.note_state(job);
+        let bytes = job.bytes();
+        self.append_full(job, 0, now);
+        self.note_state(job.record);
         self.appender.uncount(bytes);
         self.compaction.note_copied(bytes);
         debug_assert!(
-            before < self.contents.files.file_of(job.id) || self.health.has_failed(),
+            before < self.contents.files.file_of(id) || self.health.has_failed(),
             "a copy is in a newer file"
         );
     }

@@ -102,8 +102,6 @@ impl Binlog {
             // Empty, once the log is settled.
             unlogged: _,
             restored_reservations: _,
-            // No record is partly appended.
-            is_of_complete: _,
         } = self;
         files.describe(out);
         burials.describe(out);
@@ -158,7 +156,6 @@ impl Binlog {
             ids: Ids::go_on(config.sync, next_id, announced_id),
             appender: Appender::go_on(end, nonce, appended),
             unlogged: super::append::Unlogged::default(),
-            is_of_complete: false,
             restored_reservations: Vec::new(),
             ahead: FilesAhead::go_on(&config, next_file),
             compaction: Compaction::go_on(compaction),

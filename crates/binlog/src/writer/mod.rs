@@ -37,7 +37,7 @@ mod invariants;
 mod room;
 mod side_effects;
 
-pub use self::append::CompleteRoom;
+pub use self::append::{CompleteRoom, WholeJob};
 pub(super) use self::burials::Burials;
 pub use self::description::DescribedLog;
 pub(super) use self::room::{JobRoom, Room};
@@ -88,8 +88,6 @@ pub struct Binlog {
     ids: Ids,
     appender: Appender,
     unlogged: Unlogged,
-    /// Whether the record being appended counts only with the delete that ends a `complete`.
-    is_of_complete: bool,
     ahead: FilesAhead,
     compaction: Compaction,
     durability: Durability,
@@ -186,7 +184,6 @@ impl Binlog {
             ids,
             appender: Appender::after(end),
             unlogged: Unlogged::default(),
-            is_of_complete: false,
             restored_reservations: Vec::new(),
             ahead: FilesAhead::new(&config, next_index),
             compaction: Compaction::new(),
