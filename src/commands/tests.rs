@@ -61,6 +61,15 @@ fn the_document_has_each_command_once() {
 }
 
 #[test]
+fn the_document_has_each_counter_of_commands() {
+    let document = include_str!("../../doc/protocol.md");
+    for verb in Verb::ALL.into_iter().filter(|verb| verb.origin() != Origin::OursGuarded) {
+        let key = verb.counter_key();
+        assert!(document.contains(&format!("`{key}`")), "{key}");
+    }
+}
+
+#[test]
 fn the_document_has_what_each_command_needs() {
     let document = include_str!("../../doc/security.md");
     let lines = documented();
