@@ -180,6 +180,132 @@ async fn a_silent_server_is_a_time_out_and_a_lying_one_an_error() {
     drop(server.await);
 }
 
+/// Reads a part of what the client sends, and answers with this.
+async fn answer(stream: &mut tokio::net::UnixStream, text: &str) -> String {
+    let mut bytes = [0; 4096];
+    let read = stream.read(&mut bytes).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    String::from_utf8(bytes[..read].to_vec()).unwrap()
+}
+
+fn listener() -> (tokio::net::UnixListener, beanstalk_client::Address, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    (listener, beanstalk_client::Address::Unix(path), directory)
+}
+
+fn patient(timeout_ms: u64) -> Connector {
+    Connector::new().timeout(Some(Duration::from_millis(timeout_ms))).reconnect(Reconnect::new())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reserve_without_a_limit_has_none_on_the_next_connection_either() {
+    let (listener, address, _directory) = listener();
+    let server = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        answer(&mut first, "WATCHING 2\r\n").await;
+        answer(&mut first, "").await;
+        drop(first);
+        let (mut second, _) = listener.accept().await.unwrap();
+        answer(&mut second, "WATCHING 2\r\n").await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        second.write_all(b"RESERVED 7 0\r\n\r\n").await.unwrap();
+        second
+    });
+    let mut client = patient(2000).connect_async(&address).await.unwrap();
+    client.watch(&tube("a")).await.unwrap();
+    assert_eq!(client.reserve().await.unwrap().id, 7);
+    drop(server.await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pause_before_a_connection_is_not_taken_from_the_time_of_a_reply() {
+    let (first, address, directory) = listener();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = first.accept().await.unwrap();
+        answer(&mut stream, "WATCHING 2\r\n").await;
+        let path = directory.path().join("socket");
+        std::fs::remove_file(&path).unwrap();
+        drop((stream, first));
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        let second = tokio::net::UnixListener::bind(&path).unwrap();
+        let (mut stream, _) = second.accept().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        answer(&mut stream, "WATCHING 2\r\nUSING default\r\n").await;
+        (stream, second, directory)
+    });
+    let mut client = patient(300).connect_async(&address).await.unwrap();
+    client.watch(&tube("a")).await.unwrap();
+    assert_eq!(client.list_tube_used().await.unwrap(), "default");
+    drop(server.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_reply_has_its_own_time_also_after_one_for_which_nobody_waits() {
+    for is_touch_first in [true, false] {
+        let (listener, address, _directory) = listener();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (touched, timed_out) = (("TOUCHED\r\n", 500), ("TIMED_OUT\r\n", 5500));
+            let answers = if is_touch_first { [touched, timed_out] } else { [timed_out, touched] };
+            for (text, after_ms) in answers {
+                let _ = stream.read(&mut [0; 64]).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(after_ms)).await;
+                stream.write_all(text.as_bytes()).await.unwrap();
+            }
+            stream
+        });
+        let connector = Connector::new().timeout(Some(Duration::from_secs(1)));
+        let mut client = connector.connect_async(&address).await.unwrap();
+        let moment = Duration::from_millis(10);
+        if is_touch_first {
+            assert!(timeout(moment, client.touch(1)).await.is_err());
+            assert!(client.reserve_with_timeout(5).await.unwrap_err().is_timed_out());
+        } else {
+            assert!(timeout(moment, client.reserve_with_timeout(5)).await.is_err());
+            client.touch(1).await.unwrap();
+        }
+        drop(server.await);
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_a_dropped_reserve_is_given_out_only_while_the_server_has_it_reserved() {
+    for (touched, next) in [("TOUCHED\r\n", 7), ("NOT_FOUND\r\n", 8)] {
+        for is_in_pipeline in [false, true] {
+            let (listener, address, _directory) = listener();
+            let server = tokio::spawn(async move {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                answer(&mut stream, "").await;
+                answer(&mut stream, "RESERVED 7 1\r\nx\r\nUSING default\r\n").await;
+                assert_eq!(answer(&mut stream, touched).await, "touch 7\r\n");
+                if next == 8 {
+                    answer(&mut stream, "RESERVED 8 1\r\nx\r\n").await;
+                }
+            });
+            let mut client = Client::connect(&address).await.unwrap();
+            assert!(timeout(Duration::from_millis(20), client.reserve()).await.is_err());
+            client.list_tube_used().await.unwrap();
+            let mut found = None;
+            if is_in_pipeline {
+                let each = |_, result: Result<Reply<'_>, _>| {
+                    found = result.ok().and_then(|reply| match reply {
+                        Reply::Reserved(id, _) => Some(id.0),
+                        _ => None,
+                    });
+                };
+                client.send_all([Command::Reserve], each).await.unwrap();
+            } else {
+                found = Some(client.reserve().await.unwrap().id);
+            }
+            assert_eq!(found, Some(next));
+            drop(client);
+            server.await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_wrong_token_is_said_at_once() {
     let fake = Fake::start();

@@ -220,8 +220,21 @@ fn a_wrong_token_is_said_at_once_and_not_tried_again() {
     assert!(matches!(error, Error::Refused(Refusal::Unauthorized)), "{error}");
 }
 
-#[test]
-fn a_reply_that_comes_too_late_is_not_taken_for_the_next_one() {
+/// Answers each line with the next of these texts.
+fn answering(mut stream: UnixStream, answers: &'static [&'static str]) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let (mut lines, mut bytes) = (String::new(), [0; 4096]);
+        for answer in answers {
+            let read = stream.read(&mut bytes).unwrap();
+            lines += std::str::from_utf8(&bytes[..read]).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+        lines
+    })
+}
+
+/// A client whose reserve is not answered before its time-out, but then with the job 7.
+fn late_reserve() -> (Client, UnixStream) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let mut client = Client::from(beanstalk_client::Connection::over_unix(ours).unwrap());
     client.set_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -230,8 +243,38 @@ fn a_reply_that_comes_too_late_is_not_taken_for_the_next_one() {
     theirs.write_all(b"RESERVED 7 2\r\nhi\r\nDELETED\r\nNOT_FOUND\r\n").unwrap();
     client.set_timeout(Some(Duration::from_secs(60))).unwrap();
     assert!(client.touch(1).unwrap_err().is_not_found(), "this is the third reply");
+    let mut sent = [0; 64];
+    let _ = theirs.read(&mut sent).unwrap();
+    (client, theirs)
+}
+
+#[test]
+fn a_reply_that_comes_too_late_is_not_taken_for_the_next_one() {
+    let (mut client, theirs) = late_reserve();
+    let served = answering(theirs, &["TOUCHED\r\n"]);
     let job = client.reserve().unwrap();
     assert_eq!((job.id, job.body.as_slice()), (7, &b"hi"[..]), "its job is not lost");
+    drop(client);
+    assert_eq!(served.join().unwrap(), "touch 7\r\n");
+    let (mut client, theirs) = late_reserve();
+    let served = answering(theirs, &["TOUCHED\r\n", "TIMED_OUT\r\n"]);
+    let mut found = Vec::new();
+    let reserve = || Command::ReserveWithTimeout { timeout_s: 0.into() };
+    let each =
+        |_, result: Result<Reply<'_>, _>| found.push(matches!(result, Ok(Reply::Reserved(JobId(7), _))));
+    client.send_all([reserve(), reserve()], each).unwrap();
+    assert_eq!(found, [true, false], "nor in a pipeline");
+    drop(client);
+    served.join().unwrap();
+}
+
+#[test]
+fn a_job_for_nobody_whose_ttr_has_ended_is_given_to_nobody() {
+    let (mut client, theirs) = late_reserve();
+    let served = answering(theirs, &["NOT_FOUND\r\n", "RESERVED 8 2\r\nho\r\n"]);
+    assert_eq!(client.reserve().unwrap().id, 8);
+    drop(client);
+    assert_eq!(served.join().unwrap(), "touch 7\r\nreserve\r\n");
 }
 
 #[test]
@@ -389,4 +432,119 @@ fn a_server_without_the_extensions_of_the_last_one_does_not_get_what_it_would_mi
         assert!(matches!(result, Err(Error::Unconfirmed { command: "put" })), "{result:?}");
         assert_eq!(servers.join().unwrap(), "");
     }
+}
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const DIGEST: &str = "3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9";
+
+/// A server with access rules, and the connector of an identity with these roles.
+fn guarded(roles: &str) -> Option<(beanstalk_testing::Server, Connector)> {
+    let directory = tempfile::tempdir().unwrap();
+    let access = directory.path().join("access");
+    std::fs::write(&access, format!("[identities.app]\ntokens = [\"{DIGEST}\"]\n{roles}\n")).unwrap();
+    let server = beanstalk_testing::ours(&["--access", access.to_str().unwrap()])?;
+    Some((server, Connector::new().token(beanstalk_client::Token::parse(TOKEN).unwrap())))
+}
+
+fn on_one_thread<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn a_pool_lends_its_connections_again_where_the_tube_default_is_forbidden() {
+    let Some((server, connector)) = guarded("produce = [\"mail\"]") else { return };
+    let (address, options): (Address, _) = (server.address().parse().unwrap(), PutOptions::new());
+    let is_forbidden = |error: &Error| matches!(error, Error::Refused(Refusal::Forbidden));
+    let mail = tube("mail");
+    let pool = Pool::new(connector.clone(), address.clone(), 1);
+    for _ in 0..3 {
+        pool.get().unwrap().put_in(&mail, b"x", &options).unwrap();
+        let mut client = pool.get().unwrap();
+        assert!(!client.uses(&mail) && client.uses(&TubeName::default_tube()));
+        // What the last borrower used is not for the next one.
+        assert!(is_forbidden(&client.put(b"x", &options).unwrap_err()));
+        let mut found = Vec::new();
+        client.send_all([Request::Put(&options, b"x")], |_, result| found.push(result.is_err())).unwrap();
+        assert_eq!(found, [true]);
+        client.put_in(&mail, b"x", &options).unwrap();
+        client.put(b"x", &options).unwrap();
+    }
+    on_one_thread(async {
+        let pool = beanstalk_client::asynchronous::Pool::new(connector, address, 1);
+        for _ in 0..3 {
+            pool.get().await.unwrap().put_in(&mail, b"x", &options).await.unwrap();
+            let mut client = pool.get().await.unwrap();
+            assert!(is_forbidden(&client.put(b"x", &options).await.unwrap_err()));
+            client.put_in(&mail, b"x", &options).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_borrower_who_puts_into_the_tube_of_the_last_one_sends_the_put_alone() {
+    let fake = Fake::start();
+    let pool = Pool::new(Connector::new(), fake.address().parse().unwrap(), 1);
+    let options = PutOptions::new();
+    for _ in 0..2 {
+        pool.get().unwrap().put_in(&tube("a"), b"x", &options).unwrap();
+    }
+    pool.get().unwrap().put(b"x", &options).unwrap();
+    assert_eq!(
+        fake.take_log(),
+        ["use a", "put 1024 0 60 1", "put 1024 0 60 1", "use default", "put 1024 0 60 1"]
+    );
+}
+
+#[test]
+fn a_new_connection_is_asked_for_nothing_that_the_rules_have_never_permitted() {
+    let Some((server, connector)) = guarded("produce = [\"mail\"]\nwork = [\"mail\"]") else { return };
+    let connector = connector.reconnect(Reconnect::new());
+    let mut client = connector.connect(&server.address().parse().unwrap()).unwrap();
+    client.watch(&tube("mail")).unwrap();
+    client.use_tube(&tube("mail")).unwrap();
+    client.closer().unwrap().close();
+    assert!(client.reserve_with_timeout(0).unwrap_err().is_timed_out());
+    let id = client.put(b"x", &PutOptions::new()).unwrap().id;
+    assert_eq!(client.reserve_with_timeout(0).unwrap().id, id);
+}
+
+#[test]
+fn a_pool_does_not_hand_on_the_settings_of_a_borrower() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut bytes = [0; 64];
+            while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
+                // Longer than the time-out of the first borrower.
+                if bytes.starts_with(b"list-tube-used") {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                let _ = stream.write_all(b"USING default\r\n");
+            }
+        }
+    });
+    let (address, short) = (Address::Unix(path), Some(Duration::from_millis(20)));
+    let pool = Pool::new(Connector::new(), address.clone(), 1);
+    let mut client = pool.get().unwrap();
+    client.set_timeout(short).unwrap();
+    client.use_tube(&TubeName::default_tube()).unwrap();
+    drop(client);
+    pool.get().unwrap().list_tube_used().unwrap();
+    // The server serves one connection at a time.
+    drop(pool);
+    on_one_thread(async {
+        let pool = beanstalk_client::asynchronous::Pool::new(Connector::new(), address, 1);
+        let mut client = pool.get().await.unwrap();
+        client.set_timeout(short);
+        client.use_tube(&TubeName::default_tube()).await.unwrap();
+        drop(client);
+        pool.get().await.unwrap().list_tube_used().await.unwrap();
+    });
+    let fake = Fake::start();
+    let pool = Pool::new(Connector::new(), fake.address().parse().unwrap(), 1);
+    pool.get().unwrap().set_extensions(beanstalk_client::Extensions::default());
+    pool.get().unwrap().put(b"x", &PutOptions::new().tag("grp:g".parse().unwrap())).unwrap();
 }

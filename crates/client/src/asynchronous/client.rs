@@ -91,7 +91,7 @@ impl Client {
         body: &[u8],
         options: &PutOptions,
     ) -> Result<Inserted, Error> {
-        if !self.uses(tube) {
+        if !self.connection.choose(tube) {
             self.use_tube(tube).await?;
         }
         self.put(body, options).await

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use beanstalkd_protocol::Reply;
+use beanstalkd_protocol::{Command, Reply};
 use beanstalkd_types::tube_name::TubeName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -64,6 +64,17 @@ impl Connection {
         self.engine.uses(tube)
     }
 
+    /// Whether the tube is used already. If it is, the next put goes into it.
+    pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
+        self.engine.exchange.standing_mut().choose(tube)
+    }
+
+    /// Gives the connection to another caller of a pool, with this time-out.
+    pub(crate) fn lend(&mut self, timeout: Option<Duration>) {
+        self.engine.lend();
+        self.set_timeout(timeout);
+    }
+
     /// Sets the extensions of the server, so that the connection does not request them.
     pub fn set_extensions(&mut self, extensions: Extensions) {
         self.engine.set_extensions(extensions);
@@ -109,9 +120,7 @@ impl Connection {
     /// The extensions of the server, which is asked once on each connection.
     pub async fn known_extensions(&mut self) -> Result<&Extensions, Error> {
         if self.engine.extensions().is_none() {
-            self.begin()?;
-            self.engine.exchange.push(&Engine::QUESTION);
-            self.drive(Goal::Reply).await?;
+            self.exchange(&Engine::QUESTION).await?;
             self.engine.learn()?;
         }
         self.engine.extensions().ok_or(Error::Closed)
@@ -132,17 +141,45 @@ impl Connection {
     }
 
     pub(crate) async fn answer_to(&mut self, request: Request<'_>) -> Result<Answer<'_>, Error> {
-        if self.engine.must_ask(&request) {
+        self.prepare(&request).await?;
+        if self.has_stray_for(&request).await? {
+            return self.engine.exchange.strays().take();
+        }
+        self.exchange(&request).await?;
+        self.engine.reply()
+    }
+
+    /// Sends a request, and waits until its reply has arrived.
+    async fn exchange(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        self.begin()?;
+        self.engine.exchange.push(request);
+        self.drive(Goal::Reply).await
+    }
+
+    /// Finds out whether the server understands the request, and uses the tube that it needs.
+    async fn prepare(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        if self.engine.must_ask(request) {
             self.known_extensions().await?;
         }
-        self.engine.check(&request)?;
-        if self.engine.exchange.has_stray_for(&request) {
-            return self.engine.exchange.reply_of_stray();
+        self.engine.check(request)?;
+        if self.engine.must_use_default(request) {
+            self.exchange(&Command::Use(TubeName::default_tube().as_str()).into()).await?;
+            self.engine.learn_of_use()?;
         }
-        self.begin()?;
-        self.engine.exchange.push(&request);
-        self.drive(Goal::Reply).await?;
-        self.engine.reply()
+        Ok(())
+    }
+
+    /// Whether a job that was assigned to an earlier reserve, whose caller no longer waited, answers the request: the
+    /// server still has it reserved for this connection.
+    async fn has_stray_for(&mut self, request: &Request<'_>) -> Result<bool, Error> {
+        while let Some(id) = self.engine.exchange.strays().first_for(request) {
+            self.exchange(&Command::Touch { id, for_s: None }.into()).await?;
+            self.engine.learn_of_stray(id)?;
+            if self.engine.exchange.strays().first_for(request) == Some(id) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn begin(&mut self) -> Result<(), Error> {
@@ -165,15 +202,21 @@ impl Connection {
         let mut position = 0;
         for request in requests {
             let request = request.into();
-            if self.engine.must_ask(&request) {
+            if self.engine.must_prepare(&request) {
                 self.pass_on_all(&mut position, &mut each).await?;
-                self.known_extensions().await?;
-            }
-            if let Err(error) = self.engine.check(&request) {
-                self.pass_on_all(&mut position, &mut each).await?;
-                each(position, Err(error));
-                position += 1;
-                continue;
+                let result = match self.prepare(&request).await {
+                    Err(error @ (Error::Refused(_) | Error::Unsupported { .. })) => Some(Err(error)),
+                    Err(error) => return Err(error),
+                    Ok(()) => match self.has_stray_for(&request).await? {
+                        true => Some(self.engine.exchange.strays().take().map(|(reply, _)| reply)),
+                        false => None,
+                    },
+                };
+                if let Some(result) = result {
+                    each(position, result);
+                    position += 1;
+                    continue;
+                }
             }
             self.engine.exchange.push(&request);
             if self.engine.exchange.is_full() {

@@ -3,7 +3,6 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use beanstalkd_types::tube_name::TubeName;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -15,8 +14,11 @@ use crate::error::Error;
 /// Connections to one server that tasks borrow, one at a time each. It opens them when they are needed, and keeps those
 /// that are returned. Clones are the same pool.
 ///
-/// A returned connection uses the tube `default` again. It is closed instead if a reply is outstanding, if it has
+/// A borrower gets a connection with the connector's time-out, and its puts go into the tube `default` until it uses
+/// another one, whatever the last borrower has set. A returned connection is closed if a reply is outstanding, if it has
 /// reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have changed.
+///
+/// Its connections have no session, even if the connector has one: two connections cannot share it.
 #[derive(Debug, Clone)]
 pub struct Pool {
     shared: Arc<PoolShared>,
@@ -69,9 +71,7 @@ async fn ready(idle: Option<Client>, shared: &PoolShared) -> Result<Client, Erro
     if let Some(mut client) = idle
         && client.is_alive().await
     {
-        if !client.uses(&TubeName::default_tube()) {
-            client.use_tube(&TubeName::default_tube()).await?;
-        }
+        client.lend(shared.connector.timeout);
         return Ok(client);
     }
     shared.connector.connect_async(&shared.address).await

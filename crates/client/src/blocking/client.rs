@@ -83,7 +83,7 @@ impl Client {
 
     /// Puts a job into this tube. If the tube is not the used one, it is used first.
     pub fn put_in(&mut self, tube: &TubeName, body: &[u8], options: &PutOptions) -> Result<Inserted, Error> {
-        if !self.uses(tube) {
+        if !self.connection.choose(tube) {
             self.use_tube(tube)?;
         }
         self.put(body, options)

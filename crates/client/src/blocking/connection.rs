@@ -7,9 +7,7 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "tls")]
-use beanstalkd_protocol::Command;
-use beanstalkd_protocol::Reply;
+use beanstalkd_protocol::{Command, Reply};
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::address::Address;
@@ -235,6 +233,20 @@ impl Connection {
     /// Whether the next put goes into this tube.
     pub fn uses(&self, tube: &TubeName) -> bool {
         self.engine.uses(tube)
+    /// Whether the tube is used already. If it is, the next put goes into it.
+    pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
+        self.engine.exchange.standing_mut().choose(tube)
+    }
+
+    /// Gives the connection to another caller of a pool, with this time-out.
+    pub(crate) fn lend(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.engine.lend();
+        if self.engine.connector.timeout != timeout {
+            self.set_timeout(timeout)?;
+        }
+        Ok(())
+    }
+
     }
 
     /// Sets the extensions of the server, so that the connection does not request them.
@@ -276,9 +288,7 @@ impl Connection {
     /// The extensions of the server, which is asked once on each connection.
     pub fn known_extensions(&mut self) -> Result<&Extensions, Error> {
         if self.engine.extensions().is_none() {
-            self.begin()?;
-            self.engine.exchange.push(&Engine::QUESTION);
-            self.drive(Goal::Reply, Some(self.began))?;
+            self.exchange(&Engine::QUESTION)?;
             self.engine.learn()?;
         }
         self.engine.extensions().ok_or(Error::Closed)
@@ -299,17 +309,45 @@ impl Connection {
     }
 
     pub(crate) fn answer_to(&mut self, request: Request<'_>) -> Result<Answer<'_>, Error> {
-        if self.engine.must_ask(&request) {
+        self.prepare(&request)?;
+        if self.has_stray_for(&request)? {
+            return self.engine.exchange.strays().take();
+        }
+        self.exchange(&request)?;
+        self.engine.reply()
+    }
+
+    /// Sends a request, and waits until its reply has arrived.
+    fn exchange(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        self.begin()?;
+        self.engine.exchange.push(request);
+        self.drive(Goal::Reply, Some(self.began))
+    }
+
+    /// Finds out whether the server understands the request, and uses the tube that it needs.
+    fn prepare(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        if self.engine.must_ask(request) {
             self.known_extensions()?;
         }
-        self.engine.check(&request)?;
-        if self.engine.exchange.has_stray_for(&request) {
-            return self.engine.exchange.reply_of_stray();
+        self.engine.check(request)?;
+        if self.engine.must_use_default(request) {
+            self.exchange(&Command::Use(TubeName::default_tube().as_str()).into())?;
+            self.engine.learn_of_use()?;
         }
-        self.begin()?;
-        self.engine.exchange.push(&request);
-        self.drive(Goal::Reply, Some(self.began))?;
-        self.engine.reply()
+        Ok(())
+    }
+
+    /// Whether a job that was assigned to an earlier reserve, whose caller no longer waited, answers the request: the
+    /// server still has it reserved for this connection.
+    fn has_stray_for(&mut self, request: &Request<'_>) -> Result<bool, Error> {
+        while let Some(id) = self.engine.exchange.strays().first_for(request) {
+            self.exchange(&Command::Touch { id, for_s: None }.into())?;
+            self.engine.learn_of_stray(id)?;
+            if self.engine.exchange.strays().first_for(request) == Some(id) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn begin(&mut self) -> Result<(), Error> {
@@ -351,15 +389,21 @@ impl Connection {
         let mut position = 0;
         for request in requests {
             let request = request.into();
-            if self.engine.must_ask(&request) {
+            if self.engine.must_prepare(&request) {
                 self.pass_on_all(&mut position, &mut each)?;
-                self.known_extensions()?;
-            }
-            if let Err(error) = self.engine.check(&request) {
-                self.pass_on_all(&mut position, &mut each)?;
-                each(position, Err(error));
-                position += 1;
-                continue;
+                let result = match self.prepare(&request) {
+                    Err(error @ (Error::Refused(_) | Error::Unsupported { .. })) => Some(Err(error)),
+                    Err(error) => return Err(error),
+                    Ok(()) if self.has_stray_for(&request)? => {
+                        Some(self.engine.exchange.strays().take().map(|(reply, _)| reply))
+                    }
+                    Ok(()) => None,
+                };
+                if let Some(result) = result {
+                    each(position, result);
+                    position += 1;
+                    continue;
+                }
             }
             self.engine.exchange.push(&request);
             if self.engine.exchange.is_full() {

@@ -4,8 +4,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use beanstalkd_types::tube_name::TubeName;
-
 use super::client::Client;
 use crate::address::Address;
 use crate::connector::Connector;
@@ -14,8 +12,11 @@ use crate::error::Error;
 /// Connections to one server that threads borrow, one at a time each. It opens them when they are needed, and keeps
 /// those that are returned. Clones are the same pool.
 ///
-/// A returned connection uses the tube `default` again. It is closed instead if a reply is outstanding, if it has
+/// A borrower gets a connection with the connector's time-out, and its puts go into the tube `default` until it uses
+/// another one, whatever the last borrower has set. A returned connection is closed if a reply is outstanding, if it has
 /// reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have changed.
+///
+/// Its connections have no session, even if the connector has one: two connections cannot share it.
 ///
 /// ```no_run
 /// use beanstalk_client::{Connector, Pool, PutOptions};
@@ -121,17 +122,15 @@ pub struct PooledClient {
 
 impl PooledClient {
     fn make_ready(&mut self) -> Result<(), Error> {
-        self.client = self.client.take().filter(|client| client.is_alive());
-        match &mut self.client {
-            Some(client) if !client.uses(&TubeName::default_tube()) => {
-                client.use_tube(&TubeName::default_tube())
-            }
-            Some(_) => Ok(()),
-            None => {
-                self.client = Some(self.shared.connector.connect(&self.shared.address)?);
-                Ok(())
-            }
+        let Shared { connector, address, .. } = &*self.shared;
+        if let Some(client) = &mut self.client
+            && client.is_alive()
+        {
+            return client.lend(connector.timeout);
         }
+        self.client = None;
+        self.client = Some(connector.connect(address)?);
+        Ok(())
     }
 }
 

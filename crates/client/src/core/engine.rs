@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use beanstalkd_protocol::{Command, Refusal, Reply, Verb, parse_dictionary};
+use beanstalkd_types::job::JobId;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Attempts;
@@ -45,6 +46,8 @@ pub(crate) struct Engine {
     pub connector: Connector,
     /// The extensions of the server, if it was asked.
     extensions: Option<Extensions>,
+    /// Whether they come from the caller.
+    are_extensions_given: bool,
     attempts: Attempts,
     is_open: bool,
     /// Whether there is an address to open again, and it may be opened.
@@ -70,8 +73,18 @@ impl Engine {
 
     fn of(connector: Connector, exchange: Exchange, is_open: bool) -> Self {
         let (extensions, attempts, can_open) = (None, Attempts::default(), !is_open);
-        let (connections, is_late) = (0, false);
-        Self { exchange, connector, extensions, attempts, is_open, can_open, connections, is_late }
+        let (connections, is_late, are_extensions_given) = (0, false, false);
+        Self {
+            exchange,
+            connector,
+            extensions,
+            are_extensions_given,
+            attempts,
+            is_open,
+            can_open,
+            connections,
+            is_late,
+        }
     }
 
     /// The next step.
@@ -176,6 +189,40 @@ impl Engine {
         self.extensions.is_none() && self.connector.check_extensions && request.lacks(|_| false).is_some()
     }
 
+    /// Whether the tube `default` must be used before the request may be sent.
+    pub(crate) fn must_use_default(&self, request: &Request<'_>) -> bool {
+        self.exchange.standing().is_use_stale() && request.needs_used_tube()
+    }
+
+    /// Handles the reply to that.
+    pub(crate) fn learn_of_use(&mut self) -> Result<(), Error> {
+        match self.reply()?.0 {
+            Reply::Using(_) => Ok(()),
+            other => Err(Error::of_reply(Verb::Use, &other)),
+        }
+    }
+
+    /// Whether anything must be done before the request may be sent after others.
+    pub(crate) fn must_prepare(&mut self, request: &Request<'_>) -> bool {
+        self.must_ask(request)
+            || self.must_use_default(request)
+            || self.exchange.strays().first_for(request).is_some()
+            || self.check(request).is_err()
+    }
+
+    /// Handles the reply to a touch of the job with this id, which may answer a reserve: without the server's
+    /// reservation it does not.
+    pub(crate) fn learn_of_stray(&mut self, id: JobId) -> Result<(), Error> {
+        match self.reply()?.0 {
+            Reply::Touched => Ok(()),
+            Reply::NotFound => {
+                self.exchange.strays().remove(id);
+                Ok(())
+            }
+            other => Err(Error::of_reply(Verb::Touch, &other)),
+        }
+    }
+
     /// The request for the extensions of the server.
     pub(crate) const QUESTION: Request<'static> = Request::Line(Command::Stats);
 
@@ -190,7 +237,7 @@ impl Engine {
     }
 
     pub(crate) fn set_extensions(&mut self, extensions: Extensions) {
-        self.extensions = Some(extensions);
+        (self.extensions, self.are_extensions_given) = (Some(extensions), true);
     }
 
     pub(crate) fn extensions(&self) -> Option<&Extensions> {
@@ -233,11 +280,19 @@ impl Engine {
         self.exchange.standing().uses(tube)
     }
 
-    /// Whether another caller of a pool can have the connection, once the tube `default` is used again.
+    /// Whether another caller of a pool can have the connection.
     pub(crate) fn can_be_lent(&self) -> bool {
         let first = self.connector.standing().unwrap_or_default();
         let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved();
         is_at_rest && Standing::is_as_but_for_use(self.exchange.standing(), &first)
+    }
+
+    /// Notes that another caller of a pool has the connection: what the last one has set does not count any more.
+    pub(crate) fn lend(&mut self) {
+        self.exchange.standing_mut().forget_choice();
+        if std::mem::take(&mut self.are_extensions_given) {
+            self.extensions = None;
+        }
     }
 
     /// Sets whether a lost connection is opened again.

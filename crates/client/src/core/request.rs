@@ -126,6 +126,25 @@ impl Request<'_> {
         }
     }
 
+    /// Whether its effect depends on the used tube.
+    pub(crate) fn needs_used_tube(&self) -> bool {
+        let has_no_tube = |options: &PutOptions| options.tags.iter().all(|tag| tag.word() != "tub");
+        match self {
+            Self::Put(options, _) => has_no_tube(options),
+            Self::Complete(_, puts) => puts.iter().any(|(options, _)| has_no_tube(options)),
+            Self::PageAfter(..) => false,
+            Self::Line(command) => matches!(
+                command.verb(),
+                Verb::PeekReady
+                    | Verb::PeekDelayed
+                    | Verb::PeekBuried
+                    | Verb::PeekReserved
+                    | Verb::Kick
+                    | Verb::ListTubeUsed
+            ),
+        }
+    }
+
     /// Whether the size of the body does not fit into the line: the server would read a part of it as commands.
     pub(crate) fn is_too_big(&self) -> bool {
         let is_too_big = |body: &[u8]| u32::try_from(body.len()).is_err();

@@ -36,6 +36,8 @@ pub(crate) struct Standing {
     session: Option<(TubeName, Grace)>,
     /// `None` means the tube `default`, which every connection uses first.
     used: Option<TubeName>,
+    /// Whether an earlier borrower of a pool has chosen the used tube: a command that needs a tube needs `default`.
+    is_use_stale: bool,
     /// The watched tubes with their weights; `None` means `default`, which every connection watches first.
     watched: Option<Vec<(TubeName, u16)>>,
     mode: Option<ModeWord>,
@@ -82,7 +84,7 @@ impl Standing {
         match change {
             StateChange::Token(token) => self.token = Some(token),
             StateChange::Session(name, grace) => self.session = Some((name, grace)),
-            StateChange::Use(tube) => self.used = Some(tube),
+            StateChange::Use(tube) => (self.used, self.is_use_stale) = (Some(tube), false),
             StateChange::Mode(mode) => self.mode = Some(mode),
             StateChange::Fields(fields) => self.fields = fields,
             StateChange::Watch(tube, weight) => {
@@ -100,11 +102,34 @@ impl Standing {
         self.watched.get_or_insert_with(|| vec![(TubeName::default_tube(), 1)])
     }
 
-    /// Whether the tube is the used one.
+    /// Whether the tube is the used one for the caller.
     pub(crate) fn uses(&self, tube: &TubeName) -> bool {
         match &self.used {
-            Some(used) => used == tube,
-            None => *tube == TubeName::default_tube(),
+            Some(used) if !self.is_use_stale => used == tube,
+            _ => *tube == TubeName::default_tube(),
+        }
+    }
+
+    /// Whether the tube is the used one. If it is, the caller has chosen it.
+    pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
+        self.is_use_stale &= self.used.as_ref() != Some(tube);
+        self.uses(tube) && !self.is_use_stale
+    }
+
+    /// Notes that the next commands are another caller's.
+    pub(crate) fn forget_choice(&mut self) {
+        self.is_use_stale = self.used.as_ref().is_some_and(|used| *used != TubeName::default_tube());
+    }
+
+    /// Whether `default` must be used before a command that needs a tube.
+    pub(crate) fn is_use_stale(&self) -> bool {
+        self.is_use_stale
+    }
+
+    /// The next connection uses `default` first.
+    pub(crate) fn begin_again(&mut self) {
+        if self.is_use_stale {
+            (self.used, self.is_use_stale) = (None, false);
         }
     }
 
@@ -125,7 +150,8 @@ impl Standing {
     }
 
     /// Passes the commands that restore the state on a new connection to `each`. The log-in is the first, then the
-    /// session, so that no other connection gets the jobs in the meantime.
+    /// session, so that no other connection gets the jobs in the meantime. A new connection uses and watches `default`;
+    /// it does not ask for it, because access rules may forbid that.
     pub(crate) fn say(&self, mut each: impl FnMut(Command<'_>)) {
         if let Some(token) = &self.token {
             each(Command::Auth(token.as_bytes()));
@@ -133,12 +159,12 @@ impl Standing {
         if let Some((name, grace)) = &self.session {
             each(Command::Session { name: name.as_str(), grace: *grace });
         }
-        if let Some(used) = &self.used {
+        let default = TubeName::default_tube();
+        if let Some(used) = self.used.as_ref().filter(|used| **used != default) {
             each(Command::Use(used.as_str()));
         }
         if let Some(watched) = &self.watched {
-            let default = TubeName::default_tube();
-            for (tube, weight) in watched {
+            for (tube, weight) in watched.iter().filter(|watched| **watched != (default.clone(), 1)) {
                 each(Command::Watch { tube: tube.as_str(), weight: *weight });
             }
             if watched.iter().all(|(name, _)| *name != default) {
@@ -176,7 +202,8 @@ mod tests {
     #[test]
     fn a_new_connection_is_told_what_the_last_one_was() {
         assert!(said(&[]).is_empty());
-        assert_eq!(said(&["watch a", "watch b 3", "watch a 2", "ignore b"]), ["watch default", "watch a 2"]);
+        assert_eq!(said(&["watch a", "watch b 3", "watch a 2", "ignore b"]), ["watch a 2"]);
+        assert_eq!(said(&["watch default 2", "watch a"]), ["watch default 2", "watch a"]);
         assert_eq!(
             said(&[
                 "reserve-fields age tube",
@@ -190,7 +217,7 @@ mod tests {
         );
         assert_eq!(said(&["use b", "session s 5"]), ["session s 5", "use b"]);
         assert!(said(&["reserve-fields age", "reserve-fields"]).is_empty());
-        assert_eq!(said(&["watch a", "ignore a"]), ["watch default"]);
+        assert!(said(&["watch a", "ignore a", "use a", "use default"]).is_empty());
         assert_eq!(said(&["use a", "use b"]), ["use b"]);
     }
 

@@ -8,7 +8,6 @@ use std::mem;
 use std::time::Duration;
 
 use beanstalkd_protocol::{Command, FieldList, Received, Reply, Verb, parse_dictionary};
-use beanstalkd_types::job::{BodyRef, JobId};
 use beanstalkd_types::seconds::Seconds;
 
 use super::data::Extensions;
@@ -16,6 +15,10 @@ use super::input::Input;
 use super::request::{Repeat, Request};
 use super::standing::{Standing, StateChange};
 use crate::error::Error;
+
+mod strays;
+
+pub(crate) use strays::Strays;
 
 /// The maximum number of bytes of commands without replies. A server whose replies are not read stops reading: then
 /// these bytes must fit into the kernel's buffers, about 200 KB by default, or each side waits for the other.
@@ -65,16 +68,6 @@ struct Sent {
 /// A reply, and the fields in its RESERVED lines.
 pub(crate) type Answer<'a> = (Reply<'a>, FieldList);
 
-/// A job that the server has assigned to a reserve whose caller no longer waited.
-#[derive(Debug)]
-struct Stray {
-    id: JobId,
-    body: Vec<u8>,
-    values: String,
-    /// The fields of the values: the connection may have requested others since.
-    fields: FieldList,
-}
-
 /// One side of a connection: commands go in and bytes come out; bytes go in and replies come out.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
@@ -88,9 +81,7 @@ pub(crate) struct Exchange {
     /// The commands without replies: those of the bytes after `answered`.
     outstanding: VecDeque<Sent>,
     standing: Standing,
-    strays: VecDeque<Stray>,
-    /// The stray from which the last reply borrows.
-    given: Option<Stray>,
+    strays: Strays,
     has_reserved: bool,
     /// The connection takes no more bytes, but there may be some to read.
     is_deaf: bool,
@@ -107,7 +98,8 @@ impl Exchange {
     }
 
     fn greet(&mut self) {
-        let standing = mem::take(&mut self.standing);
+        let mut standing = mem::take(&mut self.standing);
+        standing.begin_again();
         standing.say(|command| self.push_as(&Request::Line(command), Fate::Greeting));
         self.standing = standing;
     }
@@ -117,34 +109,23 @@ impl Exchange {
         &self.standing
     }
 
+    pub(crate) fn standing_mut(&mut self) -> &mut Standing {
+        &mut self.standing
+    }
+
+    /// How many commands have no replies yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.outstanding.len()
+    }
+
     /// Whether the connection has ever reserved a job.
     pub(crate) fn has_reserved(&self) -> bool {
         self.has_reserved
     }
 
-    /// Whether the request is a reserve, and there is a job that was assigned to an earlier reserve whose caller no
-    /// longer waited.
-    pub(crate) fn has_stray_for(&self, request: &Request<'_>) -> bool {
-        let is_reserve = matches!(
-            request.verb(),
-            Verb::Reserve | Verb::ReserveWithTimeout | Verb::ReserveWithAbort | Verb::ReserveBatch
-        );
-        is_reserve && !self.strays.is_empty()
-    }
-
-    /// The reply with this job.
-    ///
-    /// # Errors
-    /// If there is no such job.
-    pub(crate) fn reply_of_stray(&mut self) -> Result<Answer<'_>, Error> {
-        self.given = self.strays.pop_front();
-        let Stray { id, body, values, fields } = self.given.as_ref().ok_or(Error::Closed)?;
-        let body = BodyRef::Part(body);
-        let reply = match values.as_str() {
-            "" => Reply::Reserved(*id, body),
-            values => Reply::ReservedWith(*id, body, values),
-        };
-        Ok((reply, *fields))
+    /// The jobs of reserves whose callers no longer waited.
+    pub(crate) fn strays(&mut self) -> &mut Strays {
+        &mut self.strays
     }
 
     /// Adds a command.
@@ -291,21 +272,7 @@ impl Exchange {
                     }
                 }
                 (Received::Whole(reply, taken), Fate::Abandoned | Fate::Unconfirmed | Fate::Unsupported) => {
-                    let fields = self.standing.fields();
-                    let stray = |(id, body, values): (JobId, BodyRef<'_>, &str)| Stray {
-                        id,
-                        body: body.as_slice().to_vec(),
-                        values: values.to_owned(),
-                        fields,
-                    };
-                    match reply {
-                        Reply::Reserved(id, body) => self.strays.push_back(stray((id, body, ""))),
-                        Reply::ReservedWith(id, body, values) => {
-                            self.strays.push_back(stray((id, body, values)));
-                        }
-                        Reply::ReservedBatch(jobs) => self.strays.extend(jobs.iter_with_values().map(stray)),
-                        _ => {}
-                    }
+                    self.strays.keep(&reply, self.standing.fields());
                     self.has_reserved |= !self.strays.is_empty();
                     let is_done = reply.refusal().is_none();
                     let change = self.take(taken).and_then(|sent| sent.change);

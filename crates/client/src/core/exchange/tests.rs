@@ -2,6 +2,7 @@
 
 use super::*;
 use beanstalkd_protocol::{Field, Grace, parse};
+use beanstalkd_types::job::JobId;
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::core::put::PutOptions;
@@ -177,14 +178,14 @@ fn replies_that_nobody_waits_for_are_skipped_and_their_jobs_kept() {
     assert_eq!(send(&mut exchange, usize::MAX), "peek 1\r\n", "nothing of the delete was sent");
     receive(&mut exchange, "USING age\r\nRESERVED 7 2 99\r\nhi\r\nUSING tube\r\nWATCHING 2\r\nNOT_FOUND\r\n");
     assert_eq!(results(&mut exchange), ["NotFound"]);
-    assert!(!exchange.has_stray_for(&Command::Peek(JobId(1)).into()));
-    assert!(exchange.has_stray_for(&Command::Reserve.into()) && exchange.has_reserved());
-    let (reply, fields) = exchange.reply_of_stray().unwrap();
+    assert_eq!(exchange.strays.first_for(&Command::Peek(JobId(1)).into()), None);
+    assert!(has_stray(&exchange) && exchange.has_reserved());
+    let (reply, fields) = exchange.strays.take().unwrap();
     assert!(matches!(reply, Reply::ReservedWith(JobId(7), body, "99") if body.as_slice() == b"hi"));
     assert_eq!(FieldList::new([Field::Age]), Some(fields), "those that it was reserved with");
-    assert!(!exchange.has_stray_for(&Command::Reserve.into()));
+    assert!(!has_stray(&exchange));
     exchange.begin_again(Duration::ZERO);
-    assert_eq!(send(&mut exchange, usize::MAX), "watch default\r\nwatch a\r\nreserve-fields tube\r\n");
+    assert_eq!(send(&mut exchange, usize::MAX), "watch a\r\nreserve-fields tube\r\n");
 }
 
 #[test]
@@ -378,13 +379,17 @@ fn a_job_for_nobody_is_lost_with_its_connection_unless_a_session_has_it() {
         send(&mut exchange, usize::MAX);
         exchange.abandon();
         receive(&mut exchange, "RESERVED 7 0\r\n\r\n");
-        assert!(exchange.missing().unwrap() > 0 && exchange.has_stray_for(&Command::Reserve.into()));
+        assert!(exchange.missing().unwrap() > 0 && has_stray(&exchange));
         exchange.begin_again(LONG_AGO);
         send(&mut exchange, usize::MAX);
         receive(&mut exchange, &greeted(count));
         assert!(exchange.missing().unwrap() > 0);
-        assert_eq!(exchange.has_stray_for(&Command::Reserve.into()), is_kept, "{count}");
+        assert_eq!(has_stray(&exchange), is_kept, "{count}");
     }
+}
+
+fn has_stray(exchange: &Exchange) -> bool {
+    exchange.strays.first_for(&Command::Reserve.into()).is_some()
 }
 
 fn session_of(session: Option<(TubeName, Grace)>) -> Standing {
