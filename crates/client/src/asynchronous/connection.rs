@@ -261,7 +261,7 @@ impl Connection {
 
     /// Takes the steps of the engine until the goal is reached.
     async fn drive(&mut self, goal: Goal) -> Result<(), Error> {
-        let mut deadline = self.deadline(goal);
+        let (mut since, mut waiting) = (Instant::now(), self.engine.exchange.waiting());
         let mut pause = Duration::ZERO;
         loop {
             let began = self.began;
@@ -270,10 +270,18 @@ impl Connection {
                 Ok(EngineStep::Done) => return Ok(()),
                 Ok(EngineStep::Open) => {
                     sleep(pause).await;
-                    self.open_stream().await
+                    let opened = self.open_stream().await;
+                    since = Instant::now();
+                    opened
                 }
-                Ok(EngineStep::Write) => within(deadline, self.write_some()).await,
-                Ok(EngineStep::Read(missing)) => within(deadline, self.read_some(missing)).await,
+                Ok(Step::Write) => within(self.deadline(Goal::Greeting, since), self.write_some()).await,
+                Ok(Step::Read(missing)) => {
+                    // The time of a reply begins when the one before it has come.
+                    if std::mem::replace(&mut waiting, self.engine.exchange.waiting()) > waiting {
+                        since = Instant::now();
+                    }
+                    within(self.deadline(goal, since), self.read_some(missing)).await
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = taken {
@@ -282,13 +290,13 @@ impl Connection {
                     self.stream = None;
                 }
                 pause = failed?;
-                deadline = self.deadline(goal);
             }
         }
     }
 
-    fn deadline(&self, goal: Goal) -> Option<Instant> {
-        Instant::now().checked_add(self.engine.timeout(goal)?)
+    /// When the time-out of the goal ends that began then; `None` if there is no limit.
+    fn deadline(&self, goal: Goal, since: Instant) -> Option<Instant> {
+        since.checked_add(self.engine.timeout(goal)?)
     }
 
     async fn open_stream(&mut self) -> Result<(), Error> {

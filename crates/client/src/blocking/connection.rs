@@ -449,9 +449,10 @@ impl Connection {
         self.engine.reply().map(|(reply, _)| reply)
     }
 
-    /// Takes the steps of the engine until the goal is reached. The time limit runs from `since`, or from the first
-    /// read.
+    /// Takes the steps of the engine until the goal is reached. The time limit of the next reply runs from `since`, or
+    /// from the first read.
     fn drive(&mut self, goal: Goal, mut since: Option<Instant>) -> Result<(), Error> {
+        let mut waiting = self.engine.exchange.waiting();
         let mut pause = Duration::ZERO;
         let mut is_first_read = true;
         loop {
@@ -463,8 +464,12 @@ impl Connection {
                     std::thread::sleep(pause);
                     self.open_stream()
                 }
-                Ok(EngineStep::Write) => self.write_some(),
-                Ok(EngineStep::Read(missing)) => {
+                    // The time of a reply begins when the one before it has come.
+                    if std::mem::replace(&mut waiting, self.engine.exchange.waiting()) > waiting {
+                        since = None;
+                    }
+                Ok(Step::Write) => self.write_some(),
+                Ok(Step::Read(missing)) => {
                     let since = *since.get_or_insert_with(Instant::now);
                     // The usual time-out is set once. A reserve that may wait longer reads again.
                     let left = match std::mem::take(&mut is_first_read) {
