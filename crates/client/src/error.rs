@@ -22,6 +22,11 @@ pub enum Error {
     Closed,
     /// The server answered with TLS, but the connection does not use it.
     SpeaksTls,
+    /// The server speaks the protocol without TLS, but the connection uses it.
+    SpeaksNoTls {
+        /// The address.
+        address: Address,
+    },
     /// The reply did not arrive in time. It may still arrive: [`Connection::receive`](crate::Connection::receive) can
     /// be called again.
     TimedOut,
@@ -78,6 +83,15 @@ impl Error {
         }
     }
 
+    /// The error of an attempt to connect.
+    pub(crate) fn connect(address: &Address, source: io::Error) -> Self {
+        let address = address.clone();
+        match is_no_tls(&source) {
+            true => Self::SpeaksNoTls { address },
+            false => Self::Connect { address, source },
+        }
+    }
+
     /// The error for a reply to a command that was not sent.
     pub(crate) fn unasked(reply: &Reply<'_>) -> Self {
         Self::Unasked { reply: shortened(reply) }
@@ -86,9 +100,8 @@ impl Error {
     /// The party that caused the error.
     pub fn culprit(&self) -> Culprit {
         match self {
-            Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::SpeaksTls | Self::TimedOut => {
-                Culprit::Network
-            }
+            Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::TimedOut => Culprit::Network,
+            Self::SpeaksTls | Self::SpeaksNoTls { .. } => Culprit::Network,
             Self::Malformed(_) | Self::MalformedData(_) => Culprit::Server,
             Self::Unexpected { .. } | Self::Unasked { .. } => Culprit::Server,
             Self::Refused(Refusal::OutOfMemory | Refusal::InternalError | Refusal::Draining) => {
@@ -103,7 +116,8 @@ impl Error {
     /// Whether the connection can no longer be used: it is lost, or the start of the next reply is not known.
     pub(crate) fn is_end_of_connection(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Io(_) | Self::Closed | Self::SpeaksTls => true,
+            Self::Connect { .. } | Self::Io(_) | Self::Closed => true,
+            Self::SpeaksTls | Self::SpeaksNoTls { .. } => true,
             Self::Malformed(_) | Self::Unasked { .. } => true,
             Self::TimedOut | Self::MalformedData(_) | Self::Unexpected { .. } | Self::Refused(_) => false,
             Self::Unconfirmed { .. } | Self::Unsupported { .. } | Self::PoolExhausted => false,
@@ -158,7 +172,10 @@ impl fmt::Display for Error {
             Self::Connect { address, source } => write!(f, "no connection to {address}: {source}"),
             Self::Io(error) => write!(f, "the connection failed: {error}"),
             Self::Closed => f.write_str("the server closed the connection"),
-            Self::SpeaksTls => f.write_str("this port speaks TLS; connect with --tls"),
+            Self::SpeaksTls => f.write_str("this port speaks TLS, and the connection does not use it"),
+            Self::SpeaksNoTls { address } => {
+                write!(f, "{address} speaks the protocol without TLS, and the connection uses TLS")
+            }
             Self::TimedOut => f.write_str("the server did not answer in time"),
             Self::Malformed(error) => write!(f, "the server does not speak the protocol: {error}"),
             Self::MalformedData(error) => write!(f, "the server's data cannot be read: {error}"),
@@ -190,12 +207,22 @@ impl std::error::Error for Error {
 /// Whether the server was reached, but its certificate or its messages cannot be trusted.
 #[cfg(feature = "tls")]
 fn is_of_tls(error: &io::Error) -> bool {
-    let source = error.get_ref();
-    source.is_some_and(|source| source.is::<rustls::Error>() || source.is::<crate::tls::NotTls>())
+    error.get_ref().is_some_and(|source| source.is::<rustls::Error>())
 }
 
 #[cfg(not(feature = "tls"))]
 fn is_of_tls(_: &io::Error) -> bool {
+    false
+}
+
+/// Whether the server was reached, and does not use TLS.
+#[cfg(feature = "tls")]
+fn is_no_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|source| source.is::<crate::tls::NotTls>())
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_no_tls(_: &io::Error) -> bool {
     false
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct NotTls;
 
 impl fmt::Display for NotTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this port speaks the protocol without TLS; leave out --tls")
+        f.write_str("the server speaks the protocol without TLS")
     }
 }
 
@@ -98,17 +98,27 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Begins TLS with the server named `host`, with tokio.
+    /// Begins TLS with the server named `host`, as [`Self::begin`] does, with tokio.
     #[cfg(feature = "tokio-tls")]
     pub(crate) async fn begin_async(
         &self,
         host: &str,
         stream: tokio::net::TcpStream,
+        is_plain: impl Future<Output = bool>,
     ) -> io::Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connector = tokio_rustls::TlsConnector::from(Arc::clone(&self.0));
-        let is_no_tls = |error| if is_no_tls(&error) { io::Error::other(NotTls) } else { error };
-        connector.connect(name, stream).await.map_err(is_no_tls)
+        let mut handshake = connector.connect(name, stream);
+        let failed = match tokio::time::timeout(SILENCE, &mut handshake).await {
+            Ok(Err(error)) if is_no_tls(&error) => Some(error),
+            Ok(ended) => return ended,
+            Err(_) => None,
+        };
+        match failed {
+            _ if is_plain.await => Err(io::Error::other(NotTls)),
+            Some(error) => Err(error),
+            None => handshake.await,
+        }
     }
 
     /// Begins TLS with the server named `host`, and waits for the end of the handshake. If the server is silent for
@@ -149,7 +159,10 @@ fn authorities_of_system() -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let problem = found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
     match found.certs.is_empty() {
-        true => Err(TlsError { path: SYSTEM.into(), problem: format!("{problem}; name a file with --ca") }),
+        true => Err(TlsError {
+            path: SYSTEM.into(),
+            problem: format!("{problem}; name a file with the authorities to trust"),
+        }),
         false => Ok(found.certs),
     }
 }

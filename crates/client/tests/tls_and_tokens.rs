@@ -1,9 +1,14 @@
 //! Servers with TLS and access rules, for both drivers.
 
+use std::io::Read;
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use beanstalk_client::{Address, Connector, Error, JobState, PutOptions, Reconnect, Refusal, Tls, Token};
+use beanstalk_client::{
+    Address, Client, Connector, Error, JobState, Pool, PutOptions, Reconnect, Refusal, Tls, Token,
+};
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::tls::{Authority, Leaf};
@@ -15,10 +20,13 @@ produce = [\"*\"]
 work = [\"*\"]
 ";
 
+fn on_one_thread<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
 /// The error of a connect with each driver.
 fn errors(connector: &Connector, address: &Address) -> [Error; 2] {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let with_tokio = runtime.block_on(connector.connect_async(address)).unwrap_err();
+    let with_tokio = on_one_thread(connector.connect_async(address)).unwrap_err();
     [connector.connect(address).unwrap_err(), with_tokio]
 }
 
@@ -72,7 +80,8 @@ fn a_server_is_reached_with_its_authority_and_a_token_and_never_without() {
         assert!(matches!(error, Error::Refused(Refusal::Unauthorized)), "{error}");
     }
     for error in errors(&good, &plain_port.parse().unwrap()) {
-        assert!(error.to_string().contains("without TLS"), "{error}");
+        assert!(matches!(error, Error::SpeaksNoTls { .. }), "{error}");
+        assert!(!error.to_string().contains("--"), "{error}: options are those of a program");
     }
     let [error, other_error] = errors(&connector.clone().token(token(TOKEN)), &address);
     assert!(matches!((&error, &other_error), (Error::SpeaksTls, Error::SpeaksTls)), "{error}, {other_error}");
@@ -89,6 +98,71 @@ fn a_server_that_is_silent_is_a_time_out() {
     for error in errors(&connector.tls(Tls::new(Some(&ca), None).unwrap()), &address) {
         assert!(matches!(error, Error::Connect { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_server_that_ends_in_the_handshake_is_tried_again_and_not_taken_for_one_without_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca");
+    std::fs::write(&ca, Authority::new("authority").pem()).unwrap();
+    for is_async in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&accepted);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.unwrap().read(&mut [0; 4096]);
+            }
+        });
+        let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(1));
+        let connector = Connector::new().reconnect(pauses.give_up_after(Duration::from_millis(5)));
+        let connector = connector.tls(Tls::new(Some(&ca), None).unwrap());
+        let error = match is_async {
+            false => connector.connect(&address).unwrap_err(),
+            true => on_one_thread(connector.connect_async(&address)).unwrap_err(),
+        };
+        assert!(!error.to_string().contains("without TLS"), "{error}");
+        assert!(accepted.load(Ordering::SeqCst) > 5, "a connect, and another one after each pause");
+    }
+}
+
+#[test]
+fn a_pool_lends_a_connection_with_tls_again_also_if_nobody_has_used_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
+    let (ca, cert, key) = (path("ca"), path("cert"), path("key"));
+    let authority = Authority::new("authority");
+    let identity = authority.issue(Leaf::of("localhost"));
+    std::fs::write(&ca, authority.pem()).unwrap();
+    std::fs::write(&cert, identity.certificate_pem()).unwrap();
+    std::fs::write(&key, identity.key_pem()).unwrap();
+    let port = free_address().unwrap();
+    let tls = format!("tls://{port}");
+    let server = Server::start(&["--listen", &tls, "--tls-cert", &cert, "--tls-key", &key]);
+    let address: Address = format!("localhost:{}", port.port()).parse().unwrap();
+    let connector = Connector::new().tls(Tls::new(Some(ca.as_ref()), None).unwrap());
+    let count = |client: &mut Client| client.stats().unwrap().number("total-connections").unwrap();
+    let mut observer = connector.connect(&address).unwrap();
+    let before = count(&mut observer);
+    let pool = Pool::new(connector.clone(), address.clone(), 1);
+    for _ in 0..5 {
+        drop(pool.get().unwrap());
+        // The server's tickets arrive before this reply.
+        observer.stats().unwrap();
+    }
+    on_one_thread(async {
+        let pool = beanstalk_client::asynchronous::Pool::new(connector.clone(), address.clone(), 1);
+        for _ in 0..5 {
+            drop(pool.get().await.unwrap());
+            observer.stats().unwrap();
+        }
+    });
+    assert_eq!(count(&mut observer) - before, 2);
+    // A connection that the server has closed is not lent.
+    drop(server);
+    assert!(pool.get().is_err());
 }
 
 #[test]

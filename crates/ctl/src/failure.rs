@@ -76,8 +76,13 @@ impl fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        let advice = match &error {
+            Error::SpeaksTls => "; connect with --tls",
+            Error::SpeaksNoTls { .. } => "; leave out --tls",
+            _ => "",
+        };
         match error.culprit() {
-            Culprit::Network => Self::Connection(error.to_string()),
+            Culprit::Network => Self::Connection(format!("{error}{advice}")),
             Culprit::Caller | Culprit::Server => Self::Refused(error.to_string()),
         }
     }

@@ -307,7 +307,7 @@ impl Connection {
                 Error::Io(source) => source,
                 other => io::Error::new(io::ErrorKind::TimedOut, other.to_string()),
             };
-            Error::Connect { address: self.address.clone(), source }
+            Error::connect(&self.address, source)
         })?);
         self.engine.opened();
         Ok(())
@@ -375,29 +375,42 @@ async fn open(address: &Address, connector: &Connector) -> Result<Pin<Box<dyn As
         Address::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(Error::Io)?;
             stream.set_nodelay(true).map_err(Error::Io)?;
-            over_tcp(host, stream, connector).await.map_err(Error::Io)
+            over_tcp(host, *port, stream, connector).await.map_err(Error::Io)
         }
+    }
+}
+
+/// Whether a port speaks the protocol without TLS; a second connection tries that.
+#[cfg(feature = "tokio-tls")]
+async fn speaks_protocol(host: &str, port: u16) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let address = Address::Tcp { host: host.to_owned(), port };
+    // A future that contains itself needs a place of its own.
+    let opened = Box::pin(Connection::open(&address, Connector::plain(Some(PATIENCE))));
+    match opened.await {
+        Ok(mut connection) => Box::pin(connection.call(Command::ListTubeUsed)).await.is_ok(),
+        Err(_) => false,
     }
 }
 
 #[cfg(feature = "tokio-tls")]
 async fn over_tcp(
     host: &str,
+    port: u16,
     stream: TcpStream,
     connector: &Connector,
-) -> io::Result<Pin<Box<dyn AsyncStream>>> {
-    match &connector.tls {
-        Some(tls) => Ok(Box::pin(tls.begin_async(host, stream).await?)),
-        None => Ok(Box::pin(stream)),
-    }
+) -> io::Result<Pin<Box<dyn Stream>>> {
+    let Some(tls) = &connector.tls else { return Ok(Box::pin(stream)) };
+    Ok(Box::pin(tls.begin_async(host, stream, speaks_protocol(host, port)).await?))
 }
 
 #[cfg(not(feature = "tokio-tls"))]
 async fn over_tcp(
     _: &str,
+    _: u16,
     stream: TcpStream,
     connector: &Connector,
-) -> io::Result<Pin<Box<dyn AsyncStream>>> {
+) -> io::Result<Pin<Box<dyn Stream>>> {
     #[cfg(feature = "tls")]
     if connector.tls.is_some() {
         return Err(io::Error::other("TLS with tokio needs the feature tokio-tls of beanstalk-client"));

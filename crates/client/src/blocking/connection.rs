@@ -57,24 +57,22 @@ impl BlockingStream {
         })
     }
 
-    /// Whether a read would have to wait. Bytes of TLS itself are not examined.
-    fn is_silent(&self) -> io::Result<bool> {
-        let set = |is_nonblocking| match self {
+    /// Whether a read would have to wait. Messages of TLS itself, such as tickets, are not bytes of the server.
+    fn is_silent(&mut self) -> io::Result<bool> {
+        self.set_nonblocking(true)?;
+        // The byte that it reads is lost, but in that case the connection is not used any more.
+        let read = self.as_read().read(&mut [0]);
+        self.set_nonblocking(false)?;
+        Ok(read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
+    }
+
+    fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
+        match self {
             Self::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
             Self::Unix(stream) => stream.set_nonblocking(is_nonblocking),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.sock.set_nonblocking(is_nonblocking),
-        };
-        set(true)?;
-        // The byte that it reads is lost, but in that case the connection is not used any more.
-        let read = match self {
-            Self::Tcp(stream) => stream.peek(&mut [0]),
-            Self::Unix(stream) => (&mut &*stream).read(&mut [0]),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.sock.peek(&mut [0]),
-        };
-        set(false)?;
-        Ok(read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
+        }
     }
 
     fn close_sending(&mut self) -> io::Result<()> {
@@ -233,6 +231,8 @@ impl Connection {
     /// Whether the next put goes into this tube.
     pub fn uses(&self, tube: &TubeName) -> bool {
         self.engine.uses(tube)
+    }
+
     /// Whether the tube is used already. If it is, the next put goes into it.
     pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
         self.engine.exchange.standing_mut().choose(tube)
@@ -245,8 +245,6 @@ impl Connection {
             self.set_timeout(timeout)?;
         }
         Ok(())
-    }
-
     }
 
     /// Sets the extensions of the server, so that the connection does not request them.
@@ -281,8 +279,8 @@ impl Connection {
     }
 
     /// Whether the server has neither closed the connection nor sent an unexpected byte.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.stream.as_ref().is_some_and(|stream| stream.is_silent().unwrap_or(false))
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.stream.as_mut().is_some_and(|stream| stream.is_silent().unwrap_or(false))
     }
 
     /// The extensions of the server, which is asked once on each connection.
@@ -452,9 +450,9 @@ impl Connection {
     /// Takes the steps of the engine until the goal is reached. The time limit of the next reply runs from `since`, or
     /// from the first read.
     fn drive(&mut self, goal: Goal, mut since: Option<Instant>) -> Result<(), Error> {
-        let mut waiting = self.engine.exchange.waiting();
         let mut pause = Duration::ZERO;
         let mut is_first_read = true;
+        let mut waiting = self.engine.exchange.waiting();
         loop {
             let began = self.began;
             self.engine.exchange.expire(|| began.elapsed());
@@ -464,12 +462,12 @@ impl Connection {
                     std::thread::sleep(pause);
                     self.open_stream()
                 }
+                Ok(Step::Write) => self.write_some(),
+                Ok(Step::Read(missing)) => {
                     // The time of a reply begins when the one before it has come.
                     if std::mem::replace(&mut waiting, self.engine.exchange.waiting()) > waiting {
                         since = None;
                     }
-                Ok(Step::Write) => self.write_some(),
-                Ok(Step::Read(missing)) => {
                     let since = *since.get_or_insert_with(Instant::now);
                     // The usual time-out is set once. A reserve that may wait longer reads again.
                     let left = match std::mem::take(&mut is_first_read) {
@@ -504,8 +502,8 @@ impl Connection {
 
     fn open_stream(&mut self) -> Result<(), Error> {
         let address = self.address.as_ref().ok_or(Error::Closed)?;
-        let opened = BlockingStream::open(address, &self.engine.connector);
-        self.stream = Some(opened.map_err(|source| Error::Connect { address: address.clone(), source })?);
+        let opened = Stream::open(address, &self.engine.connector);
+        self.stream = Some(opened.map_err(|source| Error::connect(address, source))?);
         self.read_timeout = None;
         self.engine.opened();
         Ok(())
