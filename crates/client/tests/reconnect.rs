@@ -220,6 +220,24 @@ fn a_wrong_token_is_said_at_once_and_not_tried_again() {
     assert!(matches!(error, Error::Refused(Refusal::Unauthorized)), "{error}");
 }
 
+#[test]
+fn a_server_without_sessions_or_tokens_is_said_to_lack_them() {
+    let session = Connector::new().session(tube("s"), Duration::from_secs(5));
+    let token = Connector::new().token(beanstalk_client::Token::parse("secret").unwrap());
+    for (connector, word) in [(session, "session"), (token, "auth")] {
+        let fake = Fake::start_with(FakeOptions { without: vec![word], ..FakeOptions::default() });
+        let address = fake.address().parse().unwrap();
+        let errors = [
+            connector.connect(&address).unwrap_err(),
+            on_one_thread(connector.connect_async(&address)).unwrap_err(),
+            beanstalk_client::Worker::new(connector, address).run(|_| ()).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(&error, Error::Unsupported { extension } if extension == word), "{error}");
+        }
+    }
+}
+
 /// Answers each line with the next of these texts.
 fn answering(mut stream: UnixStream, answers: &'static [&'static str]) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {

@@ -157,9 +157,8 @@ impl Request<'_> {
 
     /// The extension without which a server answers UNKNOWN_COMMAND or BAD_FORMAT.
     pub(crate) fn extension(&self) -> Option<&'static str> {
-        let verb = self.verb();
-        if matches!(verb.origin(), Origin::Ours | Origin::OursGuarded) {
-            return Some(verb.as_str());
+        if let Some(word) = extension_of(self.verb()) {
+            return Some(word);
         }
         let fraction = |seconds: Seconds| (seconds.thousandths() > 0).then_some("fractions");
         match *self {
@@ -173,6 +172,11 @@ impl Request<'_> {
             Self::Line(_) | Self::Put(..) | Self::Complete(..) | Self::PageAfter(..) => None,
         }
     }
+}
+
+/// The extension that the command is, if C does not have it.
+pub(crate) fn extension_of(verb: Verb) -> Option<&'static str> {
+    matches!(verb.origin(), Origin::Ours | Origin::OursGuarded).then_some(verb.as_str())
 }
 
 /// Appends a put with its body, without the last CRLF.

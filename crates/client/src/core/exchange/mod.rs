@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-use beanstalkd_protocol::{Command, FieldList, Received, Reply, Verb, parse_dictionary};
+use beanstalkd_protocol::{Command, FieldList, Received, Refusal, Reply, Verb, parse_dictionary};
 use beanstalkd_types::seconds::Seconds;
 
 use super::data::Extensions;
 use super::input::Input;
-use super::request::{Repeat, Request};
+use super::request::{Repeat, Request, extension_of};
 use super::standing::{Standing, StateChange};
 use crate::error::Error;
 
@@ -503,5 +503,8 @@ fn agreed(verb: Verb, reply: &Reply<'_>) -> Result<Option<Extensions>, Error> {
     }
 }
 
+            Error::Refused(Refusal::UnknownCommand) if extension_of(verb).is_some() => {
+                Err(Error::Unsupported { extension: verb.as_str().to_owned() })
+            }
 #[cfg(test)]
 mod tests;
