@@ -95,7 +95,8 @@ impl Connector {
     }
 
     /// Attaches each connection to the session with this name, with this grace of at most an hour. Two connections
-    /// cannot share a session: a worker adds the numbers of its slots to the name.
+    /// cannot share a session: a worker adds the numbers of its slots to the name, and the connections of a
+    /// [`Pool`](crate::Pool) have none.
     #[must_use]
     pub fn session(self, name: TubeName, grace: Duration) -> Self {
         Self { session: Some((name, grace)), ..self }

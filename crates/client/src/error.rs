@@ -77,9 +77,19 @@ pub enum Culprit {
 impl Error {
     /// The error for a reply that refuses the command, or that belongs to another command.
     pub fn of_reply(command: Verb, reply: &Reply<'_>) -> Self {
-        match reply.refusal() {
+        match Self::refusal(command, reply) {
             Some(refusal) => Self::Refused(refusal),
             None => Self::Unexpected { command: command.as_str(), reply: shortened(reply) },
+        }
+    }
+
+    /// The refusal in a reply to this command.
+    pub(crate) fn refusal(command: Verb, reply: &Reply<'_>) -> Option<Refusal> {
+        match (command, reply) {
+            (Verb::Put | Verb::Complete, Reply::Draining) => Some(Refusal::Draining),
+            // C buries the job if it has no memory for its ready queue.
+            (Verb::Put, Reply::BuriedPut(_)) => Some(Refusal::OutOfMemory),
+            (_, reply) => reply.refusal(),
         }
     }
 

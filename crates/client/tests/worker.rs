@@ -137,6 +137,57 @@ fn a_job_that_fails_too_often_is_buried() {
 }
 
 #[test]
+fn a_job_that_was_buried_in_its_first_attempt_has_its_attempts_after_a_kick_and_no_more() {
+    each(|server, is_async| {
+        let mut client = put(server, 1, &PutOptions::new());
+        let retry = Retry::new().max_attempts(4).delays(Duration::ZERO, Duration::ZERO);
+        let worker = worker(server).retry(retry);
+        run(&worker, is_async, |_| Outcome::Hopeless("no".to_owned()));
+        let buried = client.peek_next(JobState::Buried).unwrap();
+        client.kick_job(buried.id).unwrap();
+        let attempts = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&attempts);
+        run(&worker, is_async, move |delivery| {
+            seen.lock().unwrap().push(delivery.attempt);
+            Outcome::Failed("no".to_owned())
+        });
+        assert_eq!(*attempts.lock().unwrap(), [1, 2, 3, 4]);
+    });
+}
+
+#[test]
+fn a_job_is_done_and_the_next_ones_are_put_or_it_has_failed() {
+    each(|server, is_async| {
+        let mut client = put(server, 2, &PutOptions::new());
+        let retry = Retry::new().max_attempts(1);
+        let (told, events) = mpsc::channel();
+        let worker = worker(server).retry(retry).on_event(move |event| {
+            if let Event::Ended { outcome: Outcome::Failed(why), .. } = event {
+                told.send(why.clone()).unwrap();
+            }
+        });
+        let to_work = |options: PutOptions| options.tag("tub:work".parse().unwrap());
+        let report = run(&worker, is_async, move |delivery| match delivery.body.as_slice() {
+            b"0" => Outcome::DoneAndPut(vec![
+                (to_work(PutOptions::new().pri(1)), b"next".to_vec()),
+                (to_work(PutOptions::new().delay(60)), b"later".to_vec()),
+            ]),
+            b"1" => Outcome::DoneAndPut(vec![(to_work(PutOptions::new()), vec![b'x'; 1 << 20])]),
+            _ => Outcome::Done,
+        });
+        drop(worker);
+        let reasons: Vec<String> = events.iter().collect();
+        let is_ours = client.extensions().unwrap().has("complete");
+        let figures = (report.completed, report.deleted, report.buried);
+        assert_eq!(figures, if is_ours { (1, 1, 1) } else { (0, 0, 2) }, "{report:?} {reasons:?}");
+        let expected = if is_ours { "JOB_TOO_BIG" } else { "extension complete" };
+        assert!(reasons[0].contains(expected), "{reasons:?}");
+        client.use_tube(&tube()).unwrap();
+        assert_eq!(client.peek_next(JobState::Delayed).is_ok(), is_ours);
+    });
+}
+
+#[test]
 fn a_job_that_takes_longer_than_its_ttr_is_touched_until_it_ends() {
     each(|server, is_async| {
         let mut client = put(server, 1, &PutOptions::new().ttr(1));

@@ -251,6 +251,99 @@ fn a_server_that_never_answers_right_ends_the_worker_when_it_is_told_to_or_out_o
 }
 
 #[test]
+fn a_server_that_ends_each_connection_at_once_is_asked_less_and_less() {
+    for is_async in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&accepted);
+        std::thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            for text in &reserved(b"")[..3] {
+                answer(&mut first, text);
+            }
+            drop(first);
+            for stream in listener.incoming() {
+                counted.fetch_add(1, Ordering::SeqCst);
+                drop(stream);
+            }
+        });
+        const EVENTS: usize = 8;
+        let worker = Worker::new(connector(), Address::Unix(path)).watch(tube());
+        let (stopper, events) = (worker.stopper(), AtomicUsize::new(0));
+        let worker = worker.on_event(move |_| {
+            if events.fetch_add(1, Ordering::SeqCst) == EVENTS - 1 {
+                stopper.stop();
+            }
+        });
+        run(&worker, is_async, |_| unreachable!("no job")).unwrap();
+        let connects = accepted.load(Ordering::SeqCst);
+        // Between two reports, which a pause separates, one connection and another one at once.
+        assert!(connects <= 2 * EVENTS, "{connects}");
+    }
+}
+
+#[test]
+fn one_of_several_servers_that_is_not_there_does_not_end_the_worker() {
+    let nowhere = || "unix:/nonexistent/socket".parse::<Address>().unwrap();
+    for is_async in [false, true] {
+        let fake = Fake::start();
+        let _client = put(&fake, 3);
+        let both =
+            || Worker::new(connector(), nowhere()).server(fake.address().parse().unwrap()).watch(tube());
+        let worker = both();
+        let (stopper, left, missing) = (worker.stopper(), AtomicUsize::new(3), Arc::new(AtomicUsize::new(0)));
+        let missed = Arc::clone(&missing);
+        let worker = worker.on_event(move |event| {
+            if matches!(event, Event::Disconnected(Error::Connect { .. })) {
+                missed.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        // The last job is done when the other server has been missed twice.
+        let report = run(&worker, is_async, move |_| {
+            if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                while missing.load(Ordering::SeqCst) < 2 {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                stopper.stop();
+            }
+            Outcome::Done
+        });
+        assert_eq!(report.unwrap().deleted, 3);
+        // The work of all servers was to be done.
+        let mut client = put(&fake, 1);
+        let error = run(&both().until_empty(), is_async, |_| Outcome::Done).unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+        assert!(client.peek_next(JobState::Ready).is_err(), "that of this one is done");
+        let none = Worker::new(connector(), nowhere()).server(nowhere()).slots(2);
+        assert!(run(&none, is_async, |_| Outcome::Done).is_err());
+    }
+}
+
+#[test]
+fn a_server_that_hangs_does_not_delay_a_stop_for_long() {
+    let runs = [false, true].map(|is_async| {
+        std::thread::spawn(move || {
+            let (sender, stoppers) = std::sync::mpsc::channel::<beanstalk_client::Stopper>();
+            let stoppers = Mutex::new(stoppers);
+            let (address, _directory, _served) = noting(2, move |_, stream, _| {
+                reserved(b"")[..3].iter().for_each(|text| drop(answer(stream, text)));
+                assert!(answer(stream, b"").starts_with("reserve-with-timeout"));
+                stoppers.lock().unwrap().recv().unwrap().stop();
+                // Until the worker ends the connection.
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+            let hours = Connector::new().timeout(Some(Duration::from_secs(3600)));
+            let worker = Worker::new(hours, address.parse().unwrap()).watch(tube());
+            sender.send(worker.stopper()).unwrap();
+            run(&worker, is_async, |_| unreachable!("no job")).unwrap();
+        })
+    });
+    runs.into_iter().for_each(|run| run.join().unwrap());
+}
+
+#[test]
 fn a_server_that_says_at_once_that_no_job_came_in_time_is_asked_once_a_second() {
     for is_async in [false, true] {
         let none = || b"TIMED_OUT\r\n".to_vec();

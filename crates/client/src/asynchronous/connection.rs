@@ -17,8 +17,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, EngineStep, Goal};
+use crate::core::engine::{Engine, Goal, Opening, Step};
 use crate::core::exchange::Answer;
+use crate::core::jittered;
 use crate::core::request::Request;
 use crate::error::{Error, is_closed};
 
@@ -80,14 +81,14 @@ impl Connection {
         self.engine.set_extensions(extensions);
     }
 
-    /// Ends the connection, which is not opened again.
-    pub(crate) fn end(&mut self) {
-        self.engine.set_can_open(false);
+    /// Sets whether a lost connection is opened again.
+    pub(crate) fn set_opening(&mut self, opening: Opening) {
+        self.engine.set_opening(opening);
     }
 
-    /// Sets whether commands are for this connection alone: if it is lost, they fail.
-    pub(crate) fn stay(&mut self, stays: bool) {
-        self.engine.set_can_open(!stays);
+    /// Sets a shorter time-out than the connector's; `None` ends that.
+    pub(crate) fn set_max_timeout(&mut self, max_timeout: Option<Duration>) {
+        self.engine.set_max_timeout(max_timeout);
     }
 
     /// Which of its connections is open, if one is.
@@ -267,9 +268,9 @@ impl Connection {
             let began = self.began;
             self.engine.exchange.expire(|| began.elapsed());
             let taken = match self.engine.step(goal) {
-                Ok(EngineStep::Done) => return Ok(()),
-                Ok(EngineStep::Open) => {
-                    sleep(pause).await;
+                Ok(Step::Done) => return Ok(()),
+                Ok(Step::Open) => {
+                    sleep(jittered(pause)).await;
                     let opened = self.open_stream().await;
                     since = Instant::now();
                     opened
@@ -300,7 +301,7 @@ impl Connection {
     }
 
     async fn open_stream(&mut self) -> Result<(), Error> {
-        let deadline = self.engine.connector.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.engine.max_timeout().and_then(|timeout| Instant::now().checked_add(timeout));
         let opened = within(deadline, open(&self.address, &self.engine.connector)).await;
         self.stream = Some(opened.map_err(|error| {
             let source = match error {

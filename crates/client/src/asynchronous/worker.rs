@@ -10,13 +10,14 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::client::Client;
-use crate::address::Address;
-use crate::connector::Connector;
 use crate::core::Attempts;
 use crate::core::data::Job;
+use crate::core::engine::Opening;
 use crate::error::Error;
 use crate::span::Span;
-use crate::work::{Delivery, Event, MAX_SETTLES, Outcome, Report, STOP_TURN, Settled, Worker, seconds};
+use crate::work::{
+    Delivery, Event, MAX_SETTLES, MAX_SILENCE, Outcome, Report, STOP_TURN, Settled, Slot, Worker, seconds,
+};
 
 impl Worker {
     /// Works until it is stopped, like [`Self::run`], with tokio: a handler is a task. A panic of a handler is a
@@ -33,11 +34,12 @@ impl Worker {
         F: Future<Output: Into<Outcome>> + Send + 'static,
     {
         let handler = Arc::new(handler);
+        let (all, start) = self.make_slots()?;
         let mut slots = JoinSet::new();
-        for (server, connector) in self.slot_connectors()? {
+        for slot in all {
             let (worker, handler) = (self.clone(), Arc::clone(&handler));
             slots.spawn(async move {
-                let ended = worker.slot_async(&server, &connector, &*handler).await;
+                let ended = worker.run_slot_async(&slot, &*handler).await;
                 ended.inspect_err(|_| worker.stopper.stop())
             });
         }
@@ -55,20 +57,31 @@ impl Worker {
         if let Some(payload) = panic {
             resume_unwind(payload);
         }
-        ended.map(|()| self.counters.report())
+        ended.and_then(|()| start.result()).map(|()| self.counters.report())
     }
 
-    async fn slot_async<H, F>(
-        &self,
-        server: &Address,
-        connector: &Connector,
-        handler: &H,
-    ) -> Result<(), Error>
-    where
-        H: Fn(Arc<Delivery>) -> F + Send + Sync,
-        F: Future<Output: Into<Outcome>> + Send + 'static,
-    {
-        let mut client = connector.connect_async(server).await?;
+    /// The first connection of a slot, which watches its tubes; `None` if the slot has nothing to do.
+    async fn open_slot_async(&self, slot: &Slot) -> Result<Option<Client>, Error> {
+        let (began, mut attempts, mut is_first) = (Instant::now(), Attempts::default(), true);
+        while !self.stopper.is_stopped() {
+            let error = match self.set_up_async(slot).await {
+                Ok(client) => {
+                    slot.start.connected();
+                    return Ok(Some(client));
+                }
+                Err(error) => error,
+            };
+            if !slot.start.failed(self, error, std::mem::take(&mut is_first), began.elapsed())? {
+                return Ok(None);
+            }
+            let pause = self.pause(&mut attempts);
+            self.rest_async(pause).await;
+        }
+        Ok(None)
+    }
+
+    async fn set_up_async(&self, slot: &Slot) -> Result<Client, Error> {
+        let mut client = slot.first_connector().connect_async(&slot.server).await?;
         for tube in &self.tubes {
             client.watch(tube).await?;
         }
@@ -80,11 +93,21 @@ impl Worker {
             Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
+        client.set_timeout(slot.connector.timeout);
+        Ok(client)
+    }
+
+    async fn run_slot_async<H, F>(&self, slot: &Slot, handler: &H) -> Result<(), Error>
+    where
+        H: Fn(Arc<Delivery>) -> F + Send + Sync,
+        F: Future<Output: Into<Outcome>> + Send + 'static,
+    {
+        let Some(mut client) = self.open_slot_async(slot).await? else { return Ok(()) };
         let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
         while !self.stopper.is_stopped() {
             let sent = Instant::now();
-            let done = match client.reserve_with_timeout(self.turn()).await {
-                Ok(job) => self.work_on_async(&mut client, job, handler).await,
+            let done = match self.reserve_async(&mut client).await {
+                Ok(job) => self.work_on_async(&mut client, job, slot, handler).await,
                 Err(error) if error.is_timed_out() && self.until_empty => return Ok(()),
                 Err(Error::Refused(Refusal::TimedOut)) => {
                     self.rest_async(self.rest_of_turn(sent)).await;
@@ -104,17 +127,37 @@ impl Worker {
                         client.hang_up();
                         self.rest_async(pause).await;
                     }
-                    None if self.stopper.is_stopped() => {}
+                    None if self.stopper.is_stopped() => client.hang_up(),
                     None => return Err(error),
                 },
             }
         }
-        // If the server is gone, so are the reservations.
-        let _ = client.quit().await;
+        if client.number().is_some() {
+            client.set_max_timeout(Some(MAX_SILENCE));
+            // If the server is gone, so are the reservations.
+            let _ = client.quit().await;
+        }
         Ok(())
     }
 
-    async fn work_on_async<H, F>(&self, client: &mut Client, job: Job, handler: &H) -> Result<(), Error>
+    /// Reserves a job. Between the attempts at another connection, the slot pauses itself, because a stop ends its
+    /// pauses.
+    async fn reserve_async(&self, client: &mut Client) -> Result<Job, Error> {
+        client.set_opening(Opening::Once);
+        client.set_max_timeout(Some(MAX_SILENCE));
+        let reserved = client.reserve_with_timeout(self.turn()).await;
+        client.set_opening(Opening::Usual);
+        client.set_max_timeout(None);
+        reserved
+    }
+
+    async fn work_on_async<H, F>(
+        &self,
+        client: &mut Client,
+        job: Job,
+        slot: &Slot,
+        handler: &H,
+    ) -> Result<(), Error>
     where
         H: Fn(Arc<Delivery>) -> F + Send + Sync,
         F: Future<Output: Into<Outcome>> + Send + 'static,
@@ -122,9 +165,9 @@ impl Worker {
         let held_on = &mut client.number();
         let info = match self.needs_info(&job.fields) {
             true => {
-                client.stay(!self.has_session());
+                client.set_opening(self.opening_for_job());
                 let info = client.stats_job(job.id).await;
-                client.stay(false);
+                client.set_opening(Opening::Usual);
                 match info {
                     // Its TTR has ended, and another worker has deleted it since.
                     Err(error) if error.is_not_found() => return Ok(()),
@@ -136,7 +179,7 @@ impl Worker {
         if !self.still_has_async(client, job.id, held_on).await? {
             return Ok(());
         }
-        let delivery = Arc::new(Delivery::new(job, info, &self.retry, &self.stopper));
+        let delivery = Arc::new(Delivery::new(job, info, self, &slot.failures));
         if self.stopper.is_stopped() {
             self.give_back_async(client, &delivery, held_on).await;
             return Ok(());
@@ -145,13 +188,14 @@ impl Worker {
         span.run(|| self.tell(&Event::Began(&delivery)));
         let began = Instant::now();
         let run = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(Arc::clone(&delivery)))));
-        let outcome = match run {
+        let mut outcome = match run {
             Ok(run) => self.run_handler_async(client, &delivery, &span, run, held_on).await,
             Err(_) => Outcome::Failed("the handler has panicked".to_owned()),
         };
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
-        let (settled, ended) = self.finish_async(client, plan, &delivery, held_on).await;
+        let (settled, ended) = self.finish_async(client, plan, &mut outcome, &delivery, held_on).await;
+        slot.failures.note(&delivery, settled);
         span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
         ended
     }
@@ -214,9 +258,9 @@ impl Worker {
         id: u64,
         held_on: &mut Option<u64>,
     ) -> Result<(), Error> {
-        client.stay(!self.has_session());
+        client.set_opening(self.opening_for_job());
         let touched = client.touch(id).await;
-        client.stay(false);
+        client.set_opening(Opening::Usual);
         if touched.is_ok() {
             *held_on = client.number();
         }
@@ -228,20 +272,29 @@ impl Worker {
     async fn finish_async(
         &self,
         client: &mut Client,
-        plan: Settled,
+        mut plan: Settled,
+        outcome: &mut Outcome,
         delivery: &Delivery,
         held_on: &mut Option<u64>,
     ) -> (Settled, Result<(), Error>) {
         let mut settled = Settled::Lost;
+        client.set_max_timeout(self.stopper.is_stopped().then_some(MAX_SILENCE));
         for _ in 0..MAX_SETTLES {
             match self.still_has_async(client, delivery.id, held_on).await {
                 Ok(true) => {}
                 Ok(false) => return (settled, Ok(())),
                 Err(error) => return plan.after(Err(error)),
             }
-            client.stay(true);
-            let result = settle(client, plan, delivery).await;
-            client.stay(false);
+            client.set_opening(Opening::Never);
+            let result = settle(client, plan, outcome, delivery).await;
+            client.set_opening(Opening::Usual);
+            if let Err(error) = &result
+                && let Some(failed) = outcome.refused(error)
+            {
+                *outcome = failed;
+                plan = Settled::plan(outcome, delivery, &self.retry);
+                continue;
+            }
             match result {
                 Err(error) if error.is_of_network() && self.has_session() => {
                     client.hang_up();
@@ -258,7 +311,8 @@ impl Worker {
     async fn give_back_async(&self, client: &mut Client, delivery: &Delivery, held_on: &mut Option<u64>) {
         if self.has_session() {
             // If this fails, the job is ready when its TTR or the grace of the session ends.
-            let _ = self.finish_async(client, Settled::GivenBack(Duration::ZERO), delivery, held_on).await;
+            let (plan, mut outcome) = (Settled::GivenBack(Duration::ZERO), Outcome::Again(Duration::ZERO));
+            let _ = self.finish_async(client, plan, &mut outcome, delivery, held_on).await;
         }
     }
 
@@ -273,10 +327,16 @@ impl Worker {
 }
 
 /// Carries out the plan. `false` if the server has buried the job instead.
-async fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Result<bool, Error> {
+async fn settle(
+    client: &mut Client,
+    plan: Settled,
+    outcome: &Outcome,
+    delivery: &Delivery,
+) -> Result<bool, Error> {
     let (id, pri) = (delivery.id, delivery.pri);
     match plan {
         Settled::Deleted => client.delete(id).await.map(|()| true),
+        Settled::Completed => client.complete(id, &outcome.puts()).await.map(|_| true),
         Settled::Buried => client.bury(id, pri).await.map(|()| true),
         Settled::Released(delay) => {
             let delay = seconds(delay, has_fractions(client, delay).await);

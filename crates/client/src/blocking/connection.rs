@@ -2,151 +2,23 @@
 //!
 //! Owns: the socket. Its [`Engine`] has the next step, the bytes to send and the received bytes.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use beanstalkd_protocol::{Command, Reply};
 use beanstalkd_types::tube_name::TubeName;
 
+use super::stream::{Closer, Stream};
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, EngineStep, Goal};
+use crate::core::engine::{Engine, Goal, Opening, Step};
 use crate::core::exchange::Answer;
+use crate::core::jittered;
 use crate::core::request::Request;
 use crate::error::{Error, is_closed};
-#[cfg(feature = "tls")]
-use crate::tls::TlsStream;
-
-#[derive(Debug)]
-enum BlockingStream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    #[cfg(feature = "tls")]
-    Tls(Box<TlsStream>),
-}
-
-impl BlockingStream {
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_read_timeout(timeout),
-            Self::Unix(stream) => stream.set_read_timeout(timeout),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.sock.set_read_timeout(timeout),
-        }
-    }
-
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_write_timeout(timeout),
-            Self::Unix(stream) => stream.set_write_timeout(timeout),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.sock.set_write_timeout(timeout),
-        }
-    }
-
-    /// Another handle of this socket; for a connection with TLS, of the socket below it.
-    fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
-            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => Self::Tcp(stream.sock.try_clone()?),
-        })
-    }
-
-    /// Whether a read would have to wait. Messages of TLS itself, such as tickets, are not bytes of the server.
-    fn is_silent(&mut self) -> io::Result<bool> {
-        self.set_nonblocking(true)?;
-        // The byte that it reads is lost, but in that case the connection is not used any more.
-        let read = self.as_read().read(&mut [0]);
-        self.set_nonblocking(false)?;
-        Ok(read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
-    }
-
-    fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
-            Self::Unix(stream) => stream.set_nonblocking(is_nonblocking),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.sock.set_nonblocking(is_nonblocking),
-        }
-    }
-
-    fn close_sending(&mut self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => {
-                stream.conn.send_close_notify();
-                stream.flush()?;
-                stream.sock.shutdown(Shutdown::Write)
-            }
-        }
-    }
-
-    fn as_read(&mut self) -> &mut dyn Read {
-        match self {
-            Self::Tcp(stream) => stream,
-            Self::Unix(stream) => stream,
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream,
-        }
-    }
-
-    /// Takes some of the bytes. TLS only encrypts them here, after all earlier ones are sent.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.conn.writer().write(bytes),
-        }
-    }
-
-    /// Sends what TLS has encrypted. The flush of rustls would also read, for as long as a read may take.
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Tcp(_) | Self::Unix(_) => {}
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => {
-                while stream.conn.wants_write() {
-                    stream.conn.write_tls(&mut stream.sock)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn as_write(&mut self) -> &mut dyn Write {
-        match self {
-            Self::Tcp(stream) => stream,
-            Self::Unix(stream) => stream,
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream,
-        }
-    }
-}
-
-/// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`].
-#[derive(Debug)]
-pub struct Closer(BlockingStream);
-
-impl Closer {
-    /// Closes the connection. The jobs that it has reserved become ready again.
-    pub fn close(&self) {
-        // This fails only if the connection is already closed.
-        let _ = match &self.0 {
-            BlockingStream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            BlockingStream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            #[cfg(feature = "tls")]
-            BlockingStream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
-        };
-    }
-}
 
 /// A connection to a server, on which any [`Request`] can be sent.
 #[derive(Debug)]
@@ -210,7 +82,7 @@ impl Connection {
     /// connects again.
     pub fn closer(&self) -> Result<Closer, Error> {
         let stream = self.stream.as_ref().ok_or(Error::Closed)?;
-        Ok(Closer(stream.try_clone()?))
+        Ok(stream.closer()?)
     }
 
     /// Closes the sending half. Replies can still be received.
@@ -252,14 +124,14 @@ impl Connection {
         self.engine.set_extensions(extensions);
     }
 
-    /// Ends the connection, which is not opened again.
-    pub(crate) fn end(&mut self) {
-        self.engine.set_can_open(false);
+    /// Sets whether a lost connection is opened again.
+    pub(crate) fn set_opening(&mut self, opening: Opening) {
+        self.engine.set_opening(opening);
     }
 
-    /// Sets whether commands are for this connection alone: if it is lost, they fail.
-    pub(crate) fn stay(&mut self, stays: bool) {
-        self.engine.set_can_open(!stays);
+    /// Sets a shorter time-out than the connector's; `None` ends that.
+    pub(crate) fn set_max_timeout(&mut self, max_timeout: Option<Duration>) {
+        self.engine.set_max_timeout(max_timeout);
     }
 
     /// Which of its connections is open, if one is.
@@ -457,9 +329,9 @@ impl Connection {
             let began = self.began;
             self.engine.exchange.expire(|| began.elapsed());
             let taken = match self.engine.step(goal) {
-                Ok(EngineStep::Done) => return Ok(()),
-                Ok(EngineStep::Open) => {
-                    std::thread::sleep(pause);
+                Ok(Step::Done) => return Ok(()),
+                Ok(Step::Open) => {
+                    std::thread::sleep(jittered(pause));
                     self.open_stream()
                 }
                 Ok(Step::Write) => self.write_some(),
@@ -471,7 +343,7 @@ impl Connection {
                     let since = *since.get_or_insert_with(Instant::now);
                     // The usual time-out is set once. A reserve that may wait longer reads again.
                     let left = match std::mem::take(&mut is_first_read) {
-                        true => Ok(self.engine.connector.timeout),
+                        true => Ok(self.engine.max_timeout()),
                         false => self.left(goal, since),
                     };
                     match left.and_then(|left| self.read_some(missing, left)) {
@@ -502,7 +374,7 @@ impl Connection {
 
     fn open_stream(&mut self) -> Result<(), Error> {
         let address = self.address.as_ref().ok_or(Error::Closed)?;
-        let opened = Stream::open(address, &self.engine.connector);
+        let opened = Stream::open(address, &self.engine.connector, self.engine.max_timeout());
         self.stream = Some(opened.map_err(|source| Error::connect(address, source))?);
         self.read_timeout = None;
         self.engine.opened();
@@ -547,67 +419,3 @@ impl Connection {
 
 /// The receiver of the results of a pipeline.
 type Each<'a> = dyn FnMut(usize, Result<Reply<'_>, Error>) + 'a;
-
-/// Whether a port speaks the protocol without TLS; a second connection tries that.
-#[cfg(feature = "tls")]
-fn speaks_protocol(host: &str, port: u16) -> bool {
-    const PATIENCE: Duration = Duration::from_secs(2);
-    let asked = connect_tcp(host, port, Some(PATIENCE)).map_err(Error::from).and_then(|stream| {
-        let mut connection = Connection::over_tcp(stream)?;
-        connection.set_timeout(Some(PATIENCE))?;
-        connection.call(Command::ListTubeUsed).map(drop)
-    });
-    asked.is_ok()
-}
-
-impl BlockingStream {
-    fn open(address: &Address, connector: &Connector) -> io::Result<Self> {
-        let stream = match address {
-            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
-            Address::Tcp { host, port } => {
-                let stream = connect_tcp(host, *port, connector.timeout)?;
-                Self::over_tcp(host, *port, stream, connector)?
-            }
-        };
-        stream.prepare(connector.timeout)?;
-        Ok(stream)
-    }
-
-    #[cfg(feature = "tls")]
-    fn over_tcp(host: &str, port: u16, stream: TcpStream, connector: &Connector) -> io::Result<Self> {
-        let Some(tls) = &connector.tls else { return Ok(Self::Tcp(stream)) };
-        stream.set_nodelay(true)?;
-        let stream = tls.begin(host, stream, connector.timeout, || speaks_protocol(host, port))?;
-        Ok(Self::Tls(Box::new(stream)))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn over_tcp(_: &str, _: u16, stream: TcpStream, _: &Connector) -> io::Result<Self> {
-        Ok(Self::Tcp(stream))
-    }
-
-    /// Sets that small commands are sent at once, and that no write takes longer than the time-out.
-    fn prepare(&self, timeout: Option<Duration>) -> io::Result<()> {
-        if let Self::Tcp(stream) = self {
-            stream.set_nodelay(true)?;
-        }
-        // The system refuses a time-out of zero.
-        self.set_write_timeout(timeout.map(|timeout| timeout.max(Duration::from_millis(1))))
-    }
-}
-
-/// Connects to the first address of the host that accepts a connection.
-fn connect_tcp(host: &str, port: u16, timeout: Option<Duration>) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in (host, port).to_socket_addrs()? {
-        let connected = match timeout {
-            Some(timeout) => TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(1))),
-            None => TcpStream::connect(address),
-        };
-        match connected {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}

@@ -5,4 +5,5 @@
 pub(crate) mod client;
 pub(crate) mod connection;
 pub(crate) mod pool;
+pub(crate) mod stream;
 mod worker;

@@ -9,13 +9,14 @@ use beanstalkd_protocol::{Field, Refusal};
 use beanstalkd_types::tube_name::TubeName;
 
 use super::client::Client;
-use crate::address::Address;
-use crate::connector::Connector;
 use crate::core::Attempts;
 use crate::core::data::Job;
+use crate::core::engine::Opening;
 use crate::error::Error;
 use crate::span::Span;
-use crate::work::{Delivery, Event, MAX_SETTLES, Outcome, Report, STOP_TURN, Settled, Worker, seconds};
+use crate::work::{
+    Delivery, Event, MAX_SETTLES, MAX_SILENCE, Outcome, Report, STOP_TURN, Settled, Slot, Worker, seconds,
+};
 
 impl Worker {
     /// Works until it is stopped, and then until the handlers have ended. A panic of a handler is a failure of its job.
@@ -26,14 +27,14 @@ impl Worker {
     /// # Panics
     /// If the function of [`Self::on_event`] or of `in_span` panics; after the other slots have ended.
     pub fn run<O: Into<Outcome>>(&self, handler: impl Fn(&Delivery) -> O + Sync) -> Result<Report, Error> {
-        let slots = self.slot_connectors()?;
+        let (slots, start) = self.make_slots()?;
         let handler = &|delivery: &Delivery| handler(delivery).into();
         let ended = thread::scope(|scope| {
             let slots: Vec<_> = slots
                 .iter()
-                .map(|(server, connector)| {
+                .map(|slot| {
                     scope.spawn(move || {
-                        let slot = AssertUnwindSafe(|| self.slot(server, connector, handler));
+                        let slot = AssertUnwindSafe(|| self.run_slot(slot, handler));
                         let ended = catch_unwind(slot);
                         // An error of one slot ends them all, and so does a panic; an empty server does not.
                         if !matches!(ended, Ok(Ok(()))) {
@@ -48,11 +49,31 @@ impl Worker {
             let ended = ended.into_iter().map(|slot| slot.unwrap_or_else(|panic| resume_unwind(panic)));
             ended.collect::<Result<(), Error>>()
         });
-        ended.map(|()| self.counters.report())
+        ended.and_then(|()| start.result()).map(|()| self.counters.report())
     }
 
-    fn slot(&self, server: &Address, connector: &Connector, handler: &Handler<'_>) -> Result<(), Error> {
-        let mut client = connector.connect(server)?;
+    /// The first connection of a slot, which watches its tubes; `None` if the slot has nothing to do.
+    fn open_slot(&self, slot: &Slot) -> Result<Option<Client>, Error> {
+        let (began, mut attempts, mut is_first) = (Instant::now(), Attempts::default(), true);
+        while !self.stopper.is_stopped() {
+            let error = match self.set_up(slot) {
+                Ok(client) => {
+                    slot.start.connected();
+                    return Ok(Some(client));
+                }
+                Err(error) => error,
+            };
+            if !slot.start.failed(self, error, std::mem::take(&mut is_first), began.elapsed())? {
+                return Ok(None);
+            }
+            let pause = self.pause(&mut attempts);
+            self.rest(pause);
+        }
+        Ok(None)
+    }
+
+    fn set_up(&self, slot: &Slot) -> Result<Client, Error> {
+        let mut client = slot.first_connector().connect(&slot.server)?;
         for tube in &self.tubes {
             client.watch(tube)?;
         }
@@ -64,11 +85,17 @@ impl Worker {
             Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
+        client.set_timeout(slot.connector.timeout)?;
+        Ok(client)
+    }
+
+    fn run_slot(&self, slot: &Slot, handler: &Handler<'_>) -> Result<(), Error> {
+        let Some(mut client) = self.open_slot(slot)? else { return Ok(()) };
         let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
         while !self.stopper.is_stopped() {
             let sent = Instant::now();
-            let done = match client.reserve_with_timeout(self.turn()) {
-                Ok(job) => self.work_on(&mut client, job, handler),
+            let done = match self.reserve(&mut client) {
+                Ok(job) => self.work_on(&mut client, job, slot, handler),
                 Err(error) if error.is_timed_out() && self.until_empty => return Ok(()),
                 Err(Error::Refused(Refusal::TimedOut)) => {
                     self.rest(self.rest_of_turn(sent));
@@ -88,23 +115,43 @@ impl Worker {
                         client.hang_up();
                         self.rest(pause);
                     }
-                    None if self.stopper.is_stopped() => {}
+                    None if self.stopper.is_stopped() => client.hang_up(),
                     None => return Err(error),
                 },
             }
         }
-        // If the server is gone, so are the reservations.
-        let _ = client.quit();
+        if client.number().is_some() {
+            client.set_max_timeout(Some(MAX_SILENCE));
+            // If the server is gone, so are the reservations.
+            let _ = client.quit();
+        }
         Ok(())
     }
 
-    fn work_on(&self, client: &mut Client, job: Job, handler: &Handler<'_>) -> Result<(), Error> {
+    /// Reserves a job. Between the attempts at another connection, the slot pauses itself, because a stop ends its
+    /// pauses.
+    fn reserve(&self, client: &mut Client) -> Result<Job, Error> {
+        client.set_opening(Opening::Once);
+        client.set_max_timeout(Some(MAX_SILENCE));
+        let reserved = client.reserve_with_timeout(self.turn());
+        client.set_opening(Opening::Usual);
+        client.set_max_timeout(None);
+        reserved
+    }
+
+    fn work_on(
+        &self,
+        client: &mut Client,
+        job: Job,
+        slot: &Slot,
+        handler: &Handler<'_>,
+    ) -> Result<(), Error> {
         let held_on = &mut client.number();
         let info = match self.needs_info(&job.fields) {
             true => {
-                client.stay(!self.has_session());
+                client.set_opening(self.opening_for_job());
                 let info = client.stats_job(job.id);
-                client.stay(false);
+                client.set_opening(Opening::Usual);
                 match info {
                     // Its TTR has ended, and another worker has deleted it since.
                     Err(error) if error.is_not_found() => return Ok(()),
@@ -116,7 +163,7 @@ impl Worker {
         if !self.still_has(client, job.id, held_on)? {
             return Ok(());
         }
-        let delivery = Delivery::new(job, info, &self.retry, &self.stopper);
+        let delivery = Delivery::new(job, info, self, &slot.failures);
         if self.stopper.is_stopped() {
             self.give_back(client, &delivery, held_on);
             return Ok(());
@@ -124,10 +171,11 @@ impl Worker {
         let span = self.span(&delivery);
         span.run(|| self.tell(&Event::Began(&delivery)));
         let began = Instant::now();
-        let outcome = self.run_handler(client, &delivery, &span, handler, held_on);
+        let mut outcome = self.run_handler(client, &delivery, &span, handler, held_on);
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
-        let (settled, ended) = self.finish(client, plan, &delivery, held_on);
+        let (settled, ended) = self.finish(client, plan, &mut outcome, &delivery, held_on);
+        slot.failures.note(&delivery, settled);
         span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
         ended
     }
@@ -149,9 +197,9 @@ impl Worker {
 
     /// Touches the job: without a session only on the connection that has reserved it.
     fn touch(&self, client: &mut Client, id: u64, held_on: &mut Option<u64>) -> Result<(), Error> {
-        client.stay(!self.has_session());
+        client.set_opening(self.opening_for_job());
         let touched = client.touch(id);
-        client.stay(false);
+        client.set_opening(Opening::Usual);
         if touched.is_ok() {
             *held_on = client.number();
         }
@@ -163,20 +211,29 @@ impl Worker {
     fn finish(
         &self,
         client: &mut Client,
-        plan: Settled,
+        mut plan: Settled,
+        outcome: &mut Outcome,
         delivery: &Delivery,
         held_on: &mut Option<u64>,
     ) -> (Settled, Result<(), Error>) {
         let mut settled = Settled::Lost;
+        client.set_max_timeout(self.stopper.is_stopped().then_some(MAX_SILENCE));
         for _ in 0..MAX_SETTLES {
             match self.still_has(client, delivery.id, held_on) {
                 Ok(true) => {}
                 Ok(false) => return (settled, Ok(())),
                 Err(error) => return plan.after(Err(error)),
             }
-            client.stay(true);
-            let result = settle(client, plan, delivery);
-            client.stay(false);
+            client.set_opening(Opening::Never);
+            let result = settle(client, plan, outcome, delivery);
+            client.set_opening(Opening::Usual);
+            if let Err(error) = &result
+                && let Some(failed) = outcome.refused(error)
+            {
+                *outcome = failed;
+                plan = Settled::plan(outcome, delivery, &self.retry);
+                continue;
+            }
             match result {
                 Err(error) if error.is_of_network() && self.has_session() => {
                     client.hang_up();
@@ -193,7 +250,8 @@ impl Worker {
     fn give_back(&self, client: &mut Client, delivery: &Delivery, held_on: &mut Option<u64>) {
         if self.has_session() {
             // If this fails, the job is ready when its TTR or the grace of the session ends.
-            let _ = self.finish(client, Settled::GivenBack(Duration::ZERO), delivery, held_on);
+            let (plan, mut outcome) = (Settled::GivenBack(Duration::ZERO), Outcome::Again(Duration::ZERO));
+            let _ = self.finish(client, plan, &mut outcome, delivery, held_on);
         }
     }
 
@@ -246,10 +304,11 @@ impl Worker {
 type Handler<'a> = dyn Fn(&Delivery) -> Outcome + Sync + 'a;
 
 /// Carries out the plan. `false` if the server has buried the job instead.
-fn settle(client: &mut Client, plan: Settled, delivery: &Delivery) -> Result<bool, Error> {
+fn settle(client: &mut Client, plan: Settled, outcome: &Outcome, delivery: &Delivery) -> Result<bool, Error> {
     let (id, pri) = (delivery.id, delivery.pri);
     match plan {
         Settled::Deleted => client.delete(id).map(|()| true),
+        Settled::Completed => client.complete(id, &outcome.puts()).map(|_| true),
         Settled::Buried => client.bury(id, pri).map(|()| true),
         Settled::Released(delay) => {
             let delay = seconds(delay, has_fractions(client, delay));

@@ -1,8 +1,11 @@
 //! How long a client tries to reach its server again.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 /// When a client gives up a lost connection. The default: pauses from 50 ms up to 5 s between attempts, for a minute.
+/// Each pause is shortened by up to a half, at random: clients that have lost the same server do not all come back at
+/// the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconnect {
@@ -71,9 +74,26 @@ impl Attempts {
     }
 }
 
+/// A time between a half of the pause and all of it, at random.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    // Each state has other keys.
+    let random = RandomState::new().build_hasher().finish();
+    pause.mul_f64(0.5 + random as f64 / u64::MAX as f64 / 2.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_are_spread_over_their_second_half() {
+        let pause = Duration::from_secs(10);
+        let pauses: Vec<_> = (0..100).map(|_| jittered(pause)).collect();
+        assert!(pauses.iter().all(|jittered| (pause / 2..=pause).contains(jittered)));
+        let tenths = pauses.iter().map(|jittered| jittered.as_millis() / 500);
+        assert!(tenths.collect::<std::collections::BTreeSet<_>>().len() > 5, "{pauses:?}");
+        assert_eq!(jittered(Duration::ZERO), Duration::ZERO);
+    }
 
     #[test]
     fn pauses_double_up_to_the_longest_and_come_to_an_end() {

@@ -39,6 +39,17 @@ pub(crate) enum Goal {
     Reply,
 }
 
+/// Whether a lost connection is opened again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// It is not: commands are for this connection alone.
+    Never,
+    /// Once, without a pause.
+    Once,
+    /// As [`Connector::reconnect`] says.
+    Usual,
+}
+
 /// A connection without its socket.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -50,8 +61,9 @@ pub(crate) struct Engine {
     are_extensions_given: bool,
     attempts: Attempts,
     is_open: bool,
-    /// Whether there is an address to open again, and it may be opened.
-    can_open: bool,
+    opening: Opening,
+    /// A shorter time-out than the connector's, for a time.
+    max_timeout: Option<Duration>,
     /// How often it was opened.
     connections: u64,
     /// Whether a reply has not come in time, and none since: the server may have vanished.
@@ -72,8 +84,10 @@ impl Engine {
     }
 
     fn of(connector: Connector, exchange: Exchange, is_open: bool) -> Self {
-        let (extensions, attempts, can_open) = (None, Attempts::default(), !is_open);
+        let (extensions, attempts, max_timeout) = (None, Attempts::default(), None);
         let (connections, is_late, are_extensions_given) = (0, false, false);
+        // There is no address for a socket from the caller.
+        let opening = if is_open { Opening::Never } else { Opening::Usual };
         Self {
             exchange,
             connector,
@@ -81,7 +95,8 @@ impl Engine {
             are_extensions_given,
             attempts,
             is_open,
-            can_open,
+            opening,
+            max_timeout,
             connections,
             is_late,
         }
@@ -136,10 +151,14 @@ impl Engine {
             return Err(error);
         }
         self.hang_up();
-        let Some(reconnect) = self.connector.reconnect.filter(|_| self.can_open && error.is_of_network())
-        else {
+        let Some(mut reconnect) = self.connector.reconnect.filter(|_| error.is_of_network()) else {
             return Err(error);
         };
+        match self.opening {
+            Opening::Never => return Err(error),
+            Opening::Once => reconnect = reconnect.give_up_after(Duration::ZERO),
+            Opening::Usual => {}
+        }
         let Some(pause) = self.attempts.next_pause(&reconnect) else { return Err(error) };
         self.exchange.begin_again(since_sent);
         Ok(pause)
@@ -158,7 +177,7 @@ impl Engine {
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
         self.attempts = Attempts::default();
         self.exchange.abandon();
-        let can_open = self.can_open && self.connector.reconnect.is_some();
+        let can_open = self.opening != Opening::Never && self.connector.reconnect.is_some();
         // With a peer that has vanished, every command would time out.
         self.is_open &= !(self.is_late && can_open);
         match (self.is_open, can_open) {
@@ -181,7 +200,20 @@ impl Engine {
             Goal::Greeting => Some(Duration::ZERO),
             Goal::Reply => self.exchange.longest_wait().map(|seconds| Duration::from_nanos(seconds.as_ns())),
         };
-        self.connector.timeout?.checked_add(wait?)
+        self.max_timeout()?.checked_add(wait?)
+    }
+
+    /// The time limit of a connect, and of a reply without its own wait; `None` if there is no limit.
+    pub(crate) fn max_timeout(&self) -> Option<Duration> {
+        match (self.connector.timeout, self.max_timeout) {
+            (Some(timeout), Some(max)) => Some(timeout.min(max)),
+            (timeout, max) => timeout.or(max),
+        }
+    }
+
+    /// Sets a shorter time-out than the connector's; `None` ends that.
+    pub(crate) fn set_max_timeout(&mut self, max_timeout: Option<Duration>) {
+        self.max_timeout = max_timeout;
     }
 
     /// Whether the server must report its extensions before the request may be sent.
@@ -296,8 +328,8 @@ impl Engine {
     }
 
     /// Sets whether a lost connection is opened again.
-    pub(crate) fn set_can_open(&mut self, can_open: bool) {
-        self.can_open = can_open;
+    pub(crate) fn set_opening(&mut self, opening: Opening) {
+        self.opening = opening;
     }
 
     /// Which of its connections is open, if one is.

@@ -16,8 +16,8 @@ pub(crate) mod request;
 mod standing;
 pub(crate) mod tag;
 
-pub(crate) use backoff::Attempts;
 pub use backoff::Reconnect;
+pub(crate) use backoff::{Attempts, jittered};
 pub(crate) use commands::with_commands;
 pub(crate) use standing::Standing;
 pub use standing::Token;

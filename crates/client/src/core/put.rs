@@ -1,6 +1,6 @@
 //! The options of a put, and its result.
 
-use beanstalkd_protocol::{Command, PutHeader, Refusal, Reply, Verb};
+use beanstalkd_protocol::{Command, PutHeader, Reply, Verb};
 use beanstalkd_types::job::{JobId, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
 
@@ -113,9 +113,6 @@ impl Inserted {
             Reply::Duplicate(id, state, pri) => {
                 Ok(Self { is_duplicate: true, state, pri: pri.map(|pri| pri.0), ..new(id) })
             }
-            Reply::Draining => Err(Error::Refused(Refusal::Draining)),
-            // C buries the job if it has no memory for its ready queue.
-            Reply::BuriedPut(_) => Err(Error::Refused(Refusal::OutOfMemory)),
             ref other => Err(Error::of_reply(Verb::Put, other)),
         }
     }

@@ -15,10 +15,19 @@ use beanstalkd_types::tube_name::TubeName;
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::{Job, JobInfo, TraceParent};
+use crate::core::engine::Opening;
 use crate::core::fields::Fields;
-use crate::core::{Attempts, Reconnect};
+use crate::core::put::PutOptions;
+use crate::core::{Attempts, Reconnect, jittered};
 use crate::error::Error;
 use crate::span::Span;
+
+mod retry;
+mod slot;
+
+pub use retry::Retry;
+use retry::{Failures, History, given_back};
+pub(crate) use slot::Slot;
 
 /// The longest wait of one reserve. After each, a worker checks whether it should stop.
 pub(crate) const MAX_WAIT: Seconds = Seconds::ONE;
@@ -28,6 +37,10 @@ const CONNECT_TURN: Duration = Duration::from_secs(2);
 
 /// How long a worker waits before it checks again whether it should stop.
 pub(crate) const STOP_TURN: Duration = Duration::from_millis(100);
+
+/// How long a worker without a job waits for an answer of its server that is due, and for a connection: so long may a
+/// server that hangs delay a stop.
+pub(crate) const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 /// How often the end of a job is tried on another connection of its session. If so many are lost, more do not help.
 pub(crate) const MAX_SETTLES: usize = 5;
@@ -55,17 +68,16 @@ pub struct Delivery {
     tube: String,
     trace: Option<TraceParent>,
     is_stopping: Arc<AtomicBool>,
+    history: History,
 }
 
 impl Delivery {
     /// A job with its counters. Without them, all its fields must be present: see [`Worker::needs_info`].
-    pub(crate) fn new(job: Job, info: Option<JobInfo>, retry: &Retry, stopper: &Stopper) -> Self {
+    pub(crate) fn new(job: Job, info: Option<JobInfo>, worker: &Worker, failures: &Failures) -> Self {
         let Job { id, body, fields } = job;
-        let (fields, buries) = match &info {
-            Some(info) => (Fields::of_info(info), info.buries),
-            None => (fields, 0),
-        };
-        let attempt = retry.failures(&fields, buries) + 1;
+        let fields = info.as_ref().map_or(fields, Fields::of_info);
+        let history = History::of(&fields, info.as_ref());
+        let attempt = failures.attempt(id, history, &worker.retry);
         let Fields { tube, attempts, age, pri, ttr, trace, .. } = fields;
         Self {
             id,
@@ -78,7 +90,8 @@ impl Delivery {
             info,
             tube: tube.unwrap_or_default(),
             trace,
-            is_stopping: Arc::clone(&stopper.0),
+            is_stopping: Arc::clone(&worker.stopper.0),
+            history,
         }
     }
 
@@ -109,6 +122,10 @@ impl Delivery {
 pub enum Outcome {
     /// The job is done, and will be deleted.
     Done,
+    /// The job is done: it will be deleted, and these are put, at most a hundred, all or nothing
+    /// ([`Client::complete`](crate::Client::complete)). Those without a tag `tub:` go to the tube `default`. If the
+    /// server refuses them, or lacks `complete`, nothing is put, and the job has failed.
+    DoneAndPut(Vec<(PutOptions, Vec<u8>)>),
     /// The job has failed for this reason: it is tried again, or buried, depending on [`Retry`].
     Failed(String),
     /// The job was not completed: it is tried again after this time, and this does not count as a failure.
@@ -132,82 +149,14 @@ impl<E: fmt::Display> From<Result<(), E>> for Outcome {
     }
 }
 
-/// How often a job is tried, and the delays between. The default: five attempts, after 1, 2, 4 and 8 seconds.
-///
-/// The failures are those in the counters of the job: its releases and time-outs. A server with rules for tubes counts
-/// by itself; then use [`Self::by_server`], which leaves the decision to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Retry {
-    /// The job is buried when it has failed this many times, at least once.
-    pub max_attempts: u64,
-    /// The delay after the first failure. It doubles with each one.
-    pub first_delay: Duration,
-    /// The longest delay.
-    pub max_delay: Duration,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        let (first_delay, max_delay) = (Duration::from_secs(1), Duration::from_secs(3600));
-        Self { max_attempts: 5, first_delay, max_delay }
-    }
-}
-
-impl Retry {
-    /// The default: five attempts.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// This many attempts, at least one.
-    #[must_use]
-    pub fn max_attempts(self, max_attempts: u64) -> Self {
-        Self { max_attempts: max_attempts.max(1), ..self }
-    }
-
-    /// The delay after the first failure, and the longest one.
-    #[must_use]
-    pub fn delays(self, first_delay: Duration, max_delay: Duration) -> Self {
-        Self { first_delay, max_delay, ..self }
-    }
-
-    /// Releases each job without a delay: the rules of the server for its tube count the failures, delay the job, and
-    /// bury it or move it.
-    pub fn by_server() -> Self {
-        Self { max_attempts: u64::MAX, first_delay: Duration::ZERO, max_delay: Duration::ZERO }
-    }
-
-    /// The failures since the job was last kicked. A bury was the end of a series: all its failures except the last
-    /// were releases and time-outs.
-    fn failures(&self, fields: &Fields, buries: u64) -> u64 {
-        let before = if self.counts_buries() { buries.saturating_mul(self.max_attempts - 1) } else { 0 };
-        given_back(fields).saturating_sub(before)
-    }
-
-    /// Whether the burials of a job show how many of its failures belong to an earlier series.
-    fn counts_buries(&self) -> bool {
-        self.max_attempts > 1 && self.max_attempts < u64::MAX
-    }
-
-    /// The delay after this many failures.
-    fn delay(&self, failures: u64) -> Duration {
-        let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(31).min(31);
-        self.first_delay.saturating_mul(1 << doublings).min(self.max_delay)
-    }
-}
-
-/// How often a job was released, or its TTR has ended.
-fn given_back(fields: &Fields) -> u64 {
-    fields.releases.unwrap_or_default().saturating_add(fields.timeouts.unwrap_or_default())
-}
-
 /// The action for a job at the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settled {
     /// It is deleted.
     Deleted,
+    /// It is deleted, and the jobs of [`Outcome::DoneAndPut`] are put.
+    Completed,
     /// It is tried again after this time.
     Released(Duration),
     /// It is released, and this does not count as a failure.
@@ -227,6 +176,7 @@ impl Settled {
     pub(crate) fn plan(outcome: &Outcome, delivery: &Delivery, retry: &Retry) -> Self {
         match outcome {
             Outcome::Done => Self::Deleted,
+            Outcome::DoneAndPut(_) => Self::Completed,
             Outcome::Failed(_) if delivery.attempt >= retry.max_attempts => Self::Buried,
             Outcome::Failed(_) => Self::Released(retry.delay(delivery.attempt)),
             Outcome::Again(delay) => Self::GivenBack(*delay),
@@ -244,6 +194,29 @@ impl Settled {
             Err(error) if error.is_of_network() => (Self::Unconfirmed, Ok(())),
             Err(error) if error.is_not_found() => (Self::Lost, Ok(())),
             Err(error) => (Self::Unconfirmed, Err(error)),
+        }
+    }
+}
+
+impl Outcome {
+    /// If the server has refused the puts of a job that is done, that is a failure of the job, of which nothing was
+    /// executed.
+    pub(crate) fn refused(&self, error: &Error) -> Option<Self> {
+        let is_refused = match error {
+            Error::Refused(_) => !error.is_not_found() && !error.is_temporary(),
+            error => matches!(error, Error::Unsupported { .. }),
+        };
+        let failed = || Self::Failed(format!("the next jobs cannot be put: {error}"));
+        (is_refused && matches!(self, Self::DoneAndPut(_))).then(failed)
+    }
+
+    /// The jobs that are put when this one is deleted.
+    pub(crate) fn puts(&self) -> Vec<(PutOptions, &[u8])> {
+        match self {
+            Self::DoneAndPut(puts) => {
+                puts.iter().map(|(options, body)| (options.clone(), &body[..])).collect()
+            }
+            _ => Vec::new(),
         }
     }
 }
@@ -285,6 +258,7 @@ pub enum Event<'a> {
 #[allow(missing_docs, reason = "the words of Settled")]
 pub struct Report {
     pub deleted: u64,
+    pub completed: u64,
     pub released: u64,
     pub given_back: u64,
     pub buried: u64,
@@ -294,7 +268,7 @@ pub struct Report {
 
 /// The counters of a [`Report`].
 #[derive(Debug, Default)]
-pub(crate) struct WorkCounters([AtomicU64; 6]);
+pub(crate) struct Counters([AtomicU64; 7]);
 
 impl WorkCounters {
     fn count(&self, settled: Settled) {
@@ -305,14 +279,15 @@ impl WorkCounters {
             Settled::Buried => 3,
             Settled::Lost => 4,
             Settled::Unconfirmed => 5,
+            Settled::Completed => 6,
         };
         self.0[index].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn report(&self) -> Report {
-        let [deleted, released, given_back, buried, lost, unconfirmed] =
+        let [deleted, released, given_back, buried, lost, unconfirmed, completed] =
             self.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        Report { deleted, released, given_back, buried, lost, unconfirmed }
+        Report { deleted, completed, released, given_back, buried, lost, unconfirmed }
     }
 }
 
@@ -322,7 +297,8 @@ pub struct Stopper(Arc<AtomicBool>);
 
 impl Stopper {
     /// Stops the worker: it runs no further job, and ends when its handlers have ended. A job that it was about to get
-    /// is ready again.
+    /// is ready again. If the server hangs, a slot without a job ends after about ten seconds; one that waits for the
+    /// end of its job to be confirmed ends after the connector's time-out at the latest.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -393,8 +369,9 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker with one slot. A server that is not there at the start is an error after a few attempts. It waits
-    /// without a limit for one that goes away later, unless the connector has a [`Connector::reconnect`] that gives up.
+    /// A worker with one slot. A server that is not there at the start is an error after a few attempts, unless there
+    /// are others ([`Self::server`]). It waits without a limit for one that goes away later, unless the connector has a
+    /// [`Connector::reconnect`] that gives up.
     pub fn new(mut connector: Connector, server: Address) -> Self {
         let reconnect = connector.reconnect.unwrap_or(Reconnect::forever());
         connector.reconnect = Some(reconnect.give_up_after(reconnect.give_up_after.min(CONNECT_TURN)));
@@ -414,7 +391,10 @@ impl Worker {
         }
     }
 
-    /// Takes jobs from this server, too, with the same number of slots.
+    /// Takes jobs from this server, too, with the same number of slots. If one of several servers is not there at the
+    /// start, the worker works for the others, reports [`Event::Disconnected`], and tries again; with
+    /// [`Self::until_empty`] it returns the error when it has done the work of the others. If none is there, that is an
+    /// error at once.
     #[must_use]
     pub fn server(mut self, server: Address) -> Self {
         self.servers.push(server);
@@ -440,7 +420,8 @@ impl Worker {
         Self { retry, ..self }
     }
 
-    /// Ends when there is no ready job.
+    /// Ends when there is no ready job. It does not wait for delayed jobs, nor for those that are to be tried again
+    /// after a delay.
     #[must_use]
     pub fn until_empty(self) -> Self {
         Self { until_empty: true, ..self }
@@ -516,13 +497,6 @@ impl Worker {
         Duration::from_nanos(self.turn().as_ns()).saturating_sub(sent.elapsed())
     }
 
-    /// The slots, each with its server and its connector, which has a separate session.
-    pub(crate) fn slot_connectors(&self) -> Result<Vec<(Address, Connector)>, Error> {
-        let slots =
-            self.servers.iter().flat_map(|server| (0..self.slots).map(move |number| (server, number)));
-        slots.map(|(server, number)| Ok((server.clone(), self.connector.numbered(number)?))).collect()
-    }
-
     /// The pause before a slot continues with another connection, after this error and this time without an answer;
     /// `None` if it does not continue. `attempts` are those since the last answer.
     pub(crate) fn pause_after(
@@ -536,12 +510,18 @@ impl Worker {
             return None;
         }
         self.tell(&Event::Disconnected(error));
-        match error.is_of_network() {
-            // The connection has already paused between its own attempts.
-            true => Some(Duration::ZERO),
-            // A server whose answers come at once but are wrong, or refuse, is not asked without a pause.
-            false => attempts.next_pause(&self.connector.reconnect?.give_up_after(Duration::MAX)),
-        }
+        Some(self.pause(attempts))
+    }
+
+    /// The pause before the next attempt at a connection.
+    pub(crate) fn pause(&self, attempts: &mut Attempts) -> Duration {
+        let reconnect = self.connector.reconnect.unwrap_or_default().give_up_after(Duration::MAX);
+        attempts.next_pause(&reconnect).map_or(reconnect.max_pause, jittered)
+    }
+
+    /// Whether a command for a job that a connection has reserved is also for the next connection.
+    pub(crate) fn opening_for_job(&self) -> Opening {
+        if self.has_session() { Opening::Usual } else { Opening::Never }
     }
 }
 

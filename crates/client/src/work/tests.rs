@@ -1,6 +1,10 @@
 use super::*;
 use beanstalkd_protocol::{Field, FieldList, Refusal, Reply, Verb, parse_dictionary};
 
+fn worker(retry: Retry) -> Worker {
+    Worker::new(Connector::new(), "127.0.0.1:1".parse().unwrap()).retry(retry)
+}
+
 fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Delivery {
     let stats = format!(
         "---\nid: 1\ntube: t\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\n\
@@ -10,8 +14,8 @@ fn delivery(releases: u64, timeouts: u64, buries: u64, retry: &Retry) -> Deliver
     Delivery::new(
         Job { id: 1, body: Vec::new(), fields: Fields::default() },
         Some(info),
-        retry,
-        &Stopper::default(),
+        &worker(*retry),
+        &Failures::default(),
     )
 }
 
@@ -42,8 +46,69 @@ fn a_job_is_tried_as_often_as_the_retry_says_and_again_after_a_kick() {
 }
 
 #[test]
+fn a_worker_counts_its_own_failures_whatever_the_counters_of_the_job_hide() {
+    let (worker, failures) = (worker(Retry::new()), Failures::default());
+    let delivery = |releases: u64, buries: u64, failures_of_server: Option<u64>| {
+        let stats =
+            format!("id: 7\ntube: t\nstate: reserved\npri: 0\nage: 0\nttr: 1\nreleases: {releases}\n");
+        let own = failures_of_server.map(|count| format!("failures: {count}\n")).unwrap_or_default();
+        let stats = format!("---\n{stats}buries: {buries}\n{own}");
+        let info = JobInfo::from_stats(&parse_dictionary(stats.as_bytes()).unwrap()).unwrap();
+        Delivery::new(
+            Job { id: 7, body: Vec::new(), fields: Fields::default() },
+            Some(info),
+            &worker,
+            &failures,
+        )
+    };
+    let again = Settled::Released(Duration::ZERO);
+    // Buried in its first attempt and kicked: the counters would allow four further series.
+    for attempt in 1..=5 {
+        let job = delivery(attempt - 1, 1, None);
+        assert_eq!(job.attempt, attempt);
+        failures.note(&job, again);
+    }
+    // Nobody has asked how often it was buried before its first failure here.
+    let fields = Fields { attempts: Some(1), ..Fields::default() };
+    let first = Delivery::new(Job { id: 7, body: Vec::new(), fields }, None, &worker, &failures);
+    failures.note(&first, again);
+    assert_eq!(delivery(1, 3, None).attempt, 2);
+    failures.note(&delivery(4, 1, None), Settled::Buried);
+    (0..5).for_each(|releases| failures.note(&delivery(releases, 1, None), again));
+    // Two time-outs, or failures of others, count, too. What is given back does not.
+    assert_eq!(delivery(7, 1, None).attempt, 8);
+    failures.note(&delivery(7, 1, None), Settled::GivenBack(Duration::ZERO));
+    assert_eq!(delivery(7, 1, None).attempt, 8);
+    // Buried and kicked by another worker, or by this one.
+    assert_eq!(delivery(7, 2, None).attempt, 1);
+    failures.note(&delivery(7, 1, None), Settled::Buried);
+    assert_eq!(delivery(7, 1, None).attempt, 4, "as far as the counters show it");
+    // The server no longer counts the failures of a dead job that was sent back to its tube.
+    assert_eq!(delivery(3, 0, Some(3)).attempt, 4);
+    failures.note(&delivery(3, 0, Some(3)), again);
+    assert_eq!(delivery(4, 0, Some(0)).attempt, 1);
+}
+
+#[test]
+fn refused_puts_are_a_failure_of_the_job() {
+    let puts = Outcome::DoneAndPut(vec![(PutOptions::new(), b"next".to_vec())]);
+    assert_eq!(puts.puts(), [(PutOptions::new(), &b"next"[..])]);
+    let unsupported = Error::Unsupported { extension: "complete".to_owned() };
+    for (error, is_refused) in [
+        (Error::Refused(Refusal::Draining), true),
+        (Error::Refused(Refusal::JobTooBig), true),
+        (unsupported, true),
+        (Error::Refused(Refusal::NotFound), false),
+        (Error::Refused(Refusal::OutOfMemory), false),
+        (Error::Closed, false),
+    ] {
+        assert_eq!(puts.refused(&error).is_some(), is_refused, "{error}");
+        assert_eq!(Outcome::Done.refused(&error), None);
+    }
+}
+
+#[test]
 fn counters_are_asked_for_only_where_the_fields_do_not_say_enough() {
-    let worker = |retry| Worker::new(Connector::new(), "127.0.0.1:1".parse().unwrap()).retry(retry);
     let fields = |releases, timeouts| {
         let list = FieldList::new(Field::ALL).unwrap();
         Fields::read(list, &format!("t 9 {timeouts} {releases} 1 2 3 -"))
@@ -61,22 +126,24 @@ fn counters_are_asked_for_only_where_the_fields_do_not_say_enough() {
     assert!(worker(server).with_info().needs_info(&fields(0, 0)));
     assert!(worker(server).needs_info(&Fields::default()), "a server without fields");
     let job = Job { id: 1, body: Vec::new(), fields: fields(2, 1) };
-    let delivery = Delivery::new(job, None, &server, &Stopper::default());
+    let delivery = Delivery::new(job, None, &worker(server), &Failures::default());
     assert_eq!((delivery.tube(), delivery.attempt, delivery.reserves), ("t", 4, 9));
     assert_eq!((delivery.age, delivery.pri, delivery.ttr, delivery.trace()), (1, 2, 3, None));
 }
 
 #[test]
 fn a_server_that_answers_wrong_again_and_again_is_asked_less_and_less() {
-    let worker = Worker::new(Connector::new(), "127.0.0.1:1".parse().unwrap());
+    let worker = worker(Retry::new());
     let wrong = Error::of_reply(Verb::Reserve, &Reply::Deleted);
     let (away, mut attempts) = (Duration::ZERO, Attempts::default());
     let mut pause = |error: &Error, away| worker.pause_after(error, away, &mut attempts);
-    let ms: Vec<_> = (0..10).map(|_| pause(&wrong, away).unwrap().as_millis()).collect();
-    assert_eq!(ms, [0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-    // A lost connection has its own pauses; a refusal is permanent.
-    assert_eq!(pause(&Error::Closed, away), Some(Duration::ZERO));
-    assert_eq!(pause(&Error::Refused(Refusal::Forbidden), away), None);
+    for (attempt, ms) in [0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000].into_iter().enumerate() {
+        // A server that ends each connection at once is asked as seldom.
+        let error = if attempt % 2 == 0 { &wrong } else { &Error::Closed };
+        let paused = pause(error, away).unwrap().as_millis();
+        assert!((ms / 2..=ms).contains(&paused), "{attempt}: {paused}");
+    }
+    assert_eq!(pause(&Error::Refused(Refusal::Forbidden), away), None, "a refusal is permanent");
     worker.stopper().stop();
     assert_eq!(pause(&wrong, away), None);
     let connector = Connector::new().reconnect(Reconnect::new().give_up_after(Duration::from_secs(9)));

@@ -498,13 +498,13 @@ fn agreed(verb: Verb, reply: &Reply<'_>) -> Result<Option<Extensions>, Error> {
         _ => match Error::of_reply(verb, reply) {
             // Without this extension, as on a downgraded server, the jobs come without fields.
             error if verb == Verb::ReserveFields && error.may_be_unsupported() => Ok(None),
+            Error::Refused(Refusal::UnknownCommand) if extension_of(verb).is_some() => {
+                Err(Error::Unsupported { extension: verb.as_str().to_owned() })
+            }
             error => Err(error),
         },
     }
 }
 
-            Error::Refused(Refusal::UnknownCommand) if extension_of(verb).is_some() => {
-                Err(Error::Unsupported { extension: verb.as_str().to_owned() })
-            }
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,219 @@
+//! The socket of a connection: TCP, TLS or unix.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+#[cfg(feature = "tls")]
+use beanstalkd_protocol::Command;
+
+use crate::address::Address;
+use crate::connector::Connector;
+#[cfg(feature = "tls")]
+use crate::tls::TlsStream;
+#[cfg(feature = "tls")]
+use crate::{Connection, Error};
+
+/// The socket of a connection.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.set_read_timeout(timeout),
+        }
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_write_timeout(timeout),
+            Self::Unix(stream) => stream.set_write_timeout(timeout),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.set_write_timeout(timeout),
+        }
+    }
+
+    /// A handle that closes the socket; for a connection with TLS, the socket below it.
+    pub(super) fn closer(&self) -> io::Result<Closer> {
+        Ok(Closer(match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Self::Tcp(stream.sock.try_clone()?),
+        }))
+    }
+
+    /// Whether a read would have to wait. Messages of TLS itself, such as tickets, are not bytes of the server.
+    pub(super) fn is_silent(&mut self) -> io::Result<bool> {
+        self.set_nonblocking(true)?;
+        // The byte that it reads is lost, but in that case the connection is not used any more.
+        let read = self.as_read().read(&mut [0]);
+        self.set_nonblocking(false)?;
+        Ok(read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
+    }
+
+    fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
+            Self::Unix(stream) => stream.set_nonblocking(is_nonblocking),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.sock.set_nonblocking(is_nonblocking),
+        }
+    }
+
+    pub(super) fn close_sending(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                stream.conn.send_close_notify();
+                stream.flush()?;
+                stream.sock.shutdown(Shutdown::Write)
+            }
+        }
+    }
+
+    pub(super) fn as_read(&mut self) -> &mut dyn Read {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream,
+        }
+    }
+
+    /// Takes some of the bytes. TLS only encrypts them here, after all earlier ones are sent.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.conn.writer().write(bytes),
+        }
+    }
+
+    /// Sends what TLS has encrypted. The flush of rustls would also read, for as long as a read may take.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => {}
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                while stream.conn.wants_write() {
+                    stream.conn.write_tls(&mut stream.sock)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn as_write(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream,
+        }
+    }
+}
+
+/// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`].
+#[derive(Debug)]
+pub struct Closer(Stream);
+
+impl Closer {
+    /// Closes the connection. The jobs that it has reserved become ready again.
+    pub fn close(&self) {
+        // This fails only if the connection is already closed.
+        let _ = match &self.0 {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// Whether a port speaks the protocol without TLS; a second connection tries that.
+#[cfg(feature = "tls")]
+fn speaks_protocol(host: &str, port: u16) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let asked = connect_tcp(host, port, Some(PATIENCE)).map_err(Error::from).and_then(|stream| {
+        let mut connection = Connection::over_tcp(stream)?;
+        connection.set_timeout(Some(PATIENCE))?;
+        connection.call(Command::ListTubeUsed).map(drop)
+    });
+    asked.is_ok()
+}
+
+impl Stream {
+    pub(super) fn open(
+        address: &Address,
+        connector: &Connector,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let stream = match address {
+            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+            Address::Tcp { host, port } => {
+                let stream = connect_tcp(host, *port, timeout)?;
+                Self::over_tcp(host, *port, stream, connector, timeout)?
+            }
+        };
+        stream.prepare(connector.timeout)?;
+        Ok(stream)
+    }
+
+    #[cfg(feature = "tls")]
+    fn over_tcp(
+        host: &str,
+        port: u16,
+        stream: TcpStream,
+        connector: &Connector,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let Some(tls) = &connector.tls else { return Ok(Self::Tcp(stream)) };
+        stream.set_nodelay(true)?;
+        let stream = tls.begin(host, stream, timeout, || speaks_protocol(host, port))?;
+        Ok(Self::Tls(Box::new(stream)))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn over_tcp(_: &str, _: u16, stream: TcpStream, _: &Connector, _: Option<Duration>) -> io::Result<Self> {
+        Ok(Self::Tcp(stream))
+    }
+
+    /// Sets that small commands are sent at once, and that no write takes longer than the time-out.
+    pub(super) fn prepare(&self, timeout: Option<Duration>) -> io::Result<()> {
+        if let Self::Tcp(stream) = self {
+            stream.set_nodelay(true)?;
+        }
+        // The system refuses a time-out of zero.
+        self.set_write_timeout(timeout.map(|timeout| timeout.max(Duration::from_millis(1))))
+    }
+}
+
+/// Connects to the first address of the host that accepts a connection.
+fn connect_tcp(host: &str, port: u16, timeout: Option<Duration>) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        let connected = match timeout {
+            Some(timeout) => TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(1))),
+            None => TcpStream::connect(address),
+        };
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,95 @@
+//! The slots of a worker, and which of them may work before all servers are there.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::retry::Failures;
+use super::{Event, MAX_SILENCE, Worker};
+use crate::address::Address;
+use crate::connector::Connector;
+use crate::error::Error;
+
+/// What a slot works with.
+pub(crate) struct Slot {
+    pub server: Address,
+    /// With a session of its own.
+    pub connector: Connector,
+    pub failures: Arc<Failures>,
+    pub start: Arc<Start>,
+}
+
+impl Slot {
+    /// The connector of the first connection, for which a stop does not wait long.
+    pub(crate) fn first_connector(&self) -> Connector {
+        let timeout = self.connector.timeout.map_or(MAX_SILENCE, |timeout| timeout.min(MAX_SILENCE));
+        self.connector.clone().timeout(Some(timeout))
+    }
+}
+
+/// The first connections of the slots.
+#[derive(Default)]
+pub(crate) struct Start {
+    slots: usize,
+    /// Slots whose server was not there.
+    failed: AtomicUsize,
+    is_connected: AtomicBool,
+    /// Why the work of a server was not done.
+    missing: Mutex<Option<Error>>,
+}
+
+impl Start {
+    /// Notes that a server is there.
+    pub(crate) fn connected(&self) {
+        self.is_connected.store(true, Ordering::SeqCst);
+    }
+
+    /// Handles the error of a slot's first connection, for which it has tried so long. Returns whether it tries again.
+    ///
+    /// # Errors
+    /// If the worker must end: the same error.
+    pub(crate) fn failed(
+        &self,
+        worker: &Worker,
+        error: Error,
+        is_first: bool,
+        tried: Duration,
+    ) -> Result<bool, Error> {
+        let is_lasting = !error.is_of_network() || tried > worker.patience;
+        if worker.servers.len() == 1 || is_lasting {
+            return Err(error);
+        }
+        let failed = self.failed.fetch_add(usize::from(is_first), Ordering::SeqCst) + usize::from(is_first);
+        if failed == self.slots && !self.is_connected.load(Ordering::SeqCst) {
+            return Err(error);
+        }
+        worker.tell(&Event::Disconnected(&error));
+        if worker.until_empty {
+            *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Whether the work of every server was done.
+    pub(crate) fn result(&self) -> Result<(), Error> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+    }
+}
+
+impl Worker {
+    /// The slots, and what they have in common.
+    pub(crate) fn make_slots(&self) -> Result<(Vec<Slot>, Arc<Start>), Error> {
+        let start = Arc::new(Start { slots: self.servers.len() * self.slots, ..Start::default() });
+        let mut slots = Vec::new();
+        for server in &self.servers {
+            let failures = Arc::new(Failures::default());
+            for number in 0..self.slots {
+                let (failures, start) = (Arc::clone(&failures), Arc::clone(&start));
+                let connector = self.connector.numbered(number)?;
+                slots.push(Slot { server: server.clone(), connector, failures, start });
+            }
+        }
+        Ok((slots, start))
+    }
+}
