@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use beanstalkd_protocol::{Grace, Refusal};
 use beanstalkd_types::tube_name::TubeName;
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::address::Address;
 use crate::core::{Reconnect, Standing, Token};
@@ -15,8 +16,22 @@ use crate::{Client, Connection};
 /// The default time-out of a connect and of each reply.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long a TCP connection may be idle before the system asks the peer whether it is there, the time between further
+/// questions, and their number.
+const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 3);
+
+/// Lets the system end a connection whose peer has vanished: a reserve without a limit would wait for it for ever.
+pub(crate) fn keep_alive(stream: &impl std::os::fd::AsFd) -> std::io::Result<()> {
+    let (time, interval, retries) = KEEP_ALIVE;
+    let settings = TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(retries);
+    SockRef::from(stream).set_tcp_keepalive(&settings)
+}
+
 /// The settings with which connections are opened: time-outs, TLS, the log-in, the session, and the reaction to a lost
 /// connection.
+///
+/// A connection whose host has vanished without a word is lost after a minute and a half, also in a reserve without a
+/// limit: on TCP connections the system then asks the peer whether it is there (`SO_KEEPALIVE`).
 ///
 /// ```no_run
 /// use beanstalk_client::{Connector, Reconnect, Token};

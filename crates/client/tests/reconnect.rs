@@ -238,6 +238,32 @@ fn a_server_without_sessions_or_tokens_is_said_to_lack_them() {
     }
 }
 
+/// The timers of connections to this port, as Linux shows them.
+fn has_keep_alive(port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let mut lines = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let to_port = format!(":{port:04X}");
+    // The peer's address, the state ESTABLISHED, and the timer of the keep-alive.
+    lines.any(|words| words[2].ends_with(&to_port) && words[3] == "01" && words[5].starts_with("02:"))
+}
+
+#[test]
+fn the_system_notices_that_the_host_of_a_connection_has_vanished() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}").parse().unwrap();
+    assert!(!has_keep_alive(port));
+    let client = Client::connect(&address).unwrap();
+    assert!(has_keep_alive(port));
+    drop((listener.accept().unwrap(), client));
+    on_one_thread(async {
+        let client = Connector::new().connect_async(&address).await.unwrap();
+        let accepted = listener.accept().unwrap();
+        assert!(has_keep_alive(port));
+        drop((client, accepted));
+    });
+}
+
 /// Answers each line with the next of these texts.
 fn answering(mut stream: UnixStream, answers: &'static [&'static str]) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {

@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::address::Address;
-use crate::connector::Connector;
+use crate::connector::{Connector, keep_alive};
 use crate::core::data::Extensions;
 use crate::core::engine::{Engine, Goal, Opening, Step};
 use crate::core::exchange::Answer;
@@ -375,7 +375,7 @@ async fn open(address: &Address, connector: &Connector) -> Result<Pin<Box<dyn As
         Address::Unix(path) => Ok(Box::pin(UnixStream::connect(path).await.map_err(Error::Io)?)),
         Address::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(Error::Io)?;
-            stream.set_nodelay(true).map_err(Error::Io)?;
+            stream.set_nodelay(true).and_then(|()| keep_alive(&stream)).map_err(Error::Io)?;
             over_tcp(host, *port, stream, connector).await.map_err(Error::Io)
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use beanstalkd_protocol::Command;
 
 use crate::address::Address;
-use crate::connector::Connector;
+use crate::connector::{Connector, keep_alive};
 #[cfg(feature = "tls")]
 use crate::tls::TlsStream;
 #[cfg(feature = "tls")]
@@ -166,6 +166,7 @@ impl Stream {
             Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
             Address::Tcp { host, port } => {
                 let stream = connect_tcp(host, *port, timeout)?;
+                keep_alive(&stream)?;
                 Self::over_tcp(host, *port, stream, connector, timeout)?
             }
         };
