@@ -4,12 +4,17 @@ use std::error::Error;
 use std::sync::Arc;
 
 use beanstalk_client::asynchronous::Pool;
-use beanstalk_client::{Connector, Delivery, Outcome, PutOptions, TubeName, Worker};
+use beanstalk_client::{Connector, Delivery, Outcome, PutOptions, Report, TubeName, Worker};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, tube] = arguments.as_slice() else { return Err("usage: tokio ADDRESS TUBE".into()) };
+    println!("{:?}", run(address, tube).await?);
+    Ok(())
+}
+
+pub(crate) async fn run(address: &str, tube: &str) -> Result<Report, Box<dyn Error>> {
     let tube: TubeName = tube.parse()?;
     let pool = Pool::new(Connector::new(), address.parse()?, 4);
     let puts: Vec<_> = (0..10)
@@ -29,6 +34,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("{}", String::from_utf8_lossy(&job.body));
         Outcome::Done
     });
-    println!("{:?}", report.await?);
-    Ok(())
+    Ok(report.await?)
 }

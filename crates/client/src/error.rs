@@ -134,9 +134,9 @@ impl Error {
         }
     }
 
-    /// Whether the commands after it still get their replies: there is none for this one.
+    /// Whether the commands after it still get their replies.
     pub(crate) fn is_of_one_command(&self) -> bool {
-        matches!(self, Self::Unconfirmed { .. } | Self::Unsupported { .. })
+        matches!(self, Self::Refused(_) | Self::Unconfirmed { .. } | Self::Unsupported { .. })
     }
 
     /// Whether a server without the extension of a command answers like this.

@@ -12,7 +12,8 @@ use std::fmt;
 ///
 /// The names decide, so they must be the same in each program, and must not change when a server moves to another
 /// address. Jobs of one key are on one server: tags such as `idp:`, `con:` and `grp:` count within it. Each server has
-/// its own job ids. One worker can work for all of them: [`Worker::server`](crate::Worker::server).
+/// its own job ids. One worker can work for all of them: [`Worker::server`](crate::Worker::server). The program
+/// `examples/servers.rs` does both.
 ///
 /// ```
 /// use beanstalk_client::{Connector, Pool, Servers};

@@ -153,6 +153,37 @@ async fn a_pool_lends_what_it_has_and_says_when_it_has_none() {
     drop(client);
     let mut client = pool.get().await.unwrap();
     client.peek(id).await.unwrap();
+    assert!(matches!(pool.get_within(Some(Duration::ZERO)).await, Err(Error::PoolExhausted)));
+    assert_eq!(pool.len(), 1);
+    drop(client);
+    assert_eq!((pool.len(), pool.is_empty()), (1, false));
+}
+
+#[tokio::test]
+async fn a_pipeline_hands_refusals_on_as_replies_or_as_errors() {
+    for server in beanstalk_testing::servers(&[]) {
+        let mut client = Client::connect(&server.address().parse().unwrap()).await.unwrap();
+        let mut blocking = beanstalk_client::Client::connect(&server.address().parse().unwrap()).unwrap();
+        let (options, large) = (PutOptions::new(), vec![b'x'; 70_000]);
+        let puts = || [Request::Put(&options, b"x"), Request::Put(&options, &large)];
+        let is_put = |reply: Reply<'_>| matches!(reply, Reply::Inserted(_));
+        assert_eq!(client.call_all(puts(), is_put).await.unwrap(), [true, false]);
+        let (mut found, mut same) = (Vec::new(), Vec::new());
+        client.send_all(puts(), |_, result| found.push(result.map(drop))).await.unwrap();
+        blocking.send_all(puts(), |_, result| same.push(result.map(drop))).unwrap();
+        if client.extensions().await.unwrap().has("drain") {
+            client.drain().await.unwrap();
+            client.send_all(puts(), |_, result| found.push(result.map(drop))).await.unwrap();
+            assert!(matches!(found[2], Err(Error::Refused(Refusal::Draining))));
+            let job = client.reserve().await.unwrap();
+            let puts = [(options.clone(), &b"next"[..])];
+            let error = client.complete(job.id, &puts).await.unwrap_err();
+            assert!(matches!(error, Error::Refused(Refusal::Draining)), "{error}");
+        }
+        for found in [found, same] {
+            assert!(matches!(found[..2], [Ok(()), Err(Error::Refused(Refusal::JobTooBig))]), "{found:?}");
+        }
+    }
 }
 
 #[tokio::test]

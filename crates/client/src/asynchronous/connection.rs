@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::address::Address;
 use crate::connector::{Connector, keep_alive};
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, Goal, Opening, Step};
+use crate::core::engine::{Engine, Goal, Opening, Refusals, Step};
 use crate::core::exchange::Answer;
 use crate::core::jittered;
 use crate::core::request::Request;
@@ -189,14 +189,60 @@ impl Connection {
     }
 
     /// Sends many commands without waiting for each reply, and passes the result of each to `each`, in the order of the
-    /// commands, with their positions. With [`Connector::reconnect`], a lost connection is not an error: the commands
-    /// that must not be sent again have the result [`Error::Unconfirmed`].
+    /// commands, with their positions. A refusal is an error there: a job that is too big, or that a server in drain
+    /// mode does not accept, is [`Error::Refused`]. A caller who does not look at the results may lose jobs. With
+    /// [`Connector::reconnect`], a lost connection is not an error: the commands that must not be sent again have the
+    /// result [`Error::Unconfirmed`].
     ///
     /// # Errors
     /// If the connection is lost. Only the commands whose results `each` got are known to be executed.
     pub async fn send_all<'a>(
         &mut self,
         requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        each: impl FnMut(usize, Result<Reply<'_>, Error>),
+    ) -> Result<(), Error> {
+        self.send_each(requests, Refusals::AreErrors, each).await
+    }
+
+    /// Sends many commands without waiting for each reply. `each` gets the replies in the order of the commands, with
+    /// their positions: also those that refuse the command. After an error, only the commands whose replies it got are
+    /// known to be executed.
+    ///
+    /// # Errors
+    /// If the connection is lost; otherwise the first result that is not a reply.
+    pub async fn pipeline<'a>(
+        &mut self,
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        mut each: impl FnMut(usize, Reply<'_>),
+    ) -> Result<(), Error> {
+        let mut first = Ok(());
+        let sent = self.send_each(requests, Refusals::AreReplies, |position, result| match result {
+            Ok(reply) => each(position, reply),
+            Err(error) if first.is_ok() => first = Err(error),
+            Err(_) => {}
+        });
+        sent.await?;
+        first
+    }
+
+    /// Sends many commands as [`Self::pipeline`] does, and returns what `read` returns for each reply.
+    ///
+    /// # Errors
+    /// As those of [`Self::pipeline`].
+    pub async fn call_all<'a, T>(
+        &mut self,
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        mut read: impl FnMut(Reply<'_>) -> T,
+    ) -> Result<Vec<T>, Error> {
+        let mut results = Vec::new();
+        self.pipeline(requests, |_, reply| results.push(read(reply))).await?;
+        Ok(results)
+    }
+
+    async fn send_each<'a>(
+        &mut self,
+        requests: impl IntoIterator<Item = impl Into<Request<'a>>>,
+        refusals: Refusals,
         mut each: impl FnMut(usize, Result<Reply<'_>, Error>),
     ) -> Result<(), Error> {
         self.begin()?;
@@ -204,10 +250,10 @@ impl Connection {
         for request in requests {
             let request = request.into();
             if self.engine.must_prepare(&request) {
-                self.pass_on_all(&mut position, &mut each).await?;
+                self.pass_on_all(&mut position, &mut each, refusals).await?;
                 let result = match self.prepare(&request).await {
-                    Err(error @ (Error::Refused(_) | Error::Unsupported { .. })) => Some(Err(error)),
-                    Err(error) => return Err(error),
+                    Err(error) if !error.is_of_one_command() => return Err(error),
+                    Err(error) => Some(Err(error)),
                     Ok(()) => match self.has_stray_for(&request).await? {
                         true => Some(self.engine.exchange.strays().take().map(|(reply, _)| reply)),
                         false => None,
@@ -222,20 +268,21 @@ impl Connection {
             self.engine.exchange.push(&request);
             if self.engine.exchange.is_full() {
                 while !self.engine.exchange.has_room() {
-                    self.pass_on(&mut position, &mut each).await?;
+                    self.pass_on(&mut position, &mut each, refusals).await?;
                 }
             }
         }
-        self.pass_on_all(&mut position, &mut each).await
+        self.pass_on_all(&mut position, &mut each, refusals).await
     }
 
     async fn pass_on_all(
         &mut self,
         position: &mut usize,
         each: &mut impl FnMut(usize, Result<Reply<'_>, Error>),
+        refusals: Refusals,
     ) -> Result<(), Error> {
         while !self.engine.exchange.is_idle() {
-            self.pass_on(position, each).await?;
+            self.pass_on(position, each, refusals).await?;
         }
         Ok(())
     }
@@ -245,8 +292,14 @@ impl Connection {
         &mut self,
         position: &mut usize,
         each: &mut impl FnMut(usize, Result<Reply<'_>, Error>),
+        refusals: Refusals,
     ) -> Result<(), Error> {
-        match self.receive().await {
+        self.drive(Goal::Reply).await?;
+        let result = match refusals {
+            Refusals::AreErrors => self.engine.result(),
+            Refusals::AreReplies => self.engine.reply().map(|(reply, _)| reply),
+        };
+        match result {
             Err(error) if !error.is_of_one_command() => return Err(error),
             result => each(*position, result),
         }

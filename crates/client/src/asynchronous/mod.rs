@@ -2,8 +2,9 @@
 //!
 //! A future may be dropped at any moment. If nothing of its command was sent, the command is not sent; otherwise the
 //! next command skips its reply. No job is lost: a job that was assigned to an abandoned reserve is the result of the
-//! next reserve. The next command waits for the reply to the abandoned one, so give a reserve that may be dropped a
-//! time-out, or use [`Client::reserve_with_abort`], which the next command ends.
+//! next reserve, which touches it first: if its TTR has ended meanwhile, the server has given it to another client. The
+//! next command waits for the reply to the abandoned one, so give a reserve that may be dropped a time-out, or use
+//! [`Client::reserve_with_abort`], which the next command ends.
 //!
 //! ```no_run
 //! use beanstalk_client::{Connector, PutOptions, asynchronous::Client};

@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -28,6 +29,7 @@ pub struct Pool {
 struct PoolShared {
     connector: Connector,
     address: Address,
+    max_connections: usize,
     idle: Mutex<Vec<Client>>,
     /// A permit for each connection that can be borrowed.
     places: Arc<Semaphore>,
@@ -42,10 +44,10 @@ impl PoolShared {
 impl Pool {
     /// A pool of at most `max_connections`, at least one. It opens none yet.
     pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
-        let places = max_connections.clamp(1, Semaphore::MAX_PERMITS);
-        let places = Arc::new(Semaphore::new(places));
+        let max_connections = max_connections.clamp(1, Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(max_connections));
         let (connector, idle) = (connector.for_pool(), Mutex::default());
-        Self { shared: Arc::new(PoolShared { connector, address, idle, places }) }
+        Self { shared: Arc::new(Shared { connector, address, max_connections, idle, places }) }
     }
 
     /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
@@ -53,9 +55,17 @@ impl Pool {
     /// # Errors
     /// [`Error::PoolExhausted`] if none was returned in time, and those of [`Connector::connect`].
     pub async fn get(&self) -> Result<PooledClient, Error> {
+        self.get_within(self.shared.connector.timeout).await
+    }
+
+    /// Borrows a connection. If all are in use, waits for one, at most this long; `None` means no limit.
+    ///
+    /// # Errors
+    /// As those of [`Self::get`].
+    pub async fn get_within(&self, limit: Option<Duration>) -> Result<PooledClient, Error> {
         let shared = Arc::clone(&self.shared);
         let place = Arc::clone(&shared.places).acquire_owned();
-        let place = match shared.connector.timeout {
+        let place = match limit {
             Some(limit) => timeout(limit, place).await.map_err(|_| Error::PoolExhausted)?,
             None => place.await,
         };
@@ -64,6 +74,18 @@ impl Pool {
         let idle = shared.idle().pop();
         let client = ready(idle, &shared).await?;
         Ok(PooledClient { client: Some(client), shared, _place: place })
+    }
+
+    /// The number of open connections.
+    pub fn len(&self) -> usize {
+        let Shared { places, max_connections, .. } = &*self.shared;
+        let idle = self.shared.idle();
+        max_connections - places.available_permits() + idle.len()
+    }
+
+    /// Whether no connection is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 

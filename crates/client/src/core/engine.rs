@@ -39,6 +39,15 @@ pub(crate) enum Goal {
     Reply,
 }
 
+/// What the refusals of a pipeline are for its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusals {
+    /// Errors.
+    AreErrors,
+    /// Replies.
+    AreReplies,
+}
+
 /// Whether a lost connection is opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
@@ -192,6 +201,16 @@ impl Engine {
     pub(crate) fn reply(&mut self) -> Result<Answer<'_>, Error> {
         (self.attempts, self.is_late) = (Attempts::default(), false);
         self.exchange.next_reply()?.ok_or(Error::Closed)
+    }
+
+    /// The reply for which the driver has waited, with a refusal as an error.
+    pub(crate) fn result(&mut self) -> Result<Reply<'_>, Error> {
+        let verb = self.exchange.next_verb();
+        let (reply, _) = self.reply()?;
+        match verb.and_then(|verb| Error::refusal(verb, &reply)) {
+            Some(refusal) => Err(Error::Refused(refusal)),
+            None => Ok(reply),
+        }
     }
 
     /// The time limit of a wait for it; `None` if there is no limit.

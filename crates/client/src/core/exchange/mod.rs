@@ -307,6 +307,11 @@ impl Exchange {
         Some(sent)
     }
 
+    /// The command of the next reply.
+    pub(crate) fn next_verb(&self) -> Option<Verb> {
+        self.outstanding.front().map(|sent| sent.verb)
+    }
+
     /// The next reply, which is complete if [`Self::missing`] has returned 0.
     ///
     /// # Errors
