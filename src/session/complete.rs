@@ -9,7 +9,7 @@ use super::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
 use super::{BodyRefusal, Put, TOO_LONG};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
-use crate::protocol::{MAX_COMPLETED_PUTS, PutHeader, longest_line, put_line};
+use crate::protocol::{MAX_COMPLETED_PUTS, PutHeader, put_line};
 
 /// A `complete`.
 #[derive(Debug)]
@@ -110,15 +110,14 @@ impl Complete {
 
     /// The line of a put; `None` if the input continues in another step.
     fn read_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<CompleteProgress<'a>> {
-        let start = *input;
         match take_line(input) {
             Line::Whole(line) => Some(
                 put_line(line)
                     .map_or(CompleteProgress::Lost, |(header, text)| CompleteProgress::Line(header, text)),
             ),
             Line::Part => Some(CompleteProgress::WantsInput),
-            // If text follows the size, the size is enough to find the body.
-            Line::TooLong => match put_line(&start[..longest_line(start)]) {
+            // If anything follows the size, be it the CRLF, the size is enough to find the body.
+            Line::TooLong(start) => match put_line(start) {
                 Some((header, text)) if !text.is_empty() => {
                     self.step = CompleteStep::SkipLine(header);
                     None

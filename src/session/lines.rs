@@ -5,7 +5,7 @@
 
 use memchr::memchr;
 
-use crate::protocol::{CRLF, MAX_LINE_BYTES, longest_line};
+use crate::protocol::{CRLF, MAX_LINE_BYTES, longest_line, put_line, tagged_put};
 
 /// The next line of the input.
 pub(crate) enum Line<'a> {
@@ -13,30 +13,42 @@ pub(crate) enum Line<'a> {
     Whole(&'a [u8]),
     /// A part of it.
     Part,
-    /// It is too long. No part of it is taken.
-    TooLong,
+    /// It is too long. No part of it is taken. These are its first bytes: all of it with its CRLF, or as many as its
+    /// command may have.
+    TooLong(&'a [u8]),
 }
 
 /// Takes the next line from `input`. Some lines of the extensions may be longer than those of C.
 #[inline]
 pub(crate) fn take_line<'a>(input: &mut &'a [u8]) -> Line<'a> {
-    take_line_of(input, MAX_LINE_BYTES)
-}
-
-/// Takes a line of at most `most` bytes, or of as many as its command may have.
-#[inline]
-fn take_line_of<'a>(input: &mut &'a [u8], most: usize) -> Line<'a> {
     let bytes: &'a [u8] = input;
-    match find_crlf(&bytes[..bytes.len().min(most)]) {
+    match find_crlf(&bytes[..bytes.len().min(MAX_LINE_BYTES)]) {
         Some(end) => {
             *input = &bytes[end + CRLF.len()..];
             Line::Whole(&bytes[..end])
         }
-        None if bytes.len() < most => Line::Part,
-        None => match longest_line(bytes) {
-            longest if longest > most => take_line_of(input, longest),
-            _ => Line::TooLong,
-        },
+        None if bytes.len() < MAX_LINE_BYTES => Line::Part,
+        None => take_long_line(input),
+    }
+}
+
+/// Takes a line that is longer than those of C. Only the bytes of the line decide, and not how many of them have
+/// arrived: a `put` may be so long only if it has a tag, which can begin at any byte, so its end is awaited.
+#[cold]
+fn take_long_line<'a>(input: &mut &'a [u8]) -> Line<'a> {
+    let bytes: &'a [u8] = input;
+    let longest = longest_line(bytes);
+    let start = &bytes[..bytes.len().min(longest)];
+    match find_crlf(start) {
+        Some(end) if put_line(&start[..end]).is_some() && tagged_put(&start[..end]).is_none() => {
+            Line::TooLong(&start[..end + CRLF.len()])
+        }
+        Some(end) => {
+            *input = &bytes[end + CRLF.len()..];
+            Line::Whole(&bytes[..end])
+        }
+        None if bytes.len() < longest => Line::Part,
+        None => Line::TooLong(start),
     }
 }
 

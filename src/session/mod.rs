@@ -197,7 +197,6 @@ impl<R: Debug> Session<R> {
 
     #[inline]
     fn next_command<'a>(&mut self, input: &mut &'a [u8]) -> Option<Request<'a>> {
-        let start = *input;
         match take_line(input) {
             Line::Whole(line) => {
                 self.count_line();
@@ -208,8 +207,8 @@ impl<R: Debug> Session<R> {
                 })
             }
             Line::Part => None,
-            Line::TooLong if is_complete(start) => Some(Request::Lost),
-            Line::TooLong => {
+            Line::TooLong(start) if is_complete(start) => Some(Request::Lost),
+            Line::TooLong(start) => {
                 self.phase = match tagged_put(start) {
                     Some(header) => Phase::SkipPutLine(header),
                     None => Phase::SkipLine,

@@ -8,24 +8,39 @@ fn read_body(header: PutHeader) -> Outcome<()> {
     Outcome::ReadBody(Put::new(JobId(1), header, None))
 }
 
-/// Feeds `stream` in pieces of `step` bytes and records the requests; every `put` of at most 1000 bytes is accepted,
-/// and a reserve is answered at once.
+/// As [`transcript_of`], in pieces of `step` bytes.
 fn transcript(stream: &[u8], step: usize) -> Vec<String> {
+    transcript_of(stream.chunks(step))
+}
+
+/// Feeds the pieces of a stream and records the requests; every `put` of at most 1000 bytes is accepted, and a reserve
+/// is answered at once.
+fn transcript_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     let mut session = Session::<()>::default();
     let mut out = Vec::new();
     let mut buffer = vec![0; 1 << 16];
-    for piece in stream.chunks(step) {
+    for piece in pieces {
         let kept = session.restore(&mut buffer);
         buffer[kept..kept + piece.len()].copy_from_slice(piece);
         let mut input = &buffer[..kept + piece.len()];
         while let Some(request) = session.next_request(&mut input) {
             out.push(format!("{request:?}"));
-            if let Request::Command(Command::Put(header)) = request {
-                if header.size > 1000 {
-                    session.apply(Outcome::SkipBody(header, BodyRefusal::JobTooBig));
-                } else {
-                    session.apply(read_body(header));
+            match request {
+                Request::Command(Command::Put(header) | Command::PutWith(header, _)) => {
+                    if header.size > 1000 {
+                        session.apply(Outcome::SkipBody(header, BodyRefusal::JobTooBig));
+                    } else {
+                        session.apply(read_body(header));
+                    }
                 }
+                Request::Command(Command::Complete { id, count }) => {
+                    session.apply(Outcome::ReadPuts(Box::new(Complete::new(id, count, None))));
+                }
+                Request::PutOfComplete(header, ..) => {
+                    session.apply(Outcome::OfComplete(Ok(Put::new(JobId(1), header, None))));
+                }
+                Request::Lost => session.close(),
+                _ => {}
             }
         }
         let rest = input.to_vec();
@@ -54,6 +69,36 @@ fn what_comes_out_does_not_depend_on_how_the_bytes_arrive() {
     assert!(whole[17].contains("ListJobs"), "{}", whole[17]);
     for step in 1..300 {
         assert_eq!(transcript(&stream, step), whole, "in pieces of {step}");
+    }
+}
+
+/// A tag may begin at any byte of a `put`, also after the 224 bytes that a line of C may have. However the bytes
+/// arrive, either the put is accepted or its body is executed, and not now one and now the other.
+#[test]
+fn the_bytes_of_a_put_decide_whether_it_is_too_long_and_not_their_arrival() {
+    let zeros = |count: usize| "0".repeat(count);
+    for (start, is_accepted) in [
+        (format!("put 0 0 60 {}6 idp:k", zeros(216)), true),
+        (format!("put {}0 0 60 6 idp:k", zeros(1260)), true),
+        (format!("put {}0 0 60 6 idp:k", zeros(1263)), true),
+        (format!("put {}0 0 60 6 idp:k", zeros(1264)), false),
+        (format!("put 0 0 60 6{}idp:k", " ".repeat(212)), true),
+        (format!("put 0 0 60 {}6", zeros(210)), true),
+        (format!("put 0 0 60 {}6", zeros(211)), false),
+        (format!("put 0 0 60 {}6 what", zeros(216)), false),
+        (format!("put 0 0 60 {}x", zeros(216)), false),
+        (format!("put 0 0 60 6 idp:{}", zeros(1300)), true),
+    ] {
+        for before in ["", "complete 1 2\r\nput 0 0 60 0\r\n\r\n"] {
+            let stream = format!("{before}{start}\r\nkick 1\r\nquit\r\n");
+            let whole = transcript(stream.as_bytes(), stream.len());
+            let is_executed = whole.iter().any(|request| request.contains("Kick"));
+            assert_eq!(is_executed, before.is_empty() && !is_accepted, "{start}: {whole:#?}");
+            for cut in 0..stream.len() {
+                let (first, rest) = stream.as_bytes().split_at(cut);
+                assert_eq!(transcript_of([first, rest].into_iter()), whole, "{start}, cut at {cut}");
+            }
+        }
     }
 }
 

@@ -258,7 +258,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, ParseError> {
 #[inline(never)]
 fn parse_by_table(line: &[u8]) -> Result<Command<'_>, ParseError> {
     // To C, a line that contains a NUL has a wrong length. A NUL after the first tag makes only that tag wrong.
-    if memchr::memchr(0, line).is_some() && !put_tags::has_tag(line) {
+    if memchr::memchr(0, line).is_some() && put_tags::tagged_put(line).is_none() {
         return Err(ParseError::BadFormat);
     }
     let mut error = ParseError::UnknownCommand;
@@ -282,7 +282,8 @@ fn rows_of(line: &[u8]) -> impl Iterator<Item = &'static Grammar> {
     })
 }
 
-/// The maximum length of a line that begins like this, in bytes with its CRLF.
+/// The maximum length of a line that begins like this, in bytes with its CRLF. That of a `put` is for one with tags,
+/// which may begin anywhere in it: [`tagged_put`](super::tagged_put) judges the whole line.
 #[must_use]
 pub fn longest_line(start: &[u8]) -> usize {
     let is_of = |row: &&Grammar| {
@@ -290,7 +291,7 @@ pub fn longest_line(start: &[u8]) -> usize {
         rest.is_some_and(|rest| rest.starts_with(b" "))
     };
     match rows_of(start).find(is_of) {
-        _ if put_tags::has_tag(start) => MAX_PUT_LINE_BYTES,
+        _ if start.starts_with(b"put ") => MAX_PUT_LINE_BYTES,
         Some(row) => row.max_line_bytes,
         None => MAX_LINE_BYTES,
     }

@@ -44,12 +44,6 @@ pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {
     first_word(text).filter(|(word, _)| TagSet::is_tag(word)).map(|_| header)
 }
 
-/// Whether a line that begins like this is a `put` with a tag after its size.
-#[must_use]
-pub(super) fn has_tag(start: &[u8]) -> bool {
-    tagged_put(start).is_some()
-}
-
 /// The tube in the text after a size, if the text has the tag `tub`.
 #[must_use]
 pub fn target_of(text: &[u8]) -> Option<&str> {
@@ -182,7 +176,13 @@ mod tests {
             "put {most} {most} {most} {most} idp:{name}:{most}.999 con:{name}:{most} grp:{name} aft:{name} \
              exp:{most}.999 tub:{name} trc:{TRACE}\r\n"
         );
-        assert!(line.len() < MAX_PUT_LINE_BYTES && has_tag(&line.as_bytes()[..100]), "{}", line.len());
-        assert!(!has_tag(b"put 0 0 1 4 x") && !has_tag(b"put 0 0 1") && !has_tag(b"putt 0 0 0 4 idp:a"));
+        assert!(
+            line.len() < MAX_PUT_LINE_BYTES && tagged_put(&line.as_bytes()[..100]).is_some(),
+            "{}",
+            line.len()
+        );
+        for untagged in ["put 0 0 1 4 x", "put 0 0 1", "putt 0 0 0 4 idp:a"] {
+            assert_eq!(tagged_put(untagged.as_bytes()), None, "{untagged}");
+        }
     }
 }
