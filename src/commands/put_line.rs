@@ -66,20 +66,20 @@ impl Executor {
         let tags = if text.is_empty() { Ok(TagSet::NONE) } else { parse_tags(text) };
         let mut owner = None;
         if GUARDED {
-            let is_forbidden = tags.is_ok_and(|tags| match of {
-                LineOf::Put => !self.may_name(client, &tags),
-                LineOf::Complete { .. } => !self.may_put_into(client, tags.tube.map(Name::as_str), &tags),
-            });
-            if is_forbidden {
+            // With a wrong tag, the used tube counts, as in the table of commands.
+            let readable = tags.unwrap_or_default();
+            let (is_allowed, with_others) = match of {
+                LineOf::Put => (self.may_name(client, &readable), true),
+                // Its jobs are counted together once it is whole.
+                LineOf::Complete { .. } => {
+                    (self.may_put_into(client, readable.tube.map(Name::as_str), &readable), false)
+                }
+            };
+            if !is_allowed {
                 self.note_refused_put(client, now);
                 return Err(BodyRefusal::Forbidden);
             }
-            // The jobs of a `complete` are counted together once it is whole.
-            let (tags, with_others) = match of {
-                LineOf::Put => (Some(tags.unwrap_or_default()), true),
-                LineOf::Complete { .. } => (tags.ok(), false),
-            };
-            owner = tags.and_then(|tags| self.owner_of_put(client, header.size as usize, &tags, with_others));
+            owner = self.owner_of_put(client, header.size as usize, &readable, with_others);
         }
         self.judge_size(header, of)?;
         if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {

@@ -29,12 +29,19 @@ const LOST: [&str; 14] = [
 ];
 
 /// The replies in the order of their precedence, each with a put of the `complete` that causes it.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 7] = [
+    ("put 0 0 60 1 tub:few-1 con:other | x", "FORBIDDEN"),
     ("put 0 0 60 100000 | {100000}", "JOB_TOO_BIG"),
+    // The identity `limited` has `max-job-bytes`, and the second put has a wrong tag as well.
+    ("put 0 0 60 5000 | {5000}", "OUT_OF_MEMORY"),
+    ("put 0 0 60 5000 exp:0 | {5000}", "OUT_OF_MEMORY"),
     ("put 0 0 60 1 tub:few-1 | x", "TUBE_FULL"),
     ("put 0 0 60 1 exp:0 | x", "BAD_FORMAT"),
     ("put 0 0 60 1 | xyz\\c", "EXPECTED_CRLF"),
 ];
+
+/// How many reasons of [`REFUSED`] come before DRAINING in the list.
+const BEFORE_DRAINING: usize = 4;
 
 pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = LOST
@@ -217,40 +224,46 @@ fn with_tags() -> Vec<Case> {
     ]
 }
 
+/// A put of [`REFUSED`] as it is sent. Those too long for a script are made here.
+fn bytes_of_put(put: &str) -> String {
+    let put = put.replace("{100000}", &"q".repeat(100_000)).replace("{5000}", &"q".repeat(5000));
+    match put.strip_suffix("\\c") {
+        Some(cut) => cut.replace(" | ", "\r\n"),
+        None => put.replace(" | ", "\r\n") + "\r\n",
+    }
+}
+
 fn refused() -> Vec<Case> {
     let mut cases = Vec::new();
     for (at, (first, word)) in REFUSED.iter().enumerate() {
-        for (later, _) in &REFUSED[at..] {
-            for puts in [[*first, *later], [*later, *first]] {
-                // Lines too long for a script are made here.
-                let puts = puts.map(|put| put.replace("{100000}", &"q".repeat(100_000)));
-                let lines: Vec<String> = puts
-                    .iter()
-                    .map(|put| match put.strip_suffix("\\c") {
-                        Some(cut) => format!("{}\r\n{}", &cut[..cut.len() - 6], "xyz"),
-                        None => format!("{}\r\n", put.replace(" | ", "\r\n")),
-                    })
-                    .collect();
-                let sent = format!("complete 3 2\r\n{}peek 3\r\n", lines.concat());
-                let reply = format!("{word}\r\nFOUND 3 1\r\nx\r\n");
-                let name = format!("{word}_counts_before_what_follows_it_in_the_list_{}", cases.len());
-                cases.push(
-                    code(&name, move |bench| {
-                        bench.steps(
-                            "a: put 0 0 60 1 tub:few-1 | x -> INSERTED 1
-                             a: put 0 0 60 1 tub:few-1 | x -> INSERTED 2
-                             a: put 0 0 60 1 | x -> INSERTED 3
-                             a: reserve -> RESERVED 3 1 | x",
-                        )?;
+        let name = format!("{word}_counts_before_what_follows_it_in_the_list_{at}");
+        let refused = code(&name, move |bench| {
+            bench.steps(
+                "e: auth token-of-everybody-for-the-conformance-suite -> AUTHENTICATED
+                 a: auth token-of-limited-for-the-conformance-suite -> AUTHENTICATED
+                 a: put 0 0 60 1 tub:few-1 | x -> INSERTED 1
+                 a: put 0 0 60 1 tub:few-1 | x -> INSERTED 2
+                 a: put 0 0 60 1 | x -> INSERTED 3
+                 a: reserve -> RESERVED 3 1 | x",
+            )?;
+            for is_draining in [false, true] {
+                // Every `complete` with puts has this reason.
+                let word = if is_draining && at >= BEFORE_DRAINING { "DRAINING" } else { word };
+                for (later, _) in &REFUSED[at..] {
+                    for puts in [[*first, *later], [*later, *first]] {
+                        let lines = puts.map(bytes_of_put).concat();
+                        let sent = format!("complete 9 2\r\n{lines}complete 3 2\r\n{lines}peek 3\r\n");
+                        let reply = format!("NOT_FOUND\r\n{word}\r\nFOUND 3 1\r\nx\r\n");
                         bench.client("a")?.exchange(sent.as_bytes(), reply.as_bytes())?;
-                        bench.play(
-                            "a: stats => current-jobs-ready: 2, current-jobs-reserved: 1, job-deletes: 0",
-                        )
-                    })
-                    .flags(&["--tubes", TUBES]),
-                );
+                    }
+                }
+                if !is_draining {
+                    bench.steps("e: drain -> DRAINING")?;
+                }
             }
-        }
+            bench.play("a: stats => current-jobs-ready: 2, current-jobs-reserved: 1, job-deletes: 0")
+        });
+        cases.push(refused.flags(&["--tubes", TUBES, "--access", ACCESS]));
     }
     cases.push(
         script(
@@ -313,6 +326,8 @@ fn under_rules() -> Vec<Case> {
                    w: watch mine -> WATCHING 1
                    w: reserve -> RESERVED 1 1 | x
                    w: complete 1 1 | put 0 0 60 4 tub:mine | quit -> FORBIDDEN
+                   w: complete 1 1 | put 0 0 60 4 exp:0 | quit -> FORBIDDEN
+                   w: complete 1 1 | put 0 0 60 4 what | quit -> FORBIDDEN
                    w: complete 1 0 -> COMPLETED
                    e: stats-tube mine => total-jobs: 1",
         ),
