@@ -20,17 +20,18 @@ impl Pace {
         self.next_at
     }
 
-    /// Takes one put at `now`, of which `per_second` are permitted. Returns when it may be done: `now`, or later.
-    pub fn take(&mut self, per_second: u32, now: Timestamp) -> Timestamp {
+    /// Takes `count` puts at `now`, of which `per_second` are permitted. Returns when the last of them may be done:
+    /// `now`, or later.
+    pub fn take(&mut self, count: u32, per_second: u32, now: Timestamp) -> Timestamp {
         let saved_up = now.minus_ns(NS_PER_S);
-        let at = self.next_at.max(saved_up + NS_PER_S / u64::from(per_second));
-        self.next_at = at + NS_PER_S / u64::from(per_second);
-        at.max(now)
+        let interval_ns = NS_PER_S / u64::from(per_second);
+        self.next_at = self.next_at.max(saved_up + interval_ns) + u64::from(count) * interval_ns;
+        self.next_at.minus_ns(interval_ns).max(now)
     }
 
-    /// Returns a put that had to wait and will not be done, so that the following ones need not wait for it.
-    pub fn give_back(&mut self, per_second: u32) {
-        self.next_at = self.next_at.minus_ns(NS_PER_S / u64::from(per_second));
+    /// Returns puts that had to wait and will not be done, so that the following ones need not wait for them.
+    pub fn give_back(&mut self, count: u32, per_second: u32) {
+        self.next_at = self.next_at.minus_ns(u64::from(count) * (NS_PER_S / u64::from(per_second)));
     }
 }
 
@@ -43,12 +44,16 @@ mod tests {
     #[test]
     fn a_second_of_puts_may_be_done_at_once_and_then_one_at_a_time() {
         let mut pace = Pace::default();
-        let at: Vec<u64> = (0..14).map(|_| pace.take(10, START).since_ns(START) / 1_000_000).collect();
+        let at: Vec<u64> = (0..14).map(|_| pace.take(1, 10, START).since_ns(START) / 1_000_000).collect();
         assert_eq!(at, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 300, 400]);
-        assert_eq!(pace.take(10, START + NS_PER_S / 2), START + NS_PER_S / 2);
-        assert_eq!(pace.take(10, START + NS_PER_S / 2), START + NS_PER_S / 10 * 6);
-        pace.give_back(10);
-        assert_eq!(pace.take(10, START + NS_PER_S / 2), START + NS_PER_S / 10 * 6);
+        let half = START + NS_PER_S / 2;
+        assert_eq!(pace.take(1, 10, half), half);
+        assert_eq!(pace.take(1, 10, half), START + NS_PER_S / 10 * 6);
+        pace.give_back(1, 10);
+        assert_eq!(pace.take(1, 10, half), START + NS_PER_S / 10 * 6);
+        assert_eq!(pace.take(40, 10, half), START + NS_PER_S / 10 * 46);
+        pace.give_back(40, 10);
+        assert_eq!(pace.take(2, 10, half), START + NS_PER_S / 10 * 8);
     }
 
     #[test]
@@ -56,7 +61,7 @@ mod tests {
         for per_second in [1, 3, 1000, u32::MAX] {
             let (mut pace, mut now, mut done) = (Pace::default(), START, 0);
             while now < START + 10 * NS_PER_S && done < 100_000 {
-                now = pace.take(per_second, now);
+                now = pace.take(1, per_second, now);
                 done += 1;
             }
             assert!(done <= 11 * u64::from(per_second) + 1, "{done} of {per_second}");

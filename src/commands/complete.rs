@@ -6,6 +6,7 @@
 
 use std::iter;
 
+use super::guard::Permission;
 use super::memory::MemoryClass;
 use super::put::new_job;
 use super::put_line::LineOf;
@@ -59,7 +60,7 @@ impl Executor {
             None => Box::new(Complete::new(id, count, refusal)),
         };
         match complete.is_whole() {
-            true => self.complete(client, complete, output, now),
+            true => self.complete_whole(client, complete, output, now),
             false => Outcome::ReadPuts(complete),
         }
     }
@@ -154,13 +155,8 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let count = complete.puts.len();
-        let must_wait = complete.refusal.is_none()
-            && self.guard.as_mut().is_some_and(|guard| guard.puts_wait(client, count, now));
-        match must_wait {
-            true => self.continue_complete(client, complete, output, now),
-            false => self.complete(client, complete, output, now),
-        }
+        let is_permitted = complete.puts.is_empty();
+        self.complete(client, complete, is_permitted, output, now)
     }
 
     /// Continues a `complete` that was put off.
@@ -179,20 +175,30 @@ impl Executor {
                 return RestKind::Complete(complete).later(Until::Permitted);
             }
         }
-        self.complete(client, complete, output, now)
+        self.complete(client, complete, true, output, now)
     }
 
-    /// Executes it, or answers why not.
+    /// Executes it, or answers why not. Unless its puts are permitted already, it asks the pace of its identity after
+    /// all other checks: if it is refused anyway, it waits for nothing and uses no permission.
     fn complete(
         &mut self,
         client: ClientId,
         mut complete: Box<Complete>,
+        is_permitted: bool,
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
         self.persistence.log_changes(&mut self.queue, now);
         self.complete_buffers.plan.clear();
-        let outcome = match self.plan_complete(client, &complete, output, now) {
+        let mut planned = self.plan_complete(client, &complete, output, now);
+        if !is_permitted && !matches!(planned, Err(CompleteError::Refused(_))) {
+            match self.permit_complete(client, &complete, now) {
+                Permission::Now => {}
+                Permission::Later => return self.continue_complete(client, complete, output, now),
+                Permission::TooLate => planned = Err(BodyRefusal::OutOfMemory.into()),
+            }
+        }
+        let outcome = match planned {
             Ok(room) => self.carry_out_complete(client, &mut complete, room, output, now),
             Err(CompleteError::NoRoomYet) => {
                 return RestKind::Complete(complete).later(Until::BinlogRoom);
@@ -202,6 +208,13 @@ impl Executor {
         complete.puts.clear();
         self.complete_buffers.complete = Some(complete);
         outcome
+    }
+
+    /// Takes the permission for its puts. The end of the job's reservation is too late, since the client would no
+    /// longer have the job.
+    fn permit_complete(&mut self, client: ClientId, complete: &Complete, now: Timestamp) -> Permission {
+        let reserved_until = self.queue.job(complete.id).map(|job| job.record.deadline_at);
+        self.permit_puts(client, complete.puts.len() as u32, reserved_until, now)
     }
 
     /// Plans its puts and reserves room in the log, or returns the first of the reasons against it. Changes nothing.

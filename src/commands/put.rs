@@ -1,5 +1,6 @@
 //! The command `put`.
 
+use super::guard::Permission;
 use super::put_line::LineOf;
 use super::{Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
@@ -163,11 +164,13 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let must_wait = self.may_still_put(client, &put)
-            && self.guard.as_mut().is_some_and(|guard| guard.puts_wait(client, 1, now));
-        match must_wait {
-            true => self.continue_put(client, put, body, output, now),
-            false => self.put_permitted(client, put, body, output, now),
+        // A put that is refused anyway does not wait.
+        if self.draining || !self.may_still_put(client, &put) {
+            return self.put_permitted(client, put, body, output, now);
+        }
+        match self.permit_puts(client, 1, None, now) {
+            Permission::Later => self.continue_put(client, put, body, output, now),
+            Permission::Now | Permission::TooLate => self.put_permitted(client, put, body, output, now),
         }
     }
 

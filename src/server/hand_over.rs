@@ -15,7 +15,7 @@ use crate::poll_token::PollToken;
 use crate::stream::{Handle, ListenerSocket};
 
 /// The format that this program writes.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 /// The oldest format that it reads. `tests/handover/formats` has a description in each format since this one.
 pub const OLDEST_FORMAT: u32 = 3;
 

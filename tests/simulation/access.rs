@@ -40,6 +40,12 @@ fn rules() -> String {
     )
 }
 
+impl Client {
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+}
+
 impl Guarded {
     fn new() -> Self {
         Self::with(&rules())

@@ -44,6 +44,14 @@ fn a_hand_over_after_any_byte_of_a_complete_changes_nothing_of_it() {
         (COMPLETE.replace("0 4 grp", "0 4 what grp") + "peek 1\r\n", "BAD_FORMAT\r\nFOUND 1 1\r\nx\r\n"),
         (COMPLETE.replace(" 1 2", " 9 2") + "peek 1\r\n", "NOT_FOUND\r\nFOUND 1 1\r\nx\r\n"),
         (COMPLETE.replace("0 4 grp", &format!("0 4 grp:{} grp", "h".repeat(1300))), "BAD_FORMAT\r\n"),
+        // Only the bytes after the 224 of a line of C show that this put has a tag.
+        (
+            COMPLETE.replace("0 4 grp", &format!("0 {}4 grp", "0".repeat(216))) + "peek 2\r\n",
+            "COMPLETED 2 3\r\nFOUND 2 4\r\nquit\r\n",
+        ),
+        (COMPLETE.replace("0 4 grp", &format!("0 4 {} grp", "x".repeat(300))), "BAD_FORMAT\r\n"),
+        (COMPLETE.replace("0 0\r", &format!("0 {}\r", "0".repeat(300))), "BAD_FORMAT\r\n"),
+        (COMPLETE.replace("0 0\r", &format!("0 {}\r", "0".repeat(1300))), "BAD_FORMAT\r\n"),
         (COMPLETE.replace("put 7", "pat 7"), "BAD_FORMAT\r\n"),
     ] {
         for cut in 0..=stream.len() {
@@ -117,11 +125,78 @@ fn the_puts_of_a_complete_count_for_the_rate_of_its_identity_and_commands_behind
     assert_eq!(server.received(&other), "");
     server.pass(500_000_000);
     assert_eq!(server.received(&other), "INSERTED 4\r\n");
-    // A `complete` that is refused in any case waits for nothing, nor does one without puts.
-    assert_eq!(server.reply(&client, "reserve-job 4\r\n"), "RESERVED 4 1\r\ny\r\n");
-    let refused = "complete 4 1\r\nput 0 0 60 1 what\r\nx\r\n";
-    assert_eq!(server.reply(&client, refused), "BAD_FORMAT\r\n");
-    assert_eq!(server.reply(&client, "complete 4 0\r\n"), "COMPLETED\r\n");
+    // One without puts waits for nothing.
+    assert_eq!(
+        server.reply(&client, "reserve-job 4\r\ncomplete 4 0\r\n"),
+        "RESERVED 4 1\r\ny\r\nCOMPLETED\r\n"
+    );
+}
+
+/// A `complete` of this job with this number of puts.
+fn complete_with(id: u64, puts: usize) -> String {
+    format!("complete {id} {puts}\r\n{}", "put 0 0 60 1\r\ny\r\n".repeat(puts))
+}
+
+#[test]
+fn a_complete_that_is_refused_anyway_does_not_wait_and_uses_no_permission() {
+    let (mut server, client) = guarded("puts-per-second = 2\nmax-job-bytes = 10000");
+    for (refused, reply) in [
+        (complete_with(9, 40), "NOT_FOUND\r\n"),
+        (complete_with(1, 90), "OUT_OF_MEMORY\r\n"),
+        ("complete 1 1\r\nput 0 0 60 1 what\r\nx\r\n".to_owned(), "BAD_FORMAT\r\n"),
+        ("complete 1 1\r\nput 0 0 60 1\r\nxyz".to_owned(), "EXPECTED_CRLF\r\n"),
+        (
+            format!("drain\r\n{}put 0 0 60 1\r\ny\r\nundrain\r\n", complete_with(1, 3)),
+            "DRAINING\r\nDRAINING\r\n",
+        ),
+    ] {
+        let replies = server.reply(&client, &refused);
+        let expected = if refused.starts_with("drain") {
+            format!("DRAINING\r\n{reply}NOT_DRAINING\r\n")
+        } else {
+            reply.to_owned()
+        };
+        assert_eq!(replies, expected, "{refused}");
+    }
+    // One put of the first second is left.
+    assert!(server.reply(&client, &complete_with(1, 1)).starts_with("COMPLETED "));
+    assert!(server.reply(&client, "stats\r\n").contains("identity-puts-delayed: 0\n"));
+}
+
+/// The client could not touch the job while it waits, and would be told NOT_FOUND in the end.
+#[test]
+fn a_complete_whose_puts_are_permitted_after_the_end_of_its_reservation_is_refused_at_once() {
+    let (mut server, client) = guarded("puts-per-second = 2");
+    assert_eq!(server.reply(&client, "touch 1 10\r\n"), "TOUCHED\r\n");
+    assert_eq!(server.reply(&client, &complete_with(1, 21)), "OUT_OF_MEMORY\r\n", "10 s for 20 puts");
+    assert_eq!(server.reply(&client, &complete_with(1, 20)), "", "9.5 s for 19 puts");
+    server.pass(9_500_000_000);
+    assert!(server.received(&client).starts_with("COMPLETED "));
+}
+
+/// Nobody waits for puts that are not done, in whatever way their client ends.
+#[test]
+fn all_puts_of_a_complete_that_ends_with_its_client_are_given_back() {
+    for how in ["lost", "killed", "half-closed"] {
+        let (mut server, client) = guarded("puts-per-second = 2");
+        let (other, operator) = (server.connect(Some(ANNA)), server.connect(Some(OPERATOR)));
+        assert_eq!(server.reply(&client, &complete_with(1, 40)), "");
+        match how {
+            "killed" => {
+                let number = server.0.executor().queue().client_number(client.id());
+                assert_eq!(server.reply(&operator, &format!("kill-client {number}\r\n")), "KILLED\r\n");
+            }
+            "half-closed" => {
+                client.pipe.borrow_mut().end(false);
+                assert_eq!(server.reply(&client, ""), "OUT_OF_MEMORY\r\n");
+            }
+            _ => {
+                client.pipe.borrow_mut().break_off();
+                server.ask(&client, "");
+            }
+        }
+        assert!(server.reply(&other, "put 0 0 60 1\r\nz\r\n").starts_with("INSERTED "), "{how}");
+    }
 }
 
 #[test]
@@ -183,7 +258,19 @@ fn while_memory_is_short_a_complete_with_puts_is_refused_and_its_bodies_are_give
     let client = harness.connect();
     assert_eq!(harness.say(&client, RESERVE), RESERVED);
     IS_EXHAUSTED.set(true);
-    assert_eq!(harness.say(&client, COMPLETE), "OUT_OF_MEMORY\r\n");
+    for drained in ["", "drain\r\n"] {
+        harness.say(&client, drained);
+        for (puts, reply) in [
+            (COMPLETE.to_owned(), "OUT_OF_MEMORY\r\n"),
+            (COMPLETE.replace("0 4 grp", "0 4 what grp"), "OUT_OF_MEMORY\r\n"),
+            (COMPLETE.replace("\r\n\r\n", "\r\nX\n"), "OUT_OF_MEMORY\r\n"),
+            (COMPLETE.replace("0 0\r\n", &format!("0 101\r\n{}", "x".repeat(101))), "JOB_TOO_BIG\r\n"),
+            (COMPLETE.replace(" 1 2", " 9 2"), "NOT_FOUND\r\n"),
+        ] {
+            assert_eq!(harness.say(&client, &puts), reply, "{puts}");
+        }
+    }
+    harness.say(&client, "undrain\r\n");
     IS_EXHAUSTED.set(false);
     // Memory becomes short while the puts arrive.
     let cut = COMPLETE.len() - 1;

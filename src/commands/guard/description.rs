@@ -3,7 +3,7 @@
 //! Owns: which parts are described. The rules are not: the next program reads them itself, and each client gets its
 //! identity from those, as at a reload. Suppressed lines of the log are forgotten.
 
-use super::{Guard, GuardedClient, IdentityUsage};
+use super::{Guard, GuardedClient, IdentityUsage, WaitingPuts};
 use crate::access::{Pace, Peer, TokenHash};
 use crate::clock::Timestamp;
 use crate::commands::Executor;
@@ -20,12 +20,14 @@ struct DescribedGuardedClient {
     /// The user of a unix socket.
     user: Option<u32>,
     token: Option<[u8; TokenHash::BYTES]>,
-    /// When its waiting put is permitted, if it has one.
+    /// When its waiting puts are permitted, if it has any.
     put_at: Option<Timestamp>,
     has_ended: bool,
+    /// How many puts wait.
+    waiting_puts: u32,
 }
 
-described!(DescribedGuardedClient { address, user, token, put_at, has_ended });
+described!(DescribedGuardedClient { address, user, token, put_at, has_ended, waiting_puts since 6 });
 
 /// The resources that an identity uses now.
 struct DescribedIdentity {
@@ -121,7 +123,7 @@ impl Guard {
         described: DescribedGuardedClient,
         watched: usize,
     ) -> Result<(), Malformed> {
-        let DescribedGuardedClient { address, user, token, put_at, has_ended } = described;
+        let DescribedGuardedClient { address, user, token, put_at, has_ended, waiting_puts } = described;
         let peer = match address {
             Some(address) => Peer::Tcp(address.parse().map_err(|_| Malformed("an address"))?),
             None => Peer::Unix(user),
@@ -143,7 +145,8 @@ impl Guard {
             used: None,
             checked: 0,
             watched,
-            put_at,
+            // The puts of a `complete` that an older program has described count as one.
+            waiting: put_at.map(|at| WaitingPuts { at, count: waiting_puts.max(1) }),
             has_ended,
             action: None,
         });
@@ -155,7 +158,7 @@ fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
     let GuardedClient {
         peer,
         token,
-        put_at,
+        waiting,
         has_ended,
         // Only a connection with TLS has a certificate, and such connections are closed. The other values are looked up
         // again.
@@ -171,7 +174,8 @@ fn describe_client(client: &GuardedClient) -> DescribedGuardedClient {
         Peer::Unix(user) => (None, *user),
     };
     let token = token.as_ref().map(TokenHash::bytes);
-    DescribedGuardedClient { address, user, token, put_at: *put_at, has_ended: *has_ended }
+    let (put_at, waiting_puts) = (waiting.map(|puts| puts.at), waiting.map_or(0, |puts| puts.count));
+    DescribedGuardedClient { address, user, token, put_at, has_ended: *has_ended, waiting_puts }
 }
 
 fn describe_identity(figures: &IdentityFigures, usage: &IdentityUsage) -> DescribedIdentity {

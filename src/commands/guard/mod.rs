@@ -72,12 +72,30 @@ pub(crate) struct GuardedClient {
     pub(super) checked: usize,
     /// How many tubes it watches.
     watched: usize,
-    /// When its waiting put is permitted, if it has one.
-    put_at: Option<Timestamp>,
+    /// Its puts that wait: those of a `complete`, or one.
+    waiting: Option<WaitingPuts>,
     /// Its connection will send no more, so its put does not wait.
     has_ended: bool,
     /// Its managing command, if one is in progress.
     pub(super) action: Option<Box<str>>,
+}
+
+/// Puts that wait for their permission.
+#[derive(Clone, Copy, Debug)]
+struct WaitingPuts {
+    /// When all of them are permitted.
+    at: Timestamp,
+    count: u32,
+}
+
+/// When puts may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permission {
+    Now,
+    /// The client waits for it.
+    Later,
+    /// It would come too late. The client does not wait.
+    TooLate,
 }
 
 /// The result of a login with a token.
@@ -153,9 +171,9 @@ impl Guard {
     pub(crate) fn forget(&mut self, client: ClientId) {
         self.end_action(client, b"(the client has left)");
         let known = self.clients.get_mut(client.index as usize).and_then(Option::take);
-        let Some(GuardedClient { identity, put_at, certificate, watched, .. }) = known else { return };
+        let Some(GuardedClient { identity, waiting, certificate, watched, .. }) = known else { return };
         self.figures[identity.index()].connections -= u64::from(certificate.is_some());
-        self.cancel_wait(identity, put_at, client.index);
+        self.cancel_wait(identity, waiting, client.index);
         self.usage[identity.index()].watched -= watched;
     }
 
@@ -202,7 +220,7 @@ impl Guard {
             used: None,
             checked: 0,
             watched: 0,
-            put_at: None,
+            waiting: None,
             has_ended: false,
             action: None,
         });
@@ -326,33 +344,48 @@ impl Guard {
     /// Whether the put of the client is abandoned instead of waiting any longer; others can use its permission then.
     pub(crate) fn gives_up_put(&mut self, client: ClientId) -> bool {
         let Some(known) = self.client_mut(client).filter(|known| known.has_ended) else { return false };
-        let (identity, put_at) = (known.identity, known.put_at.take());
-        self.cancel_wait(identity, put_at, client.index);
-        put_at.is_some()
+        let (identity, waiting) = (known.identity, known.waiting.take());
+        self.cancel_wait(identity, waiting, client.index);
+        waiting.is_some()
     }
 
-    fn cancel_wait(&mut self, identity: IdentityId, put_at: Option<Timestamp>, index: u32) {
-        let Some(at) = put_at else { return };
+    fn cancel_wait(&mut self, identity: IdentityId, waiting: Option<WaitingPuts>, index: u32) {
+        let Some(WaitingPuts { at, count }) = waiting else { return };
         self.waiting_puts.remove(&(at, index));
         if let Some(per_second) = self.rules.identity(identity).limits.puts_per_second {
-            self.usage[identity.index()].pace.give_back(per_second);
+            self.usage[identity.index()].pace.give_back(count, per_second);
         }
     }
 
-    /// Whether the client waits until the last of `count` puts may be done, because that is not now.
-    pub(crate) fn puts_wait(&mut self, client: ClientId, count: usize, now: Timestamp) -> bool {
-        let Some(identity) = self.client(client).map(|known| known.identity) else { return false };
-        let Some(per_second) = self.rules.identity(identity).limits.puts_per_second else { return false };
-        let pace = &mut self.usage[identity.index()].pace;
-        let Some(at) = (0..count).map(|_| pace.take(per_second, now)).last().filter(|at| *at > now) else {
-            return false;
+    /// Takes the permission for `count` puts of the client, at once or later. The client waits until the last of them
+    /// may be done, unless that is only at `too_late` or after it; then nothing is taken.
+    fn permit_puts(
+        &mut self,
+        client: ClientId,
+        count: u32,
+        too_late: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Permission {
+        let Some(identity) = self.client(client).map(|known| known.identity) else { return Permission::Now };
+        let Some(per_second) = self.rules.identity(identity).limits.puts_per_second else {
+            return Permission::Now;
         };
-        self.figures[identity.index()].puts_delayed += count as u64;
+        let pace = &mut self.usage[identity.index()].pace;
+        let mut taken = *pace;
+        let at = taken.take(count, per_second, now);
+        if at > now && too_late.is_some_and(|too_late| at >= too_late) {
+            return Permission::TooLate;
+        }
+        *pace = taken;
+        if at == now {
+            return Permission::Now;
+        }
+        self.figures[identity.index()].puts_delayed += u64::from(count);
         self.waiting_puts.insert((at, client.index));
         if let Some(known) = self.client_mut(client) {
-            known.put_at = Some(at);
+            known.waiting = Some(WaitingPuts { at, count });
         }
-        true
+        Permission::Later
     }
 
     /// The next client whose put is permitted now.
@@ -360,14 +393,14 @@ impl Guard {
         let &(at, index) = self.waiting_puts.first().filter(|(at, _)| *at <= now)?;
         self.waiting_puts.remove(&(at, index));
         if let Some(Some(known)) = self.clients.get_mut(index as usize) {
-            known.put_at = None;
+            known.waiting = None;
         }
         Some(index)
     }
 
     /// Whether the put of the client still has to wait.
     pub(crate) fn has_waiting_put(&self, client: ClientId) -> bool {
-        self.client(client).is_some_and(|known| known.put_at.is_some())
+        self.client(client).is_some_and(|known| known.waiting.is_some())
     }
 
     /// When the next put that waits is permitted.
@@ -457,6 +490,18 @@ impl Executor {
     /// Whether the input executed since the last call contained a token.
     pub(crate) fn take_read_token(&mut self) -> bool {
         self.guard.as_mut().is_some_and(|guard| std::mem::take(&mut guard.has_read_token))
+    }
+
+    /// See [`Guard::permit_puts`]. Without rules all puts are permitted.
+    pub(super) fn permit_puts(
+        &mut self,
+        client: ClientId,
+        count: u32,
+        too_late: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Permission {
+        let Some(guard) = &mut self.guard else { return Permission::Now };
+        guard.permit_puts(client, count, too_late, now)
     }
 
     /// Notes that the client's connection will send no more while its put waits.
