@@ -507,6 +507,49 @@ fn the_end_of_a_job_is_said_to_ten_thousand_clients_in_slices() {
 }
 
 #[test]
+fn a_job_that_is_flushed_in_the_turn_of_its_delivery_comes_with_its_fields() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let [worker, batcher, producer] = [(); 3].map(|()| connect(&mut server));
+    worker.pipe.borrow_mut().arrive(b"reserve-fields tube pri attempts trace\r\nwatch q\r\nreserve\r\n");
+    turn(&mut server, &[&worker]);
+    batcher.pipe.borrow_mut().arrive(b"reserve-fields pri tube\r\nwatch q\r\nreserve-batch 2 60\r\n");
+    turn(&mut server, &[&batcher]);
+    received(&worker);
+    received(&batcher);
+    let puts = b"use q\r\nput 5 0 9 1\r\nx\r\nput 6 0 9 1\r\ny\r\nflush-tube q\r\nput 7 0 9 1\r\nz\r\n";
+    producer.pipe.borrow_mut().arrive(puts);
+    turn(&mut server, &[&producer]);
+    assert_eq!(received(&producer), "USING q\r\nINSERTED 1\r\nINSERTED 2\r\nFLUSHED 2\r\nINSERTED 3\r\n");
+    assert_eq!(received(&worker), "RESERVED 1 1 q 5 1 -\r\nx\r\n");
+    // A batch has the jobs that are there when it is answered.
+    assert_eq!(received(&batcher), "RESERVED_BATCH 1\r\nRESERVED 3 1 7 q\r\nz\r\n");
+    worker.pipe.borrow_mut().arrive(b"delete 1\r\n");
+    turn(&mut server, &[&worker]);
+    assert_eq!(received(&worker), "NOT_FOUND\r\n");
+    server.check_invariants();
+}
+
+#[test]
+fn the_fields_belong_to_the_connection_and_not_to_its_session() {
+    let mut server = Server::new(executor(PoisonLimits::default(), 10));
+    let [first, second, producer] = [(); 3].map(|()| connect(&mut server));
+    first.pipe.borrow_mut().arrive(b"session s 60\r\nreserve-fields tube\r\nreserve\r\n");
+    turn(&mut server, &[&first]);
+    second.pipe.borrow_mut().arrive(b"reserve-fields pri\r\n");
+    turn(&mut server, &[&second]);
+    assert_eq!(received(&second), "USING pri\r\n");
+    // The first client gets a job in the turn in which the second one takes over its session.
+    producer.pipe.borrow_mut().arrive(b"put 5 0 9 1\r\nx\r\n");
+    second.pipe.borrow_mut().arrive(b"session s 60\r\n");
+    turn(&mut server, &[&producer, &second]);
+    assert_eq!(received(&second), "SESSION 1\r\n");
+    second.pipe.borrow_mut().arrive(b"release 1 6 0\r\nreserve\r\n");
+    turn(&mut server, &[&second]);
+    assert_eq!(received(&second), "RELEASED\r\nRESERVED 1 1 6\r\nx\r\n");
+    server.check_invariants();
+}
+
+#[test]
 fn a_wait_for_a_job_is_answered_by_what_has_ended_it_whatever_follows() {
     const WAITING: usize = 100;
     let mut server = Server::new(executor(PoisonLimits::default(), 10));
