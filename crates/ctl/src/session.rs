@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::output::say;
 use beanstalk_client::{
     Address, Client, Command, Connector, Dictionary, Error, Extensions, JobId, JobInfo, Refusal, Reply,
-    TubeName,
+    Seconds, TubeName,
 };
 use beanstalk_client::{JobState, parse_dictionary};
 use globset::GlobMatcher;
@@ -58,6 +58,17 @@ impl ServerSession {
     /// Whether the server offers this extension: a command or a tag.
     pub fn has(&self, word: &str) -> bool {
         self.extensions.has(word)
+    }
+
+    /// The time of this option as the server can take it: a server without fractions of a second gets more, and the
+    /// user is told so.
+    pub fn time(&self, option: &str, seconds: Seconds) -> Seconds {
+        if seconds.thousandths() == 0 || self.has("fractions") {
+            return seconds;
+        }
+        let rounded = Seconds::from(seconds.whole().saturating_add(1));
+        say(&format!("this server has whole seconds only: {option} is {rounded}s instead of {seconds}s"));
+        rounded
     }
 
     /// The names of the tubes that match one of the patterns, sorted; without patterns, of all tubes.

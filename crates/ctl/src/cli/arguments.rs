@@ -2,7 +2,7 @@
 
 use crate::listing::JobFilter;
 use crate::tag_pattern::TagPattern;
-use beanstalk_client::JobState;
+use beanstalk_client::{JobState, Seconds};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use globset::{GlobBuilder, GlobMatcher};
@@ -52,10 +52,10 @@ pub struct FilterArguments {
     #[arg(long = "state", value_delimiter = ',', value_name = "STATE", value_parser = states())]
     pub states: Vec<JobState>,
     /// Only jobs that were put at least this long ago
-    #[arg(long, value_parser = seconds, value_name = "TIME")]
+    #[arg(long, value_parser = whole_seconds, value_name = "TIME")]
     pub older_than: Option<u32>,
     /// Only jobs that were put less than this long ago
-    #[arg(long, value_parser = seconds, value_name = "TIME")]
+    #[arg(long, value_parser = whole_seconds, value_name = "TIME")]
     pub younger_than: Option<u32>,
     /// Only jobs with this tag: idp, con, grp, aft, trc or exp, alone or with a key or a group such as grp:rows
     #[arg(long, value_name = "TAG")]
@@ -195,9 +195,9 @@ fn rate(text: &str) -> Result<JobRate, String> {
 /// The delay of a job.
 #[derive(Args)]
 pub struct Delay {
-    /// Seconds until the job becomes ready
+    /// Time until the job becomes ready
     #[arg(long = "delay", short = 'd', value_parser = seconds, default_value = "0s", value_name = "TIME")]
-    pub seconds: u32,
+    pub seconds: Seconds,
 }
 
 /// Parses a state. The completions have all of them.
@@ -207,16 +207,30 @@ pub fn states() -> impl TypedValueParser<Value = JobState> {
 
 /// Parses a time: a number of seconds, or numbers with units such as `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    match text.parse::<u64>() {
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
-        Err(_) => humantime::parse_duration(text)
-            .map_err(|error| format!("{error}; expected 90, 90s, 15m, 2h or 1d")),
+    if let Some(seconds) = Seconds::parse_word(text.as_bytes()) {
+        return Ok(Duration::from_nanos(seconds.as_ns()));
     }
+    // A number without a unit has a fraction of a second with up to three digits.
+    let (number, unit) = text.split_at(text.find(|each: char| !each.is_ascii_digit()).unwrap_or(text.len()));
+    let parsed = match number.parse() {
+        Ok(seconds) if unit.is_empty() => return Ok(Duration::from_secs(seconds)),
+        _ => humantime::parse_duration(text),
+    };
+    parsed.map_err(|error| format!("{error}; expected 90, 0.5, 90s, 500ms, 15m, 2h or 1d"))
 }
 
-/// Parses a time in whole seconds, the unit of the protocol; at most 2^32 - 1.
-pub fn seconds(text: &str) -> Result<u32, String> {
-    u32::try_from(duration(text)?.as_secs()).map_err(|_| "at most 4294967295 seconds".to_owned())
+/// Parses a time in the unit of the protocol: seconds with up to three digits behind the point, below 2^32. A shorter
+/// fraction is rounded up.
+pub fn seconds(text: &str) -> Result<Seconds, String> {
+    let thousandths = duration(text)?.as_micros().div_ceil(1000);
+    let whole = u32::try_from(thousandths / 1000).map_err(|_| "at most 4294967295 seconds".to_owned())?;
+    Ok(Seconds::new(whole, (thousandths % 1000) as u16))
+}
+
+/// Parses a time of which only whole seconds are known or kept, such as the age of a job.
+pub fn whole_seconds(text: &str) -> Result<u32, String> {
+    let seconds = seconds(text)?;
+    if seconds.thousandths() == 0 { Ok(seconds.whole()) } else { Err("expected whole seconds".to_owned()) }
 }
 
 /// Parses a pattern of tube names. `*` also matches a slash, because tube names are not paths.
@@ -231,8 +245,24 @@ mod tests {
 
     #[test]
     fn times_are_seconds_or_have_units() {
-        assert_eq!([seconds("90"), seconds("15m"), seconds("1h 1s")], [Ok(90), Ok(900), Ok(3601)]);
-        assert!(seconds("soon").is_err() && seconds("-1").is_err() && seconds("4294967296").is_err());
+        for (text, expected) in [
+            ("90", "90"),
+            ("15m", "900"),
+            ("1h 1s", "3601"),
+            ("0.5", "0.5"),
+            ("500ms", "0.5"),
+            ("1s 5ms", "1.005"),
+            ("1us", "0.001"),
+            ("4294967295.999", "4294967295.999"),
+        ] {
+            assert_eq!(seconds(text).map(|seconds| seconds.to_string()), Ok(expected.to_owned()), "{text}");
+        }
+        for text in ["soon", "", "-1", "4294967296", "18446744073709551616", ".5", "5.", "0.1234", "1 ", " 1"]
+        {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!([whole_seconds("90"), whole_seconds("1500ms 500ms")], [Ok(90), Ok(2)]);
+        assert!(whole_seconds("0.5").is_err() && whole_seconds("900ms").is_err());
     }
 
     #[test]

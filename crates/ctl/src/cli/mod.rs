@@ -10,8 +10,8 @@ pub use arguments::{ActOn, Confirm, Delay, FilterArguments, Id, JobRate, Redrive
 
 use crate::commands::tubes::SortColumn;
 pub use arguments::glob;
-use arguments::{duration, id, seconds, states};
-use beanstalk_client::{Address, JobState, Tag, TubeName};
+use arguments::{duration, id, seconds, states, whole_seconds};
+use beanstalk_client::{Address, JobState, Seconds, Tag, TubeName};
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use globset::GlobMatcher;
@@ -114,7 +114,7 @@ pub struct Cli {
 
 const GLOBAL: &str = "Options of every command";
 
-const AFTER_HELP: &str = "A TIME is a number of seconds, or has units: 90s, 15m, 2h, 1d. \
+const AFTER_HELP: &str = "A TIME is a number of seconds, such as 90 or 0.5, or has units: 500ms, 90s, 15m, 2h, 1d. \
 Exit codes: 0 done, 1 nothing matched, 2 wrong command line, 3 no connection, 4 refused by the server, \
 5 a local file or command failed, 130 stopped by Ctrl-C.";
 
@@ -149,7 +149,7 @@ pub enum Command {
         ids: Vec<Id>,
         /// Longest time to wait for all of them. Without it, wait until they are done
         #[arg(long = "for", value_parser = seconds, value_name = "TIME")]
-        time: Option<u32>,
+        time: Option<Seconds>,
     },
     /// Show which rules tubes follow, and what the rules have done
     Rules(RulesArguments),
@@ -204,7 +204,7 @@ pub enum Command {
         tubes: TubeArguments,
         /// Length of the pause
         #[arg(long = "for", value_parser = seconds, default_value = "1h", value_name = "TIME")]
-        time: u32,
+        time: Seconds,
     },
     /// End the pause of tubes
     Resume(TubeArguments),
@@ -333,7 +333,7 @@ pub struct PutArguments {
     pub delay: Delay,
     /// Time to run: how long a worker may keep the job reserved
     #[arg(long, value_parser = seconds, default_value = "60s", value_name = "TIME")]
-    pub ttr: u32,
+    pub ttr: Seconds,
     /// Tags
     #[arg(
         long = "tag",
@@ -352,7 +352,7 @@ pub struct ReserveArguments {
     pub tubes: Vec<TubeName>,
     /// Longest time to wait for a job; 0s does not wait. Without it, wait until there is a job
     #[arg(long, value_parser = seconds, value_name = "TIME")]
-    pub wait: Option<u32>,
+    pub wait: Option<Seconds>,
     /// What to do with the job after its body is printed
     #[arg(long, value_enum, default_value_t = Then::Release)]
     pub then: Then,
@@ -386,11 +386,11 @@ pub struct WorkArguments {
     /// Bury a job when it has failed this many times
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub attempts: u64,
-    /// Delay after the first failure; it doubles with each further failure
-    #[arg(long, value_parser = seconds, default_value = "10s", value_name = "TIME")]
+    /// Delay after the first failure, in whole seconds; it doubles with each further failure
+    #[arg(long, value_parser = whole_seconds, default_value = "10s", value_name = "TIME")]
     pub delay: u32,
     /// The longest delay
-    #[arg(long, value_parser = seconds, default_value = "1h", value_name = "TIME")]
+    #[arg(long, value_parser = whole_seconds, default_value = "1h", value_name = "TIME")]
     pub max_delay: u32,
     /// Exit when there is no ready job, instead of waiting for one
     #[arg(long)]

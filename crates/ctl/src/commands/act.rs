@@ -14,7 +14,7 @@ use crate::listing;
 use crate::output::{StandardOutput, counted, with_commas};
 use crate::progress::ShownProgress;
 use crate::session::ServerSession;
-use beanstalk_client::{JobInfo, JobState, TubeName};
+use beanstalk_client::{JobInfo, JobState, Seconds, TubeName};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,8 +39,8 @@ pub enum JobChange {
     Release {
         /// The new priority; `None` keeps the present one.
         pri: Option<u32>,
-        /// The delay in seconds; 0 makes the job ready.
-        delay: u32,
+        /// The delay; 0 makes the job ready.
+        delay: Seconds,
     },
     /// Moves it to this tube.
     Move(TubeName),

@@ -7,7 +7,7 @@ use super::act::JobChange;
 use super::relocate;
 use crate::failure::Failure;
 use crate::session::{ServerSession, unexpected};
-use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Reply};
+use beanstalk_client::{Command, Counting, JobId, JobInfo, JobState, Priority, Reply, Seconds};
 
 /// The outcome of an action on a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub fn bury(id: u64, pri: u32) -> Command<'static> {
 }
 
 /// Releases the job.
-pub fn release(id: u64, pri: u32, delay: u32, counting: Counting) -> Command<'static> {
+pub fn release(id: u64, pri: u32, delay: impl Into<Seconds>, counting: Counting) -> Command<'static> {
     Command::Release { id: JobId(id), priority: Priority(pri), delay_s: delay.into(), counting }
 }
 

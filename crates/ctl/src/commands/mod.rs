@@ -25,7 +25,7 @@ use crate::interrupt;
 use crate::output::{StandardOutput, say};
 use crate::session::ServerSession;
 use crate::{top, transfer, work};
-use beanstalk_client::{Address, Connector, Tls, Token};
+use beanstalk_client::{Address, Connector, Seconds, Tls, Token};
 
 /// The variable with a token. There is no such option, because every user of the machine sees the arguments of a
 /// program.
@@ -175,8 +175,9 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Kick(on) => act::run(&mut servers.one()?, act::JobChange::Kick, &on, out),
         Command::Bury(on) => act::run(&mut servers.one()?, act::JobChange::Bury, &on, out),
         Command::Release { on, priority, delay } => {
-            let action = act::JobChange::Release { pri: priority, delay: delay.seconds };
-            act::run(&mut servers.one()?, action, &on, out)
+            let mut session = servers.one()?;
+            let delay = session.time("--delay", delay.seconds);
+            act::run(&mut session, act::JobChange::Release { pri: priority, delay }, &on, out)
         }
         Command::Move { on, to } => act::run(&mut servers.one()?, act::JobChange::Move(to), &on, out),
         Command::Redrive(arguments) => {
@@ -187,7 +188,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
             act::run(&mut servers.one()?, act::JobChange::Reprioritize(priority), &on, out)
         }
         Command::Pause { tubes, time } => tube_actions::pause(&mut servers.one()?, &tubes, time, out),
-        Command::Resume(tubes) => tube_actions::pause(&mut servers.one()?, &tubes, 0, out),
+        Command::Resume(tubes) => tube_actions::pause(&mut servers.one()?, &tubes, Seconds::from(0), out),
         Command::Flush { tubes, buried } => flush::run(&mut servers.one()?, &tubes, buried, out),
         Command::Drain => tube_actions::drain(&servers, true, out),
         Command::Undrain => tube_actions::drain(&servers, false, out),

@@ -28,8 +28,8 @@ pub fn run(
     session.client.use_tube(&arguments.tube)?;
     let options = PutOptions {
         pri: arguments.priority,
-        delay: arguments.delay.seconds.into(),
-        ttr: arguments.ttr.into(),
+        delay: session.time("--delay", arguments.delay.seconds),
+        ttr: session.time("--ttr", arguments.ttr),
         tags: arguments.tags.clone(),
     };
     match (&arguments.body, &arguments.file) {

@@ -6,11 +6,11 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, StandardOutput, say};
 use crate::session::ServerSession;
-use beanstalk_client::{Client, Error, Job, Refusal, TubeName};
+use beanstalk_client::{Client, Error, Job, Refusal, Seconds, TubeName};
 use std::time::{Duration, Instant};
 
-/// The longest wait of one reserve, in seconds. The program checks for an interrupt after each.
-const MAX_WAIT_SECONDS: u32 = 1;
+/// The longest wait of one reserve. The program checks for an interrupt after each.
+const MAX_WAIT: Seconds = Seconds::ONE;
 
 /// Reserves a job, prints it, and does what `--then` says.
 pub fn run(
@@ -19,7 +19,8 @@ pub fn run(
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     watch_only(&mut session.client, &arguments.tubes)?;
-    let job = wait_for_one(&mut session.client, arguments.wait)?;
+    let wait = arguments.wait.map(|wait| session.time("--wait", wait));
+    let job = wait_for_one(&mut session.client, wait)?;
     let info = session.client.stats_job(job.id)?;
     if out.is_json() {
         out.value(&with_body(output::job(&info), &job.body))?;
@@ -57,16 +58,12 @@ pub fn watch_only(client: &mut Client, tubes: &[TubeName]) -> Result<(), Failure
     Ok(())
 }
 
-fn wait_for_one(client: &mut Client, wait: Option<u32>) -> Result<Job, Failure> {
-    let give_up_at = wait.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+fn wait_for_one(client: &mut Client, wait: Option<Seconds>) -> Result<Job, Failure> {
+    // Only a wait that has a fraction itself may ask for a fraction: not every server knows them.
+    let has_fraction = wait.is_some_and(|wait| wait.thousandths() > 0);
+    let give_up_at = wait.map(|wait| Instant::now() + Duration::from_nanos(wait.as_ns()));
     loop {
-        let turn = match give_up_at {
-            Some(at) => {
-                let left = at.saturating_duration_since(Instant::now()).as_secs_f32().ceil();
-                MAX_WAIT_SECONDS.min(left as u32)
-            }
-            None => MAX_WAIT_SECONDS,
-        };
+        let turn = give_up_at.map_or(MAX_WAIT, |at| turn_until(at, has_fraction));
         match client.reserve_with_timeout(turn) {
             Ok(job) => return Ok(job),
             Err(Error::Refused(Refusal::TimedOut)) => {}
@@ -75,8 +72,19 @@ fn wait_for_one(client: &mut Client, wait: Option<u32>) -> Result<Job, Failure> 
         if interrupt::requested() {
             return Err(Failure::Interrupted("stopped while waiting for a job".to_owned()));
         }
-        if turn == 0 || give_up_at.is_some_and(|at| Instant::now() >= at) {
+        if turn.is_zero() || give_up_at.is_some_and(|at| Instant::now() >= at) {
             return Err(Failure::NothingMatched("no job came in time".to_owned()));
         }
+    }
+}
+
+/// How long to wait for a job that must come until `at`: at most [`MAX_WAIT`], in whole seconds unless fractions are
+/// allowed.
+fn turn_until(at: Instant, has_fraction: bool) -> Seconds {
+    let left = at.saturating_duration_since(Instant::now());
+    match (left.as_secs(), left.as_micros().div_ceil(1000) as u16) {
+        (0, 0) => Seconds::from(0),
+        (0, thousandths @ ..1000) if has_fraction => Seconds::new(0, thousandths),
+        _ => MAX_WAIT,
     }
 }

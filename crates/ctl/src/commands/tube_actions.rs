@@ -5,22 +5,27 @@ use crate::cli::TubeArguments;
 use crate::failure::Failure;
 use crate::output::{StandardOutput, age, counted};
 use crate::session::{ServerSession, unexpected};
-use beanstalk_client::{Command, Reply};
+use beanstalk_client::{Command, Reply, Seconds};
 use serde_json::json;
 
 /// Pauses tubes for `seconds`; 0 ends their pause. Asks for confirmation if a pattern matches several tubes.
 pub fn pause(
     session: &mut ServerSession,
-    arguments: &TubeArguments,
-    seconds: u32,
+    arguments: &Tubes,
+    seconds: Seconds,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let tubes = session.tube_names(&arguments.tubes)?;
-    let verb = if seconds == 0 { "resume" } else { "pause" };
+    let seconds = session.time("--for", seconds);
+    let verb = if seconds.is_zero() { "resume" } else { "pause" };
     if tubes.is_empty() {
         return Err(Failure::NothingMatched("there is no such tube".to_owned()));
     }
-    let time = if seconds == 0 { String::new() } else { format!(" for {}", age(seconds.into())) };
+    let time = match seconds.thousandths() {
+        0 if seconds.is_zero() => String::new(),
+        0 => format!(" for {}", age(seconds.whole().into())),
+        _ => format!(" for {seconds}s"),
+    };
     let count = tubes.len() as u64;
     let what = format!("{verb} {}{time} on {}", counted(count, "tube"), session.address);
     let must_ask = tubes.len() > arguments.tubes.len() || arguments.confirm.dry_run;
@@ -30,7 +35,7 @@ pub fn pause(
             &format!("{count} matched"),
         );
     }
-    let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds.into() });
+    let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds });
     let (mut done, mut failed) = (0, None);
     session.client.pipeline(pauses, |_, reply| match reply {
         Reply::Paused => done += 1,
@@ -38,7 +43,7 @@ pub fn pause(
         other => failed = failed.take().or(Some(unexpected("pause-tube", &other))),
     })?;
     failed.map_or(Ok(()), Err)?;
-    let past = if seconds == 0 { "resumed" } else { "paused" };
+    let past = if seconds.is_zero() { "resumed" } else { "paused" };
     out.value_or_line(
         &json!({ "action": verb, "matched": count, "done": done }),
         &format!("{past} {}{time}", counted(done, "tube")),

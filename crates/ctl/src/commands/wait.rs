@@ -6,12 +6,12 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::StandardOutput;
 use crate::session::ServerSession;
-use beanstalk_client::{Error, JobState, Refusal};
+use beanstalk_client::{Error, JobState, Refusal, Seconds};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// The longest wait for a job at a time, in seconds. The program checks for an interrupt after each.
-const MAX_WAIT_SECONDS: u32 = 1;
+/// The longest wait for a job at a time. The program checks for an interrupt after each.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The end of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,14 +20,14 @@ enum WaitEnd {
     Buried,
 }
 
-/// Waits for each job, at most `seconds` for all of them, and prints its end.
+/// Waits for each job, at most `time` for all of them, and prints its end.
 pub fn run(
     session: &mut ServerSession,
     ids: &[u64],
-    seconds: Option<u32>,
+    time: Option<Seconds>,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
-    let give_up_at = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    let give_up_at = time.map(|time| Instant::now() + Duration::from_nanos(time.as_ns()));
     // A job that is found here and not later was deleted in between.
     let found = session.job_infos(ids.iter().copied())?;
     let (mut missing, mut buried) = (Vec::new(), Vec::new());
@@ -60,8 +60,7 @@ pub fn run(
 fn wait_for(session: &mut ServerSession, id: u64, give_up_at: Option<Instant>) -> Result<WaitEnd, Failure> {
     loop {
         let left = give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let turn =
-            left.map_or(MAX_WAIT_SECONDS, |left| MAX_WAIT_SECONDS.min(left.as_secs_f32().ceil() as u32));
+        let turn = left.map_or(MAX_WAIT, |left| MAX_WAIT.min(left));
         if let Some(end) = ask(session, id, turn)? {
             return Ok(end);
         }
@@ -74,12 +73,14 @@ fn wait_for(session: &mut ServerSession, id: u64, give_up_at: Option<Instant>) -
     }
 }
 
-/// The end of the job, if it comes within `turn` seconds.
-fn ask(session: &mut ServerSession, id: u64, turn: u32) -> Result<Option<WaitEnd>, Failure> {
+/// The end of the job, if it comes within `turn`.
+fn ask(session: &mut ServerSession, id: u64, turn: Duration) -> Result<Option<End>, Failure> {
     if session.has("wait-job") {
-        return match session.client.wait_job(id, Some(turn.into())) {
-            Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(WaitEnd::Deleted)),
-            Ok(false) => Ok(Some(WaitEnd::Buried)),
+        // A server with this command knows fractions of a second.
+        let turn = Seconds::new(turn.as_secs() as u32, turn.subsec_millis() as u16);
+        return match session.client.wait_job(id, Some(turn)) {
+            Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(End::Deleted)),
+            Ok(false) => Ok(Some(End::Buried)),
             Err(Error::Refused(Refusal::TimedOut)) => Ok(None),
             Err(error) => Err(error.into()),
         };
@@ -88,7 +89,7 @@ fn ask(session: &mut ServerSession, id: u64, turn: u32) -> Result<Option<WaitEnd
         None | Some(None) => Ok(Some(WaitEnd::Deleted)),
         Some(Some(info)) if info.state == JobState::Buried => Ok(Some(WaitEnd::Buried)),
         Some(Some(_)) => {
-            interrupt::wait(Duration::from_secs(turn.into()));
+            interrupt::wait(turn);
             Ok(None)
         }
     }

@@ -162,6 +162,42 @@ fn tubes_are_paused_and_resumed() {
     }
 }
 
+/// A fraction is never lost: on a server that does not know them, it makes a whole second more.
+#[test]
+fn times_have_fractions_of_a_second() {
+    for server in everywhere() {
+        let (address, mut client) = (server.address(), server.client());
+        let has_fractions = matches!(&server, Any::Process(server) if server.name == "ours");
+        let expected = |whole: u64| whole + u64::from(!has_fractions);
+        let told = |ended: super::support::Ended| {
+            let ended = ended.ends_with(0);
+            assert_eq!(ended.err.contains("whole seconds only"), !has_fractions, "{ended:?}");
+        };
+        let put = ctl(&address, &["put", "t", "x", "--delay", "900.5", "--ttr", "60s 250ms"]);
+        let id: u64 = put.out.trim().parse().unwrap();
+        told(put);
+        let info = client.stats_job(id).unwrap();
+        assert_eq!((info.delay, info.ttr), (expected(900), expected(60)), "{info:?}");
+        told(ctl(&address, &["release", &id.to_string(), "--delay", "500.001"]));
+        assert_eq!(client.stats_job(id).unwrap().delay, expected(500));
+        told(ctl(&address, &["pause", "t", "--for", "600500ms"]));
+        assert_eq!(client.stats_tube(&name("t")).unwrap().number_or_zero("pause"), expected(600));
+        ctl(&address, &["resume", "t"]).ends_with(0);
+        told(ctl(&address, &["pause", "t", "--for", "500ms", "--json"]));
+        let stats = client.stats_tube(&name("t")).unwrap();
+        assert_eq!(stats.number_or_zero("cmd-pause-tube"), 3, "{stats:?}");
+        // No job comes in time.
+        ctl(&address, &["reserve", "u", "--wait", "50ms"]).ends_with(1);
+        for refused in [
+            &["delete", "--all", "--older-than", "500ms", "--yes"][..],
+            &["work", "t", "--delay", "0.9", "--", "true"],
+            &["put", "t", "x", "--delay", "0.1234"],
+        ] {
+            assert!(ctl(&address, refused).ends_with(2).err.contains("expected"), "{refused:?}");
+        }
+    }
+}
+
 #[test]
 fn drain_mode_is_set_if_the_server_has_the_command() {
     for server in everywhere() {
