@@ -303,7 +303,7 @@ impl Executor {
             }
             Order::Pause(tube, delay_s) => {
                 self.count_for_task(1);
-                self.pause_tube(tube.as_str(), delay_s.into(), output, now)
+                self.pause_tube(tube.as_str(), delay_s, output, now)
             }
             Order::KillClient(number) => self.kill_client(client, number, output),
             Order::Flush(tube, scope) => self.flush_tube(client, tube.as_str(), scope, output, now),
@@ -501,13 +501,13 @@ impl Executor {
                 let until = came_at.plus_seconds(*delay_s);
                 let is_set = match record.state {
                     JobState::Delayed => record.deadline_at == until,
-                    JobState::Ready => *delay_s == 0,
+                    JobState::Ready => delay_s.is_zero(),
                     JobState::Reserved | JobState::Buried => false,
                 };
                 if is_set && self.queue.is_delayable(id) {
                     return Ok(false);
                 }
-                self.delay_one(id, (*delay_s).into(), until, now)?;
+                self.delay_one(id, *delay_s, until, now)?;
             }
         }
         self.persistence.log_changes(&mut self.queue, now);

@@ -8,6 +8,7 @@ use crate::orders::selection::{AsOf, Filter, JobWalk};
 use crate::orders::{Control, JobAction, Obstacle, Order, Progress, Selection, Task, TaskId};
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, FlushScope, NewJob, PoisonLimits, Release, Reserve, TubeRule};
+use crate::seconds::Seconds;
 use crate::stats::ServerInfo;
 use crate::tags::{Idempotency, TagSet};
 use crate::tube_name::TubeName;
@@ -112,7 +113,7 @@ fn a_job_that_a_client_holds_is_deleted_and_the_client_finds_it_gone() {
 fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
     for action in [
         JobAction::Priority(Priority(500)),
-        JobAction::Delay(7),
+        JobAction::Delay(Seconds::new(7, 250)),
         JobAction::Move(TubeName::parse(b"other").unwrap()),
         JobAction::Delete,
     ] {
@@ -133,7 +134,7 @@ fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
             };
             match &action {
                 JobAction::Priority(priority) => assert_eq!(job.record.priority, *priority),
-                JobAction::Delay(_) => assert_eq!(job.record.deadline_at, NOW + 7 * NS_PER_S),
+                JobAction::Delay(_) => assert_eq!(job.record.deadline_at, NOW + 7_250_000_000),
                 JobAction::Move(tube) => assert_eq!(job.tube, tube),
                 JobAction::Kick | JobAction::Delete | JobAction::Redrive(_) => {
                     panic!("a deleted job is there")
@@ -147,12 +148,12 @@ fn many_jobs_are_changed_in_slices_and_each_of_them_once() {
 fn delayed_jobs_get_another_delay_although_that_changes_their_order() {
     let mut harness = Harness::new();
     let ids: Vec<JobId> = (1..=600).map(|delay| harness.put(0, delay * 10, "x")).collect();
-    let order = harness.counted(JobAction::Delay(3001), JobState::Delayed, None, 600);
+    let order = harness.counted(JobAction::Delay(3001.into()), JobState::Delayed, None, 600);
     assert_eq!(harness.execute(order).done, 600);
     for id in &ids {
         assert_eq!(harness.executor.queue.job(*id).unwrap().record.deadline_at, NOW + 3001 * NS_PER_S);
     }
-    let order = harness.counted(JobAction::Delay(0), JobState::Delayed, None, 600);
+    let order = harness.counted(JobAction::Delay(Seconds::ZERO), JobState::Delayed, None, 600);
     assert_eq!(harness.execute(order).done, 600);
     assert!(ids.iter().all(|id| harness.state(*id) == Some(JobState::Ready)));
 }
@@ -377,7 +378,8 @@ fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
 fn an_order_about_nothing_fails_and_changes_nothing() {
     let mut harness = Harness::new();
     let nothing = TubeName::parse(b"nothing").unwrap();
-    for order in [Order::Pause(nothing.clone(), 1), Order::Flush(nothing.clone(), FlushScope::Buried)] {
+    for order in [Order::Pause(nothing.clone(), Seconds::ONE), Order::Flush(nothing.clone(), FlushScope::Buried)]
+    {
         assert_eq!(harness.execute(order).progress, Progress::Failed(Obstacle::NoTube));
     }
     let new = |bytes: usize| new(&nothing, bytes, 1, TagSet::default());

@@ -35,7 +35,7 @@ pub enum Order {
     /// Do this with some jobs.
     Change(JobAction, Selection),
     /// Pause the tube for this many seconds; 0 ends its pause.
-    Pause(TubeName, u32),
+    Pause(TubeName, Seconds),
     /// Delete jobs of the tube, or the cooldowns of deleted ones.
     Flush(TubeName, FlushScope),
     /// Begin or end drain mode.
@@ -72,8 +72,8 @@ pub enum JobAction {
     Move(TubeName),
     /// It gets this priority.
     Priority(Priority),
-    /// A ready or delayed job gets a delay of this many seconds from now.
-    Delay(u32),
+    /// A ready or delayed job gets this delay from now on.
+    Delay(Seconds),
     /// A dead job goes back to the tube from which it came, at most this many per second.
     Redrive(Option<NonZeroU32>),
 }
@@ -172,7 +172,7 @@ impl Order {
             Self::Change(JobAction::Priority(_), _) => "priority",
             Self::Change(JobAction::Delay(_), _) => "delay",
             Self::Change(JobAction::Redrive(_), _) => "redrive",
-            Self::Pause(_, 0) => "resume",
+            Self::Pause(_, Seconds::ZERO) => "resume",
             Self::Pause(..) => "pause",
             Self::Flush(_, scope) => flush_action(*scope),
             Self::Drain(true) => "drain",
@@ -186,7 +186,7 @@ impl Order {
     pub fn in_words(&self) -> String {
         let word = self.action();
         match self {
-            Self::Put(PutOrder { tube, .. }) | Self::Flush(tube, _) | Self::Pause(tube, 0) => {
+            Self::Put(PutOrder { tube, .. }) | Self::Flush(tube, _) | Self::Pause(tube, Seconds::ZERO) => {
                 format!("{word} {}", tube.as_str())
             }
             Self::Pause(tube, seconds) => format!("{word} {} {seconds}", tube.as_str()),

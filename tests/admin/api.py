@@ -221,15 +221,21 @@ def changes(checked, server):
     assert client.stats(job)["pri"] == "5" and client.stats(job)["ttr"] == "9"
     for body in (
         {}, {"body": 1}, {"body": "?", "encoding": "base64"}, {"body": "", "encoding": "x"}, {"body": "", "x": 1},
-        {"body": "", "priority": -1}, {"body": "", "priority": 1 << 32}, b"[]", b"{", b"[" * 100_000,
+        {"body": "", "priority": -1}, {"body": "", "priority": 1 << 32}, {"body": "", "priority": 0.5},
+        {"body": "", "delay": 0.1234}, {"body": "", "delay": "1"}, {"body": "", "ttr": 1 << 32},
+        b"[]", b"{", b"[" * 100_000,
     ):
         post("tubes/new/jobs", body, 400)
     post("tubes/new/jobs", {"body": "x" * 70_000}, 413)
     puts_with_tags(client, post)
     action = f"jobs/{job}/actions"
     post(action, {"action": "kick"}, 409)
-    post(action, {"action": "delay", "delay": 100}, 200)
+    post(action, {"action": "delay", "delay": 100.5}, 200)
     assert client.stats(job)["state"] == "delayed" and client.stats(job)["delay"] == "100"
+    assert client.stats(job)["time-left"] in ("100", "99")
+    delayed = post("tubes/new/jobs", {"body": "", "delay": 0.25, "ttr": 1.5}, 201)["job"]
+    assert client.stats(delayed)["state"] == "delayed"
+    assert client.stats(delayed)["ttr"] == "1", "the protocol rounds down"
     post(action, {"action": "kick"}, 200)
     post(action, {"action": "priority", "priority": 77}, 200)
     post(action, {"action": "move", "to": "other"}, 200)
@@ -262,7 +268,7 @@ def changes(checked, server):
     checked.ask(server, "POST", "tasks/99999/stop", 404)
     post(tube, {"action": "delete", **chosen, "as_of": "5-5"}, 409)
     post(tube, {"action": "delete", "state": "ready"}, 400)
-    post(tube, {"action": "pause", "seconds": 60}, 200)
+    post(tube, {"action": "pause", "seconds": 60.25}, 200)
     assert client.stats_tube("many")["pause"] == "60"
     post(tube, {"action": "resume"}, 200)
     assert client.stats_tube("many")["pause"] == "0"
@@ -379,6 +385,7 @@ def what_an_action_does_not_take(checked, server):
         for wrong in (
             {"action": "move"}, {"action": "priority"}, {"action": "delay"}, {"action": "kick", "to": "other"},
             {"action": "delete", "priority": 1}, {"action": "move", "to": "-"}, {"action": "delay", "delay": -1},
+            {"action": "delay", "delay": "1"}, {"action": "priority", "priority": 0.5},
             {"action": "kick", "nonsense": 1}, {"action": "redrive", "rate": 0}, {},
         ):
             checked.ask(server, "POST", path, 400, {**wrong, **more})

@@ -6,6 +6,7 @@ use beanstalkd::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_queue::FlushScope;
 use beanstalkd_types::job::{Body, JobId, JobState, Priority};
+use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tube_name::TubeName;
 
 use beanstalkd_testkit::disk::SimDisk;
@@ -148,12 +149,12 @@ fn any_order(harness: &Harness, random: &mut Random) -> Order {
         1 => JobAction::Delete,
         2 => JobAction::Move(TubeName::parse([b"default", b"another"][random.below(2) as usize]).unwrap()),
         3 => JobAction::Priority(Priority(number)),
-        _ => JobAction::Delay(number),
+        _ => JobAction::Delay(Seconds::new(number, 250 * random.below(4) as u16)),
     };
     let queue = harness.server.executor().queue();
     match random.below(8) {
         0 => put(tube.as_str(), random.below(110) as usize),
-        1 => Order::Pause(tube, number),
+        1 => Order::Pause(tube, number.into()),
         2 => Order::Flush(tube, [FlushScope::Buried, FlushScope::All][random.below(2) as usize]),
         3 => Order::Drain(random.below(2) == 0),
         4 | 5 => {

@@ -15,14 +15,15 @@ use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};
 use crate::orders::{FLUSHES, JobAction, Order, PutOrder, Selection, flush_action};
+use crate::seconds::Seconds;
 use crate::tags::TagSet;
 use crate::tube_name::TubeName;
 
 /// The maximum number of jobs that a request can name: they fit into its body with room to spare.
 const MAX_JOBS: usize = 10_000;
 
-/// The default time to run of a put, in seconds; the same as that of `beanstalkctl put`.
-const DEFAULT_TTR_S: u32 = 60;
+/// The default time to run of a put; the same as that of `beanstalkctl put`.
+const DEFAULT_TTR: Seconds = Seconds::new(60, 0);
 
 /// The keys of an object that have not been read yet.
 pub(crate) struct UnreadKeys(Map<String, Value>);
@@ -62,6 +63,15 @@ impl UnreadKeys {
     /// A whole number of 32 bits.
     pub(crate) fn number(&mut self, key: &str) -> Result<Option<u32>, Problem> {
         self.take(key, "a whole number up to 4294967295", |value| u32::try_from(value.as_u64()?).ok())
+    }
+
+    /// A number of seconds, in the range and with the fractions of the protocol.
+    fn seconds(&mut self, key: &str) -> Result<Option<Seconds>, Problem> {
+        let expected = "seconds up to 4294967295.999, with at most three digits behind the point";
+        self.take(key, expected, |value| match value {
+            Value::Number(number) => Seconds::parse_word(number.to_string().as_bytes()),
+            _ => None,
+        })
     }
 
     /// A whole number of 64 bits.
@@ -140,7 +150,7 @@ fn job_action(action: &str, fields: &mut UnreadKeys) -> Result<Option<JobAction>
         "priority" => {
             JobAction::Priority(Priority(fields.number("priority")?.ok_or_else(|| missing("priority"))?))
         }
-        "delay" => JobAction::Delay(fields.number("delay")?.ok_or_else(|| missing("delay"))?),
+        "delay" => JobAction::Delay(fields.seconds("delay")?.ok_or_else(|| missing("delay"))?),
         "redrive" => {
             JobAction::Redrive(fields.take("rate", "a whole number from 1 to 4294967295", |value| {
                 NonZeroU32::new(u32::try_from(value.as_u64()?).ok()?)
@@ -168,8 +178,8 @@ pub(crate) fn put(tube: TubeName, mut fields: UnreadKeys) -> Result<Order, Probl
         tube,
         body: Body::from(body),
         priority: Priority(fields.number("priority")?.unwrap_or(0)),
-        delay_s: fields.number("delay")?.unwrap_or(0).into(),
-        ttr_s: fields.number("ttr")?.unwrap_or(DEFAULT_TTR_S).into(),
+        delay_s: fields.seconds("delay")?.unwrap_or(Seconds::ZERO),
+        ttr_s: fields.seconds("ttr")?.unwrap_or(DEFAULT_TTR),
         tags: fields.tags()?,
     };
     fields.end()?;
@@ -202,8 +212,8 @@ pub(crate) fn on_tube(
     let action = fields.action()?;
     let scope = FLUSHES.into_iter().find(|&scope| flush_action(scope) == action);
     let order = match (action.as_str(), scope) {
-        ("pause", _) => Order::Pause(tube, fields.number("seconds")?.ok_or_else(|| missing("seconds"))?),
-        ("resume", _) => Order::Pause(tube, 0),
+        ("pause", _) => Order::Pause(tube, fields.seconds("seconds")?.ok_or_else(|| missing("seconds"))?),
+        ("resume", _) => Order::Pause(tube, Seconds::ZERO),
         (_, Some(scope)) => Order::Flush(tube, scope),
         (_, None) => {
             let known = format!("pause, resume, {}, {JOB_ACTIONS}", FLUSHES.map(flush_action).join(", "));

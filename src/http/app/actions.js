@@ -12,18 +12,19 @@ function ask({ title, text, fields = [], label, danger = false }) {
     }) => {
       const input = make(kind === "area" ? "textarea" : "input", {
         name, value, required, placeholder: hint ?? "",
-        ...(kind === "area" ? {} : { type: kind }),
+        ...(kind === "area" ? {} : { type: kind === "seconds" ? "number" : kind }),
         ...(kind === "number" ? { min, max: 4294967295, step: 1 } : {}),
+        ...(kind === "seconds" ? { min, max: 4294967295.999, step: 0.001 } : {}),
         autocomplete: "off", spellcheck: false,
       });
-      return { name, kind, input, small, field: make("label", { class: "field" }, caption, input) };
+      return { name, input, small, field: make("label", { class: "field" }, caption, input) };
     });
     let result = null;
     const form = make("form", {
       onsubmit: (event) => {
         event.preventDefault();
-        result = Object.fromEntries(inputs.map(({ name, kind, input }) =>
-          [name, kind !== "number" ? input.value : input.value === "" ? undefined : Number(input.value)]));
+        result = Object.fromEntries(inputs.map(({ name, input }) =>
+          [name, input.type !== "number" ? input.value : input.value === "" ? undefined : Number(input.value)]));
         box.close();
       },
     },
@@ -72,7 +73,7 @@ const CHANGES = {
   },
   delay: {
     name: "Delay…", verb: "Change the delay of",
-    fields: [{ name: "delay", title: "Seconds from now (0: ready at once)", kind: "number", value: 0 }],
+    fields: [{ name: "delay", title: "Seconds from now (0: ready at once)", kind: "seconds", value: 0 }],
   },
   redrive: {
     name: "Send back…", verb: "Send back",
@@ -193,8 +194,8 @@ async function putLike({ title, tube, body, encoding = "text", priority, ttr, ta
         value: body,
       },
       { name: "priority", title: "Priority", kind: "number", value: priority, small: true },
-      { name: "delay", title: "Delay (s)", kind: "number", value: 0, small: true },
-      { name: "ttr", title: "Time to run (s)", kind: "number", value: ttr, small: true },
+      { name: "delay", title: "Delay (s)", kind: "seconds", value: 0, small: true },
+      { name: "ttr", title: "Time to run (s)", kind: "seconds", value: ttr, small: true },
       { name: "tags", title: "Tags", required: false, value: given, hint: "idp:order-7 grp:rows exp:3600" },
     ],
   });
@@ -214,7 +215,7 @@ async function putLike({ title, tube, body, encoding = "text", priority, ttr, ta
 export async function pause(tube, refresh) {
   const values = await ask({
     title: `Pause “${tube}”?`, text: "No client can reserve a job of the tube during the pause.", label: "Pause",
-    fields: [{ name: "seconds", title: "Length of the pause in seconds", kind: "number", value: 600 }],
+    fields: [{ name: "seconds", title: "Length of the pause in seconds", kind: "seconds", value: 600 }],
   });
   return values && send(`${tubePath(tube)}/actions`, { action: "pause", ...values }, refresh, `“${tube}” is paused.`);
 }
