@@ -1,6 +1,7 @@
 //! Checks the manifests and the source against the tables of doc/architecture.md: which crate may use which, and which
 //! part of the server may import which. Checks which parts are pure, where the system is called, how long a file and a
 //! function may be, and how many fields a type may have. Checks the length of lines, in whatever people write here.
+//! Fails on a comment that names a missing source file.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
 
@@ -513,6 +514,23 @@ fn no_line_is_longer_than_the_limit() {
             let may_be_long = has_tables && text.starts_with('|') || is_document && (is_code || is_fence);
             if !may_be_long && line.chars().count() > MAX_LINE_CHARS {
                 failures.push(format!("{}:{}: the line is too long", path.display(), index + 1));
+            }
+        }
+    }
+    report(failures);
+}
+
+/// Comments name a file by its name, or by the end of its path.
+#[test]
+fn every_source_file_that_a_comment_names_exists() {
+    let paths = texts();
+    let mut failures = Vec::new();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
+        for (index, line) in fs::read_to_string(path).unwrap().lines().enumerate() {
+            let Some((_, comment)) = line.split_once("//") else { continue };
+            let names = comment.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs"));
+            for name in names.filter(|name| !paths.iter().any(|path| path.ends_with(name))) {
+                failures.push(format!("{}:{}: there is no file {name}", path.display(), index + 1));
             }
         }
     }

@@ -187,7 +187,7 @@ fn bytes_of_tubes(rule: Option<&TubeRule>, is_keyed: bool, is_left: bool) -> (us
     (in_use() - before, queue.bytes() - empty)
 }
 
-/// What a rule adds to each tube counts, and not much more.
+/// The memory that a rule adds to each tube is counted, and is not much more than counted.
 fn ruled_tubes() {
     let rate = Some(Rate { tokens: 1, period_ns: 3_600_000_000_000, burst: 1 });
     let all = TubeRule::new("*");

@@ -46,10 +46,10 @@ impl ClientPage {
     }
 }
 
-/// What is kept for clients beside the queue, until they disconnect.
+/// The state of clients that the queue does not have. It is kept until they disconnect.
 #[derive(Debug, Default)]
 pub(crate) struct ClientRecords {
-    /// Those whose sessions other clients have taken over, or that other clients have killed, until their connections
+    /// Clients that other clients have killed, or whose sessions other clients have taken over, until their connections
     /// are closed.
     pub(super) to_close: Vec<ClientId>,
     pages: Vec<ClientPage>,

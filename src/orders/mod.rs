@@ -61,7 +61,7 @@ pub struct PutOrder {
     pub tags: Vec<u8>,
 }
 
-/// What an order does with each of its jobs.
+/// The change that an order makes to each of its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobAction {
     /// A buried or delayed job becomes ready.

@@ -20,7 +20,7 @@ use crate::tube_name::TubeName;
 
 /// The number of jobs on a page of the walk, which are read from the order of a state at once.
 const JOBS_PER_PAGE: usize = 128;
-/// The same for reserved jobs: larger, because each page examines the reservations of all clients.
+/// The number of reserved jobs on a page: larger, because each page examines the reservations of all clients.
 const RESERVED_JOBS_PER_PAGE: usize = 1024;
 /// How many clients and reservations can be probed in the time of one job.
 const PROBES_PER_JOB: usize = 4;

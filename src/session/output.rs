@@ -24,8 +24,9 @@ const KEPT_CAPACITY_BYTES: usize = 16 * 1024;
 const MAX_UNSENT_OWN_BYTES: usize = 64 * 1024;
 /// The server stops serving a connection with this many unsent bytes, including the bodies that it keeps alive.
 const MAX_UNSENT_BYTES: usize = 1024 * 1024;
-/// The same two limits while memory is low.
+/// The limit `MAX_UNSENT_OWN_BYTES` while memory is low.
 const LOW_MEMORY_UNSENT_OWN_BYTES: usize = 1024;
+/// The limit `MAX_UNSENT_BYTES` while memory is low.
 const LOW_MEMORY_UNSENT_BYTES: usize = 64 * 1024;
 
 /// The bytes still to be sent on a connection, in order.

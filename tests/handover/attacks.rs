@@ -1,4 +1,4 @@
-//! What an unfriendly client, operator or machine can do in the middle of a hand-over.
+//! Attacks of a client, an operator or a machine in the middle of a hand-over.
 
 use std::collections::HashSet;
 use std::fs;

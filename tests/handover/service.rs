@@ -23,17 +23,17 @@ impl Service {
         Self::prepared(flags, |_| ())
     }
 
-    /// The same; `prepare` prepares its directory first.
+    /// Starts a server after `prepare` has prepared its directory.
     pub fn prepared(flags: &[&str], prepare: impl FnOnce(&Path)) -> Self {
         Self::started(flags, prepare, "exec \"$@\"")
     }
 
-    /// The same; a shell starts it with `script`, which ends with `exec "$@"`.
+    /// Starts a server by a shell, which runs `script`; this ends with `exec "$@"`.
     pub fn started(flags: &[&str], prepare: impl FnOnce(&Path), script: &str) -> Self {
         Self::started_with(flags, prepare, script, Stdio::null())
     }
 
-    /// The same, with `input` as the standard input of the script.
+    /// Starts a server by a shell whose script has `input` as its standard input.
     pub fn started_with(flags: &[&str], prepare: impl FnOnce(&Path), script: &str, input: Stdio) -> Self {
         let directory = tempfile::Builder::new().prefix("beanstalkd-handover-").tempdir().unwrap();
         copy_program(&directory.path().join("program"));

@@ -40,7 +40,7 @@ const MAX_JOB_BYTES: u32 = 65_535;
 const FILE_BYTES: u64 = 4096;
 /// More operations than any run does.
 const NEVER: u64 = 1 << 60;
-/// What a put into a tube says in which keys take turns.
+/// The tags of a put into a tube in which keys take turns.
 const KEYS: [&str; 5] = ["", " con:a:9", " con:b:9", " con:b:2", " con:c:1"];
 /// Within this time, all that no reply waits for is on the medium.
 const REST_NS: u64 = 60_000_000;

@@ -24,7 +24,7 @@
 //! | time | `next_deadline`, `advance` |
 //! | room that a command may need | `reserve_put`, `reserve_client`, `reserve_tube`, `reserve_weight` and that for the mode: each fails before anything has changed |
 //! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`, `next_freed_group`; at the start `restore`, `restore_cooldown`, `finish_restore` |
-//! | another program | `is_quiet`, `describe`, `read_description` in `state/description.rs` |
+//! | another program | `is_quiet`, `describe`, `read_description` in `state/description/` |
 //! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `list_next`, `group`, `figures`, `bytes`, `work` |
 //!
 //! A job moves along these arrows; each is one method:

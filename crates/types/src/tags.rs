@@ -84,9 +84,15 @@ pub struct After<'a> {
     pub is_free: bool,
 }
 
-/// The kind of an encoded field. Its number is the first byte of the field. A name follows, with its length in one byte
-/// before it, if the field has a name; then the number of the tag, if the field has a number, as four bytes,
-/// little-endian, and two more bytes for the thousandths if the seconds are not whole.
+/// The kind of an encoded field. A field consists of these parts:
+///
+/// | bytes | content | present |
+/// |---|---|---|
+/// | 1 | the kind | always |
+/// | 1 | the length of the name | if the kind has a name |
+/// | 0 to 255 | the name | if the kind has a name |
+/// | 4 | the number, little-endian | if the kind has a number |
+/// | 2 | the thousandths of a second, little-endian | if the kind has fractions of seconds |
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum FieldKind {

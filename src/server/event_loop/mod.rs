@@ -1,8 +1,7 @@
 //! The loop around [`Server`]: the poll, the sockets, the signals, the clock.
 //!
 //! Owns: everything that uses the system while the server runs. Turns the poll's events into [`Readiness`], reads the
-//! clock once a turn, and decides how long to sleep. `listeners` accepts clients, and `socket` is a client's connection
-//! to the system.
+//! clock once a turn, and decides how long to sleep. `listeners.rs` accepts clients.
 
 mod hand_over;
 mod listeners;

@@ -10,7 +10,7 @@ const ACCESS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/acc
 /// Rules for tubes.
 const TUBES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
-/// What cannot be read as a `complete` and its puts: the connection closes.
+/// If the server cannot read a `complete` and its puts, the connection closes.
 const LOST: [&str; 14] = [
     "complete",
     "complete\\s",

@@ -422,7 +422,7 @@ impl Connection {
         });
         match written {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if is_closed(&error) => self.engine.exchange.set_deaf(true),
+            Err(error) if is_closed(&error) => self.engine.exchange.set_closed_for_writes(true),
             other => other?,
         }
         Ok(())

@@ -141,7 +141,7 @@ impl Engine {
     pub(crate) fn opened(&mut self) {
         (self.is_open, self.is_late) = (true, false);
         self.connections += 1;
-        self.exchange.set_deaf(false);
+        self.exchange.set_closed_for_writes(false);
         // Another server may have replaced the last one.
         self.extensions = None;
         if self.connector.check_extensions {
@@ -425,11 +425,11 @@ mod tests {
     }
 
     #[test]
-    fn a_deaf_connection_is_read_to_its_end() {
+    fn a_connection_that_takes_no_more_bytes_is_read_to_its_end() {
         let mut engine = open(Connector::new());
         engine.begin().unwrap();
         engine.exchange.push(&Request::Put(&PutOptions::default(), b"x"));
-        engine.exchange.set_deaf(true);
+        engine.exchange.set_closed_for_writes(true);
         assert!(matches!(engine.step(Goal::Reply).unwrap(), EngineStep::Read(_)));
         receive(&mut engine, b"TOO_MANY_CONNECTIONS\r\n");
         assert_eq!(engine.step(Goal::Reply).unwrap(), EngineStep::Done);

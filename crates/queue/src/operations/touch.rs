@@ -43,10 +43,10 @@ impl Queue {
         true
     }
 
-    /// Starts the times to run of the client's reservations again, as of `at`: of those after the position `after` in
-    /// the order of their ends, and of at most `left`, from which the examined ones are subtracted. Returns the
-    /// position at which it has stopped; `None` when none is left. Jobs of tubes that the client may not touch are
-    /// counted in `passed`.
+    /// Restarts the times to run of the client's reservations as of `at`. It walks through the reservations in the
+    /// order of their ends, beginning after the position `after`. It examines at most `left` of them, and subtracts
+    /// their number from `left`. Returns the position at which it has stopped; `None` when no reservation is left.
+    /// Counts in `passed` the jobs of tubes that the client may not touch.
     pub fn touch_after(
         &mut self,
         client: ClientId,

@@ -1,9 +1,9 @@
 //! The rule `max-age`: how long a job stays in a tube before it goes to the dead tube, or is deleted.
 //!
 //! Owns: for each tube with the rule, the order in which its jobs came into it, so that the first one is the next to
-//! become too old. A reserved job is not in this order: it is checked when it is released. Nor is a dead one, nor one
-//! that was too old while its dead tube was full: that one stays buried until it is released again, a new file of rules
-//! is read, or another server takes over the jobs.
+//! become too old. Three kinds of jobs are not in this order: reserved jobs, which the rule checks when they are
+//! released; dead jobs; and jobs that became too old while their dead tube was full. The last ones stay buried until
+//! they are released again, a new file of rules is read, or another server takes over the jobs.
 //!
 //! A job comes into its tube with its put. A move into a tube with the rule notes the time in the tags of the job, as a
 //! distance from the put, because the log moves the instant of the put together with the clock.

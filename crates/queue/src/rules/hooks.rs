@@ -17,12 +17,12 @@ pub(crate) trait Rule {
     /// The job is new: it was put, or restored from a log.
     fn came(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
 
-    /// The job is ready from now on; a rule can keep it back.
+    /// The job is ready from now on. The rule decides whether clients may reserve it, or whether it is parked.
     fn became_ready(_queue: &mut Queue, _job: &TaggedJob<'_>) -> Admission {
         Admission::Open
     }
 
-    /// As `became_ready`; returns whether the job may be reserved.
+    /// Calls `became_ready`; returns whether the job may be reserved.
     fn admits(queue: &mut Queue, job: &TaggedJob<'_>) -> bool {
         Self::became_ready(queue, job) == Admission::Open
     }
@@ -55,7 +55,7 @@ pub(crate) trait Rule {
         None
     }
 
-    /// Puts what is due next in the place of `first` if that is due later.
+    /// Replaces `first` by the next deadline of this rule if `first` is later.
     fn note_due(rules: &Rules, first: &mut Option<(DueKey, Tick)>) {
         if let Some(due) = Self::next_due(rules)
             && first.is_none_or(|(at, _)| due < at)
@@ -71,8 +71,7 @@ pub(crate) trait Rule {
     fn check(_queue: &Queue) {}
 }
 
-/// Calls a hook of every rule, in this order. With an operator in front, this stands between the calls, and the result
-/// is that of all of them.
+/// Calls a hook of every rule, in this order. An operator before the hook, such as `&`, joins the results of the calls.
 macro_rules! each_rule {
     ($hook:ident $arguments:tt) => {
         each_rule!(; $hook $arguments)

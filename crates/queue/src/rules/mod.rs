@@ -12,9 +12,9 @@
 //! | [`Ages`] | `ages.rs` | a job that is too long in a tube goes to the dead tube, or is deleted |
 //! | [`Turns`] | `turns.rs` | keys take turns within a priority |
 //!
-//! `tube_rule.rs` has an entry of the file of rules, `ruled.rs` the entry of each tube. Two rules of that file are no
-//! structs with these hooks: a gate (`gate.rs`) is of a tube, and jobs without tags pass it, too, so a hook would read
-//! the tags of each; a job that fails has one next state (`retries.rs`), in which no other rule has a say.
+//! `tube_rule.rs` has an entry of the file of rules, `ruled.rs` the entry of each tube. Two rules of that file do
+//! not use these hooks. A gate (`gate.rs`) also holds back jobs without tags; a hook would have to read the tags of
+//! every job. A failed job has exactly one next state, so `retries.rs` decides it alone.
 //!
 //! A job without tags has no marks, and no rule is asked about it: the operations check `marks` once. For a job with
 //! marks they call one function of this file for each event, and that function calls the hook of every rule ([`Rule`]).
@@ -196,7 +196,7 @@ impl Queue {
         self.concurrency_of(id, self.jobs.get(id)?)
     }
 
-    /// The same for a job that has been looked up.
+    /// The tag `con` of a job that has been looked up.
     fn concurrency_of<'a>(&'a self, id: JobId, job: &'a Job) -> Option<Concurrency<'a>> {
         job.has(marks::KEYED).then(|| TagSet::concurrency_in(self.rules.tags.get(id, job)))?
     }

@@ -1,9 +1,13 @@
 //! Tubes with a rule: how they get it, and how a reload changes the rules of existing tubes and jobs.
 //!
 //! Owns: the additional state of a tube with a rule ([`Ruled`]), and the walk of a reload. A new tube gets the rule for
-//! its name at once. A reload walks, a slice in each `advance`, first over the tubes: from then on a tube follows its
-//! new rule; then over the existing jobs, so that each tube knows its own; then over the tubes again, to remove the
-//! state of those without a rule. A job in a tube with a rule is marked (`marks::RULED`) when the rule knows it.
+//! its name at once. A reload walks three times, a slice in each `advance`:
+//!
+//! 1. over the tubes: from then on, a tube follows its new rule;
+//! 2. over the existing jobs, so that each tube knows its own;
+//! 3. over the tubes again, to remove the state of tubes without a rule.
+//!
+//! A job in a tube with a rule is marked (`marks::RULED`) when the rule knows it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;

@@ -204,7 +204,7 @@ impl Queue {
         self.holder_of_key_after(None, tube, key, now)
     }
 
-    /// The same after the job `ended` has ended.
+    /// Finds the job or the cooldown that has this key when the job `ended` has ended.
     #[inline(always)]
     pub(crate) fn holder_of_key_after(
         &self,

@@ -1,6 +1,6 @@
-//! What a move of a job changes, for the assertions of debug builds.
+//! The changes that a move of a job makes, for the assertions of debug builds.
 //!
-//! Owns: the counts of jobs as they were before a move ([`Counted`]), and what a move may make of them. Each function
+//! Owns: the counts of jobs before a move ([`Counted`]), and the counts that may result from it. Each function
 //! that moves a job notes them ([`in_debug`](beanstalkd_types::assertions::in_debug)) and asserts the difference. The
 //! functions are `#[inline]` (see `invariants.rs`), so a release build has none of them.
 
@@ -72,7 +72,7 @@ impl Queue {
         Counted { tube: self.tubes.get(tube).job_counts(), all: self.sums.jobs }
     }
 
-    /// The same for the tube of a job that is there.
+    /// The jobs of the tube of this job, and of all tubes; 0 if there is no such job.
     #[inline]
     pub(crate) fn counted_with(&self, id: JobId) -> Counted {
         self.jobs.get(id).map_or_else(Counted::default, |job| self.counted(job.tube))
@@ -98,7 +98,7 @@ impl Queue {
         tube.ready <= all.ready && tube.urgent <= all.urgent && all.urgent <= all.ready
     }
 
-    /// The same without a delay; delayed with one.
+    /// Whether a job without a delay is ready or has gone to a client that waited, and a job with a delay is delayed.
     #[inline]
     pub(crate) fn is_linked_as_asked(&self, id: JobId, delay_s: Seconds) -> bool {
         if delay_s.is_zero() {

@@ -84,7 +84,7 @@ pub(crate) struct Exchange {
     strays: Strays,
     has_reserved: bool,
     /// The connection takes no more bytes, but there may be some to read.
-    is_deaf: bool,
+    is_closed_for_writes: bool,
     /// Whether a command may be sent again only for some time.
     has_limited: bool,
 }
@@ -178,13 +178,13 @@ impl Exchange {
 
     /// Notes whether the connection takes no more bytes. The last messages of the server before it closed the
     /// connection are a better reason than that.
-    pub(crate) fn set_deaf(&mut self, is_deaf: bool) {
-        self.is_deaf = is_deaf;
+    pub(crate) fn set_closed_for_writes(&mut self, is_closed_for_writes: bool) {
+        self.is_closed_for_writes = is_closed_for_writes;
     }
 
     /// The bytes that can be sent now. A command that exceeds the limit is sent alone.
     pub(crate) fn unsent(&self) -> &[u8] {
-        if self.is_deaf {
+        if self.is_closed_for_writes {
             return &[];
         }
         let first = self.outstanding.front().map_or(0, |sent| sent.bytes);
@@ -204,7 +204,7 @@ impl Exchange {
         self.output.len()
     }
 
-    /// What is still to be answered of the greeting.
+    /// The commands of the greeting that have no reply yet.
     fn greeting(&self) -> impl Iterator<Item = &Sent> {
         self.outstanding.iter().take_while(|sent| sent.fate == Fate::Greeting)
     }
@@ -285,7 +285,7 @@ impl Exchange {
     /// Whether no reply can come yet, because the next command was not sent to its end.
     fn is_too_early(&self) -> bool {
         let first = self.outstanding.front();
-        !self.is_deaf && first.is_some_and(|sent| self.answered + sent.bytes > self.written)
+        !self.is_closed_for_writes && first.is_some_and(|sent| self.answered + sent.bytes > self.written)
     }
 
     /// Marks the bytes of a reply as read and its command as answered.
@@ -293,7 +293,7 @@ impl Exchange {
         self.input.skip(taken);
         let sent = self.outstanding.pop_front()?;
         self.answered += sent.bytes;
-        // A deaf connection gives reasons for what was not sent.
+        // A connection that takes no more bytes can still have a reply to a command that was not sent to its end.
         self.written = self.written.max(self.answered);
         if self.answered == self.output.len() {
             self.output.clear();

@@ -285,8 +285,8 @@ fn a_reply_that_comes_before_its_command_ends_the_connection() {
     }
     let error = exchange.missing().unwrap_err();
     assert!(matches!(error, Error::Unasked { .. }) && error.is_out_of_step() && error.is_end_of_connection());
-    // What a server says of a connection that takes no more bytes is a reason.
-    exchange.set_deaf(true);
+    // On a connection that takes no more bytes, a reply to a command that was not sent is the reason of the server.
+    exchange.set_closed_for_writes(true);
     assert_eq!(results(&mut exchange).len(), count - whole);
 }
 
