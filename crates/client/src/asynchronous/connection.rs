@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::address::Address;
 use crate::connector::{Connector, keep_alive};
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, Goal, Opening, Refusals, Step};
+use crate::core::engine::{Engine, EngineStep, Goal, Opening, Refusals};
 use crate::core::exchange::Answer;
 use crate::core::jittered;
 use crate::core::request::Request;
@@ -321,15 +321,17 @@ impl Connection {
             let began = self.began;
             self.engine.exchange.expire(|| began.elapsed());
             let taken = match self.engine.step(goal) {
-                Ok(Step::Done) => return Ok(()),
-                Ok(Step::Open) => {
+                Ok(EngineStep::Done) => return Ok(()),
+                Ok(EngineStep::Open) => {
                     sleep(jittered(pause)).await;
                     let opened = self.open_stream().await;
                     since = Instant::now();
                     opened
                 }
-                Ok(Step::Write) => within(self.deadline(Goal::Greeting, since), self.write_some()).await,
-                Ok(Step::Read(missing)) => {
+                Ok(EngineStep::Write) => {
+                    within(self.deadline(Goal::Greeting, since), self.write_some()).await
+                }
+                Ok(EngineStep::Read(missing)) => {
                     // The time of a reply begins when the one before it has come.
                     if std::mem::replace(&mut waiting, self.engine.exchange.waiting()) > waiting {
                         since = Instant::now();
@@ -453,7 +455,7 @@ async fn over_tcp(
     port: u16,
     stream: TcpStream,
     connector: &Connector,
-) -> io::Result<Pin<Box<dyn Stream>>> {
+) -> io::Result<Pin<Box<dyn AsyncStream>>> {
     let Some(tls) = &connector.tls else { return Ok(Box::pin(stream)) };
     Ok(Box::pin(tls.begin_async(host, stream, speaks_protocol(host, port)).await?))
 }
@@ -464,7 +466,7 @@ async fn over_tcp(
     _: u16,
     stream: TcpStream,
     connector: &Connector,
-) -> io::Result<Pin<Box<dyn Stream>>> {
+) -> io::Result<Pin<Box<dyn AsyncStream>>> {
     #[cfg(feature = "tls")]
     if connector.tls.is_some() {
         return Err(io::Error::other("TLS with tokio needs the feature tokio-tls of beanstalk-client"));

@@ -47,7 +47,7 @@ impl Pool {
         let max_connections = max_connections.clamp(1, Semaphore::MAX_PERMITS);
         let places = Arc::new(Semaphore::new(max_connections));
         let (connector, idle) = (connector.for_pool(), Mutex::default());
-        Self { shared: Arc::new(Shared { connector, address, max_connections, idle, places }) }
+        Self { shared: Arc::new(PoolShared { connector, address, max_connections, idle, places }) }
     }
 
     /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
@@ -78,7 +78,7 @@ impl Pool {
 
     /// The number of open connections.
     pub fn len(&self) -> usize {
-        let Shared { places, max_connections, .. } = &*self.shared;
+        let PoolShared { places, max_connections, .. } = &*self.shared;
         let idle = self.shared.idle();
         max_connections - places.available_permits() + idle.len()
     }

@@ -16,7 +16,8 @@ use crate::core::engine::Opening;
 use crate::error::Error;
 use crate::span::Span;
 use crate::work::{
-    Delivery, Event, MAX_SETTLES, MAX_SILENCE, Outcome, Report, STOP_TURN, Settled, Slot, Worker, seconds,
+    Delivery, Event, MAX_SETTLES, MAX_SILENCE, Outcome, Report, STOP_TURN, Settled, Worker, WorkerSlot,
+    seconds,
 };
 
 impl Worker {
@@ -61,7 +62,7 @@ impl Worker {
     }
 
     /// The first connection of a slot, which watches its tubes; `None` if the slot has nothing to do.
-    async fn open_slot_async(&self, slot: &Slot) -> Result<Option<Client>, Error> {
+    async fn open_slot_async(&self, slot: &WorkerSlot) -> Result<Option<Client>, Error> {
         let (began, mut attempts, mut is_first) = (Instant::now(), Attempts::default(), true);
         while !self.stopper.is_stopped() {
             let error = match self.set_up_async(slot).await {
@@ -80,7 +81,7 @@ impl Worker {
         Ok(None)
     }
 
-    async fn set_up_async(&self, slot: &Slot) -> Result<Client, Error> {
+    async fn set_up_async(&self, slot: &WorkerSlot) -> Result<Client, Error> {
         let mut client = slot.first_connector().connect_async(&slot.server).await?;
         for tube in &self.tubes {
             client.watch(tube).await?;
@@ -97,7 +98,7 @@ impl Worker {
         Ok(client)
     }
 
-    async fn run_slot_async<H, F>(&self, slot: &Slot, handler: &H) -> Result<(), Error>
+    async fn run_slot_async<H, F>(&self, slot: &WorkerSlot, handler: &H) -> Result<(), Error>
     where
         H: Fn(Arc<Delivery>) -> F + Send + Sync,
         F: Future<Output: Into<Outcome>> + Send + 'static,
@@ -155,7 +156,7 @@ impl Worker {
         &self,
         client: &mut Client,
         job: Job,
-        slot: &Slot,
+        slot: &WorkerSlot,
         handler: &H,
     ) -> Result<(), Error>
     where

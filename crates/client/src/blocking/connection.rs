@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use beanstalkd_protocol::{Command, Reply};
 use beanstalkd_types::tube_name::TubeName;
 
-use super::stream::{Closer, Stream};
+use super::stream::{BlockingStream, Closer};
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, Goal, Opening, Refusals, Step};
+use crate::core::engine::{Engine, EngineStep, Goal, Opening, Refusals};
 use crate::core::exchange::Answer;
 use crate::core::jittered;
 use crate::core::request::Request;
@@ -360,13 +360,13 @@ impl Connection {
             let began = self.began;
             self.engine.exchange.expire(|| began.elapsed());
             let taken = match self.engine.step(goal) {
-                Ok(Step::Done) => return Ok(()),
-                Ok(Step::Open) => {
+                Ok(EngineStep::Done) => return Ok(()),
+                Ok(EngineStep::Open) => {
                     std::thread::sleep(jittered(pause));
                     self.open_stream()
                 }
-                Ok(Step::Write) => self.write_some(),
-                Ok(Step::Read(missing)) => {
+                Ok(EngineStep::Write) => self.write_some(),
+                Ok(EngineStep::Read(missing)) => {
                     // The time of a reply begins when the one before it has come.
                     if std::mem::replace(&mut waiting, self.engine.exchange.waiting()) > waiting {
                         since = None;
@@ -405,7 +405,7 @@ impl Connection {
 
     fn open_stream(&mut self) -> Result<(), Error> {
         let address = self.address.as_ref().ok_or(Error::Closed)?;
-        let opened = Stream::open(address, &self.engine.connector, self.engine.max_timeout());
+        let opened = BlockingStream::open(address, &self.engine.connector, self.engine.max_timeout());
         self.stream = Some(opened.map_err(|source| Error::connect(address, source))?);
         self.read_timeout = None;
         self.engine.opened();

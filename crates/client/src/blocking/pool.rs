@@ -122,7 +122,7 @@ pub struct PooledClient {
 
 impl PooledClient {
     fn make_ready(&mut self) -> Result<(), Error> {
-        let Shared { connector, address, .. } = &*self.shared;
+        let PoolShared { connector, address, .. } = &*self.shared;
         if let Some(client) = &mut self.client
             && client.is_alive()
         {

@@ -17,14 +17,14 @@ use crate::{Connection, Error};
 
 /// The socket of a connection.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum BlockingStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     #[cfg(feature = "tls")]
     Tls(Box<TlsStream>),
 }
 
-impl Stream {
+impl BlockingStream {
     pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
@@ -129,17 +129,17 @@ impl Stream {
 
 /// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`].
 #[derive(Debug)]
-pub struct Closer(Stream);
+pub struct Closer(BlockingStream);
 
 impl Closer {
     /// Closes the connection. The jobs that it has reserved become ready again.
     pub fn close(&self) {
         // This fails only if the connection is already closed.
         let _ = match &self.0 {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+            BlockingStream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            BlockingStream::Unix(stream) => stream.shutdown(Shutdown::Both),
             #[cfg(feature = "tls")]
-            Stream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
+            BlockingStream::Tls(stream) => stream.sock.shutdown(Shutdown::Both),
         };
     }
 }
@@ -156,7 +156,7 @@ fn speaks_protocol(host: &str, port: u16) -> bool {
     asked.is_ok()
 }
 
-impl Stream {
+impl BlockingStream {
     pub(super) fn open(
         address: &Address,
         connector: &Connector,

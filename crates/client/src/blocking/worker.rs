@@ -15,7 +15,8 @@ use crate::core::engine::Opening;
 use crate::error::Error;
 use crate::span::Span;
 use crate::work::{
-    Delivery, Event, MAX_SETTLES, MAX_SILENCE, Outcome, Report, STOP_TURN, Settled, Slot, Worker, seconds,
+    Delivery, Event, MAX_SETTLES, MAX_SILENCE, Outcome, Report, STOP_TURN, Settled, Worker, WorkerSlot,
+    seconds,
 };
 
 impl Worker {
@@ -53,7 +54,7 @@ impl Worker {
     }
 
     /// The first connection of a slot, which watches its tubes; `None` if the slot has nothing to do.
-    fn open_slot(&self, slot: &Slot) -> Result<Option<Client>, Error> {
+    fn open_slot(&self, slot: &WorkerSlot) -> Result<Option<Client>, Error> {
         let (began, mut attempts, mut is_first) = (Instant::now(), Attempts::default(), true);
         while !self.stopper.is_stopped() {
             let error = match self.set_up(slot) {
@@ -72,7 +73,7 @@ impl Worker {
         Ok(None)
     }
 
-    fn set_up(&self, slot: &Slot) -> Result<Client, Error> {
+    fn set_up(&self, slot: &WorkerSlot) -> Result<Client, Error> {
         let mut client = slot.first_connector().connect(&slot.server)?;
         for tube in &self.tubes {
             client.watch(tube)?;
@@ -89,7 +90,7 @@ impl Worker {
         Ok(client)
     }
 
-    fn run_slot(&self, slot: &Slot, handler: &Handler<'_>) -> Result<(), Error> {
+    fn run_slot(&self, slot: &WorkerSlot, handler: &Handler<'_>) -> Result<(), Error> {
         let Some(mut client) = self.open_slot(slot)? else { return Ok(()) };
         let (mut last_seen, mut attempts) = (Instant::now(), Attempts::default());
         while !self.stopper.is_stopped() {
@@ -143,7 +144,7 @@ impl Worker {
         &self,
         client: &mut Client,
         job: Job,
-        slot: &Slot,
+        slot: &WorkerSlot,
         handler: &Handler<'_>,
     ) -> Result<(), Error> {
         let held_on = &mut client.number();

@@ -26,8 +26,8 @@ mod retry;
 mod slot;
 
 pub use retry::Retry;
-use retry::{Failures, History, given_back};
-pub(crate) use slot::Slot;
+use retry::{FailureCounts, Failures, given_back};
+pub(crate) use slot::WorkerSlot;
 
 /// The longest wait of one reserve. After each, a worker checks whether it should stop.
 pub(crate) const MAX_WAIT: Seconds = Seconds::ONE;
@@ -68,7 +68,7 @@ pub struct Delivery {
     tube: String,
     trace: Option<TraceParent>,
     is_stopping: Arc<AtomicBool>,
-    history: History,
+    failure_counts: FailureCounts,
 }
 
 impl Delivery {
@@ -76,8 +76,8 @@ impl Delivery {
     pub(crate) fn new(job: Job, info: Option<JobInfo>, worker: &Worker, failures: &Failures) -> Self {
         let Job { id, body, fields } = job;
         let fields = info.as_ref().map_or(fields, Fields::of_info);
-        let history = History::of(&fields, info.as_ref());
-        let attempt = failures.attempt(id, history, &worker.retry);
+        let failure_counts = FailureCounts::of(&fields, info.as_ref());
+        let attempt = failures.attempt(id, failure_counts, &worker.retry);
         let Fields { tube, attempts, age, pri, ttr, trace, .. } = fields;
         Self {
             id,
@@ -91,7 +91,7 @@ impl Delivery {
             tube: tube.unwrap_or_default(),
             trace,
             is_stopping: Arc::clone(&worker.stopper.0),
-            history,
+            failure_counts,
         }
     }
 
@@ -268,7 +268,7 @@ pub struct Report {
 
 /// The counters of a [`Report`].
 #[derive(Debug, Default)]
-pub(crate) struct Counters([AtomicU64; 7]);
+pub(crate) struct WorkCounters([AtomicU64; 7]);
 
 impl WorkCounters {
     fn count(&self, settled: Settled) {

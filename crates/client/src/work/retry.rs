@@ -86,14 +86,14 @@ pub(super) fn given_back(fields: &Fields) -> u64 {
 
 /// The counters of a job that show its failures.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct History {
+pub(super) struct FailureCounts {
     /// Releases and time-outs that count.
     counted: u64,
     /// Not asked for if nothing counts.
     buries: Option<u64>,
 }
 
-impl History {
+impl FailureCounts {
     pub(super) fn of(fields: &Fields, info: Option<&JobInfo>) -> Self {
         Self {
             counted: info.and_then(|info| info.failures).unwrap_or_else(|| given_back(fields)),
@@ -107,7 +107,7 @@ impl History {
 struct Failed {
     failures: u64,
     /// As the next reservation shows it, if nothing happens in between.
-    history: History,
+    failure_counts: FailureCounts,
 }
 
 /// The jobs of one server that have failed here and are to be tried again.
@@ -120,27 +120,28 @@ impl Failures {
     }
 
     /// The number of the attempt that begins now, from 1.
-    pub(super) fn attempt(&self, id: u64, history: History, retry: &Retry) -> u64 {
-        let History { counted, buries } = history;
+    pub(super) fn attempt(&self, id: u64, failure_counts: FailureCounts, retry: &Retry) -> u64 {
+        let FailureCounts { counted, buries } = failure_counts;
         let known = self.lock();
         let is_same = |before: u64| buries.is_none_or(|buries| buries == before);
-        let known = known.get(&id).filter(|failed| failed.history.buries.is_none_or(is_same));
-        let since = known.and_then(|failed| counted.checked_sub(failed.history.counted));
+        let known = known.get(&id).filter(|failed| failed.failure_counts.buries.is_none_or(is_same));
+        let since = known.and_then(|failed| counted.checked_sub(failed.failure_counts.counted));
         let seen = known.zip(since).map_or(0, |(failed, since)| failed.failures + since);
         retry.failures(counted, buries.unwrap_or_default()).max(seen) + 1
     }
 
     /// Notes how an attempt has ended.
     pub(crate) fn note(&self, delivery: &Delivery, settled: Settled) {
-        let Delivery { id, attempt, history, .. } = *delivery;
+        let Delivery { id, attempt, failure_counts, .. } = *delivery;
         let failed = match settled {
-            Settled::Released(_) => {
-                Failed { failures: attempt, history: History { counted: history.counted + 1, ..history } }
-            }
+            Settled::Released(_) => Failed {
+                failures: attempt,
+                failure_counts: FailureCounts { counted: failure_counts.counted + 1, ..failure_counts },
+            },
             // It does not count.
-            Settled::GivenBack(_) => Failed { failures: attempt - 1, history },
+            Settled::GivenBack(_) => Failed { failures: attempt - 1, failure_counts },
             Settled::Lost | Settled::Unconfirmed => return,
-            Settled::Deleted | Settled::Completed | Settled::Buried => Failed { failures: 0, history },
+            Settled::Deleted | Settled::Completed | Settled::Buried => Failed { failures: 0, failure_counts },
         };
         let mut known = self.lock();
         if failed.failures == 0 {

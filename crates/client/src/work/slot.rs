@@ -11,15 +11,15 @@ use crate::connector::Connector;
 use crate::error::Error;
 
 /// What a slot works with.
-pub(crate) struct Slot {
+pub(crate) struct WorkerSlot {
     pub server: Address,
     /// With a session of its own.
     pub connector: Connector,
     pub failures: Arc<Failures>,
-    pub start: Arc<Start>,
+    pub start: Arc<FirstConnections>,
 }
 
-impl Slot {
+impl WorkerSlot {
     /// The connector of the first connection, for which a stop does not wait long.
     pub(crate) fn first_connector(&self) -> Connector {
         let timeout = self.connector.timeout.map_or(MAX_SILENCE, |timeout| timeout.min(MAX_SILENCE));
@@ -29,7 +29,7 @@ impl Slot {
 
 /// The first connections of the slots.
 #[derive(Default)]
-pub(crate) struct Start {
+pub(crate) struct FirstConnections {
     slots: usize,
     /// Slots whose server was not there.
     failed: AtomicUsize,
@@ -38,7 +38,7 @@ pub(crate) struct Start {
     missing: Mutex<Option<Error>>,
 }
 
-impl Start {
+impl FirstConnections {
     /// Notes that a server is there.
     pub(crate) fn connected(&self) {
         self.is_connected.store(true, Ordering::SeqCst);
@@ -79,15 +79,18 @@ impl Start {
 
 impl Worker {
     /// The slots, and what they have in common.
-    pub(crate) fn make_slots(&self) -> Result<(Vec<Slot>, Arc<Start>), Error> {
-        let start = Arc::new(Start { slots: self.servers.len() * self.slots, ..Start::default() });
+    pub(crate) fn make_slots(&self) -> Result<(Vec<WorkerSlot>, Arc<FirstConnections>), Error> {
+        let start = Arc::new(FirstConnections {
+            slots: self.servers.len() * self.slots,
+            ..FirstConnections::default()
+        });
         let mut slots = Vec::new();
         for server in &self.servers {
             let failures = Arc::new(Failures::default());
             for number in 0..self.slots {
                 let (failures, start) = (Arc::clone(&failures), Arc::clone(&start));
                 let connector = self.connector.numbered(number)?;
-                slots.push(Slot { server: server.clone(), connector, failures, start });
+                slots.push(WorkerSlot { server: server.clone(), connector, failures, start });
             }
         }
         Ok((slots, start))
