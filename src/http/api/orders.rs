@@ -69,7 +69,7 @@ impl UnreadKeys {
     fn seconds(&mut self, key: &str) -> Result<Option<Seconds>, Problem> {
         let expected = "seconds up to 4294967295.999, with at most three digits behind the point";
         self.take(key, expected, |value| match value {
-            Value::Number(number) => Seconds::parse_word(number.to_string().as_bytes()),
+            Value::Number(number) => Seconds::parse(number.to_string().as_bytes()),
             _ => None,
         })
     }
