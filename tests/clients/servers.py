@@ -2,11 +2,12 @@
 """Runs a command beside three servers: servers.py COMMAND [ARGUMENT...]
 
 The first is as with_server.py starts it: $BEANSTALKD_PORT and $BEANSTALKD_PID. It has a rule for the tube `retried`
-(TUBES). The second has an access file. It allows
-everything to a client that logs in with $BEANSTALKD_TOKEN, and nothing to others. It listens without encryption on
-$BEANSTALKD_GUARDED_PORT, and with TLS on $BEANSTALKD_TLS_PORT. $BEANSTALKD_CA is the authority of its certificate,
-which is for 127.0.0.1 and localhost. A third server has the same certificate on $BEANSTALKD_MUTUAL_PORT, and asks its
-clients for one: $BEANSTALKD_CERTIFICATE with the key $BEANSTALKD_KEY.
+(TUBES). The second has an access file. It allows everything to a client that logs in with $BEANSTALKD_TOKEN, puts and
+reserves in the tube `mail` to one that logs in with $BEANSTALKD_TOKEN_FOR_MAIL, and nothing to others. It listens
+without encryption on $BEANSTALKD_GUARDED_PORT and on the unix socket $BEANSTALKD_GUARDED_PATH, and with TLS on
+$BEANSTALKD_TLS_PORT. $BEANSTALKD_CA is the authority of its certificate, which is for 127.0.0.1 and localhost. A third
+server has the same certificate on $BEANSTALKD_MUTUAL_PORT, and asks its clients for one: $BEANSTALKD_CERTIFICATE with
+the key $BEANSTALKD_KEY.
 """
 
 import hashlib
@@ -19,12 +20,18 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import with_server  # noqa: E402
 
 TOKEN = "token-of-the-suite-of-clients-0123456789"
+TOKEN_FOR_MAIL = "token-for-one-tube-alone-0123456789abcdef"
 RULES = """[identities.everybody]
 tokens = ["%s"]
 produce = ["*"]
 work = ["*"]
 observe = ["*"]
 manage = ["*"]
+
+[identities.mail]
+tokens = ["%s"]
+produce = ["mail"]
+work = ["mail"]
 """
 TUBES = """[[tube]]
 name = "retried"
@@ -54,7 +61,8 @@ def main():
         certificate, key = make_certificate(directory)
         rules = os.path.join(directory, "access.toml")
         with open(rules, "w", encoding="ascii") as file:
-            file.write(RULES % hashlib.sha256(TOKEN.encode("ascii")).hexdigest())
+            hashes = (hashlib.sha256(token.encode("ascii")).hexdigest() for token in (TOKEN, TOKEN_FOR_MAIL))
+            file.write(RULES % tuple(hashes))
         os.chmod(rules, 0o600)
         tls_port, mutual_port = with_server.free_port(), with_server.free_port()
         files = ["--tls-cert", certificate, "--tls-key", key]
@@ -62,8 +70,10 @@ def main():
         with open(tubes, "w", encoding="ascii") as file:
             file.write(TUBES)
         pid, port = with_server.start(program, ["--tubes", tubes])
+        guarded_path = os.path.join(directory, "guarded.sock")
         guarded_pid, guarded_port = with_server.start(
-            program, ["--listen", f"tls://127.0.0.1:{tls_port}", *files, "--access", rules]
+            program,
+            ["--listen", f"tls://127.0.0.1:{tls_port}", "--listen", f"unix:{guarded_path}", *files, "--access", rules],
         )
         mutual_pid, _ = with_server.start(
             program, ["--listen", f"tls://127.0.0.1:{mutual_port}", *files, "--tls-client-ca", certificate]
@@ -73,12 +83,14 @@ def main():
             BEANSTALKD_PORT=str(port),
             BEANSTALKD_PID=str(pid),
             BEANSTALKD_GUARDED_PORT=str(guarded_port),
+            BEANSTALKD_GUARDED_PATH=guarded_path,
             BEANSTALKD_TLS_PORT=str(tls_port),
             BEANSTALKD_MUTUAL_PORT=str(mutual_port),
             BEANSTALKD_CA=certificate,
             BEANSTALKD_CERTIFICATE=certificate,
             BEANSTALKD_KEY=key,
             BEANSTALKD_TOKEN=TOKEN,
+            BEANSTALKD_TOKEN_FOR_MAIL=TOKEN_FOR_MAIL,
         )
         try:
             code = subprocess.run(sys.argv[1:], env=environment).returncode

@@ -23,11 +23,15 @@ All commands of the documents are in such blocks: a block without a language fai
 The program also checks that links lead to files, that the named tests exist, that doc/protocol.md lists the keys of the
 stats in their order, and that the alerts and the dashboard of packaging/monitoring use series that exist.
 
-The blocks of NEWCOMERS run twice more, in their order, beside servers that have a job of somebody else: a reader may
-try them on a server that is used already, and try them again.
+The blocks of NEWCOMERS run twice more, in their order, beside servers with urgent jobs of others (OLD_TUBES), which
+must still be there afterwards: a reader may try the examples on a server that is used already, and try them again. They
+run once more beside servers whose access rules permit them nothing but the tubes of the examples, OWN_TUBES.
 
 It replaces ports and paths of the text by those of the test. It skips a program with a message if its interpreter or
-client is missing. With CI=true, programs that use TLS must run, except Go's, whose client only a module proxy has.
+client is missing. With CI=true, programs that use TLS must run. Where no module proxy has go-beanstalk, the programs in
+Go run with tests/clients/go/stand_in.
+
+A recipe of tests/clients has at most MAX_RECIPE_LINES lines.
 """
 
 import glob
@@ -48,8 +52,8 @@ sys.path.insert(0, os.path.join(ROOT, "tests"))
 import with_server  # noqa: E402
 
 from databases import Databases, missing as missing_database  # noqa: E402
+from servers import SERVER, TLS_PORT, Servers, needs_certificate  # noqa: E402
 
-SERVER = os.environ.get("BEANSTALKD", os.path.join(ROOT, "target/debug/beanstalkd"))
 CLIENTS = os.path.join(ROOT, "target/clients")
 RECIPES = os.path.join(ROOT, "tests/clients")
 LANGUAGES = ("sh", "python", "js", "go", "php", "ruby")
@@ -58,6 +62,11 @@ TIMEOUT_S = 60
 SUITE_TIMEOUT_S = 600  # of a `make` block: whole suites, on a busy machine
 SEEDS = "20"  # of a `make` block, and its cases, whatever it says
 TOPIC = "lines::"  # of the conformance suite, where a `make` block runs all of it: `make check` does so, over TLS, too
+PHP_LIBRARIES = {
+    "Pheanstalk": "Pheanstalk",
+    "Laravel": "Illuminate/Queue",
+    "Symfony": "Symfony/Component/Messenger/Bridge/Beanstalkd",
+}
 # What changes the machine, as it is for a directory in place of /. Signals to the service go to the block's server.
 STAGED_COMMANDS = {
     "sudo": 'exec "$@"',
@@ -95,9 +104,9 @@ STAGED_COMMANDS = {
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT)), "doc/corpus/README.md"]
 if "DOCUMENT" in os.environ:
     DOCUMENTS = [os.environ["DOCUMENT"]]  # that one alone
-NEWCOMERS = ("README.md", "doc/clients.md")  # read from the first line to the last, beside one server
-PORT = r"\b1130[0-9]\b"  # in the documents; each means a server of its own
-TLS_PORT = "11311"  # means a server that listens there with TLS, too, with cert.pem and key.pem of the blocks before
+NEWCOMERS = ("doc/clients.md",)  # read from the first line to the last, beside one server
+OWN_TUBES = "try-*"  # of their examples
+MAX_RECIPE_LINES = 110  # without empty lines
 OTHER_PORT = "11391"  # something else listens there
 FENCE = re.compile(r"^```(\S+)?(?: +(.+?))?$")
 RULES = []  # the blocks ```toml rules that were read, each with its place
@@ -186,19 +195,32 @@ def command_for(block, directory):
         return ["node", name], environment, None if there else "make clients comes first"
     if block.language == "php":
         os.mkdir(os.path.join(directory, "vendor"))
-        with open(os.path.join(directory, "vendor/autoload.php"), "w", encoding="utf-8") as autoload:
-            autoload.write("<?php require_once 'Pheanstalk/autoload.php';")
-        recipe = "ExtendedPheanstalk.php"
-        os.symlink(os.path.join(RECIPES, "php", recipe), os.path.join(directory, recipe))
-        there = succeeds(["php", "-r", "require_once 'Pheanstalk/autoload.php';"])
-        return ["php", name], environment, None if there else "no php with pheanstalk"
+        os.symlink(os.path.join(ROOT, "tests/docs/autoload.php"), os.path.join(directory, "vendor/autoload.php"))
+        for recipe in glob.glob(os.path.join(RECIPES, "php/[A-Z]*.php")):
+            os.symlink(recipe, os.path.join(directory, os.path.basename(recipe)))
+        needed = [library for name_in_text, library in PHP_LIBRARIES.items() if name_in_text in block.text]
+        missing = [library for library in needed if not succeeds(["php", "-r", f"require '{library}/autoload.php';"])]
+        there = succeeds(["php", "-v"])
+        return ["php", name], environment, "no php" if not there else f"no {missing[0]}" if missing else None
     if block.language == "ruby":
         environment["RUBYLIB"] = os.path.join(RECIPES, "ruby")
         there = succeeds(["ruby", "-e", "require 'beaneater'"])
         return ["ruby", name], environment, None if there else "no ruby with beaneater"
+    return go_command(name, directory, environment)
+
+
+def go_command(name, directory, environment):
+    """As `command_for`, in a module whose package extended is the recipe, with go-beanstalk or what stands for it."""
     os.rename(name, name + ".go")
-    there = succeeds(["go", "mod", "init", "example"], directory) and succeeds(["go", "mod", "tidy"], directory)
-    return ["go", "run", name + ".go"], environment, None if there else "no go, or no go-beanstalk to be had"
+    os.mkdir(os.path.join(directory, "extended"))
+    os.symlink(os.path.join(RECIPES, "go/extended.go"), os.path.join(directory, "extended/extended.go"))
+    stand_in = f"github.com/beanstalkd/go-beanstalk={RECIPES}/go/stand_in"
+    there = succeeds(["go", "mod", "init", "example"], directory) and (
+        succeeds(["go", "mod", "tidy"], directory)
+        or succeeds(["go", "mod", "edit", "-replace", stand_in], directory)
+        and succeeds(["go", "mod", "tidy"], directory)
+    )
+    return ["go", "run", name + ".go"], environment, None if there else "no go"
 
 
 def stage(directory, environment):
@@ -246,48 +268,12 @@ def here(text, ports, directory):
     return text.replace("/var/lib/beanstalkd", os.path.join(directory, "binlog"))
 
 
-def needs_certificate(block, directory):
-    """Whether the block needs a certificate that is not there; None if it needs none."""
-    return not os.path.exists(os.path.join(directory, "cert.pem")) if TLS_PORT in block.text else None
-
-
 def differs(expected, actual):
     """Whether `actual` is not `expected`, in which ... matches any text, and a line of it any lines."""
     any_lines = "(?:.*\n)*?.*"
     lines = (any_lines if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") for line in expected)
     pattern = "\n".join(lines)
     return re.fullmatch(pattern, actual.replace("\r\n", "\n").strip("\n")) is None
-
-
-class Servers:
-    """One for each port that a block shows, until a block comes that wants its own."""
-
-    def __init__(self):
-        self.of_port = {}  # as shown: process id and port
-
-    def prepare(self, block, directory):
-        """None, or what is wrong."""
-        wrong = None if block.mark == "then" else self.stop()
-        if needs_certificate(block, directory) is False and TLS_PORT not in self.of_port:
-            port = with_server.free_port()
-            files = [f"--tls-{name}={directory}/{name}.pem" for name in ("cert", "key")]
-            pid, _ = with_server.start(SERVER, [f"--listen=tls://127.0.0.1:{port}", *files])
-            self.of_port[TLS_PORT] = pid, port
-        options = []
-        if block.rules is not None:
-            options = ["--tubes", os.path.join(directory, "tubes.toml")]
-            with open(options[1], "w", encoding="utf-8") as file:
-                file.write("\n".join(block.rules) + "\n")
-        for shown in sorted(set(re.findall(PORT, block.text))):
-            if shown not in self.of_port:
-                self.of_port[shown] = with_server.start(SERVER, options)
-        return wrong
-
-    def stop(self):
-        """None, or what is wrong."""
-        stopped = [with_server.stop(pid) for pid, _ in self.of_port.values()]
-        self.of_port = {}
-        return None if all(stopped) else "the server of the blocks before did not stop cleanly"
 
 
 def run(block, directory, of_port):
@@ -459,6 +445,19 @@ def tests_missing():
             yield f"{document}: there is no test {name} in {' or '.join(paths)}"
 
 
+def long_recipes():
+    """A recipe is one file that a reader copies and understands."""
+    with open(os.path.join(ROOT, "doc/clients.md"), encoding="utf-8") as file:
+        recipes = re.findall(r"^\|.*\]\(\.\./(tests/clients/\S+)\) \|$", file.read(), re.M)
+    if len(recipes) < 8:
+        yield f"doc/clients.md: its first table has only {len(recipes)} recipes"
+    for path in recipes:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            lines = sum(1 for line in file if line.strip())
+        if lines > MAX_RECIPE_LINES:
+            yield f"{path}: {lines} lines, more than {MAX_RECIPE_LINES}"
+
+
 def rules_refused():
     """The blocks of rules for tubes that the server does not accept."""
     for where, lines in RULES:
@@ -472,26 +471,42 @@ def rules_refused():
 
 
 def of_used_servers(files):
-    """What is wrong with the blocks of NEWCOMERS if they are run twice, in their order, beside servers with jobs."""
+    """What is wrong with the blocks of NEWCOMERS if they are run again, in their order, beside servers with jobs of
+    others, and beside servers that permit them their own tubes alone."""
+    # Every new connection watches `default`.
+    rights = f'produce = ["{OWN_TUBES}"]\nmanage = ["{OWN_TUBES}"]\nobserve = ["*"]\n'
+    rights += f'work = ["{OWN_TUBES}", "default"]\n'
     for path in (path for path in NEWCOMERS if path in DOCUMENTS):
-        servers = Servers()
         shown = [block for block in blocks(path) if block.mark in ("run", "then") and block.rules is None]
+        used = Servers()
         for turn, block in itertools.product(("first", "second"), shown):
-            block.mark = "then"
-            with tempfile.TemporaryDirectory() as directory:
-                for name, content in files.items():
-                    with open(os.path.join(directory, name), "wb") as file:
-                        file.write(content)
-                before = set(servers.of_port)
-                servers.prepare(block, directory)
-                for port in set(servers.of_port) - before - {TLS_PORT}:
-                    with socket.create_connection(("127.0.0.1", servers.of_port[port][1])) as client:
-                        client.sendall(b"put 1024 0 60 3\r\nold\r\n")  # as urgent as most jobs are
-                        client.recv(100)
-                wrong = run(block, directory, servers.of_port)
-            if wrong and not wrong.startswith("skipped"):
-                yield f"{block.where}: on a server that is used already, the {turn} time: {wrong}"
-        servers.stop()
+            yield from run_again(block, used, files, f"on a server that is used already, the {turn} time")
+        used.stop()
+        with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as access:
+            access.write("[strangers]\n" + rights)
+            access.flush()
+            guarded = Servers(["--access", access.name])
+            for block in shown:
+                yield from run_again(block, guarded, files, f"with rights to {OWN_TUBES} alone")
+            guarded.stop()
+
+
+def run_again(block, servers, files, where):
+    block.mark = "then"
+    with tempfile.TemporaryDirectory() as directory:
+        for name, content in files.items():
+            with open(os.path.join(directory, name), "wb") as file:
+                file.write(content)
+        before = set(servers.of_port)
+        servers.prepare(block, directory)
+        if not servers.options:
+            servers.put_old_jobs(set(servers.of_port) - before)
+        wrong = run(block, directory, servers.of_port)
+    if wrong and not wrong.startswith("skipped"):
+        yield f"{block.where}: {where}: {wrong}"
+    if not servers.options:
+        for tube in servers.tubes_without_old_job():
+            yield f"{block.where}: {where}: it takes the job of somebody else in {tube}"
 
 
 def sources(path):
@@ -499,7 +514,7 @@ def sources(path):
 
 
 def must_run(block):
-    return os.environ.get("CI") == "true" and TLS_PORT in block.text and block.language != "go"
+    return os.environ.get("CI") == "true" and TLS_PORT in block.text
 
 
 def main():
@@ -507,7 +522,8 @@ def main():
     counts = dict.fromkeys((*MARKS, "skipped"), 0)
     os.environ.setdefault("RUST_LOG", "error")
     for wrong in (
-        *broken_links(), *tests_missing(), *stats_keys_missing(), *metrics_missing(), *dashboard_faults()
+        *broken_links(), *tests_missing(), *long_recipes(), *stats_keys_missing(), *metrics_missing(),
+        *dashboard_faults()
     ):
         failed += 1
         print(f"docs: {wrong}", file=sys.stderr)

@@ -4,31 +4,32 @@
 //	socket, err := tls.Dial("tcp", "queue.example.org:11301", nil) // or net.Dial
 //	conn, err := extended.NewConn(socket, token)
 //	job, err := conn.Put("orders", body, 1024, 0, time.Minute, "idp:order-7", "exp:3600")
-//	jobs, err := conn.ReserveBatch(beanstalk.NewTubeSet(conn.Conn, "orders"), 100, 5*time.Second)
+//	err = conn.Say("WATCHING", "watch orders")
+//	jobs, err := conn.ReserveBatch(100, 5*time.Second)
 //	deleted, missing, err := conn.DeleteBatch(jobs)
 package extended
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/beanstalkd/go-beanstalk"
 )
 
-// Conn has all that go-beanstalk's Conn has. It is for one goroutine at a time.
+// Conn has all that go-beanstalk's Conn has, for one goroutine at a time. Reserve with it by ReserveBatch, or by the
+// TubeSets of go-beanstalk, which watch other tubes by themselves and cannot read fields.
 type Conn struct {
 	*beanstalk.Conn
-	wire *wire
+	socket  io.Writer
+	replies *bufio.Reader
+	reply   string // the last one
 }
 
-// Job is a reserved job, or one that was put. State is that of the job that Put has found with the same idempotency
-// key: READY, RESERVED, DELETED and so on. Fields are the values of what "reserve-fields" has asked for.
+// Job is a reserved job, with the values of what "reserve-fields" has asked for, or a job that was put. State is that of
+// the job that Put has found with the same idempotency key: READY, RESERVED, DELETED and so on.
 type Job struct {
 	ID     uint64
 	Body   []byte
@@ -43,8 +44,7 @@ func (e ReplyError) Error() string { return "the server replied " + string(e) }
 
 // NewConn uses a socket, and logs in if the token is not empty.
 func NewConn(socket io.ReadWriteCloser, token string) (*Conn, error) {
-	w := &wire{ReadWriteCloser: socket, replies: bufio.NewReader(socket)}
-	c := &Conn{beanstalk.NewConn(w), w}
+	c := &Conn{Conn: beanstalk.NewConn(socket), socket: socket, replies: bufio.NewReader(socket)}
 	if token == "" {
 		return c, nil
 	}
@@ -55,32 +55,26 @@ func NewConn(socket io.ReadWriteCloser, token string) (*Conn, error) {
 func (c *Conn) Put(tube string, body []byte, pri uint32, delay, ttr time.Duration, tags ...string) (Job, error) {
 	line := fmt.Sprintf("put %d %d %d %d", pri, delay/time.Second, ttr/time.Second, len(body))
 	for _, tag := range append([]string{"tub:" + tube}, tags...) {
-		if strings.Contains(tag, " ") { // it would be two
-			return Job{}, fmt.Errorf("not a tag for the server: %q", tag)
+		if strings.ContainsAny(tag, " \r\n") { // it would change the command
+			return Job{}, fmt.Errorf("not a tag: %q", tag)
 		}
 		line += " " + tag
 	}
 	job := Job{Body: body}
-	err := c.say("INSERTED %d", line, "\r\n"+string(body), &job.ID)
-	fmt.Sscanf(c.wire.line, "INSERTED %d %s", &job.ID, &job.State)
+	err := c.Say("INSERTED %d", line+"\r\n"+string(body), &job.ID)
+	fmt.Sscanf(c.reply, "INSERTED %d %s", &job.ID, &job.State)
 	return job, err
 }
 
-// ReserveBatch waits for a job as tubes.Reserve does, and takes up to n-1 others with it.
-func (c *Conn) ReserveBatch(tubes *beanstalk.TubeSet, n int, timeout time.Duration) ([]Job, error) {
-	_, _, err := tubes.Reserve(timeout)
-	if err != nil {
-		return nil, err
+// ReserveBatch waits for a job of the watched tubes, and takes up to n. Without a job, the error is TIMED_OUT.
+func (c *Conn) ReserveBatch(n int, timeout time.Duration) (jobs []Job, err error) {
+	left, line := 0, fmt.Sprintf("reserve-batch %d %d", n, timeout/time.Second)
+	for err = c.Say("RESERVED_BATCH %d", line, &left); left > 0 && err == nil; left-- {
+		var job Job
+		job, err = c.next()
+		jobs = append(jobs, job)
 	}
-	jobs, more := []Job{c.wire.job}, 0
-	if n > 1 {
-		err = c.Say("RESERVED_BATCH %d", fmt.Sprint("reserve-batch ", n-1), &more)
-	}
-	for ; err == nil && more > 0; more-- {
-		err = c.wire.next()
-		jobs = append(jobs, c.wire.job)
-	}
-	return jobs, err
+	return
 }
 
 // DeleteBatch returns how many jobs were deleted, and how many were not found.
@@ -93,65 +87,30 @@ func (c *Conn) DeleteBatch(jobs []Job) (deleted, missing int, err error) {
 	return
 }
 
-// Say sends any other command, and scans its reply:
-//
-//	err := conn.Say("SESSION %d", "session night 60", &held) // again on each new connection
-//	err := conn.Say("USING", "reserve-fields attempts age")  // jobs that are reserved later have Fields
-//	err := conn.Say("WATCHING %d", "watch orders 5", &n)     // a weight, after the first Reserve of a TubeSet
+// Say sends any other command, and scans its reply: conn.Say("SESSION %d", "session night 60", &held). After
+// conn.Say("USING", "reserve-fields attempts age"), reserved jobs have Fields. Say both on each new connection.
 func (c *Conn) Say(reply, line string, results ...any) error {
-	return c.say(reply, line, "", results...)
-}
-
-func (c *Conn) say(reply, line, body string, results ...any) error {
-	if strings.ContainsAny(line, "\r\n") {
-		return fmt.Errorf("not a line: %q", line)
-	}
-	if _, err := io.WriteString(c.wire, line+body+"\r\n"); err != nil {
+	if _, err := io.WriteString(c.socket, line+"\r\n"); err != nil {
 		return err
 	}
-	if err := c.wire.next(); err != nil {
+	if _, err := c.next(); err != nil {
 		return err
 	}
-	if _, err := fmt.Sscanf(c.wire.line, reply, results...); err != nil {
-		return ReplyError(c.wire.line)
+	if _, err := fmt.Sscanf(c.reply, reply, results...); err != nil {
+		return ReplyError(c.reply)
 	}
 	return nil
 }
 
-// wire reads replies, also for go-beanstalk, which cannot read the fields behind the size of a job.
-type wire struct {
-	io.ReadWriteCloser
-	replies *bufio.Reader
-	line    string // the last reply, up to the size
-	job     Job    // what else is in it
-	unread  bytes.Buffer
-}
-
-var sized = regexp.MustCompile(`^(?:OK|FOUND \d+|RESERVED (\d+)) (\d{1,9})\b`)
-
-func (w *wire) next() error {
-	line, err := w.replies.ReadString('\n')
-	w.line, w.job = strings.TrimSpace(line), Job{}
-	if found := sized.FindStringSubmatch(w.line); found != nil && err == nil {
-		w.job.Fields = strings.Fields(w.line[len(found[0]):])
-		w.job.ID, _ = strconv.ParseUint(found[1], 10, 64)
-		size, _ := strconv.Atoi(found[2])
-		w.line, w.job.Body = found[0], make([]byte, size+len("\r\n"))
-		_, err = io.ReadFull(w.replies, w.job.Body)
-		w.job.Body = w.job.Body[:size]
+// next reads a reply, and the job in it.
+func (c *Conn) next() (job Job, err error) {
+	line, err := c.replies.ReadString('\n')
+	c.reply = strings.TrimSpace(line)
+	size := 0
+	if n, _ := fmt.Sscanf(line, "RESERVED %d %d", &job.ID, &size); n == 2 && err == nil {
+		body := make([]byte, size+len("\r\n"))
+		_, err = io.ReadFull(c.replies, body)
+		job.Body, job.Fields = body[:size], strings.Fields(line)[3:]
 	}
-	return err
-}
-
-func (w *wire) Read(p []byte) (int, error) {
-	if w.unread.Len() == 0 {
-		if err := w.next(); err != nil {
-			return 0, err
-		}
-		fmt.Fprintf(&w.unread, "%s\r\n", w.line)
-		if w.job.Body != nil {
-			fmt.Fprintf(&w.unread, "%s\r\n", w.job.Body)
-		}
-	}
-	return w.unread.Read(p)
+	return
 }

@@ -29,10 +29,13 @@ func TestAdditions(t *testing.T) {
 			conn, err := dial(way.port, way.secure, way.token)
 			must(t, err)
 			defer conn.Close()
-			q := &queue{t, conn, beanstalk.NewTubeSet(conn.Conn, "work")}
+			q := &queue{t, conn}
+			must(t, conn.Say("WATCHING 2", "watch work"))
+			must(t, conn.Say("WATCHING 1", "ignore default"))
 			q.tags()
 			q.batches()
 			q.fields()
+			q.inTurn()
 			q.tubes()
 		})
 	}
@@ -47,6 +50,21 @@ func TestCertificateOfTheClient(t *testing.T) {
 	must(t, err)
 	_, err = conn.Put("default", []byte("x"), 0, 0, time.Minute)
 	must(t, err)
+}
+
+// What a new connection uses and watches by itself needs no right.
+func TestRightsToOneTube(t *testing.T) {
+	conn, err := dial("GUARDED_PORT", nil, os.Getenv("BEANSTALKD_TOKEN_FOR_MAIL"))
+	must(t, err)
+	put, err := conn.Put("mail", []byte("to: ann"), 0, 0, time.Minute)
+	must(t, err)
+	must(t, conn.Say("WATCHING 1", "watch mail"))
+	jobs, err := conn.ReserveBatch(1, 0)
+	must(t, err)
+	equal(t, put.ID, jobs[0].ID)
+	must(t, conn.Delete(put.ID))
+	_, err = conn.Put("orders", nil, 0, 0, time.Minute)
+	equal(t, ReplyError("FORBIDDEN"), err)
 }
 
 func TestRefusals(t *testing.T) {
@@ -64,7 +82,6 @@ func TestRefusals(t *testing.T) {
 type queue struct {
 	*testing.T
 	conn *Conn
-	from *beanstalk.TubeSet
 }
 
 func (q *queue) put(body string, tags ...string) Job {
@@ -74,7 +91,7 @@ func (q *queue) put(body string, tags ...string) Job {
 }
 
 func (q *queue) batch(n int) []Job {
-	jobs, err := q.conn.ReserveBatch(q.from, n, 0)
+	jobs, err := q.conn.ReserveBatch(n, 0)
 	must(q, err)
 	return jobs
 }
@@ -88,7 +105,8 @@ func (q *queue) deletes(deleted, missing int, jobs ...Job) {
 
 func (q *queue) tags() {
 	first := q.put("a", "idp:order-7", "exp:3600")
-	again := q.put("a", "idp:order-7")
+	again, err := q.conn.Put("work", []byte("a"), 7, 0, time.Minute, "idp:order-7") // the reply has the priority, too
+	must(q, err)
 	equal(q, "", first.State)
 	equal(q, "READY", again.State)
 	equal(q, first.ID, again.ID)
@@ -126,10 +144,8 @@ func (q *queue) batches() {
 	}
 	q.deletes(4, 1, append(jobs, put[4], Job{ID: 1e9})...)
 	q.deletes(1, 0, q.batch(3)...)
-	_, err := q.conn.ReserveBatch(q.from, 3, 0)
-	if !errors.Is(err, beanstalk.ErrTimeout) {
-		q.Fatalf("no job expected, but got %v", err)
-	}
+	_, err := q.conn.ReserveBatch(3, 0)
+	equal(q, ReplyError("TIMED_OUT"), err)
 }
 
 func (q *queue) fields() {
@@ -140,11 +156,8 @@ func (q *queue) fields() {
 		equal(q, string(job.Body), string(jobs[n].Body))
 		equal(q, "[work 1]", fmt.Sprint(jobs[n].Fields))
 	}
-	// go-beanstalk reads such a reply, too.
 	must(q, q.conn.Release(first.ID, 1024, 0))
-	_, body, err := q.from.Reserve(0)
-	must(q, err)
-	equal(q, "one 9", string(body))
+	equal(q, "[work 2]", fmt.Sprint(q.batch(1)[0].Fields))
 	stats, err := q.conn.StatsJob(second.ID)
 	must(q, err)
 	equal(q, "reserved", stats["state"])
@@ -152,14 +165,29 @@ func (q *queue) fields() {
 	must(q, q.conn.Say("USING", "reserve-fields"))
 }
 
+// inTurn uses the recipe and the methods of go-beanstalk on one connection.
+func (q *queue) inTurn() {
+	theirs := &beanstalk.Tube{Conn: q.conn.Conn, Name: "other"}
+	from := beanstalk.NewTubeSet(q.conn.Conn, "other", "work")
+	id, err := theirs.Put([]byte("one"), 0, 0, time.Minute)
+	must(q, err)
+	ours := q.put("two")
+	for _, expected := range []uint64{id, ours.ID} {
+		reserved, _, err := from.Reserve(0)
+		must(q, err)
+		equal(q, expected, reserved)
+	}
+	q.deletes(2, 0, ours, Job{ID: id})
+	must(q, q.conn.Say("WATCHING 1", "ignore other"))
+}
+
 func (q *queue) tubes() {
-	q.from.Name["other"] = true
 	twin := q.put("a", "idp:twin")
 	must(q, q.conn.Say("MOVED", fmt.Sprintf("move %d other", twin.ID)))
 	second := q.put("a", "idp:twin")
 	equal(q, ReplyError(fmt.Sprint("EXISTS ", twin.ID)), q.conn.Say("MOVED", fmt.Sprintf("move %d other", second.ID)))
-	equal(q, 2, len(q.batch(2)))
 	must(q, q.conn.Say("WATCHING 2", "watch other 5"))
+	equal(q, 2, len(q.batch(2)))
 	must(q, q.conn.Say("USING", "reserve-mode weighted"))
 	must(q, q.conn.Say("USING", "reserve-mode fifo"))
 	must(q, q.conn.Bury(second.ID, 1))

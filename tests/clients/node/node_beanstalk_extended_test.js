@@ -11,15 +11,16 @@ const ca = fs.readFileSync(process.env.BEANSTALKD_CA);
 async function tags(client) {
   const put = (payload, words) => client.put(payload, 60, 1024, 0, words);
   const first = await put('a', { idp: 'order-7', exp: 3600 });
-  assert.deepEqual(await put('a', { idp: 'order-7' }), { id: first.id, state: 'ready', existed: true });
+  const again = await client.put('a', 60, 7, 0, { idp: 'order-7' }); // more urgent: the reply has the priority, too
+  assert.deepEqual(again, { id: first.id, state: 'ready', existed: true });
   assert.equal(first.existed, false);
   await assert.rejects(put('x', { idp: 'a key\r\nwith spaces' }), TypeError);
   await put('one at a time', { con: 'customer-9' });
   await put('one at a time', { con: 'customer-9' });
   assert.equal((await client.reserveBatch(10)).length, 2, 'of three');
-  assert.equal(await client.touchAll(), 2);
-  assert.equal(await client.session('night', 0), 2);
-  assert.equal(await client.flushTube('work'), 3);
+  assert.deepEqual(await client.say('TOUCHED_ALL', 'touch-all'), ['2']);
+  assert.deepEqual(await client.say('SESSION', 'session', 'night', 0), ['2']);
+  assert.deepEqual(await client.say('FLUSHED', 'flush-tube', 'work'), ['3']);
   const member = await put('member', { grp: 'import' });
   const after = await put('after', { aft: 'import' });
   assert.equal((await client.reserveBatch(10))[0].id, member.id);
@@ -35,11 +36,12 @@ async function batches(client) {
   const jobs = await client.reserveBatch(3, 5);
   assert.deepEqual(jobs.map(({ id }) => id), ids.slice(0, 3));
   assert.deepEqual([jobs[1].payload, jobs[2].payload], [large, { n: 2 }]);
-  assert.deepEqual(await client.deleteBatch([...jobs, ids[4], 10 ** 9]), { deleted: 4, missing: 1 });
+  assert.deepEqual(await client.deleteBatch([...jobs, ids[4], 10 ** 9]), [4, 1]);
   // Commands that are sent together have their replies in order.
-  const [rest, none] = await Promise.all([client.reserveBatch(3), client.reserveBatch(3), client.touchAll()]);
+  const touch = ['TOUCHED_ALL', 'touch-all'];
+  const [rest, none] = await Promise.all([client.reserveBatch(3), client.reserveBatch(3), client.say(...touch)]);
   assert.deepEqual([rest.map(({ id }) => id), none], [[ids[3]], []]);
-  assert.deepEqual(await client.deleteBatch(rest), { deleted: 1, missing: 0 });
+  assert.deepEqual(await client.deleteBatch(rest), [1, 0]);
   assert.deepEqual(await client.reserveBatch(3, 0), []);
   await assert.rejects(client.reserveBatch(0), { code: 'BAD_FORMAT' });
 }
@@ -62,7 +64,7 @@ async function fields(client) {
 }
 
 async function tubes(client) {
-  assert.equal(await client.watch('other', 5), 2);
+  assert.deepEqual(await client.say('WATCHING', 'watch', 'other', 5), ['2']);
   await client.say('USING', 'reserve-mode', 'weighted');
   await client.say('USING', 'reserve-mode', 'fifo');
   const twin = await client.put('a', 60, 1024, 0, { idp: 'twin' });
@@ -74,7 +76,8 @@ async function tubes(client) {
   await assert.rejects(client.say('MOVED', 'move', second.id, 'other'), { code: 'EXISTS' });
   const reserved = await client.reserveJob(second.id);
   await client.bury(reserved.id);
-  assert.deepEqual([await client.number('FLUSHED', 'flush-buried', 'work'), await client.flushTube('other')], [1, 1]);
+  assert.deepEqual(await client.say('FLUSHED', 'flush-buried', 'work'), ['1']);
+  assert.deepEqual(await client.say('FLUSHED', 'flush-tube', 'other'), ['1']);
 }
 
 async function connected(options) {
@@ -95,11 +98,26 @@ async function allOf(options) {
   await client.disconnect();
 }
 
+// What a new connection uses and watches by itself needs no right.
+async function rightsToOneTube(options) {
+  const client = await connected(options);
+  await client.use('mail');
+  await client.watch('mail');
+  assert.deepEqual(await client.listTubesWatched(), ['mail']);
+  await client.put({ to: 'ann' });
+  const jobs = await client.reserveBatch(2, 5);
+  assert.deepEqual([jobs.map(({ payload }) => payload), await client.deleteBatch(jobs)],
+    [[{ to: 'ann' }], [1, 0]]);
+  await assert.rejects(client.say('USING', 'use', 'orders'), { code: 'FORBIDDEN' });
+  await client.disconnect();
+}
+
 async function main() {
   const port = (name) => Number(process.env[name]);
   await allOf({ port: port('BEANSTALKD_PORT') });
   await allOf({ port: port('BEANSTALKD_GUARDED_PORT'), token });
   await allOf({ port: port('BEANSTALKD_TLS_PORT'), tls: { ca }, token });
+  await rightsToOneTube({ port: port('BEANSTALKD_GUARDED_PORT'), token: process.env.BEANSTALKD_TOKEN_FOR_MAIL });
   const [cert, key] = ['CERTIFICATE', 'KEY'].map((name) => fs.readFileSync(process.env[`BEANSTALKD_${name}`]));
   const mutual = { port: port('BEANSTALKD_MUTUAL_PORT'), tls: { ca, cert, key } };
   const [certified, observer] = await Promise.all([connected(mutual), connected(mutual)]);

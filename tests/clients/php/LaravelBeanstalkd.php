@@ -31,8 +31,8 @@ final class ExtendedBeanstalkdConnector implements ConnectorInterface
             $config['port'] ?? 11300,
             $config['tls'] ?? null,
             $config['token'] ?? null,
-            $config['timeout'] ?? 10,
             ['attempts'],
+            $config['timeout'] ?? 10,
         );
         $queue = new ExtendedBeanstalkdQueue(
             $extended->pheanstalk,
@@ -66,10 +66,8 @@ class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
 
     public function pushRaw($payload, $queue = null, array $options = [])
     {
-        $this->pheanstalk->useTube(ExtendedPheanstalk::tube($this->getQueue($queue)));
-        $delay = $options['delay'] ?? 0;
-        [$job] = $this->extended->put($payload, 1024, $delay, $this->timeToRun, $options['tags'] ?? []);
-        return $job;
+        $tags = ['tub' => $this->getQueue($queue)] + ($options['tags'] ?? []);
+        return $this->extended->put($payload, 1024, $options['delay'] ?? 0, $this->timeToRun, $tags)[0];
     }
 
     public function pop($queue = null, $index = 0)
@@ -79,7 +77,7 @@ class ExtendedBeanstalkdQueue extends BeanstalkdQueue implements ClearableQueue
             return null;
         }
         $arguments = [$this->container, $this->pheanstalk, $job, $this->connectionName, $this->getQueue($queue)];
-        return new ExtendedBeanstalkdJob($this->extended->fields($job), ...$arguments);
+        return new ExtendedBeanstalkdJob($this->extended->fields[$job->getId()] ?? [], ...$arguments);
     }
 
     /** For `artisan queue:clear`: one command, however many jobs there are. Reserved jobs are deleted, too. */

@@ -16,17 +16,12 @@
 // which Messenger's own count of retries does not know.
 
 use Pheanstalk\Exception as PheanstalkException;
-use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\BeanstalkdReceivedStamp;
-use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\BeanstalkdTransport;
-use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\Connection;
+use Symfony\Component\Messenger\Bridge\Beanstalkd\Transport\{BeanstalkdReceivedStamp, BeanstalkdTransport, Connection};
 use Symfony\Component\Messenger\Envelope;
 use Symfony\Component\Messenger\Exception\TransportException;
-use Symfony\Component\Messenger\Stamp\DelayStamp;
-use Symfony\Component\Messenger\Stamp\NonSendableStampInterface;
-use Symfony\Component\Messenger\Stamp\TransportMessageIdStamp;
+use Symfony\Component\Messenger\Stamp\{DelayStamp, NonSendableStampInterface, TransportMessageIdStamp};
 use Symfony\Component\Messenger\Transport\Serialization\SerializerInterface;
-use Symfony\Component\Messenger\Transport\TransportFactoryInterface;
-use Symfony\Component\Messenger\Transport\TransportInterface;
+use Symfony\Component\Messenger\Transport\{TransportFactoryInterface, TransportInterface};
 
 /** Tags of the job that a message becomes: idp => 'order-7' or 'order-7:60', con => 'customer-9:2', exp => 3600. */
 final class TagsStamp implements NonSendableStampInterface
@@ -64,7 +59,7 @@ final class ExtendedBeanstalkdTransportFactory implements TransportFactoryInterf
         $tls = $parts['scheme'] === 'beanstalkds' ? $files : null;
         $token = isset($parts['user']) ? rawurldecode($parts['user']) : null;
         $fields = ['attempts', 'age', 'trace'];
-        $extended = new ExtendedPheanstalk($parts['host'], $parts['port'] ?? 11300, $tls, $token, fields: $fields);
+        $extended = new ExtendedPheanstalk($parts['host'], $parts['port'] ?? 11300, $tls, $token, $fields);
         return new ExtendedBeanstalkdTransport($extended, $options, $serializer);
     }
 
@@ -92,8 +87,7 @@ final class ExtendedBeanstalkdTransport extends BeanstalkdTransport
         $body = json_encode(['body' => $encoded['body'], 'headers' => $encoded['headers'] ?? []], JSON_THROW_ON_ERROR);
         $delay = intdiv($envelope->last(DelayStamp::class)?->getDelay() ?? 0, 1000);
         try {
-            $this->extended->pheanstalk->useTube(ExtendedPheanstalk::tube($this->options['tube_name']));
-            $tags = $envelope->last(TagsStamp::class)?->tags ?? [];
+            $tags = ['tub' => $this->options['tube_name']] + ($envelope->last(TagsStamp::class)?->tags ?? []);
             [$job, $state] = $this->extended->put($body, 1024, $delay, (int) $this->options['ttr'], $tags);
         } catch (PheanstalkException $exception) {
             throw new TransportException($exception->getMessage(), 0, $exception);
@@ -106,7 +100,7 @@ final class ExtendedBeanstalkdTransport extends BeanstalkdTransport
     {
         foreach (parent::get() as $envelope) {
             $id = $envelope->last(BeanstalkdReceivedStamp::class)->getId();
-            yield $envelope->with(new FieldsStamp($this->extended->fields($id)));
+            yield $envelope->with(new FieldsStamp($this->extended->fields[$id] ?? []));
         }
     }
 

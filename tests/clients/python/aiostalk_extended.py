@@ -12,7 +12,8 @@ import asyncio
 from functools import partialmethod
 
 import aiostalk
-from greenstalk_extended import ExistsError, ForbiddenError, Inserted, UnauthorizedError, word  # noqa: F401
+from greenstalk_extended import ExistsError, ForbiddenError, UnauthorizedError  # noqa: F401
+from greenstalk_extended import Inserted, put_command, word
 
 AbortedError = type("AbortedError", (aiostalk.BeanstalkdError,), {})
 aiostalk.ERROR_RESPONSES[b"ABORTED"] = AbortedError
@@ -27,28 +28,28 @@ class ExtendedClient(aiostalk.Client):
         self.tls, self.token = tls, token
 
     async def connect(self):
-        self._reader, self._writer = await asyncio.open_connection(*self.address, ssl=self.tls)
+        if isinstance(self.address, str):
+            connection = asyncio.open_unix_connection(self.address)
+        else:
+            connection = asyncio.open_connection(*self.address, ssl=self.tls)
+        self._reader, self._writer = await connection
         if self.token is not None:
             await self._send_cmd(b"auth %b" % self.token.encode("ascii"), b"AUTHENTICATED")
         if self.fields:
             await self.reserve_fields(*self.fields)
-        await self.use(self.used_tube)
-        tubes = [self.watched_tubes] if isinstance(self.watched_tubes, str) else list(self.watched_tubes)
-        for tube in tubes:
+        # A connection uses and watches `default` by itself. To say so needs a right to that tube.
+        if self.used_tube != aiostalk.DEFAULT_TUBE:
+            await self.use(self.used_tube)
+        tubes = {self.watched_tubes} if isinstance(self.watched_tubes, str) else set(self.watched_tubes)
+        for tube in tubes - {aiostalk.DEFAULT_TUBE}:
             await self.watch(tube)
         if aiostalk.DEFAULT_TUBE not in tubes:
             await self.ignore(aiostalk.DEFAULT_TUBE)
 
     async def put(self, body, priority=aiostalk.DEFAULT_PRIORITY, delay=0, ttr=aiostalk.DEFAULT_TTR, **tags):
         """Tags are named arguments: idp="order-7" or "order-7:60", con="customer-9:2", grp="g", aft="g", exp=3600."""
-        if isinstance(body, str):
-            body = body.encode(self.encoding)
-        words = b"".join(b" %b:%b" % (word(tag), word(value)) for tag, value in tags.items())
-        line = b"put %d %a %a %d%b\r\n%b" % (priority, delay, ttr, len(body), words, body)
-        values = await self._send_cmd(line, b"INSERTED")
-        job_id = Inserted(values[0])
-        job_id.state = values[1].decode("ascii") if len(values) > 1 else None
-        return job_id
+        command = put_command(self.encoding, body, priority, delay, ttr, tags)
+        return Inserted(*await self._send_cmd(command, b"INSERTED"))
 
     async def reserve_fields(self, *fields):
         """From now on, jobs that are reserved have `fields`, a dict of text: tube, attempts, age, trace and others."""
@@ -99,8 +100,7 @@ class ExtendedClient(aiostalk.Client):
         return int((await self._say(*command))[0])
 
     touch_all = partialmethod(_number, "touch-all", b"TOUCHED_ALL")  # how many
-    # name, seconds: the jobs stay so long if the connection is lost; how many there are. Say it on each connection.
-    session = partialmethod(_number, "session", b"SESSION")
+    session = partialmethod(_number, "session", b"SESSION")  # name, seconds; how many jobs. Say it on each connection
     watch = partialmethod(_number, "watch", b"WATCHING")  # tube, weight
     reserve_mode = partialmethod(_say, "reserve-mode", b"USING")  # fifo, weighted or weighted-fair
     flush_tube = partialmethod(_number, "flush-tube", b"FLUSHED")  # also the reserved jobs; how many

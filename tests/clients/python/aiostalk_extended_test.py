@@ -9,6 +9,7 @@ import greenstalk_extended
 from aiostalk_extended import ExistsError, ExtendedClient, ForbiddenError, UnauthorizedError
 
 TOKEN = os.environ["BEANSTALKD_TOKEN"]
+TOKEN_FOR_MAIL = os.environ["BEANSTALKD_TOKEN_FOR_MAIL"]
 WITHIN_S = 10
 
 
@@ -26,7 +27,7 @@ async def refused(error, awaitable):
 
 async def tags(client):
     first = await client.put("a", idp="order-7", exp=3600)
-    again = await client.put("a", idp="order-7")
+    again = await client.put("a", priority=7, idp="order-7")  # more urgent, so the reply has the priority, too
     assert (first.state, again, again.state) == (None, first, "READY")
     await refused(ValueError, client.put("x", idp="a key\r\nwith spaces"))
     await client.put("one at a time", con="customer-9")
@@ -117,11 +118,26 @@ async def all_of(place, **options):
         await tubes(client)
 
 
+async def rights_to_one_tube(where):
+    """What a new connection uses and watches by itself needs no right, and is not said again."""
+    for tubes in ({"use": "mail"}, {"watch": "mail"}, {"watch": ["mail"]}, {"use": "mail", "watch": "mail"}):
+        async with ExtendedClient(where, token=TOKEN_FOR_MAIL, **tubes) as client:
+            assert await client.watching() == (["mail"] if "watch" in tubes else [])
+            if "use" in tubes:
+                job = await client.put("to: ann")
+                assert (await client.reserve_job(job)).body == "to: ann"
+                await client.delete(job)
+            else:
+                await refused(ForbiddenError, client.put("x"))
+
+
 async def main():
     trusted = ssl.create_default_context(cafile=os.environ["BEANSTALKD_CA"])
     await all_of("BEANSTALKD_PORT")
     await all_of("BEANSTALKD_GUARDED_PORT", token=TOKEN)
     await all_of("BEANSTALKD_TLS_PORT", tls=trusted, token=TOKEN)
+    await rights_to_one_tube(address("BEANSTALKD_GUARDED_PORT"))
+    await rights_to_one_tube(os.environ["BEANSTALKD_GUARDED_PATH"])
     await refused(UnauthorizedError, ExtendedClient(address("BEANSTALKD_GUARDED_PORT"), token="x" * 40).connect())
     untrusted = ssl.create_default_context()
     unknown = ExtendedClient(address("BEANSTALKD_TLS_PORT"), tls=untrusted, token=TOKEN)

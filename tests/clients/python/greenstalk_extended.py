@@ -13,7 +13,6 @@ from functools import partialmethod
 
 import greenstalk
 
-WORD = re.compile(r"[-+/;.$_()A-Za-z0-9:]+")
 # What the server says beyond C's replies, as exceptions like those of greenstalk.
 REPLIES = (b"FORBIDDEN", b"UNAUTHORIZED", b"EXISTS")
 ERRORS = [type(f"{reply.decode().title()}Error", (greenstalk.BeanstalkdError,), {}) for reply in REPLIES]
@@ -24,15 +23,24 @@ greenstalk.ERROR_RESPONSES.update(zip(REPLIES, ERRORS))
 class Inserted(int):
     """The id of a job. `state` is None if the job is new, else the state of the job that was there."""
 
-    state = None
+    def __new__(cls, job_id, state=None, _priority=None):
+        inserted = super().__new__(cls, job_id)
+        inserted.state = state and state.decode("ascii")
+        return inserted
 
 
 def word(value):
     """A name, a number or the id of a job, for a line. A space or a line end in it would change the command."""
     text = str(getattr(value, "id", value))
-    if not WORD.fullmatch(text):
+    if not re.fullmatch(r"[-+/;.$_()A-Za-z0-9:]+", text):
         raise ValueError(f"not a name for the server: {value!r}")
     return text.encode("ascii")
+
+
+def put_command(encoding, body, priority, delay, ttr, tags):
+    data = body.encode(encoding) if isinstance(body, str) else body
+    words = b"".join(b" %b:%b" % (word(tag), word(value)) for tag, value in tags.items())
+    return b"put %d %a %a %d%b\r\n%b" % (priority, delay, ttr, len(data), words, data)
 
 
 class ExtendedClient(greenstalk.Client):
@@ -40,7 +48,10 @@ class ExtendedClient(greenstalk.Client):
 
     def __init__(self, address, *args, tls=None, token=None, **options):
         """`tls` is an ssl.SSLContext, with a certificate of the client if the server asks for one. `token` logs in."""
-        if isinstance(address, tuple):
+        if isinstance(address, str):
+            path, address = address, socket.socket(socket.AF_UNIX)
+            address.connect(path)
+        elif isinstance(address, tuple):
             plain = socket.create_connection(address)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             address = tls.wrap_socket(plain, server_hostname=address[0]) if tls else plain
@@ -52,14 +63,8 @@ class ExtendedClient(greenstalk.Client):
 
     def put(self, body, priority=greenstalk.DEFAULT_PRIORITY, delay=0, ttr=greenstalk.DEFAULT_TTR, **tags):
         """Tags are named arguments: idp="order-7" or "order-7:60", con="customer-9:2", grp="g", aft="g", exp=3600."""
-        if isinstance(body, str):
-            body = body.encode(self.encoding)
-        words = b"".join(b" %b:%b" % (word(tag), word(value)) for tag, value in tags.items())
-        line = b"put %d %a %a %d%b\r\n%b" % (priority, delay, ttr, len(body), words, body)
-        values = self._send_cmd(line, b"INSERTED")
-        job_id = Inserted(values[0])
-        job_id.state = values[1].decode("ascii") if len(values) > 1 else None
-        return job_id
+        command = put_command(self.encoding, body, priority, delay, ttr, tags)
+        return Inserted(*self._send_cmd(command, b"INSERTED"))
 
     def reserve_fields(self, *fields):
         """From now on, jobs that are reserved have `fields`, a dict of text: tube, attempts, age, trace and others."""
@@ -96,12 +101,10 @@ class ExtendedClient(greenstalk.Client):
         return int(self._say(*command)[0])
 
     touch_all = partialmethod(_number, "touch-all", b"TOUCHED_ALL")  # how many
-    # name, seconds: the jobs stay so long if the connection is lost; how many there are. Say it on each connection.
-    session = partialmethod(_number, "session", b"SESSION")
+    session = partialmethod(_number, "session", b"SESSION")  # name, seconds; how many jobs. Say it on each connection
     watch = partialmethod(_number, "watch", b"WATCHING")  # tube, weight
     reserve_mode = partialmethod(_say, "reserve-mode", b"USING")  # fifo, weighted or weighted-fair
     flush_tube = partialmethod(_number, "flush-tube", b"FLUSHED")  # also the reserved jobs; how many
     flush_buried = partialmethod(_number, "flush-buried", b"FLUSHED")
     move = partialmethod(_say, "move", b"MOVED")  # job, tube
     reprioritize = partialmethod(_say, "reprioritize", b"REPRIORITIZED")  # job, priority
-    peek_reserved = partialmethod(greenstalk.Client._peek_cmd, b"peek-reserved")

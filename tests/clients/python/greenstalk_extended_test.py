@@ -7,6 +7,7 @@ import greenstalk
 from greenstalk_extended import ExistsError, ExtendedClient, ForbiddenError, UnauthorizedError
 
 TOKEN = os.environ["BEANSTALKD_TOKEN"]
+TOKEN_FOR_MAIL = os.environ["BEANSTALKD_TOKEN_FOR_MAIL"]
 
 
 def address(name):
@@ -23,7 +24,7 @@ def refused(error, method, *args, **kwargs):
 
 def tags(client):
     first = client.put("a", idp="order-7", exp=3600)
-    again = client.put("a", idp="order-7")
+    again = client.put("a", priority=7, idp="order-7")  # more urgent, so the reply has the priority, too
     assert (first.state, again, again.state) == (None, first, "READY")
     refused(ValueError, client.put, "x", idp="a key\r\nwith spaces")
     client.put("one at a time", con="customer-9")
@@ -75,7 +76,7 @@ def tubes(client):
     stats = client.stats_job(job)
     assert (stats["pri"], stats["tube"]) == (7, "other")
     client.use("other")
-    assert client.reserve(timeout=5).id == job and client.peek_reserved().id == job
+    assert client.reserve(timeout=5).id == job
     client.bury(greenstalk.Job(job, ""))
     assert client.flush_buried("other") == 1
     client.use("work")
@@ -105,11 +106,28 @@ def a_session_keeps_the_jobs_of_a_lost_connection(**how):
     after.close()
 
 
+def rights_to_one_tube(where):
+    """What a new connection uses and watches by itself needs no right, and is not said again."""
+    for tubes in ({"use": "mail"}, {"watch": "mail"}, {"watch": ["mail"]}, {"use": "mail", "watch": "mail"}):
+        client = ExtendedClient(where, token=TOKEN_FOR_MAIL, **tubes)
+        assert client.watching() == (["mail"] if "watch" in tubes else [])
+        if "use" in tubes:
+            job = client.put("to: ann")
+            assert client.reserve_job(job).body == "to: ann"
+            client.delete(job)
+        else:
+            refused(ForbiddenError, client.put, "x")
+        client.close()
+
+
 work = {"use": "work", "watch": "work"}
 trusted = ssl.create_default_context(cafile=os.environ["BEANSTALKD_CA"])
 all_of(ExtendedClient(address("BEANSTALKD_PORT"), **work))
 all_of(ExtendedClient(address("BEANSTALKD_GUARDED_PORT"), token=TOKEN, **work))
 all_of(ExtendedClient(address("BEANSTALKD_TLS_PORT"), tls=trusted, token=TOKEN, **work))
+all_of(ExtendedClient(os.environ["BEANSTALKD_GUARDED_PATH"], token=TOKEN, **work))
+rights_to_one_tube(address("BEANSTALKD_GUARDED_PORT"))
+rights_to_one_tube(os.environ["BEANSTALKD_GUARDED_PATH"])
 a_session_keeps_the_jobs_of_a_lost_connection(address=address("BEANSTALKD_PORT"), **work)
 trusted.load_cert_chain(os.environ["BEANSTALKD_CERTIFICATE"], os.environ["BEANSTALKD_KEY"])
 ExtendedClient(address("BEANSTALKD_MUTUAL_PORT"), tls=trusted).put("x")

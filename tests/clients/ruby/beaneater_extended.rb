@@ -7,7 +7,6 @@
 #   queue.delete_batch(queue.reserve_batch(100, 5))
 
 require 'beaneater'
-require 'ipaddr'
 require 'openssl'
 
 class Beaneater
@@ -16,14 +15,14 @@ class Beaneater
   ExistsError = Class.new(UnexpectedResponse)       # the other tube has a job with the same idempotency key
   UnexpectedResponse::ERROR_STATES.push('FORBIDDEN', 'UNAUTHORIZED', 'EXISTS')
 
-  # `tls` has the parameters of OpenSSL::SSL::SSLContext#set_params: ca_file, and cert and key if the server asks for
-  # them. `token` logs in first.
+  # `tls` has parameters for OpenSSL::SSL::SSLContext#set_params: ca_file; cert and key of a client. `token` logs in.
   def initialize(address = nil, **options) = @connection = Connection.new(address, **options)
 
-  # Sends a command, and a body behind it, and returns the reply: exchange('move', 7, 'orders'). A space or a line end
+  # Sends a command, and a body behind it, and returns the reply: exchange('move', job, 'orders'). A space or a line end
   # in a word would change the command.
   def exchange(*words, body: nil)
-    wrong = words.find { |word| !word.to_s.match?(%r{\A[-+/;.$_()A-Za-z0-9:]+\z}) }
+    words = words.map { |word| (word.is_a?(Job) ? word.id : word).to_s }
+    wrong = words.find { |word| !word.match?(%r{\A[-+/;.$_()A-Za-z0-9:]+\z}) }
     raise ArgumentError, "not a name for the server: #{wrong.inspect}" if wrong
 
     connection.transmit([words.join(' '), body].compact.join("\r\n"))
@@ -31,23 +30,16 @@ class Beaneater
 
   # The same, and again on each later connection: always('watch', 'orders', 5), always('reserve-mode', 'weighted').
   def always(*words) = exchange(*words).tap { connection.repeated.push(words.join(' ')) }
-
   # Keeps the jobs of this client for this many seconds if its connection is lost; how many it has.
   def session(name, grace) = Integer(always('session', name, grace)[:id])
-
-  # From now on, jobs that are reserved have `fields`: tube, attempts, age, trace and others; text.
-  def reserve_fields(*names) = always('reserve-fields', *names).then { connection.fields = names }
-
-  # Up to n jobs of the watched tubes. With a timeout, waits that many seconds for the first.
-  def reserve_batch(n, *timeout) = exchange('reserve-batch', n, *timeout)[:jobs].map { |job| Job.new(self, job) }
-
-  # How many were deleted, and how many were not found.
-  def delete_batch(jobs)
-    exchange('delete-batch', *jobs.map { |job| job.is_a?(Job) ? job.id : job })[:words].drop(1).map(&:to_i)
-  end
-
   # Touches all jobs that this client has reserved; how many.
   def touch_all = Integer(exchange('touch-all')[:id])
+  # From now on, jobs that are reserved have `fields`: tube, attempts, age, trace and others; text.
+  def reserve_fields(*names) = always('reserve-fields', *names).then { connection.fields = names }
+  # Up to n jobs of the watched tubes. With a timeout, waits that many seconds for the first.
+  def reserve_batch(n, *timeout) = exchange('reserve-batch', n, *timeout)[:jobs].map { |job| Job.new(self, job) }
+  # How many were deleted, and how many were not found.
+  def delete_batch(jobs) = exchange('delete-batch', *jobs)[:words].drop(1).map(&:to_i)
 
   class Tube
     # Tags are options beside pri, delay and ttr: idp: 'order-7' or 'order-7:60', con: 'customer-9:2', grp: 'import',
@@ -80,34 +72,30 @@ class Beaneater
       super(address)
     end
 
-    protected
+    private
 
     def establish_connection
       super
       @connection = secured(@connection) if @tls
-      return unless @token
-
-      @connection.write("auth #{@token}\r\n")
-      parse_response('auth', @connection.readline)
+      @connection.write("auth #{@token}\r\n") if @token
+      parse_response('auth', @connection.readline) if @token
     end
 
-    # All words of the reply, the fields of a job, and the jobs of a batch are in the response.
+    # The response also has all words of the reply, the fields of a job, and the jobs of a batch.
     def parse_response(command, line)
       words = line.split
       values = words[0] == 'RESERVED' ? words.slice!(3..) : []
       response = super(command, values.empty? ? line : words.join(' ')) # beaneater takes the last word for the size
       jobs = words[0] == 'RESERVED_BATCH' ? Integer(words[1]) : 0
       jobs = Array.new(jobs) { parse_response(command, @connection.readline) }
+      response[:body] ||= [] if words[0] == 'OK' # an empty list, as of the watched tubes without a right to `default`
       response.merge(words: words, fields: fields.zip(values).to_h, jobs: jobs)
     end
 
-    private
-
     def secured(socket)
-      context = OpenSSL::SSL::SSLContext.new
-      context.set_params(@tls)
+      context = OpenSSL::SSL::SSLContext.new.tap { |one| one.set_params(@tls) }
       OpenSSL::SSL::SSLSocket.new(socket, context).tap do |secure|
-        secure.hostname = host unless (IPAddr.new(host) rescue false)
+        secure.hostname = host if host.match?(/[a-z]/i) # an address is no name to ask for
         secure.sync_close = true
         secure.connect
         secure.post_connection_check(host)

@@ -20,7 +20,7 @@ end
 
 def tags(queue, work)
   first = work.put('a', idp: 'order-7', exp: 3600)
-  again = work.put('a', idp: 'order-7')
+  again = work.put('a', pri: 7, idp: 'order-7') # more urgent, so the reply has the priority, too
   equal([nil, first[:id], 'READY'], [first[:state], again[:id], again[:state]])
   refused(ArgumentError) { work.put('x', idp: "a key\r\nwith spaces") }
   2.times { work.put('one at a time', con: 'customer-9') }
@@ -84,10 +84,25 @@ def tubes(queue, work)
   queue.exchange('move', twin.id, 'other')
   equal([7, 'other'], [twin.stats.pri, twin.stats.tube])
   second = queue.jobs.find(work.put('a', idp: 'twin')[:id])
-  refused(Beaneater::ExistsError) { queue.exchange('move', second.id, 'other') }
+  refused(Beaneater::ExistsError) { queue.exchange('move', second, 'other') }
   queue.tubes.ignore('other')
   work.reserve(5).bury
   equal(['1', 1], [queue.exchange('flush-buried', 'work')[:id], queue.tubes['other'].clear])
+end
+
+# A connection of such a client watches nothing at first.
+def rights_to_one_tube(queue)
+  mail = queue.tubes['mail']
+  equal([], queue.tubes.watched)
+  mail.put('to: ann')
+  queue.tubes.watch!('mail')
+  # The connection is lost: the next one watches the same.
+  queue.connection.connection.to_io.shutdown
+  job = queue.reserve_batch(1, 5)[0]
+  equal(['to: ann', %w[mail]], [job.body, queue.tubes.watched.map(&:name)])
+  job.delete
+  refused(Beaneater::ForbiddenError) { queue.tubes['orders'].put('x') }
+  queue.close
 end
 
 def all_of(queue)
@@ -106,6 +121,7 @@ all_of(Beaneater.new(address('BEANSTALKD_PORT')))
 all_of(Beaneater.new(address('BEANSTALKD_GUARDED_PORT'), token: TOKEN))
 all_of(Beaneater.new(address('BEANSTALKD_TLS_PORT'), tls: ca, token: TOKEN))
 all_of(Beaneater.new("localhost:#{ENV.fetch('BEANSTALKD_TLS_PORT')}", tls: ca, token: TOKEN))
+rights_to_one_tube(Beaneater.new(address('BEANSTALKD_GUARDED_PORT'), token: ENV.fetch('BEANSTALKD_TOKEN_FOR_MAIL')))
 certificate = { cert: OpenSSL::X509::Certificate.new(File.read(ENV.fetch('BEANSTALKD_CERTIFICATE'))),
                 key: OpenSSL::PKey.read(File.read(ENV.fetch('BEANSTALKD_KEY'))) }
 Beaneater.new(address('BEANSTALKD_MUTUAL_PORT'), tls: ca.merge(certificate)).tubes['work'].put('x')
