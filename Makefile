@@ -123,9 +123,10 @@ units:
 deny:
 	$(ALONE) CARGO="$(CARGO)" sh tests/packaging/deny.sh
 
-# Tests `make install`, the health check of the container image, and what an upgrade of the package does with a server.
+# Tests `make install`, the container image and its health check, and what an upgrade of the package does with a server.
 install-check: server
 	$(ALONE) sh tests/packaging/install.sh
+	$(ALONE) sh tests/packaging/image.sh
 	$(ALONE) sh tests/packaging/upgrade.sh target/debug/beanstalkd
 
 # Upgrades from C to this server and back on one binlog; PEER=path of the C server (default: Debian's).

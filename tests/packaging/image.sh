@@ -1,0 +1,89 @@
+#!/bin/sh
+# Builds the container image with buildah, which needs no daemon, and runs it: the server starts, without root and with
+# a binlog in the volume, its health check and beanstalkctl in the image say so, and it stops cleanly.
+#
+# No registry is asked. In place of rust:1-alpine stands an empty image that sees the /usr of this machine, and whose
+# cargo hands out the programs of the directory PROGRAMS (default: target/debug). In place of busybox:stable-musl stands
+# Debian's busybox. So this does not test that the programs are static.
+set -eu
+here=$(dirname "$(realpath "$0")")
+cd "$here/../.."
+skip() {
+    echo "image: skipped, $1" >&2
+    [ -z "${CI:-}" ] || exit 1
+    exit 0
+}
+fail() { echo "image: $1" >&2; exit 1; }
+command -v buildah >/dev/null || skip "there is no buildah"
+[ "$(id -u)" = 0 ] || skip "buildah wants root here"
+busybox=$(command -v busybox) && ! ldd "$busybox" >/dev/null 2>&1 || skip "there is no busybox-static"
+if [ "${1:-}" != inside ]; then
+    exec unshare --mount --net sh "$here/image.sh" inside # so the port is free, and mounts of buildah end with this script
+fi
+ip link set lo up
+programs=$(realpath "${PROGRAMS:-target/debug}")
+directory=$(mktemp -d)
+export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
+images() { buildah --root "$directory/images" --runroot "$directory/run" "$@"; }
+pid=
+clean_up() {
+    [ -z "$pid" ] || kill -KILL "$pid" || :
+    images rm --all >/dev/null 2>&1 || :
+    while umount "$directory/images/overlay" 2>/dev/null; do :; done # which buildah leaves behind
+    rm -rf "$directory"
+}
+trap clean_up EXIT
+
+image_of() { # DIRECTORY NAME [OPTION VALUE]...: makes an image
+    container=$(images from scratch)
+    images copy --quiet "$container" "$1" / >/dev/null
+    [ $# = 2 ] || images config "$3" "$4" "$container"
+    images commit --quiet "$container" "$2" >/dev/null
+    images rm "$container" >/dev/null
+}
+for base in build runtime; do
+    mkdir -p "$directory/$base/usr/bin" "$directory/$base/tmp"
+    for link in lib lib64; do ln -s usr/$link "$directory/$base/$link"; done
+done
+ln -s usr/bin "$directory/build/bin"
+mkdir -p "$directory/build/stand-in" "$directory/runtime/bin"
+printf '#!/bin/sh\n' >"$directory/build/stand-in/apk"
+cat >"$directory/build/stand-in/cargo" <<'END'
+#!/bin/sh
+program=beanstalkd
+case $* in
+"build --release --locked") ;;
+"build --release --locked -p beanstalkctl") program=beanstalkctl ;;
+*) echo "nothing stands for: cargo $*" >&2; exit 1 ;;
+esac
+mkdir -p target/release && cp "/programs/$program" target/release/
+END
+chmod +x "$directory"/build/stand-in/*
+cp "$busybox" "$directory/runtime/bin/busybox"
+for applet in $("$busybox" --list | grep -vx busybox); do ln -sf busybox "$directory/runtime/bin/$applet"; done
+image_of "$directory/build" docker.io/library/rust:1-alpine --env PATH=/stand-in:/usr/bin
+image_of "$directory/runtime" docker.io/library/busybox:stable-musl
+
+images bud --quiet --format docker --pull-never --volume /usr:/usr:ro --volume "$programs:/programs:ro" \
+    --tag beanstalkd . >"$directory/said" 2>&1 || fail "it cannot be built: $(cat "$directory/said")"
+words() { images inspect --type image --format "{{range .Docker.Config.$1}}{{.}} {{end}}" beanstalkd; }
+container=$(images from --pull-never beanstalkd)
+in_image() { images run --volume /usr/lib:/usr/lib:ro --volume /usr/lib64:/usr/lib64:ro "$container" -- "$@"; }
+# shellcheck disable=SC2046 # words
+in_image $(words Entrypoint) -b /var/lib/beanstalkd -l 127.0.0.1 </dev/null >"$directory/log" 2>&1 &
+tries=500
+until pid=$(printf 'stats\r\nquit\r\n' | nc -w 2 127.0.0.1 11300 | tr -d '\r' | sed -n 's/^pid: //p') && [ -n "$pid" ]; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || fail "the server does not come up: $(cat "$directory/log")"
+    sleep 0.02
+done
+[ "$(stat -c %u /proc/"$pid")" = 65532 ] || fail "the server runs as user $(stat -c %u /proc/"$pid")"
+check=$(words Healthcheck.Test)
+# shellcheck disable=SC2086 # words
+in_image ${check#CMD } || fail "the health check finds no server"
+in_image beanstalkctl put mail 'to: ann' >/dev/null || fail "beanstalkctl of the image does not work"
+[ -n "$(in_image sh -c 'ls /var/lib/beanstalkd/binlog.*')" ] || fail "there is no binlog in the volume"
+kill -TERM "$pid"
+pid=
+wait $! || fail "the server did not stop cleanly: $(cat "$directory/log")"
+echo "image: built without a registry, and its server answers: good"
