@@ -7,9 +7,7 @@ use super::executor::{Executor, ServerCounters};
 use super::{Rest, RestKind, WaitingReserve};
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
-use crate::job::Body;
 use crate::protocol::FieldList;
-use crate::session::Put;
 use crate::stats::{CommandCounts, ServerInfo};
 
 impl Described for Rest {
@@ -17,19 +15,11 @@ impl Described for Rest {
     fn describe(&self, out: &mut Writer<'_>) {
         match &self.0 {
             RestKind::Wait(WaitingReserve::Job) => 0u8.describe(out),
-            RestKind::Wait(WaitingReserve::Batch(most)) => {
-                1u8.describe(out);
-                most.describe(out);
-            }
-            RestKind::Wait(WaitingReserve::EndOf(id)) => {
-                3u8.describe(out);
-                id.describe(out);
-            }
+            RestKind::Wait(WaitingReserve::Batch(most)) => (1u8, *most).describe(out),
+            RestKind::Wait(WaitingReserve::EndOf(id)) => (3u8, *id).describe(out),
             RestKind::Put(put) => {
-                let (put, body) = &**put;
                 2u8.describe(out);
                 put.describe(out);
-                out.bytes(body.as_slice());
             }
             RestKind::Complete(complete) => {
                 4u8.describe(out);
@@ -43,11 +33,7 @@ impl Described for Rest {
         Ok(Self(match from.value::<u8>()? {
             0 => RestKind::Wait(WaitingReserve::Job),
             1 => RestKind::Wait(WaitingReserve::Batch(from.value()?)),
-            2 => {
-                let put: Put = from.value()?;
-                let body = Body::copy_of(from.bytes()?).map_err(|_| Malformed("out of memory for a body"))?;
-                RestKind::Put(Box::new((put, body)))
-            }
+            2 => RestKind::Put(from.value()?),
             3 => RestKind::Wait(WaitingReserve::EndOf(from.value()?)),
             4 => RestKind::Complete(from.value()?),
             _ => return Err(Malformed("the rest of a command")),

@@ -85,26 +85,8 @@ pub struct DescribedProcess {
     pub lock: Option<i32>,
 }
 
-macro_rules! words {
-    ($type:ident { $($word:ident = $number:literal),* }) => {
-        impl Described for $type {
-            fn describe(&self, out: &mut Writer<'_>) {
-                let word: u8 = match self { $(Self::$word => $number,)* };
-                word.describe(out);
-            }
-
-            fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-                match from.value::<u8>()? {
-                    $($number => Ok(Self::$word),)*
-                    _ => Err(Malformed(concat!("a ", stringify!($type)))),
-                }
-            }
-        }
-    };
-}
-
-words!(ListenerRole { Clients = 0, Metrics = 1, Admin = 2 });
-words!(ListenerKind { Tcp = 0, Tls = 1, Unix = 2 });
+described!(enum ListenerRole, "a ListenerRole" { 0 => Clients, 1 => Metrics, 2 => Admin });
+described!(enum ListenerKind, "a ListenerKind" { 0 => Tcp, 1 => Tls, 2 => Unix });
 described!(DescribedListener { role, kind, descriptor });
 described!(DescribedFile { path, device, inode });
 described!(DescribedProcess { now, clock_offset_ns, listeners, inherited, files, lock });

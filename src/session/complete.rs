@@ -7,6 +7,7 @@
 use super::body_room::{Arriving, BodyArrival};
 use super::lines::{Line, refused_body_bytes, skip_body, skip_line, take_line};
 use super::{BodyRefusal, Put, TOO_LONG};
+use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::{Body, JobId};
 use crate::protocol::{MAX_COMPLETED_PUTS, PutHeader, put_line};
@@ -251,53 +252,30 @@ fn no_body() -> Body {
     Body::from(Vec::new())
 }
 
+described!(enum CompleteStep, "the step of a complete" {
+    0 => Line,
+    1 => Body(arriving),
+    2 => SkipBody(left),
+    3 => SkipLine(header),
+});
+
 impl Described for Complete {
     fn describe(&self, out: &mut Writer<'_>) {
         let Self { id, puts, refusal, kept_bytes: _, left, step } = self;
         id.describe(out);
         refusal.describe(out);
         left.describe(out);
-        out.count(puts.len());
-        for (put, body) in puts {
-            put.describe(out);
-            out.bytes(body.as_slice());
-        }
-        match step {
-            CompleteStep::Line => 0u8.describe(out),
-            CompleteStep::Body(arriving) => {
-                1u8.describe(out);
-                arriving.describe(out);
-            }
-            CompleteStep::SkipBody(left) => {
-                2u8.describe(out);
-                left.describe(out);
-            }
-            CompleteStep::SkipLine(header) => {
-                3u8.describe(out);
-                header.describe(out);
-            }
-        }
+        puts.describe(out);
+        step.describe(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut complete = Self::new(from.value()?, 0, from.value()?);
         complete.left = from.value()?;
-        let count = from.count()?;
-        if count > MAX_COMPLETED_PUTS as usize {
-            return Err(Malformed("a complete has too many puts"));
-        }
-        for _ in 0..count {
-            let (put, body) = (from.value()?, from.bytes()?);
-            let body = Body::copy_of(body).map_err(|_| Malformed("out of memory for a body"))?;
-            complete.keep(put, body);
-        }
-        complete.step = match from.value::<u8>()? {
-            0 => CompleteStep::Line,
-            1 => CompleteStep::Body(from.value()?),
-            2 => CompleteStep::SkipBody(from.value()?),
-            3 => CompleteStep::SkipLine(from.value()?),
-            _ => return Err(Malformed("the step of a complete")),
-        };
+        let puts: Vec<(Put, Body)> = from.value()?;
+        let count = puts.len();
+        puts.into_iter().for_each(|(put, body)| complete.keep(put, body));
+        complete.step = from.value()?;
         // A put whose body is skipped may be kept, and has not been read yet.
         let (left, both) =
             (complete.left as usize, usize::from(matches!(complete.step, CompleteStep::SkipBody(_))));

@@ -6,6 +6,7 @@
 use super::outcome::{BodyRefusal, Until};
 use super::put::PutExtras;
 use super::{Output, Pending, Phase, Put, Session, Unread};
+use crate::described;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::{ReplyBuffer, longest_line};
 use crate::tags::TagSet;
@@ -15,61 +16,36 @@ use crate::tube_name::TubeName;
 /// has a body of that size can exceed it.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
-impl Described for BodyRefusal {
-    fn describe(&self, out: &mut Writer<'_>) {
-        let word: u8 = match self {
-            Self::JobTooBig => 0,
-            Self::OutOfMemory => 1,
-            Self::BadTag => 2,
-            Self::Forbidden => 3,
-            Self::ExpectedCrlf => 4,
-            Self::NotFound => 5,
-            Self::Draining => 6,
-            Self::TubeFull => 7,
-        };
-        word.describe(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(match from.value::<u8>()? {
-            0 => Self::JobTooBig,
-            1 => Self::OutOfMemory,
-            2 => Self::BadTag,
-            3 => Self::Forbidden,
-            4 => Self::ExpectedCrlf,
-            5 => Self::NotFound,
-            6 => Self::Draining,
-            7 => Self::TubeFull,
-            _ => return Err(Malformed("the refusal of a body")),
-        })
-    }
-}
-
-impl Described for Until {
-    fn describe(&self, out: &mut Writer<'_>) {
-        let word: u8 = match self {
-            Self::Delivery => 0,
-            Self::DeliveryOrInput => 1,
-            Self::NextTurn => 2,
-            Self::BinlogRoom => 3,
-            Self::TubeList => 4,
-            Self::Permitted => 5,
-        };
-        word.describe(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(match from.value::<u8>()? {
-            0 => Self::Delivery,
-            1 => Self::DeliveryOrInput,
-            2 => Self::NextTurn,
-            3 => Self::BinlogRoom,
-            4 => Self::TubeList,
-            5 => Self::Permitted,
-            _ => return Err(Malformed("the wait of a command")),
-        })
-    }
-}
+described!(enum BodyRefusal, "the refusal of a body" {
+    0 => JobTooBig,
+    1 => OutOfMemory,
+    2 => BadTag,
+    3 => Forbidden,
+    4 => ExpectedCrlf,
+    5 => NotFound,
+    6 => Draining,
+    7 => TubeFull,
+});
+described!(enum Until, "the wait of a command" {
+    0 => Delivery,
+    1 => DeliveryOrInput,
+    2 => NextTurn,
+    3 => BinlogRoom,
+    4 => TubeList,
+    5 => Permitted,
+});
+// An aborted session is closed before the end of its turn.
+described!(enum Phase<R>, "the phase of a session" {
+    0 => WantCommand,
+    1 => WantBody(arriving),
+    2 => SkipBody { left, refusal },
+    3 => SkipLine,
+    4 => SkipPutLine(header),
+    5 => Unfinished { rest, until, memory_bytes },
+    6 => Closing,
+    7 => Complete(complete);
+    Aborted as 6
+});
 
 impl Described for Put {
     fn describe(&self, out: &mut Writer<'_>) {
@@ -90,54 +66,6 @@ impl Described for Put {
         };
         let has_extras = !tags.is_empty() || tube.is_some();
         Ok(Self::new(id, header, has_extras.then(|| PutExtras::of_tags(tags.to_vec(), tube))))
-    }
-}
-
-impl<R: Described> Described for Phase<R> {
-    fn describe(&self, out: &mut Writer<'_>) {
-        match self {
-            Self::WantCommand => 0u8.describe(out),
-            Self::WantBody(arriving) => {
-                1u8.describe(out);
-                arriving.describe(out);
-            }
-            Self::SkipBody { left, refusal } => {
-                2u8.describe(out);
-                left.describe(out);
-                refusal.describe(out);
-            }
-            Self::SkipLine => 3u8.describe(out),
-            Self::SkipPutLine(header) => {
-                4u8.describe(out);
-                header.describe(out);
-            }
-            Self::Unfinished { rest, until, memory_bytes } => {
-                5u8.describe(out);
-                rest.describe(out);
-                until.describe(out);
-                memory_bytes.describe(out);
-            }
-            Self::Complete(complete) => {
-                7u8.describe(out);
-                complete.describe(out);
-            }
-            // An aborted session is closed before the end of its turn.
-            Self::Closing | Self::Aborted => 6u8.describe(out),
-        }
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(match from.value::<u8>()? {
-            0 => Self::WantCommand,
-            1 => Self::WantBody(from.value()?),
-            2 => Self::SkipBody { left: from.value()?, refusal: from.value()? },
-            3 => Self::SkipLine,
-            4 => Self::SkipPutLine(from.value()?),
-            5 => Self::Unfinished { rest: from.value()?, until: from.value()?, memory_bytes: from.value()? },
-            6 => Self::Closing,
-            7 => Self::Complete(from.value()?),
-            _ => return Err(Malformed("the phase of a session")),
-        })
     }
 }
 

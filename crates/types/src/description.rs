@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::clock::Timestamp;
-use crate::job::{Counters, JobId, Priority};
+use crate::job::{Body, Counters, JobId, Priority};
 use crate::seconds::Seconds;
 
 /// The writer passes its bytes on in pieces of about this size.
@@ -208,6 +208,10 @@ pub trait Described: Sized {
 
 /// Describes a record by its fields, all of which must be named. A field that a later version of the format has added
 /// names that version: `described!(Record { number, name since 3 })`. From an older description, it gets its default.
+///
+/// An enum is described by a number for each variant, and the fields of that variant. If the number is unknown, the
+/// description is malformed in the part with the given words: `described!(enum Order, "an order" { 0 => Idle, 1 =>
+/// Move(from, to) })`. After a semicolon come variants that are written as another one.
 #[macro_export]
 macro_rules! described {
     (@read $from:ident) => { $crate::description::Described::read($from) };
@@ -224,6 +228,36 @@ macro_rules! described {
             ) -> Result<Self, $crate::description::Malformed> {
                 $(let $field = $crate::described!(@read from $($version)?)?;)*
                 Ok(Self { $($field),* })
+            }
+        }
+    };
+    (enum $type:ident $(<$rest:ident>)?, $words:literal {
+        $($number:literal => $variant:ident $(($($field:ident),+))? $({ $($named:ident),+ })?),+
+        $(; $other:ident as $written:literal)? $(,)?
+    }) => {
+        impl $(<$rest: $crate::description::Described>)? $crate::description::Described for $type $(<$rest>)? {
+            fn describe(&self, out: &mut $crate::description::Writer<'_>) {
+                match self {
+                    $(Self::$variant $(($($field),+))? $({ $($named),+ })? => {
+                        u8::describe(&$number, out);
+                        $($($crate::description::Described::describe($field, out);)+)?
+                        $($($crate::description::Described::describe($named, out);)+)?
+                    })+
+                    $(Self::$other => u8::describe(&$written, out),)?
+                }
+            }
+
+            fn read(
+                from: &mut $crate::description::Reader<'_>,
+            ) -> Result<Self, $crate::description::Malformed> {
+                match from.value::<u8>()? {
+                    $($number => {
+                        $($(let $field = from.value()?;)+)?
+                        $($(let $named = from.value()?;)+)?
+                        Ok(Self::$variant $(($($field),+))? $({ $($named),+ })?)
+                    })+
+                    _ => Err($crate::description::Malformed($words)),
+                }
             }
         }
     };
@@ -274,25 +308,21 @@ impl Described for bool {
     }
 }
 
-impl Described for String {
-    fn describe(&self, out: &mut Writer<'_>) {
-        out.bytes(self.as_bytes());
-    }
+macro_rules! texts {
+    ($($text:ty),*) => {$(
+        impl Described for $text {
+            fn describe(&self, out: &mut Writer<'_>) {
+                out.bytes(self.as_bytes());
+            }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        from.text().map(Self::from)
-    }
+            fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                from.text().map(Self::from)
+            }
+        }
+    )*};
 }
 
-impl Described for Box<str> {
-    fn describe(&self, out: &mut Writer<'_>) {
-        out.bytes(self.as_bytes());
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        from.text().map(Self::from)
-    }
-}
+texts!(String, Box<str>);
 
 impl<T: Described> Described for Box<T> {
     fn describe(&self, out: &mut Writer<'_>) {
@@ -359,39 +389,31 @@ impl<A: Described, B: Described> Described for (A, B) {
     }
 }
 
-impl Described for Timestamp {
-    #[inline]
-    fn describe(&self, out: &mut Writer<'_>) {
-        self.0.describe(out);
-    }
+macro_rules! wrapped_numbers {
+    ($($type:ty),*) => {$(
+        impl Described for $type {
+            #[inline]
+            fn describe(&self, out: &mut Writer<'_>) {
+                self.0.describe(out);
+            }
 
-    #[inline]
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        from.value().map(Self)
-    }
+            #[inline]
+            fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                from.value().map(Self)
+            }
+        }
+    )*};
 }
 
-impl Described for Priority {
-    #[inline]
+wrapped_numbers!(Timestamp, Priority, JobId);
+
+impl Described for Body {
     fn describe(&self, out: &mut Writer<'_>) {
-        self.0.describe(out);
+        out.bytes(self.as_slice());
     }
 
-    #[inline]
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        from.value().map(Self)
-    }
-}
-
-impl Described for JobId {
-    #[inline]
-    fn describe(&self, out: &mut Writer<'_>) {
-        self.0.describe(out);
-    }
-
-    #[inline]
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        from.value().map(Self)
+        Self::copy_of(from.bytes()?).map_err(|_| Malformed("out of memory for a body"))
     }
 }
 

@@ -92,12 +92,12 @@ described!(DescribedClient {
 /// Its reserve mode.
 #[derive(Debug)]
 struct DescribedReserveSettings {
-    /// 0: fifo, 1: weighted, 2: weighted-fair.
-    mode: u8,
+    mode: ReserveMode,
     weights: Vec<u32>,
     typical_run_ns: u64,
 }
 
+described!(enum ReserveMode, "a reserve mode" { 0 => Fifo, 1 => Weighted, 2 => WeightedFair });
 described!(DescribedReserveSettings { mode, weights, typical_run_ns });
 
 impl Queue {
@@ -364,13 +364,8 @@ fn described_wait(Wait { number, until }: Wait) -> (u64, Timestamp) {
 fn describe_reserve_settings(settings: &ReserveSettings) -> DescribedReserveSettings {
     // The chances follow from the tubes whose jobs the client knows, which it probes again.
     let ReserveSettings { mode, weights, typical_run_ns, chances: _, next_refreshed: _ } = settings;
-    let mode = match mode {
-        ReserveMode::Fifo => 0,
-        ReserveMode::Weighted => 1,
-        ReserveMode::WeightedFair => 2,
-    };
     DescribedReserveSettings {
-        mode,
+        mode: *mode,
         weights: weights.iter().map(|&weight| weight.into()).collect(),
         typical_run_ns: *typical_run_ns,
     }

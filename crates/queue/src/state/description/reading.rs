@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use beanstalkd_structures::Timer;
 use smallvec::SmallVec;
 
+use crate::Queue;
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
 use crate::job::{Body, JobState};
@@ -26,7 +27,6 @@ use crate::state::times::TubeTimes;
 use crate::state::tubes::{Events, Pause, TubeCounters};
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::tube_name::TubeName;
-use crate::{Queue, ReserveMode};
 
 use super::job::DescribedJob;
 use super::{DescribedClient, DescribedReserveSettings, DescribedSession};
@@ -393,14 +393,8 @@ fn read_reserve_settings(
         .collect();
     let weights =
         weights.filter(|weights| weights.len() <= watched).ok_or(Malformed("the weight of a tube"))?;
-    let mode = match described.mode {
-        0 => ReserveMode::Fifo,
-        1 => ReserveMode::Weighted,
-        2 => ReserveMode::WeightedFair,
-        _ => return Err(Malformed("a reserve mode")),
-    };
     Ok(ReserveSettings {
-        mode,
+        mode: described.mode,
         weights,
         typical_run_ns: described.typical_run_ns,
         ..ReserveSettings::default()
