@@ -378,7 +378,8 @@ fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
 fn an_order_about_nothing_fails_and_changes_nothing() {
     let mut harness = Harness::new();
     let nothing = TubeName::parse(b"nothing").unwrap();
-    for order in [Order::Pause(nothing.clone(), Seconds::ONE), Order::Flush(nothing.clone(), FlushScope::Buried)]
+    for order in
+        [Order::Pause(nothing.clone(), Seconds::ONE), Order::Flush(nothing.clone(), FlushScope::Buried)]
     {
         assert_eq!(harness.execute(order).progress, Progress::Failed(Obstacle::NoTube));
     }

@@ -68,10 +68,7 @@ impl UnreadKeys {
     /// A number of seconds, in the range and with the fractions of the protocol.
     fn seconds(&mut self, key: &str) -> Result<Option<Seconds>, Problem> {
         let expected = "seconds up to 4294967295.999, with at most three digits behind the point";
-        self.take(key, expected, |value| match value {
-            Value::Number(number) => Seconds::parse(number.to_string().as_bytes()),
-            _ => None,
-        })
+        self.take(key, expected, |value| Seconds::parse(value.as_number()?.to_string().as_bytes()))
     }
 
     /// A whole number of 64 bits.

@@ -207,7 +207,7 @@ pub fn states() -> impl TypedValueParser<Value = JobState> {
 
 /// Parses a time: a number of seconds, or numbers with units such as `1h 30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    if let Some(seconds) = Seconds::parse_word(text.as_bytes()) {
+    if let Some(seconds) = Seconds::parse(text.as_bytes()) {
         return Ok(Duration::from_nanos(seconds.as_ns()));
     }
     // A number without a unit has a fraction of a second with up to three digits.

@@ -11,7 +11,7 @@ use serde_json::json;
 /// Pauses tubes for `seconds`; 0 ends their pause. Asks for confirmation if a pattern matches several tubes.
 pub fn pause(
     session: &mut ServerSession,
-    arguments: &Tubes,
+    arguments: &TubeArguments,
     seconds: Seconds,
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {

@@ -74,13 +74,13 @@ fn wait_for(session: &mut ServerSession, id: u64, give_up_at: Option<Instant>) -
 }
 
 /// The end of the job, if it comes within `turn`.
-fn ask(session: &mut ServerSession, id: u64, turn: Duration) -> Result<Option<End>, Failure> {
+fn ask(session: &mut ServerSession, id: u64, turn: Duration) -> Result<Option<WaitEnd>, Failure> {
     if session.has("wait-job") {
         // A server with this command knows fractions of a second.
         let turn = Seconds::new(turn.as_secs() as u32, turn.subsec_millis() as u16);
         return match session.client.wait_job(id, Some(turn)) {
-            Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(End::Deleted)),
-            Ok(false) => Ok(Some(End::Buried)),
+            Ok(true) | Err(Error::Refused(Refusal::NotFound)) => Ok(Some(WaitEnd::Deleted)),
+            Ok(false) => Ok(Some(WaitEnd::Buried)),
             Err(Error::Refused(Refusal::TimedOut)) => Ok(None),
             Err(error) => Err(error.into()),
         };
