@@ -8,12 +8,12 @@ use zeroize::Zeroize;
 
 use super::access::RequestRefusal;
 use super::api::write::TaskNow;
-use super::api::{self, ApiAnswer, ClientList, JobCount, JobList, Problem, TubeList};
+use super::api::{self, ApiAnswer, Problem};
 use super::app;
 use super::followed::Followed;
 use super::page;
-use super::prometheus::{self, TextFormat};
-use super::rendering::Rendering;
+use super::prometheus;
+use super::rendering::SlicedText;
 use super::request::{Arrival, BodyLength, HttpRequest, Method};
 use super::{SLICE_BYTES, ServerPhase, Site, Sources, put};
 use crate::clock::Timestamp;
@@ -87,11 +87,7 @@ struct SlicedResponse {
 
 #[derive(Debug)]
 enum Content {
-    Metrics(Rendering<TextFormat>),
-    Tubes(Rendering<TubeList>),
-    Jobs(JobList),
-    Clients(ClientList),
-    Count(JobCount),
+    Text(Box<dyn SlicedText>),
     /// The body of a job, and how many of its bytes are rendered.
     Bytes(job::Body, usize),
 }
@@ -228,12 +224,8 @@ impl HttpExchange {
     pub fn free_slice(&mut self) -> bool {
         match &mut self.stage {
             Stage::Rest(rest) => match &mut rest.body {
-                Content::Metrics(metrics) => metrics.free_slice(),
-                Content::Tubes(_)
-                | Content::Jobs(_)
-                | Content::Clients(_)
-                | Content::Count(_)
-                | Content::Bytes(..) => true,
+                Content::Text(text) => text.free_slice(),
+                Content::Bytes(..) => true,
             },
             Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) => true,
         }
@@ -326,11 +318,7 @@ impl HttpExchange {
     fn render(&mut self, mut rest: Box<SlicedResponse>, sources: &Sources<'_>) {
         let mut slice = String::new();
         let is_last = match &mut rest.body {
-            Content::Metrics(metrics) => metrics.render(sources, &mut slice),
-            Content::Tubes(tubes) => tubes.render(sources, &mut slice),
-            Content::Jobs(jobs) => jobs.render(sources, &mut slice),
-            Content::Clients(clients) => clients.render(sources, &mut slice),
-            Content::Count(count) => count.render(sources, &mut slice),
+            Content::Text(text) => text.render(sources, &mut slice),
             Content::Bytes(body, done) => {
                 let end = body.len().min(*done + SLICE_BYTES);
                 self.output.extend_from_slice(&body.as_slice()[*done..end]);
@@ -493,8 +481,8 @@ impl HttpExchange {
                 Response { status: "200 OK", content_type: app::SCRIPT, headers: "", body: app::FIGURES }
             }
             ("/metrics", ServerPhase::Serving(sources)) => {
-                let metrics = Content::Metrics(prometheus::scrape(sources));
-                return self.stream(request, prometheus::CONTENT_TYPE, metrics);
+                let metrics = prometheus::scrape(sources);
+                return self.stream(request, prometheus::CONTENT_TYPE, Box::new(metrics));
             }
             (path, ServerPhase::Starting(reason)) if path == "/metrics" || page::FIGURES.contains(&path) => {
                 plain("503 Service Unavailable", "", reason)
@@ -519,10 +507,7 @@ impl HttpExchange {
                 let until = sources.server.now.plus_seconds(seconds);
                 self.stage = Stage::Follow(Followed::new(job, request.method, until));
             }
-            Ok(ApiAnswer::Tubes(tubes)) => self.stream(request, JSON, Content::Tubes(tubes)),
-            Ok(ApiAnswer::Jobs(jobs)) => self.stream(request, JSON, Content::Jobs(jobs)),
-            Ok(ApiAnswer::Clients(clients)) => self.stream(request, JSON, Content::Clients(clients)),
-            Ok(ApiAnswer::Count(count)) => self.stream(request, JSON, Content::Count(count)),
+            Ok(ApiAnswer::Stream(text)) => self.stream(request, JSON, text),
             Ok(ApiAnswer::Body(id, body)) => {
                 let length = body.len();
                 let headers = format!(
@@ -560,13 +545,13 @@ impl HttpExchange {
     }
 
     /// Starts a response that is rendered in slices.
-    fn stream(&mut self, request: &HttpRequest, content_type: &str, body: Content) {
+    fn stream(&mut self, request: &HttpRequest, content_type: &str, text: Box<dyn SlicedText>) {
         let chunked = request.is_1_1;
         self.closing |= !chunked;
         let framing = if chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
         self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
         if request.method == Method::Get {
-            self.stage = Stage::Rest(Box::new(SlicedResponse { body, chunked }));
+            self.stage = Stage::Rest(Box::new(SlicedResponse { body: Content::Text(text), chunked }));
         }
     }
 

@@ -49,15 +49,17 @@ pub use self::startup_health::StartupHealth;
 
 use self::access::{Access, RequestRefusal};
 use self::request::HttpRequest;
+use crate::clock::Timestamp;
 use crate::orders::Tasks;
 use crate::os::Usage;
-use crate::stats::{ListedClients, ServerView};
+use crate::queue::ClientId;
+use crate::stats::{ClientView, ServerView};
 
 /// The size of a slice of text, in bytes: large enough to keep a socket busy, and too small to delay clients.
 pub const SLICE_BYTES: usize = 32 * 1024;
 
 /// The data from which responses are made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Sources<'a> {
     /// The server's figures.
     pub server: ServerView<'a>,
@@ -75,7 +77,7 @@ pub struct Sources<'a> {
 }
 
 /// The site of a listener.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Site<'a> {
     /// Metrics, health checks, and a page that cannot change anything.
     Metrics,
@@ -86,19 +88,12 @@ pub enum Site<'a> {
         /// The server's tasks for the API.
         tasks: &'a Tasks,
         /// The connected clients.
-        clients: ClientSource<'a>,
+        clients: &'a LookUpClient<'a>,
     },
 }
 
-/// The source in which clients are looked up.
-#[derive(Clone, Copy)]
-pub struct ClientSource<'a>(pub &'a dyn ListedClients);
-
-impl fmt::Debug for ClientSource<'_> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("ClientSource")
-    }
-}
+/// Looks up a client with its connection; `None` if it has disconnected.
+pub type LookUpClient<'a> = dyn Fn(ClientId, Timestamp) -> Option<ClientView<'a>> + 'a;
 
 impl Site<'_> {
     /// The access rules of the site's API.

@@ -1,15 +1,28 @@
-//! A response about the server and its tubes, rendered in slices.
+//! Texts that are rendered in slices, and the one about the server and its tubes.
 //!
-//! Owns: the order of its parts, and which one is next. A [`ResponseFormat`] decides the format of the parts: that of
-//! the metrics or that of the figures of the page. Driven by an exchange.
+//! Owns: the order of the parts of that one, and which one is next. A [`ResponseFormat`] decides the format of the
+//! parts: that of the metrics or that of the figures of the page. Driven by an exchange.
+
+use std::fmt;
 
 use super::Sources;
 use super::snapshot::{Snapshot, TubeChoice};
 
+/// A text that is rendered in slices.
+pub(crate) trait SlicedText: fmt::Debug {
+    /// Does a slice of the work; returns whether it was the last one, and the text is complete.
+    fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool;
+
+    /// Frees a slice of its data, after the connection has ended; returns whether nothing is left.
+    fn free_slice(&mut self) -> bool {
+        true
+    }
+}
+
 /// The format of a response.
-pub(crate) trait ResponseFormat {
+pub(crate) trait ResponseFormat: fmt::Debug {
     /// The position among the tubes at which the next slice begins; the default is before the first tube.
-    type Place: Copy + Default;
+    type Place: Copy + Default + fmt::Debug;
 
     /// Writes the part before the tubes.
     fn write_server(sources: &Sources<'_>, snapshot: &Snapshot, out: &mut String);
@@ -40,9 +53,10 @@ impl<F: ResponseFormat> Rendering<F> {
     pub(crate) fn new(choice: TubeChoice, sources: &Sources<'_>) -> Self {
         Self { snapshot: Snapshot::new(choice, sources.server.queue), stage: RenderingStage::Gather }
     }
+}
 
-    /// Does a slice of the work; returns whether it was the last one.
-    pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+impl<F: ResponseFormat> SlicedText for Rendering<F> {
+    fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         match self.stage {
             RenderingStage::Gather => {
                 if self.snapshot.gather(sources.server.queue, sources.server.now) {
@@ -64,8 +78,7 @@ impl<F: ResponseFormat> Rendering<F> {
         }
     }
 
-    /// Frees a slice of the response's data; returns whether nothing is left.
-    pub(crate) fn free_slice(&mut self) -> bool {
+    fn free_slice(&mut self) -> bool {
         self.snapshot.free_slice()
     }
 }

@@ -56,19 +56,6 @@ pub trait Connections {
     fn connection(&self, client: ClientId, now: Timestamp) -> Option<ConnectionView>;
 }
 
-/// The clients with their connections.
-pub trait ListedClients {
-    /// The client at `now`; `None` if it has disconnected.
-    fn client(&self, id: ClientId, now: Timestamp) -> Option<ClientView<'_>>;
-}
-
-/// There are no clients.
-impl ListedClients for () {
-    fn client(&self, _: ClientId, _: Timestamp) -> Option<ClientView<'_>> {
-        None
-    }
-}
-
 /// Appends the client as a line of `list-clients`.
 pub fn write_client(view: &ClientView<'_>, out: &mut String) {
     let mut put = |text: fmt::Arguments<'_>| out.write_fmt(text).expect("a write to a string does not fail");

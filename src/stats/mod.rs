@@ -16,7 +16,7 @@ mod tube;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-pub use self::client::{CLIENT, ClientView, ConnectionView, Connections, ListedClients, write_client};
+pub use self::client::{CLIENT, ClientView, ConnectionView, Connections, write_client};
 pub use self::database::DATABASE;
 pub use self::histogram::Histogram;
 pub use self::identity::{IDENTITY, IdentityFigures, IdentityView};

@@ -2,10 +2,10 @@
 //!
 //! Owns: its JSON, and the text of its cursors.
 
-use super::jobs::number;
 use super::problem::Problem;
 use super::url::QueryParameters;
-use super::write::figures;
+use super::write::{close_page, figures};
+use crate::http::rendering::SlicedText;
 use crate::http::{SLICE_BYTES, Site, Sources};
 use crate::json;
 use crate::protocol::{ClientCursor, MAX_LIMIT};
@@ -21,37 +21,29 @@ const CLIENTS_PER_SLICE: usize = 64;
 /// A page of clients that is being rendered.
 #[derive(Debug)]
 pub(crate) struct ClientList {
+    /// The text before the first client, until it is rendered.
+    opening: &'static str,
     /// The next index to examine.
     index: usize,
     limit: usize,
     found: usize,
-    has_begun: bool,
 }
 
 impl ClientList {
     /// The page for the query; nothing is rendered yet.
     pub(crate) fn new(mut parameters: QueryParameters) -> Result<Self, Problem> {
-        let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
-        if !(1..=MAX_LIMIT as usize).contains(&limit) {
-            return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
-        }
-        let cursor = parameters.take("cursor").map(|text| ClientCursor::parse(text.as_bytes()));
-        let index = match cursor {
-            None => 0,
-            Some(Some(cursor)) => cursor.index as usize + 1,
-            Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
-        };
+        let limit = parameters.limit(DEFAULT_LIMIT, MAX_LIMIT as usize)?;
+        let cursor = parameters.cursor(|text| ClientCursor::parse(text.as_bytes()))?;
+        let index = cursor.map_or(0, |cursor| cursor.index as usize + 1);
         parameters.end()?;
-        Ok(Self { index, limit, found: 0, has_begun: false })
+        Ok(Self { opening: "{\"clients\":[", index, limit, found: 0 })
     }
+}
 
-    /// Renders a slice; returns whether it is the last one.
-    pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+impl SlicedText for ClientList {
+    fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         let Site::Admin { clients, .. } = sources.site else { return true };
-        if !self.has_begun {
-            self.has_begun = true;
-            out.push_str("{\"clients\":[");
-        }
+        out.push_str(std::mem::take(&mut self.opening));
         let (queue, now) = (sources.server.queue, sources.server.now);
         let end = queue.client_index_end().min(self.index.saturating_add(INDEXES_PER_SLICE));
         let most = self.found + CLIENTS_PER_SLICE;
@@ -65,7 +57,7 @@ impl ClientList {
                 return false;
             }
             self.index = id.index as usize + 1;
-            let Some(client) = clients.0.client(id, now) else { continue };
+            let Some(client) = clients(id, now) else { continue };
             out.push_str(if self.found == 0 { "" } else { "," });
             self.found += 1;
             json::push(out, &figures(CLIENT, &client));
@@ -76,9 +68,7 @@ impl ClientList {
                 return false;
             }
         }
-        out.push_str("],\"next\":");
-        json::push(out, &next);
-        out.push_str("}\n");
+        close_page(&next, out);
         true
     }
 }

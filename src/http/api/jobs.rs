@@ -7,6 +7,7 @@ use super::problem::Problem;
 use super::url::QueryParameters;
 use super::write::JobObject;
 use crate::clock::Timestamp;
+use crate::http::rendering::SlicedText;
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
 use crate::json;
@@ -27,7 +28,7 @@ const MAX_BODY_BYTES: usize = 256;
 const MAX_PROBES: u64 = 500_000;
 
 /// How long a request can wait for the end of a job, in seconds: less than proxies and browsers allow.
-const MAX_WAIT_S: u32 = 60;
+pub(super) const MAX_WAIT_S: u32 = 60;
 
 /// The key of the instant at which jobs were counted.
 pub(crate) const AS_OF: &str = "as_of";
@@ -35,12 +36,13 @@ pub(crate) const AS_OF: &str = "as_of";
 /// A page of jobs that is being rendered.
 #[derive(Debug)]
 pub(crate) struct JobList {
+    /// The text before the first job, until it is rendered.
+    opening: &'static str,
     walk: JobWalk,
     limit: usize,
     /// How many bytes of each body the page has; `None` if it has no bodies.
     body_bytes: Option<usize>,
     found: usize,
-    has_begun: bool,
 }
 
 /// A count of the jobs that match a filter, in progress.
@@ -101,28 +103,6 @@ pub(crate) fn job_view<'q>(
     StatsJob { job, session, dead_from, waits_for, file: 0, now }
 }
 
-/// A parameter that is a number.
-pub(crate) fn number<T: std::str::FromStr>(
-    parameters: &mut QueryParameters,
-    key: &str,
-) -> Result<Option<T>, Problem> {
-    parameters
-        .take(key)
-        .map(|text| text.parse().map_err(|_| ()))
-        .transpose()
-        .map_err(|()| Problem::bad(format!("{key}: expected a whole number")))
-}
-
-/// How long a request for a job waits for its end, if it waits.
-pub(crate) fn wait(parameters: &mut QueryParameters) -> Result<Option<u32>, Problem> {
-    match number(parameters, "wait")? {
-        Some(seconds) if !(1..=MAX_WAIT_S).contains(&seconds) => {
-            Err(Problem::bad(format!("wait: expected 1 to {MAX_WAIT_S}")))
-        }
-        wait => Ok(wait),
-    }
-}
-
 fn flag(parameters: &mut QueryParameters, key: &str) -> Result<bool, Problem> {
     match parameters.take(key).as_deref() {
         None | Some("false") => Ok(false),
@@ -134,10 +114,10 @@ fn flag(parameters: &mut QueryParameters, key: &str) -> Result<bool, Problem> {
 fn filter(parameters: &mut QueryParameters, as_of: AsOf) -> Result<Filter, Problem> {
     Ok(Filter {
         as_of,
-        older_than_s: number(parameters, "older_than")?,
-        younger_than_s: number(parameters, "younger_than")?,
-        min_priority: number(parameters, "min_priority")?,
-        max_priority: number(parameters, "max_priority")?,
+        older_than_s: parameters.number("older_than")?,
+        younger_than_s: parameters.number("younger_than")?,
+        min_priority: parameters.number("min_priority")?,
+        max_priority: parameters.number("max_priority")?,
         tag: tag(parameters.take("tag"))?,
         is_dead: flag(parameters, "dead")?,
         contains: contained(parameters.take("contains"))?,
@@ -148,7 +128,7 @@ fn filter(parameters: &mut QueryParameters, as_of: AsOf) -> Result<Filter, Probl
 fn walk(
     tube: &str,
     parameters: &mut QueryParameters,
-    cursor: Option<String>,
+    takes_cursor: bool,
     sources: &Sources<'_>,
 ) -> Result<JobWalk, Problem> {
     let queue = sources.server.queue;
@@ -157,10 +137,9 @@ fn walk(
         return Err(Problem::not_found("there is no such tube"));
     }
     let state = state(&parameters.take("state").ok_or_else(|| Problem::bad("state is missing"))?)?;
-    let after = match cursor.map(|text| Cursor::parse(text.as_bytes(), state)) {
-        None => None,
-        Some(Some(cursor)) => Some(cursor.position),
-        Some(None) => return Err(Problem::bad("cursor: expected the one of another page")),
+    let after = match takes_cursor {
+        true => parameters.cursor(|text| Some(Cursor::parse(text.as_bytes(), state)?.position))?,
+        false => None,
     };
     let as_of = AsOf { next_id: queue.next_id(), at: sources.server.now };
     let filter = filter(parameters, as_of)?;
@@ -175,25 +154,16 @@ impl JobList {
         mut parameters: QueryParameters,
         sources: &Sources<'_>,
     ) -> Result<Self, Problem> {
-        let limit = number(&mut parameters, "limit")?.unwrap_or(DEFAULT_LIMIT);
-        if !(1..=MAX_LIMIT).contains(&limit) {
-            return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}")));
-        }
-        let body_bytes = number(&mut parameters, "body_bytes")?;
-        if body_bytes.is_some_and(|bytes| bytes > MAX_BODY_BYTES) {
-            return Err(Problem::bad(format!("body_bytes: expected 0 to {MAX_BODY_BYTES}")));
-        }
-        let cursor = parameters.take("cursor");
-        let walk = walk(tube, &mut parameters, cursor, sources)?;
-        Ok(Self { walk, limit, body_bytes, found: 0, has_begun: false })
+        let limit = parameters.limit(DEFAULT_LIMIT, MAX_LIMIT)?;
+        let body_bytes = parameters.number_in(0..=MAX_BODY_BYTES, "body_bytes")?;
+        let walk = walk(tube, &mut parameters, true, sources)?;
+        Ok(Self { opening: "{\"jobs\":[", walk, limit, body_bytes, found: 0 })
     }
+}
 
-    /// Renders a slice; returns whether it is the last one.
-    pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
-        if !self.has_begun {
-            self.has_begun = true;
-            out.push_str("{\"jobs\":[");
-        }
+impl SlicedText for JobList {
+    fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+        out.push_str(std::mem::take(&mut self.opening));
         let (queue, now) = (sources.server.queue, sources.server.now);
         let mut share = Share::TURN;
         while self.found < self.limit && self.walk.probed() < MAX_PROBES {
@@ -228,11 +198,12 @@ impl JobCount {
         mut parameters: QueryParameters,
         sources: &Sources<'_>,
     ) -> Result<Self, Problem> {
-        Ok(Self { walk: walk(tube, &mut parameters, None, sources)?, found: 0 })
+        Ok(Self { walk: walk(tube, &mut parameters, false, sources)?, found: 0 })
     }
+}
 
-    /// Counts a slice of the jobs; returns whether the count is complete and `out` has the answer.
-    pub(crate) fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
+impl SlicedText for JobCount {
+    fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         let mut share = Share::TURN;
         loop {
             match self.walk.next(sources.server.queue, &mut share) {

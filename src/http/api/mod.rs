@@ -11,20 +11,18 @@ mod tubes;
 mod url;
 pub(crate) mod write;
 
-pub(crate) use self::clients::ClientList;
-pub(crate) use self::jobs::{JobCount, JobList};
 pub(crate) use self::problem::Problem;
-pub(crate) use self::tubes::TubeList;
 
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
-use self::jobs::job_view;
+use self::clients::ClientList;
+use self::jobs::{JobCount, JobList, MAX_WAIT_S, job_view};
 use self::orders::{UnreadKeys, tube_name};
 use self::url::QueryParameters;
 use self::write::{JobAndBody, TaskNow, figures};
 use super::Sources;
 use super::access::Access;
-use super::rendering::Rendering;
+use super::rendering::SlicedText;
 use super::request::{HttpRequest, Method};
 use crate::job::{self, JobId, JobState};
 use crate::json::{self, Object};
@@ -68,14 +66,8 @@ pub(crate) enum ApiAnswer {
     Json(String),
     /// This job, once it has ended or is buried, or after this many seconds.
     Follow(JobId, u32),
-    /// A list of tubes, in slices.
-    Tubes(Rendering<TubeList>),
-    /// A list of jobs, in slices.
-    Jobs(JobList),
-    /// A list of clients, in slices.
-    Clients(ClientList),
-    /// A count of jobs, in slices.
-    Count(JobCount),
+    /// This JSON, in slices.
+    Stream(Box<dyn SlicedText>),
     /// The bytes of a job's body.
     Body(JobId, job::Body),
     /// An order for the server.
@@ -143,11 +135,11 @@ fn read(
     let now = sources.server.now;
     Some(match segments {
         ["server"] => Ok(ApiAnswer::Json(json::line(&ServerObject(access, sources)))),
-        ["tubes"] => tubes::list(parameters, sources).map(ApiAnswer::Tubes),
+        ["tubes"] => tubes::list(parameters, sources).map(stream),
         ["tubes", tube] => tube_figures(tube, sources).map(ApiAnswer::Json),
-        ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(ApiAnswer::Jobs),
-        ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(ApiAnswer::Count),
-        ["jobs", id] => jobs::wait(&mut parameters).and_then(|wait| {
+        ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(stream),
+        ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(stream),
+        ["jobs", id] => parameters.number_in(1..=MAX_WAIT_S, "wait").and_then(|wait| {
             let (id, job) = job(id, sources)?;
             match wait.filter(|_| job.record.state != JobState::Buried) {
                 Some(seconds) => Ok(ApiAnswer::Follow(id, seconds)),
@@ -158,7 +150,7 @@ fn read(
             let body = job.body.to_owned().map_err(|_| Problem::from(Obstacle::NoRoom))?;
             Ok(ApiAnswer::Body(id, body))
         }),
-        ["clients"] => ClientList::new(parameters).map(ApiAnswer::Clients),
+        ["clients"] => ClientList::new(parameters).map(stream),
         ["tasks"] => {
             let tasks: Vec<_> = tasks.newest_first().map(|task| TaskNow(task, now)).collect();
             Ok(ApiAnswer::Json(json::line(&Object([("tasks", &tasks)]))))
@@ -169,6 +161,10 @@ fn read(
         }),
         _ => return None,
     })
+}
+
+fn stream(text: impl SlicedText + 'static) -> ApiAnswer {
+    ApiAnswer::Stream(Box::new(text))
 }
 
 /// The order in a request for a change; `None` if the API does not have this path.
@@ -197,9 +193,9 @@ fn order(
 }
 
 /// The figures of the server.
-struct ServerObject<'s>(&'s Access, &'s Sources<'s>);
+struct ServerObject<'s, 'a>(&'s Access, &'s Sources<'a>);
 
-impl Serialize for ServerObject<'_> {
+impl Serialize for ServerObject<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(access, sources) = self;
         let mut members = serializer.serialize_map(None)?;

@@ -4,12 +4,11 @@
 
 use super::problem::Problem;
 use super::url::QueryParameters;
-use super::write::write_tubes;
+use super::write::{close_page, write_tubes};
 use crate::http::rendering::{Rendering, ResponseFormat};
 use crate::http::snapshot::{Snapshot, TubeChoice};
 use crate::http::tube_query::{Query, Rank};
 use crate::http::{Sources, put};
-use crate::json;
 use crate::tube_name::TubeName;
 
 /// Tubes on a page, unless the request has a limit.
@@ -26,11 +25,7 @@ pub(crate) fn list(
     mut parameters: QueryParameters,
     sources: &Sources<'_>,
 ) -> Result<Rendering<TubeList>, Problem> {
-    let limit = match parameters.take("limit").map(|text| text.parse()) {
-        None => DEFAULT_LIMIT,
-        Some(Ok(limit)) if (1..=MAX_LIMIT).contains(&limit) => limit,
-        Some(_) => return Err(Problem::bad(format!("limit: expected 1 to {MAX_LIMIT}"))),
-    };
+    let limit = parameters.limit(DEFAULT_LIMIT, MAX_LIMIT)?;
     let mut query = Query::default();
     if let Some(key) = parameters.take("sort")
         && !query.sort_by(&key)
@@ -43,10 +38,8 @@ pub(crate) fn list(
         Some(_) => return Err(Problem::bad("order: expected ascending or descending")),
     }
     query.filter_by(&parameters.take("search").unwrap_or_default());
-    if let Some(cursor) = parameters.take("cursor") {
-        query.start_after(
-            rank(&cursor).ok_or_else(|| Problem::bad("cursor: expected the one of another page"))?,
-        );
+    if let Some(rank) = parameters.cursor(rank)? {
+        query.start_after(rank);
     }
     parameters.end()?;
     Ok(Rendering::new(TubeChoice::First(limit, query), sources))
@@ -76,9 +69,7 @@ impl ResponseFormat for TubeList {
             let Rank { value, jobs, name } = query.rank(tube);
             format!("{value}~{jobs}~{name}")
         });
-        out.push_str("],\"next\":");
-        json::push(out, &next);
-        out.push_str("}\n");
+        close_page(&next, out);
         None
     }
 }

@@ -2,6 +2,10 @@
 //!
 //! Owns: the rule that nothing is ignored: an unknown parameter is a mistake.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
 use super::problem::{Problem, short};
 use crate::percent;
 
@@ -31,6 +35,37 @@ impl QueryParameters {
     pub(crate) fn take(&mut self, key: &str) -> Option<String> {
         let place = self.0.iter().position(|(found, _)| found == key)?;
         Some(self.0.swap_remove(place).1).filter(|value| !value.is_empty())
+    }
+
+    /// Takes a number.
+    pub(crate) fn number<T: FromStr>(&mut self, key: &str) -> Result<Option<T>, Problem> {
+        let read =
+            |text: String| text.parse().map_err(|_| Problem::bad(format!("{key}: expected a whole number")));
+        self.take(key).map(read).transpose()
+    }
+
+    /// Takes a number in a range.
+    pub(crate) fn number_in<T: FromStr + PartialOrd + Display>(
+        &mut self,
+        range: RangeInclusive<T>,
+        key: &str,
+    ) -> Result<Option<T>, Problem> {
+        let number = self.number(key)?;
+        if number.as_ref().is_none_or(|number| range.contains(number)) {
+            return Ok(number);
+        }
+        Err(Problem::bad(format!("{key}: expected {} to {}", range.start(), range.end())))
+    }
+
+    /// Takes the maximum number of rows on a page.
+    pub(crate) fn limit(&mut self, default: usize, most: usize) -> Result<usize, Problem> {
+        Ok(self.number_in(1..=most, "limit")?.unwrap_or(default))
+    }
+
+    /// Takes the cursor of the page before this one, if there is one.
+    pub(crate) fn cursor<T>(&mut self, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Problem> {
+        let wrong = || Problem::bad("cursor: expected the one of another page");
+        self.take("cursor").map(|text| parse(&text).ok_or_else(wrong)).transpose()
     }
 
     /// Checks that all parameters have been taken.

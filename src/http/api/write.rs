@@ -50,6 +50,13 @@ pub(crate) fn write_tubes(snapshot: &Snapshot, first: usize, out: &mut String) -
     None
 }
 
+/// Ends a page of a list, with the cursor of the next page if there is one.
+pub(crate) fn close_page(next: &Option<String>, out: &mut String) {
+    out.push_str("],\"next\":");
+    json::push(out, next);
+    out.push_str("}\n");
+}
+
 /// A job: the figures of `stats-job` except the file of its record, and except the tags if it has none, the length of
 /// the body, and at most as many bytes of the body as the request allows.
 pub(crate) struct JobObject<'v> {

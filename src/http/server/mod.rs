@@ -14,15 +14,14 @@ use zeroize::Zeroize;
 
 use super::access::Access;
 use super::exchange::ServerRequest;
-use super::{ClientSource, HttpAddress, HttpExchange, SampleHistory, ServerPhase, Site, Sources};
+use super::{HttpAddress, HttpExchange, LookUpClient, SampleHistory, ServerPhase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::orders::{Control, Order, TaskId};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::poll_token::PollToken;
-use crate::queue::ClientId;
 use crate::rate_limited_log::RateLimitedLog;
-use crate::stats::{ClientView, Connections, ListedClients, StatsSource};
+use crate::stats::{Connections, StatsSource};
 use crate::stream::{Accepted, ListenerSocket, Socket, Stream};
 use crate::tls::{Acceptor, ClientCertificate, HANDSHAKE_TIMEOUT};
 
@@ -107,18 +106,6 @@ pub enum ServerState<'a> {
     Serving(&'a dyn StatsSource),
     /// The server serves, and carries out orders; its clients have these connections.
     ServingApi(&'a mut dyn Control, &'a dyn Connections),
-}
-
-/// The clients as the parts of the server know them.
-struct KnownClients<'a> {
-    control: &'a dyn Control,
-    connections: &'a dyn Connections,
-}
-
-impl ListedClients for KnownClients<'_> {
-    fn client(&self, id: ClientId, now: Timestamp) -> Option<ClientView<'_>> {
-        self.control.client(id, self.connections, now)
-    }
 }
 
 impl ServerState<'_> {
@@ -339,7 +326,7 @@ impl HttpServer {
                     connection.exchange.turn(ServerPhase::Serving(&self.sources(*source, Site::Metrics, now)))
                 }
                 ServerState::ServingApi(control, connections) => {
-                    let clients = KnownClients { control: &**control, connections: *connections };
+                    let clients = |id, at| control.client(id, *connections, at);
                     let sources = self.admin_sources(&**control, &clients, now);
                     let worked = connection.exchange.turn(ServerPhase::Serving(&sources));
                     forward_command(&mut connection, &mut **control, now);
@@ -362,14 +349,12 @@ impl HttpServer {
     fn admin_sources<'a>(
         &'a self,
         control: &'a dyn Control,
-        clients: &'a dyn ListedClients,
+        clients: &'a LookUpClient<'a>,
         now: Timestamp,
     ) -> Sources<'a> {
         let site = match &self.role {
             Role::Metrics(_) => Site::Metrics,
-            Role::Admin(access) => {
-                Site::Admin { access, tasks: control.tasks(), clients: ClientSource(clients) }
-            }
+            Role::Admin(access) => Site::Admin { access, tasks: control.tasks(), clients },
         };
         self.sources(control, site, now)
     }

@@ -10,10 +10,8 @@ const MARK: &str = "X-Beanstalkd-Admin: 1\r\nContent-Type: application/json\r\n"
 /// Sends the requests in pieces of this many bytes. Returns the responses and the orders.
 fn talk(access: &Access, requests: &[u8], piece: usize) -> (String, Vec<Order>, HttpExchange) {
     let (figures, tasks) = (Figures::default(), Tasks::default());
-    let sources = Sources {
-        site: Site::Admin { access, tasks: &tasks, clients: ClientSource(&()) },
-        ..figures.sources()
-    };
+    let sources =
+        Sources { site: Site::Admin { access, tasks: &tasks, clients: &|_, _| None }, ..figures.sources() };
     let (mut exchange, mut sent, mut orders) = (HttpExchange::default(), Vec::new(), Vec::new());
     let mut rest = requests;
     loop {
