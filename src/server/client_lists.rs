@@ -29,6 +29,9 @@ bitflags! {
 }
 
 impl Lists {
+    /// The lists whose clients wait.
+    pub(crate) const OF_WAITING: [Self; 3] = [Self::UNSETTLED_REPLIES, Self::BINLOG_ROOM, Self::TUBE_LIST];
+
     /// The list of the clients with a command that waits for `until`; `None` if another part knows when it continues.
     pub(crate) fn of_those_awaiting(until: Until) -> Option<Self> {
         match until {
@@ -50,9 +53,34 @@ pub(crate) struct ClientLists {
     /// Connections whose handshake continues, with an event in this turn or an earlier one.
     pub handshaking: VecDeque<ClientId>,
     pub unsent: Vec<ClientId>,
-    pub with_unsettled_replies: Vec<ClientId>,
-    pub awaiting_binlog_room: Vec<ClientId>,
-    pub awaiting_tube_list: Vec<ClientId>,
+    /// For each of [`Lists::OF_WAITING`], its clients.
+    pub waiting: [Vec<ClientId>; Lists::OF_WAITING.len()],
+}
+
+impl ClientLists {
+    /// Serves the client in the next turn without an event.
+    #[inline]
+    pub(crate) fn run(&mut self, id: ClientId, listed: &mut Lists) {
+        enlist(&mut self.runnable, Lists::RUNNABLE, id, listed);
+    }
+
+    /// Writes the client's replies at the end of the turn.
+    #[inline]
+    pub(crate) fn send(&mut self, id: ClientId, listed: &mut Lists) {
+        enlist(&mut self.unsent, Lists::UNSENT, id, listed);
+    }
+
+    /// Adds the client to a list whose clients wait.
+    #[inline]
+    pub(crate) fn wait(&mut self, list: Lists, id: ClientId, listed: &mut Lists) {
+        enlist(self.waiting(list), list, id, listed);
+    }
+
+    /// The clients in a list whose clients wait.
+    pub(crate) fn waiting(&mut self, list: Lists) -> &mut Vec<ClientId> {
+        let place = Lists::OF_WAITING.iter().position(|&one| one == list);
+        &mut self.waiting[place.expect("the clients of this list wait")]
+    }
 }
 
 /// Appends the client to the `clients` of `list`, unless they contain it.

@@ -4,7 +4,7 @@
 //! clients of the queue. `doc/handover.md` has the format. Driven by `event_loop/hand_over.rs`, between two turns; a
 //! simulation drives it with its own sockets.
 
-use super::client_lists::{Lists, enlist};
+use super::client_lists::Lists;
 use super::connection::Connection;
 use super::{Server, find};
 use crate::clock::Timestamp;
@@ -41,7 +41,7 @@ impl<S: Stream> Server<S> {
         for (index, connection) in self.connections.iter_mut().enumerate() {
             let Some(connection) = connection.as_deref_mut().filter(|it| it.is_runnable()) else { continue };
             let id = connection.id_at(index);
-            enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
+            self.lists.run(id, &mut connection.listed);
         }
     }
 
@@ -65,7 +65,7 @@ impl<S: Stream> Server<S> {
             count += 1;
             let id = connection.id_at(index);
             connection.session.close();
-            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
+            self.lists.send(id, &mut connection.listed);
         }
         count
     }
@@ -184,12 +184,12 @@ impl<S: Stream> Server<S> {
         connection.count_bytes(&mut self.executor.memory.buffer_bytes);
         let (session, listed) = (&connection.session, &mut connection.listed);
         if !session.output.is_empty() || session.is_closing() {
-            enlist(&mut self.lists.unsent, Lists::UNSENT, id, listed);
+            self.lists.send(id, listed);
         }
         // A command that waits for room in the log checks whether there is some now.
         let is_put_off = session.unfinished_until() == Some(Until::BinlogRoom);
         if is_put_off || session.has_pending() && !session.is_blocked() {
-            enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, listed);
+            self.lists.run(id, listed);
         }
         self.connections[index] = Some(connection);
         if described.awaits_log_in

@@ -83,9 +83,9 @@ impl<S: Stream> Server<S> {
             self.lists.runnable.iter().chain(&self.lists.postponed).chain(&self.lists.handshaking),
         );
         self.check_list(Lists::UNSENT, self.lists.unsent.iter());
-        self.check_list(Lists::UNSETTLED_REPLIES, self.lists.with_unsettled_replies.iter());
-        self.check_list(Lists::BINLOG_ROOM, self.lists.awaiting_binlog_room.iter());
-        self.check_list(Lists::TUBE_LIST, self.lists.awaiting_tube_list.iter());
+        for (list, clients) in Lists::OF_WAITING.into_iter().zip(&self.lists.waiting) {
+            self.check_list(list, clients.iter());
+        }
     }
 
     fn check_list<'a>(&self, list: Lists, clients: impl Iterator<Item = &'a ClientId>) {

@@ -78,7 +78,7 @@ impl<S: Stream> Server<S> {
         if !self.executor.identify(id, peer, is_handshaking, now) {
             connection.refuse_to_connect(&mut self.executor);
             connection.count_bytes(&mut self.executor.memory.buffer_bytes);
-            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
+            self.lists.send(id, &mut connection.listed);
         } else if !is_handshaking && self.executor.is_unknown(id) {
             self.await_log_in(id, now);
         }

@@ -162,7 +162,7 @@ impl<S: Stream> Server<S> {
                 continue;
             };
             let id = connection.id_at(index as usize);
-            enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
+            self.lists.run(id, &mut connection.listed);
         }
     }
 
@@ -225,7 +225,7 @@ impl<S: Stream> Server<S> {
     fn do_due_work(&mut self, now: Timestamp) {
         self.executor.advance(now);
         if self.executor.take_list_news() {
-            self.wake_those_awaiting_tube_list();
+            self.wake(Lists::TUBE_LIST);
         }
         if self.idle_timeouts.next_check_at().is_some_and(|at| at <= now) {
             self.close_idle(now);
@@ -315,7 +315,7 @@ impl<S: Stream> Server<S> {
         for (id, readiness) in events {
             let Some((id, connection)) = find_by_token(&mut self.connections, id) else { continue };
             if connection.notice(id, readiness) {
-                enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
+                self.lists.send(id, &mut connection.listed);
             }
             if connection.listed.contains(Lists::RUNNABLE) {
                 continue;
@@ -374,22 +374,14 @@ impl<S: Stream> Server<S> {
         if session.has_body_in_progress() && self.executor.lacks_memory_for(session.memory_bytes()) {
             session.give_up_body(BodyRefusal::OutOfMemory);
         }
-        match session.unfinished_until() {
-            Some(Until::BinlogRoom) => {
-                enlist(&mut self.lists.awaiting_binlog_room, Lists::BINLOG_ROOM, id, &mut connection.listed);
-            }
-            Some(Until::TubeList) => {
-                enlist(&mut self.lists.awaiting_tube_list, Lists::TUBE_LIST, id, &mut connection.listed);
-            }
-            // The guard and the queue know when the client continues.
-            Some(Until::Permitted | Until::Delivery | Until::DeliveryOrInput) => {}
-            Some(Until::NextTurn) | None => {}
+        if let Some(list) = session.unfinished_until().and_then(Lists::of_those_awaiting) {
+            self.lists.wait(list, id, &mut connection.listed);
         }
         connection.note_unsettled_replies(&mut self.executor);
         if connection.session.output.is_empty() && !connection.session.is_closing() {
             self.buffers.reclaim(&mut connection.session.output);
         } else {
-            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
+            self.lists.send(id, &mut connection.listed);
         }
         connection.count_bytes(&mut self.executor.memory.buffer_bytes);
         if connection.is_runnable() {
@@ -416,9 +408,9 @@ impl<S: Stream> Server<S> {
                 continue;
             }
             connection.note_unsettled_replies(&mut self.executor);
-            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
+            self.lists.send(id, &mut connection.listed);
             if connection.is_runnable() {
-                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
+                self.lists.run(id, &mut connection.listed);
             }
         }
         self.lists.unsent.len() - unsent_before
@@ -452,22 +444,17 @@ impl<S: Stream> Server<S> {
                 self.buffers.reclaim(&mut connection.session.output);
             }
             if connection.has_unsettled_replies() {
-                enlist(
-                    &mut self.lists.with_unsettled_replies,
-                    Lists::UNSETTLED_REPLIES,
-                    id,
-                    &mut connection.listed,
-                );
+                self.lists.wait(Lists::UNSETTLED_REPLIES, id, &mut connection.listed);
             }
             connection.count_bytes(&mut self.executor.memory.buffer_bytes);
             if connection.can_send(settled) {
                 connection.exhaust_budget();
-                enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
+                self.lists.send(id, &mut connection.listed);
             }
             if connection.is_runnable() && !connection.listed.contains(Lists::RUNNABLE) {
                 // Its unsent replies were the only reason why it could not continue.
                 connection.exhaust_budget();
-                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
+                self.lists.run(id, &mut connection.listed);
             }
         }
         // Connections that sent a part of their replies come after those that sent nothing.
@@ -493,28 +480,24 @@ impl<S: Stream> Server<S> {
     /// that waited for room are tried again.
     pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         self.executor.binlog_completed(completion, now);
-        for id in self.lists.with_unsettled_replies.drain(..) {
-            if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::UNSETTLED_REPLIES);
-                enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
-            }
-        }
-        for id in self.lists.awaiting_binlog_room.drain(..) {
-            if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::BINLOG_ROOM);
-                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
-            }
-        }
+        self.wake(Lists::UNSETTLED_REPLIES);
+        self.wake(Lists::BINLOG_ROOM);
     }
 
-    /// After a list of all tubes is complete, or was abandoned, serves the clients that wait for one.
-    fn wake_those_awaiting_tube_list(&mut self) {
-        for id in self.lists.awaiting_tube_list.drain(..) {
-            if let Some(connection) = find(&mut self.connections, id) {
-                connection.listed.remove(Lists::TUBE_LIST);
-                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
+    /// Serves the clients of a list whose wait is over: sends their replies, or continues their commands.
+    fn wake(&mut self, list: Lists) {
+        let mut clients = std::mem::take(self.lists.waiting(list));
+        for id in clients.drain(..) {
+            let Some(connection) = find(&mut self.connections, id) else { continue };
+            connection.listed.remove(list);
+            if list == Lists::UNSETTLED_REPLIES {
+                self.lists.send(id, &mut connection.listed);
+            } else {
+                self.lists.run(id, &mut connection.listed);
             }
         }
+        // Its memory serves the next clients.
+        *self.lists.waiting(list) = clients;
     }
 
     /// Handles a failure of the binlog: changes that it does not contain are not acknowledged, and every connection
@@ -524,7 +507,7 @@ impl<S: Stream> Server<S> {
             if let Some(connection) = connection {
                 connection.refuse_unsettled();
                 let id = connection.id_at(index);
-                enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
+                self.lists.send(id, &mut connection.listed);
             }
         }
     }

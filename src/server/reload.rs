@@ -5,7 +5,6 @@
 
 use log::info;
 
-use super::client_lists::{Lists, enlist};
 use super::{Server, Stream};
 use crate::access::AccessRules;
 use crate::clock::Timestamp;
@@ -28,9 +27,9 @@ impl<S: Stream> Server<S> {
             }
             connection.end_wait(&mut self.executor, id);
             connection.note_unsettled_replies(&mut self.executor);
-            enlist(&mut self.lists.unsent, Lists::UNSENT, id, &mut connection.listed);
+            self.lists.send(id, &mut connection.listed);
             if connection.is_runnable() {
-                enlist(&mut self.lists.runnable, Lists::RUNNABLE, id, &mut connection.listed);
+                self.lists.run(id, &mut connection.listed);
             }
         }
     }
