@@ -56,7 +56,7 @@ pub(crate) struct ServerCounters {
 #[derive(Debug)]
 pub struct Executor {
     pub(super) queue: Queue,
-    pub(super) persistence: Persistence,
+    pub(crate) persistence: Persistence,
     /// The access rules; `None` if every client may do everything.
     pub(super) guard: Option<Box<Guard>>,
     /// The orders of the API; `None` if there is no API.

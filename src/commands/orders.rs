@@ -163,7 +163,7 @@ impl Executor {
     /// Whether an order has work even if no event comes.
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
-            let settled = self.settled();
+            let settled = self.persistence.settled();
             orders.running.iter().any(|running| running.until == Until::NextTurn)
                 || orders.settling.front().is_some_and(|(_, _, last)| last.is_none_or(|last| last <= settled))
         })
@@ -221,7 +221,7 @@ impl Executor {
 
     /// Ends the tasks whose changes the log has.
     fn end_settled_tasks(&mut self) {
-        let settled = self.settled();
+        let settled = self.persistence.settled();
         let Some(orders) = &mut self.orders else { return };
         while let Some(&(id, progress, _)) =
             orders.settling.front().filter(|(_, _, last)| last.is_none_or(|last| last <= settled))
@@ -259,7 +259,7 @@ impl Executor {
         };
         self.queue.end_flush(client, now);
         self.disconnect(client, now);
-        let last = self.last_logged();
+        let last = self.persistence.last_logged();
         if let Some(orders) = &mut self.orders {
             orders.settling.push_back((task, progress, last));
         }

@@ -193,7 +193,7 @@ impl<S: Stream> Server<S> {
             self.executor.commit(now);
             // Replies are sent only while no other server can own the queue. This check comes after the last command,
             // so that the lease covers all commands, and before the first byte.
-            if self.executor.is_leased() {
+            if self.executor.persistence.is_leased {
                 if self.check_lease(now) {
                     continue;
                 }
@@ -419,7 +419,7 @@ impl<S: Stream> Server<S> {
     /// Writes the replies of this turn to the sockets, starting with those of the last `delivered` connections in the
     /// list.
     fn send(&mut self, delivered: usize, now: Timestamp) {
-        let settled = self.executor.settled();
+        let settled = self.executor.persistence.settled();
         let mut unsent = std::mem::take(&mut self.lists.unsent);
         // A worker that waited gets its job before the producer gets the reply to its put.
         unsent.rotate_right(delivered);
@@ -465,15 +465,9 @@ impl<S: Stream> Server<S> {
 
     /// Polls the store of the binlog for completed work.
     pub fn poll_binlog(&mut self, now: Timestamp) {
-        while let Some(completion) = self.executor.next_binlog_completion() {
+        while let Some(completion) = self.executor.persistence.next_completion() {
             self.binlog_completed(completion, now);
         }
-    }
-
-    /// Starts the requested tasks of the binlog's store. This comes after the turn, so that no reply has to wait until
-    /// another thread is awake.
-    pub fn begin_binlog_tasks(&mut self) {
-        self.executor.begin_binlog_tasks();
     }
 
     /// Handles a completion of the binlog's store. Replies that waited for it are sent in the next turn, and commands

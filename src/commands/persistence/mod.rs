@@ -29,7 +29,7 @@ pub(crate) struct Persistence {
     /// Whether a reply waits until the records before it are on the medium, and not only written.
     waits_for_medium: bool,
     /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
-    pub(super) is_leased: bool,
+    pub(crate) is_leased: bool,
     /// The last record of the last successful commit.
     written: SequenceNumber,
     /// How many replies that depend on no record were made since replies were last held.
@@ -308,6 +308,49 @@ impl Persistence {
         }
     }
 
+    /// From now on, the store of the binlog works on its own thread, and calls `wake` when it has completed something.
+    /// Without a binlog, nothing happens.
+    ///
+    /// # Errors
+    /// If the system provides no thread.
+    pub(crate) fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
+        self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.start(wake))
+    }
+
+    /// The next completion of the binlog's store, for [`Executor::binlog_completed`].
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        self.binlog.as_mut().and_then(Binlog::next_completion)
+    }
+
+    /// See [`Binlog::tasks_begin_at`].
+    pub(crate) fn tasks_begin_at(&self) -> Option<Timestamp> {
+        self.binlog.as_ref().and_then(Binlog::tasks_begin_at)
+    }
+
+    /// Starts the requested tasks of the binlog's store.
+    pub(crate) fn begin_tasks(&mut self) {
+        if let Some(binlog) = &mut self.binlog {
+            binlog.begin_tasks();
+        }
+    }
+
+    /// Sets the offset for wall-clock times in the binlog: the wall clock less the clock of `now`.
+    pub(crate) fn set_wall_offset(&mut self, wall_offset_ns: i64) {
+        if let Some(binlog) = &mut self.binlog {
+            binlog.set_wall_offset(wall_offset_ns);
+        }
+    }
+
+    /// How many of the replies since the last call depend on no record.
+    pub(crate) fn take_settled_replies(&mut self) -> u32 {
+        std::mem::take(&mut self.settled_replies)
+    }
+
+    /// The last record on which a reply made now depends; `None` without a binlog.
+    pub(crate) fn last_logged(&self) -> Option<SequenceNumber> {
+        self.binlog.as_ref().map(Binlog::awaited)
+    }
+
     /// The figures of the log; zero without one.
     pub(crate) fn stats(&self) -> Stats {
         self.binlog.as_ref().map_or_else(Stats::default, Binlog::stats)
@@ -348,32 +391,6 @@ impl Executor {
         self.persistence.attach_log(binlog, sync);
     }
 
-    /// From now on, the store of the binlog works on its own thread, and calls `wake` when it has completed something.
-    /// Without a binlog, nothing happens.
-    ///
-    /// # Errors
-    /// If the system provides no thread.
-    pub fn start_binlog(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
-        self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.start(wake))
-    }
-
-    /// The next completion of the binlog's store, for [`Executor::binlog_completed`].
-    pub(crate) fn next_binlog_completion(&mut self) -> Option<Completion> {
-        self.persistence.binlog.as_mut().and_then(Binlog::next_completion)
-    }
-
-    /// See [`Binlog::tasks_begin_at`].
-    pub(crate) fn binlog_tasks_begin_at(&self) -> Option<Timestamp> {
-        self.persistence.binlog.as_ref().and_then(Binlog::tasks_begin_at)
-    }
-
-    /// Starts the requested tasks of the binlog's store.
-    pub(crate) fn begin_binlog_tasks(&mut self) {
-        if let Some(binlog) = &mut self.persistence.binlog {
-            binlog.begin_tasks();
-        }
-    }
-
     /// Handles a completion of the binlog's store.
     pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = &mut self.persistence.binlog else { return };
@@ -390,13 +407,6 @@ impl Executor {
         self.wake_orders();
     }
 
-    /// Sets the offset for wall-clock times in the binlog: the wall clock less the clock of `now`.
-    pub fn set_wall_offset(&mut self, wall_offset_ns: i64) {
-        if let Some(binlog) = &mut self.persistence.binlog {
-            binlog.set_wall_offset(wall_offset_ns);
-        }
-    }
-
     /// Notes that the next reply is RESERVED. The reply depends on no record if a restart finds the job in any case,
     /// because it contains nothing else from the log. A job with tags may be free because of a change that a restart
     /// does not find.
@@ -408,21 +418,6 @@ impl Executor {
         {
             self.persistence.settled_replies += 1;
         }
-    }
-
-    /// How many of the replies since the last call depend on no record.
-    pub(crate) fn take_settled_replies(&mut self) -> u32 {
-        std::mem::take(&mut self.persistence.settled_replies)
-    }
-
-    /// The last record on which a reply made now depends; `None` without a binlog.
-    pub(crate) fn last_logged(&self) -> Option<SequenceNumber> {
-        self.persistence.binlog.as_ref().map(Binlog::awaited)
-    }
-
-    /// The last record for which replies can be sent.
-    pub(crate) fn settled(&self) -> SequenceNumber {
-        self.persistence.settled()
     }
 
     /// Asserts every invariant of the log. The cost grows with the number of jobs.
@@ -501,19 +496,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Whether another server can take over the queue.
-    #[inline]
-    pub(crate) fn is_leased(&self) -> bool {
-        self.persistence.is_leased
-    }
-
     /// Whether replies about the changes so far can be sent.
     pub(crate) fn may_answer(&self) -> bool {
-        !self.is_leased() || self.persistence.lease_left_ns() > 0
-    }
-
-    /// For how long replies can be sent from now on; without a lease, there is no limit.
-    pub(crate) fn lease_left_ns(&self) -> u64 {
-        self.persistence.lease_left_ns()
+        !self.persistence.is_leased || self.persistence.lease_left_ns() > 0
     }
 }

@@ -204,7 +204,7 @@ impl EventLoop {
             }
         };
         self.has_binlog = true;
-        self.server.executor_mut().start_binlog(Box::new(wake))
+        self.server.executor_mut().persistence.start(Box::new(wake))
     }
 
     /// Serves metrics on `listener`, too, for which the command line has `host`; at most `max_tubes` tubes have
@@ -368,7 +368,7 @@ impl EventLoop {
     fn turn_of_server(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         if self.has_binlog {
             self.server.poll_binlog(now);
-            self.server.executor_mut().set_wall_offset(Clock::wall_offset_ns(now));
+            self.server.executor_mut().persistence.set_wall_offset(Clock::wall_offset_ns(now));
         }
         self.server.turn(events, now);
     }
@@ -383,7 +383,7 @@ impl EventLoop {
                 let is_idle = had_no_event && self.server.next_turn_at() != Some(Timestamp::default());
                 let is_time = at <= now && (is_idle || now.since_ns(since) >= MAX_UNBEGUN_NS);
                 if is_time {
-                    self.server.begin_binlog_tasks();
+                    self.server.executor_mut().persistence.begin_tasks();
                 }
                 (!is_time).then_some(since)
             }
@@ -391,7 +391,7 @@ impl EventLoop {
     }
 
     fn binlog_tasks_begin_at(&self) -> Option<Timestamp> {
-        if self.has_binlog { self.server.executor().binlog_tasks_begin_at() } else { None }
+        if self.has_binlog { self.server.executor().persistence.tasks_begin_at() } else { None }
     }
 
     /// Sleeps until an event comes, or until the next turn is due.
