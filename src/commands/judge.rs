@@ -4,7 +4,7 @@
 //! Owns: the form of a refusal. For a client that may not know a job, the reply is that the job does not exist; the
 //! body of a refused `put` is skipped.
 
-use super::words::in_words_of_audit;
+use super::words::in_words;
 use super::{CommandRow, Executor, Outcome, answer};
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
@@ -92,7 +92,7 @@ impl Executor {
         if verdict != Verdict::Allowed {
             guard.log_refusal(client, command.verb().as_str(), is_real, now);
         } else if row.is_managing() {
-            guard.begin_action(client, in_words_of_audit(command, self.queue.used_tube(client).as_str()));
+            guard.begin_action(client, in_words(command, self.queue.used_tube(client).as_str(), true));
             self.meter.work += AUDIT_WORK;
         }
     }

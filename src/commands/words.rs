@@ -15,7 +15,7 @@ use crate::queue::ClientId;
 /// Logs a command. `used_tube` is the tube that the client uses.
 #[cold]
 pub(super) fn log_command(client: ClientId, command: &Command<'_>, used_tube: &str) {
-    trace!(command_of = client.index; "<{} command {}", client.index, in_words(command, used_tube));
+    trace!(command_of = client.index; "<{} command {}", client.index, in_words(command, used_tube, false));
 }
 
 /// Logs the first line of a reply. The body after it may be long, or secret.
@@ -26,28 +26,19 @@ pub(super) fn log_reply(client: ClientId, reply: &[u8]) {
     trace!(reply_to = client.index; ">{} reply {line}", client.index);
 }
 
-/// The command, with the jobs and tubes that it names.
-fn in_words(command: &Command<'_>, used_tube: &str) -> String {
+/// The command, with the jobs and tubes that it names, and for the audit with its number. It contains only names and
+/// numbers.
+pub(super) fn in_words(command: &Command<'_>, used_tube: &str, is_for_audit: bool) -> String {
     let row = CommandRow::of(command);
     let mut words = command.verb().as_str().to_owned();
+    let of = if is_for_audit { "of " } else { "" };
     // Writing to a string does not fail.
     let _ = match (row.subject, row.number) {
-        (Subject::Used, Some(number)) => write!(words, " {number} {used_tube}"),
-        (subject, _) => add_subject(&mut words, subject, used_tube),
-    };
-    words
-}
-
-/// The command in words for the audit, with its number. It contains only names and numbers.
-pub(super) fn in_words_of_audit(command: &Command<'_>, used_tube: &str) -> String {
-    let row = CommandRow::of(command);
-    let mut words = command.verb().as_str().to_owned();
-    let _ = match (row.subject, row.number) {
-        (Subject::Used, Some(number)) => write!(words, " {number} of {used_tube}"),
-        (subject, None) => add_subject(&mut words, subject, used_tube),
-        (subject, Some(number)) => {
+        (Subject::Used, Some(number)) => write!(words, " {number} {of}{used_tube}"),
+        (subject, Some(number)) if is_for_audit => {
             add_subject(&mut words, subject, used_tube).and_then(|()| write!(words, " {number}"))
         }
+        (subject, _) => add_subject(&mut words, subject, used_tube),
     };
     words
 }
@@ -63,6 +54,7 @@ fn add_subject(words: &mut String, subject: Subject<'_>, used_tube: &str) -> std
         Subject::Nothing | Subject::AnyTube | Subject::Every | Subject::Watched => Ok(()),
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +80,7 @@ mod tests {
             ("stats", "stats"),
         ] {
             let command = parse(line.as_bytes()).unwrap();
-            assert_eq!(in_words(&command, "mail"), words, "{line}");
+            assert_eq!(in_words(&command, "mail", false), words, "{line}");
         }
     }
 }

@@ -173,9 +173,7 @@ impl<S: Stream> Server<S> {
         has_binlog: bool,
     ) {
         let index = id.index as usize;
-        if self.connections.len() <= index {
-            self.connections.resize_with(index + 1, || None);
-        }
+        self.connections.resize_with(self.connections.len().max(index + 1), || None);
         let mut connection = Box::new(Connection::new(id, stream, described.active_at));
         connection.adopt(session, described.connected_s, has_binlog);
         if let Some(check_at) = described.check_at {

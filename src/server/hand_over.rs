@@ -133,14 +133,15 @@ pub fn read_process(from: &mut Reader<'_>) -> Result<DescribedProcess, Malformed
     }
     from.set_version(version);
     let process: DescribedProcess = from.value()?;
-    let mut descriptors: Vec<i32> = process.descriptors().collect();
-    descriptors.sort_unstable();
-    let count = descriptors.len();
-    descriptors.dedup();
-    if count != descriptors.len() {
-        return Err(Malformed("a descriptor is named twice"));
-    }
+    check_descriptors(process.descriptors().collect())?;
     Ok(process)
+}
+
+/// Checks that each descriptor is named once.
+fn check_descriptors(mut descriptors: Vec<i32>) -> Result<(), Malformed> {
+    descriptors.sort_unstable();
+    let is_double = |pair: &[i32]| pair[0] == pair[1];
+    if descriptors.windows(2).any(is_double) { Err(Malformed("a descriptor is named twice")) } else { Ok(()) }
 }
 
 /// Reads the end of a description.
@@ -169,12 +170,7 @@ pub fn check(executor: Executor, bytes: &[u8]) -> Result<u32, Malformed> {
         seen.push(handle.descriptor);
         Ok(NoStream)
     })?;
-    let count = seen.len();
-    seen.sort_unstable();
-    seen.dedup();
-    if seen.len() != count {
-        return Err(Malformed("a descriptor is named twice"));
-    }
+    check_descriptors(seen)?;
     read_end(from)?;
     Ok(from.version())
 }

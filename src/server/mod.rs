@@ -135,9 +135,7 @@ impl<S: Stream> Server<S> {
         match open(id) {
             Ok(stream) => {
                 let index = id.index as usize;
-                if self.connections.len() <= index {
-                    self.connections.resize_with(index + 1, || None);
-                }
+                self.connections.resize_with(self.connections.len().max(index + 1), || None);
                 let connection = Connection::new(id, stream, now);
                 let is_handshaking = connection.is_handshaking();
                 self.idle_timeouts.watch(id, now);

@@ -131,9 +131,7 @@ impl Guard {
         let token = token.map(TokenHash::from);
         let identity = self.rules.identify(peer, &[], token.as_ref());
         let index = id.index as usize;
-        if self.clients.len() <= index {
-            self.clients.resize_with(index + 1, || None);
-        }
+        self.clients.resize_with(self.clients.len().max(index + 1), || None);
         self.figures[identity.index()].connections += 1;
         self.usage[identity.index()].watched += watched;
         self.waiting_puts.extend(put_at.map(|at| (at, id.index)));

@@ -209,9 +209,7 @@ impl Guard {
     fn identify(&mut self, client: ClientId, peer: Peer, is_handshaking: bool, now: Timestamp) -> bool {
         self.forget(client);
         let index = client.index as usize;
-        if self.clients.len() <= index {
-            self.clients.resize_with(index + 1, || None);
-        }
+        self.clients.resize_with(self.clients.len().max(index + 1), || None);
         self.clients[index] = Some(GuardedClient {
             peer,
             certificate: None,
