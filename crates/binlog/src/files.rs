@@ -12,6 +12,7 @@ use beanstalkd_structures::IdMap;
 use super::MAX_INDEX;
 use super::chunked_queue::ChunkedQueue;
 use super::format::{MAX_JOB_ID, SHORT_BYTES};
+use crate::assertions::in_debug;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
 
@@ -179,9 +180,11 @@ impl Locations {
 impl Files {
     /// Adds a file after all others.
     pub(crate) fn push(&mut self, index: u32, bytes: u64) {
-        debug_assert!(self.files.back().is_none_or(|last| last.index < index));
+        debug_assert!(self.files.back().is_none_or(|last| last.index < index), "the files are in order");
+        let before = in_debug(|| self.total_bytes());
         self.closed_bytes += self.files.back().map_or(0, |last| last.bytes);
         self.files.push_back(LogFile { index, bytes, live: 0, order: ChunkedQueue::default() });
+        debug_assert_eq!(self.total_bytes(), before + bytes, "a new file adds its length");
     }
 
     /// The oldest file, if it is closed.
@@ -193,7 +196,8 @@ impl Files {
     /// Removes the oldest file, which has no live items.
     pub(crate) fn pop_oldest(&mut self) {
         if let Some(oldest) = self.files.pop_front() {
-            debug_assert_eq!(oldest.live, 0);
+            debug_assert_eq!(oldest.live, 0, "a file that is removed has no live items");
+            debug_assert!(!self.files.is_empty(), "the file that records go to is never removed");
             self.closed_bytes -= oldest.bytes;
         }
     }
@@ -204,10 +208,16 @@ impl Files {
             && self.files[at].live == 0
         {
             let last = self.files.len() - 1;
+            let before = in_debug(|| (self.total_bytes(), self.files[at].bytes));
             match self.files.remove(at) {
                 Some(gone) if at < last => self.closed_bytes -= gone.bytes,
                 _ => self.closed_bytes -= self.files.back().map_or(0, |last| last.bytes),
             }
+            debug_assert_eq!(
+                self.total_bytes() + before.1,
+                before.0,
+                "a file that is forgotten takes its length"
+            );
         }
     }
 
@@ -257,6 +267,7 @@ impl Files {
         if let Some(at) = self.position(index)
             && at + 1 < self.files.len()
         {
+            debug_assert!(bytes <= self.files[at].bytes, "a file is cut, and never grows");
             self.closed_bytes -= self.files[at].bytes.saturating_sub(bytes);
             self.files[at].bytes = self.files[at].bytes.min(bytes);
         }
@@ -343,6 +354,7 @@ impl Files {
         for _ in 0..PASSED_AT_ONCE {
             let item = file.order.first()?.unpack();
             if self.locations.has(item, file.index) {
+                debug_assert!(file.live > 0, "a file with an item has live items");
                 return Some(item);
             }
             file.order.pop();
@@ -369,6 +381,7 @@ impl Files {
         self.full_bytes += u64::from(location.bytes);
         let replaced = self.locations.like(item).insert(item.id(), location);
         debug_assert!(replaced.is_none(), "{item:?}: an item is removed before it is placed again");
+        debug_assert!(self.locations.has(item, index), "{item:?}: an item is in the file of its record");
         was_there
     }
 
@@ -378,6 +391,7 @@ impl Files {
             && let (index, Newest::Full) = location.file.unpack()
         {
             location.file = PackedFile::pack(index, Newest::Short);
+            debug_assert_eq!(location.index(), index, "a short record leaves the full one in its file");
             self.live_bytes += SHORT_BYTES;
         }
     }
@@ -389,11 +403,13 @@ impl Files {
         self.full_bytes -= u64::from(location.bytes);
         if let Some(at) = self.position(location.index()) {
             let file = &mut self.files[at];
+            debug_assert!(file.live > 0, "{item:?}: a file with an item has live items");
             file.live -= 1;
             if file.live == 0 {
                 file.order = ChunkedQueue::default();
             }
         }
+        debug_assert!(self.locations.of(item).is_none(), "{item:?}: a removed item is in no file");
         true
     }
 

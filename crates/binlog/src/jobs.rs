@@ -233,6 +233,10 @@ impl LoggedJobs {
         } else {
             self.apply_short(id, &layout.record, source)?
         };
+        debug_assert!(
+            !layout.is_full() || !applied || is_of_complete || self.files.file_of(id) == Some(source.file),
+            "a job is in the file of its newest full record"
+        );
         if applied {
             if !self.sessions.is_empty() && !layout.record.is_departure() {
                 self.end_session_unless_reserved(id, &layout.record);
@@ -324,6 +328,7 @@ impl LoggedJobs {
         self.alive.insert(id, job);
         let tags_len = self.tagged.set(id, tags)?;
         self.files.place(Item::Job(id), source.file, layout.total as u64 + tag_record_bytes(tags_len));
+        debug_assert_eq!(self.alive.len() as u64, self.files.job_count(), "each live job is in a file");
         Ok(true)
     }
 
@@ -407,6 +412,7 @@ impl LoggedJobs {
             let counters = Counters { reserves: reservation.reserves, ..self.histories.get(job.history) };
             job.history = self.histories.keep(job.history, counters)?;
             job.state = JobState::Ready;
+            debug_assert!(self.files.file_of(id).is_some(), "a live job is in a file");
             self.files.update(id);
         }
         self.sessions.insert(id, bytes);
@@ -427,6 +433,10 @@ impl LoggedJobs {
                 self.sessions.remove(id);
             }
             self.files.place(Item::Cooldown(id), source.file, record_bytes);
+            debug_assert!(
+                self.alive.get(id).is_none() && self.files.file_of(id).is_none(),
+                "a job whose delete has started a cooldown is gone"
+            );
             self.next_id = self.next_id.max(id.0.saturating_add(1));
             if source.beyond {
                 self.rescued_cooldowns.insert(id);
@@ -471,6 +481,11 @@ impl LoggedJobs {
             self.tagged.cooldowns.remove(id);
             self.files.remove(Item::Cooldown(id));
         }
+        debug_assert_eq!(
+            self.tagged.cooldowns.len(),
+            self.files.cooldown_count(),
+            "each cooldown is in a file"
+        );
         Ok(())
     }
 
@@ -501,6 +516,7 @@ impl LoggedJobs {
             job.ttr_thousandths = record.ttr_s().thousandths();
             job.state = state;
         }
+        debug_assert!(self.files.file_of(id).is_some(), "a live job is in a file");
         self.files.update(id);
         Ok(true)
     }
@@ -529,6 +545,7 @@ impl LoggedJobs {
         }
         self.files.remove(Item::Job(id));
         self.tagged.forget(id);
+        debug_assert_eq!(self.alive.len() as u64, self.files.job_count(), "a deleted job is in no file");
         if let Some(bytes) = side_effects.cooldown {
             self.start_cooldown(id, bytes, source);
         }

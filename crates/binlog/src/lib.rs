@@ -44,7 +44,7 @@
 
 use beanstalkd_os as os;
 use beanstalkd_types::{
-    clock, described, description, job, json, percent, rate_limited_log, seconds, tags, tube_name,
+    assertions, clock, described, description, job, json, percent, rate_limited_log, seconds, tags, tube_name,
 };
 
 mod attachment;

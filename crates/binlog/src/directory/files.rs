@@ -98,7 +98,12 @@ impl Directory {
         {
             self.open.remove(at);
         }
+        debug_assert!(self.open.iter().all(|handle| handle.name != name), "a file has one handle");
         self.open.push(OpenFile { name, file: Arc::new(file), is_kept: false });
+        debug_assert!(
+            self.open.len() <= MAX_OPEN_FILES || self.open.iter().rev().skip(1).all(|handle| handle.is_kept),
+            "only files that are kept open exceed the limit"
+        );
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -199,6 +204,7 @@ impl Disk for Directory {
         for handle in self.open.iter_mut().filter(|handle| handle.name == from) {
             handle.name = to;
         }
+        debug_assert!(self.open_file(from).is_none(), "no handle has the old name");
         Ok(())
     }
 

@@ -157,6 +157,7 @@ impl<D: Disk, T: TaskRunner<D>> OnDisk<D, T> {
             }
             copied += count as u64;
         }
+        debug_assert!(kept <= copied, "the kept bytes are copied ones");
         self.disk.sync(to)?;
         self.disk.release(to);
         self.disk.release(from);
@@ -262,6 +263,7 @@ impl StoreTask {
 /// Makes a file of `head` and zeros. It is complete and on the medium before it gets its name, so that a file of the
 /// log never lacks its head and never runs out of space.
 fn make_file(disk: &mut dyn Disk, index: u32, bytes: u64, head: &[u8]) -> io::Result<()> {
+    debug_assert!(head.len() as u64 <= bytes, "a file is longer than its head");
     let unfinished = FileName::Unfinished(index);
     let filled = fill_file(disk, unfinished, bytes, head);
     if let Err(error) = filled {
@@ -288,6 +290,7 @@ fn fill_file(disk: &mut dyn Disk, name: FileName, bytes: u64, head: &[u8]) -> io
         }
         thread::yield_now();
     }
+    debug_assert_eq!(at, bytes, "all bytes of the file are on the disk before it is used");
     disk.write_at(name, 0, head)?;
     disk.sync(name)
 }

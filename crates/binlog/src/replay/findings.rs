@@ -223,6 +223,12 @@ impl Replay {
                 Warning::TagsLost { file, offset, job }
             }
         }));
+        debug_assert!(judgement.faults.is_empty() || !self.recover, "with `--recover`, a fault is a warning");
+        debug_assert!(
+            judgement.given_up.is_empty() || self.recover,
+            "files are given up only if the operator has agreed to lose them"
+        );
+        debug_assert!(judgement.cuts.is_sorted_by(|a, b| a < b), "a file is cut once");
         judgement
     }
 

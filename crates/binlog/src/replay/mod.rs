@@ -144,7 +144,20 @@ impl Replay {
             }
         }
         replay.jobs.next_id = replay.jobs.next_id.max(replay.facts.next_id);
+        replay.check_invariants();
         Ok(replay)
+    }
+
+    /// Asserts the invariants of a log that was read to its end.
+    #[inline]
+    fn check_invariants(&self) {
+        if cfg!(debug_assertions) {
+            self.jobs.files.check_invariants();
+            let counts = (self.jobs.files.job_count(), self.jobs.files.cooldown_count());
+            let found = (self.jobs.alive.len() as u64, self.jobs.tagged.cooldowns.len());
+            assert_eq!(found, counts, "each live job and each cooldown is in a file");
+            assert!(self.jobs.alive.iter().all(|(id, _)| id.0 < self.jobs.next_id), "the next id is new");
+        }
     }
 
     /// The indexes of all files, in order.
@@ -161,6 +174,7 @@ impl Replay {
     }
 
     fn read_file(&mut self, reader: &mut FileReader<'_>, index: u32) -> Result<(), OpenError> {
+        debug_assert!(self.files.last().is_none_or(|last| last.index < index), "files are read in order");
         let bytes = reader.open(index)?;
         self.bytes += bytes;
         let mut file = FileState {
@@ -192,6 +206,7 @@ impl Replay {
                 }
                 file.end = offset;
             }
+            debug_assert!(file.end <= bytes, "the unbroken sequence of records is a part of the file");
             self.read_tail(reader, &mut file, version)?;
             self.jobs.completing.end_file(index);
         }
@@ -211,6 +226,7 @@ impl Replay {
     ) -> Result<Option<u64>, OpenError> {
         let mut bytes = reader.at(offset, MAX_HEAD_BYTES)?;
         let Some(layout) = Layout::read(version, bytes, file.bytes - offset) else { return Ok(None) };
+        debug_assert!(offset + layout.total as u64 <= file.bytes, "a record ends in its file");
         if layout.total > bytes.len() {
             bytes = reader.at(offset, layout.total)?;
         }
@@ -281,6 +297,7 @@ impl Replay {
         if reader.first_nonzero(file.end)?.is_none() {
             return Ok(());
         }
+        debug_assert_eq!(file.file_end, FileEnd::Clean, "the end of a file is judged once");
         let torn_bytes = match file.end {
             0 => VERSION_BYTES,
             end => torn_bytes(version, reader.at(end, MAX_HEAD_BYTES)?, file.bytes - end),
@@ -368,6 +385,7 @@ impl Replay {
             | MarkerKind::Cut(_) => facts.next_id.max(marker.next_job_id),
         }
         .min(MAX_JOB_ID);
+        debug_assert!(facts.next_id <= MAX_JOB_ID, "an announced id is the id of a job");
         facts.durable = facts.durable.max(marker.durable);
         if marker.sync != SyncPolicy::Never && facts.oldest.is_none_or(|(oldest, _)| oldest <= marker.oldest)
         {
@@ -393,6 +411,7 @@ impl Replay {
         let before = self.facts.time;
         if time.saturating_add(CLOCK_STEP_NS) <= before && time != 0 {
             self.jobs.end_delays(before, time);
+            debug_assert!(time < before, "the clock was set back");
             self.facts.time = time;
         } else {
             self.facts.time = before.max(time);

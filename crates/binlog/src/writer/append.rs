@@ -11,6 +11,7 @@ use super::durability::LogMark;
 use super::files_ahead::Creation;
 use super::room::{JobRoom, Target, file_units};
 use super::side_effects::UnloggedSideEffects;
+use crate::assertions::in_debug;
 use crate::attachment::{AttachmentKind, LoggedReservation, MAX_DELETE_UNITS, tag_record_bytes};
 use crate::chunked_queue::ChunkedQueue;
 use crate::clock::Timestamp;
@@ -188,6 +189,10 @@ impl Binlog {
         if self.unlogged.needed.is_empty()
             && let Some(target) = self.contents.room.find(bytes, added + self.kept_units())
         {
+            debug_assert!(
+                self.contents.room.find(bytes, added).is_some(),
+                "an append finds what was reserved"
+            );
             return if self.open_up_to(target) { Ok(target) } else { Err(NoRoom::Pending) };
         }
         self.contents.room.want(bytes, added);
@@ -209,6 +214,10 @@ impl Binlog {
     /// Logs the put of a job. The room must have been reserved; before the puts of a `complete` comes
     /// [`Binlog::begin_complete`].
     pub fn append_put(&mut self, job: &WholeJob<'_>, now: Timestamp) {
+        debug_assert!(
+            self.contents.files.file_of(job.record.id).is_none() || !job.is_of_complete,
+            "a job that a `complete` puts is in no file"
+        );
         self.ids.give(job.record.id);
         self.append_whole(job, 1, now);
     }
@@ -249,8 +258,13 @@ impl Binlog {
     pub fn begin_complete(&mut self, CompleteRoom { bytes, added }: CompleteRoom) {
         match self.contents.room.find(bytes, added) {
             Some(target) => self.enter(target),
-            None => self.fail(BinlogError::NotReserved),
+            None => return self.fail(BinlogError::NotReserved),
         }
+        debug_assert_eq!(
+            self.contents.room.find(bytes, added),
+            Some(Target::Current),
+            "all records of a `complete` go to one file"
+        );
     }
 
     /// Logs the move of a job to another tube. The room must have been reserved. C keeps a job that it knows in its
@@ -264,11 +278,17 @@ impl Binlog {
         self.append_reserved(&DiskRecord::departure(id));
         self.contents.room.release_for(id);
         self.append_whole(job, 0, now);
+        debug_assert_eq!(
+            self.contents.files.file_of(id).is_some(),
+            before.is_some(),
+            "a move neither adds a job nor removes one"
+        );
     }
 
     /// Logs the whole of a job whose delete is one of `deletes` new ones, and reserves the other room that the job may
     /// need.
     fn append_whole(&mut self, job: &WholeJob<'_>, deletes: u64, now: Timestamp) {
+        debug_assert!(job.record.id.0 < self.ids.next(), "the id of a job that is logged is taken");
         let room = JobRoom::of(job.tube.as_bytes().len(), job.tags.set(), false);
         let added = self.contents.room.units_for(room) + deletes;
         self.append_full(job, added, now);
@@ -310,6 +330,7 @@ impl Binlog {
         }
         self.append_reserved(&record);
         self.contents.files.update(job.id);
+        debug_assert!(!self.unlogged.updates.contains(&job.id), "a state that is logged is not postponed");
         self.note_state(job)
     }
 
@@ -325,6 +346,7 @@ impl Binlog {
     /// about to come, [`Binlog::next_postponed`] returns the job then. On a full disk the state stays unlogged until
     /// the job's next change: new room there is for commands that are refused without it.
     pub fn postpone_update(&mut self, job: &JobRecord, body_len: usize, no_room: NoRoom, now: Timestamp) {
+        debug_assert!(self.contents.files.file_of(job.id).is_some(), "a changed job has a record in a file");
         self.note_burial(job, now);
         if !self.append_first_reservation(job, body_len) && no_room == NoRoom::Pending {
             self.unlogged.updates.insert(job.id);
@@ -345,6 +367,11 @@ impl Binlog {
         } else {
             self.contents.burials.forget(job.id);
         }
+        debug_assert_eq!(
+            self.contents.burials.time(job.id).is_some(),
+            job.state == JobState::Buried,
+            "exactly the buried jobs have a time of burial"
+        );
     }
 
     /// Logs the delete of a job. There is always room for this.
@@ -363,16 +390,25 @@ impl Binlog {
             appended.0 + 1,
             "a delete is one record, now or as soon as there is room"
         );
+        debug_assert!(
+            self.contents.files.file_of(id).is_none() && self.contents.burials.time(id).is_none(),
+            "a deleted job is in no file and not buried"
+        );
     }
 
     /// Logs the delete of a job that is no longer in any file.
     pub(crate) fn append_deletion(&mut self, id: JobId) {
+        debug_assert!(self.contents.files.file_of(id).is_none(), "the deleted job is in no file");
         self.contents.room.need(1);
         self.append_needed(NeededChange::Delete(id));
     }
 
     /// Logs a change that must find room, as soon as there is room. Its need has already been counted.
     pub(super) fn append_needed(&mut self, change: NeededChange) {
+        debug_assert!(
+            !matches!(change, NeededChange::Delete(id) if self.contents.files.file_of(id).is_some()),
+            "a job leaves its file before its delete is logged"
+        );
         self.unlogged.needed.push(change);
         self.log_needed();
     }
@@ -421,7 +457,11 @@ impl Binlog {
         self.append_record(&record, tube, Some(body), full_record_bytes(tube.len(), body.len()));
         self.durability.append_job(id);
         let was_there = self.contents.files.place(Item::Job(id), self.appender.file(), bytes);
-        debug_assert_eq!(self.contents.files.record_bytes(Item::Job(id)), Some(bytes));
+        debug_assert_eq!(
+            (self.contents.files.file_of(id), self.contents.files.record_bytes(Item::Job(id))),
+            (Some(self.appender.file()), Some(bytes)),
+            "the full record of the job is the one that was appended"
+        );
         self.contents.room.need(u64::from(!was_there));
         self.unlogged.updates.remove(&id);
     }
@@ -514,6 +554,7 @@ impl Binlog {
         self.contents.room.take(SHORT_BYTES);
         self.push_marker(kind);
         self.appender.require_write();
+        debug_assert!(self.appender.must_write(), "a marker of its own waits for no record");
     }
 
     /// Puts a marker with the durable position at the beginning of the next write. If room is short, there is no
@@ -549,8 +590,10 @@ impl Binlog {
             self.appender.discard();
             return self.fail(BinlogError::Write { file: at.file, offset: at.offset, error });
         }
+        let before = in_debug(|| self.appender.end());
         self.appender.wrote();
         let end = self.appender.end();
+        debug_assert!(end == before && self.appender.is_empty(), "a write does not move the end of the log");
         self.durability.wrote(LogMark { end, sequence: self.appender.appended(), ids: self.ids.announced() });
     }
 

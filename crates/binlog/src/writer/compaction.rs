@@ -161,6 +161,11 @@ impl Compaction {
         self.credit = self.credit.saturating_sub(bytes);
     }
 
+    /// Whether the store is removing a file.
+    fn is_under_way(&self) -> bool {
+        self.removal.is_some_and(|removal| removal.stage == RemovalStage::UnderWay)
+    }
+
     /// Asserts the invariants between two calls.
     #[inline]
     pub(super) fn check_invariants(&self, files: &Files, current: u32) {
@@ -188,6 +193,11 @@ impl Binlog {
                 return None;
             }
             let item = self.contents.files.find_first()?;
+            debug_assert_eq!(
+                self.contents.files.first_to_migrate(),
+                Some(item),
+                "the first item is copied first"
+            );
             match item {
                 Item::Job(id) => {
                     let bytes = self.contents.files.record_bytes(item)?;
@@ -234,6 +244,10 @@ impl Binlog {
         // Copying all live bytes once frees everything that can be freed, so more credit than for two times is useless.
         let most = 2 * self.contents.files.full_bytes() + self.config.file_bytes;
         self.compaction.earn(logged, most);
+        debug_assert!(
+            self.compaction.freed_bytes == 0 && self.compaction.credit <= most,
+            "the turn is counted"
+        );
         self.compaction.turn_bytes = if self.wants_migration() { COPIED_PER_TURN.max(2 * logged) } else { 0 };
     }
 
@@ -306,6 +320,10 @@ impl Binlog {
         let announced = self.append_marker(MarkerKind::Durable).is_ok();
         let stage = RemovalStage::Announced(self.appender.end());
         self.compaction.removal = announced.then_some(Removal { below, stage });
+        debug_assert!(
+            self.contents.files.oldest_index() < below && below <= self.appender.file(),
+            "old files are removed, and never the one that records go to"
+        );
         announced
     }
 
@@ -320,6 +338,13 @@ impl Binlog {
         {
             return;
         }
+        debug_assert!(
+            self.contents
+                .files
+                .oldest_closed()
+                .is_some_and(|oldest| oldest.live == 0 && oldest.index < below),
+            "a file that is removed is old and has no live records"
+        );
         // One at a time, so that no file is removed before an older one that could not be removed.
         self.submit(StoreTask::Remove { file: self.contents.files.oldest_index() });
         self.compaction.removal = Some(Removal { below, stage: RemovalStage::UnderWay });
@@ -329,6 +354,7 @@ impl Binlog {
     /// could not be made.
     pub(super) fn file_was_removed(&mut self, file: u32) {
         debug_assert_eq!(self.contents.files.oldest_index(), file, "the oldest is removed first");
+        debug_assert!(self.compaction.is_under_way(), "a file is removed as the log has requested");
         self.contents.files.pop_oldest();
         let oldest = self.contents.files.oldest_index();
         let left = self.compaction.removal.filter(|removal| oldest < removal.below);
@@ -342,6 +368,8 @@ impl Binlog {
     }
 
     pub(super) fn file_was_not_removed(&mut self, file: u32, error: io::Error, now: Timestamp) {
+        debug_assert_eq!(self.contents.files.oldest_index(), file, "the oldest is removed first");
+        debug_assert!(self.compaction.is_under_way(), "a removal fails that the log has requested");
         if !is_shortage(&error) && !is_lack_of_room(&error) {
             return self.fail(BinlogError::Remove { file, error });
         }

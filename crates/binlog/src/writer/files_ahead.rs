@@ -9,6 +9,7 @@ use log::warn;
 
 use super::room::{Room, Spare, Target};
 use super::{Binlog, FIRST_FILE_BYTES};
+use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::format::{SHORT_BYTES, Seal, mix};
 use crate::marker::{HEAD_BYTES, MarkerKind, file_head};
@@ -79,6 +80,11 @@ impl FilesAhead {
         Self { usual_bytes, is_disk_full, ..Self::new(config, next_index) }
     }
 
+    /// Whether the next file is being made.
+    fn is_under_way(&self) -> bool {
+        matches!(self.creation, Creation::UnderWay { .. })
+    }
+
     /// When the log tries to make a file again; `None` if no attempt has failed.
     pub(super) fn retry_at(&self) -> Option<Timestamp> {
         match self.creation {
@@ -101,6 +107,7 @@ impl FilesAhead {
 
     /// Notes that the file in progress has been made, with `bytes`. From now on files are at most `file_bytes` long.
     fn note_made(&mut self, index: u32, bytes: u64, file_bytes: u64) -> Option<Spare> {
+        debug_assert!(index >= self.next_index, "an index is used once");
         let Creation::UnderWay { nonce } = self.creation else { return None };
         self.next_index = index + 1;
         self.creation = Creation::Idle;
@@ -122,9 +129,16 @@ impl Binlog {
     /// Makes the file that `target` names the one to which records are appended.
     pub(super) fn enter(&mut self, target: Target) {
         if let Target::Spare(passed) = target {
+            debug_assert!(passed < self.contents.room.spare_count(), "the file that is entered was made");
+            let before = in_debug(|| self.contents.room.spare_count());
             for _ in 0..=passed {
                 self.use_next_file();
             }
+            debug_assert_eq!(
+                self.contents.room.spare_count() + passed + 1,
+                before,
+                "the files up to the entered one are made ahead no more"
+            );
         }
     }
 
@@ -149,6 +163,11 @@ impl Binlog {
             self.contents.room.end_in(spare.bytes),
             "the appended and the free bytes fill the file"
         );
+        debug_assert_eq!(
+            self.contents.files.newest().map(|file| file.index),
+            Some(self.appender.file()),
+            "records go to the newest file"
+        );
     }
 
     /// Requests the next file if room is low, unless one is being made or has just failed.
@@ -165,8 +184,10 @@ impl Binlog {
         if self.ahead.next_index > MAX_INDEX || !self.health.is_serving() {
             return;
         }
+        debug_assert!(!self.ahead.is_under_way(), "one file is made at a time");
         let bytes = self.next_file_bytes();
         let file = self.ahead.next_index;
+        debug_assert!(file > self.appender.file(), "files are made in order");
         // A nonce of 0 would mean that the file is not this server's.
         let nonce = mix(self.ahead.nonce_seed ^ mix(u64::from(file))).max(1);
         let head = Box::new(file_head(&self.header(file, bytes), Seal { nonce }));
@@ -182,13 +203,16 @@ impl Binlog {
     pub(super) fn file_was_made(&mut self, index: u32, bytes: u64) {
         if let Some(spare) = self.ahead.note_made(index, bytes, self.config.file_bytes) {
             self.contents.room.add_spare(spare);
+            debug_assert!(self.contents.room.newest_spare() == Some(index), "the newest spare was made last");
         }
+        debug_assert!(!self.ahead.is_under_way(), "a file that was made is not being made");
         self.open_spares(OPEN_AHEAD);
     }
 
     /// Handles a failure. If the disk has no room, a shorter file is tried at once. If it may help, the same is tried
     /// again later.
     pub(super) fn file_was_not_made(&mut self, index: u32, error: io::Error, now: Timestamp) {
+        debug_assert!(self.ahead.is_under_way(), "a creation fails that the log has requested");
         let has_no_room = is_lack_of_room(&error);
         if has_no_room && self.shorten_files() {
             let bytes = self.next_file_bytes();
@@ -220,6 +244,7 @@ impl Binlog {
                 }
             }
         }
+        debug_assert!(self.contents.room.next_to_open(count).is_none(), "the next files are open");
         true
     }
 
@@ -241,6 +266,10 @@ impl Binlog {
         let least = MIN_FILE_BYTES.min(self.config.file_bytes);
         let half = (self.ahead.usual_bytes / 2).next_multiple_of(BLOCK_BYTES);
         self.ahead.usual_bytes = half.max(least);
+        debug_assert!(
+            self.ahead.usual_bytes.is_multiple_of(BLOCK_BYTES) && self.next_file_bytes() <= before,
+            "a file is not longer than the one for which there was no room, and has whole blocks"
+        );
         self.next_file_bytes() < before
     }
 }

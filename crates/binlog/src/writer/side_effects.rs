@@ -80,6 +80,7 @@ impl Binlog {
     /// Logs a state for which there is no room if it is the first reservation of a job that expires: room was reserved
     /// for it, and replies wait for it. Returns whether it is.
     pub(super) fn append_first_reservation(&mut self, job: &JobRecord, body_len: usize) -> bool {
+        debug_assert!(!self.unlogged.reservations.contains_key(&job.id), "a job has one first reservation");
         let is_one = self.note_state(job);
         if is_one {
             let record = DiskRecord::of_job(job, body_len, self.clock.wall);
@@ -106,6 +107,7 @@ impl Binlog {
         if (cooldown.is_some() || freed_group.is_some() || completes.is_some())
             && self.contents.files.file_of(id).is_some()
         {
+            debug_assert!(!self.unlogged.side_effects.contains_key(&id), "a job is deleted once");
             let cooldown = cooldown.map(|cooldown| cooldown.encode(self.clock.wall));
             let freed_group = freed_group.map(Box::from);
             let side_effects = UnloggedSideEffects { cooldown, freed_group, completes };
@@ -132,6 +134,7 @@ impl Binlog {
     }
 
     fn append_unlogged_delete(&mut self, id: JobId, target: Target) {
+        debug_assert!(self.contents.files.file_of(id).is_none(), "a job leaves its file before its delete");
         let Some(side_effects) = self.unlogged.side_effects.remove(&id) else {
             return self.append_short(&DiskRecord::deletion(id), target);
         };
@@ -160,6 +163,10 @@ impl Binlog {
             self.contents.files.place(Item::Cooldown(id), file, parts(bytes.len()) * SHORT_BYTES);
             let is_one = self.contents.cooldowns.insert(id, bytes);
             debug_assert!(is_one, "the cooldown of job {id:?} reads back");
+            debug_assert!(
+                self.contents.files.record_bytes(Item::Cooldown(id)).is_some(),
+                "a cooldown is in the file of its delete"
+            );
         }
     }
 
@@ -217,6 +224,7 @@ impl Binlog {
         id: JobId,
         reservation: &LoggedReservation<'_>,
     ) -> Result<(), NoRoom> {
+        debug_assert!(self.contents.files.file_of(id).is_some(), "a reserved job has a record in a file");
         let target = self.reserve(
             LoggedReservation::record_bytes(reservation.identity.len(), reservation.name.len()),
             0,
@@ -226,6 +234,7 @@ impl Binlog {
         self.contents.burials.forget(id);
         // The job does not expire any more.
         self.contents.room.release_first_reservation(id);
+        debug_assert!(self.contents.burials.time(id).is_none(), "a reserved job is not buried");
         Ok(())
     }
 
@@ -239,6 +248,7 @@ impl Binlog {
         id: JobId,
         reservation: &LoggedReservation<'_>,
     ) -> Result<(), NoRoom> {
+        debug_assert!(self.contents.files.file_of(id).is_some(), "a job that was copied is in a file");
         let bytes = LoggedReservation::record_bytes(reservation.identity.len(), reservation.name.len());
         let target = self.contents.room.find(bytes, 0).ok_or(NoRoom::Full)?;
         if !self.open_up_to(target) {
@@ -276,6 +286,11 @@ impl Binlog {
         debug_assert!(was_there, "each cooldown is in a file");
         self.compaction.note_freed(full_bytes - self.contents.files.full_bytes());
         self.contents.room.release(1);
+        debug_assert_eq!(
+            self.contents.cooldowns.len(),
+            self.contents.files.cooldown_count(),
+            "each cooldown is in a file"
+        );
         if until > self.clock.wall.to_disk(now) {
             self.append_forgetting(id);
         }
@@ -283,6 +298,7 @@ impl Binlog {
 
     /// Logs the early end of the cooldown of job `id`.
     pub(crate) fn append_forgetting(&mut self, id: JobId) {
+        debug_assert!(self.contents.cooldowns.get(id).is_none(), "the cooldown that ends is in no file");
         self.contents.room.need(1);
         self.append_needed(NeededChange::EndOfCooldown(id));
     }
@@ -310,6 +326,11 @@ impl Binlog {
         self.contents.cooldowns = cooldowns;
         let was_there = self.contents.files.place(Item::Cooldown(id), self.appender.file(), bytes);
         debug_assert!(was_there, "a cooldown that is copied is in a file");
+        debug_assert_eq!(
+            self.contents.cooldowns.len(),
+            self.contents.files.cooldown_count(),
+            "a copy adds no cooldown"
+        );
         Some(bytes)
     }
 

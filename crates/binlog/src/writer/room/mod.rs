@@ -12,6 +12,7 @@ use std::num::NonZeroU8;
 use beanstalkd_structures::IdMap;
 
 use crate::BLOCK_BYTES;
+use crate::assertions::in_debug;
 use crate::attachment::{MAX_DELETE_UNITS, side_effect_units};
 use crate::format::SHORT_BYTES;
 use crate::job::JobId;
@@ -159,6 +160,10 @@ impl Room {
             self.waste_units = MAX_DELETE_UNITS - 1;
             self.spare_units = self.spares.iter().map(|spare| self.usable_units(spare.free())).sum();
         }
+        debug_assert!(
+            units == 0 || self.waste_units + 1 == MAX_DELETE_UNITS,
+            "the ends of files count less once a delete may be long"
+        );
         units
     }
 
@@ -178,9 +183,11 @@ impl Room {
     pub(crate) fn release_for(&mut self, id: JobId) {
         if !self.by_job.is_empty() {
             let units = self.by_job.remove(id).map_or(0, |packed| JobRoom::from_packed(packed).units());
+            debug_assert!(units <= self.by_job_units, "the room of a job is part of that of all jobs");
             self.by_job_units -= units;
             self.release(units);
         }
+        debug_assert!(self.by_job.get(id).is_none(), "a job whose room was released has none");
     }
 
     /// Releases the room for the first reservation of job `id`, which is logged or about to be. Returns whether there
@@ -189,7 +196,9 @@ impl Room {
         let packed = if self.by_job.is_empty() { None } else { self.by_job.get(id).copied() };
         let room = packed.map(JobRoom::from_packed).filter(|room| room.first_reservation);
         let Some(room) = room else { return false };
+        let before = in_debug(|| self.needed);
         self.reserve_for(id, JobRoom { first_reservation: false, ..room });
+        debug_assert_eq!(self.needed + 1, before, "a first reservation is one short record");
         true
     }
 
@@ -207,7 +216,9 @@ impl Room {
 
     /// Notes that records are now appended to a file of `bytes`, from `offset` on.
     pub(crate) fn use_file(&mut self, bytes: u64, offset: u64) {
+        debug_assert!(TAIL_BYTES + offset <= bytes, "a file has room for its front and its tail");
         self.free = bytes.saturating_sub(TAIL_BYTES + offset);
+        debug_assert_eq!(self.end_in(bytes), offset, "the next record begins where the front ends");
     }
 
     /// Notes that a record or marker of `bytes` is appended.
@@ -268,6 +279,7 @@ impl Room {
 
     /// Notes that the spare of [`Room::next_to_open`] is now ready.
     pub(crate) fn note_open(&mut self) {
+        debug_assert!(self.open_count < self.spares.len(), "a spare that is opened was not open");
         self.open_count += 1;
         debug_assert!(self.open_count <= self.spares.len(), "the open files are among the spare ones");
     }
@@ -321,6 +333,7 @@ impl Room {
     /// after a restart with too few files for all of them: then these take the room that there is.
     #[must_use]
     pub(crate) fn find_for_needed(&self, units: u64) -> Option<Target> {
+        debug_assert!(units <= self.needed, "what must find room is part of `needed`");
         let bytes = units * SHORT_BYTES;
         let target = self.find_before(bytes, self.needed - units);
         debug_assert!(target.is_some() || !self.is_enough(), "room that is enough is enough in any order");
@@ -355,6 +368,10 @@ impl Room {
         let after = self.needed + added;
         let Wanted { bytes: most, after: most_after } = self.wanted.unwrap_or(Wanted { bytes, after });
         self.wanted = Some(Wanted { bytes: bytes.max(most), after: after.max(most_after) });
+        debug_assert!(
+            self.wanted.is_some_and(|wanted| wanted.bytes >= bytes && wanted.after >= after),
+            "the next file is long enough for each command that waits for it"
+        );
     }
 
     /// Forgets the wanted record, because its command asks again. Other commands may need less.
