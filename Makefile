@@ -58,9 +58,10 @@ WHOLE = --locked --workspace
 # The profile of the long forms of the suites; empty: the same as for `check`.
 OPTIMIZED ?= --release
 
-# `check` runs several suites at a time, so that one computes while another waits. The longest ones start first.
+# `check` runs several suites at a time, so that one computes while another waits. The longest ones start first, so that
+# none runs alone at the end: two that wait for each that computes.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-LONGEST = postgres failover simulation conformance
+LONGEST = postgres failover simulation handover durability binlog survive differential fuzz_corpora conformance
 SUITE_FILES = $(foreach package,. crates/*,$(wildcard $(package)/tests/*.rs $(package)/tests/*/main.rs))
 SUITES = $(LONGEST) $(filter-out $(LONGEST),$(sort $(notdir $(basename $(SUITE_FILES:/main.rs=)))))
 # A recipe of `check` runs one program. The make or cargo in it must not use the job slots of the other recipes.
