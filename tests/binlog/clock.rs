@@ -7,8 +7,8 @@ use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::EncodedTags;
 use beanstalkd_types::tube_name::TubeName;
 
+use crate::fixture::{Fixture, START, job};
 use crate::harness::config;
-use crate::room::{Fixture, START, job};
 use beanstalkd_testkit::disk::SimDisk;
 
 const STEP_S: u64 = 1800;

@@ -8,8 +8,8 @@ use beanstalkd_types::tags::{EncodedTags, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
+use crate::fixture::{Fixture, START as NOW, job};
 use crate::harness::{config, open};
-use crate::room::{Fixture, START as NOW, job};
 use crate::tag_model::encoded;
 use beanstalkd_testkit::disk::SimDisk;
 

@@ -3,7 +3,7 @@
 use beanstalkd_binlog::SyncPolicy;
 use beanstalkd_types::job::{Body, JobId};
 
-use crate::room::{Fixture, job};
+use crate::fixture::{Fixture, job};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
 /// The number of turns after which an idle log must have no more work.

@@ -6,6 +6,7 @@ mod clock;
 mod complete;
 mod crash;
 mod damage;
+mod fixture;
 mod harness;
 mod idle;
 mod interchange;

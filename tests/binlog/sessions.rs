@@ -9,8 +9,8 @@ use beanstalkd_types::tags::EncodedTags;
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
+use crate::fixture::{Fixture, START, job};
 use crate::harness::{config, open};
-use crate::room::{Fixture, START, job};
 use beanstalkd_testkit::disk::SimDisk;
 
 const FILE_BYTES: u64 = 16 * 1024;

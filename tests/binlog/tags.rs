@@ -7,8 +7,8 @@ use beanstalkd_types::job::{Body, JobId};
 use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
+use crate::fixture::{Fixture, START as NOW, job};
 use crate::harness::{Restored, config, open};
-use crate::room::{Fixture, START as NOW, job};
 use crate::tag_model::{Cooldowns, cooldowns_of, encoded};
 use beanstalkd_testkit::disk::SimDisk;
 

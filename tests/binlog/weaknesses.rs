@@ -13,8 +13,8 @@ use beanstalkd_types::tags::EncodedTags;
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
+use crate::fixture::Fixture;
 use crate::harness::{Restored, config, open};
-use crate::room::Fixture;
 use beanstalkd_testkit::disk::SimDisk;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
