@@ -290,8 +290,9 @@ fn one_of_several_servers_that_is_not_there_does_not_end_the_worker() {
     for is_async in [false, true] {
         let fake = Fake::start();
         let _client = put(&fake, 3);
-        let both =
-            || Worker::new(connector(), nowhere()).server(fake.address().parse().unwrap()).watch(tube());
+        // It never gives up.
+        let first = || Worker::new(Connector::new(), nowhere());
+        let both = || first().server(fake.address().parse().unwrap()).watch(tube());
         let worker = both();
         let (stopper, left, missing) = (worker.stopper(), AtomicUsize::new(3), Arc::new(AtomicUsize::new(0)));
         let missed = Arc::clone(&missing);
@@ -316,7 +317,7 @@ fn one_of_several_servers_that_is_not_there_does_not_end_the_worker() {
         let error = run(&both().until_empty(), is_async, |_| Outcome::Done).unwrap_err();
         assert!(matches!(error, Error::Connect { .. }), "{error}");
         assert!(client.peek_next(JobState::Ready).is_err(), "that of this one is done");
-        let none = Worker::new(connector(), nowhere()).server(nowhere()).slots(2);
+        let none = first().server(nowhere()).slots(2);
         assert!(run(&none, is_async, |_| Outcome::Done).is_err());
     }
 }
