@@ -104,7 +104,7 @@ STAGED_COMMANDS = {
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(glob.glob("doc/*.md", root_dir=ROOT)), "doc/corpus/README.md"]
 if "DOCUMENT" in os.environ:
     DOCUMENTS = [os.environ["DOCUMENT"]]  # that one alone
-NEWCOMERS = ("doc/clients.md",)  # read from the first line to the last, beside one server
+NEWCOMERS = ("README.md", "doc/clients.md")  # read from the first line to the last, beside one server
 OWN_TUBES = "try-*"  # of their examples
 MAX_RECIPE_LINES = 110  # without empty lines
 OTHER_PORT = "11391"  # something else listens there
