@@ -126,15 +126,11 @@ impl<S: Stream> Connection<S> {
         }
         // Commands that the client sent before its connection broke are still executed; then a read or a write fails,
         // and the connection ends. On a unix socket, every client that closes has "failed".
-        self.input = match self.input {
-            InputState::Quiet | InputState::Ready if read_closed || failed => InputState::HalfClosed,
-            InputState::Quiet if readable || writable && self.stream.wants_write() => InputState::Ready,
-            input @ (InputState::Quiet
-            | InputState::Ready
-            | InputState::HalfClosed
-            | InputState::Ended
-            | InputState::Failed) => input,
-        };
+        if (read_closed || failed) && matches!(self.input, InputState::Quiet | InputState::Ready) {
+            self.input = InputState::HalfClosed;
+        } else if self.input == InputState::Quiet && (readable || writable && self.stream.wants_write()) {
+            self.input = InputState::Ready;
+        }
         let has_room = self.sending == Sending::Blocked && (writable || failed);
         if has_room {
             self.sending = Sending::Open;

@@ -18,7 +18,8 @@ command -v buildah >/dev/null || skip "there is no buildah"
 [ "$(id -u)" = 0 ] || skip "buildah wants root here"
 busybox=$(command -v busybox) && ! ldd "$busybox" >/dev/null 2>&1 || skip "there is no busybox-static"
 if [ "${1:-}" != inside ]; then
-    exec unshare --mount --net sh "$here/image.sh" inside # so the port is free, and mounts of buildah end with this script
+    # So the port is free, and the mounts of buildah end with this script.
+    exec unshare --mount --net sh "$here/image.sh" inside
 fi
 ip link set lo up
 programs=$(realpath "${PROGRAMS:-target/debug}")
@@ -72,7 +73,8 @@ in_image() { images run --volume /usr/lib:/usr/lib:ro --volume /usr/lib64:/usr/l
 # shellcheck disable=SC2046 # words
 in_image $(words Entrypoint) -b /var/lib/beanstalkd -l 127.0.0.1 </dev/null >"$directory/log" 2>&1 &
 tries=500
-until pid=$(printf 'stats\r\nquit\r\n' | nc -w 2 127.0.0.1 11300 | tr -d '\r' | sed -n 's/^pid: //p') && [ -n "$pid" ]; do
+served_by() { printf 'stats\r\nquit\r\n' | nc -w 2 127.0.0.1 11300 | tr -d '\r' | sed -n 's/^pid: //p'; }
+until pid=$(served_by) && [ -n "$pid" ]; do
     tries=$((tries - 1))
     [ $tries -gt 0 ] || fail "the server does not come up: $(cat "$directory/log")"
     sleep 0.02

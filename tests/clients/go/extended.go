@@ -28,8 +28,8 @@ type Conn struct {
 	reply   string // the last one
 }
 
-// Job is a reserved job, with the values of what "reserve-fields" has asked for, or a job that was put. State is that of
-// the job that Put has found with the same idempotency key: READY, RESERVED, DELETED and so on.
+// Job is a reserved job, with the values of what "reserve-fields" has asked for, or a job that was put. State is that
+// of the job that Put has found with the same idempotency key: READY, RESERVED, DELETED and so on.
 type Job struct {
 	ID     uint64
 	Body   []byte
