@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -139,4 +140,34 @@ fn a_file_that_is_wrong_keeps_the_server_from_starting_and_check_tubes_says_why(
     }
     fs::write(&path, "[[tube]]\nname = \"a\"\nmax-jobs = 1\n").unwrap();
     assert_eq!(run("--check-tubes"), (Some(0), "a\n  takes at most 1 jobs\n".to_owned()));
+}
+
+#[test]
+fn no_client_gets_a_job_that_has_become_too_old_while_the_server_was_down() {
+    const JOBS: usize = 50_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tubes.toml");
+    for (rule, tag) in [("[[tube]]\nname = \"*\"\nmax-age = \"1s\"\n", ""), ("", " exp:1")] {
+        fs::write(&path, rule).unwrap();
+        let binlog = directory.path().join(format!("binlog{}", rule.len()));
+        fs::create_dir(&binlog).unwrap();
+        let binlog = binlog.to_str().unwrap();
+        let mut server = Server::start(&["-b", binlog]);
+        let mut client = server.connect();
+        for _ in 0..JOBS / 1000 {
+            client.send(&format!("put 0 0 60 1{tag}\r\nx\r\n").repeat(1000));
+            (0..1000).for_each(|_| assert!(client.line().starts_with("INSERTED ")));
+        }
+        let last_put_at = Instant::now();
+        server.signal(Signal::TERM);
+        assert!(server.end().success());
+        wait_until("all jobs are too old", || last_put_at.elapsed() > Duration::from_secs(1));
+        let server = Server::start(&["-b", binlog, "--tubes", path.to_str().unwrap()]);
+        let mut client = server.connect();
+        for command in ["reserve-with-timeout 0", &format!("reserve-job {JOBS}"), "reserve-with-timeout 0"] {
+            let reply = client.ask(command);
+            assert!(["TIMED_OUT", "NOT_FOUND"].contains(&&*reply), "{rule}{tag} {command}: {reply}");
+        }
+        wait_until("they are deleted", || client.data("stats")["job-expirations"] == JOBS.to_string());
+    }
 }

@@ -335,17 +335,46 @@ impl Model {
 
     /// A job that is not reserved is too old.
     pub(crate) fn end_age(&mut self, id: u64, now: Timestamp) {
+        let tube = self.job(id).expect("it is there").tube;
+        self.ends_instead(id, now);
+        self.serve_free_slots(now);
+        self.remove_if_idle(tube);
+    }
+
+    /// Ends the job if its time is over, instead of giving it to a client that waits; returns whether it has left its
+    /// place. The tag comes first. `serve_free_slots` follows.
+    pub(crate) fn ends_instead(&mut self, id: u64, now: Timestamp) -> bool {
         let job = self.job(id).expect("it is there");
-        let (tube, stays) = (job.tube, job.held || matches!(job.state, State::Buried { .. }));
-        if !self.leave_by_age(id, now) {
+        if self.expires_at(job).is_some_and(|at| at <= now) {
+            let freed = self.end_quietly(id, Ending::Expired, now);
+            self.to_free.push(freed);
+            return true;
+        }
+        if job.is_left || !self.is_too_old(id, now) {
+            return false;
+        }
+        let stays = job.held || matches!(job.state, State::Buried { .. });
+        let has_left = self.leave_by_age(id, now);
+        if !has_left {
             if !stays {
                 self.note(Change::Updated(JobId(id)));
                 self.bury_poisoned(id);
             }
             self.job_mut(id).is_left = true;
         }
-        self.serve_free_slots(now);
-        self.remove_if_idle(tube);
+        has_left || !stays
+    }
+
+    /// Ends jobs whose time is over, and passes over those whose keys are used up, until a client may get the first
+    /// job of the tube.
+    pub(crate) fn settle_head(&mut self, index: TubeIndex, now: Timestamp) {
+        loop {
+            self.pass_used_up(index);
+            let Some((_, id)) = self.head(index) else { break };
+            if !self.ends_instead(id, now) {
+                break;
+            }
+        }
     }
 
     /// Gives back the jobs of a client that is gone.

@@ -237,7 +237,9 @@ impl Model {
             self.jobs.iter().filter(|job| is_served(self, job)).min_by_key(|job| id_key(job))
         {
             let (id, client) = (job.id, self.first_waiting(job.tube).expect("somebody waits"));
-            self.deliver_job(client, id, now);
+            if !self.ends_instead(id, now) {
+                self.deliver_job(client, id, now);
+            }
         }
     }
 
@@ -257,14 +259,14 @@ impl Model {
             is_open && model.first_waiting(index).is_some()
         };
         for &index in indexes.iter().filter(|&&index| is_passed(self, index)).collect::<Vec<_>>() {
-            self.pass_used_up(index);
+            self.settle_head(index, now);
         }
         loop {
             let open = indexes.iter().filter(|&&index| is_passed(self, index));
             let Some((head, index)) = open.filter_map(|&index| Some((self.head(index)?, index))).min() else {
                 break;
             };
-            self.pass_used_up(index);
+            self.settle_head(index, now);
             if self.head(index) == Some(head) {
                 self.deliver_next(index, now);
             }

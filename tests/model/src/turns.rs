@@ -163,7 +163,7 @@ impl Model {
     /// Gives the job whose turn it is to a client that waits for the tube; returns whether there was one.
     pub(crate) fn deliver_next(&mut self, index: TubeIndex, now: Timestamp) -> bool {
         let Some(client) = self.first_waiting(index) else { return false };
-        self.pass_used_up(index);
+        self.settle_head(index, now);
         let Some((_, id)) = self.head(index) else { return false };
         self.deliver_job(client, id, now);
         true

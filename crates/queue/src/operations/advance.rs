@@ -32,6 +32,7 @@ impl Queue {
     pub fn advance(&mut self, now: Timestamp) -> Advanced {
         let delayed = self.sums.jobs.delayed;
         let mut has_more = false;
+        self.note_overdue(now);
         if !self.clients.leaving.is_empty() {
             self.continue_leaving(now);
             has_more = !self.clients.leaving.is_empty();
@@ -42,6 +43,7 @@ impl Queue {
         }
         if self.changes_rules() {
             self.continue_rules(now);
+            self.note_overdue(now);
             has_more |= self.changes_rules();
         }
         if !self.rules.tubes.to_open.is_empty() {
@@ -68,6 +70,7 @@ impl Queue {
             }
             self.deadlines.set(owner, self.deadline_of(owner));
         }
+        self.note_overdue(now);
         Advanced {
             has_more: has_more || self.work >= end,
             have_delays_ended: self.sums.jobs.delayed < delayed,
@@ -91,7 +94,11 @@ impl Queue {
             self.end_pause(key, now);
         } else if delay > now {
             self.end_debt(key, now);
-        } else if let Some((until, id)) = tube.delayed.pop_first() {
+        } else if let Some((until, id)) = tube.delayed.first() {
+            if self.end_overdue_if_awaited(id, key, now) {
+                return self.settle(None, now);
+            }
+            self.tubes.get_mut(key).delayed.pop_first();
             debug_assert!(
                 self.jobs.get(id).is_some_and(|job| job.tube == key),
                 "a delayed job is of its tube"
@@ -107,7 +114,7 @@ impl Queue {
         for _ in 0..self.slices.delivered {
             let Some((_, client)) = self.first_waiting(key) else { break };
             if self.tubes.get(key).is_throttled()
-                || self.rules.slots.is_unsettled && !self.park_kept_back(key, &mut probes_left)
+                || self.rules.must_settle && !self.settle_head(key, &mut probes_left, now)
             {
                 break;
             }

@@ -33,6 +33,9 @@ impl Queue {
     /// Makes a buried or delayed job ready.
     pub fn kick(&mut self, id: JobId, now: Timestamp) {
         assert!(self.is_kickable(id), "only buried and delayed jobs are kicked");
+        if self.end_overdue_and_settle(id, now) {
+            return;
+        }
         let before = in_debug(|| self.counted_with(id));
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);

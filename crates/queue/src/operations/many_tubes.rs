@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use beanstalkd_structures::OrderedQueue;
 
 use crate::Queue;
+use crate::clock::Timestamp;
 use crate::state::keys::{ReadyKey, TubeKey, WaitKey};
 
 /// How many probes of tubes cost as much as a simple command.
@@ -183,7 +184,7 @@ impl Queue {
     }
 
     /// The tube with the most urgent job.
-    pub(crate) fn search_many(&mut self, client: u32) -> ReserveSearch {
+    pub(crate) fn search_many(&mut self, client: u32, now: Timestamp) -> ReserveSearch {
         let (mut probes, mut left) = (0, self.slices.probed_tubes);
         let found = loop {
             let many =
@@ -197,15 +198,15 @@ impl Queue {
                 continue;
             }
             let Some(&(head, tube)) = many.heads.first() else { break ReserveSearch::Nothing };
-            if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
+            if self.rules.must_settle && !self.settle_head(tube, &mut left, now) {
                 break ReserveSearch::Unfinished;
             }
-            let now = self.tubes.get(tube).open_head();
-            if now == Some(head) {
+            let present = self.tubes.get(tube).open_head();
+            if present == Some(head) {
                 break ReserveSearch::Found(tube);
             }
             if let Some(many) = &mut self.clients[client].many {
-                many.set_head(tube, now);
+                many.set_head(tube, present);
             }
         };
         self.work += probes as u64 / PROBES_PER_WORK;
@@ -291,7 +292,6 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
     use crate::job::{Body, JobId, Priority};
     use crate::operations::waiting::WORK_PER_DELIVERY;
     use crate::{NewJob, Reserve};

@@ -318,9 +318,10 @@ impl Queue {
         }
     }
 
-    /// The tube from which a client that is not plain gets its next job, or any client while slots are unsettled.
+    /// The tube from which a client that is not plain gets its next job, or any client while first jobs must be
+    /// settled.
     pub(crate) fn search(&mut self, index: u32, now: Timestamp) -> ReserveSearch {
-        if self.rules.slots.is_unsettled && !self.settle_heads(index) {
+        if self.rules.must_settle && !self.settle_heads(index, now) {
             return ReserveSearch::Unfinished;
         }
         let client = &self.clients[index];
@@ -328,7 +329,7 @@ impl Queue {
             (ReserveMode::Fifo, None) => {
                 self.most_urgent_of(&client.watching).map_or(ReserveSearch::Nothing, ReserveSearch::Found)
             }
-            (ReserveMode::Fifo, Some(_)) => self.search_many(index),
+            (ReserveMode::Fifo, Some(_)) => self.search_many(index, now),
             (_, None) => self.choose(index, now),
             (_, Some(_)) => self.choose_of_many(index, now),
         }
@@ -389,7 +390,7 @@ impl Queue {
             }
             let position = settings.chances.find(random.below(sum));
             let tube = watching[position];
-            if self.rules.slots.is_unsettled && !self.park_kept_back(tube, &mut left) {
+            if self.rules.must_settle && !self.settle_head(tube, &mut left, now) {
                 break ReserveSearch::Unfinished;
             }
             let head = self.tubes.get(tube).open_head();

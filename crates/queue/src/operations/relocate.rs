@@ -21,6 +21,9 @@ impl Queue {
     /// created if it does not exist. A delayed job keeps its deadline, a buried one its place in the order of burial, a
     /// reserved one its reservation; a ready one goes at once to a client that waits for it.
     pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) {
+        if self.end_overdue_and_settle(id, now) {
+            return;
+        }
         let target = self.tubes.find_or_make(name);
         let job = self.jobs.expect_mut(id);
         let (from, place) = (job.tube, job.place());
@@ -89,6 +92,9 @@ impl Queue {
     /// Gives a ready or delayed job a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is ready.
     pub fn set_delay(&mut self, id: JobId, delay_s: Seconds, until: Timestamp, now: Timestamp) {
         assert!(self.is_delayable(id), "only ready and delayed jobs get another delay");
+        if self.end_overdue_and_settle(id, now) {
+            return;
+        }
         self.unlink(id);
         self.jobs.expect_mut(id).delay_s = delay_s.whole();
         self.note(Change::Updated(id));
@@ -113,6 +119,9 @@ impl Queue {
             self.is_unreserved(id),
             "the job is not reserved: a release sets the priority of a reserved job"
         );
+        if self.end_overdue_and_settle(id, now) {
+            return;
+        }
         self.note(Change::Updated(id));
         debug_assert!(self.is_linked(id), "a job that gets another priority is in a collection");
         let before = in_debug(|| self.counted_with(id));

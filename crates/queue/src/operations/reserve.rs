@@ -33,7 +33,7 @@ impl Queue {
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
         let record = self.client(client);
-        let tube = if record.is_plain && !self.rules.slots.is_unsettled {
+        let tube = if record.is_plain && !self.rules.must_settle {
             self.most_urgent_of(&record.watching)
         } else {
             match self.search(client.index, now) {
@@ -62,6 +62,7 @@ impl Queue {
 
     /// The command `reserve-job`; returns whether the job exists, no client had reserved it, and its tags allow it.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
+        self.end_overdue_and_settle(id, now);
         let is_ready = match self.jobs.get(id) {
             Some(job) if job.place().state() == JobState::Reserved => return false,
             Some(job) if self.tubes.get(job.tube).is_throttled() => return false,

@@ -210,6 +210,18 @@ impl Queue {
             self.tubes.get(tube).age_ends_at().is_some_and(|at| at <= now),
             "no job is removed before it is too old"
         );
+        self.end_in_time(id, now);
+    }
+
+    /// Whether the job ages and is too old.
+    pub(super) fn is_too_old(&self, id: JobId, now: Timestamp) -> bool {
+        let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::AGES)) else { return false };
+        let max_age_s = self.max_age_of(job.tube);
+        max_age_s.is_some_and(|max_age_s| self.arrived_at(id, job).plus_seconds(max_age_s) <= now)
+    }
+
+    /// Handles a job that is too old; returns whether it has left its place.
+    pub(super) fn end_age(&mut self, id: JobId, now: Timestamp) -> bool {
         debug_assert!(
             self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved),
             "no client holds the job"
@@ -224,9 +236,10 @@ impl Queue {
                 self.note(Change::Updated(id));
                 self.bury_poisoned(id);
             }
+        } else {
+            return false;
         }
-        self.settle(None, now);
-        self.remove_tube_if_idle(tube);
+        true
     }
 
     /// Whether a job that is too old stays unchanged if its dead tube does not take it: it is buried, or its group

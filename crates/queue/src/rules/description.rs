@@ -31,6 +31,8 @@ impl Rules {
             freed_groups: _,
             scratch: _,
             tubes: _,
+            has_overdue: _,
+            must_settle: _,
         } = self;
         let UniqueKeys {
             cooldowns,

@@ -21,6 +21,11 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
+    /// Whether no job can expire.
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
     /// Keeps the body of a job that has expired, if replies may hold it.
     pub(crate) fn keep_body(&mut self, body: Body) {
         if body.watch().is_some() {
@@ -70,14 +75,8 @@ impl Rule for Expiry {
 
     /// Deletes a job that has expired.
     fn tick(queue: &mut Queue, id: JobId, now: Timestamp) {
-        debug_assert!(queue.expires_at(id).is_some_and(|at| at <= now), "no job expires early");
-        debug_assert!(!queue.is_linked_as(id, JobState::Reserved), "a job that was reserved does not expire");
-        let link = queue.jobs.expect_mut(id).link();
-        let (_, body) = queue.end_tagged(id, link, Ending::Expired, now);
-        queue.rules.expiry.keep_body(body);
-        queue.settle(None, now);
-        queue.remove_tube_if_idle(link.tube);
-        debug_assert!(queue.jobs.get(id).is_none(), "an expired job has been removed");
+        let has_ended = queue.end_in_time(id, now);
+        debug_assert!(has_ended, "no job expires early");
     }
 
     #[inline]
@@ -97,6 +96,20 @@ impl Queue {
     pub(crate) fn expires_at(&self, id: JobId) -> Option<Timestamp> {
         let job = self.jobs.get(id).filter(|job| job.has(marks::EXPIRES))?;
         expires_at(&TaggedJob::new(id, job, &self.tags(id)?))
+    }
+
+    /// Deletes a job that has expired.
+    pub(super) fn expire(&mut self, id: JobId, now: Timestamp) {
+        debug_assert!(!self.is_linked_as(id, JobState::Reserved), "a job that was reserved does not expire");
+        let link = self.jobs.expect_mut(id).link();
+        let (_, body) = self.end_tagged(id, link, Ending::Expired, now);
+        self.rules.expiry.keep_body(body);
+        debug_assert!(self.jobs.get(id).is_none(), "an expired job has been removed");
+    }
+
+    /// Whether the job has expired, and has not been deleted yet.
+    pub(super) fn has_expired(&self, id: JobId, now: Timestamp) -> bool {
+        self.expires_at(id).is_some_and(|at| at <= now)
     }
 
     /// The large body of a job that has expired: replies may still hold it. Each is returned once.

@@ -216,7 +216,7 @@ impl Queue {
         let mut probes_left = self.slices.probed_tubes;
         let heads = tubes
             .iter()
-            .filter_map(|&tube| Some(Reverse((self.head_behind_gate(tube, &mut probes_left)?, tube))));
+            .filter_map(|&tube| Some(Reverse((self.head_behind_gate(tube, &mut probes_left, now)?, tube))));
         let mut heads: BinaryHeap<_> = heads.collect();
         let mut deliveries = self.slices.delivered;
         while deliveries > 0
@@ -224,26 +224,32 @@ impl Queue {
         {
             // The client that waited for it may have received the job of another tube. No head becomes more urgent
             // here.
-            let Some(head) = self.head_behind_gate(tube, &mut probes_left) else { continue };
+            let Some(head) = self.head_behind_gate(tube, &mut probes_left, now) else { continue };
             if head == key {
                 let (client, id) = (self.first_waiting(tube), self.take_first_ready(tube));
                 let (Some((_, client)), Some(id)) = (client, id) else { break };
                 self.deliver_job(id, client, now);
                 deliveries -= 1;
             }
-            heads.extend(self.head_behind_gate(tube, &mut probes_left).map(|head| Reverse((head, tube))));
+            let next = self.head_behind_gate(tube, &mut probes_left, now);
+            heads.extend(next.map(|head| Reverse((head, tube))));
         }
         tubes.into_iter().for_each(|tube| self.end_opening(tube));
     }
 
     /// The most urgent job in a tube whose gate may open, if a client waits for it.
-    fn head_behind_gate(&mut self, tube: TubeKey, probes_left: &mut usize) -> Option<ReadyKey> {
+    fn head_behind_gate(
+        &mut self,
+        tube: TubeKey,
+        probes_left: &mut usize,
+        now: Timestamp,
+    ) -> Option<ReadyKey> {
         let record = self.tubes.get(tube);
         if record.must_be_closed() || record.pause.is_some() || record.ready.is_empty() {
             return None;
         }
         self.first_waiting(tube)?;
-        if self.rules.slots.is_unsettled && !self.park_kept_back(tube, probes_left) {
+        if self.rules.must_settle && !self.settle_head(tube, probes_left, now) {
             return None;
         }
         self.tubes.get(tube).ready.first()

@@ -356,9 +356,11 @@ impl Queue {
             if let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::HELD))
                 && let Place::Delayed(until) = job.place()
             {
-                let until = Timestamp(until.into());
-                self.take_out_of_held(id, until);
-                self.set_free(id, until, now);
+                let (until, tube) = (Timestamp(until.into()), job.tube);
+                if until > now || !self.end_overdue_if_awaited(id, tube, now) {
+                    self.take_out_of_held(id, until);
+                    self.set_free(id, until, now);
+                }
                 self.offer_free_slots(None, now);
             }
         }

@@ -21,8 +21,8 @@
 //! A new rule is therefore a file, its state in [`Rules`], and its name in `each_rule`; a job that it concerns needs a
 //! mark. One place decides whether a ready job may be reserved, [`Queue::admit`], and the job's collection shows the
 //! decision: the tube's ready queue has only jobs that no rule keeps back; the others are parked. Delayed jobs that
-//! wait for a group are held. A function that changes the decision for other jobs calls [`Queue::settle`] at the end,
-//! which serves waiting clients.
+//! wait for a group are held. Jobs whose time is over are ended before a client gets them (`overdue.rs`). A function
+//! that changes the decision for other jobs calls [`Queue::settle`] at the end, which serves waiting clients.
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
@@ -36,6 +36,7 @@ pub(crate) mod hooks;
 mod index;
 pub(crate) mod limits;
 mod offered_slots;
+mod overdue;
 mod owners;
 pub(crate) mod retries;
 pub(crate) mod ruled;
@@ -92,6 +93,10 @@ pub(crate) struct Rules {
     pub(crate) awaited: Awaited,
     owners: Owners,
     pub(crate) tubes: RuledTubes,
+    /// Whether the time of jobs may be over that have not been removed yet.
+    has_overdue: bool,
+    /// Whether a reserve must check the first jobs of its tubes: slots are unsettled, or jobs may be overdue.
+    pub(crate) must_settle: bool,
     /// Seeds the hashes against chosen names; nothing that can be observed depends on it.
     hasher: RandomState,
     /// Jobs that have tags.
@@ -517,6 +522,7 @@ impl Queue {
         });
         assert_eq!(self.rules.tubes.index_bytes, bytes.sum::<usize>());
         assert!(self.outbox.keeps_changes || self.rules.freed_groups.is_empty());
+        assert_eq!(self.rules.must_settle, self.rules.slots.is_unsettled || self.rules.has_overdue);
         each_rule!(check(self));
     }
 }

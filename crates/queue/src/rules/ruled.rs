@@ -134,6 +134,7 @@ impl Queue {
         self.rules.tubes.kept.clear();
         self.rules.tubes.walk = Some(ReloadWalk::Tubes(0));
         self.continue_rules(now);
+        self.note_overdue(now);
     }
 
     /// Whether a reload of the rules for tubes is running.

@@ -6,7 +6,7 @@
 //! are parked: a peek shows them as ready, and no reserve sees them.
 //!
 //! A key may be used in very many tubes. When its last slot is taken, the first jobs of the lines in other tubes stay
-//! in their ready queues until a reserve is about to choose from these: it parks them (`park_kept_back`).
+//! in their ready queues until a reserve is about to choose from these: it parks them (`settle_head`).
 //! `is_unsettled` says that there may be such jobs; while there are none, reserves probe nothing.
 //!
 //! A free slot is first kept for the released job that has freed it: this job gets its position, and only then are the
@@ -29,6 +29,9 @@ use crate::tags::{Concurrency, Name};
 
 /// The memory of a key with reserved jobs, in bytes.
 const KEY_BYTES: usize = 40;
+
+/// How many jobs whose time is over one call of `reserve` ends at most: about 100 microseconds.
+const MAX_ENDED: usize = 64;
 
 /// The slots of all keys.
 #[derive(Debug, Default)]
@@ -163,6 +166,7 @@ impl Rule for Slots {
         let used_up = line.with_limit(*taken);
         if !queue.rules.slots.is_unsettled && queue.has_first(used_up, job.id) {
             queue.rules.slots.is_unsettled = true;
+            queue.rules.note_must_settle();
         }
         if job.marks & marks::FIRST != 0 {
             queue.advance_line(queue.ready_key(job.id), line, false);
@@ -359,6 +363,9 @@ impl Queue {
     /// client, or into the ready queue or the row of its tube.
     pub(crate) fn bring_forward(&mut self, first: ReadyKey, group: &SlotKey, now: Timestamp) {
         let tube = self.jobs.expect_mut(first.job()).tube;
+        if self.end_overdue_if_awaited(first.job(), tube, now) {
+            return;
+        }
         let is_awaited = self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some();
         if !is_awaited && self.takes_turns(tube) {
             self.join_row_from_parked(first, group.line(tube));
@@ -376,21 +383,27 @@ impl Queue {
         self.join_row(first, line.tube, Hash::new(line.key));
     }
 
-    /// Parks the first jobs, in a tube from which a client is about to reserve, that may no longer be reserved: at most
-    /// `left`, from which their number is subtracted. Returns whether none is left.
+    /// Parks the first jobs, in a tube from which a client is about to reserve, that may no longer be reserved, and
+    /// ends those whose time is over: at most `left`, from which their number is subtracted. Returns whether none is
+    /// left.
     #[cold]
-    pub(crate) fn park_kept_back(&mut self, tube: TubeKey, left: &mut usize) -> bool {
+    pub(crate) fn settle_head(&mut self, tube: TubeKey, left: &mut usize, now: Timestamp) -> bool {
         while let Some(first) = self.tubes.get(tube).ready.first() {
             let id = first.job();
-            let tag = self.concurrency(id);
-            if tag.is_none_or(|tag| self.has_free_slot(tag)) {
+            let is_overdue = self.is_overdue(id, now);
+            if !is_overdue && self.concurrency(id).is_none_or(|tag| self.has_free_slot(tag)) {
                 return true;
             }
             if *left == 0 {
                 return false;
             }
-            *left -= 1;
             self.work += 1;
+            if is_overdue {
+                *left -= (self.slices.probed_tubes / MAX_ENDED).min(*left);
+                self.end_overdue(id, now);
+                continue;
+            }
+            *left -= 1;
             self.take_out_of_ready(id, tube);
             self.park(id, tube);
             self.forget_position(tube);
@@ -398,10 +411,10 @@ impl Queue {
         true
     }
 
-    /// Settles the tubes of a client before it chooses among them, while slots are unsettled; returns whether it may
+    /// Settles the tubes of a client before it chooses among them, while that is necessary; returns whether it may
     /// choose now. The tubes of a client that watches many are probed when they come first.
     #[cold]
-    pub(crate) fn settle_heads(&mut self, client: u32) -> bool {
+    pub(crate) fn settle_heads(&mut self, client: u32, now: Timestamp) -> bool {
         if self.rules.offered.are_awaited_by(client) {
             return false;
         }
@@ -412,7 +425,7 @@ impl Queue {
         let count = self.clients[client].watching.len();
         (0..count).all(|position| {
             let tube = self.clients[client].watching[position];
-            self.park_kept_back(tube, &mut left)
+            self.settle_head(tube, &mut left, now)
         })
     }
 
@@ -421,6 +434,7 @@ impl Queue {
         let is_settled = self.rules.offered.is_empty() && self.rules.slots.taken.is_empty();
         self.rules.slots.is_unsettled =
             !self.rules.offered.is_empty() || self.rules.slots.is_unsettled && !is_settled;
+        self.rules.note_must_settle();
     }
 
     /// Replaces the first job of the line, `before`, by `first`. The index keeps the first jobs of a line at one

@@ -72,6 +72,7 @@ impl Model {
             self.end_pause(index, now);
         } else if let Some((until, id)) = delay.filter(|&(until, _)| until <= now) {
             self.make_ready_since(id, until, now);
+            self.serve_free_slots(now);
         } else {
             self.refill(index, now);
             self.remove_if_idle(index);
@@ -81,6 +82,7 @@ impl Model {
     pub(crate) fn end_pause(&mut self, index: TubeIndex, now: Timestamp) {
         while !self.tube(index).is_closed && self.deliver_next(index, now) {}
         self.tube_mut(index).pause = None;
+        self.serve_free_slots(now);
     }
 
     pub(crate) fn client_is_due(&mut self, index: u32, now: Timestamp) {

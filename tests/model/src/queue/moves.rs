@@ -37,9 +37,13 @@ impl Model {
     }
 
     pub(crate) fn make_ready_since(&mut self, id: u64, since: Timestamp, now: Timestamp) {
+        let tube = self.job(id).expect("the job is there").tube;
+        let is_awaited = self.lets_through(tube) && self.first_waiting(tube).is_some();
+        if is_awaited && self.ends_instead(id, now) {
+            return;
+        }
         let job = self.job_mut(id);
         (job.state, job.ready_since) = (State::Ready, since);
-        let tube = job.tube;
         if self.lets_through(tube)
             && self.may_be_reserved(self.job(id).expect("the job is there"))
             && !self.is_behind(id)

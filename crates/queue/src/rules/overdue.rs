@@ -1,0 +1,321 @@
+//! Jobs whose time is over, by `max-age` or the tag `exp`, and that have not been removed yet: no client gets them.
+//!
+//! Owns: whether there may be such jobs. `advance` removes a limited number of them in each call, so while there are
+//! very many, some are still ready. As long as there may be any, a job that comes first in its tube, or that becomes
+//! ready, is checked here before a client gets it. Otherwise nothing is checked.
+
+use super::{Queue, Rules};
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::state::keys::TubeKey;
+
+impl Rules {
+    /// Notes whether a reserve must check the first jobs of its tubes.
+    pub(super) fn note_must_settle(&mut self) {
+        self.must_settle = self.slots.is_unsettled || self.has_overdue;
+    }
+
+    /// Whether the time of any job can end. Turns count here, too, because they share the count of bytes.
+    fn can_jobs_end(&self) -> bool {
+        !self.expiry.is_empty() || self.tubes.index_bytes > 0
+    }
+}
+
+impl Queue {
+    /// Notes whether there may be jobs whose time is over. Must be called before a job can get to a client after the
+    /// time has changed, or after a reload has changed the maximum age of jobs.
+    #[inline]
+    pub(crate) fn note_overdue(&mut self, now: Timestamp) {
+        let is_due = |queue: &Self| queue.deadlines.first().is_some_and(|(at, _)| at <= now);
+        let has_overdue = self.rules.can_jobs_end() && is_due(self);
+        if has_overdue != self.rules.has_overdue {
+            self.rules.has_overdue = has_overdue;
+            self.rules.note_must_settle();
+        }
+    }
+
+    /// Ends the job if its time is over, with all side effects; returns whether it has left its place. Commands that
+    /// make a job ready call this first.
+    #[inline]
+    pub(crate) fn end_overdue_and_settle(&mut self, id: JobId, now: Timestamp) -> bool {
+        self.rules.has_overdue && self.end_in_time(id, now)
+    }
+
+    /// The same for a job that becomes ready in this tube. If no client waits for it, it ends in its time. The caller
+    /// settles the rules.
+    #[inline]
+    pub(crate) fn end_overdue_if_awaited(&mut self, id: JobId, tube: TubeKey, now: Timestamp) -> bool {
+        self.rules.has_overdue
+            && self.tubes.get(tube).is_open()
+            && self.first_waiting(tube).is_some()
+            && self.end_overdue(id, now)
+    }
+
+    /// Whether the time of the job is over.
+    #[inline]
+    pub(crate) fn is_overdue(&self, id: JobId, now: Timestamp) -> bool {
+        self.rules.has_overdue && (self.has_expired(id, now) || self.is_too_old(id, now))
+    }
+
+    /// Ends the job whose deadline has come.
+    #[cold]
+    pub(super) fn end_in_time(&mut self, id: JobId, now: Timestamp) -> bool {
+        let Some(tube) = self.jobs.get(id).map(|job| job.tube) else { return false };
+        let has_left = self.end_overdue(id, now);
+        self.settle(None, now);
+        if self.tubes.contains(tube) {
+            self.remove_tube_if_idle(tube);
+        }
+        has_left
+    }
+
+    /// Ends the job if its time is over; returns whether it has left its place. The caller settles the rules, and
+    /// removes the tube of the job if it is idle. The tag comes first: in its dead tube, the job would expire at once,
+    /// or go to a waiting client.
+    #[cold]
+    pub(crate) fn end_overdue(&mut self, id: JobId, now: Timestamp) -> bool {
+        if self.has_expired(id, now) {
+            self.expire(id, now);
+            return true;
+        }
+        self.is_too_old(id, now) && self.end_age(id, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::NS_PER_S;
+    use crate::job::{Body, Priority};
+    use crate::tags::{After, Concurrency, EncodedTags, TagSet};
+    use crate::{ClientId, NewJob, Reserve, ReserveMode, TubeRule, WaitOutcome};
+
+    const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
+    const END: Timestamp = Timestamp(START.0 + 10 * NS_PER_S);
+    /// More than one call of `advance` or of `reserve` ends.
+    const CROWD: usize = 500;
+
+    /// What ends the time of a job.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum By {
+        Tag,
+        Age,
+        AgeWithDeadTube,
+        AgeWithFullDeadTube,
+        AgeOfFairTube,
+    }
+
+    const ALL: [By; 5] = [By::Tag, By::Age, By::AgeWithDeadTube, By::AgeWithFullDeadTube, By::AgeOfFairTube];
+
+    struct Crowd {
+        queue: Queue,
+        producer: ClientId,
+        worker: ClientId,
+        by: By,
+    }
+
+    impl Crowd {
+        /// A worker and a producer for the tube `work`, in which the time of a job ends after 10 seconds.
+        fn new(by: By) -> Self {
+            let mut queue = Queue::default();
+            let has_dead_tube = matches!(by, By::AgeWithDeadTube | By::AgeWithFullDeadTube);
+            let rule = TubeRule {
+                max_age_s: (by != By::Tag).then_some(10),
+                dead_tube: has_dead_tube.then(|| "dead".into()),
+                is_fair: by == By::AgeOfFairTube,
+                ..TubeRule::new("work")
+            };
+            let max_jobs = (by == By::AgeWithFullDeadTube).then_some(1);
+            queue.set_tube_rules(vec![rule, TubeRule { max_jobs, ..TubeRule::new("dead") }], START);
+            while queue.next_deadline() == Some(Timestamp::default()) {
+                queue.advance(START);
+            }
+            let (producer, worker) = (queue.connect(), queue.connect());
+            queue.use_tube(producer, "work");
+            queue.watch(worker, "work");
+            Self { queue, producer, worker, by }
+        }
+
+        fn put(&mut self, priority: u32, delay_s: u32, tags: TagSet<'_>, now: Timestamp) -> JobId {
+            let new = NewJob {
+                id: self.queue.take_id(),
+                priority: Priority(priority),
+                delay_s: delay_s.into(),
+                ttr_s: 100.into(),
+            };
+            let expires_after_s = (self.by == By::Tag).then(|| 10.into());
+            let (mut bytes, tags) = (Vec::new(), TagSet { expires_after_s, ..tags });
+            let body = Body::copy_of(b"x").unwrap();
+            tags.encode(&mut bytes).unwrap();
+            if tags.is_empty() {
+                self.queue.put(self.producer, new, body, now);
+            } else {
+                let tags = EncodedTags::of(&bytes, tags);
+                self.queue.put_tagged(self.producer, new, body, &tags, now).unwrap();
+            }
+            new.id
+        }
+
+        /// Puts jobs that are ready, and handles a share of those whose time is over.
+        fn with_crowd(by: By, delay_s: u32) -> Self {
+            let mut crowd = Self::new(by);
+            (0..CROWD).for_each(|_| _ = crowd.put(5, delay_s, TagSet::default(), START));
+            crowd
+        }
+
+        fn advance(&mut self) {
+            assert!(self.queue.advance(END).has_more, "there are more than one call handles");
+            self.queue.check_invariants();
+        }
+
+        fn reserve(&mut self) -> Reserve {
+            loop {
+                let reserve = self.queue.reserve(self.worker, Some(0.into()), END);
+                self.queue.check_invariants();
+                if reserve != Reserve::Unfinished {
+                    return reserve;
+                }
+            }
+        }
+
+        /// Handles everything that is due; returns the deliveries to waiting clients.
+        fn finish(&mut self) -> Vec<WaitOutcome> {
+            let mut outcomes = Vec::new();
+            while self.queue.next_deadline().is_some_and(|at| at <= END) {
+                self.queue.advance(END);
+                outcomes.extend(std::iter::from_fn(|| self.queue.poll_delivery()).map(|given| given.outcome));
+            }
+            self.queue.check_invariants();
+            outcomes
+        }
+    }
+
+    #[test]
+    fn a_reserve_takes_the_first_job_whose_time_is_not_over_while_a_crowd_is_being_removed() {
+        for by in ALL {
+            for mode in [ReserveMode::Fifo, ReserveMode::Weighted] {
+                for tubes in [0, 20] {
+                    let mut crowd = Crowd::with_crowd(by, 0);
+                    crowd.queue.set_reserve_mode(crowd.worker, mode);
+                    (0..tubes).for_each(|at| _ = crowd.queue.watch(crowd.worker, &format!("t{at}")));
+                    let young = crowd.put(9, 0, TagSet::default(), END);
+                    crowd.advance();
+                    assert_eq!(crowd.reserve(), Reserve::Job(young), "{by:?} {mode:?} {tubes}");
+                    assert_eq!(crowd.reserve(), Reserve::TimedOut, "{by:?} {mode:?} {tubes}");
+                    crowd.finish();
+                    assert_eq!(crowd.reserve(), Reserve::TimedOut);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reserve_that_finds_only_jobs_whose_time_is_over_ends_few_of_them_at_once() {
+        let mut crowd = Crowd::with_crowd(By::Age, 0);
+        crowd.advance();
+        let before = crowd.queue.figures().jobs.ready;
+        assert_eq!(crowd.queue.reserve(crowd.worker, Some(0.into()), END), Reserve::Unfinished);
+        let ended = before - crowd.queue.figures().jobs.ready;
+        assert!((1..=100).contains(&ended), "{ended} jobs");
+    }
+
+    #[test]
+    fn waiting_clients_get_no_job_whose_time_is_over_when_a_pause_or_a_delay_ends_or_a_token_comes() {
+        for by in ALL {
+            // The end of the delay is noticed too late.
+            let mut delayed = Crowd::with_crowd(by, 9);
+            assert_eq!(delayed.queue.reserve(delayed.worker, None, START), Reserve::Waiting);
+            assert_eq!(delayed.finish(), [], "{by:?}: delayed");
+
+            let mut paused = Crowd::with_crowd(by, 0);
+            paused.queue.pause_tube("work", 9.into(), START);
+            assert_eq!(paused.queue.reserve(paused.worker, None, START), Reserve::Waiting);
+            assert_eq!(paused.finish(), [], "{by:?}: paused");
+        }
+        let mut kept = Crowd::new(By::Age);
+        let rate = Some(crate::Rate { tokens: 1, period_ns: 9 * NS_PER_S, burst: 1 });
+        kept.queue
+            .set_tube_rules(vec![TubeRule { rate, max_age_s: Some(10), ..TubeRule::new("work") }], START);
+        kept.queue.advance(START);
+        let ids = [(); 50].map(|()| kept.put(0, 0, TagSet::default(), START));
+        assert_eq!(kept.queue.reserve(kept.worker, None, START), Reserve::Job(ids[0]));
+        assert_eq!(kept.queue.reserve(kept.worker, None, START), Reserve::Waiting);
+        assert_eq!(kept.finish(), []);
+    }
+
+    #[test]
+    fn a_slot_or_a_group_that_becomes_free_gives_no_waiting_client_a_job_whose_time_is_over() {
+        for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
+            let mut crowd = Crowd::new(by);
+            let con = TagSet {
+                concurrency: Some(Concurrency { key: "k".into(), limit: 1 }),
+                group: Some("g".into()),
+                ..TagSet::default()
+            };
+            let first = crowd.put(0, 0, con, START);
+            assert!(crowd.queue.reserve_job(crowd.worker, first, START));
+            let waiting = crowd.queue.connect();
+            crowd.queue.watch(waiting, "work");
+            assert_eq!(crowd.queue.reserve(waiting, None, START), Reserve::Waiting);
+            (0..50).for_each(|_| _ = crowd.put(0, 0, con, START));
+            let after = Some(After { group: "h".into(), is_free: false });
+            let member = crowd.put(0, 1000, TagSet { group: Some("h".into()), ..TagSet::default() }, END);
+            (0..50).for_each(|_| _ = crowd.put(0, 0, TagSet { after, ..TagSet::default() }, START));
+            crowd.advance();
+            crowd.queue.delete(crowd.producer, member, END).expect("it is delayed");
+            crowd.queue.delete(crowd.worker, first, END).expect("it is reserved");
+            crowd.queue.check_invariants();
+            assert_eq!(crowd.finish(), [], "{by:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_finds_a_job_whose_time_is_over_where_it_would_be_in_time() {
+        for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
+            let mut crowd = Crowd::with_crowd(by, 0);
+            let [kicked, delayed, moved, urged, reserved] =
+                [600, 600, 0, 0, 0].map(|delay_s| crowd.put(9, delay_s, TagSet::default(), START));
+            crowd.advance();
+            let waiting = crowd.queue.connect();
+            crowd.queue.watch(waiting, "other");
+            crowd.queue.ignore(waiting, "default");
+            assert_eq!(crowd.queue.reserve(waiting, None, END), Reserve::Waiting);
+            crowd.queue.kick(kicked, END);
+            crowd.queue.set_delay(delayed, 0.into(), END, END);
+            crowd.queue.move_job(moved, "other", END);
+            crowd.queue.set_priority(urged, Priority(0), END);
+            let is_reserved = crowd.queue.reserve_job(crowd.worker, reserved, END);
+            assert_eq!(is_reserved, by == By::AgeWithDeadTube, "{by:?}");
+            crowd.queue.check_invariants();
+            for id in [kicked, delayed, moved, urged, reserved] {
+                let tube = crowd.queue.job(id).map(|job| job.tube.as_str().to_owned());
+                assert_eq!(tube.as_deref(), is_reserved.then_some("dead"), "{by:?}");
+            }
+            assert_eq!(crowd.finish(), [], "{by:?}");
+        }
+    }
+
+    #[test]
+    fn a_reload_that_makes_a_crowd_too_old_is_in_force_for_the_next_reserve() {
+        let mut crowd = Crowd::new(By::Age);
+        crowd.queue.set_tube_rules(vec![TubeRule { max_age_s: Some(60), ..TubeRule::new("work") }], START);
+        let ids = [(); 50].map(|()| crowd.put(0, 0, TagSet::default(), START));
+        crowd.finish();
+        assert_eq!(crowd.reserve(), Reserve::Job(ids[0]));
+        crowd.queue.set_tube_rules(vec![TubeRule { max_age_s: Some(10), ..TubeRule::new("work") }], END);
+        assert_eq!(crowd.reserve(), Reserve::TimedOut);
+    }
+
+    #[test]
+    fn nothing_is_checked_while_no_time_is_over() {
+        for by in ALL {
+            let mut crowd = Crowd::with_crowd(by, 0);
+            crowd.queue.advance(END.minus_ns(1));
+            assert!(!crowd.queue.rules.must_settle, "{by:?}");
+            crowd.advance();
+            assert!(crowd.queue.rules.must_settle, "{by:?}");
+            crowd.finish();
+            assert!(!crowd.queue.rules.must_settle, "{by:?}");
+        }
+    }
+}
