@@ -375,7 +375,7 @@ impl Executor {
 
     /// Fails the put of an order, and counts it like a client's put.
     fn fail_put(&mut self, refusal: BodyRefusal) -> Outcome {
-        self.counters.rejected_puts.count(&refusal.into());
+        self.count_refused_put(refusal);
         self.fail_order(match refusal {
             BodyRefusal::JobTooBig => Obstacle::TooBig,
             BodyRefusal::OutOfMemory => Obstacle::NoRoom,

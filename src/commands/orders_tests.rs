@@ -5,7 +5,7 @@ use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};
-use crate::orders::{Control, JobAction, Obstacle, Order, Progress, Selection, Task, TaskId};
+use crate::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
 use crate::os::process::cpu_time;
 use crate::queue::{ClientId, FlushScope, NewJob, PoisonLimits, Release, Reserve, TubeRule};
 use crate::seconds::Seconds;
@@ -242,6 +242,29 @@ fn a_dead_job_that_finds_its_tube_full_stays_dead() {
     let task = harness.execute(order);
     assert_eq!((task.done, task.skipped, task.obstacle), (2, 1, Some(Obstacle::TubeFull)));
     assert_eq!(ids.iter().filter(|&&id| harness.is_dead(id)).count(), 1);
+}
+
+#[test]
+fn a_put_into_a_full_tube_counts_there_and_not_among_the_refused_puts_of_the_server() {
+    let mut harness = Harness::new();
+    harness.executor.queue.set_tube_rules(vec![TubeRule { max_jobs: Some(1), ..TubeRule::new("t") }], NOW);
+    let put = |body: &[u8]| {
+        Order::Put(PutOrder {
+            tube: TubeName::parse(b"t").unwrap(),
+            body: Body::copy_of(body).unwrap(),
+            priority: Priority(0),
+            delay_s: 0.into(),
+            ttr_s: 60.into(),
+            tags: Vec::new(),
+        })
+    };
+    assert_eq!(harness.execute(put(b"x")).progress, Progress::Done);
+    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(Obstacle::TubeFull));
+    assert_eq!(harness.executor.counters.rejected_puts.total, 0);
+    assert_eq!(harness.executor.queue.tube("t", harness.now).unwrap().rejected, 1);
+    harness.executor.set_draining(true);
+    assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(Obstacle::Draining));
+    assert_eq!(harness.executor.counters.rejected_puts.total, 1);
 }
 
 #[test]

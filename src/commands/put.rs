@@ -141,10 +141,16 @@ impl Executor {
     /// Answers a put, or a `complete`, that is refused for this reason, and counts it.
     #[cold]
     pub(super) fn refuse_put(&mut self, refusal: BodyRefusal, output: &mut Output) -> Outcome {
-        let reply = refusal.into();
+        self.count_refused_put(refusal);
+        answer(output, &refusal.into())
+    }
+
+    /// Counts a put that is refused for this reason, from a client or from the API. The tube counts one that it has no
+    /// room for.
+    pub(super) fn count_refused_put(&mut self, refusal: BodyRefusal) {
         match refusal {
             BodyRefusal::JobTooBig | BodyRefusal::OutOfMemory | BodyRefusal::Draining => {
-                self.counters.rejected_puts.count(&reply);
+                self.counters.rejected_puts.count(&refusal.into());
             }
             BodyRefusal::BadTag => self.counters.malformed += 1,
             BodyRefusal::NotFound
@@ -152,7 +158,6 @@ impl Executor {
             | BodyRefusal::TubeFull
             | BodyRefusal::ExpectedCrlf => {}
         }
-        answer(output, &reply)
     }
 
     /// A `put` whose body is complete, on a server with access rules. It may have to wait for its pace.
