@@ -8,6 +8,7 @@ use super::{Rest, RestKind, WaitingReserve};
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::FieldList;
+use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::{CommandCounts, ServerInfo};
 
 impl Described for Rest {
@@ -88,6 +89,8 @@ impl Executor {
                     refused_connections,
                     malformed,
                     rejected_puts,
+                    // When the log had a line matters for some seconds.
+                    full_dead_tubes: _,
                     timings,
                     timed_commands,
                 },
@@ -135,6 +138,7 @@ impl Executor {
             refused_connections,
             malformed,
             rejected_puts: from.value()?,
+            full_dead_tubes: RateLimitedLog::default(),
             timings: from.value()?,
             timed_commands: timed_commands.min(commands.total()),
             commands,

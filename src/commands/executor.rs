@@ -19,6 +19,7 @@ use super::{CommandRow, Outcome, Rest, RestKind, WaitingReserve, answer, run};
 use crate::clock::Timestamp;
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
+use crate::rate_limited_log::RateLimitedLog;
 use crate::session::{BodyRefusal, Output, Request};
 use crate::stats::{CommandCounts, ServerInfo, Timings};
 
@@ -46,6 +47,8 @@ pub(crate) struct ServerCounters {
     pub(super) malformed: u64,
     /// Complete puts that were not stored, because memory or disk space was low, or because of drain mode.
     pub(super) rejected_puts: RefusedPuts,
+    /// Jobs that full dead tubes did not take, which the queue counts.
+    pub(super) full_dead_tubes: RateLimitedLog,
     /// Histograms of turns, commands and syncs; recorded only while metrics are served.
     pub(crate) timings: Timings,
     /// Commands whose time is in `timings`.

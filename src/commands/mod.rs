@@ -13,6 +13,7 @@ mod audit;
 mod auth;
 mod clients;
 mod complete;
+mod dead_tubes;
 mod delete;
 mod description;
 mod detached_bodies;

@@ -75,6 +75,7 @@ pub use self::operations::watch::UsedBefore;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::awaited::WaitJob;
 pub use self::rules::groups::GroupView;
+pub use self::rules::ruled::KeptFromDeadTube;
 pub use self::rules::tube_rule::{Rate, TubeRule};
 pub use self::rules::unique::{CooldownSums, Duplicate};
 pub use self::state::clients::{ClientId, SAFETY_MARGIN_NS};

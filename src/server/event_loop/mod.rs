@@ -317,6 +317,7 @@ impl EventLoop {
             acceptor.report(now);
         }
         self.server.executor_mut().log_refused_puts(now);
+        self.server.executor_mut().log_full_dead_tubes(now);
         if let Some(notifier) = &mut self.notifier {
             notifier.turn(self.server.executor(), now);
         }

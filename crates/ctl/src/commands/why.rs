@@ -88,6 +88,10 @@ fn sentence(word: &str, job: &Dictionary, tube: Option<&Tube>, group: Option<&Di
     let text = |key| job.get(key).unwrap_or_default();
     let left = age(job.number_or_zero("time-left"));
     let of_tube = |key| tube.map_or(0, |tube| tube.stats.number_or_zero(key));
+    let failed = match job.number_or_zero("failures") {
+        0 => String::new(),
+        failures => format!("; it has failed {}", counted(failures, "time")),
+    };
     let rule = tube.and_then(|tube| tube.stats.get("rule")).unwrap_or_default();
     match word {
         "client" => {
@@ -95,11 +99,8 @@ fn sentence(word: &str, job: &Dictionary, tube: Option<&Tube>, group: Option<&Di
             let of = if session.is_empty() { String::new() } else { format!(" of the session {session}") };
             format!("a client{of} has reserved it; its time to run ends in {left}")
         }
-        "kick" => "it is buried: only a kick makes it ready".to_owned(),
-        "delay" => match job.number_or_zero("failures") {
-            0 => format!("its delay ends in {left}"),
-            failures => format!("its delay ends in {left}; it has failed {}", counted(failures, "time")),
-        },
+        "kick" => format!("it is buried: only a kick makes it ready{failed}"),
+        "delay" => format!("its delay ends in {left}{failed}"),
         "group" => {
             let name = text("after-group");
             let Some(group) = group else { return format!("its group {name} has not ended") };

@@ -85,9 +85,13 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
     let rules = "[[tube]]\nname = \"one\"\nmax-reserved = 1\n\
         [[tube]]\nname = \"slow\"\nrate = \"1/h\"\nburst = 1\n\
         [[tube]]\nname = \"turns\"\nfair = true\n\
-        [[tube]]\nname = \"mail\"\nmax-attempts = 2\nbackoff = \"1h\"\ndead-tube = \"dead\"\n";
+        [[tube]]\nname = \"mail\"\nmax-attempts = 2\nbackoff = \"1h\"\ndead-tube = \"dead\"\n\
+        [[tube]]\nname = \"news\"\nmax-attempts = 2\ndead-tube = \"full\"\n\
+        [[tube]]\nname = \"full\"\nmax-jobs = 1\n";
     let Ruled { address, .. } = &start(rules);
     let mut client = client(address);
+    put(&mut client, "full", b"x", 0);
+    let undead = kill(&mut client, "news");
     let mut put_with = |tube: &str, tags: &[&str]| {
         client.use_tube(&name(tube)).unwrap();
         let tags = tags.iter().map(|tag| tag.parse().unwrap()).collect();
@@ -118,6 +122,7 @@ fn why_says_what_a_job_waits_for_of_all_there_is() {
         (none, "the rate of the rule slow lets no job through"),
         (turn, "its turn: 2 jobs of its tube ready, and the keys of con take turns by the rule turns"),
         (failed, "it has failed 1 time"),
+        (undead, "it is buried: only a kick makes it ready; it has failed 2 times"),
         (dead, "it is dead: it came from mail, and `redrive dead` sends it back"),
         (delayed, "its delay ends in 59m"),
         (plain, "no client watches the tube quiet"),

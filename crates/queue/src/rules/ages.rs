@@ -244,7 +244,7 @@ impl Queue {
 
     /// Whether a job that is too old stays unchanged if its dead tube does not take it: it is buried, or its group
     /// holds it.
-    fn stays_where_it_is(&self, id: JobId) -> bool {
+    pub(super) fn stays_where_it_is(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| job.place().state() == JobState::Buried || job.has(marks::HELD))
     }
 

@@ -11,6 +11,7 @@
 use std::collections::TryReserveError;
 use std::rc::Rc;
 
+use super::ruled::KeptFromDeadTube;
 use super::tag_storage::StoredBody;
 use super::{Queue, TaggedJob, index_bytes};
 use crate::assertions::in_debug;
@@ -105,8 +106,24 @@ impl Queue {
         let is_full = self.is_tube_full_for(target, job.body().len());
         if is_full {
             self.count_refused_in(target);
+            self.note_kept_from_dead_tube(id, target);
         }
         !is_full
+    }
+
+    /// Notes, for the log, that the job is buried because this dead tube is full. A job that was buried before, or that
+    /// its group holds, stays as it is.
+    fn note_kept_from_dead_tube(&mut self, id: JobId, dead_tube: &str) {
+        if self.stays_where_it_is(id) {
+            return;
+        }
+        if let Some(kept) = &mut self.rules.tubes.kept_from_dead_tube {
+            kept.jobs += 1;
+            return;
+        }
+        let tube = self.tubes.get(self.jobs.expect_mut(id).tube).name.as_str().into();
+        let kept = KeptFromDeadTube { jobs: 1, tube, dead_tube: dead_tube.into() };
+        self.rules.tubes.kept_from_dead_tube = Some(Box::new(kept));
     }
 
     /// Sends a job, which is in no collection, to the dead tube of its tube; returns whether that was possible.

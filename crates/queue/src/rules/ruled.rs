@@ -98,6 +98,19 @@ pub(crate) struct RuledTubes {
     pub(crate) kept: BTreeMap<*const TubeRule, VecDeque<TubeKey>>,
     /// The memory of the orders of jobs that rules need, in bytes.
     pub(crate) index_bytes: usize,
+    /// The jobs that could not go to a full dead tube, since somebody asked.
+    pub(crate) kept_from_dead_tube: Option<Box<KeptFromDeadTube>>,
+}
+
+/// Jobs that are buried because their dead tube is full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFromDeadTube {
+    /// How many.
+    pub jobs: u64,
+    /// The tube of the first one.
+    pub tube: Box<str>,
+    /// The dead tube of that tube.
+    pub dead_tube: Box<str>,
 }
 
 /// The position of the walk of a reload.
@@ -124,6 +137,18 @@ impl RuledTubes {
 }
 
 impl Queue {
+    /// Whether jobs were buried because their dead tube is full, since the last call of `take_kept_from_dead_tube`.
+    #[inline]
+    #[must_use]
+    pub fn has_kept_from_dead_tube(&self) -> bool {
+        self.rules.tubes.kept_from_dead_tube.is_some()
+    }
+
+    /// The jobs that were buried because their dead tube is full, since the last call.
+    pub fn take_kept_from_dead_tube(&mut self) -> Option<KeptFromDeadTube> {
+        self.rules.tubes.kept_from_dead_tube.take().map(|kept| *kept)
+    }
+
     /// Puts new rules for tubes in force. If there are few tubes, they follow them from now on; otherwise `advance`
     /// does the rest.
     pub fn set_tube_rules(&mut self, rules: Vec<TubeRule>, now: Timestamp) {
