@@ -57,7 +57,14 @@ pub(crate) fn read<T>(
         }
     };
     let table = DeTable::parse(text).map_err(|error| {
-        at(Fault(error.span().unwrap_or_default(), error.message().trim_end().replace('\n', ", ")))
+        let (place, message) = (error.span().unwrap_or_default(), error.message().trim_end());
+        // The reader does not name it.
+        let key = text.get(place.clone()).filter(|_| message == "duplicate key");
+        let message = match key {
+            Some(key) => format!("{key}: duplicate key, expected each key once in an entry or a table"),
+            None => message.replace('\n', ", "),
+        };
+        at(Fault(place, message))
     })?;
     use_table(table.get_ref()).map_err(at)
 }
@@ -71,17 +78,21 @@ pub(crate) fn number(value: TomlValue<'_, '_>, least: u32, most: u32) -> Result<
         .ok_or_else(|| Fault(value.span(), format!("expected a whole number of {least} to {most}")))
 }
 
-/// A number of bytes, or a text such as "64m".
-pub(crate) fn bytes(value: TomlValue<'_, '_>) -> Result<u64, Fault> {
+/// A number of bytes, or a text such as "64m"; at least `least`.
+pub(crate) fn bytes(value: TomlValue<'_, '_>, least: u64) -> Result<u64, Fault> {
     let bytes = match value.get_ref() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
-        DeValue::String(text) => number_of_bytes(text),
+        DeValue::String(text) if text.starts_with(|first: char| first.is_ascii_digit()) => {
+            number_of_bytes(text)
+        }
         _ => None,
     };
-    bytes.ok_or_else(|| {
+    bytes.filter(|&bytes| bytes >= least).ok_or_else(|| {
         Fault(
             value.span(),
-            "expected a number of bytes, such as 65535, \"64k\", \"10m\" or \"1g\"".to_owned(),
+            format!(
+                "expected a number of bytes, at least {least}, such as 65535, \"64k\", \"10m\" or \"1g\""
+            ),
         )
     })
 }

@@ -8,6 +8,7 @@ use std::fmt::{self, Write as _};
 use toml::de::{DeTable, DeValue};
 
 use crate::clock::NS_PER_S;
+use crate::log_setup::Count;
 use crate::pattern::Pattern;
 use crate::queue::{Rate, TubeRule};
 pub use crate::toml_text::FileError;
@@ -72,14 +73,13 @@ fn rule(table: &DeTable<'_>, entry: TomlValue<'_, '_>) -> Result<TubeRule, Fault
     let Some(name) = table.get("name") else {
         return Err(Fault(entry.span(), "this entry has no name, expected name = \"PATTERN\"".to_owned()));
     };
-    let mut rule = TubeRule::new(pattern(name)?);
+    let of_key = |key: &str, Fault(place, message)| Fault(place, format!("{key}: {message}"));
+    let mut rule = TubeRule::new(pattern(name).map_err(|fault| of_key("name", fault))?);
     for (key, value) in table {
-        set(&mut rule, key, value).map_err(|Fault(place, message)| {
-            match message.strip_prefix("unknown") {
-                Some(_) => Fault(place, message),
-                None => Fault(place, format!("{}: {message}", key.get_ref())),
-            }
-        })?;
+        match set(&mut rule, key, value) {
+            Some(set) => set.map_err(|fault| of_key(key.get_ref(), fault))?,
+            None => return Err(unknown(key, KEYS)),
+        }
     }
     let needs: [(_, &[&str]); 3] =
         [("max-backoff", &["backoff"]), ("dead-tube", &["max-attempts", "max-age"]), ("burst", &["rate"])];
@@ -99,7 +99,7 @@ fn rule(table: &DeTable<'_>, entry: TomlValue<'_, '_>) -> Result<TubeRule, Fault
 }
 
 /// A text such as "100/s". The bucket holds the tokens of one second, at least one.
-fn rate(value: TomlValue<'_, '_>) -> Result<Rate, Fault> {
+fn read_rate(value: TomlValue<'_, '_>) -> Result<Rate, Fault> {
     let parts = value.get_ref().as_str().and_then(|text| text.split_once('/'));
     let rate = parts.and_then(|(tokens, period)| {
         let period_s = match period {
@@ -121,51 +121,60 @@ fn rate(value: TomlValue<'_, '_>) -> Result<Rate, Fault> {
     })
 }
 
-/// Sets the option that the key names.
-fn set(rule: &mut TubeRule, key: TomlKey<'_, '_>, value: TomlValue<'_, '_>) -> Result<(), Fault> {
-    match &**key.get_ref() {
-        "name" => {}
-        "max-jobs" => rule.max_jobs = Some(number(value, 1, u32::MAX)?.into()),
-        "max-bytes" => rule.max_bytes = Some(bytes(value)?),
-        "max-attempts" => rule.max_attempts = Some(number(value, 1, u32::MAX)?),
-        "backoff" => rule.backoff_s = Some(seconds(value)?),
-        "max-backoff" => rule.max_backoff_s = Some(seconds(value)?),
-        "fair" => rule.is_fair = boolean(value)?,
-        "max-age" => rule.max_age_s = Some(seconds(value)?),
-        "dead-tube" => rule.dead_tube = Some(tube_name(value)?.into()),
-        "max-reserved" => rule.max_reserved = Some(number(value, 1, u32::MAX)?),
-        "rate" => rule.rate = Some(rate(value)?),
+/// Sets the option that the key names; returns `None` if there is no such option.
+fn set(rule: &mut TubeRule, key: TomlKey<'_, '_>, value: TomlValue<'_, '_>) -> Option<Result<(), Fault>> {
+    let count = || number(value, 1, u32::MAX);
+    Some(match &**key.get_ref() {
+        "name" => Ok(()),
+        "max-jobs" => count().map(|most| rule.max_jobs = Some(most.into())),
+        "max-bytes" => bytes(value, 1).map(|most| rule.max_bytes = Some(most)),
+        "max-attempts" => count().map(|most| rule.max_attempts = Some(most)),
+        "backoff" => seconds(value).map(|seconds| rule.backoff_s = Some(seconds)),
+        "max-backoff" => seconds(value).map(|seconds| rule.max_backoff_s = Some(seconds)),
+        "fair" => boolean(value).map(|is_fair| rule.is_fair = is_fair),
+        "max-age" => seconds(value).map(|seconds| rule.max_age_s = Some(seconds)),
+        "dead-tube" => tube_name(value).map(|tube| rule.dead_tube = Some(tube.into())),
+        "max-reserved" => count().map(|most| rule.max_reserved = Some(most)),
+        "rate" => read_rate(value).map(|rate| rule.rate = Some(rate)),
         // It belongs to the rate, with which `rule` reads it.
-        "burst" => drop(number(value, 1, u32::MAX)?),
-        _ => return Err(unknown(key, KEYS)),
-    }
-    Ok(())
+        "burst" => count().map(drop),
+        _ => return None,
+    })
 }
 
 /// The rules in words, a line for each setting of each entry.
 #[must_use]
 pub fn report(rules: &[TubeRule]) -> String {
     let mut text = String::new();
-    for rule in rules {
+    for (position, rule) in rules.iter().enumerate() {
         let mut line = |words: fmt::Arguments<'_>| {
             writeln!(text, "{words}").expect("a write to a string does not fail");
         };
         line(format_args!("{}", rule.pattern));
+        if let Some(first) = rules[..position].iter().find(|first| covers(&first.pattern, &rule.pattern)) {
+            let first = &first.pattern;
+            line(format_args!(
+                "  hint: no tube follows this entry, because {first} above matches the same names"
+            ));
+        }
         if let Some(most) = rule.max_jobs {
-            line(format_args!("  takes at most {most} jobs"));
+            line(format_args!("  takes at most {}", Count(most, "job")));
         }
         if let Some(most) = rule.max_bytes {
-            line(format_args!("  takes jobs of at most {most} bytes together"));
+            line(format_args!("  takes jobs of at most {} together", Count(most, "byte")));
         }
         if rule.is_fair {
             line(format_args!("  jobs of the same priority are reserved by turns of their con: keys"));
         }
         if let Some(most) = rule.max_reserved {
-            line(format_args!("  at most {most} jobs are reserved at a time"));
+            let most = Count(most.into(), "job");
+            line(format_args!("  clients can have reserved at most {most} at a time"));
         }
         if let Some(Rate { tokens, period_ns, burst }) = rule.rate {
-            let seconds = period_ns / NS_PER_S;
-            line(format_args!("  {tokens} jobs can be reserved every {seconds} s, {burst} of them at once"));
+            let (seconds, jobs) = (period_ns / NS_PER_S, Count(tokens.into(), "job"));
+            line(format_args!(
+                "  {jobs} can be reserved every {seconds} s; after a time without any, {burst} at once"
+            ));
         }
         if let Some(delay_s) = rule.backoff_s {
             let most = rule.max_backoff_s.map_or(String::new(), |most| format!(", at most {most} s"));
@@ -174,20 +183,15 @@ pub fn report(rules: &[TubeRule]) -> String {
             ));
         }
         if let Some(most) = rule.max_attempts {
-            match &rule.dead_tube {
-                Some(tube) => {
-                    line(format_args!("  a job that has failed {most} times goes to the tube {tube}"))
-                }
-                None => line(format_args!("  a job that has failed {most} times is buried")),
-            }
+            let times = Count(most.into(), "time");
+            let end = death(rules, position).unwrap_or_else(|| "is buried".to_owned());
+            line(format_args!("  a job that has failed {times} {end}"));
         }
         if let Some(most) = rule.max_age_s {
-            match &rule.dead_tube {
-                Some(tube) => line(format_args!(
-                    "  a job that nobody has reserved for {most} s goes to the tube {tube}"
-                )),
-                None => line(format_args!("  a job that nobody has reserved for {most} s is deleted")),
-            }
+            let end = death(rules, position).unwrap_or_else(|| "is deleted".to_owned());
+            line(format_args!(
+                "  a job that came into the tube {most} s ago, and that no client has reserved, {end}"
+            ));
         }
     }
     if rules.is_empty() {
@@ -196,18 +200,76 @@ pub fn report(rules: &[TubeRule]) -> String {
     text
 }
 
+/// What the dead tube of the entry at `position` means for a job that dies, if there is one.
+fn death(rules: &[TubeRule], position: usize) -> Option<String> {
+    let rule = &rules[position];
+    let dead_tube = rule.dead_tube.as_deref()?;
+    Some(if dead_tube == &*rule.pattern {
+        "is buried, because its dead tube is the tube itself".to_owned()
+    } else if is_for(rules, position, dead_tube) {
+        format!("goes to the tube {dead_tube}; in that tube itself, it is buried")
+    } else {
+        format!("goes to the tube {dead_tube}")
+    })
+}
+
+/// Whether the entry at `position` is the one that the tube follows.
+fn is_for(rules: &[TubeRule], position: usize, tube: &str) -> bool {
+    rules.iter().position(|rule| Pattern::new(&rule.pattern).matches(tube)) == Some(position)
+}
+
+/// Whether the pattern `first` matches each name that `second` matches. A few that do are not found, such as `?*` for
+/// `*?`.
+fn covers(first: &str, second: &str) -> bool {
+    let (first, second) = (first.as_bytes(), second.as_bytes());
+    let (mut at, mut from) = (0, 0);
+    // The last star of `first`, and how much of `second` it stands for.
+    let mut star: Option<(usize, usize)> = None;
+    while from < second.len() {
+        match first.get(at) {
+            Some(b'*') => {
+                star = Some((at, from));
+                at += 1;
+            }
+            Some(&byte) if byte == second[from] || byte == b'?' && second[from] != b'*' => {
+                (at, from) = (at + 1, from + 1);
+            }
+            _ => {
+                let Some((star_at, end)) = star else { return false };
+                star = Some((star_at, end + 1));
+                (at, from) = (star_at + 1, end + 1);
+            }
+        }
+    }
+    first[at..].iter().all(|&byte| byte == b'*')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn expect_faults(faults: &[(&str, &str)]) {
+        for (text, expected) in faults {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text}\n{error}");
+        }
+    }
+
     #[test]
     fn each_fault_is_found_with_its_place_and_its_key() {
-        for (text, expected) in [
+        expect_faults(&[
             ("x = 1", "line 1, column 1: unknown key \"x\"; the keys here are: tube"),
             ("[tube]\nname = \"a\"", "line 1, column 2: expected entries that begin with [[tube]]"),
             ("tube = [1]", "line 1, column 9: expected a table for tube"),
             ("[[tube]]\nmax-jobs = 1", "line 1, column 1: this entry has no name"),
-            ("[[tube]]\nname = \"a b\"", "line 2, column 8: \"a b\" matches no tube"),
+            (
+                "[[tube]]\nname = \"a b\"",
+                "line 2, column 8: name: \"a b\" matches no tube: a pattern has 1 to 200",
+            ),
+            (
+                "[[tube]]\nname = 5",
+                "line 2, column 8: name: expected a pattern of tube names in quotes, but this is a value of type",
+            ),
             ("[[tube]]\nname = \"a\"\nmax-job = 1", "line 3, column 1: unknown key \"max-job\""),
             (
                 "[[tube]]\nname = \"a\"\nmax-jobs = 0",
@@ -217,7 +279,28 @@ mod tests {
                 "[[tube]]\nname = \"a\"\nmax-bytes = \"2q\"",
                 "line 3, column 13: max-bytes: expected a number of bytes",
             ),
-            ("[[tube]]\nname = \"a\"\nname = \"b\"", "line 3, column 1: duplicate key"),
+            (
+                "[[tube]]\nname = \"a\"\nmax-bytes = 0",
+                "line 3, column 13: max-bytes: expected a number of bytes, at least 1",
+            ),
+            (
+                "[[tube]]\nname = \"a\"\nmax-bytes = \"+5k\"",
+                "line 3, column 13: max-bytes: expected a number of bytes, at least 1",
+            ),
+            (
+                "[[tube]]\nname = \"a\"\nname = \"b\"",
+                "line 3, column 1: name: duplicate key, expected each key once in an entry",
+            ),
+            (
+                "[[tube]]\nname = \"a\"\nmax-age = \"1d\"\nfair = true\nmax-age = \"2d\"",
+                "line 5, column 1: max-age: duplicate key, expected each key once in an entry",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn each_fault_of_the_rules_that_delay_and_limit_is_found_with_its_place_and_its_key() {
+        expect_faults(&[
             ("[[tube]]\nname = \"a\"\nfair = 1", "line 3, column 8: fair: expected true or false"),
             (
                 "[[tube]]\nname = \"a\"\nmax-age = \"0d\"",
@@ -247,10 +330,7 @@ mod tests {
             ("[[tube]]\nname = \"a\"\nrate = \"0/s\"", "line 3, column 8: rate: expected a rate such as"),
             ("[[tube]]\nname = \"a\"\nburst = 1", "line 3, column 1: burst: it does nothing without rate"),
             ("[[tube]\n", "line 1, column 8: "),
-        ] {
-            let error = parse(text).unwrap_err().to_string();
-            assert!(error.starts_with(expected), "{text}\n{error}");
-        }
+        ]);
     }
 
     #[test]
@@ -268,6 +348,85 @@ mod tests {
             "mail-*\n  takes at most 16 jobs\n*\n  takes jobs of at most 2048 bytes together\n"
         );
         assert_eq!(report(&parse("").unwrap()), "no tube has a rule\n");
+    }
+
+    #[test]
+    fn the_words_say_what_happens() {
+        let words = |settings: &str| {
+            let report = report(&parse(&format!("[[tube]]\nname = {settings}")).unwrap());
+            report.lines().skip(1).map(|line| format!("{}\n", line.trim())).collect::<String>()
+        };
+        for (settings, expected) in [
+            ("\"a\"\nmax-jobs = 1", "takes at most 1 job"),
+            ("\"a\"\nmax-bytes = 1", "takes jobs of at most 1 byte together"),
+            ("\"a\"\nmax-reserved = 1", "clients can have reserved at most 1 job at a time"),
+            ("\"a\"\nmax-attempts = 1", "a job that has failed 1 time is buried"),
+            (
+                "\"a\"\nmax-attempts = 2\ndead-tube = \"b\"",
+                "a job that has failed 2 times goes to the tube b",
+            ),
+            (
+                "\"a\"\nmax-attempts = 2\ndead-tube = \"a\"",
+                "a job that has failed 2 times is buried, because its dead tube is the tube itself",
+            ),
+            (
+                "\"m-*\"\nmax-attempts = 2\ndead-tube = \"m-dead\"",
+                "a job that has failed 2 times goes to the tube m-dead; in that tube itself, it is buried",
+            ),
+            (
+                "\"a\"\nmax-age = \"1h\"",
+                "a job that came into the tube 3600 s ago, and that no client has reserved, is deleted",
+            ),
+            (
+                "\"a\"\nmax-age = \"1h\"\ndead-tube = \"a\"",
+                "a job that came into the tube 3600 s ago, and that no client has reserved, is buried, because its \
+                 dead tube is the tube itself",
+            ),
+            (
+                "\"a\"\nrate = \"1/h\"\nburst = 1000",
+                "1 job can be reserved every 3600 s; after a time without any, 1000 at once",
+            ),
+        ] {
+            assert_eq!(words(settings), format!("{expected}\n"), "{settings}");
+        }
+        let both = "[[tube]]\nname = \"m-dead\"\nmax-jobs = 9\n[[tube]]\nname = \"m-*\"\nmax-attempts = 2\n\
+                    dead-tube = \"m-dead\"";
+        assert!(report(&parse(both).unwrap()).ends_with("goes to the tube m-dead\n"), "it has its own entry");
+    }
+
+    #[test]
+    fn an_entry_that_no_tube_can_follow_gets_a_hint() {
+        let hints = |patterns: &[&str]| {
+            let text: String = patterns.iter().map(|name| format!("[[tube]]\nname = {name:?}\n")).collect();
+            report(&parse(&text).unwrap()).lines().filter(|line| line.contains("hint: ")).count()
+        };
+        let twice = report(&parse("[[tube]]\nname = \"a\"\n[[tube]]\nname = \"a\"").unwrap());
+        assert_eq!(
+            twice,
+            "a\na\n  hint: no tube follows this entry, because a above matches the same names\n"
+        );
+        for (first, second, is_covered) in [
+            ("*", "a", true),
+            ("*", "*", true),
+            ("a*", "a-b*", true),
+            ("a*", "a?", true),
+            ("a?", "a?", true),
+            ("*b*", "a*b?*", true),
+            ("a", "a*", false),
+            ("a?", "a*", false),
+            ("?", "*", false),
+            ("a*", "*", false),
+            ("*-a", "*-b", false),
+            ("a*c", "ab", false),
+        ] {
+            assert_eq!(hints(&[first, second]), usize::from(is_covered), "{first} {second}");
+            // What is found is true of names.
+            if is_covered {
+                let name = second.replace('*', "").replace('?', "x");
+                assert!(Pattern::new(first).matches(&name) || name.is_empty(), "{first} {name}");
+            }
+        }
+        assert_eq!(hints(&["b", "*", "c", "d"]), 2);
     }
 
     #[test]

@@ -184,7 +184,7 @@ fn right(identity: &mut Identity, key: TomlKey<'_, '_>, value: TomlValue<'_, '_>
         "max-connections" => limits.max_connections = Some(number(value, 1, u32::MAX)?),
         "puts-per-second" => limits.puts_per_second = Some(number(value, 1, MAX_PUTS_PER_SECOND)?),
         "max-watched-tubes" => limits.max_watched_tubes = Some(number(value, 1, u32::MAX)?),
-        "max-job-bytes" => limits.max_job_bytes = Some(bytes(value)?),
+        "max-job-bytes" => limits.max_job_bytes = Some(bytes(value, 0)?),
         _ => return role(grants, key, value),
     }
     Ok(true)

@@ -139,7 +139,7 @@ fn a_file_that_is_wrong_keeps_the_server_from_starting_and_check_tubes_says_why(
         assert!(said.contains(reason), "{said}");
     }
     fs::write(&path, "[[tube]]\nname = \"a\"\nmax-jobs = 1\n").unwrap();
-    assert_eq!(run("--check-tubes"), (Some(0), "a\n  takes at most 1 jobs\n".to_owned()));
+    assert_eq!(run("--check-tubes"), (Some(0), "a\n  takes at most 1 job\n".to_owned()));
 }
 
 #[test]
