@@ -304,7 +304,11 @@ fn nothing(action: &JobChange, targets: &Targets) -> Failure {
         format!("; {} cannot be {}", states(&targets.left_out), action.done())
     };
     let text = match targets.missing.as_slice() {
-        [] if targets.not_dead > 0 => format!("no job of these tubes is dead{cannot}"),
+        // The server does not show that a job is dead to a client without a role for the tube that it came from.
+        [] if targets.not_dead > 0 => format!(
+            "no job of these tubes is dead{cannot}; with access rules, only dead jobs count that came from a tube for \
+             which this client has a role"
+        ),
         [] => format!("no job matches{cannot}"),
         [id] => format!("there is no job {id}"),
         several => format!("{} of these jobs do not exist{cannot}", several.len()),

@@ -33,8 +33,8 @@ pub fn run(
         tags: arguments.tags.clone(),
     };
     match (&arguments.body, &arguments.file) {
-        (Some(body), _) => put(session, &[body.as_bytes().to_vec()], &options, out).map(drop),
-        (None, Some(path)) => put(session, &[read(path)?], &options, out).map(drop),
+        (Some(body), _) => put(session, &[body.as_bytes().to_vec()], &options, out, &mut 0),
+        (None, Some(path)) => put(session, &[read(path)?], &options, out, &mut 0),
         (None, None) => put_lines(session, &options, out),
     }
 }
@@ -57,35 +57,37 @@ fn put_lines(
     let progress = ShownProgress::counter("put");
     let mut done = 0;
     loop {
-        let after = |failure: Failure| failure.while_doing(&format!("after {}", counted(done, "job")));
-        let Some(first) = lines.wait().map_err(after)? else { return Ok(()) };
+        let after = |done, failure: Failure| failure.while_doing(&format!("after {}", counted(done, "job")));
+        let Some(first) = lines.wait().map_err(|failure| after(done, failure))? else { return Ok(()) };
         // Lines that have already arrived are put before the next wait.
         let mut bodies = vec![first];
         while bodies.len() < BATCH
-            && let Some(line) = lines.ready().map_err(after)?
+            && let Some(line) = lines.ready().map_err(|failure| after(done, failure))?
         {
             bodies.push(line);
         }
-        let put = put(session, &bodies, options, out).map_err(after)?;
-        done += put;
-        progress.add(put);
+        let before = done;
+        let put = put(session, &bodies, options, out, &mut done);
+        progress.add(done - before);
+        put.map_err(|failure| after(done, failure))?;
         if interrupt::requested() {
             return Err(Failure::Interrupted(format!("after {}: stopped", counted(done, "job"))));
         }
     }
 }
 
-/// Puts all bodies, prints the ids of the accepted jobs, and returns their number.
+/// Puts all bodies, prints the ids of the accepted jobs, and adds their number to `done`.
 fn put(
     session: &mut ServerSession,
     bodies: &[Vec<u8>],
     options: &PutOptions,
     out: &mut StandardOutput,
-) -> Result<u64, Failure> {
+    done: &mut u64,
+) -> Result<(), Failure> {
     let puts = bodies.iter().map(|body| Request::Put(options, body));
     let mut replies = Vec::new();
     let sent = session.client.pipeline(puts, |_, reply| replies.push(Inserted::of_reply(&reply)));
-    let (mut done, mut refused) = (0, None);
+    let mut refused = None;
     for reply in replies {
         let inserted = match reply {
             Ok(inserted) => inserted,
@@ -94,7 +96,7 @@ fn put(
                 continue;
             }
         };
-        done += 1;
+        *done += 1;
         let existing = inserted.is_duplicate.then(|| inserted.state.map_or("deleted", JobState::as_str));
         let line = match existing {
             None => inserted.id.to_string(),
@@ -104,5 +106,5 @@ fn put(
     }
     out.flush()?;
     sent?;
-    refused.map_or(Ok(done), Err)
+    refused.map_or(Ok(()), Err)
 }

@@ -36,9 +36,11 @@ pub fn run(
     let tubes = session.tubes(&arguments.tubes)?;
     let ruled: Vec<&Tube> = tubes.iter().filter(|tube| !rule_of(tube).is_empty()).collect();
     let mut lines = Vec::new();
-    for entry in entries.iter().flatten() {
+    for (position, entry) in entries.iter().flatten().enumerate() {
         let before = lines.len();
-        let follow = ruled.iter().filter(|tube| rule_of(tube) == entry.name);
+        // Of two entries with the same name, tubes follow the first.
+        let is_first = !entries.iter().flatten().take(position).any(|first| first.name == entry.name);
+        let follow = ruled.iter().filter(|tube| is_first && rule_of(tube) == entry.name);
         lines.extend(follow.map(|&tube| RuleLine {
             rule: &entry.name,
             entry: Some(entry),

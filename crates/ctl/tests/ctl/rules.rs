@@ -1,5 +1,8 @@
 //! A server with rules for tubes: the commands of an operator for them.
 
+use std::io::Write;
+use std::process::Stdio;
+
 use beanstalk_client::{Client, JobState, PutOptions};
 use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
@@ -197,6 +200,11 @@ fn rules_shows_the_file_and_what_it_has_done() {
     let json = ctl(address, &["rules", "mail-*", "--file", &file, "--json"]).ends_with(0).json();
     assert_eq!((&json[0]["asks_for"]["max-jobs"], &json[0]["rejected_full"]), (&"2".into(), &1.into()));
     assert!(json.len() == 3 && json[1]["tube"].is_null(), "{json:?}");
+    // Of two entries with the same name, tubes follow the first.
+    std::fs::write(&file, format!("{rules}[[tube]]\nname = \"one\"\nmax-jobs = 5\n")).unwrap();
+    let json = ctl(address, &["rules", "one", "--file", &file, "--json"]).ends_with(0).json();
+    let of_one: Vec<_> = json.iter().filter(|line| line["rule"] == "one").collect();
+    assert_eq!((of_one.len(), &of_one[0]["tube"], &of_one[1]["tube"]), (2, &"one".into(), &().into()));
     // A file that the server has not read.
     std::fs::write(&file, "[[tube]]\nname = \"one\"\n").unwrap();
     let other = ctl(address, &["rules", "--file", &file]).ends_with(0);
@@ -209,13 +217,27 @@ fn rules_shows_the_file_and_what_it_has_done() {
 }
 
 #[test]
+fn lines_that_a_full_tube_refuses_are_counted_after_those_that_it_took() {
+    let Ruled { address, .. } = &start("[[tube]]\nname = \"t\"\nmax-jobs = 2\n");
+    let mut put = command(address, &["put", "t", "--lines"]);
+    let mut put = put.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    put.stdin.take().unwrap().write_all(b"a\nb\nc\nd\n").unwrap();
+    let output = put.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(4), b"1\n2\n".as_slice()), "{said}");
+    assert!(said.contains("after 2 jobs: the server answered put with TUBE_FULL"), "{said}");
+}
+
+#[test]
 fn nothing_to_redrive_is_said() {
     let Ruled { address, .. } = &start(RULES);
     let mut client = client(address);
     ctl(address, &["redrive", "dead", "--yes"]).ends_with(1);
     put(&mut client, "dead", b"alive", 0);
     let none = ctl(address, &["redrive", "dead", "--yes"]).ends_with(1);
-    assert!(none.err.contains("no job of these tubes is dead"), "{none:?}");
+    let expected =
+        "no job of these tubes is dead; with access rules, only dead jobs count that came from a tube for";
+    assert!(none.err.contains(expected), "{none:?}");
     let held = kill(&mut client, "mail");
     client.reserve_job(held).unwrap();
     let none = ctl(address, &["redrive", "dead", "--yes"]).ends_with(4);
