@@ -361,6 +361,16 @@ mod tests {
     /// The reservations of a client that always waits, during a minute: their instants, and how often the loop wakes
     /// up.
     fn reservations(tokens: u32, period_s: u64, burst: u32) -> (Vec<Timestamp>, usize) {
+        reservations_of_late_server(tokens, period_s, burst, 0)
+    }
+
+    /// The same if each wake-up of the loop is late by `late_ns` nanoseconds.
+    fn reservations_of_late_server(
+        tokens: u32,
+        period_s: u64,
+        burst: u32,
+        late_ns: u64,
+    ) -> (Vec<Timestamp>, usize) {
         let (mut queue, client) = limited(tokens, period_s, burst);
         let (mut now, mut at, mut wakes) = (START, Vec::new(), 0);
         let end = START + 60 * NS_PER_S;
@@ -370,7 +380,7 @@ mod tests {
                 Reserve::Job(_) => at.push(now),
                 Reserve::Waiting => {
                     while queue.is_waiting(client) {
-                        now = queue.next_deadline().expect("something ends the wait").max(now);
+                        now = queue.next_deadline().expect("something ends the wait").max(now) + late_ns;
                         wakes += 1;
                         queue.advance(now);
                     }
@@ -403,6 +413,37 @@ mod tests {
                     let given = given / (u128::from(period_s) * u128::from(NS_PER_S));
                     assert!((count as u128) < u128::from(burst) + given, "{tokens}/{period_s} at {place}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_late_wake_up_loses_only_the_tokens_for_which_the_bucket_has_no_room() {
+        const MS: u64 = 1_000_000;
+        for (tokens, burst, late_ns) in [
+            (100, 3, 20 * MS),
+            (500, 11, 20 * MS),
+            (2_000, 41, 20 * MS),
+            (2_000, 5, 2 * MS),
+            (500, 2, 2 * MS),
+            (2_000, 5, 4 * MS),
+            (500, 2, 4 * MS),
+            (5, 1, 20 * MS),
+        ] {
+            let (at, _) = reservations_of_late_server(tokens, 1, burst, late_ns);
+            let token_ns = NS_PER_S / u64::from(tokens);
+            // What comes between two wake-ups, or as much of it as the bucket holds.
+            let kept =
+                (u64::from(burst) * token_ns).min(token_ns + late_ns) as f64 / (token_ns + late_ns) as f64;
+            let expected = f64::from(burst) + 60.0 * f64::from(tokens) * kept;
+            let found = at.len() as f64;
+            assert!(
+                found >= expected * 0.99 - 1.0,
+                "{tokens}/s, {burst}, {late_ns} ns: {found} of {expected}"
+            );
+            assert!(found <= f64::from(burst) + 60.0 * f64::from(tokens), "{tokens}/s");
+            if late_ns > u64::from(burst) * token_ns {
+                assert!(found < 0.95 * 60.0 * f64::from(tokens), "{tokens}/s, {burst}: the bound is reached");
             }
         }
     }
