@@ -353,9 +353,11 @@ const SINCE_THE_START: &[Row] = &[
 ];
 
 const TAGS_AND_EXTENSIONS: &[Row] = &[
-    Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |server| {
-        server.sums.counters.expirations
-    }),
+    Row::counter(
+        "job-expirations",
+        "Jobs deleted because their tag exp, or the max-age of a rule, was over.",
+        |server| server.sums.counters.expirations,
+    ),
     Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |server| {
         server.sums.cooldowns.count
     }),

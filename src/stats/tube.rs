@@ -39,9 +39,11 @@ pub const TUBE: &[Figure<TubeStats>] = &[
     Row::counter("job-poisoned", "Jobs buried by --max-timeouts, --max-releases or a rule.", |tube| {
         tube.counters.poisoned
     }),
-    Row::counter("job-expirations", "Jobs that expired before anybody reserved them.", |tube| {
-        tube.counters.expirations
-    }),
+    Row::counter(
+        "job-expirations",
+        "Jobs deleted because their tag exp, or the max-age of a rule, was over.",
+        |tube| tube.counters.expirations,
+    ),
     Row::gauge("current-cooldowns", "Keys of deleted jobs that still count.", |tube| tube.cooldowns.count),
     Row::gauge("cooldown-bytes", "Memory that they take.", |tube| tube.cooldowns.bytes),
     Row::gauge("oldest-ready-age", "Time since the put of the oldest ready job.", |tube| {
@@ -71,7 +73,7 @@ pub const TUBE: &[Figure<TubeStats>] = &[
     Row::plain("run-time-p99", Read::Seconds(|tube| Duration::from_nanos(tube.run().p99_ns))),
     Row::plain("run-time-max", Read::Seconds(|tube| Duration::from_nanos(tube.run().max_ns))),
     Row::plain("rule", Read::Text(|tube| tube.rule.as_ref().map_or("", |rule| &rule.pattern))),
-    Row::counter("rejected-full", "Puts and moves that were refused because the tube was full.", |tube| {
+    Row::counter("rejected-full", "Puts, moves and dead jobs for which the tube had no room.", |tube| {
         tube.rejected
     }),
     Row::counter("dead-jobs", "Jobs that were sent from the tube to its dead tube.", |tube| tube.dead),
