@@ -3,6 +3,7 @@
 //! The numbers are small enough for a shared machine; `SURVIVE_CLOSINGS`, `SURVIVE_SENDERS` make them larger.
 
 mod closing;
+mod dead_tubes;
 mod fairness;
 mod hoarding;
 mod idle_timeout;
