@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -53,6 +54,20 @@ impl Key for (u64, JobId) {
 impl Key for (u64, u32) {
     fn id(self) -> u64 {
         self.0
+    }
+}
+
+/// An index, ordered by a job and a number.
+impl Key for (JobId, NonZeroU64, u32) {
+    fn id(self) -> u64 {
+        self.1.get()
+    }
+}
+
+/// An index, ordered by an instant and a job.
+impl Key for (Timestamp, JobId, u32) {
+    fn id(self) -> u64 {
+        self.1.0
     }
 }
 
@@ -157,8 +172,14 @@ impl<K: Key> OrderedQueue<K> {
 
     /// Whether `key` is in the queue.
     pub fn contains(&self, key: K) -> bool {
-        let block = self.0.as_ref().map(|blocks| blocks.block(blocks.holding(key)));
-        block.is_some_and(|block| block.binary_search(&key).is_ok())
+        self.get(key).is_some()
+    }
+
+    /// The key that is equal to `key`, as it is in the queue.
+    pub fn get(&self, key: K) -> Option<K> {
+        let blocks = self.0.as_ref()?;
+        let block = blocks.block(blocks.holding(key));
+        block.binary_search(&key).ok().map(|place| block[place])
     }
 
     /// The smallest id of all keys. If many keys were removed out of order, some blocks are searched only by later

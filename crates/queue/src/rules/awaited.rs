@@ -4,10 +4,11 @@
 //! so that any other job costs nothing. Such a client waits in no tube, and its own reservations can end while it
 //! waits.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 
-use beanstalkd_structures::Timer;
+use beanstalkd_structures::{Key, OrderedQueue, Timer};
 
 use super::{JobEnd, Rule, Rules, TaggedJob};
 use crate::clock::Timestamp;
@@ -18,8 +19,9 @@ use crate::state::jobs::marks;
 use crate::state::keys::DueKey;
 use crate::{ClientId, Queue, WaitOutcome};
 
-/// The memory of a waiting client in the three indexes, in bytes.
-const WAIT_BYTES: usize = 128;
+/// The memory of a waiting client in the three indexes, in bytes. Blocks that are not full take a little more.
+const WAIT_BYTES: usize =
+    size_of::<JobWait>() + size_of::<(JobId, NonZeroU64, u32)>() + size_of::<(Timestamp, JobId, u32)>();
 
 /// How many clients are answered at once when their job ends; the others are answered in later turns, a share in each.
 const ANSWERS_AT_ONCE: usize = 32;
@@ -37,15 +39,56 @@ pub enum WaitJob {
     Waiting,
 }
 
+/// A client that waits for a job. There is one for each client, so its index alone is compared.
+#[derive(Clone, Copy, Debug)]
+struct JobWait {
+    client: u32,
+    id: JobId,
+    wait: Wait,
+}
+
+impl JobWait {
+    /// What is equal to the wait of this client.
+    fn of(client: u32) -> Self {
+        let wait = Wait { number: NonZeroU64::MIN, until: Timestamp::NEVER };
+        Self { client, id: JobId(0), wait }
+    }
+}
+
+impl Key for JobWait {
+    fn id(self) -> u64 {
+        self.client.into()
+    }
+}
+
+impl PartialEq for JobWait {
+    fn eq(&self, other: &Self) -> bool {
+        self.client == other.client
+    }
+}
+
+impl Eq for JobWait {}
+
+impl PartialOrd for JobWait {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for JobWait {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.client.cmp(&other.client)
+    }
+}
+
 /// The waits.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited {
-    /// By the index of the client.
-    by_client: BTreeMap<u32, (JobId, Wait)>,
+    by_client: OrderedQueue<JobWait>,
     /// For each job, the numbers of the waits and their clients: the first has waited longest.
-    by_job: BTreeSet<(JobId, NonZeroU64, u32)>,
+    by_job: OrderedQueue<(JobId, NonZeroU64, u32)>,
     /// The waits with a time-out, by its end.
-    by_end: BTreeSet<(Timestamp, JobId, u32)>,
+    by_end: OrderedQueue<(Timestamp, JobId, u32)>,
     /// The jobs that were deleted or buried, each with the number of its last wait at that time: not all of their
     /// clients have been answered yet.
     ended: VecDeque<(JobId, NonZeroU64, WaitOutcome)>,
@@ -61,8 +104,9 @@ impl Awaited {
     fn next_answer(&mut self) -> Option<(u32, WaitOutcome)> {
         loop {
             let &(id, last, outcome) = self.ended.front()?;
-            let first = self.by_job.range((id, NonZeroU64::MIN, 0)..=(id, last, u32::MAX)).next();
-            if let Some(&(_, _, client)) = first {
+            if let Some((number, client)) = self.first_of(id)
+                && number <= last
+            {
                 return Some((client, outcome));
             }
             self.ended.pop_front();
@@ -75,7 +119,7 @@ impl Awaited {
 
     /// The job for which the client waits, and its wait.
     pub(crate) fn wait_of(&self, client: u32) -> Option<(JobId, Wait)> {
-        self.by_client.get(&client).copied()
+        self.by_client.get(JobWait::of(client)).map(|wait| (wait.id, wait.wait))
     }
 
     /// Whether no client waits for this job, which is gone, without knowing that it gets an answer.
@@ -84,10 +128,11 @@ impl Awaited {
         self.first_of(id).is_none() || self.ended.iter().any(|&(ended, ..)| ended == id)
     }
 
-    /// The client that has waited longest for this job.
-    fn first_of(&self, id: JobId) -> Option<u32> {
-        let first = self.by_job.range((id, NonZeroU64::MIN, 0)..).next()?;
-        (first.0 == id).then_some(first.2)
+    /// The client that has waited longest for this job, after the number of its wait.
+    fn first_of(&self, id: JobId) -> Option<(NonZeroU64, u32)> {
+        // No job has the id 0.
+        let (of, number, client) = self.by_job.first_after((JobId(id.0 - 1), NonZeroU64::MAX, u32::MAX))?;
+        (of == id).then_some((number, client))
     }
 }
 
@@ -104,14 +149,14 @@ impl Rule for Awaited {
         if let Some(&(id, ..)) = rules.awaited.ended.front() {
             return Some((Timestamp(0), id));
         }
-        rules.awaited.by_end.first().map(|&(until, id, _)| (until, id))
+        rules.awaited.by_end.first().map(|(until, id, _)| (until, id))
     }
 
     /// Ends the wait whose time-out comes first.
     fn tick(queue: &mut Queue, _id: JobId, _now: Timestamp) {
         if queue.rules.awaited.has_ended() {
             queue.answer_ended(1);
-        } else if let Some(&(_, _, client)) = queue.rules.awaited.by_end.first() {
+        } else if let Some((_, _, client)) = queue.rules.awaited.by_end.first() {
             queue.end_job_wait(client);
             queue.deliver(client, WaitOutcome::TimedOut);
         }
@@ -121,10 +166,11 @@ impl Rule for Awaited {
     fn check(queue: &Queue) {
         let Self { by_client, by_job, by_end, ended } = &queue.rules.awaited;
         let jobs: BTreeSet<_> =
-            by_client.iter().map(|(&client, &(id, wait))| (id, wait.number, client)).collect();
-        assert_eq!(jobs, *by_job, "each wait is in the list of its job");
-        let ends = by_client.iter().map(|(&client, &(id, wait))| (wait.until, id, client));
-        assert!(ends.filter(|end| end.0 != Timestamp::NEVER).collect::<BTreeSet<_>>() == *by_end);
+            by_client.iter().map(|JobWait { client, id, wait }| (id, wait.number, client)).collect();
+        assert!(jobs.into_iter().eq(by_job.iter()), "each wait is in the list of its job");
+        let ends = by_client.iter().map(|JobWait { client, id, wait }| (wait.until, id, client));
+        let ends: BTreeSet<_> = ends.filter(|end| end.0 != Timestamp::NEVER).collect();
+        assert!(ends.into_iter().eq(by_end.iter()), "each wait with an end is in the order of the ends");
         for id in queue.jobs.ids() {
             let is_marked = queue.jobs.get(id).is_some_and(|job| job.has(marks::AWAITED));
             assert_eq!(
@@ -133,7 +179,7 @@ impl Rule for Awaited {
                 "{id:?}: a job has the mark AWAITED while a client waits for it"
             );
         }
-        for (&client, &(id, wait)) in by_client {
+        for JobWait { client, id, wait } in by_client.iter() {
             assert!(queue.clients[client].wait.is_none(), "a client waits for one thing");
             if ended.iter().any(|&(of, last, _)| of == id && wait.number <= last) {
                 continue;
@@ -175,7 +221,7 @@ impl Queue {
             "a buried job has its answer"
         );
         let awaited = &mut self.rules.awaited;
-        awaited.by_client.insert(client, (id, wait));
+        awaited.by_client.insert(JobWait { client, id, wait });
         awaited.by_job.insert((id, wait.number, client));
         if wait.until != Timestamp::NEVER {
             awaited.by_end.insert((wait.until, id, client));
@@ -199,12 +245,14 @@ impl Queue {
 
     fn forget_job_wait(&mut self, client: u32) -> bool {
         let awaited = &mut self.rules.awaited;
-        let Some((id, wait)) = awaited.by_client.remove(&client) else { return false };
-        let found = awaited.by_job.remove(&(id, wait.number, client));
-        debug_assert!(found, "each wait is in the list of its job");
-        let found = awaited.by_end.remove(&(wait.until, id, client));
+        let Some(JobWait { id, wait, .. }) = awaited.by_client.remove(JobWait::of(client)) else {
+            return false;
+        };
+        let found = awaited.by_job.remove((id, wait.number, client));
+        debug_assert!(found.is_some(), "each wait is in the list of its job");
+        let found = awaited.by_end.remove((wait.until, id, client));
         debug_assert_eq!(
-            found,
+            found.is_some(),
             wait.until != Timestamp::NEVER,
             "a wait with an end is in the order of the ends"
         );
@@ -219,10 +267,9 @@ impl Queue {
         if job.marks & marks::AWAITED == 0 {
             return;
         }
-        let awaited = &mut self.rules.awaited;
-        let all = (job.id, NonZeroU64::MIN, 0)..=(job.id, NonZeroU64::MAX, u32::MAX);
-        let Some(&(_, last, _)) = awaited.by_job.range(all).next_back() else { return };
-        awaited.ended.push_back((job.id, last, outcome));
+        // Later waits have larger numbers.
+        let Some(last) = NonZeroU64::new(self.clients.waits) else { return };
+        self.rules.awaited.ended.push_back((job.id, last, outcome));
         self.answer_ended(ANSWERS_AT_ONCE);
         if self.rules.awaited.has_ended() {
             self.schedule(Timer::Rules);
