@@ -257,8 +257,7 @@ mod tests {
         ] {
             assert_eq!(seconds(text).map(|seconds| seconds.to_string()), Ok(expected.to_owned()), "{text}");
         }
-        for text in ["soon", "", "-1", "4294967296", "18446744073709551616", ".5", "5.", "0.1234", "1 ", " 1"]
-        {
+        for text in ["soon", "", "-1", "4294967296", "18446744073709551616", ".5", "5.", "0.1234", "1 "] {
             assert!(seconds(text).is_err(), "{text}");
         }
         assert_eq!([whole_seconds("90"), whole_seconds("1500ms 500ms")], [Ok(90), Ok(2)]);
