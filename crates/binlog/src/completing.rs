@@ -9,12 +9,10 @@ use super::attachment::tag_record_bytes;
 use super::jobs::Source;
 use super::record::Layout;
 use super::tagged::FoundTags;
-use crate::job::JobId;
 
 /// A full record that counts only with the delete that ends its `complete`.
 #[derive(Debug)]
 pub(super) struct OfComplete {
-    pub(super) id: JobId,
     pub(super) layout: Layout,
     pub(super) bytes: Box<[u8]>,
     pub(super) source: Source,
@@ -32,7 +30,6 @@ impl Completing {
     /// Keeps a record. Earlier ones are dropped if they are not directly before it.
     pub(super) fn push(
         &mut self,
-        id: JobId,
         layout: &Layout,
         bytes: &[u8],
         source: Source,
@@ -46,7 +43,7 @@ impl Completing {
             self.clear();
         }
         self.0.try_reserve(1)?;
-        self.0.push(OfComplete { id, layout: *layout, bytes: bytes.into(), source, tags, start, end });
+        self.0.push(OfComplete { layout: *layout, bytes: bytes.into(), source, tags, start, end });
         Ok(())
     }
 

@@ -222,14 +222,14 @@ impl LoggedJobs {
         if !layout.is_plausible_but_name(bytes) {
             return Ok(false);
         }
-        let id = JobId(layout.record.id);
+        let id = layout.id();
         let is_of_complete =
             if layout.is_full() { layout.record.is_of_complete() } else { layout.record.is_completion() };
         if !is_of_complete {
             self.completing.clear();
         }
         let applied = if layout.is_full() {
-            self.apply_full(id, layout, bytes, source)?
+            self.apply_full(layout, bytes, source)?
         } else {
             self.apply_short(id, &layout.record, source)?
         };
@@ -278,30 +278,23 @@ impl LoggedJobs {
             .collect()
     }
 
-    fn apply_full(
-        &mut self,
-        id: JobId,
-        layout: &Layout,
-        bytes: &[u8],
-        source: Source,
-    ) -> Result<bool, OpenError> {
+    fn apply_full(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
         let record = &layout.record;
         if source.is_ours && record.is_of_complete() {
-            return self.put_aside(id, layout, bytes, source);
+            return self.put_aside(layout, bytes, source);
         }
-        let Some(tags) = self.tags_of(id, record, source)? else { return Ok(false) };
-        self.store_full(id, layout, bytes, source, tags)
+        let Some(tags) = self.tags_of(layout.id(), record, source)? else { return Ok(false) };
+        self.store_full(layout, bytes, source, tags)
     }
 
     fn store_full(
         &mut self,
-        id: JobId,
         layout: &Layout,
         bytes: &[u8],
         source: Source,
         tags: FoundTags,
     ) -> Result<bool, OpenError> {
-        let record = &layout.record;
+        let (id, record) = (layout.id(), &layout.record);
         let Some(state) = record.live_state() else { return Ok(false) };
         let Some(tube) = self.tubes.number(layout.name(bytes))? else { return Ok(false) };
         let end = layout.total - TRAILER.len();
@@ -333,16 +326,11 @@ impl LoggedJobs {
     }
 
     /// Keeps a full record of a `complete` until the delete. Its tags must be there; no part of it is recovered alone.
-    fn put_aside(
-        &mut self,
-        id: JobId,
-        layout: &Layout,
-        bytes: &[u8],
-        source: Source,
-    ) -> Result<bool, OpenError> {
+    fn put_aside(&mut self, layout: &Layout, bytes: &[u8], source: Source) -> Result<bool, OpenError> {
         if !layout.is_plausible(bytes) {
             return Ok(false);
         }
+        let id = layout.id();
         let tags = match layout.record.has_tags() {
             false => FoundTags::None,
             true => match self.tagged.find(id, self.pending.take(id, source.position())) {
@@ -350,7 +338,7 @@ impl LoggedJobs {
                 FoundTags::None | FoundTags::Earlier | FoundTags::Lost => return Ok(false),
             },
         };
-        self.completing.push(id, layout, bytes, source, tags)?;
+        self.completing.push(layout, bytes, source, tags)?;
         Ok(true)
     }
 
@@ -552,8 +540,8 @@ impl LoggedJobs {
         if let Some(group) = side_effects.freed_group {
             self.free_group(&group, source);
         }
-        for OfComplete { id, layout, bytes, source, tags, .. } in completed {
-            self.store_full(id, &layout, &bytes, source, tags)?;
+        for OfComplete { layout, bytes, source, tags, .. } in completed {
+            self.store_full(&layout, &bytes, source, tags)?;
         }
         Ok(true)
     }

@@ -5,6 +5,7 @@
 use super::format::{
     DiskRecord, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER, VERSION_5, take,
 };
+use crate::job::JobId;
 use crate::tube_name::TubeName;
 
 /// The maximum length of a record's head, up to its body.
@@ -58,6 +59,11 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// The job of the record.
+    pub(super) fn id(&self) -> JobId {
+        JobId(self.record.id)
+    }
+
     /// The layout of the record at the beginning of `bytes`, with `rest` bytes left in the file. `None` if its head is
     /// incomplete, or if its lengths go beyond the file.
     pub(super) fn read(version: Version, bytes: &[u8], rest: u64) -> Option<Self> {
