@@ -5,13 +5,13 @@
 //! by the replay, then by the open log.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::num::NonZeroU32;
 
 use beanstalkd_structures::IdMap;
 
 use super::MAX_INDEX;
 use super::chunked_queue::ChunkedQueue;
 use super::format::{MAX_JOB_ID, SHORT_BYTES};
+use super::packed::{Newest, PackedFile, PackedItem};
 use crate::assertions::in_debug;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::job::JobId;
@@ -37,61 +37,6 @@ impl Item {
         }
     }
 }
-
-/// An [`Item`] in the 8 bytes of an id, because the list of a file has one for each job.
-#[derive(Clone, Copy, Debug)]
-struct PackedItem(u64);
-
-impl PackedItem {
-    /// The bit of a cooldown. No job has such an id.
-    const COOLDOWN: u64 = 1 << 63;
-
-    fn pack(item: Item) -> Self {
-        match item {
-            Item::Job(id) => Self(id.0),
-            Item::Cooldown(id) => Self(id.0 | Self::COOLDOWN),
-        }
-    }
-
-    fn unpack(self) -> Item {
-        let id = JobId(self.0 & !Self::COOLDOWN);
-        if self.0 == id.0 { Item::Job(id) } else { Item::Cooldown(id) }
-    }
-}
-
-const _: () = assert!(MAX_JOB_ID < PackedItem::COOLDOWN);
-
-/// The record with the newest state of a job. A cooldown has only its own record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Newest {
-    Full,
-    Short,
-}
-
-/// The index of a file and [`Newest`] in 4 bytes; an `Option` of it takes no more.
-#[derive(Clone, Copy, Debug)]
-struct PackedFile(NonZeroU32);
-
-impl PackedFile {
-    /// The bit of [`Newest::Short`]. No index has this bit, and neither has an index plus one, which is the stored
-    /// number.
-    const SHORT: u32 = 1 << 31;
-
-    fn pack(index: u32, newest: Newest) -> Self {
-        let file = NonZeroU32::MIN.saturating_add(index);
-        match newest {
-            Newest::Full => Self(file),
-            Newest::Short => Self(file | Self::SHORT),
-        }
-    }
-
-    fn unpack(self) -> (u32, Newest) {
-        let newest = if self.0.get() & Self::SHORT == 0 { Newest::Full } else { Newest::Short };
-        ((self.0.get() & !Self::SHORT) - 1, newest)
-    }
-}
-
-const _: () = assert!(MAX_INDEX + 1 < PackedFile::SHORT);
 
 /// The location of a job's full record, or of a cooldown: 8 bytes a job.
 #[derive(Clone, Copy, Debug)]
@@ -591,19 +536,5 @@ mod tests {
         assert!(!files.has_live_in_closed());
         assert_eq!((files.live_in(2), files.live_bytes()), (1, 168));
         assert_eq!(files.cooldowns_by_file(), BTreeMap::from([(2, 1)]));
-    }
-
-    #[test]
-    fn what_is_packed_reads_back() {
-        for item in
-            [0, 1, MAX_JOB_ID].map(JobId).into_iter().flat_map(|id| [Item::Job(id), Item::Cooldown(id)])
-        {
-            assert_eq!(PackedItem::pack(item).unpack(), item);
-        }
-        for index in [0, 1, MAX_INDEX] {
-            for newest in [Newest::Full, Newest::Short] {
-                assert_eq!(PackedFile::pack(index, newest).unpack(), (index, newest));
-            }
-        }
     }
 }

@@ -4,7 +4,7 @@
 //! replaces an earlier one; an invalid one changes nothing. `tagged` handles the effects of tags. Driven by the replay,
 //! file by file.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use beanstalkd_structures::IdMap;
@@ -13,6 +13,7 @@ use super::attachment::{AttachmentKind, LoggedReservation, Part, parts, tag_reco
 use super::completing::{Completing, OfComplete};
 use super::files::{Files, Item};
 use super::format::{DiskRecord, SHORT_BYTES, TRAILER, WallOffset};
+use super::logged_tubes::LoggedTubes;
 use super::marker::CLOCK_STEP_NS;
 use super::record::Layout;
 use super::tagged::{Attachment, FoundSideEffects, FoundTags, PendingAttachments, Tagged};
@@ -20,7 +21,6 @@ use super::{LogPosition, OpenError};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::seconds::Seconds;
-use crate::tube_name::TubeName;
 
 /// The times at the start.
 #[derive(Clone, Copy, Debug)]
@@ -560,42 +560,5 @@ impl LoggedJobs {
         };
         self.latest_burial = Some(self.latest_burial.unwrap_or(0).max(time));
         time
-    }
-}
-
-/// The names of the tubes, each with a number.
-#[derive(Debug, Default)]
-pub(super) struct LoggedTubes {
-    names: Vec<TubeName>,
-    numbers: HashMap<TubeName, u32>,
-    /// The number of the last record's tube: most records have the same tube as the one before.
-    latest: u32,
-}
-
-impl LoggedTubes {
-    /// The name of the tube with this number.
-    pub(super) fn name(&self, number: u32) -> &TubeName {
-        &self.names[number as usize]
-    }
-
-    /// The number of the tube with this name; `None` if the name is not valid.
-    fn number(&mut self, name: &[u8]) -> Result<Option<u32>, OpenError> {
-        if self.names.get(self.latest as usize).is_some_and(|tube| tube.as_bytes() == name) {
-            return Ok(Some(self.latest));
-        }
-        let Some(name) = TubeName::check(name) else { return Ok(None) };
-        self.latest = match self.numbers.get(name) {
-            Some(&number) => number,
-            None => {
-                let Some(tube) = TubeName::parse(name.as_bytes()) else { return Ok(None) };
-                let number = u32::try_from(self.names.len()).map_err(|_| OpenError::OutOfMemory)?;
-                self.names.try_reserve(1)?;
-                self.numbers.try_reserve(1)?;
-                self.names.push(tube.clone());
-                self.numbers.insert(tube, number);
-                number
-            }
-        };
-        Ok(Some(self.latest))
     }
 }

@@ -59,9 +59,11 @@ mod errors;
 mod files;
 mod format;
 mod jobs;
+mod logged_tubes;
 mod marker;
 mod open;
 mod ownership;
+mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod reader;
