@@ -1,4 +1,4 @@
-//! Appends the server's records: puts, moves, changes of a job's state and deletes, and the markers around them.
+//! Appends the server's records: puts, moves, changes of a job's state and deletes.
 //!
 //! Owns: the records for which there was no room, in [`Unlogged`]. Driven by the server, command by command, then by
 //! one commit per turn.
@@ -18,10 +18,10 @@ use crate::clock::Timestamp;
 use crate::files::Item;
 use crate::format::{DiskRecord, MAX_BODY_BYTES, SHORT_BYTES, WallOffset, full_record_bytes};
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
-use crate::marker::{CLOCK_STEP_NS, Marker, MarkerKind};
+use crate::marker::{CLOCK_STEP_NS, MarkerKind};
 use crate::tags::EncodedTags;
 use crate::tube_name::TubeName;
-use crate::{BinlogError, LogPosition, NoRoom, SyncPolicy};
+use crate::{BinlogError, NoRoom, SyncPolicy};
 
 /// A change that must find room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -494,84 +494,6 @@ impl Binlog {
         debug_assert_eq!(self.appender.end().offset, end, "the record ends where its room ends");
         if is_full {
             self.write_buffer();
-        }
-    }
-
-    // ---- markers ----
-
-    fn marker(&self, kind: MarkerKind) -> Marker {
-        Marker {
-            kind,
-            file: self.appender.file(),
-            next_job_id: self.ids.announced_by(kind),
-            durable: self.durability.durable().end,
-            oldest: self.compaction.oldest_needed(&self.contents.files),
-            sync: self.config.sync,
-            time: self.clock.wall.to_disk(self.clock.last_turn_at),
-        }
-    }
-
-    /// The marker in the header of file `file`, which will have `bytes`.
-    pub(super) fn header(&self, file: u32, bytes: u64) -> Marker {
-        Marker { file, ..self.marker(MarkerKind::Header(bytes)) }
-    }
-
-    /// Puts a marker after the bytes of the turn; the caller has found room for it.
-    pub(super) fn push_marker(&mut self, kind: MarkerKind) {
-        let marker = self.marker(kind);
-        self.ids.note_announced(marker.next_job_id);
-        let end = self.appender.end().offset + SHORT_BYTES;
-        self.appender.push_marker(&marker);
-        debug_assert_eq!(self.appender.end().offset, end, "the marker ends where its room ends");
-        self.durability.note_marked();
-        if matches!(kind, MarkerKind::Durable | MarkerKind::Closed) {
-            self.clock.time_mark_at = None;
-        }
-    }
-
-    /// Logs the end of an old file. Before the server serves, this takes precedence over the room for deletes.
-    pub(crate) fn append_cut(&mut self, end: LogPosition) -> Result<(), NoRoom> {
-        let Some(target) = self.contents.room.find_for_repair() else {
-            self.make_next_file();
-            return Err(NoRoom::Pending);
-        };
-        self.append_marker_at(MarkerKind::Cut(end), target);
-        Ok(())
-    }
-
-    pub(super) fn append_marker(&mut self, kind: MarkerKind) -> Result<(), NoRoom> {
-        let target = self.contents.room.find_for_marker().ok_or(NoRoom::Full)?;
-        if !self.open_up_to(target) {
-            return Err(NoRoom::Pending);
-        }
-        self.append_marker_at(kind, target);
-        Ok(())
-    }
-
-    fn append_marker_at(&mut self, kind: MarkerKind, target: Target) {
-        self.enter(target);
-        self.make_memory(SHORT_BYTES);
-        self.contents.room.take(SHORT_BYTES);
-        self.push_marker(kind);
-        self.appender.require_write();
-        debug_assert!(self.appender.must_write(), "a marker of its own waits for no record");
-    }
-
-    /// Puts a marker with the durable position at the beginning of the next write. If room is short, there is no
-    /// marker.
-    pub(super) fn mark_durable(&mut self) {
-        if self.durability.is_marked() {
-            return;
-        }
-        if self.appender.is_empty() {
-            if self.contents.room.find(SHORT_BYTES, self.kept_units()) == Some(Target::Current) {
-                self.contents.room.take(SHORT_BYTES);
-                self.push_marker(MarkerKind::Durable);
-            }
-        } else if !self.appender.must_write() {
-            // A later sync is done, and the marker for the previous one has not been written yet.
-            self.appender.drop_waiting_marker();
-            self.push_marker(MarkerKind::Durable);
         }
     }
 

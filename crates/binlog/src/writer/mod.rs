@@ -1,8 +1,9 @@
 //! The open log: the contents, the time and the order of writes.
 //!
-//! Owns: the state of the log by subject. `append` has the calls that log something, `appender` the bytes of the turn,
-//! and `room` the space; `files_ahead` makes the next files; `compaction` copies jobs out of old files and removes
-//! these; `durability` knows what is synced and when the next sync is due; `ids` knows which job ids are announced.
+//! Owns: the state of the log by subject. `append` has the calls that log something, `markers` the markers between,
+//! `appender` the bytes of the turn, and `room` the space; `files_ahead` makes the next files; `compaction` copies jobs
+//! out of old files and removes these; `durability` knows what is synced and when the next sync is due; `ids` knows
+//! which job ids are announced.
 //! [`Binlog`] puts them together: this file states the order of a commit and the consequences of each task's outcome.
 //! Never reads a clock: the server passes `now`. Never waits, except at the start and at the exit: slow work is
 //! submitted to the store as a [`StoreTask`]. Driven by the server, once per turn and for each [`Completion`].
@@ -34,6 +35,7 @@ mod durability;
 mod files_ahead;
 mod ids;
 mod invariants;
+mod markers;
 mod room;
 mod side_effects;
 
