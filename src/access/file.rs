@@ -263,7 +263,10 @@ mod tests {
             ),
             ("[strangers.unix]\nmax-job-bytes = \"1x\"", "line 2, column 17: expected a number of bytes"),
             ("[strangers]\nmax-job-bytes = -1", "line 2, column 17: expected a number of bytes"),
-            ("[identities.a]\n[identities.a]\n", "line 2, column 13: duplicate key"),
+            (
+                "[identities.a]\n[identities.a]\n",
+                "line 2, column 13: a: duplicate key, expected each key once",
+            ),
             ("[identities.a\n", "line 1, column 14: "),
         ] {
             let error = error(text);
