@@ -25,7 +25,7 @@
 //! # use std::convert::Infallible;
 //! # use std::io::{self, ErrorKind, IoSlice, Read};
 //! # use std::rc::Rc;
-//! use beanstalkd::server::{Config, Executor, Readiness, Server};
+//! use beanstalkd::server::{Executor, ExecutorConfig, Readiness, Server};
 //! use beanstalkd::stream::Stream;
 //! use beanstalkd_types::clock::Timestamp;
 //! # use beanstalkd::poll_token::PollToken;
@@ -61,7 +61,7 @@
 //! #     fn await_writable(&mut self, _: PollToken, _: bool) {}
 //! }
 //!
-//! # let config = Config {
+//! # let config = ExecutorConfig {
 //! #     max_job_bytes: 1 << 16,
 //! #     max_memory_bytes: None,
 //! #     binlog_file_bytes: 0,

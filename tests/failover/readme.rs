@@ -56,9 +56,10 @@ impl Program {
         let path: PathBuf = directory.path().join("program");
         fs::write(&path, program).unwrap();
         // Debian installs this library where PHP finds it, and not into the directory of the program.
-        fs::create_dir(directory.path().join("vendor")).unwrap();
-        let autoload = "<?php require_once 'Pheanstalk/autoload.php';";
-        fs::write(directory.path().join("vendor/autoload.php"), autoload).unwrap();
+        let vendor = directory.path().join("vendor");
+        fs::create_dir(&vendor).unwrap();
+        let autoload = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/docs/autoload.php");
+        std::os::unix::fs::symlink(autoload, vendor.join("autoload.php")).unwrap();
         let mut command = Command::new(interpreter);
         command.arg(&path).current_dir(directory.path()).env("NODE_PATH", modules);
         Self { language, command, output, _directory: directory }
