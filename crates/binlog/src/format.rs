@@ -155,7 +155,7 @@ impl DiskRecord {
         self.state == STATE_DELETED && self.body_size == COMPLETES
     }
 
-    /// This full record as one that counts only with the delete that ends its `complete`.
+    /// Marks this full record as valid only together with the delete that ends its `complete`.
     #[must_use]
     pub(crate) fn of_complete(self) -> Self {
         Self { ttr_ns: self.ttr_ns + OF_COMPLETE_NS, ..self }
@@ -167,7 +167,7 @@ impl DiskRecord {
         self.ttr_ns & OF_COMPLETE_NS != 0
     }
 
-    /// This full record as one after the tags of its job.
+    /// Marks this full record as preceded by its job's tags.
     #[must_use]
     pub(crate) fn with_tags(self) -> Self {
         Self { ttr_ns: self.ttr_ns + TAGGED_NS, ..self }

@@ -47,7 +47,8 @@ pub trait Storage {
     /// If the store cannot take all bytes. Then it is not known which of them it has.
     fn append(&mut self, at: LogPosition, bytes: &[u8]) -> io::Result<()>;
 
-    /// Releases the resources for reading or appending to file `file`, which the log does not do for now.
+    /// Releases the resources for reading or appending to file `file`, because the log does not read it or append to it
+    /// now.
     fn release(&mut self, file: u32);
 
     /// Submits `task` to the store, which does it after all tasks that were submitted before.

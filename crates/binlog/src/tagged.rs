@@ -101,13 +101,13 @@ impl Incomplete {
 /// The tags of a full record.
 #[derive(Debug)]
 pub(super) enum FoundTags {
-    /// The job has none.
+    /// The job has no tags.
     None,
-    /// They are before the record.
+    /// The tags are stored before this record.
     Here(Box<[u8]>),
-    /// They are damaged here, but are before an earlier record of the job.
+    /// The tags here are damaged, but are also stored before an earlier record of the job.
     Earlier,
-    /// They are lost.
+    /// The tags are lost.
     Lost,
 }
 

@@ -1,10 +1,10 @@
-//! The min-heap of deadlines. The earliest deadline is the time-out of the poll.
+//! An indexed 4-ary min-heap of deadlines. The earliest deadline is the time-out of the poll.
 //!
-//! Owns: one instant for each tube, for each client and for the rules; nothing of it becomes due before that instant.
-//! If a deadline becomes earlier, its entry moves. If it becomes later or ends, the entry stays, because the next
-//! deadline is often set at once and the entry need not move then. So an entry can be too early: code that finds it due
-//! sets it to the right instant. The heap knows the position of every timer, so each timer has at most one entry. The
-//! heap does not know what becomes due. Driven by the queue.
+//! Owns: one instant for each tube, for each client and for the rules; nothing that a timer stands for becomes due
+//! before its instant. If a deadline becomes earlier, its entry moves. If it becomes later or ends, the entry stays,
+//! because the next deadline is often set at once and the entry need not move then. So an entry can be too early: code
+//! that finds it due sets it to the right instant. The heap knows the position of every timer, so each timer has at
+//! most one entry. The heap does not know what becomes due. Driven by the queue.
 
 use std::collections::TryReserveError;
 
@@ -54,7 +54,7 @@ impl Deadlines {
         reserve_all(&mut self.clients, clients)
     }
 
-    /// Notes a deadline of `timer` at `at`; its entry moves only if it is later than that.
+    /// Notes a deadline of `timer` at `at`. Moves the timer's entry only if the entry is later than `at`.
     #[inline]
     pub fn note(&mut self, timer: Timer, at: Timestamp) {
         let position = *self.position(timer);

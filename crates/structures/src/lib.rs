@@ -1,8 +1,9 @@
 //! The data structures of the hot path: each grows in small steps, so no operation takes longer because the structure
 //! is large.
 //!
-//! Owns: how keys, records and deadlines are stored and found. Does not know what they stand for, does no I/O and reads
-//! no clock. Used by the queue; the log uses the map. `make micro` compares each with a structure of a library.
+//! Owns: how keys, records and deadlines are stored and found. Knows jobs, tubes and clients only by their ids, does no
+//! I/O and reads no clock. Used by the queue; the log uses the map. `make micro` compares each with a structure of a
+//! library.
 //!
 //! | type | what it is |
 //! |---|---|

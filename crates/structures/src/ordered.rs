@@ -175,7 +175,7 @@ impl<K: Key> OrderedQueue<K> {
         self.get(key).is_some()
     }
 
-    /// The key that is equal to `key`, as it is in the queue.
+    /// The stored key that compares equal to `key`.
     pub fn get(&self, key: K) -> Option<K> {
         let blocks = self.0.as_ref()?;
         let block = blocks.block(blocks.holding(key));

@@ -95,9 +95,9 @@ impl Lease {
         self.end
     }
 
-    /// Whether replies may be sent about changes so far. `now` is read **after** the last command whose reply is about
-    /// to be sent, and before the first byte of it. A pause after that does no harm: the reply was true while no other
-    /// server could own the queue, and its delay is like a delay in the network.
+    /// Whether replies may be sent about changes so far. `now` must be read **after** the execution of the last command
+    /// to be answered and before the first byte of its reply. A pause after that does no harm: the reply was true while
+    /// no other server could own the queue, and its delay is like a delay in the network.
     #[must_use]
     pub fn holds(self, now: Timestamp) -> bool {
         self.left_ns(now) > 0

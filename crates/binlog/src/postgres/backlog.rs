@@ -117,7 +117,7 @@ impl Backlog {
 }
 
 impl Work {
-    /// The task, if it is one.
+    /// The task; `None` for an append.
     pub(super) fn into_task(self) -> Option<StoreTask> {
         match self {
             Self::Task(task) => Some(task),

@@ -1,4 +1,4 @@
-//! The delay of a commit, in which it waits for the clients that the last commit has answered.
+//! Group commit: the delay of a commit, in which it waits for the clients that the last commit has answered.
 //!
 //! Owns: the decision. Without a delay, the clients of a queue split into two halves, one of which waits while the
 //! other is answered, and each change takes the time of two commits. Pure. Driven by the helper.

@@ -1,7 +1,7 @@
 //! Compaction and removal: live jobs are copied out of the oldest file, and a file without jobs is removed.
 //!
 //! Owns: how much may be copied, and the removal in progress, in [`Compaction`]. Driven by the server, which appends
-//! the copies before each commit, and by the outcomes of syncs and of [`Task::Remove`].
+//! the copies before each commit, and by the outcomes of syncs and of [`StoreTask::Remove`].
 
 use std::io;
 
@@ -29,8 +29,9 @@ const REMOVE_RETRY_NS: u64 = NS_PER_S;
 const COPIES_TO_LOGGED: u64 = 4;
 /// How many bytes a turn may copy even if it logs little: a few dozen small jobs, which takes some microseconds.
 const COPIED_PER_TURN: u64 = 16 * 1024;
-/// The total length of the closed files may be this many times that of the records of all jobs, plus the length of all
-/// files once more, plus one file. Each logged byte then costs at most about one more for copies.
+/// Jobs are copied when the closed files are longer than this factor times the records of all jobs, or when all files
+/// are longer than one more than this factor times these records, plus one file. Each logged byte then costs at most
+/// about one byte of copies.
 const CLOSED_TO_LIVE: u64 = 2;
 /// While files wait for their removal, no further file is made if the directory would then be longer than this many
 /// times the live bytes plus [`DIRECTORY_FILES`] files.

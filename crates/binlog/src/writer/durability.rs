@@ -1,7 +1,8 @@
 //! Durability: which records are on the medium.
 //!
 //! Owns: which syncs are due, requested and done, and the durable position in the markers. Decides when a sync is due;
-//! the store does it. Driven by the writes of the log, by commits, and by the outcomes of syncs.
+//! the store does it. Driven by the writes of the log, by commits, and by the outcomes of syncs. One sync serves all
+//! commits before it (group commit).
 
 use std::collections::VecDeque;
 
@@ -18,14 +19,14 @@ const SLOW_SYNC_US: u64 = 4000;
 /// Larger than the id of any job.
 const NO_JOB: JobId = JobId(u64::MAX);
 
-/// The state of the log at some time.
+/// A point in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogMark {
-    /// Its end.
+    /// End of the log at this point.
     pub(super) end: LogPosition,
-    /// Its last record.
+    /// Number of the last record before it.
     pub(super) sequence: SequenceNumber,
-    /// The job id that its markers announce: all assigned ids are smaller.
+    /// The job id that the markers before it announce: all assigned ids are smaller.
     pub(super) ids: u64,
 }
 
@@ -120,8 +121,8 @@ impl Durability {
         self.lowest_unsynced = self.lowest_unsynced.min(id);
     }
 
-    /// Whether the whole record of this job is known to be on the medium. This is known only for jobs with smaller ids
-    /// than all jobs that are not.
+    /// Whether the job's full record is known to be durable. Known only below the smallest id whose record is not
+    /// durable yet.
     pub(super) fn has_job(&self, id: JobId) -> bool {
         self.policy == SyncPolicy::EachCommit && id < self.lowest_unsynced
     }

@@ -1,7 +1,7 @@
 //! The files made ahead of the one to which records are appended.
 //!
 //! Owns: the length of the next file, whether it is being made, and why it could not be made, in [`FilesAhead`]. Driven
-//! by appends, which need room, and by the outcomes of [`Task::Make`].
+//! by appends, which need room, and by the outcomes of [`StoreTask::Make`].
 
 use std::io;
 
@@ -93,7 +93,7 @@ impl FilesAhead {
         }
     }
 
-    /// Permits another attempt although the last one has failed.
+    /// Clears the last failure so that the next attempt can begin.
     pub(super) fn retry(&mut self) {
         if matches!(self.creation, Creation::Failed { .. }) {
             self.creation = Creation::Idle;
@@ -209,8 +209,8 @@ impl Binlog {
         self.open_spares(OPEN_AHEAD);
     }
 
-    /// Handles a failure. If the disk has no room, a shorter file is tried at once. If it may help, the same is tried
-    /// again later.
+    /// Handles a failure. If the disk has no room, a shorter file is tried at once. If a later attempt may succeed, the
+    /// same length is tried again then.
     pub(super) fn file_was_not_made(&mut self, index: u32, error: io::Error, now: Timestamp) {
         debug_assert!(self.ahead.is_under_way(), "a creation fails that the log has requested");
         let has_no_room = is_lack_of_room(&error);

@@ -1,12 +1,12 @@
-//! The open log: the contents, the time and the order of writes.
+//! The open log: what is written, when, and in which order.
 //!
-//! Owns: the state of the log by subject. `append` has the calls that log something, `markers` the markers between,
-//! `appender` the bytes of the turn, and `room` the space; `files_ahead` makes the next files; `compaction` copies jobs
-//! out of old files and removes these; `durability` knows what is synced and when the next sync is due; `ids` knows
-//! which job ids are announced.
-//! [`Binlog`] puts them together: this file states the order of a commit and the consequences of each task's outcome.
-//! Never reads a clock: the server passes `now`. Never waits, except at the start and at the exit: slow work is
-//! submitted to the store as a [`StoreTask`]. Driven by the server, once per turn and for each [`Completion`].
+//! Owns: the state of the log by subject. `append` has the calls that log a change, `markers` writes the markers
+//! between records, `appender` has the bytes of the turn, and `room` the space; `files_ahead` makes the next files;
+//! `compaction` copies jobs out of old files and removes these; `durability` knows what is synced and when the next
+//! sync is due; `ids` knows which job ids are announced. [`Binlog`] puts them together: this file states the order of a
+//! commit and the consequences of each task's outcome. Never reads a clock: the server passes `now`. Never waits,
+//! except at the start and at the exit: slow work is submitted to the store as a [`StoreTask`]. Driven by the server,
+//! once per turn and for each [`Completion`].
 
 use super::cooldowns::Cooldowns;
 use super::files::Files;
@@ -137,9 +137,9 @@ enum Health {
     Serving,
     /// No new work is begun.
     Closing,
-    /// It has failed, and the caller has not got the reason yet.
+    /// The log has failed, and the caller has not received the reason yet.
     Failed(BinlogError),
-    /// It has failed or was closed.
+    /// The log has failed or was closed.
     Stopped,
 }
 
@@ -243,9 +243,9 @@ impl Binlog {
         SequenceNumber(self.appender.appended().0 + self.unlogged.needed.len() as u64)
     }
 
-    /// The last record so far for which replies wait. With `-f 0`, a reply can be sent once [`Binlog::durable`] has
-    /// reached the value that this had when the reply was made. No reply waits for the record of a reservation, unless
-    /// it keeps the job from expiring: a restart makes the job ready again, with or without this record.
+    /// The last record so far for which replies wait. With `-f 0`, a reply can be sent once [`Binlog::durable`] reaches
+    /// the number that this function returned when the reply was made. No reply waits for the record of a reservation,
+    /// unless it keeps the job from expiring: a restart makes the job ready again, with or without this record.
     #[must_use]
     pub fn awaited(&self) -> SequenceNumber {
         if self.unlogged.needed.is_empty() { self.appender.awaited() } else { self.appended() }
@@ -297,8 +297,8 @@ impl Binlog {
         self.commit(now)
     }
 
-    /// Notes that delays have ended, which makes no record: within a second, a marker records the time. A start with
-    /// this log then knows that these jobs are ready, even if the wall clock was set back.
+    /// Notes that delays have ended. No record is written for it; a marker records the time within a second. A start
+    /// with this log then knows that these jobs are ready, even if the wall clock was set back.
     pub fn note_end_of_delay(&mut self, now: Timestamp) {
         self.clock.time_mark_at.get_or_insert(now + NS_PER_S);
     }

@@ -14,7 +14,7 @@ impl Queue {
         self.delete_with(client, id, Ending::Deleted, now)
     }
 
-    /// As `delete`, for a job that ends in the way `ending`.
+    /// Deletes a job and records how it ended.
     #[inline(always)]
     pub(crate) fn delete_with(
         &mut self,

@@ -71,9 +71,9 @@ struct Flush {
     scope: FlushScope,
     /// When the command came.
     at: Timestamp,
-    /// Jobs with this id and above have come later.
+    /// Jobs with this id or a larger one were put after the flush began.
     next_id: u64,
-    /// Jobs with this number and above were buried later.
+    /// Jobs with this number of burial or a larger one were buried after the flush began.
     next_burial: u64,
     stage: FlushStage,
     /// Jobs that have changed their state in the meantime.

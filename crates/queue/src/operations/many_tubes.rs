@@ -23,8 +23,7 @@ pub(super) const PROBES_PER_WORK: u64 = 2;
 pub(crate) struct ManyTubes {
     /// Every tube that the client watches.
     tubes: BTreeMap<TubeKey, KnownHead>,
-    /// The first jobs of tubes at the last probe. None of these tubes has a more urgent job now, unless
-    /// it is in `to_probe`.
+    /// The first jobs of tubes at the last probe. No tube outside `to_probe` has a more urgent job now.
     heads: BTreeSet<(ReadyKey, TubeKey)>,
     /// Tubes to probe again. The client subscribes to the others.
     to_probe: BTreeSet<TubeKey>,

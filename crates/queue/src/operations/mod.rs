@@ -44,7 +44,7 @@ impl Queue {
         self.unlink_from(id, link)
     }
 
-    /// As `unlink`; the caller has looked up the job: `link` is its link.
+    /// Unlinks a job that the caller has already looked up; `link` is the job's link.
     #[inline]
     fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let (state, before) = (link.place.state(), in_debug(|| self.counted(link.tube)));
@@ -60,7 +60,7 @@ impl Queue {
         since
     }
 
-    /// As `unlink_from`; the caller knows that the job is in a collection for jobs without tags.
+    /// Unlinks a job that is known to be in a collection for jobs without tags.
     pub(crate) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let Link { place, priority, tube: key, history, marks } = link;
         debug_assert!(marks & (marks::IN_ROW | marks::HELD) == 0, "a collection of a rule has the job");
@@ -103,8 +103,8 @@ impl Queue {
         self.make_ready_since(id, now, now);
     }
 
-    /// As `make_ready`, for a job that should have been ready since the instant `since`: its time in the ready queue
-    /// counts from then.
+    /// Makes a job ready that should have become ready at `since`: its time in the ready queue counts from that
+    /// instant.
     pub(crate) fn make_ready_since(&mut self, id: JobId, since: Timestamp, now: Timestamp) {
         debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         debug_assert!(since <= now, "a job is ready since the present at the latest");
@@ -118,7 +118,7 @@ impl Queue {
         debug_assert!(before.has_grown_to(self.counted(tube), 1), "one more job is counted");
     }
 
-    /// As `make_ready`; the caller has set the place of the job to ready.
+    /// Does the rest of `make_ready` once the caller has set the job's place to ready.
     #[inline]
     pub(crate) fn enter_ready(&mut self, id: JobId, now: Timestamp) {
         let &mut Job { tube, priority, marks, .. } = self.jobs.expect_mut(id);
@@ -129,8 +129,8 @@ impl Queue {
         }
     }
 
-    /// As `make_ready`; the caller has set the place, and knows the tube, the priority, and that no rule keeps the job
-    /// back.
+    /// Does the rest of `make_ready` for a caller that also knows the tube, the priority, and that no rule keeps the
+    /// job back.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
@@ -149,8 +149,8 @@ impl Queue {
         );
     }
 
-    /// As `enqueue`, if clients may wait for the job, or subscribe to the tube. Separate, so that the usual path is
-    /// short.
+    /// The slow path of `enqueue`: clients may be waiting for the job, or be subscribed to the tube. Kept out of line
+    /// so that the usual path is short.
     #[inline(never)]
     fn offer(&mut self, id: JobId, tube: TubeKey, priority: Priority, now: Timestamp) {
         if let Some((_, client)) = self.first_waiting(tube) {

@@ -40,7 +40,7 @@ pub enum ReserveMode {
     Fifo,
     /// A random tube, in proportion to the weights, then its most urgent job.
     Weighted,
-    /// As `Weighted`, with each weight divided by the tube's mean run time.
+    /// Like `Weighted`, but each weight is divided by the tube's mean run time.
     WeightedFair,
 }
 
@@ -134,8 +134,8 @@ impl ReserveSettings {
     }
 }
 
-/// Numbers by index, with their sums in a tree: the `i`-th entry, counted from 1, is the sum of the numbers up to index
-/// `i`, as many as the lowest set bit of `i`. 2^63 numbers of 64 bits do not overflow.
+/// A Fenwick tree of chances. Entry `i`, counted from 1, holds the sum of the last `i & -i` chances up to number `i`.
+/// 2^63 numbers of 64 bits do not overflow.
 #[derive(Debug, Default)]
 pub(crate) struct Chances(Vec<u128>);
 
@@ -219,7 +219,7 @@ impl Client {
         self.settings.as_ref().map_or(ReserveMode::Fifo, |settings| settings.mode)
     }
 
-    /// Must be called when the mode has changed, or when the client now watches many tubes.
+    /// Recomputes `is_plain`. Call it after every change of the mode, and when the client begins to watch many tubes.
     pub(crate) fn update_is_plain(&mut self) {
         self.is_plain = self.many.is_none() && self.mode() == ReserveMode::Fifo;
     }
@@ -350,7 +350,7 @@ impl Queue {
             }
             let chance = settings.chance(position, tube, now).into();
             sum += chance;
-            // Each tube replaces the previous choice with a chance equal to its part of the sum so far.
+            // Weighted reservoir sampling: each tube replaces the choice so far with probability chance / sum.
             if random.below(sum) < chance {
                 found = ReserveSearch::Found(key);
             }

@@ -3,7 +3,7 @@
 //! Owns: the contents of a page, and its end. The position of a job in the order is a number and its id: the priority
 //! of a ready job, parked or not, the deadline of a delayed or reserved one, the number of a burial. Held jobs come
 //! after the delayed ones, ordered by the end of their delay. A job that keeps its position while a client goes from
-//! page to page is on exactly one of them, whatever other clients do.
+//! page to page is on exactly one of them, regardless of what other clients do.
 //!
 //! A tube has no index of its reserved jobs: every reserve and delete would pay for it. Instead, a search goes through
 //! the reservations of all clients, which are in order for each client, a few in each call. Driven by the server.

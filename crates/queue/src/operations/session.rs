@@ -323,7 +323,7 @@ impl Queue {
         }
     }
 
-    /// Ends the session with this index if it is one, has no client attached and has no job; returns whether it did.
+    /// Ends the session at `index` if it has no attached client and no jobs. Returns whether it ended.
     pub(crate) fn end_session_if_idle(&mut self, index: u32) -> bool {
         let is_idle = self.sessions.records.get(&index).is_some_and(|session| session.attached.is_none())
             && self.clients[index].reserved.is_empty();

@@ -35,11 +35,11 @@ pub(crate) struct Ages;
 /// The outcome for a released job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
-    /// It is not too old, or there is no such rule.
+    /// The job is not too old, or no rule limits its age.
     Young,
-    /// It was too old, and is in its dead tube, or deleted.
+    /// The job was too old: it was moved to its dead tube or deleted.
     Gone,
-    /// It is too old and cannot go to its dead tube: it must be buried.
+    /// The job is too old and its dead tube cannot take it: the caller must bury it.
     Stays,
 }
 

@@ -48,7 +48,7 @@ struct JobWait {
 }
 
 impl JobWait {
-    /// What is equal to the wait of this client.
+    /// A search key that compares equal to the wait of this client.
     fn of(client: u32) -> Self {
         let wait = Wait { number: NonZeroU64::MIN, until: Timestamp::NEVER };
         Self { client, id: JobId(0), wait }
@@ -122,7 +122,7 @@ impl Awaited {
         self.by_client.get(JobWait::of(client)).map(|wait| (wait.id, wait.wait))
     }
 
-    /// Whether no client waits for this job, which is gone, without knowing that it gets an answer.
+    /// Whether every client that waited for this removed job has an answer or is due to get one.
     #[inline]
     pub(super) fn has_answered(&self, id: JobId) -> bool {
         self.first_of(id).is_none() || self.ended.iter().any(|&(ended, ..)| ended == id)

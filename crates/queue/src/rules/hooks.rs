@@ -115,9 +115,9 @@ impl<'a> TaggedJob<'a> {
 /// The decision of a rule about a ready job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may be reserved.
+    /// Clients may reserve the job.
     Open,
-    /// It may not be reserved now.
+    /// No client may reserve the job now.
     Parked,
 }
 

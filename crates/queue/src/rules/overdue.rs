@@ -1,4 +1,4 @@
-//! Jobs whose time is over, by `max-age` or the tag `exp`, and that have not been removed yet: no client gets them.
+//! Overdue jobs: jobs past their `max-age` or `exp` that have not been removed yet. No client gets one.
 //!
 //! Owns: whether there may be such jobs. `advance` removes a limited number of them in each call, so while there are
 //! very many, some are still ready. As long as there may be any, a job that comes first in its tube, or that becomes
@@ -41,8 +41,8 @@ impl Queue {
         self.rules.has_overdue && self.end_in_time(id, now)
     }
 
-    /// The same for a job that becomes ready in this tube. If no client waits for it, it ends in its time. The caller
-    /// settles the rules.
+    /// Ends an overdue job that becomes ready in this tube if a client waits for it; otherwise its own timer ends it.
+    /// The caller settles the rules.
     #[inline]
     pub(crate) fn end_overdue_if_awaited(&mut self, id: JobId, tube: TubeKey, now: Timestamp) -> bool {
         self.rules.has_overdue

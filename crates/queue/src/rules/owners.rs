@@ -227,7 +227,8 @@ impl Queue {
         job_cost(body_bytes, tags) + tube_cost + group.map_or(0, group_cost)
     }
 
-    /// The bytes that the end of this job frees at least, if it has this owner: its tube and its group may end, too.
+    /// The minimum number of bytes that the end of this job frees for the owner; 0 if the job has another one. More is
+    /// freed if its tube or group ends with it.
     #[must_use]
     pub fn bytes_left_by(&self, id: JobId, owner: &str) -> u64 {
         let tags = self.tags(id).filter(|tags| tags.owner == Some(owner.into()));

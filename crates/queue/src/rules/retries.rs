@@ -1,9 +1,10 @@
-//! The rules `max-attempts`, `backoff` and `dead-tube`: the handling of a job that has failed.
+//! The rules `max-attempts`, `backoff` and `dead-tube`: the handling of a job that has failed. A dead tube is a
+//! dead-letter queue.
 //!
 //! Owns: how many failures a job has, how long it waits after each, and where it goes after too many. A failure is a
-//! time-out or a release that counts, so the counters of the job give their number, and survive whatever the counters
-//! survive. Facts that the counters do not have are in the tags of the job: the origin of a dead job, and the failures
-//! that were forgiven when it was sent back.
+//! time-out or a release that counts, so the counters of the job give their number, which survives a restart whenever
+//! the counters do. Facts that the counters do not have are in the tags of the job: the origin of a dead job, and the
+//! failures that were forgiven when it was sent back.
 //!
 //! A dead job loses its `idp` and `con`, and no rule moves it to a dead tube again, so a circle of dead tubes is
 //! harmless. If a job cannot go to the dead tube, it is buried in its own.

@@ -1,4 +1,4 @@
-//! The rule `fair`: jobs of the same priority are reserved by turns of their concurrency keys, not by age.
+//! The rule `fair`: jobs of the same priority are reserved round-robin by their concurrency keys, not by age.
 //!
 //! Owns: the row of keys of each tube with the rule. Only jobs that no other rule keeps back are in it, so that no
 //! blocked job is ever examined. A key is in the row while it has such a job, at the position of its turn; a new key

@@ -101,7 +101,7 @@ impl Clients {
 impl Index<u32> for Clients {
     type Output = Client;
 
-    /// The client with this index, which comes from something that belongs to the client.
+    /// The client at this index. The index must come from an object that belongs to the client.
     fn index(&self, index: u32) -> &Client {
         &self.records[index as usize]
     }
@@ -205,7 +205,7 @@ impl Client {
     }
 
     /// The client's next deadline: the end of its wait, the safety margin while it waits, or the end of a reservation.
-    /// Must not be called for a client that is leaving, which has none.
+    /// The client must not be leaving: a leaving client has no deadline.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         match self.wait {
             Some(wait) => {

@@ -40,7 +40,7 @@ impl Counted {
         self
     }
 
-    /// Whether one job is in another tube: this tube has had one more, and the other, `there`, one less.
+    /// Whether exactly one job has moved: this tube had one more before, and `there` had one less.
     #[inline]
     pub(crate) fn has_moved_to(self, here_before: Self, there: Self, there_before: Self) -> bool {
         self.tube.total() + 1 == here_before.tube.total()
@@ -90,8 +90,8 @@ impl Queue {
         self.is_linked_as(id, JobState::Ready) || self.is_linked_as(id, JobState::Reserved)
     }
 
-    /// Whether no more of the tube's ready jobs are counted, and no more urgent ones, than of all tubes and of all
-    /// ready jobs.
+    /// Whether the tube counts no more ready and no more urgent jobs than all tubes together, and these count no more
+    /// urgent jobs than ready ones.
     #[inline]
     pub(crate) fn are_ready_counted(&self, tube: TubeKey) -> bool {
         let Counted { tube, all } = self.counted(tube);

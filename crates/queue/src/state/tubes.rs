@@ -324,7 +324,8 @@ impl Tubes {
         assert_eq!(self.ruled_bytes, bytes.sum::<usize>(), "the bytes of rules");
     }
 
-    /// The tube's record of times, for another duration. It is created if there may be one more.
+    /// The record to which the tube's next duration is added. Creates the record, unless the maximum number of records
+    /// exists.
     #[inline]
     pub(crate) fn times(&mut self, key: TubeKey, now: Timestamp) -> Option<&mut TubeTimes> {
         let events = self.slab[key as usize].events.get_or_insert_default();
@@ -371,7 +372,7 @@ impl Tubes {
         self.slab.contains(key as usize)
     }
 
-    /// The tube at `key`. Whoever has the key keeps the tube from being removed.
+    /// The tube at `key`. The holder of the key must keep the tube from being removed.
     pub(crate) fn get(&self, key: TubeKey) -> &Tube {
         &self.slab[key as usize]
     }

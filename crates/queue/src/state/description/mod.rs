@@ -1,4 +1,4 @@
-//! The description of a queue: everything that another program needs to continue with it.
+//! The description of a queue: a snapshot of everything that another program needs to continue with it.
 //!
 //! Owns: which parts of the state are described, and that the queue that is read from it is the same: the order of
 //! jobs, of waiting clients and of tubes, deadlines, counters and numbers. Indexes, sums and schedules are not
