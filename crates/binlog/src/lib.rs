@@ -19,7 +19,7 @@
 //! | time, and the tasks of the store | `next_deadline`, `on_deadline`, `begin_tasks`, `next_completion`, `on_completion` |
 //! | compaction | `next_migration`, `has_room_for_copy`, `append_migrated` |
 //! | the end, or another program | `close`; `settle`, `describe`, `go_on` with a [`DescribedLog`] |
-//! | one owner of a log in a database | [`Owner`] and [`Watch`], which decide on each [`StepAnswer`] of the database |
+//! | one owner of a log in a database | [`Owner`] and [`Watch`], which decide on each [`StepAnswer`] of the database. They are pure, and public so that the simulation can drive them |
 //! | operators | [`check()`], [`dump`], [`PostgresCopy`]; the figures: [`Stats`] |
 //!
 //! ```

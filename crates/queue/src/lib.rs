@@ -12,7 +12,7 @@
 //!
 //! | for | methods of [`Queue`] |
 //! |---|---|
-//! | clients come and go | `connect`, `connect_internal`, `disconnect`, `use_tube`, `watch`, `watch_with_weight`, `ignore`; the mode of reserves in `modes.rs` |
+//! | clients come and go | `connect`, `connect_internal`, `disconnect`, `use_tube`, `watch`, `watch_with_weight`, `ignore`; `reserve_mode`, `set_reserve_mode` |
 //! | reservations that outlive a connection | `begin_session`, `join_session`; `session_of`, `session_of_job` |
 //! | jobs come | `take_id`, `put`, `put_tagged`, `use_for_put` and `use_again` around them; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
 //! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
@@ -78,7 +78,7 @@ pub use self::rules::groups::GroupView;
 pub use self::rules::ruled::KeptFromDeadTube;
 pub use self::rules::tube_rule::{Rate, TubeRule};
 pub use self::rules::unique::{CooldownSums, Duplicate};
-pub use self::state::clients::{ClientId, SAFETY_MARGIN_NS};
+pub use self::state::clients::ClientId;
 pub use self::state::sessions::SessionKey;
 pub use self::state::times::{Durations, TOTAL_BOUNDS, Totals};
 pub use self::state::tubes::TubeCounters;

@@ -49,7 +49,7 @@ impl OwnershipTimes {
     /// The time between two heartbeats. Each leaves a dead version of the row, so they are as rare as a takeover
     /// permits.
     #[must_use]
-    pub fn beat_ns(self) -> u64 {
+    pub(crate) fn beat_ns(self) -> u64 {
         (self.takeover_after_ns / 10).min(NS_PER_S)
     }
 
@@ -61,7 +61,7 @@ impl OwnershipTimes {
 
     /// How long a lease lasts after its heartbeat was sent.
     #[must_use]
-    pub fn lease_ns(self) -> u64 {
+    pub(crate) fn lease_ns(self) -> u64 {
         self.takeover_after_ns - self.takeover_after_ns / MARGIN_SHARE
     }
 }
@@ -243,7 +243,7 @@ impl Owner {
 
     /// Whether the last answer came through a connection that still works.
     #[must_use]
-    pub fn is_serving(&self) -> bool {
+    pub(crate) fn is_serving(&self) -> bool {
         self.state == OwnerState::Serving
     }
 
@@ -264,7 +264,7 @@ impl Owner {
 
     /// When this owner ends if the database continues to confirm nothing; `None` while everything is confirmed.
     #[must_use]
-    pub fn gives_up_at(&self) -> Option<Timestamp> {
+    pub(crate) fn gives_up_at(&self) -> Option<Timestamp> {
         self.silent_since.map(|since| since + self.times.store_timeout_ns)
     }
 

@@ -177,6 +177,24 @@ impl Binlog {
 }
 
 impl DescribedLog {
+    /// Reads the output of [`Binlog::describe`].
+    ///
+    /// # Errors
+    /// If the bytes are not the description of a log.
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (files, burials, cooldowns) = (from.value()?, from.value()?, from.value()?);
+        let contents = Contents { files, burials, cooldowns, room: from.value()? };
+        let mut log = Self { contents, place: from.value()?, compaction: from.value()? };
+        log.check()?;
+        log.check_lists()?;
+        let Contents { files, cooldowns, room, .. } = &mut log.contents;
+        room.need(files.job_count() + cooldowns.len() as u64);
+        let bytes = files.newest().map_or(0, |file| file.bytes);
+        room.use_file(bytes, log.place.end.offset);
+        let is_end = room.end_in(bytes) == log.place.end.offset;
+        if is_end { Ok(log) } else { Err(Malformed("the end of the log")) }
+    }
+
     /// The jobs in the log, each once, by ascending id.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.contents.files.jobs()
@@ -214,25 +232,5 @@ impl DescribedLog {
         let is_length = usual_bytes.is_multiple_of(BLOCK_BYTES) && (1..=MAX_NUMBER).contains(&usual_bytes);
         is_one(is_length, "the length of the next file")?;
         is_one(self.contents.room.first_spare().is_none_or(|first| first > end.file), "a file made ahead")
-    }
-}
-
-impl DescribedLog {
-    /// Reads the output of [`Binlog::describe`].
-    ///
-    /// # Errors
-    /// If the bytes are not the description of a log.
-    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (files, burials, cooldowns) = (from.value()?, from.value()?, from.value()?);
-        let contents = Contents { files, burials, cooldowns, room: from.value()? };
-        let mut log = Self { contents, place: from.value()?, compaction: from.value()? };
-        log.check()?;
-        log.check_lists()?;
-        let Contents { files, cooldowns, room, .. } = &mut log.contents;
-        room.need(files.job_count() + cooldowns.len() as u64);
-        let bytes = files.newest().map_or(0, |file| file.bytes);
-        room.use_file(bytes, log.place.end.offset);
-        let is_end = room.end_in(bytes) == log.place.end.offset;
-        if is_end { Ok(log) } else { Err(Malformed("the end of the log")) }
     }
 }

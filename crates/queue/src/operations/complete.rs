@@ -172,8 +172,7 @@ impl Queue {
             return rule.is_some_and(|rule| !rule.has_room(load.jobs, load.bytes, body_bytes));
         };
         let record = self.tubes.get(tube);
-        let ruled = record.ruled.as_ref().and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.bytes)));
-        let Some((rule, bytes)) = ruled else { return false };
+        let Some((rule, bytes)) = record.rule_and_bytes() else { return false };
         let gone = self.jobs.get(completed).filter(|job| job.tube == tube);
         // While a reload runs, the rule may not know the job yet.
         let gone_bytes = gone.filter(|job| job.has(marks::RULED)).map_or(0, |job| job.body().len() as u64);

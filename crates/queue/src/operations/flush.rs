@@ -108,9 +108,7 @@ impl Flush {
             && job.created_at <= self.at
             && !self.came.contains(&id)
     }
-}
 
-impl Flush {
     /// Advances by one job in a queue of the tube; returns the job.
     fn step(&mut self, tube: &Tube) -> Option<JobId> {
         let tagged = tube.rules();

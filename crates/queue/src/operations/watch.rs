@@ -37,6 +37,11 @@ impl Queue {
             Vec::<TubeKey>::new().try_reserve_exact(2 * watching.len())?;
             watching.grow(2 * watching.len());
         }
+        self.reserve_one_tube()
+    }
+
+    /// Makes sure that there is room for one more tube, and for the deadlines of one more client.
+    pub(crate) fn reserve_one_tube(&mut self) -> Result<(), TryReserveError> {
         self.tubes.reserve()?;
         self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len() + 1)
     }

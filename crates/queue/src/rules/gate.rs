@@ -122,8 +122,7 @@ impl Tube {
     /// When the bucket of a tube is full that is kept only for the bucket.
     pub(crate) fn debt_ends_at(&self) -> Option<Timestamp> {
         let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_debt())?;
-        let rate = ruled.rule.as_ref().and_then(|rule| rule.rate);
-        let left = rate.map_or(0, |rate| rate.time_for(ruled.gate.lack));
+        let left = ruled.rate().map_or(0, |rate| rate.time_for(ruled.gate.lack));
         self.is_idle_but_for_gate().then_some(ruled.gate.at + left)
     }
 
@@ -157,7 +156,7 @@ impl Tube {
 
     fn refill(&mut self, now: Timestamp) {
         if let Some(ruled) = &mut self.ruled {
-            match ruled.rule.as_ref().and_then(|rule| rule.rate) {
+            match ruled.rate() {
                 Some(rate) => ruled.gate.refill(rate, now),
                 None => ruled.gate.lack = 0,
             }
@@ -171,7 +170,7 @@ impl Queue {
     pub(crate) fn pass_gate(&mut self, tube: TubeKey, now: Timestamp) {
         let record = self.tubes.get_mut(tube);
         if let Some(ruled) = &mut record.ruled
-            && let Some(rate) = ruled.rule.as_ref().and_then(|rule| rule.rate)
+            && let Some(rate) = ruled.rate()
         {
             ruled.gate.take(rate, now);
         }

@@ -91,8 +91,7 @@ impl Queue {
     #[inline(never)]
     fn lacks_room(&self, tube: TubeKey, body_bytes: usize) -> bool {
         let tube = self.tubes.get(tube);
-        let ruled = tube.ruled.as_ref().and_then(|ruled| Some((ruled.rule.as_ref()?, ruled.bytes)));
-        let ruled = ruled.filter(|(rule, _)| rule.has_limits());
+        let ruled = tube.rule_and_bytes().filter(|(rule, _)| rule.has_limits());
         ruled.is_some_and(|(rule, bytes)| !rule.has_room(tube.job_counts().total() as u64, bytes, body_bytes))
     }
 

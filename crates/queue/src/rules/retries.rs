@@ -129,7 +129,7 @@ impl Queue {
 
     /// Sends a job, which is in no collection, to the dead tube of its tube; returns whether that was possible.
     pub(crate) fn send_to_dead_tube(&mut self, id: JobId, now: Timestamp) -> bool {
-        if !self.may_go_to_dead_tube(id) || self.reserve_for_tube().is_err() {
+        if !self.may_go_to_dead_tube(id) || self.reserve_one_tube().is_err() {
             return false;
         }
         self.stop_aging(id);
@@ -153,12 +153,6 @@ impl Queue {
         debug_assert!(self.tags(id).is_some_and(|tags| tags.dead.is_some()), "a job in a dead tube is dead");
         debug_assert!(self.jobs.get(id).is_some_and(|job| job.tube == target), "the job knows its tube");
         true
-    }
-
-    /// Makes sure that there is room for one more tube.
-    fn reserve_for_tube(&mut self) -> Result<(), TryReserveError> {
-        self.tubes.reserve()?;
-        self.deadlines.reserve(self.tubes.len() + 1, self.clients.records.len())
     }
 
     /// Marks the job as dead from now on.

@@ -25,6 +25,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::state::jobs::marks;
 use crate::state::keys::{DueKey, TubeKey};
+use crate::state::tubes::Tube;
 use crate::tags::TagSet;
 
 /// Tubes and jobs in one step of a reload: about 50 microseconds.
@@ -83,6 +84,14 @@ impl Ruled {
     #[inline]
     pub(crate) fn has_gate(&self) -> bool {
         self.rule.as_ref().is_some_and(|rule| rule.rate.is_some() || rule.max_reserved.is_some())
+    }
+}
+
+impl Tube {
+    /// The tube's rule, and the bytes of the jobs that it counts.
+    pub(crate) fn rule_and_bytes(&self) -> Option<(&TubeRule, u64)> {
+        let ruled = self.ruled.as_ref()?;
+        Some((ruled.rule.as_deref()?, ruled.bytes))
     }
 }
 

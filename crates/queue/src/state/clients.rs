@@ -15,7 +15,7 @@ use crate::state::keys::{Reservation, TubeKey, WaitKey};
 use crate::state::tubes::DEFAULT;
 
 /// The last part of a time to run, in which the client does not wait for another job (protocol, "reserve").
-pub const SAFETY_MARGIN_NS: u64 = NS_PER_S;
+pub(crate) const SAFETY_MARGIN_NS: u64 = NS_PER_S;
 
 /// How many watched tubes fit into the client's record.
 const FEW_TUBES: usize = 4;

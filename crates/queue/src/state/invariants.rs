@@ -10,10 +10,11 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::seconds::Seconds;
+use crate::state::clients::SAFETY_MARGIN_NS;
 use crate::state::jobs::{Place, marks};
 use crate::state::keys::{ReadyKey, Reservation};
 use crate::state::tubes::{DEFAULT, Tube};
-use crate::{JobCounts, Queue, SAFETY_MARGIN_NS};
+use crate::{JobCounts, Queue};
 
 const _: () = assert!(SAFETY_MARGIN_NS > 0);
 

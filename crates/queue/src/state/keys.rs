@@ -14,7 +14,7 @@ pub(crate) type TubeKey = u32;
 
 /// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Packed([u32; 2]);
+pub(crate) struct Packed([u32; 2]);
 
 impl From<u64> for Packed {
     fn from(number: u64) -> Self {

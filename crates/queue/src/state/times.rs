@@ -130,18 +130,21 @@ impl TubeTimes {
 
     /// Counts the waiting time of a job that was reserved.
     pub(crate) fn observe_wait(&mut self, ns: u64, now: Timestamp) {
-        if now >= self.ends_at {
-            self.rotate(now);
-        }
-        self.wait.present.add(ns);
+        self.at(now).wait.present.add(ns);
     }
 
     /// Counts the running time of a job that was deleted by its client.
     pub(crate) fn observe_run(&mut self, ns: u64, now: Timestamp) {
+        self.at(now).run.present.add(ns);
+    }
+
+    /// The record whose current window has the instant `now`.
+    #[inline]
+    fn at(&mut self, now: Timestamp) -> &mut Self {
         if now >= self.ends_at {
             self.rotate(now);
         }
-        self.run.present.add(ns);
+        self
     }
 
     #[cold]
@@ -184,14 +187,6 @@ fn end_of_window(now: Timestamp) -> Timestamp {
     Timestamp((now.0 / WINDOW_NS + 1).saturating_mul(WINDOW_NS))
 }
 
-impl Window {
-    fn add(&mut self, ns: u64) {
-        self.counts[bucket(ns)] += 1;
-        self.sum_ns = self.sum_ns.saturating_add(ns);
-        self.max_ns = self.max_ns.max(ns);
-    }
-}
-
 impl DurationHistory {
     /// Ends the current window: it becomes the previous one, and that one becomes a part of the totals.
     fn age(&mut self) {
@@ -229,6 +224,12 @@ impl DurationHistory {
 }
 
 impl Window {
+    fn add(&mut self, ns: u64) {
+        self.counts[bucket(ns)] += 1;
+        self.sum_ns = self.sum_ns.saturating_add(ns);
+        self.max_ns = self.max_ns.max(ns);
+    }
+
     /// A percentile of the `count` durations: the value that this many percent of them do not exceed.
     fn percentile(&self, count: u64, of_100: u64) -> u64 {
         let rank = (count * of_100).div_ceil(100);
