@@ -69,7 +69,7 @@ pub struct LoggedReservation<'a> {
     pub grace_ms: u32,
     /// The identity that owns the session.
     pub identity: &'a str,
-    /// Its name.
+    /// Name of the session.
     pub name: &'a str,
 }
 

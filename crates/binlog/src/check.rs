@@ -23,11 +23,11 @@ use crate::tags::{After, Concurrency, Dead, Idempotency, TagSet};
 /// The contents of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
-    /// Its index.
+    /// Index of the file.
     pub index: u32,
-    /// Its writer or its state: "written by this server", "written by C", "blank" or "damaged".
+    /// Writer or state of the file: "written by this server", "written by C", "blank" or "damaged".
     pub writer: &'static str,
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
     /// Whole records, markers not counted.
     pub records: u64,

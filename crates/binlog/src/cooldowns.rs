@@ -47,7 +47,7 @@ impl Cooldowns {
             .filter_map(|(id, bytes)| LoggedCooldown::decode(bytes).map(|cooldown| (id, cooldown)))
     }
 
-    /// Their memory, in bytes.
+    /// Memory of all cooldowns, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.by_job.bytes() + self.len_bytes
     }

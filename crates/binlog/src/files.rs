@@ -68,9 +68,9 @@ impl Location {
 /// A file to which records are or were appended.
 #[derive(Debug)]
 pub(crate) struct LogFile {
-    /// Its index: `binlog.N`.
+    /// Index of the file: `binlog.N`.
     pub index: u32,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub bytes: u64,
     /// Jobs whose full record is in it, and cooldowns in it.
     pub live: u64,

@@ -74,20 +74,20 @@ pub(crate) fn full_record_bytes(tube_len: usize, body_len: usize) -> u64 {
 pub(crate) struct DiskRecord {
     /// The job's id; 0 at the end of the file, [`MARKER_ID`] in a marker.
     pub id: u64,
-    /// Its priority.
+    /// The job's priority.
     pub priority: u32,
-    /// Its delay, in nanoseconds.
+    /// The job's delay, in nanoseconds.
     pub delay_ns: i64,
-    /// Its time to run, in nanoseconds.
+    /// The job's time to run, in nanoseconds.
     pub ttr_ns: i64,
-    /// Length of its body in bytes, with the trailer.
+    /// Length of the job's body in bytes, with the trailer.
     pub body_size: i32,
     /// When it was put, in wall-clock nanoseconds since 1970.
     pub created_at: i64,
     /// When its delay or reservation ends, on the same clock; for a job that this server buried, the time of the
     /// burial, which preserves the order of burial across copies.
     pub deadline_at: i64,
-    /// Its counters.
+    /// The job's counters.
     pub counters: Counters,
     /// 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed.
     pub state: u8,
@@ -221,13 +221,13 @@ impl DiskRecord {
         }
     }
 
-    /// Its delay.
+    /// The job's delay.
     #[must_use]
     pub(crate) fn delay_s(&self) -> Seconds {
         Seconds::of_ns(self.delay_ns)
     }
 
-    /// Its time to run, at least 1 second.
+    /// The job's time to run, at least 1 second.
     #[must_use]
     pub(crate) fn ttr_s(&self) -> Seconds {
         Seconds::of_ns(self.ttr_ns).at_least_one()

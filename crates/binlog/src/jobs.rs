@@ -155,7 +155,7 @@ pub struct RestoredReservation {
     pub grace_ms: u32,
     /// The identity that owns the session.
     pub identity: Box<str>,
-    /// Its name.
+    /// Name of the session.
     pub name: Box<str>,
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum MarkerKind {
 /// A marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marker {
-    /// Its contents, besides the other fields.
+    /// Contents of the marker, besides the other fields.
     pub kind: MarkerKind,
     /// Index of the file that it is in.
     pub file: u32,

@@ -135,7 +135,7 @@ pub struct DatabaseFigures {
 /// The files of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Their indexes, in any order.
+    /// Indexes of the files, in any order.
     pub indexes: Vec<u64>,
     /// Names that look like those of the log's files but are not.
     pub strange_names: Vec<String>,
@@ -151,16 +151,16 @@ pub enum StoreTask {
     Make {
         /// Index of the file.
         file: u32,
-        /// Its length in bytes; zeros after the head.
+        /// Length of the file in bytes; zeros after the head.
         bytes: u64,
-        /// Its first bytes.
+        /// First bytes of the file.
         head: Box<[u8; HEAD_BYTES as usize]>,
     },
     /// Cut file `file`, to which nothing more is appended, to `bytes`.
     Shorten {
         /// Index of the file.
         file: u32,
-        /// Its new length in bytes.
+        /// New length of the file in bytes.
         bytes: u64,
     },
     /// Remove file `file`. Once this is done, the file stays removed.

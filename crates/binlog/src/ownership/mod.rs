@@ -174,9 +174,9 @@ pub enum StepAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingTransaction {
     None,
-    /// It has not been sent, or has changed nothing.
+    /// The transaction has not been sent, or has changed nothing.
     Open,
-    /// It was sent, and its answer was lost.
+    /// The transaction was sent, and the answer was lost.
     Unknown,
 }
 
@@ -235,7 +235,7 @@ impl Owner {
         self.epoch
     }
 
-    /// Its right to reply.
+    /// The owner's right to reply.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.lease

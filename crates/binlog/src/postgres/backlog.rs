@@ -11,7 +11,7 @@ use crate::storage::StoreTask;
 
 /// Bytes for which no sync was requested are committed when there are at least this many.
 const MAX_UNASKED_BYTES: usize = 256 * 1024;
-/// They are also committed after this time.
+/// Such bytes are also committed after this time.
 const UNASKED_FOR: Duration = Duration::from_millis(500);
 /// A transaction takes no further bytes once it has this many: the amount sent to the database at once stays small,
 /// even if much arrived while the database was unreachable.

@@ -25,7 +25,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BallastState {
     Kept,
-    /// It must be made from this time on.
+    /// The ballast must be made from this time on.
     Missing(Instant),
     /// The role may not make a table.
     Impossible,

@@ -47,9 +47,9 @@ pub(super) struct Claim {
 #[derive(Debug)]
 pub(super) enum HostError {
     Failed(StatementError),
-    /// It does not accept the owner's writes, for this reason.
+    /// The host does not accept the owner's writes, for this reason.
     ReadOnly(String),
-    /// Its commits are not durable enough.
+    /// Commits on the host are not durable enough.
     Unsafe(String),
 }
 

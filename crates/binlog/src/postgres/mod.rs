@@ -115,7 +115,7 @@ pub enum StoreError {
     Refused(String),
     /// The tables are of another version of the server.
     Version {
-        /// Their version; 0 if it cannot be found.
+        /// Version of the tables; 0 if it cannot be found.
         found: i64,
     },
     /// A file that the URL names cannot be used.

@@ -21,7 +21,7 @@ impl QueueClock {
         Self { ahead_ns: clock_ns.saturating_sub_unsigned(now.0) }
     }
 
-    /// Its time at `now` of the boot clock.
+    /// Time of the queue's clock at `now` of the boot clock.
     pub(super) fn at(self, now: Timestamp) -> i64 {
         self.ahead_ns.saturating_add_unsigned(now.0)
     }

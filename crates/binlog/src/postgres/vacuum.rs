@@ -25,7 +25,7 @@ pub(super) struct Vacuum {
     figures: Arc<StoreFigures>,
     /// Rows that were deleted since the last vacuum began.
     deleted: usize,
-    /// Its result is the reason if the vacuum failed.
+    /// The result of the thread is the reason if the vacuum failed.
     thread: Option<JoinHandle<Result<(), String>>>,
     /// The reason why one failed: reported once, because autovacuum does the same later.
     trouble: String,

@@ -136,7 +136,7 @@ pub(super) fn int(number: impl TryInto<i64>) -> SqlValue<'static> {
 /// A row of a result.
 #[derive(Debug)]
 pub(super) struct ResultRow {
-    /// Its columns as bytes, `None` for NULL.
+    /// Columns of the row as bytes, `None` for NULL.
     pub(super) columns: Vec<Option<Vec<u8>>>,
 }
 

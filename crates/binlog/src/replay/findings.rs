@@ -32,9 +32,9 @@ pub enum LogFault {
     },
     /// File `file` was made as the file with index `made_as`.
     Misplaced {
-        /// Its current index.
+        /// The file's current index.
         file: u32,
-        /// Its original index.
+        /// The file's original index.
         made_as: u32,
     },
     /// File `file` is missing.

@@ -61,7 +61,7 @@ pub(super) struct FileState {
     pub(super) index: u32,
     pub(super) kind: FileKind,
     pub(super) bytes: u64,
-    /// Its original length, if it is ours.
+    /// Original length of the file, if this server made it.
     pub(super) made_bytes: u64,
     /// The end of the unbroken sequence of records; 0 if even the version is damaged.
     pub(super) end: u64,

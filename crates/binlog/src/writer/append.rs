@@ -39,11 +39,11 @@ pub(super) enum NeededChange {
 pub struct WholeJob<'a> {
     /// The part of the job that survives a restart.
     pub record: &'a JobRecord,
-    /// Its tube.
+    /// Tube of the job.
     pub tube: &'a TubeName,
-    /// Its body.
+    /// Body of the job.
     pub body: BodyRef<'a>,
-    /// Its tags.
+    /// Tags of the job.
     pub tags: EncodedTags<'a>,
     /// Whether it is one of the puts of a `complete`.
     pub is_of_complete: bool,
@@ -77,7 +77,7 @@ pub struct CompleteRoom {
 /// Changes that the log lacks because there was no room for them.
 #[derive(Debug, Default)]
 pub(super) struct Unlogged {
-    /// They are logged in this order, and before anything else. Only a restart on a full disk, or a lack of
+    /// The changes are logged in this order, and before anything else. Only a restart on a full disk, or a lack of
     /// descriptors, leaves no room for one.
     pub(super) needed: ChunkedQueue<NeededChange>,
     /// The side effects of the deletes that have some.

@@ -67,7 +67,7 @@ pub struct Stats {
     pub records_migrated: u64,
     /// Files of the log, including those made ahead.
     pub files: u64,
-    /// Their total length, in bytes.
+    /// Total length of the files, in bytes.
     pub bytes: u64,
     /// Bytes of the newest states of all jobs, with the room for their deletes.
     pub live_bytes: u64,

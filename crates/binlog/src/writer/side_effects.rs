@@ -24,7 +24,7 @@ pub(super) struct UnloggedSideEffects {
 }
 
 impl UnloggedSideEffects {
-    /// Its short records.
+    /// Short records of these side effects.
     fn units(&self) -> u64 {
         self.cooldown_units()
             + self.freed_group.as_ref().map_or(0, |group| parts(group.len()))

@@ -21,16 +21,16 @@ use crate::{ClientId, Queue};
 pub struct CompletedPut<'a> {
     /// The job, if it is new.
     pub new: NewJob,
-    /// Its encoded tags; empty if it has none.
+    /// Encoded tags of the job; empty if it has none.
     pub tags: &'a [u8],
-    /// Its tube, if that is not the one that the client uses.
+    /// Tube of the job, if that is not the one that the client uses.
     pub tube: Option<&'a str>,
     /// The length of its body in bytes.
     pub body_bytes: usize,
 }
 
 impl<'a> CompletedPut<'a> {
-    /// Its tags.
+    /// Tags of the job.
     ///
     /// # Panics
     /// If their bytes are not encoded tags.
@@ -39,7 +39,7 @@ impl<'a> CompletedPut<'a> {
         EncodedTags::read(self.tags).expect("the bytes of tags are tags")
     }
 
-    /// Its idempotency key, if it has one.
+    /// Idempotency key of the job, if it has one.
     fn key(&self) -> Option<Name<'a>> {
         if self.tags.is_empty() {
             return None;
@@ -51,9 +51,9 @@ impl<'a> CompletedPut<'a> {
 /// The outcome of a put of a `complete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planned {
-    /// Its job is stored.
+    /// The job of the put is stored.
     New,
-    /// This job has the key of the put, or had it; it gets the priority of the put if that is `more_urgent`.
+    /// Another job has the key of the put, or had it; it gets the priority of the put if that is `more_urgent`.
     Duplicate {
         /// The job.
         first: JobId,

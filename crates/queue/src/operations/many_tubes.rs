@@ -31,9 +31,9 @@ pub(crate) struct ManyTubes {
 
 #[derive(Debug)]
 struct KnownHead {
-    /// Its index in the client's list.
+    /// Index of the tube in the client's list.
     position: u32,
-    /// Its first job, if it is in `heads`.
+    /// The tube's first job, if it is in `heads`.
     head: Option<ReadyKey>,
 }
 

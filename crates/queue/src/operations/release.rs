@@ -11,7 +11,7 @@ use crate::{Change, ClientId, Queue};
 /// How a job is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Its new priority.
+    /// New priority of the job.
     pub priority: Priority,
     /// Time until it becomes ready.
     pub delay_s: Seconds,

@@ -31,7 +31,7 @@ const ANSWERS_AT_ONCE: usize = 32;
 pub enum WaitJob {
     /// There is no such job.
     NotFound,
-    /// It is buried.
+    /// The job is buried.
     Buried,
     /// The client asked not to wait.
     TimedOut,

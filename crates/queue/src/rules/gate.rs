@@ -363,7 +363,7 @@ mod tests {
         reservations_of_late_server(tokens, period_s, burst, 0)
     }
 
-    /// The same if each wake-up of the loop is late by `late_ns` nanoseconds.
+    /// The reservations of `reservations` if each wake-up of the loop is late by `late_ns` nanoseconds.
     fn reservations_of_late_server(
         tokens: u32,
         period_s: u64,

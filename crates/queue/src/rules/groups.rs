@@ -79,7 +79,7 @@ pub(crate) struct Groups {
 /// A group as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupView {
-    /// Its members, including buried ones.
+    /// The group's members, including buried ones.
     pub pending: u64,
     /// The buried members.
     pub buried: u64,

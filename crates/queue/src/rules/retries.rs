@@ -27,9 +27,9 @@ use crate::{Change, Released, TubeRule};
 pub(crate) enum AfterFailure {
     /// No rule for tubes applies.
     AsUsual,
-    /// It is delayed by this many seconds.
+    /// The job is delayed by this many seconds.
     Delayed(u32),
-    /// It has failed too often.
+    /// The job has failed too often.
     Dead,
 }
 

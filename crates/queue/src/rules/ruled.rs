@@ -66,7 +66,7 @@ impl Ruled {
         Box::new(Self { rule: Some(rule.clone()), turns: rule.is_fair.then(Box::default), ..Self::default() })
     }
 
-    /// Its memory, in bytes, without that of its jobs.
+    /// Memory of the tube's rule, in bytes, without that of its jobs.
     pub(crate) fn bytes(&self) -> usize {
         let has = |is_set: fn(&TubeRule) -> bool| self.rule.as_deref().is_some_and(is_set);
         size_of::<Self>()

@@ -43,7 +43,7 @@ pub(crate) enum ClientKind {
 /// A reserve that has not been answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// Its number among all waits: the client with the smallest number is served first.
+    /// Number of the wait among all waits: the client with the smallest number is served first.
     pub number: NonZeroU64,
     /// When it ends without a job; `NEVER` if the client set no time-out.
     pub until: Timestamp,
@@ -78,7 +78,7 @@ pub(crate) struct ClientCounts {
     pub internal: usize,
     /// Entries in all watch lists.
     pub watched: usize,
-    /// Those of clients that have a reserve mode or weights.
+    /// Entries in the watch lists of clients that have a reserve mode or weights.
     pub weighed: usize,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Client {
     pub wait: Option<Wait>,
     /// The client's knowledge about its tubes, if it watches many.
     pub many: Option<Box<ManyTubes>>,
-    /// Its reserve mode and the weights of its tubes, if any of them is not the default.
+    /// Reserve mode of the client and the weights of its tubes, if any of them is not the default.
     pub settings: Option<Box<ReserveSettings>>,
     /// Whether it watches few tubes, and is in the default mode: its reserves probe each of its tubes.
     pub is_plain: bool,

@@ -138,7 +138,7 @@ impl Job {
         }
     }
 
-    /// Its collection.
+    /// Collection that has the job.
     #[inline]
     pub(crate) fn place(&self) -> Place {
         match self.state() {
@@ -168,7 +168,7 @@ impl Job {
         }
     }
 
-    /// Its time to run.
+    /// The job's time to run.
     #[inline]
     pub(crate) fn ttr(&self) -> Seconds {
         let upper = (self.state_bits.get() & !ALWAYS_SET.get()) >> STATE_BITS.count_ones();

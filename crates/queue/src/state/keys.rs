@@ -43,7 +43,7 @@ impl ReadyKey {
         JobId(self.1.into())
     }
 
-    /// Its priority.
+    /// The job's priority.
     pub(crate) fn priority(self) -> Priority {
         self.0
     }

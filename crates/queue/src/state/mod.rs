@@ -141,11 +141,11 @@ pub enum WaitOutcome {
 pub enum Change {
     /// The job is new.
     Put(JobId),
-    /// Its state, its priority, its delay or one of its counters has changed.
+    /// The state, the priority, the delay or a counter of the job has changed.
     Updated(JobId),
-    /// It was ready and is now reserved. After a restart it is ready, whether or not this change was logged.
+    /// The job was ready and is now reserved. After a restart it is ready, whether or not this change was logged.
     Reserved(JobId),
-    /// It is in another tube, in any state.
+    /// The job is in another tube, in any state.
     Moved(JobId),
     /// A rule has sent it to a dead tube. No room in the log was reserved for this.
     Died(JobId),

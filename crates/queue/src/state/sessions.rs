@@ -42,7 +42,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Their memory besides their clients, in bytes.
+    /// Memory of all sessions, without that of their clients, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         const PER_SESSION: usize = 512;
         self.records.len() * PER_SESSION

@@ -84,9 +84,9 @@ described!(TubeTimes { ends_at, wait, run });
 /// The figures of one kind of duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// Their number in the last two to four minutes.
+    /// Number of durations in the last two to four minutes.
     pub count: u64,
-    /// Their mean, in nanoseconds; this and the following are 0 if there are none.
+    /// Mean of these durations, in nanoseconds; this and the following are 0 if there are none.
     pub mean_ns: u64,
     /// The duration that half of them do not exceed. This and the next two are at most a quarter too high. Below 2^-12
     /// seconds they are that bound or the longest duration, and above 2^12 seconds the longest duration.
@@ -99,7 +99,7 @@ pub struct Durations {
     pub max_ns: u64,
     /// All since the tube was created.
     pub totals: Totals,
-    /// Their sum.
+    /// Sum of all since the tube was created.
     pub total_sum_ns: u64,
 }
 

@@ -174,7 +174,7 @@ impl Tube {
         self.ready.first().filter(|_| self.is_open())
     }
 
-    /// Its jobs by state.
+    /// The tube's jobs by state.
     pub(crate) fn job_counts(&self) -> JobCounts {
         let tagged = self.rules();
         JobCounts {

@@ -23,9 +23,9 @@ pub struct JobView<'a> {
     pub record: JobRecord,
     /// The tube of the job.
     pub tube: &'a TubeName,
-    /// Its body.
+    /// Body of the job.
     pub body: BodyRef<'a>,
-    /// Its tags; `None` if it has none.
+    /// Tags of the job; `None` if it has none.
     pub tags: Option<TagSet<'a>>,
     /// Whether it waits for a group.
     pub is_held: bool,
@@ -36,7 +36,7 @@ pub struct JobView<'a> {
 /// The figures of the queue at the time of the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// Its jobs by state.
+    /// All jobs by state.
     pub jobs: JobCounts,
     /// The memory of the jobs, in bytes: records, bodies, tags, groups, and the indexes in which they are found.
     pub job_bytes: usize,
@@ -65,9 +65,9 @@ pub struct Figures {
 /// A tube at the time of the call. It has more fields than other types because each is a figure of `stats-tube`.
 #[derive(Clone, Debug)]
 pub struct TubeView {
-    /// Its name.
+    /// Name of the tube.
     pub name: TubeName,
-    /// Its jobs by state.
+    /// Jobs of the tube by state.
     pub jobs: JobCounts,
     /// Clients that use it.
     pub using: u32,

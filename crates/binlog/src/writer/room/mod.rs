@@ -31,11 +31,11 @@ const SPARE_MARKERS: u64 = 1;
 /// A file made ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
-    /// Its index.
+    /// Index of the file.
     pub index: u32,
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
-    /// Its nonce.
+    /// Nonce of the file.
     pub nonce: u64,
 }
 
@@ -89,7 +89,7 @@ impl JobRoom {
 /// A record for which there was no room.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
-    /// Its length.
+    /// Length of the record.
     bytes: u64,
     /// How many short records must find room after it.
     after: u64,
@@ -207,7 +207,7 @@ impl Room {
         self.by_job_units * SHORT_BYTES
     }
 
-    /// Its memory for jobs, in bytes.
+    /// Memory of the map of the jobs' room, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.by_job.bytes()
     }

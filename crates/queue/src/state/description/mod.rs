@@ -48,7 +48,8 @@ described!(Numbers { next_id, next_burial, last_delay });
 /// The state of a client, except its tubes.
 #[derive(Debug)]
 struct DescribedClient {
-    /// Its index, which it keeps unless that would take much memory: after a burst of clients, few may be left.
+    /// Index of the client, which it keeps unless that would take much memory: after a burst of clients, few may be
+    /// left.
     index: u32,
     number: u64,
     using: u32,
@@ -89,7 +90,7 @@ described!(DescribedClient {
     session
 });
 
-/// Its reserve mode.
+/// The reserve mode of a client.
 #[derive(Debug)]
 struct DescribedReserveSettings {
     mode: ReserveMode,
