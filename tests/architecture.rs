@@ -427,14 +427,11 @@ fn a_type_has_few_fields_or_says_why() {
 
 /// Where a command is named beside the table of the protocol and that of the server, and why.
 const NAMED_ELSEWHERE: &[(&str, &str)] = &[
-    // A body follows its line: the session reads or skips it, also if the command is refused.
+    // A body follows its line: the session reads or skips it.
     ("Put", "src/session/mod.rs"),
     ("PutWith", "src/session/mod.rs"),
-    ("Put", "src/commands/judge.rs"),
-    ("PutWith", "src/commands/judge.rs"),
     // Puts follow its line.
     ("Complete", "src/session/mod.rs"),
-    ("Complete", "src/commands/judge.rs"),
     ("Complete", "src/commands/complete.rs"),
     ("Put", "src/commands/complete.rs"),
     // A server without access rules has no such command.

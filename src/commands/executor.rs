@@ -15,7 +15,7 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{CommandRow, Outcome, Rest, RestKind, WaitingReserve, answer, run};
+use super::{CommandRow, Follows, Outcome, Rest, RestKind, WaitingReserve, answer, run};
 use crate::clock::Timestamp;
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
@@ -321,10 +321,18 @@ impl Executor {
         if GUARDED && let Some(outcome) = self.guard_command(client, &command, output, now) {
             return outcome;
         }
-        if self.lacks_memory_to(CommandRow::of(&command).memory, client, output.memory_bytes()) {
+        let row = CommandRow::of(&command);
+        if self.lacks_memory_to(row.memory, client, output.memory_bytes()) {
+            debug_assert!(matches!(row.follows, Follows::Nothing), "the input that follows is not skipped here");
             return answer(output, &Reply::OutOfMemory);
         }
-        run::<GUARDED>(self, client, command, output, now)
+        let outcome = run::<GUARDED>(self, client, command, output, now);
+        debug_assert!(
+            !matches!(row.follows, Follows::Nothing)
+                || !matches!(outcome, Outcome::ReadBody(_) | Outcome::SkipBody(..) | Outcome::ReadPuts(_)),
+            "the row says what follows the line"
+        );
+        outcome
     }
 }
 

@@ -5,11 +5,11 @@
 //! body of a refused `put` is skipped.
 
 use super::words::in_words;
-use super::{CommandRow, Executor, Outcome, answer};
+use super::{CommandRow, Executor, Follows, Outcome, answer};
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
 use crate::job::JobId;
-use crate::protocol::{Command, IdList, Reply, ReplyBuffer, Verb, target_of};
+use crate::protocol::{Command, IdList, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
 use crate::session::{BodyRefusal, Output};
 use crate::tags::TagSet;
@@ -56,20 +56,16 @@ impl Executor {
         let row = CommandRow::of(command);
         let verdict = self.judge(client, &row);
         self.audit(client, command, &row, verdict, now);
-        match (verdict, command) {
-            (Verdict::Allowed, _) => None,
-            (Verdict::NotFound, &Command::Complete { id, count }) => {
-                Some(self.begin_complete(client, (id, count), Some(BodyRefusal::NotFound), output, now))
-            }
-            (Verdict::Forbidden, &Command::Complete { id, count }) => {
-                Some(self.begin_complete(client, (id, count), Some(BodyRefusal::Forbidden), output, now))
-            }
-            (Verdict::NotFound, _) => Some(answer(output, &Reply::NotFound)),
-            (Verdict::Forbidden, Command::Put(header) | Command::PutWith(header, _)) => {
-                Some(Outcome::SkipBody(*header, BodyRefusal::Forbidden))
-            }
-            (Verdict::Forbidden, _) => Some(answer(output, &Reply::Forbidden)),
-        }
+        let refusal = match verdict {
+            Verdict::Allowed => return None,
+            Verdict::NotFound => BodyRefusal::NotFound,
+            Verdict::Forbidden => BodyRefusal::Forbidden,
+        };
+        Some(match row.follows {
+            Follows::Nothing => answer(output, &refusal.into()),
+            Follows::Body(header) => Outcome::SkipBody(header, refusal),
+            Follows::Puts(id, count) => self.begin_complete(client, (id, count), Some(refusal), output, now),
+        })
     }
 
     /// Notes a refusal, and the beginning of a managing command. A job that does not exist is not a refusal. If the job

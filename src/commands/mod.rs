@@ -70,7 +70,7 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, JobState};
 use crate::orders::Obstacle;
-use crate::protocol::{Command, Reply};
+use crate::protocol::{Command, PutHeader, Reply};
 use crate::queue::{ClientId, FlushScope, Release};
 use crate::session::{self, Complete, Output, Put, Until};
 
@@ -145,15 +145,31 @@ struct CommandRow<'a> {
     roles: Roles,
     subject: Subject<'a>,
     memory: MemoryClass<'a>,
+    follows: Follows,
     /// A number of the command, for the log.
     number: Option<u64>,
 }
 
+/// The input that belongs to a command and follows its line. It is skipped if the command is refused, or it would be
+/// executed as commands.
+#[derive(Clone, Copy, Debug)]
+enum Follows {
+    Nothing,
+    /// The body of the put with these numbers.
+    Body(PutHeader),
+    /// This many puts, of the `complete` of this job.
+    Puts(JobId, u32),
+}
+
 const fn needs<'a>(roles: Roles, subject: Subject<'a>, memory: MemoryClass<'a>) -> CommandRow<'a> {
-    CommandRow { roles, subject, memory, number: None }
+    CommandRow { roles, subject, memory, follows: Follows::Nothing, number: None }
 }
 
 impl CommandRow<'_> {
+    fn before(self, follows: Follows) -> Self {
+        Self { follows, ..self }
+    }
+
     /// The row with a number for the log.
     fn noting(self, number: impl Into<u64>) -> Self {
         Self { number: Some(number.into()), ..self }
@@ -201,9 +217,9 @@ macro_rules! table {
 table! {
     <GUARDED> (server, client, output, now)
 
-    Command::Put(header) => needs(Roles::PRODUCE, Used, Free),
+    Command::Put(header) => needs(Roles::PRODUCE, Used, Free).before(Follows::Body(header)),
         server.begin_put::<GUARDED>(client, header, b"", output, now);
-    Command::PutWith(header, text) => needs(Roles::PRODUCE, Target(text), Free),
+    Command::PutWith(header, text) => needs(Roles::PRODUCE, Target(text), Free).before(Follows::Body(header)),
         server.begin_put::<GUARDED>(client, header, text, output, now);
     Command::Reserve => needs(Roles::WORK, Watched, Margin),
         server.reserve::<GUARDED, false>(client, None, output, now);
@@ -285,7 +301,7 @@ table! {
         server.list_clients(client, limit, after, output);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
         server.kill_client(client, number, output);
-    Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free),
+    Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free).before(Follows::Puts(id, count)),
         server.begin_complete(client, (id, count), None, output, now);
     Command::WaitJob { id, timeout_s } => needs(Roles::ANY, OfJob(id), Margin),
         server.wait_job(client, id, timeout_s, output, now);
