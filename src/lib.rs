@@ -89,7 +89,8 @@
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
-// With a new command, state or order, the compiler points at every `match` that must handle it.
+// With a new command, state or order, the compiler points at every `match` that must handle it. The lint does not see
+// a wildcard inside of a tuple.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 use beanstalkd_binlog as binlog;

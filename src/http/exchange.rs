@@ -259,7 +259,9 @@ impl HttpExchange {
                 self.answer(&request, &body, phase);
                 true
             }
-            (phase, _) => self.begin(phase),
+            (phase, Stage::Head | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) | Stage::Rest(_)) => {
+                self.begin(phase)
+            }
         }
     }
 
@@ -303,14 +305,16 @@ impl HttpExchange {
         let Some(task) = task else {
             return self.respond_problem(Method::Post, &Problem::not_found("there is no such task"));
         };
-        match (task.progress, task.obstacle) {
-            (Progress::Failed(obstacle), _) | (_, Some(obstacle)) => {
-                self.respond_problem(Method::Post, &obstacle.into());
-            }
-            _ if task.job.is_some() && task.done > 0 => {
+        let obstacle = match task.progress {
+            Progress::Failed(obstacle) => Some(obstacle),
+            Progress::Running | Progress::Done | Progress::Stopped => task.obstacle,
+        };
+        match obstacle {
+            Some(obstacle) => self.respond_problem(Method::Post, &obstacle.into()),
+            None if task.job.is_some() && task.done > 0 => {
                 self.respond_json("201 Created", &json::line(&TaskNow(task, now)))
             }
-            _ => self.respond_json("200 OK", &json::line(&TaskNow(task, now))),
+            None => self.respond_json("200 OK", &json::line(&TaskNow(task, now))),
         }
     }
 
@@ -403,7 +407,7 @@ impl HttpExchange {
                 return;
             }
             (Ok(()), BodyLength::Bytes(_)) => Problem::too_large(api::MAX_BODY_BYTES),
-            (Ok(()), _) => Problem::length_required(),
+            (Ok(()), BodyLength::Unknown | BodyLength::Contradictory) => Problem::length_required(),
         };
         self.closing = true;
         self.respond_problem(request.method, &problem);

@@ -6,7 +6,7 @@ use serde_core::Serialize;
 
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::json::Object;
-use crate::stats::{SERVER, ServerView, Value};
+use crate::stats::{SERVER, ServerView};
 
 /// The time from one sample to the next.
 const INTERVAL_NS: u64 = 5 * NS_PER_S;
@@ -47,10 +47,7 @@ impl SampleHistory {
     pub fn take_sample(&mut self, server: &ServerView<'_>) {
         let values = SERIES.map(|key| {
             let figure = SERVER.iter().find(|figure| figure.key == key);
-            match figure.map(|figure| figure.value(server)) {
-                Some(Value::Number(number)) => number,
-                _ => panic!("{key} is a number of the stats"),
-            }
+            figure.map_or(0, |figure| figure.value(server).number())
         });
         self.push((server.now, values));
     }
@@ -75,6 +72,15 @@ impl SampleHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Read;
+
+    #[test]
+    fn each_series_is_a_number_of_the_stats() {
+        for key in SERIES {
+            let figure = SERVER.iter().find(|figure| figure.key == key).expect(key);
+            assert!(matches!(figure.read, Read::Counter(_) | Read::Gauge(_)), "{key}");
+        }
+    }
 
     #[test]
     fn the_last_ten_minutes_are_kept() {

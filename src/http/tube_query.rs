@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use crate::pattern::Pattern;
 use crate::queue::{JobCounts, TubeView};
-use crate::stats::{Read, TUBE, Value};
+use crate::stats::{Read, TUBE};
 use crate::tube_name::TubeName;
 
 /// The maximum length of a pattern, in bytes: comparing it with a long name takes some thousand steps at worst.
@@ -133,7 +133,7 @@ impl Query {
         match self.sort {
             Sort::Jobs => (jobs(tube), 0, name),
             Sort::Name => (0, 0, name),
-            Sort::Figure(row) => (number(tube, row), jobs(tube), name),
+            Sort::Figure(row) => (TUBE[row].value(tube).number(), jobs(tube), name),
         }
     }
 
@@ -149,11 +149,6 @@ impl Query {
 fn jobs(tube: &TubeView) -> u64 {
     let JobCounts { urgent: _, ready, reserved, delayed, buried } = tube.jobs;
     ready + reserved + delayed + buried
-}
-
-/// The number in a row of the table.
-fn number(tube: &TubeView, row: usize) -> u64 {
-    if let Value::Number(number) = TUBE[row].value(tube) { number } else { 0 }
 }
 
 #[cfg(test)]

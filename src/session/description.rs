@@ -123,7 +123,10 @@ impl<R: Described> Described for Session<R> {
             (Phase::Closing | Phase::Aborted, unread) => unread.is_none(),
             (Phase::WantCommand | Phase::SkipLine | Phase::SkipPutLine(_), _) => true,
             (Phase::Complete(complete), Some(Unread::Partial(_))) => complete.wants_line(),
-            (_, unread) => !matches!(unread, Some(Unread::Partial(_))),
+            (
+                Phase::WantBody(_) | Phase::SkipBody { .. } | Phase::Unfinished { .. } | Phase::Complete(_),
+                unread,
+            ) => !matches!(unread, Some(Unread::Partial(_))),
         };
         if !fits {
             return Err(Malformed("the input of a session does not match its phase"));

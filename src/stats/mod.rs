@@ -126,6 +126,17 @@ pub enum Value<'v> {
     Text(&'v str),
 }
 
+impl Value<'_> {
+    /// The number; 0 for a text, a flag or a time.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Seconds(_) | Self::Flag(_) | Self::Word(_) | Self::Text(_) => 0,
+        }
+    }
+}
+
 /// The value as in YAML. Only the alternate form, `{:#}`, has the quotes of a text.
 impl Display for Value<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
