@@ -61,7 +61,7 @@ pub struct Executor {
     pub(super) queue: Queue,
     pub(crate) persistence: Persistence,
     /// The access rules; `None` if every client may do everything.
-    pub(super) guard: Option<Box<Guard>>,
+    pub(crate) guard: Option<Box<Guard>>,
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,
     pub(crate) memory: MemoryUse,

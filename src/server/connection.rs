@@ -146,7 +146,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether the client has not been identified yet.
     pub(crate) fn awaits_log_in(&self, executor: &Executor, id: ClientId) -> bool {
-        self.is_handshaking() || executor.is_unknown(id)
+        self.is_handshaking() || executor.guard.as_ref().is_some_and(|guard| guard.is_unknown(id))
     }
 
     /// Whether the client has shown a certificate.
@@ -255,8 +255,12 @@ impl<S: Stream> Connection<S> {
     #[inline(always)]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         let Some(until) = self.session.unfinished_until() else { return };
-        if GUARDED && until == Until::Permitted && self.is_half_closed() {
-            executor.note_end(id);
+        if GUARDED
+            && until == Until::Permitted
+            && self.is_half_closed()
+            && let Some(guard) = &mut executor.guard
+        {
+            guard.note_end(id);
         }
         if !until.is_delivery()
             && let Some(rest) = self.session.take_rest()
@@ -342,7 +346,7 @@ impl<S: Stream> Connection<S> {
 
     /// Identifies the client, if its certificate does; the certificate is known from the end of the handshake on.
     fn end_handshake(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
-        if executor.awaits_certificate(id)
+        if executor.guard.as_ref().is_some_and(|guard| guard.awaits_certificate(id))
             && !self.is_handshaking()
             && !executor.end_handshake(id, self.stream.peer_certificate(), now)
         {

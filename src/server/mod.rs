@@ -154,7 +154,7 @@ impl<S: Stream> Server<S> {
 
     /// Resumes the clients whose puts had to wait until now.
     fn wake_permitted(&mut self, now: Timestamp) {
-        while let Some(index) = self.executor.next_permitted(now) {
+        while let Some(index) = self.executor.guard.as_mut().and_then(|guard| guard.next_permitted(now)) {
             let Some(connection) = self.connections.get_mut(index as usize).and_then(Option::as_deref_mut)
             else {
                 continue;
@@ -210,8 +210,8 @@ impl<S: Stream> Server<S> {
                 break;
             }
         }
-        if self.executor.is_guarded() {
-            self.executor.write_refusals();
+        if let Some(guard) = &mut self.executor.guard {
+            guard.write_refusals();
         }
         if cfg!(debug_assertions) {
             self.sweep();
@@ -255,12 +255,10 @@ impl<S: Stream> Server<S> {
         if is_due {
             return Some(Timestamp::default());
         }
-        let (deadline, permit) = (self.executor.next_deadline(), self.executor.next_permit_at());
-        let order = self.executor.next_order_at();
         Timestamp::earliest([
-            deadline,
-            permit,
-            order,
+            self.executor.next_deadline(),
+            self.executor.guard.as_ref().and_then(|guard| guard.next_permit_at()),
+            self.executor.next_order_at(),
             self.idle_timeouts.next_check_at(),
             self.gate.ends_at(),
         ])

@@ -18,7 +18,9 @@ impl<S: Stream> Server<S> {
     /// allowed. A wait for a job ends with TIMED_OUT if its client may no longer reserve from the tube. Called between
     /// two turns.
     pub fn replace_rules(&mut self, rules: AccessRules) {
-        self.executor.replace_rules(rules);
+        if let Some(guard) = &mut self.executor.guard {
+            guard.replace(rules);
+        }
         for index in 0..self.connections.len() {
             let Some(connection) = self.connections[index].as_deref_mut() else { continue };
             let id = connection.id_at(index);

@@ -206,7 +206,13 @@ impl Guard {
 
     /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end
     /// of the handshake, when its identity is known.
-    fn identify(&mut self, client: ClientId, peer: Peer, is_handshaking: bool, now: Timestamp) -> bool {
+    pub(crate) fn identify(
+        &mut self,
+        client: ClientId,
+        peer: Peer,
+        is_handshaking: bool,
+        now: Timestamp,
+    ) -> bool {
         self.forget(client);
         let index = client.index as usize;
         self.clients.resize_with(self.clients.len().max(index + 1), || None);
@@ -257,7 +263,7 @@ impl Guard {
     }
 
     /// Whether the client has not been identified: it is in its handshake, or it may do nothing before it logs in.
-    fn is_unknown(&self, client: ClientId) -> bool {
+    pub(crate) fn is_unknown(&self, client: ClientId) -> bool {
         self.client(client).is_none_or(|known| {
             let identity = self.rules.identity(known.identity);
             known.certificate.is_none()
@@ -386,7 +392,7 @@ impl Guard {
         Permission::Later
     }
 
-    /// The next client whose put is permitted now.
+    /// The index of the next client whose put is permitted now.
     pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
         let &(at, index) = self.waiting_puts.first().filter(|(at, _)| *at <= now)?;
         self.waiting_puts.remove(&(at, index));
@@ -431,11 +437,6 @@ impl Executor {
         self.guard = Some(Box::new(Guard::new(rules)));
     }
 
-    /// Whether the client is in its handshake, as far as the guard knows.
-    pub(crate) fn awaits_certificate(&self, client: ClientId) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.awaits_certificate(client))
-    }
-
     /// Handles the end of a client's handshake, with its certificate in DER, if it has one; returns whether it may
     /// stay.
     pub(crate) fn end_handshake(
@@ -446,18 +447,6 @@ impl Executor {
     ) -> bool {
         let certificate = certificate.map(ClientCertificate::of).unwrap_or_default();
         self.guard.as_mut().is_none_or(|guard| guard.end_handshake(client, certificate, now))
-    }
-
-    /// Whether the client has not been identified. On an open server, every client counts as identified.
-    pub(crate) fn is_unknown(&self, client: ClientId) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.is_unknown(client))
-    }
-
-    /// Puts new rules in force.
-    pub(crate) fn replace_rules(&mut self, rules: AccessRules) {
-        if let Some(guard) = &mut self.guard {
-            guard.replace(rules);
-        }
     }
 
     /// The grants of the client. `None` on an open server, and before the client has been identified.
@@ -478,13 +467,6 @@ impl Executor {
         })
     }
 
-    /// Logs the refusals of the turn.
-    pub(crate) fn write_refusals(&mut self) {
-        if let Some(guard) = &mut self.guard {
-            guard.write_refusals();
-        }
-    }
-
     /// Whether the input executed since the last call contained a token.
     pub(crate) fn take_read_token(&mut self) -> bool {
         self.guard.as_mut().is_some_and(|guard| std::mem::take(&mut guard.has_read_token))
@@ -502,37 +484,9 @@ impl Executor {
         guard.permit_puts(client, count, too_late, now)
     }
 
-    /// Notes that the client's connection will send no more while its put waits.
-    pub(crate) fn note_end(&mut self, client: ClientId) {
-        if let Some(guard) = &mut self.guard {
-            guard.note_end(client);
-        }
-    }
-
-    /// The index of the next client whose put is permitted now.
-    pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
-        self.guard.as_mut()?.next_permitted(now)
-    }
-
-    /// When the next put that waits is permitted.
-    pub(crate) fn next_permit_at(&self) -> Option<Timestamp> {
-        self.guard.as_ref()?.next_permit_at()
-    }
-
     /// Whether there are access rules.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         self.guard.is_some()
-    }
-
-    /// Registers the peer address of a client's connection; returns whether the connection may stay.
-    pub(crate) fn identify(
-        &mut self,
-        client: ClientId,
-        peer: Peer,
-        is_handshaking: bool,
-        now: Timestamp,
-    ) -> bool {
-        self.guard.as_mut().is_none_or(|guard| guard.identify(client, peer, is_handshaking, now))
     }
 }
