@@ -16,6 +16,7 @@ use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
 use super::{CommandRow, Follows, Outcome, Rest, RestKind, WaitingReserve, answer, run};
+use crate::binlog::Binlog;
 use crate::clock::Timestamp;
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
@@ -143,7 +144,8 @@ impl Executor {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        Timestamp::earliest([self.queue.next_deadline(), self.persistence.next_deadline()])
+        let binlog = self.persistence.binlog.as_ref();
+        Timestamp::earliest([self.queue.next_deadline(), binlog.and_then(Binlog::next_deadline)])
     }
 
     pub(crate) fn poll_delivery(&mut self) -> Option<Delivery> {
@@ -166,7 +168,7 @@ impl Executor {
     /// Makes the changes of this turn as durable as they must be before their replies are sent.
     #[inline]
     pub(crate) fn commit(&mut self, now: Timestamp) {
-        if self.persistence.has_log() {
+        if self.persistence.binlog.is_some() {
             self.persistence.commit(&self.queue, now);
         }
     }
@@ -323,7 +325,10 @@ impl Executor {
         }
         let row = CommandRow::of(&command);
         if self.lacks_memory_to(row.memory, client, output.memory_bytes()) {
-            debug_assert!(matches!(row.follows, Follows::Nothing), "the input that follows is not skipped here");
+            debug_assert!(
+                matches!(row.follows, Follows::Nothing),
+                "the input that follows is not skipped here"
+            );
             return answer(output, &Reply::OutOfMemory);
         }
         let outcome = run::<GUARDED>(self, client, command, output, now);

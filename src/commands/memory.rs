@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::detached_bodies::DetachedBodies;
 use super::{Executor, ExecutorConfig};
+use crate::binlog::Binlog;
 use crate::queue::ClientId;
 use crate::tls::Acceptor;
 
@@ -118,7 +119,7 @@ impl Executor {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.queue.bytes()
-            + self.persistence.memory_bytes()
+            + self.persistence.binlog.as_ref().map_or(0, Binlog::memory_bytes)
             + self.memory.all_buffer_bytes()
             + self.memory.detached_bodies.bytes()
             + self.tube_lists.bytes()

@@ -12,7 +12,7 @@ use log::{Level, log};
 
 use super::put::Stored;
 use super::{ChangeError, Executor, Outcome, Rest, RestKind, stall};
-use crate::binlog::{NoRoom, SequenceNumber};
+use crate::binlog::{Binlog, NoRoom, SequenceNumber};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{JobWalk, Share, WalkStep};
@@ -259,7 +259,7 @@ impl Executor {
         };
         self.queue.end_flush(client, now);
         self.disconnect(client, now);
-        let last = self.persistence.last_logged();
+        let last = self.persistence.binlog.as_ref().map(Binlog::awaited);
         if let Some(orders) = &mut self.orders {
             orders.settling.push_back((task, progress, last));
         }

@@ -110,7 +110,8 @@ impl Executor {
 
     #[cold]
     fn log_if_due(&mut self, now: Timestamp) {
-        let is_full = self.persistence.has_log() && self.persistence.stats().state == "full";
+        let binlog = self.persistence.binlog.as_ref();
+        let is_full = binlog.is_some_and(|binlog| binlog.stats().state == "full");
         if let Some(refused) = self.counters.rejected_puts.take_due(self.draining, is_full, now) {
             warn!("{refused}");
         }

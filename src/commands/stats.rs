@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use super::{Executor, Outcome, answer};
-use crate::binlog;
+use crate::binlog::{self, Binlog};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{DictionaryWriter, Reply};
@@ -21,15 +21,17 @@ const DATA_BYTES_PER_WORK: u64 = 64;
 
 impl StatsSource for Executor {
     fn server_view(&self, now: Timestamp) -> ServerView<'_> {
-        let binlog = self.persistence.stats();
-        let state = if self.persistence.has_log() { binlog.state } else { "off" };
         ServerView {
             info: &self.info,
             queue: &self.queue,
             sums: TubeSums::of(&self.queue),
             identities: self.guard.as_ref().map_or(&[], |guard| guard.figures()),
             extensions: stats::extensions(self.guard.is_some()),
-            binlog: binlog::Stats { state, ..binlog },
+            binlog: self
+                .persistence
+                .binlog
+                .as_ref()
+                .map_or_else(|| binlog::Stats { state: "off", ..binlog::Stats::default() }, Binlog::stats),
             commands: &self.counters.commands,
             timings: &self.counters.timings,
             is_draining: self.draining,
@@ -95,7 +97,8 @@ impl Executor {
     /// The answer to `stats-job`, if there is such a job.
     pub(super) fn stats_job(&self, client: ClientId, id: JobId, now: Timestamp) -> Option<Vec<u8>> {
         let (job, session) = (self.queue.job(id)?, self.session_shown_to(client, id));
-        let (waits_for, file) = (&*self.queue.waits_for(id, now), self.persistence.file_of(id));
+        let waits_for = &*self.queue.waits_for(id, now);
+        let file = self.persistence.binlog.as_ref().map_or(0, |binlog| binlog.file_of(id));
         let dead_from = self.source_shown_to(client, &job);
         let view = StatsJob { job, session, dead_from, waits_for, file, now };
         Some(stats::yaml(&[JOB, TAGS, WAITS_FOR], &view))

@@ -503,8 +503,8 @@ impl<S: Stream> Connection<S> {
     /// settled already.
     pub(crate) fn note_unsettled_replies(&mut self, executor: &mut Executor) {
         let settled = executor.persistence.take_settled_replies();
-        if let Some(record) = executor.persistence.last_logged() {
-            self.unsettled.get_or_insert_default().note(&self.session.output, record, settled);
+        if let Some(binlog) = &executor.persistence.binlog {
+            self.unsettled.get_or_insert_default().note(&self.session.output, binlog.awaited(), settled);
         }
     }
 

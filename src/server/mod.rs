@@ -40,7 +40,7 @@ use self::gate::ReplyGate;
 use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
 use self::log_ins::LogIns;
-use crate::binlog::Completion;
+use crate::binlog::{Binlog, Completion};
 use crate::clock::Timestamp;
 use crate::poll_token;
 use crate::queue::ClientId;
@@ -461,7 +461,9 @@ impl<S: Stream> Server<S> {
 
     /// Polls the store of the binlog for completed work.
     pub fn poll_binlog(&mut self, now: Timestamp) {
-        while let Some(completion) = self.executor.persistence.next_completion() {
+        while let Some(completion) =
+            self.executor.persistence.binlog.as_mut().and_then(Binlog::next_completion)
+        {
             self.binlog_completed(completion, now);
         }
     }

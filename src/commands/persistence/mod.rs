@@ -13,7 +13,7 @@ use self::postponed::Postponed;
 use super::Executor;
 use crate::binlog::{
     self, Binlog, BinlogError, Completion, Cooldown, DescribedLog, NoRoom, OpenError, RestoredReservation,
-    SequenceNumber, SideEffects, Stats, Storage, StoreTask, SyncPolicy, WholeJob,
+    SequenceNumber, SideEffects, Storage, StoreTask, SyncPolicy, WholeJob,
 };
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -25,7 +25,8 @@ use crate::tube_name::TubeName;
 /// The log, and the progress of its writes.
 #[derive(Default)]
 pub(crate) struct Persistence {
-    binlog: Option<Binlog>,
+    /// `None` if there is none.
+    pub(crate) binlog: Option<Binlog>,
     /// Whether a reply waits until the records before it are on the medium, and not only written.
     waits_for_medium: bool,
     /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
@@ -88,11 +89,6 @@ impl Persistence {
     /// No binlog, whose files would have this size.
     pub(crate) fn new(file_bytes: u64) -> Self {
         Self { file_bytes, ..Self::default() }
-    }
-
-    /// Whether there is a binlog.
-    pub(crate) fn has_log(&self) -> bool {
-        self.binlog.is_some()
     }
 
     /// Whether a put fits, together with its later delete. Changes nothing in either case. The tube is looked up only
@@ -280,23 +276,6 @@ impl Persistence {
         self.binlog.as_ref().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
-    /// When the log has work of its own.
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        self.binlog.as_ref().and_then(Binlog::next_deadline)
-    }
-
-    /// The memory of the log, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.binlog.as_ref().map_or(0, Binlog::memory_bytes)
-    }
-
-    /// Notes that delays of jobs have ended.
-    pub(crate) fn note_end_of_delay(&mut self, now: Timestamp) {
-        if let Some(binlog) = &mut self.binlog {
-            binlog.note_end_of_delay(now);
-        }
-    }
-
     /// Does the log's work that is due.
     #[inline]
     pub(crate) fn advance(&mut self, now: Timestamp) {
@@ -308,57 +287,9 @@ impl Persistence {
         }
     }
 
-    /// From now on, the store of the binlog works on its own thread, and calls `wake` when it has completed something.
-    /// Without a binlog, nothing happens.
-    ///
-    /// # Errors
-    /// If the system provides no thread.
-    pub(crate) fn start(&mut self, wake: Box<dyn Fn() + Send>) -> io::Result<()> {
-        self.binlog.as_mut().map_or(Ok(()), |binlog| binlog.start(wake))
-    }
-
-    /// The next completion of the binlog's store, for [`Executor::binlog_completed`].
-    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        self.binlog.as_mut().and_then(Binlog::next_completion)
-    }
-
-    /// See [`Binlog::tasks_begin_at`].
-    pub(crate) fn tasks_begin_at(&self) -> Option<Timestamp> {
-        self.binlog.as_ref().and_then(Binlog::tasks_begin_at)
-    }
-
-    /// Starts the requested tasks of the binlog's store.
-    pub(crate) fn begin_tasks(&mut self) {
-        if let Some(binlog) = &mut self.binlog {
-            binlog.begin_tasks();
-        }
-    }
-
-    /// Sets the offset for wall-clock times in the binlog: the wall clock less the clock of `now`.
-    pub(crate) fn set_wall_offset(&mut self, wall_offset_ns: i64) {
-        if let Some(binlog) = &mut self.binlog {
-            binlog.set_wall_offset(wall_offset_ns);
-        }
-    }
-
     /// How many of the replies since the last call depend on no record.
     pub(crate) fn take_settled_replies(&mut self) -> u32 {
         std::mem::take(&mut self.settled_replies)
-    }
-
-    /// The last record on which a reply made now depends; `None` without a binlog.
-    pub(crate) fn last_logged(&self) -> Option<SequenceNumber> {
-        self.binlog.as_ref().map(Binlog::awaited)
-    }
-
-    /// The figures of the log; zero without one.
-    pub(crate) fn stats(&self) -> Stats {
-        self.binlog.as_ref().map_or_else(Stats::default, Binlog::stats)
-    }
-
-    /// The index of the file that holds the job's record; 0 without a log.
-    pub(crate) fn file_of(&self, id: JobId) -> u32 {
-        self.binlog.as_ref().map_or(0, |binlog| binlog.file_of(id))
     }
 }
 

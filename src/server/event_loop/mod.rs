@@ -26,7 +26,7 @@ use self::listeners::Listeners;
 use self::memory::Memory;
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
-use crate::binlog::BinlogError;
+use crate::binlog::{Binlog, BinlogError};
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
 use crate::http::access::Access;
@@ -135,9 +135,7 @@ pub struct EventLoop {
     clock: Clock,
     spin: Duration,
     memory: Memory,
-    /// Whether there is a binlog, whose store works beside the loop.
-    has_binlog: bool,
-    /// Since when that store has had tasks that it has not begun.
+    /// Since when the store of the binlog has had tasks that it has not begun.
     unbegun_since: Option<Timestamp>,
     notifier: Option<Notifier>,
     metrics: Option<HttpServer>,
@@ -187,7 +185,6 @@ impl EventLoop {
             admin: None,
             reload,
             hand_over: HandOver::default(),
-            has_binlog: false,
             unbegun_since: None,
         })
     }
@@ -203,8 +200,12 @@ impl EventLoop {
                 error!("cannot wake the loop: {error}");
             }
         };
-        self.has_binlog = true;
-        self.server.executor_mut().persistence.start(Box::new(wake))
+        self.server
+            .executor_mut()
+            .persistence
+            .binlog
+            .as_mut()
+            .map_or(Ok(()), |binlog| binlog.start(Box::new(wake)))
     }
 
     /// Serves metrics on `listener`, too, for which the command line has `host`; at most `max_tubes` tubes have
@@ -367,9 +368,9 @@ impl EventLoop {
 
     /// A turn of the server, after it has polled the store of the binlog.
     fn turn_of_server(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
-        if self.has_binlog {
-            self.server.poll_binlog(now);
-            self.server.executor_mut().persistence.set_wall_offset(Clock::wall_offset_ns(now));
+        self.server.poll_binlog(now);
+        if let Some(binlog) = &mut self.server.executor_mut().persistence.binlog {
+            binlog.set_wall_offset(Clock::wall_offset_ns(now));
         }
         self.server.turn(events, now);
     }
@@ -383,8 +384,8 @@ impl EventLoop {
                 let since = self.unbegun_since.unwrap_or(now);
                 let is_idle = had_no_event && self.server.next_turn_at() != Some(Timestamp::default());
                 let is_time = at <= now && (is_idle || now.since_ns(since) >= MAX_UNBEGUN_NS);
-                if is_time {
-                    self.server.executor_mut().persistence.begin_tasks();
+                if is_time && let Some(binlog) = &mut self.server.executor_mut().persistence.binlog {
+                    binlog.begin_tasks();
                 }
                 (!is_time).then_some(since)
             }
@@ -392,7 +393,7 @@ impl EventLoop {
     }
 
     fn binlog_tasks_begin_at(&self) -> Option<Timestamp> {
-        if self.has_binlog { self.server.executor().persistence.tasks_begin_at() } else { None }
+        self.server.executor().persistence.binlog.as_ref().and_then(Binlog::tasks_begin_at)
     }
 
     /// Sleeps until an event comes, or until the next turn is due.
