@@ -2,7 +2,7 @@
 //!
 //! Owns: how many jobs a `kick` moves in a turn.
 
-use super::{ChangeError, Executor, Outcome, answer, changed, lacks_room, stall};
+use super::{ChangeError, Executor, Outcome, answer, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
@@ -58,13 +58,6 @@ impl Executor {
             kicked += 1;
         }
         answer(output, &Reply::Kicked(kicked))
-    }
-
-    pub(super) fn kick_job(&mut self, id: JobId, output: &mut Output, now: Timestamp) -> Outcome {
-        let kicked = self.kick_one(id, now);
-        changed(kicked, Reply::KickedJob, output, move |server, _, output, now| {
-            server.kick_job(id, output, now)
-        })
     }
 
     /// Makes a buried or delayed job ready.

@@ -266,11 +266,18 @@ table! {
     Command::Kick { bound } => needs(Roles::MANAGE, Used, Margin).noting(bound),
         server.kick(client, bound, output, now);
     Command::KickJob(id) => needs(Roles::MANAGE, OfJob(id), Margin),
-        server.kick_job(id, output, now);
+        server.change(client, Reply::KickedJob, output, now, move |server, _, now| server.kick_one(id, now));
     Command::Move { id, tube } => needs(Roles::MANAGE, OfJobAndNamed(id, tube), AddsTube(tube)),
-        server.move_job(client, id, tube, output, now);
+    {
+        let tube = Box::<str>::from(tube);
+        server.change(client, Reply::Moved, output, now, move |server, client, now| {
+            server.move_one(client, id, &tube, now)
+        })
+    };
     Command::Reprioritize { id, priority } => needs(Roles::MANAGE, OfJob(id), Margin).noting(priority.0),
-        server.reprioritize(id, priority, output, now);
+        server.change(client, Reply::Reprioritized, output, now, move |server, _, now| {
+            server.reprioritize_one(id, priority, now)
+        });
     Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s.whole()),
         server.pause_tube(tube, delay_s, output, now);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
@@ -387,17 +394,25 @@ impl From<Obstacle> for Reply<'_> {
     }
 }
 
-/// Answers a command that changes one job. It continues with `rest` when the log has room.
-fn changed(
-    result: Result<(), ChangeError>,
-    reply: Reply<'static>,
-    output: &mut Output,
-    rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
-) -> Outcome {
-    match result {
-        Ok(()) => answer(output, &reply),
-        Err(ChangeError::Obstacle(obstacle)) => answer(output, &obstacle.into()),
-        Err(ChangeError::NoRoom(no_room)) => lacks_room(no_room, output, rest),
+impl Executor {
+    /// Changes one job by `change`, which is tried again when the log has room, and answers with `reply`.
+    fn change(
+        &mut self,
+        client: ClientId,
+        reply: Reply<'static>,
+        output: &mut Output,
+        now: Timestamp,
+        change: impl Fn(&mut Self, ClientId, Timestamp) -> Result<(), ChangeError> + 'static,
+    ) -> Outcome {
+        match change(self, client, now) {
+            Ok(()) => answer(output, &reply),
+            Err(ChangeError::Obstacle(obstacle)) => answer(output, &obstacle.into()),
+            Err(ChangeError::NoRoom(no_room)) => {
+                lacks_room(no_room, output, move |server, client, output, now| {
+                    server.change(client, reply, output, now, change)
+                })
+            }
+        }
     }
 }
 

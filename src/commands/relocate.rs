@@ -1,30 +1,13 @@
 //! The commands `move` and `reprioritize`, and a new delay, which only an order of the API can give to a job.
 
-use super::{ChangeError, Executor, Outcome, changed};
+use super::{ChangeError, Executor};
 use crate::clock::Timestamp;
 use crate::job::{JobId, Priority};
 use crate::orders::Obstacle;
-use crate::protocol::Reply;
 use crate::queue::ClientId;
 use crate::seconds::Seconds;
-use crate::session::Output;
 
 impl Executor {
-    pub(super) fn move_job(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        tube: &str,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        let moved = self.move_one(client, id, tube, now);
-        let tube: Box<str> = tube.into();
-        changed(moved, Reply::Moved, output, move |server, client, output, now| {
-            server.move_job(client, id, &tube, output, now)
-        })
-    }
-
     pub(super) fn move_one(
         &mut self,
         client: ClientId,
@@ -45,20 +28,6 @@ impl Executor {
         }
         self.queue.move_job(id, tube, now);
         Ok(())
-    }
-
-    /// The command `reprioritize`.
-    pub(super) fn reprioritize(
-        &mut self,
-        id: JobId,
-        priority: Priority,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        let result = self.reprioritize_one(id, priority, now);
-        changed(result, Reply::Reprioritized, output, move |server, _, output, now| {
-            server.reprioritize(id, priority, output, now)
-        })
     }
 
     pub(super) fn reprioritize_one(
