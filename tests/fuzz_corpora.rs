@@ -8,6 +8,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
 
+use beanstalkd_protocol::Verb;
 use beanstalkd_testkit::corpus;
 use beanstalkd_testkit::fuzz::{TARGETS, Target};
 use beanstalkd_testkit::random::{Random, number_from_environment};
@@ -27,7 +28,16 @@ fn main() -> ExitCode {
         compare_with_directory();
         Ok(())
     });
-    libtest_mimic::run(&Arguments::from_args(), replays.chain([comparison]).collect()).exit_code()
+    let commands = Trial::test("the_dictionary_has_each_command", || {
+        let words = dictionary();
+        for verb in Verb::ALL.map(Verb::as_str) {
+            let begins =
+                |word: &Vec<u8>| word.split(|&byte| b" \r".contains(&byte)).next() == Some(verb.as_bytes());
+            assert!(words.iter().any(begins), "fuzz/protocol.dict lacks {verb}");
+        }
+        Ok(())
+    });
+    libtest_mimic::run(&Arguments::from_args(), replays.chain([comparison, commands]).collect()).exit_code()
 }
 
 /// The targets have the same names in the table, in `fuzz/targets/`, in `fuzz/Cargo.toml` and in `fuzz/corpus/`.

@@ -1,6 +1,7 @@
 //! Access rules: `auth`, and what each identity of `access.toml` may do.
 
 use crate::case::{Case, Needs, code, script};
+use beanstalkd_protocol::Verb;
 use beanstalkd_testkit::client::Failure;
 
 /// The rules. The tokens of its identities follow a pattern, see [`log_in`].
@@ -10,7 +11,7 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/acce
 const TUBE_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tubes.toml");
 
 /// The reply to an anonymous client, for each command with arguments.
-const COMMANDS: [&str; 44] = [
+const COMMANDS: [&str; 45] = [
     "use mine",
     "reserve",
     "reserve-with-timeout 0",
@@ -54,11 +55,15 @@ const COMMANDS: [&str; 44] = [
     "list-clients",
     "reserve-fields tube",
     "kill-client 1",
+    "wait-job 1 1",
     "use default",
 ];
 
+/// The commands that every client may give, and those whose lines are followed by bodies.
+const OTHER_COMMANDS: [&str; 4] = ["auth", "quit", "put", "complete"];
+
 /// Commands about a job; for a client that may not see the job, the reply is NOT_FOUND.
-const ABOUT_JOBS: [&str; 11] = [
+const ABOUT_JOBS: [&str; 12] = [
     "reserve-job",
     "delete",
     "release",
@@ -69,6 +74,7 @@ const ABOUT_JOBS: [&str; 11] = [
     "stats-job",
     "move",
     "reprioritize",
+    "wait-job",
     "delete-batch",
 ];
 
@@ -98,6 +104,12 @@ fn open() -> Vec<Case> {
 fn guarded() -> Vec<Case> {
     let mut cases = vec![
         code("an_anonymous_client_may_do_nothing", |bench| {
+            let words = COMMANDS.map(|command| command.split(' ').next().unwrap_or_default());
+            let lacks =
+                |verb: &Verb| !words.contains(&verb.as_str()) && !OTHER_COMMANDS.contains(&verb.as_str());
+            if let Some(verb) = Verb::ALL.iter().find(|verb| lacks(verb)) {
+                return Err(Failure::new(format!("COMMANDS lacks {}", verb.as_str())));
+            }
             let client = bench.client("a")?;
             for command in COMMANDS {
                 // Every client may learn that this job does not exist.
