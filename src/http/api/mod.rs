@@ -1,7 +1,7 @@
 //! The API under `/api/v1/`: its requests, and the format of orders.
 //!
 //! Owns: the paths. An answer is complete at once, or it is rendered in slices, or it is an order for the server. Never
-//! changes anything itself. Tests compare [`ROUTES`] with the paths that answer, and with `doc/openapi.yaml`.
+//! changes anything itself. A test compares [`ROUTES`] with `doc/openapi.yaml`.
 
 mod clients;
 mod jobs;
@@ -26,7 +26,7 @@ use super::rendering::SlicedText;
 use super::request::{HttpRequest, Method};
 use crate::job::{self, JobId, JobState};
 use crate::json::{self, Object};
-use crate::orders::{Obstacle, Order, TaskId, Tasks};
+use crate::orders::{Obstacle, Order, Task, TaskId, Tasks};
 use crate::stats::{SERVER, TUBE};
 use crate::{percent, queue};
 
@@ -36,28 +36,6 @@ pub(crate) const ROOT: &str = "/api/v1/";
 /// The maximum size of a request's body, in bytes: enough for a job's body of 65,535 bytes in any encoding, or for the
 /// ids of ten thousand jobs, and small enough to parse in a few hundred microseconds.
 pub(crate) const MAX_BODY_BYTES: u64 = 256 * 1024;
-
-/// Every method and path.
-#[cfg(test)]
-pub(crate) const ROUTES: &[(&str, &str)] = &[
-    ("get", "/api/v1/server"),
-    ("post", "/api/v1/server/actions"),
-    ("get", "/api/v1/tubes"),
-    ("get", "/api/v1/tubes/{tube}"),
-    ("post", "/api/v1/tubes/{tube}/actions"),
-    ("get", "/api/v1/tubes/{tube}/jobs"),
-    ("post", "/api/v1/tubes/{tube}/jobs"),
-    ("get", "/api/v1/tubes/{tube}/jobs/count"),
-    ("post", "/api/v1/jobs/actions"),
-    ("get", "/api/v1/jobs/{job}"),
-    ("get", "/api/v1/jobs/{job}/body"),
-    ("post", "/api/v1/jobs/{job}/actions"),
-    ("get", "/api/v1/clients"),
-    ("post", "/api/v1/clients/{client}/actions"),
-    ("get", "/api/v1/tasks"),
-    ("get", "/api/v1/tasks/{task}"),
-    ("post", "/api/v1/tasks/{task}/stop"),
-];
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -76,6 +54,74 @@ pub(crate) enum ApiAnswer {
     Stop(TaskId),
 }
 
+/// A request that has passed the access rules.
+pub(crate) struct Asked<'r, 'a> {
+    request: &'r HttpRequest,
+    parameters: QueryParameters,
+    /// Empty if the request has none.
+    body: &'r [u8],
+    access: &'r Access,
+    tasks: &'r Tasks,
+    sources: &'r Sources<'a>,
+}
+
+/// Makes the answer to a request, with the segment of its path for which the route has a word in braces.
+pub(crate) type Answer = fn(Asked<'_, '_>, &str) -> Result<ApiAnswer, Problem>;
+
+/// Every method and path, and its answer. HEAD is answered where GET is.
+#[rustfmt::skip]
+pub(crate) const ROUTES: &[(Method, &str, Answer)] = &[
+    (Method::Get, "server", |asked, _| Ok(ApiAnswer::Json(json::line(&ServerObject(asked.access, asked.sources))))),
+    (Method::Post, "server/actions", |asked, _| orders::on_server(asked.fields()?).map(ApiAnswer::Order)),
+    (Method::Get, "tubes", |asked, _| tubes::list(asked.parameters, asked.sources).map(stream)),
+    (Method::Get, "tubes/{tube}", |asked, tube| tube_figures(tube, asked.sources).map(ApiAnswer::Json)),
+    (Method::Post, "tubes/{tube}/actions", |asked, tube| {
+        let started_at = asked.sources.server.info.started_at;
+        orders::on_tube(tube_name(tube)?, asked.fields()?, started_at).map(ApiAnswer::Order)
+    }),
+    (Method::Get, "tubes/{tube}/jobs", |asked, tube| {
+        JobList::new(tube, asked.parameters, asked.sources).map(stream)
+    }),
+    (Method::Post, "tubes/{tube}/jobs", |asked, tube| {
+        orders::put(tube_name(tube)?, asked.fields()?).map(ApiAnswer::Order)
+    }),
+    (Method::Get, "tubes/{tube}/jobs/count", |asked, tube| {
+        JobCount::new(tube, asked.parameters, asked.sources).map(stream)
+    }),
+    // Before the path with any other word in its place.
+    (Method::Post, "jobs/actions", |asked, _| orders::on_jobs(asked.fields()?).map(ApiAnswer::Order)),
+    (Method::Get, "jobs/{job}", |mut asked, id| {
+        let wait = asked.parameters.number_in(1..=MAX_WAIT_S, "wait")?;
+        let (id, job) = job(id, asked.sources)?;
+        match wait.filter(|_| job.record.state != JobState::Buried) {
+            Some(seconds) => Ok(ApiAnswer::Follow(id, seconds)),
+            None => job_now(id, asked.sources).map(ApiAnswer::Json),
+        }
+    }),
+    (Method::Get, "jobs/{job}/body", |asked, id| {
+        let (id, job) = job(id, asked.sources)?;
+        let body = job.body.to_owned().map_err(|_| Problem::from(Obstacle::NoRoom))?;
+        Ok(ApiAnswer::Body(id, body))
+    }),
+    (Method::Post, "jobs/{job}/actions", |asked, id| {
+        orders::on_job(job_id(id)?, asked.fields()?).map(ApiAnswer::Order)
+    }),
+    (Method::Get, "clients", |asked, _| ClientList::new(asked.parameters).map(stream)),
+    (Method::Post, "clients/{client}/actions", |asked, id| {
+        let id = number(id).ok_or_else(|| Problem::bad("expected the id of a client: a whole number"))?;
+        orders::on_client(id, asked.fields()?).map(ApiAnswer::Order)
+    }),
+    (Method::Get, "tasks", |asked, _| {
+        let tasks: Vec<_> =
+            asked.tasks.newest_first().map(|task| TaskNow(task, asked.sources.server.now)).collect();
+        Ok(ApiAnswer::Json(json::line(&Object([("tasks", &tasks)]))))
+    }),
+    (Method::Get, "tasks/{task}", |asked, id| {
+        Ok(ApiAnswer::Json(json::line(&TaskNow(task(id, asked.tasks)?, asked.sources.server.now))))
+    }),
+    (Method::Post, "tasks/{task}/stop", |asked, id| Ok(ApiAnswer::Stop(task(id, asked.tasks)?.id))),
+];
+
 /// Answers a request that has passed the access rules. `body` is empty if the request has none.
 ///
 /// # Errors
@@ -89,107 +135,39 @@ pub(crate) fn answer(
 ) -> Result<ApiAnswer, Problem> {
     let nothing = || Problem::not_found("there is nothing here; /openapi.yaml has all paths");
     let rest = request.path.strip_prefix(ROOT).ok_or_else(nothing)?;
-    let decoded: Option<Vec<String>> = rest.split('/').map(percent::decode).collect();
-    let decoded = decoded.ok_or_else(|| Problem::bad("the path has a broken escape"))?;
-    let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
-    let (reads, changes) = match segments.as_slice() {
-        ["jobs", "actions"]
-        | ["server", "actions"]
-        | ["jobs" | "tubes" | "clients", _, "actions"]
-        | ["tasks", _, "stop"] => (false, true),
-        ["tubes", _, "jobs"] => (true, true),
-        _ => (true, false),
+    let segments: Option<Vec<String>> = rest.split('/').map(percent::decode).collect();
+    let segments = segments.ok_or_else(|| Problem::bad("the path has a broken escape"))?;
+    let is_here = |path: &str| {
+        let mut parts = path.split('/').zip(&segments);
+        path.split('/').count() == segments.len()
+            && parts.all(|(part, segment)| part.starts_with('{') || part == segment)
     };
-    match request.method {
-        Method::Get | Method::Head if reads => {
-            read(&segments, request, access, tasks, sources).unwrap_or_else(|| Err(nothing()))
-        }
-        Method::Post if changes => match segments.as_slice() {
-            ["tasks", id, "stop"] => task_id(id, tasks).map(ApiAnswer::Stop),
-            segments => order(segments, request, body, sources)
-                .unwrap_or_else(|| Err(nothing()))
-                .map(ApiAnswer::Order),
-        },
-        Method::Get | Method::Head | Method::Post | Method::Other => {
-            Err(Problem::method(match (reads, changes) {
-                (true, true) => "Allow: GET, HEAD, POST\r\n",
-                (true, false) => "Allow: GET, HEAD\r\n",
-                _ => "Allow: POST\r\n",
-            }))
-        }
-    }
+    let (_, path, _) = ROUTES.iter().find(|(_, path, _)| is_here(path)).ok_or_else(nothing)?;
+    let mut here = ROUTES.iter().filter(|(_, other, _)| other == path);
+    let asked = if request.method == Method::Head { Method::Get } else { request.method };
+    let Some((.., answer)) = here.clone().find(|(method, ..)| *method == asked) else {
+        return Err(Problem::method(match (here.next(), here.next()) {
+            (Some(_), Some(_)) => "Allow: GET, HEAD, POST\r\n",
+            (Some((Method::Post, ..)), None) => "Allow: POST\r\n",
+            (_, None) | (None, _) => "Allow: GET, HEAD\r\n",
+        }));
+    };
+    let parameters = QueryParameters::parse(&request.query)
+        .map_err(|part| Problem::bad(format!("{part:?}: the query has a broken escape")))?;
+    let mut parts = path.split('/').zip(&segments);
+    let segment = parts.find(|(part, _)| part.starts_with('{')).map_or("", |(_, segment)| segment);
+    answer(Asked { request, parameters, body, access, tasks, sources }, segment)
 }
 
-/// An answer that only reads; `None` if the API does not have this path.
-fn read(
-    segments: &[&str],
-    request: &HttpRequest,
-    access: &Access,
-    tasks: &Tasks,
-    sources: &Sources<'_>,
-) -> Option<Result<ApiAnswer, Problem>> {
-    let mut parameters = match QueryParameters::parse(&request.query) {
-        Ok(parameters) => parameters,
-        Err(part) => return Some(Err(Problem::bad(format!("{part:?}: the query has a broken escape")))),
-    };
-    let now = sources.server.now;
-    Some(match segments {
-        ["server"] => Ok(ApiAnswer::Json(json::line(&ServerObject(access, sources)))),
-        ["tubes"] => tubes::list(parameters, sources).map(stream),
-        ["tubes", tube] => tube_figures(tube, sources).map(ApiAnswer::Json),
-        ["tubes", tube, "jobs"] => JobList::new(tube, parameters, sources).map(stream),
-        ["tubes", tube, "jobs", "count"] => JobCount::new(tube, parameters, sources).map(stream),
-        ["jobs", id] => parameters.number_in(1..=MAX_WAIT_S, "wait").and_then(|wait| {
-            let (id, job) = job(id, sources)?;
-            match wait.filter(|_| job.record.state != JobState::Buried) {
-                Some(seconds) => Ok(ApiAnswer::Follow(id, seconds)),
-                None => job_now(id, sources).map(ApiAnswer::Json),
-            }
-        }),
-        ["jobs", id, "body"] => job(id, sources).and_then(|(id, job)| {
-            let body = job.body.to_owned().map_err(|_| Problem::from(Obstacle::NoRoom))?;
-            Ok(ApiAnswer::Body(id, body))
-        }),
-        ["clients"] => ClientList::new(parameters).map(stream),
-        ["tasks"] => {
-            let tasks: Vec<_> = tasks.newest_first().map(|task| TaskNow(task, now)).collect();
-            Ok(ApiAnswer::Json(json::line(&Object([("tasks", &tasks)]))))
-        }
-        ["tasks", id] => task_id(id, tasks).and_then(|id| {
-            let task = tasks.get(id).ok_or_else(|| Problem::not_found("there is no such task"))?;
-            Ok(ApiAnswer::Json(json::line(&TaskNow(task, now))))
-        }),
-        _ => return None,
-    })
+impl Asked<'_, '_> {
+    /// The members of the JSON in the body.
+    fn fields(&self) -> Result<UnreadKeys, Problem> {
+        if self.request.is_json { UnreadKeys::parse(self.body) } else { Err(Problem::not_json()) }
+    }
 }
 
 fn stream(text: impl SlicedText + 'static) -> ApiAnswer {
     ApiAnswer::Stream(Box::new(text))
-}
-
-/// The order in a request for a change; `None` if the API does not have this path.
-fn order(
-    segments: &[&str],
-    request: &HttpRequest,
-    body: &[u8],
-    sources: &Sources<'_>,
-) -> Option<Result<Order, Problem>> {
-    let started_at = sources.server.info.started_at;
-    let fields = || if request.is_json { UnreadKeys::parse(body) } else { Err(Problem::not_json()) };
-    Some(match segments {
-        ["server", "actions"] => fields().and_then(orders::on_server),
-        ["tubes", tube, "actions"] => {
-            tube_name(tube).and_then(|tube| orders::on_tube(tube, fields()?, started_at))
-        }
-        ["tubes", tube, "jobs"] => tube_name(tube).and_then(|tube| orders::put(tube, fields()?)),
-        ["jobs", "actions"] => fields().and_then(orders::on_jobs),
-        ["clients", id, "actions"] => {
-            let id = number(id).ok_or_else(|| Problem::bad("expected the id of a client: a whole number"));
-            id.and_then(|id| orders::on_client(id, fields()?))
-        }
-        ["jobs", id, "actions"] => job_id(id).and_then(|id| orders::on_job(id, fields()?)),
-        _ => return None,
-    })
 }
 
 /// The figures of the server.
@@ -243,10 +221,9 @@ fn no_job() -> Problem {
     Problem::not_found("there is no such job")
 }
 
-fn task_id(text: &str, tasks: &Tasks) -> Result<TaskId, Problem> {
-    let id =
-        number(text).map(TaskId).ok_or_else(|| Problem::bad("expected the id of a task: a whole number"))?;
-    tasks.get(id).map(|task| task.id).ok_or_else(|| Problem::not_found("there is no such task"))
+fn task<'t>(id: &str, tasks: &'t Tasks) -> Result<&'t Task, Problem> {
+    let id = number(id).ok_or_else(|| Problem::bad("expected the id of a task: a whole number"))?;
+    tasks.get(TaskId(id)).ok_or_else(|| Problem::not_found("there is no such task"))
 }
 
 #[cfg(test)]
@@ -262,10 +239,16 @@ mod tests {
         for line in paths.lines() {
             match line.trim_end_matches(':') {
                 found if found.starts_with("  /") => path = found.trim(),
-                method @ ("    get" | "    post") => described.push((method.trim(), path)),
+                method @ ("    get" | "    post") => {
+                    described.push((method.trim().to_owned(), path.to_owned()))
+                }
                 _ => {}
             }
         }
-        assert_eq!(described, ROUTES);
+        let routes: Vec<_> = ROUTES
+            .iter()
+            .map(|(method, path, _)| (format!("{method:?}").to_lowercase(), format!("{ROOT}{path}")))
+            .collect();
+        assert_eq!(described, routes);
     }
 }
