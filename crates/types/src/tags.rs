@@ -84,84 +84,67 @@ pub struct After<'a> {
     pub is_free: bool,
 }
 
-/// The kind of an encoded field. A field consists of these parts:
-///
-/// | bytes | content | present |
-/// |---|---|---|
-/// | 1 | the kind | always |
-/// | 1 | the length of the name | if the kind has a name |
-/// | 0 to 255 | the name | if the kind has a name |
-/// | 4 | the number, little-endian | if the kind has a number |
-/// | 2 | the thousandths of a second, little-endian | if the kind has fractions of seconds |
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum FieldKind {
-    Idempotency = 1,
-    IdempotencyWithCooldown = 2,
-    Concurrency = 3,
-    ConcurrencyWithLimit = 4,
-    Group = 5,
-    After = 6,
-    AfterFree = 7,
-    /// Has no name.
-    Expiry = 8,
-    Owner = 9,
-    IdempotencyWithFraction = 10,
-    /// Has no name.
-    ExpiryWithFraction = 11,
-    Trace = 12,
-    Dead = 20,
-    /// Has no name.
-    Failures = 21,
-    /// Has no name.
-    Arrival = 22,
+macro_rules! field_kinds {
+    ($($byte:literal $kind:ident $has_name:literal $number_bytes:literal;)+) => {
+        /// The kind of an encoded field. A field consists of these parts:
+        ///
+        /// | bytes | content | present |
+        /// |---|---|---|
+        /// | 1 | the kind | always |
+        /// | 1 | the length of the name | if the kind has a name |
+        /// | 0 to 255 | the name | if the kind has a name |
+        /// | 4 | the number, little-endian | if the kind has a number |
+        /// | 2 | the thousandths of a second, little-endian | if the kind has fractions of seconds |
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        enum FieldKind {
+            $($kind = $byte,)+
+        }
+
+        impl FieldKind {
+            fn of(byte: u8) -> Option<Self> {
+                match byte {
+                    $($byte => Some(Self::$kind),)+
+                    _ => None,
+                }
+            }
+
+            fn has_name(self) -> bool {
+                match self {
+                    $(Self::$kind => $has_name,)+
+                }
+            }
+
+            /// The size of its number in bytes.
+            fn number_bytes(self) -> usize {
+                match self {
+                    $(Self::$kind => $number_bytes,)+
+                }
+            }
+        }
+    };
+}
+
+// The table of kinds: the byte, whether it has a name, and the size of its number.
+field_kinds! {
+    1 Idempotency true 0;
+    2 IdempotencyWithCooldown true 4;
+    3 Concurrency true 0;
+    4 ConcurrencyWithLimit true 4;
+    5 Group true 0;
+    6 After true 0;
+    7 AfterFree true 0;
+    8 Expiry false 4;
+    9 Owner true 0;
+    10 IdempotencyWithFraction true 6;
+    11 ExpiryWithFraction false 6;
+    12 Trace true 0;
+    20 Dead true 4;
+    21 Failures false 4;
+    22 Arrival false 6;
 }
 
 impl FieldKind {
-    fn of(byte: u8) -> Option<Self> {
-        Some(match byte {
-            1 => Self::Idempotency,
-            2 => Self::IdempotencyWithCooldown,
-            3 => Self::Concurrency,
-            4 => Self::ConcurrencyWithLimit,
-            5 => Self::Group,
-            6 => Self::After,
-            7 => Self::AfterFree,
-            8 => Self::Expiry,
-            9 => Self::Owner,
-            10 => Self::IdempotencyWithFraction,
-            11 => Self::ExpiryWithFraction,
-            12 => Self::Trace,
-            20 => Self::Dead,
-            21 => Self::Failures,
-            22 => Self::Arrival,
-            _ => return None,
-        })
-    }
-
-    fn has_name(self) -> bool {
-        !matches!(self, Self::Expiry | Self::ExpiryWithFraction | Self::Failures | Self::Arrival)
-    }
-
-    /// The size of its number in bytes.
-    fn number_bytes(self) -> usize {
-        match self {
-            Self::IdempotencyWithCooldown
-            | Self::ConcurrencyWithLimit
-            | Self::Expiry
-            | Self::Dead
-            | Self::Failures => 4,
-            Self::IdempotencyWithFraction | Self::ExpiryWithFraction | Self::Arrival => 6,
-            Self::Idempotency
-            | Self::Concurrency
-            | Self::Group
-            | Self::After
-            | Self::AfterFree
-            | Self::Trace
-            | Self::Owner => 0,
-        }
-    }
-
     /// The size of a field of this kind in bytes, with a name of `name_len` bytes if it has one.
     fn field_bytes(self, name_len: usize) -> usize {
         1 + if self.has_name() { 1 + name_len } else { 0 } + self.number_bytes()
