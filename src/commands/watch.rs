@@ -55,7 +55,7 @@ impl Executor {
         } else {
             self.drop_unwatchable(client);
         }
-        answer(output, &Reply::Watching(self.queue.watched_count(client)))
+        answer(output, &Reply::Watching(self.queue.watched_count(client) as u64))
     }
 
     /// The last tube of the watch list moves to the index of the removed one.
@@ -66,7 +66,7 @@ impl Executor {
             known.checked = if known.checked == before { left.unwrap_or(before) } else { 0 };
         }
         self.count_watched(client);
-        answer(output, &left.map_or(Reply::NotIgnored, Reply::Watching))
+        answer(output, &left.map_or(Reply::NotIgnored, |left| Reply::Watching(left as u64)))
     }
 
     /// Updates the count for the client's watch list, whose length may have changed.

@@ -38,43 +38,6 @@ pub trait ReplyBuffer {
     fn push_body(&mut self, body: &Body) -> Result<(), TryReserveError>;
 }
 
-/// A number in a reply.
-trait Number: Sized {
-    fn get(self) -> u64;
-
-    fn of(number: u64) -> Option<Self>;
-}
-
-impl Number for u64 {
-    fn get(self) -> u64 {
-        self
-    }
-
-    fn of(number: u64) -> Option<Self> {
-        Some(number)
-    }
-}
-
-impl Number for usize {
-    fn get(self) -> u64 {
-        self as u64
-    }
-
-    fn of(number: u64) -> Option<Self> {
-        number.try_into().ok()
-    }
-}
-
-impl Number for JobId {
-    fn get(self) -> u64 {
-        self.0
-    }
-
-    fn of(number: u64) -> Option<Self> {
-        Some(Self(number))
-    }
-}
-
 macro_rules! replies {
     (
         words { $($(#[$doc:meta])* $word:literal $name:ident;)+ }
@@ -135,7 +98,7 @@ macro_rules! replies {
                         return numbered($output, concat!($job_word, " ").as_bytes(), id.0);
                     })+
                     $(Self::$numbered(number) => {
-                        return numbered($output, concat!($number_word, " ").as_bytes(), number.get());
+                        return numbered($output, concat!($number_word, " ").as_bytes(), number.into());
                     })+
                     $(Self::$other($($field),+) => return $write,)+
                 };
@@ -156,7 +119,7 @@ macro_rules! replies {
             pub(super) fn of_number(word: &str, number: u64) -> Option<Self> {
                 match word {
                     $($job_word => Some(Self::$by_job(JobId(number))),)+
-                    $($number_word => <$of as Number>::of(number).map(Self::$numbered),)+
+                    $($number_word => Some(Self::$numbered(number.into())),)+
                     _ => None,
                 }
             }
@@ -239,7 +202,7 @@ replies! {
         /// C's answer to a `put` if it has no memory to make the job ready. This server sends it only as an answer to
         /// `wait-job`.
         "BURIED" BuriedPut(JobId);
-        "WATCHING" Watching(usize);
+        "WATCHING" Watching(u64);
         /// The answer to `kick`: how many jobs it moved.
         "KICKED" Kicked(u64);
         /// How many jobs a flush has deleted.

@@ -216,7 +216,7 @@ fn replies<'a>(
         Reply::Exists(id(random)),
         Reply::Inserted(id(random)),
         Reply::BuriedPut(id(random)),
-        Reply::Watching(number(random) as usize),
+        Reply::Watching(number(random)),
         Reply::Kicked(number(random)),
         Reply::Flushed(number(random)),
         Reply::TouchedAll(number(random)),

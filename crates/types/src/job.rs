@@ -14,6 +14,18 @@ use crate::seconds::Seconds;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
+impl From<u64> for JobId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<JobId> for u64 {
+    fn from(id: JobId) -> Self {
+        id.0
+    }
+}
+
 /// How urgent a job is: jobs with a smaller priority are reserved first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub u32);

@@ -81,14 +81,14 @@ macro_rules! with_commands {
             /// Watches a tube. Returns the number of watched tubes.
             fn watch(tube: &TubeName) -> u64 {
                 Command::Watch { tube: tube.as_str(), weight: 1 };
-                Reply::Watching(count) => count as u64
+                Reply::Watching(count) => count
             }
 
             /// Stops watching a tube. Returns the number of watched tubes; [`Refusal::NotIgnored`] if it is the last
             /// one.
             fn ignore(tube: &TubeName) -> u64 {
                 Command::Ignore(tube.as_str());
-                Reply::Watching(count) => count as u64
+                Reply::Watching(count) => count
             }
 
             // Operators.
@@ -333,7 +333,7 @@ macro_rules! with_commands {
             /// Watches a tube with a weight (1 to 9999), or changes its weight. Returns the number of watched tubes.
             fn watch_weighted(tube: &TubeName, weight: u16) -> u64 {
                 Command::Watch { tube: tube.as_str(), weight };
-                Reply::Watching(count) => count as u64
+                Reply::Watching(count) => count
             }
 
             /// Sets how the reserves of this connection choose among the watched tubes.
