@@ -6,7 +6,7 @@
 
 use super::client_lists::Lists;
 use super::connection::Connection;
-use super::{Server, find};
+use super::{Server, each, find};
 use crate::clock::Timestamp;
 use crate::commands::Rest;
 use crate::described;
@@ -38,9 +38,7 @@ impl<S: Stream> Server<S> {
             return;
         }
         // Events in the meantime were noted, but nothing was read.
-        for (index, connection) in self.connections.iter_mut().enumerate() {
-            let Some(connection) = connection.as_deref_mut().filter(|it| it.is_runnable()) else { continue };
-            let id = connection.id_at(index);
+        for (id, connection) in each(&mut self.connections).filter(|(_, it)| it.is_runnable()) {
             self.lists.run(id, &mut connection.listed);
         }
     }
@@ -58,12 +56,8 @@ impl<S: Stream> Server<S> {
     /// how many of them are left.
     pub fn end_those_that_cannot_be_described(&mut self) -> usize {
         let mut count = 0;
-        for (index, connection) in self.connections.iter_mut().enumerate() {
-            let Some(connection) = connection.as_deref_mut().filter(|it| it.handle().is_none()) else {
-                continue;
-            };
+        for (id, connection) in each(&mut self.connections).filter(|(_, it)| it.handle().is_none()) {
             count += 1;
-            let id = connection.id_at(index);
             connection.session.close();
             self.lists.send(id, &mut connection.listed);
         }
@@ -72,12 +66,9 @@ impl<S: Stream> Server<S> {
 
     /// Closes these connections now.
     pub fn close_those_that_cannot_be_described(&mut self, now: Timestamp) {
-        for index in 0..self.connections.len() {
-            let connection = self.connections[index].as_deref().filter(|it| it.handle().is_none());
-            if let Some(id) = connection.map(|connection| connection.id_at(index)) {
-                self.close(id, now);
-            }
-        }
+        let ended = each(&mut self.connections).filter(|(_, it)| it.handle().is_none());
+        let ended: Vec<ClientId> = ended.map(|(id, _)| id).collect();
+        ended.into_iter().for_each(|id| self.close(id, now));
     }
 
     /// The sockets of all clients, by their descriptors.
@@ -172,8 +163,6 @@ impl<S: Stream> Server<S> {
         session: Session<Rest>,
         has_binlog: bool,
     ) {
-        let index = id.index as usize;
-        self.connections.resize_with(self.connections.len().max(index + 1), || None);
         let mut connection = Box::new(Connection::new(id, stream, described.active_at));
         connection.adopt(session, described.connected_s, has_binlog);
         if let Some(check_at) = described.check_at {
@@ -189,7 +178,7 @@ impl<S: Stream> Server<S> {
         if is_put_off || session.has_pending() && !session.is_blocked() {
             self.lists.run(id, listed);
         }
-        self.connections[index] = Some(connection);
+        self.place(id, connection);
         if described.awaits_log_in
             && let Some(connection) = find(&mut self.connections, id)
         {

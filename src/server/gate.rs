@@ -5,7 +5,7 @@
 //! a reply.
 
 use super::connection::Connection;
-use super::{Server, find};
+use super::{Server, each, find};
 use crate::clock::Timestamp;
 use crate::queue::ClientId;
 use crate::stream::Stream;
@@ -49,12 +49,8 @@ impl<S: Stream> Server<S> {
         if !was_open || self.gate != ReplyGate::Closed {
             return false;
         }
-        let connections = self.connections.iter().enumerate();
-        let ended: Vec<ClientId> = connections
-            .filter_map(|(index, connection)| Some((index, connection.as_deref()?)))
-            .filter(|(_, connection)| self.gate.must_close(connection))
-            .map(|(index, connection)| connection.id_at(index))
-            .collect();
+        let ended = each(&mut self.connections).filter(|(_, connection)| self.gate.must_close(connection));
+        let ended: Vec<ClientId> = ended.map(|(id, _)| id).collect();
         ended.iter().for_each(|&id| self.close(id, now));
         !ended.is_empty()
     }

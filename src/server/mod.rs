@@ -134,12 +134,10 @@ impl<S: Stream> Server<S> {
         let id = self.executor.connect();
         match open(id) {
             Ok(stream) => {
-                let index = id.index as usize;
-                self.connections.resize_with(self.connections.len().max(index + 1), || None);
                 let connection = Connection::new(id, stream, now);
                 let is_handshaking = connection.is_handshaking();
                 self.idle_timeouts.watch(id, now);
-                self.connections[index] = Some(Box::new(connection));
+                self.place(id, Box::new(connection));
                 if is_handshaking {
                     self.await_log_in(id, now);
                 }
@@ -150,6 +148,12 @@ impl<S: Stream> Server<S> {
                 Err(error)
             }
         }
+    }
+
+    fn place(&mut self, id: ClientId, connection: Box<Connection<S>>) {
+        let index = id.index as usize;
+        self.connections.resize_with(self.connections.len().max(index + 1), || None);
+        self.connections[index] = Some(connection);
     }
 
     /// Resumes the clients whose puts had to wait until now.
@@ -495,12 +499,9 @@ impl<S: Stream> Server<S> {
     /// Handles a failure of the binlog: changes that it does not contain are not acknowledged, and every connection
     /// ends.
     fn refuse_unsettled(&mut self) {
-        for (index, connection) in self.connections.iter_mut().enumerate() {
-            if let Some(connection) = connection {
-                connection.refuse_unsettled();
-                let id = connection.id_at(index);
-                self.lists.send(id, &mut connection.listed);
-            }
+        for (id, connection) in each(&mut self.connections) {
+            connection.refuse_unsettled();
+            self.lists.send(id, &mut connection.listed);
         }
     }
 
@@ -555,6 +556,16 @@ fn find_by_token<S: Stream>(
     let connection = connections.get_mut(id.index as usize)?.as_deref_mut()?;
     let client = connection.id_at(id.index as usize);
     poll_token::is_for(id, client).then_some((client, connection))
+}
+
+/// The clients, with their connections.
+fn each<S: Stream>(
+    connections: &mut [Option<Box<Connection<S>>>],
+) -> impl Iterator<Item = (ClientId, &mut Connection<S>)> {
+    connections.iter_mut().enumerate().filter_map(|(index, connection)| {
+        let connection = connection.as_deref_mut()?;
+        Some((connection.id_at(index), connection))
+    })
 }
 
 /// The connection of the client, if it is still connected.

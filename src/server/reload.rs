@@ -5,7 +5,7 @@
 
 use log::info;
 
-use super::{Server, Stream};
+use super::{Server, Stream, each};
 use crate::access::AccessRules;
 use crate::clock::Timestamp;
 use crate::queue::TubeRule;
@@ -21,9 +21,7 @@ impl<S: Stream> Server<S> {
         if let Some(guard) = &mut self.executor.guard {
             guard.replace(rules);
         }
-        for index in 0..self.connections.len() {
-            let Some(connection) = self.connections[index].as_deref_mut() else { continue };
-            let id = connection.id_at(index);
+        for (id, connection) in each(&mut self.connections) {
             if !connection.session.is_waiting() || self.executor.may_wait(id) {
                 continue;
             }
