@@ -37,7 +37,6 @@ pub struct Copied {
 
 /// Copies the log at `from` to `to`, which must not have one. The error is a text for the operator.
 pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Result<Copied, String> {
-    let of = |place: &BinlogPlace, error: &dyn Display| format!("{place}: {error}");
     let source = prepare(from, options).map_err(|error| of(from, &error))?;
     let target = prepare(to, options).map_err(|error| of(to, &error))?;
     let mut source = open_source(&source).map_err(|error| of(from, &error))?;
@@ -51,13 +50,14 @@ pub fn copy(from: &BinlogPlace, to: &BinlogPlace, options: &StoreOptions) -> Res
     let mut target = CopyTarget::open(target, report.files.len()).map_err(|error| of(to, &error))?;
     for file in &report.files {
         target.make(file.index, file.bytes).map_err(|error| of(to, &error))?;
-        copy_file(&mut *source, &mut target, file.index, file.bytes).map_err(|error| match error {
-            Side::From(error) => of(from, &error),
-            Side::To(error) => of(to, &error),
-        })?;
+        copy_file((from, &mut *source), (to, &mut target), file.index, file.bytes)?;
     }
     target.publish().map_err(|error| of(to, &error))?;
     Ok(Copied { files: report.files.len() as u64, jobs: report.jobs })
+}
+
+fn of(place: &BinlogPlace, error: &dyn Display) -> String {
+    format!("{place}: {error}")
 }
 
 /// Takes the log to copy.
@@ -74,23 +74,22 @@ fn open_source(source: &Prepared) -> Result<Box<dyn Storage>, String> {
     }
 }
 
-/// The side on which an error occurred.
-enum Side {
-    From(io::Error),
-    To(String),
-}
-
 /// Copies the bytes of a file, except pieces of zeros.
-fn copy_file(source: &mut dyn Storage, target: &mut CopyTarget, file: u32, bytes: u64) -> Result<(), Side> {
+fn copy_file(
+    (from, source): (&BinlogPlace, &mut dyn Storage),
+    (to, target): (&BinlogPlace, &mut CopyTarget),
+    file: u32,
+    bytes: u64,
+) -> Result<(), String> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut offset = 0;
     while offset < bytes {
-        let count = source.read(file, offset, &mut piece).map_err(Side::From)?;
+        let count = source.read(file, offset, &mut piece).map_err(|error| of(from, &error))?;
         if count == 0 {
-            return Err(Side::From(ErrorKind::UnexpectedEof.into()));
+            return Err(of(from, &io::Error::from(ErrorKind::UnexpectedEof)));
         }
         if let Some(last) = piece[..count].iter().rposition(|&byte| byte != 0) {
-            target.write(file, offset, &piece[..=last]).map_err(Side::To)?;
+            target.write(file, offset, &piece[..=last]).map_err(|error| of(to, &error))?;
         }
         offset += count as u64;
     }

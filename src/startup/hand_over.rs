@@ -29,7 +29,7 @@ use log::info;
 use super::admin::Admin;
 use super::refusal::{refuse, refuse_binlog, refuse_lock};
 use super::{
-    EffectiveLimits, executor, host, prepare_store, read_again, read_rules, serves_sighup, settings, tubes,
+    EffectiveLimits, equip, executor, prepare_store, read_again, read_rules, serves_sighup, settings, tubes,
 };
 
 /// How often the files of settings are read at most, and the time in between, in which all clients wait.
@@ -73,7 +73,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
         Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
     handover::unblock_signals();
     let limits = EffectiveLimits::of(options);
-    let (reload, rules, admin) = patiently(|| {
+    let (reload, rules, mut admin) = patiently(|| {
         let rules = (read_rules(options)?, tubes::load(options)?);
         Ok((read_again(options)?, rules, Admin::new(options)?))
     })?;
@@ -100,17 +100,10 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
         open_binlog(&mut event_loop, place, lock, options, clock)?;
     }
     os::memory::allow_huge_pages(false);
-    let equipped = equip(&mut event_loop, options, &mut adopted, admin);
+    admin.take_over(adopted.admin.take());
+    let equipped = equip(&mut event_loop, options, adopted.metrics.take(), admin);
     equipped.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    let inputs = HandOverInputs {
-        program,
-        lock: process.lock,
-        files: process.files,
-        settings: files_of_settings(options),
-        inherited: process.inherited,
-        obstacle: obstacle(options),
-    };
-    event_loop.can_be_handed_over(inputs);
+    event_loop.can_be_handed_over(inputs(program, process.lock, process.files, process.inherited, options));
     info!("went on where the program before this one left off");
     event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
 }
@@ -127,8 +120,20 @@ fn patiently<T>(read: impl Fn() -> Result<T, i32>) -> Result<T, i32> {
     read()
 }
 
+/// The facts about this server that the next program needs.
+pub fn inputs(
+    program: Option<Program>,
+    lock: Option<i32>,
+    files: Vec<DescribedFile>,
+    inherited: usize,
+    options: &Options,
+) -> HandOverInputs {
+    let (settings, obstacle) = (files_of_settings(options), obstacle(options));
+    HandOverInputs { program, lock, files, settings, inherited, obstacle }
+}
+
 /// The reason why a server with these options cannot be handed over.
-pub fn obstacle(options: &Options) -> Option<&'static str> {
+fn obstacle(options: &Options) -> Option<&'static str> {
     match &options.binlog {
         Some(BinlogPlace::Database(_)) => Some("a server whose log is in a database is restarted"),
         Some(BinlogPlace::Directory(_)) | None => None,
@@ -136,7 +141,7 @@ pub fn obstacle(options: &Options) -> Option<&'static str> {
 }
 
 /// The files of settings that a program with these options reads at its start.
-pub fn files_of_settings(options: &Options) -> Vec<PathBuf> {
+fn files_of_settings(options: &Options) -> Vec<PathBuf> {
     let tls = &options.tls;
     let files = [&tls.certificate, &tls.key, &tls.client_ca, &tls.crl, &options.access, &options.tubes];
     files.into_iter().chain([&options.admin_token_file]).flatten().cloned().collect()
@@ -193,21 +198,4 @@ fn open_binlog(
     executor
         .continue_with_binlog(storage, config, now, wall_offset_ns)
         .map_err(|error| refuse_binlog(place, &error))
-}
-
-/// Gives the loop the parts besides clients.
-fn equip(
-    event_loop: &mut EventLoop,
-    options: &Options,
-    adopted: &mut Adopted,
-    mut admin: Admin,
-) -> std::io::Result<()> {
-    if options.binlog.is_some() {
-        event_loop.start_binlog()?;
-    }
-    if let Some(listener) = adopted.metrics.take() {
-        event_loop.serve_metrics(listener, host(&options.metrics), options.metrics_tubes)?;
-    }
-    admin.take_over(adopted.admin.take());
-    admin.serve(event_loop, host(&options.admin))
 }

@@ -10,7 +10,7 @@ use beanstalkd::access::AccessRules;
 use beanstalkd::http::StartupHealth;
 use beanstalkd::log_setup::{self, Count};
 use beanstalkd::options::{BinlogPlace, Fsync, ListenAddress, Options, exit_code};
-use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, HandOverInputs, LoopSettings, Reload};
+use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, LoopSettings, Reload};
 use beanstalkd::server::{Executor, ExecutorConfig, MemoryShares};
 use beanstalkd::stats::ServerInfo;
 use beanstalkd_binlog::{self as binlog, Binlog, Storage, SyncPolicy};
@@ -108,10 +108,13 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
     let settings = settings(options, limits.open_files);
+    let refused = |error: io::Error| refuse(&error, exit_code::LISTEN);
     let event_loop = EventLoop::new(executor, listeners, reload, signals, clock, settings);
-    let event_loop = event_loop.and_then(|event_loop| equip(event_loop, options, health, admin));
-    let mut event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
-    event_loop.can_be_handed_over(sockets.hand_over_inputs(program, lock, options));
+    let mut event_loop = event_loop.map_err(refused)?;
+    let metrics = health.map(StartupHealth::finish).transpose().map_err(refused)?;
+    equip(&mut event_loop, options, metrics, admin).map_err(refused)?;
+    let files = hand_over::described(&sockets.files);
+    event_loop.can_be_handed_over(hand_over::inputs(program, lock, files, sockets.inherited, options));
     // The log has these lines only here, because before this the lock, the binlog or the system may still end the
     // server.
     for address in addresses {
@@ -244,22 +247,21 @@ fn settings(options: &Options, open_files: u64) -> LoopSettings {
 
 /// Gives the loop the parts besides clients: a thread for the binlog, and the listeners for HTTP.
 fn equip(
-    mut event_loop: EventLoop,
+    event_loop: &mut EventLoop,
     options: &Options,
-    health: Option<StartupHealth>,
+    metrics: Option<Listener>,
     admin: admin::Admin,
-) -> io::Result<EventLoop> {
+) -> io::Result<()> {
     if options.binlog.is_some() {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot start the thread of the binlog: {error}"))
         };
         event_loop.start_binlog().map_err(named)?;
     }
-    if let Some(health) = health {
-        event_loop.serve_metrics(health.finish()?, host(&options.metrics), options.metrics_tubes)?;
+    if let Some(listener) = metrics {
+        event_loop.serve_metrics(listener, host(&options.metrics), options.metrics_tubes)?;
     }
-    admin.serve(&mut event_loop, host(&options.admin))?;
-    Ok(event_loop)
+    admin.serve(event_loop, host(&options.admin))
 }
 
 /// The host in an address.
@@ -396,18 +398,6 @@ impl Sockets {
         let access = UnixAccess::new(options.socket_mode, user, group)
             .map_err(|error| refuse_privileges("--socket-owner", &error))?;
         Ok(Self { inherited: inherited.len(), listeners: inherited, access, files: Vec::new() })
-    }
-
-    /// The facts about this server that the next program needs.
-    fn hand_over_inputs(
-        &self,
-        program: Option<Program>,
-        lock: Option<i32>,
-        options: &Options,
-    ) -> HandOverInputs {
-        let (files, inherited) = (hand_over::described(&self.files), self.inherited);
-        let settings = hand_over::files_of_settings(options);
-        HandOverInputs { program, lock, files, settings, inherited, obstacle: hand_over::obstacle(options) }
     }
 
     /// The addresses of the listeners, for the log.

@@ -40,37 +40,23 @@ pub enum Prepared {
     Database(Box<database::Settings>),
 }
 
-/// The reason why a store cannot be read.
-#[derive(Debug)]
-pub struct PrepareError(String);
-
-impl fmt::Display for PrepareError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-/// Reads the files that the place needs.
-pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, PrepareError> {
+/// Reads the files that the place needs. The error is a text for the operator.
+pub fn prepare(place: &BinlogPlace, options: &StoreOptions) -> Result<Prepared, String> {
     match place {
         BinlogPlace::Directory(path) => Ok(Prepared::Directory(path.clone())),
         BinlogPlace::Database(url) => {
             let settings = database::settings(url, options);
-            settings
-                .map(|settings| Prepared::Database(Box::new(settings)))
-                .map_err(|error| PrepareError(error.to_string()))
+            settings.map(|settings| Prepared::Database(Box::new(settings))).map_err(|error| error.to_string())
         }
     }
 }
 
 impl Prepared {
     /// The store, opened read-only.
-    pub fn read_only(&self) -> Result<Box<dyn Storage>, PrepareError> {
+    pub fn read_only(&self) -> Result<Box<dyn Storage>, String> {
         match self {
             Self::Directory(path) => Ok(Box::new(DirectoryStorage::read_only(path))),
-            Self::Database(settings) => {
-                database::read_only(settings).map_err(|error| PrepareError(error.to_string()))
-            }
+            Self::Database(settings) => database::read_only(settings).map_err(|error| error.to_string()),
         }
     }
 }
