@@ -61,12 +61,7 @@
 //! #     fn await_writable(&mut self, _: PollToken, _: bool) {}
 //! }
 //!
-//! # let config = ExecutorConfig {
-//! #     max_job_bytes: 1 << 16,
-//! #     max_memory_bytes: None,
-//! #     binlog_file_bytes: 0,
-//! #     poison: Default::default(),
-//! # };
+//! # let config = ExecutorConfig { max_job_bytes: 1 << 16, ..ExecutorConfig::default() };
 //! # let info = ServerInfo {
 //! #     version: String::new(),
 //! #     instance: String::new(),

@@ -9,7 +9,7 @@ use super::clients::ClientRecords;
 use super::complete::CompleteBuffers;
 use super::guard::Guard;
 use super::list_tubes::TubeLists;
-use super::memory::MemoryUse;
+use super::memory::{MemoryShares, MemoryUse};
 use super::orders::Orders;
 use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
@@ -25,7 +25,7 @@ use crate::session::{BodyRefusal, Output, Request};
 use crate::stats::{CommandCounts, ServerInfo, Timings};
 
 /// The settings of the executor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ExecutorConfig {
     /// The largest body that a `put` may carry, in bytes.
     pub max_job_bytes: u64,
@@ -35,6 +35,10 @@ pub struct ExecutorConfig {
     pub binlog_file_bytes: u64,
     /// When a job that fails again and again is buried.
     pub poison: PoisonLimits,
+    /// The shares of the memory.
+    pub shares: MemoryShares,
+    /// For the random numbers with which clients in a weighted reserve mode choose their tubes.
+    pub seed: u64,
 }
 
 /// The server's counts since its start, beside the queue's own counters.
@@ -79,8 +83,11 @@ impl Executor {
     /// An executor with an empty queue.
     #[must_use]
     pub fn new(config: ExecutorConfig, info: ServerInfo) -> Self {
+        let mut queue = Queue::new(config.poison, Slices::default());
+        queue.seed(config.seed);
+        queue.limit_cooldowns(config.shares.max_cooldown_s);
         Self {
-            queue: Queue::new(config.poison, Slices::default()),
+            queue,
             persistence: Persistence::new(config.binlog_file_bytes),
             guard: None,
             orders: None,
@@ -99,11 +106,6 @@ impl Executor {
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
-    }
-
-    /// Seeds the random numbers with which clients in a weighted reserve mode choose their tubes.
-    pub fn seed(&mut self, seed: u64) {
-        self.queue.seed(seed);
     }
 
     /// Whether the server is in drain mode.

@@ -65,7 +65,7 @@ impl MemoryUse {
         Self {
             max_bytes: config.max_memory_bytes,
             max_job_bytes: config.max_job_bytes,
-            shares: MemoryShares::default(),
+            shares: config.shares,
             is_exhausted: || false,
             buffer_bytes: 0,
             tls: None,
@@ -91,12 +91,6 @@ impl MemoryUse {
 }
 
 impl Executor {
-    /// Sets the shares of the memory.
-    pub fn share_memory(&mut self, shares: MemoryShares) {
-        self.memory.shares = shares;
-        self.queue.limit_cooldowns(shares.max_cooldown_s);
-    }
-
     /// Whether the client, or all clients of its identity together, have reached the limit of watched tubes and do not
     /// watch this one.
     pub(super) fn watches_enough(&self, client: ClientId, tube: &str) -> bool {

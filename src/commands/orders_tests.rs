@@ -7,7 +7,7 @@ use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};
 use crate::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
 use crate::os::process::cpu_time;
-use crate::queue::{ClientId, FlushScope, NewJob, PoisonLimits, Release, Reserve, TubeRule};
+use crate::queue::{ClientId, FlushScope, NewJob, Release, Reserve, TubeRule};
 use crate::seconds::Seconds;
 use crate::stats::ServerInfo;
 use crate::tags::{Idempotency, TagSet};
@@ -28,12 +28,7 @@ pub(super) struct Harness {
 
 impl Harness {
     pub(super) fn new() -> Self {
-        let config = ExecutorConfig {
-            max_job_bytes: 65_535,
-            max_memory_bytes: None,
-            binlog_file_bytes: 0,
-            poison: PoisonLimits::default(),
-        };
+        let config = ExecutorConfig { max_job_bytes: 65_535, ..ExecutorConfig::default() };
         let info = ServerInfo {
             version: String::new(),
             instance: String::new(),

@@ -17,7 +17,7 @@ use crate::commands::WATCHED_NAMES;
 use crate::orders::{Control, Order};
 use crate::os::process::cpu_time;
 use crate::poll_token::PollToken;
-use crate::queue::{ClientId, FlushScope, PoisonLimits};
+use crate::queue::{ClientId, FlushScope};
 use crate::stats::ServerInfo;
 use crate::tube_name::TubeName;
 
@@ -99,12 +99,7 @@ impl Client {
 }
 
 fn server() -> Server<FakeStream> {
-    let config = ExecutorConfig {
-        max_job_bytes: 1 << 16,
-        max_memory_bytes: None,
-        binlog_file_bytes: 0,
-        poison: PoisonLimits::default(),
-    };
+    let config = ExecutorConfig { max_job_bytes: 1 << 16, ..ExecutorConfig::default() };
     let info = ServerInfo {
         version: String::new(),
         instance: String::new(),

@@ -182,9 +182,7 @@ fn executor(
     clock: Clock,
 ) -> Result<Executor, i32> {
     let mut executor = Executor::new(config(options, max_memory_bytes), server_info(clock)?);
-    executor.seed(os::process::random_u64());
     executor.watch_memory(os::memory::is_exhausted);
-    executor.share_memory(memory_shares(options, max_memory_bytes));
     if let Some(rules) = rules {
         executor.guard_with(rules);
     }
@@ -296,6 +294,8 @@ fn config(options: &Options, max_memory_bytes: Option<u64>) -> ExecutorConfig {
         max_memory_bytes,
         binlog_file_bytes: options.binlog_file_bytes,
         poison: PoisonLimits { timeouts: options.max_timeouts, releases: options.max_releases },
+        shares: memory_shares(options, max_memory_bytes),
+        seed: os::process::random_u64(),
     }
 }
 

@@ -18,9 +18,9 @@ pub const INSTANCE: u64 = 0x0123_4567_89ab_cdef;
 pub fn executor(poison: PoisonLimits, max_job_bytes: u32) -> Executor {
     let config = ExecutorConfig {
         max_job_bytes: u64::from(max_job_bytes),
-        max_memory_bytes: None,
         binlog_file_bytes: BINLOG_FILE_BYTES,
         poison,
+        ..ExecutorConfig::default()
     };
     let info = ServerInfo {
         version: VERSION.to_owned(),
