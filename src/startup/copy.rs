@@ -164,8 +164,8 @@ impl NewDirectory {
         name.push(std::process::id().to_string());
         let mut new = Self { unfinished: path.with_file_name(name), path, files: Vec::new(), lock: None };
         let descriptors = os::limits::raise_open_files().unwrap_or(0);
-        let has_unnamed = (files + SPARE_DESCRIPTORS) as u64 <= descriptors
-            && os::unnamed_file::open(parent(&new.path)).is_ok();
+        let has_unnamed =
+            (files + SPARE_DESCRIPTORS) as u64 <= descriptors && os::open_unnamed(parent(&new.path)).is_ok();
         if !has_unnamed {
             new.make_directory().map_err(|error| format!("{}: {error}", new.unfinished.display()))?;
         }
@@ -192,7 +192,7 @@ impl NewDirectory {
             self.files.clear();
             File::options().write(true).create_new(true).mode(0o600).open(self.name_of(index))?
         } else {
-            os::unnamed_file::open(parent(&self.path))?
+            os::open_unnamed(parent(&self.path))?
         };
         file.set_len(bytes)?;
         self.files.push((index, file));
@@ -211,7 +211,7 @@ impl NewDirectory {
         if self.lock.is_none() {
             self.make_directory()?;
             for (index, file) in &self.files {
-                os::unnamed_file::give_name(file, &self.name_of(*index))?;
+                os::name_file(file, &self.name_of(*index))?;
             }
         }
         fs::remove_file(self.unfinished.join(LOCK))?;

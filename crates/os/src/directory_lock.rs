@@ -76,11 +76,7 @@ impl DirectoryLock {
     /// If another process holds it, or if the file cannot be opened or locked.
     pub fn take(directory: &Path) -> Result<Self, LockError> {
         let (path, file) = open(directory)?;
-        match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
-            Ok(_) => Ok(Self { file }),
-            Err(Errno::EACCES | Errno::EAGAIN) => Err(LockError::Held { pid: holder(&file), path }),
-            Err(errno) => Err(LockError::Lock { path, source: errno.into() }),
-        }
+        lock(path, file)
     }
 
     /// The lock of `directory`, through a descriptor that another program in this process has locked.
@@ -88,12 +84,7 @@ impl DirectoryLock {
     /// # Errors
     /// If another process holds it now.
     pub fn adopt(directory: &Path, descriptor: OwnedFd) -> Result<Self, LockError> {
-        let (path, file) = (directory.join("lock"), File::from(descriptor));
-        match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
-            Ok(_) => Ok(Self { file }),
-            Err(Errno::EACCES | Errno::EAGAIN) => Err(LockError::Held { pid: holder(&file), path }),
-            Err(errno) => Err(LockError::Lock { path, source: errno.into() }),
-        }
+        lock(directory.join("lock"), descriptor.into())
     }
 
     /// The descriptor that holds the lock.
@@ -118,6 +109,14 @@ impl DirectoryLock {
             Ok(_) => Ok(()),
             Err(source) => Err(LockError::Lock { path, source }),
         }
+    }
+}
+
+fn lock(path: PathBuf, file: File) -> Result<DirectoryLock, LockError> {
+    match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
+        Ok(_) => Ok(DirectoryLock { file }),
+        Err(Errno::EACCES | Errno::EAGAIN) => Err(LockError::Held { pid: holder(&file), path }),
+        Err(errno) => Err(LockError::Lock { path, source: errno.into() }),
     }
 }
 

@@ -20,11 +20,17 @@ pub fn memory() -> Option<(u64, u64)> {
 }
 
 /// Fails: these systems have no such files.
+///
+/// # Errors
+/// In any case.
 pub fn open_unnamed(_directory: &Path) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Fails: these systems have no such files.
+///
+/// # Errors
+/// In any case.
 pub fn name_file(_file: &File, _path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -65,6 +71,7 @@ pub fn open_files(_files: usize) -> Option<u64> {
 }
 
 /// No limit: there are no control groups.
+#[must_use]
 pub fn group_memory_bytes() -> Option<u64> {
     None
 }
@@ -92,17 +99,20 @@ pub fn unix_peer(_connection: &impl AsFd) -> String {
 
 /// The user at the other end of a unix socket, if the system knows it.
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
+#[must_use]
 pub fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
     nix::unistd::getpeereid(connection).ok().map(|(uid, _)| uid.as_raw())
 }
 
 /// Solaris and illumos have no `getpeereid`.
 #[cfg(any(target_os = "illumos", target_os = "solaris"))]
+#[must_use]
 pub fn unix_peer_user(_connection: &impl AsFd) -> Option<u32> {
     None
 }
 
 /// False: there is no systemd.
+#[must_use]
 pub fn is_in_private_tmp(_path: &Path) -> bool {
     false
 }

@@ -167,17 +167,7 @@ impl Description {
     pub fn of(descriptor: RawFd) -> io::Result<Self> {
         let no_file =
             || io::Error::new(io::ErrorKind::InvalidInput, "this descriptor does not refer to a description");
-        if descriptor < 3 {
-            return Err(no_file());
-        }
-        // SAFETY: `fcntl` accepts any number; the descriptor is owned only if it is open, and nothing else in this
-        // process knows of it, because it was opened for this call before the process began.
-        let file = unsafe {
-            if libc::fcntl(descriptor, libc::F_GETFD) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from_raw_fd(descriptor)
-        };
+        let file = File::from(adopt(descriptor)?);
         let metadata = file.metadata()?;
         let len = usize::try_from(metadata.len()).map_err(|_| no_file())?;
         if !metadata.is_file() || len == 0 {
@@ -226,7 +216,7 @@ impl Drop for Description {
     }
 }
 
-/// Takes ownership of a descriptor that a description names. From now on the system closes it when the process runs
+/// Takes ownership of a descriptor from another program: that of a description, or one that it names. From now on the system closes it when the process runs
 /// another program.
 ///
 /// # Errors
@@ -235,11 +225,12 @@ pub fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 3 {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "this descriptor does not refer to a socket",
+            "this is a descriptor of the standard streams",
         ));
     }
-    // SAFETY: the descriptor is owned only if it is open. The description names each descriptor once, which its reader
-    // checks, and no other part of this process knows of it.
+    // SAFETY: `fcntl` accepts any number; the descriptor is owned only if it is open. That of the description was opened
+    // for this call before the process began. The description names each descriptor once, which its reader checks, and
+    // no other part of this process knows of it.
     let owned = unsafe {
         if libc::fcntl(descriptor, libc::F_GETFD) < 0 {
             return Err(io::Error::last_os_error());

@@ -24,7 +24,6 @@ pub mod secret_file;
 pub mod service_manager;
 pub mod signals;
 pub mod socket;
-pub mod unnamed_file;
 
 pub use self::process::{CpuTime, Usage};
 
@@ -40,7 +39,7 @@ mod elsewhere;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use self::elsewhere as platform;
 
-pub use self::platform::link_count;
+pub use self::platform::{link_count, name_file, open_unnamed};
 
 #[cfg(test)]
 mod child;

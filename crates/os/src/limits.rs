@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::statvfs::statvfs;
 
-use super::platform;
+pub use super::platform::group_memory_bytes;
 
 /// Raises the soft limit of open descriptors to the hard limit; returns the new soft limit.
 ///
@@ -32,13 +32,6 @@ pub fn raise_open_files() -> io::Result<u64> {
 pub fn disk_room(path: &Path) -> io::Result<u64> {
     let room = statvfs(path)?;
     Ok((room.blocks_available() as u64).saturating_mul(room.fragment_size() as u64))
-}
-
-/// The smallest memory limit, in bytes, of the process' control group and the groups around it; `None` without a limit,
-/// or if the system has no control groups. At the limit the kernel ends the process; no allocation fails before that.
-#[must_use]
-pub fn group_memory_bytes() -> Option<u64> {
-    platform::group_memory_bytes()
 }
 
 #[cfg(test)]

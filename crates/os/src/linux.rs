@@ -34,12 +34,18 @@ pub(crate) fn memory() -> Option<(u64, u64)> {
 }
 
 /// Opens a new file without a name in `directory`. The file disappears when it is closed, unless it gets a name.
-pub(crate) fn open_unnamed(directory: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// If the system or the file system does not support such files.
+pub fn open_unnamed(directory: &Path) -> io::Result<File> {
     File::options().write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(directory)
 }
 
-/// Gives the path `path` to a file without a name.
-pub(crate) fn name_file(file: &File, path: &Path) -> io::Result<()> {
+/// Gives the path `path`, in the same file system, to a file without a name.
+///
+/// # Errors
+/// If the system refuses it.
+pub fn name_file(file: &File, path: &Path) -> io::Result<()> {
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(linkat(AT_FDCWD, &*unnamed, AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?)
 }
@@ -63,9 +69,11 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
 }
 
-/// Sets whether the kernel may use huge pages for memory that is touched from now on. Old kernels have no such setting,
-/// and follow the system's configuration.
-pub(crate) fn allow_huge_pages(allow: bool) {
+/// Sets whether the kernel may use huge pages for memory that is touched from now on. They make a start with a large
+/// binlog faster. A running server does without them: a small server would take twice the memory, and the page fault of
+/// a huge page takes milliseconds. The setting has no effect where the system never uses huge pages, or uses them only
+/// on request, and in old kernels, which have no such setting.
+pub fn allow_huge_pages(allow: bool) {
     let _ = nix::sys::prctl::set_thp_disable(!allow);
 }
 
@@ -107,7 +115,9 @@ pub(crate) fn open_files(files: usize) -> Option<u64> {
 }
 
 /// The smallest memory limit, in bytes, of the process' control group and the groups around it; `None` without a limit.
-pub(crate) fn group_memory_bytes() -> Option<u64> {
+/// At the limit the kernel ends the process; no allocation fails before that.
+#[must_use]
+pub fn group_memory_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     smallest_group_limit(&groups, Path::new("/sys/fs/cgroup"))
 }
@@ -149,13 +159,16 @@ pub(crate) fn unix_peer(connection: &impl AsFd) -> String {
     }
 }
 
-/// The user at the other end of a unix socket, if the system knows it.
-pub(crate) fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
+/// The id of the user at the other end of a unix socket, if the system knows it.
+#[must_use]
+pub fn unix_peer_user(connection: &impl AsFd) -> Option<u32> {
     getsockopt(connection, PeerCredentials).ok().map(|peer| peer.uid())
 }
 
-/// Whether `path` is in a directory for temporary files that systemd has made for this unit alone.
-pub(crate) fn is_in_private_tmp(path: &Path) -> bool {
+/// Whether `path` is in a directory for temporary files that systemd has made for this unit alone (`PrivateTmp=` in
+/// `systemd.exec(5)`), so that programs outside of the unit cannot see the files there.
+#[must_use]
+pub fn is_in_private_tmp(path: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_private_by(&mounts, path))
 }
 

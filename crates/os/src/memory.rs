@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::platform;
+pub use super::platform::allow_huge_pages;
 
 /// The number of pieces of the reserve. The pieces are small enough that the allocator finds room for them among
 /// other blocks.
@@ -48,14 +49,6 @@ const NO_PURGE_MS: c_long = 7 * 24 * 3600 * 1000;
 pub fn keep_freed_memory() {
     // SAFETY: the function has no preconditions; the allocator reads its options each time it uses them.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NO_PURGE_MS) };
-}
-
-/// Sets whether the kernel may use huge pages for memory that is touched from now on. They make a start with a large
-/// binlog faster. A running server does without them: a small server would take twice the memory, and the page fault of
-/// a huge page takes milliseconds. The setting has no effect where the system never uses huge pages, or uses them only
-/// on request.
-pub fn allow_huge_pages(allow: bool) {
-    platform::allow_huge_pages(allow);
 }
 
 /// Gives freed memory back to the system. The system needs a millisecond for about twenty megabytes, so another thread

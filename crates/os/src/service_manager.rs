@@ -6,7 +6,6 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
@@ -16,7 +15,8 @@ use sd_notify::NotifyState;
 use socket2::{Domain, Socket, Type};
 
 use super::listen::Listener;
-use super::{platform, socket};
+pub use super::platform::is_in_private_tmp as hides;
+use super::socket;
 
 /// Why inherited sockets cannot be used.
 #[derive(Debug)]
@@ -108,13 +108,6 @@ pub fn is_listening() -> bool {
 #[must_use]
 pub fn is_supervised() -> bool {
     is_listening() || std::env::var_os("INVOCATION_ID").is_some()
-}
-
-/// Whether `path` is in a directory for temporary files that systemd has made for this unit only
-/// (`PrivateTmp=` in `systemd.exec(5)`), so that programs outside of the unit cannot see the files there.
-#[must_use]
-pub fn hides(path: &Path) -> bool {
-    platform::is_in_private_tmp(path)
 }
 
 /// Reports to the service manager that the server is ready, and what it does. From now on the server sends keep-alives.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::platform;
+pub use super::platform::unix_peer_user as peer_user;
 
 /// If no data has come for this long, the system asks whether the client is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -88,12 +89,6 @@ pub fn peer(connection: &impl AsFd) -> String {
 pub fn peer_address(connection: &impl AsFd) -> Option<SocketAddr> {
     let address = SockRef::from(connection).peer_addr().ok()?;
     address.as_socket()
-}
-
-/// The id of the user at the other end of a unix socket, if the system knows it.
-#[must_use]
-pub fn peer_user(connection: &impl AsFd) -> Option<u32> {
-    platform::unix_peer_user(connection)
 }
 
 /// Reads once from `connection` and appends the bytes to `buffer`: at most `max_bytes`, and at most the spare capacity
