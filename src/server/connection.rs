@@ -255,11 +255,8 @@ impl<S: Stream> Connection<S> {
     #[inline(always)]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         let Some(until) = self.session.unfinished_until() else { return };
-        if GUARDED
-            && until == Until::Permitted
-            && self.is_half_closed()
-            && let Some(guard) = &mut executor.guard
-        {
+        let gives_up = GUARDED && until == Until::Permitted && self.is_half_closed();
+        if let Some(guard) = executor.guard.as_mut().filter(|_| gives_up) {
             guard.note_end(id);
         }
         if !until.is_delivery()
