@@ -17,7 +17,6 @@ mod dead_tubes;
 mod delete;
 mod description;
 mod detached_bodies;
-mod drain;
 mod executor;
 mod fields;
 mod flush;
@@ -31,7 +30,6 @@ mod narrowed;
 mod orders;
 #[cfg(test)]
 mod orders_tests;
-mod pause;
 mod persistence;
 mod put;
 mod put_line;
@@ -279,15 +277,21 @@ table! {
             server.reprioritize_one(id, priority, now)
         });
     Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s.whole()),
-        server.pause_tube(tube, delay_s, output, now);
+        found(server.queue.pause_tube(tube, delay_s, now), Reply::Paused, output);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
         server.flush_tube(client, tube, FlushScope::All, output, now);
     Command::FlushBuried(tube) => needs(Roles::MANAGE, Named(tube), Free),
         server.flush_tube(client, tube, FlushScope::Buried, output, now);
     Command::Drain => needs(Roles::MANAGE, Every, Free),
-        server.drain(true, output);
+    {
+        server.set_draining(true);
+        answer(output, &Reply::Draining)
+    };
     Command::Undrain => needs(Roles::MANAGE, Every, Free),
-        server.drain(false, output);
+    {
+        server.set_draining(false);
+        answer(output, &Reply::NotDraining)
+    };
     Command::Stats => needs(Roles::ANY, AnyTube, Free),
         server.stats(client, output, now);
     Command::StatsJob(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),

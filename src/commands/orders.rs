@@ -294,7 +294,8 @@ impl Executor {
             }
             Order::Drain(draining) => {
                 self.count_for_task(1);
-                self.drain(draining, output)
+                self.draining = draining;
+                Outcome::Done
             }
             Order::Pause(tube, _) | Order::Flush(tube, _)
                 if self.queue.tube_name(tube.as_str()).is_none() =>
@@ -303,7 +304,8 @@ impl Executor {
             }
             Order::Pause(tube, delay_s) => {
                 self.count_for_task(1);
-                self.pause_tube(tube.as_str(), delay_s, output, now)
+                self.queue.pause_tube(tube.as_str(), delay_s, now);
+                Outcome::Done
             }
             Order::KillClient(number) => self.kill_client(client, number, output),
             Order::Flush(tube, scope) => self.flush_tube(client, tube.as_str(), scope, output, now),
