@@ -436,6 +436,7 @@ const NAMED_ELSEWHERE: &[(&str, &str)] = &[
     ("Complete", "src/session/mod.rs"),
     ("Complete", "src/commands/complete.rs"),
     ("Put", "src/commands/complete.rs"),
+    ("PutWith", "src/commands/complete.rs"),
     // A server without access rules has no such command.
     ("Auth", "src/commands/auth.rs"),
     // C does not count them, and the table of figures lists them by themselves.

@@ -14,7 +14,7 @@ use super::{Executor, Outcome, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
-use crate::protocol::{Command, IdList, PutHeader, Reply, put_with};
+use crate::protocol::{Command, IdList, PutHeader, Reply};
 use crate::queue::{ClientId, CompletedPut, NewJob, PackedBody, Planned, Queue};
 use crate::session::{BodyRefusal, Complete, Output, Put, Until};
 use crate::tags::TagSet;
@@ -139,7 +139,7 @@ impl Executor {
         output: &Output,
         now: Timestamp,
     ) -> Result<Put, (PutHeader, BodyRefusal)> {
-        self.note_line(client, &put_with(header, text));
+        self.note_line(client, &Command::PutWith(header, text));
         let of = LineOf::Complete { memory_bytes: memory_bytes + output.memory_bytes() };
         let extras = self.judge_put_line::<GUARDED>(client, header, text, of, now);
         let extras = extras.map_err(|refusal| (header, refusal))?;

@@ -173,7 +173,7 @@ impl Executor {
             }
             None => Vec::new(),
         };
-        let outcome = answer(output, &Reply::ReservedBatch(ReservedJobs::with_values(&jobs, &values)));
+        let outcome = answer(output, &Reply::ReservedBatch(ReservedJobs::new(&jobs, &values)));
         self.meter.work += jobs.len() as u64 / REPLIES_PER_WORK;
         outcome
     }

@@ -40,7 +40,7 @@ pub use self::fields::{Field, FieldList};
 pub use self::list::{List, ListWriter, SHORT_LIST_BYTES, list_bytes};
 pub use self::manage::{ClientCursor, MAX_LIMIT};
 pub use self::put_tags::{
-    MAX_COMPLETED_PUTS, MAX_PUT_LINE_BYTES, parse_tags, put_line, put_with, tagged_put, target_of,
+    MAX_COMPLETED_PUTS, MAX_PUT_LINE_BYTES, parse_tags, put_line, tagged_put, target_of,
 };
 pub use self::reply::{Refusal, Reply, ReplyBuffer, reserved_len};
 pub use self::reply_reader::{Received, ReplyError};

@@ -31,12 +31,6 @@ pub fn put_line(start: &[u8]) -> Option<(PutHeader, &[u8])> {
     put_numbers(start.strip_prefix(b"put ")?)
 }
 
-/// The `put` with these numbers and with this text after its size.
-#[must_use]
-pub fn put_with(header: PutHeader, text: &[u8]) -> Command<'_> {
-    Command::PutWith(header, text)
-}
-
 /// The numbers of the `put` whose line begins like this, if a tag follows its size.
 #[must_use]
 pub fn tagged_put(start: &[u8]) -> Option<PutHeader> {

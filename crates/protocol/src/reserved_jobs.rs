@@ -16,15 +16,9 @@ pub struct ReservedJobs<'a> {
 }
 
 impl<'a> ReservedJobs<'a> {
-    /// These jobs.
-    #[must_use]
-    pub fn new(listed: &'a [(JobId, BodyRef<'a>)]) -> Self {
-        Self::with_values(listed, &[])
-    }
-
     /// These jobs, with the values of the fields for which the client has asked.
     #[must_use]
-    pub fn with_values(listed: &'a [(JobId, BodyRef<'a>)], values: &'a [String]) -> Self {
+    pub fn new(listed: &'a [(JobId, BodyRef<'a>)], values: &'a [String]) -> Self {
         Self { listed, values, received: b"", count: listed.len() }
     }
 

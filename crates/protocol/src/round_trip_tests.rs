@@ -228,7 +228,7 @@ fn replies<'a>(
         Reply::Reserved(id(random), body.into()),
         Reply::Found(id(random), body.into()),
         Reply::Data(body.as_slice()),
-        Reply::ReservedBatch(ReservedJobs::new(jobs)),
+        Reply::ReservedBatch(ReservedJobs::new(jobs, &[])),
         Reply::DeletedJob(id(random)),
         Reply::Completed(IdList::of_reply(ids)),
         Reply::DeletedBatch(number(random), number(random)),
