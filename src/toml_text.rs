@@ -12,7 +12,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use crate::number::number_of_bytes;
+use crate::number::{number_of_bytes, plain_u64};
 use crate::tube_name::{TubeName, is_name_byte};
 
 /// A fault in a file, and its position.
@@ -107,8 +107,7 @@ pub(crate) fn seconds(value: TomlValue<'_, '_>) -> Result<u32, Fault> {
             (end, 'd') => (&text[..end], 24 * 3600),
             _ => return None,
         };
-        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-        let count: u32 = if is_number { digits.parse().ok()? } else { return None };
+        let count = u32::try_from(plain_u64(digits)?).ok()?;
         count.checked_mul(unit_s).filter(|&seconds| seconds > 0)
     });
     let expected = || {

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::clock::NS_PER_S;
 use crate::log_setup::Count;
+use crate::number::plain_u64;
 use crate::pattern::Pattern;
 use crate::queue::{Rate, TubeRule};
 pub use crate::toml_text::FileError;
@@ -108,8 +109,7 @@ fn read_rate(value: TomlValue<'_, '_>) -> Result<Rate, Fault> {
             "h" => 3600,
             _ => return None,
         };
-        let is_number = !tokens.is_empty() && tokens.bytes().all(|digit| digit.is_ascii_digit());
-        let tokens: u32 = if is_number { tokens.parse().ok()? } else { return None };
+        let tokens = u32::try_from(plain_u64(tokens)?).ok()?;
         let burst = (tokens / period_s).max(1);
         let period_ns = u64::from(period_s) * NS_PER_S;
         (tokens > 0).then_some(Rate { tokens, period_ns, burst })

@@ -5,6 +5,7 @@
 use zeroize::Zeroizing;
 
 use super::{Sources, host};
+use crate::number::plain_u64;
 
 /// The header that a page from another site cannot send without first asking this server, which never allows it.
 pub(crate) const MARKER: &str = "x-beanstalkd-admin";
@@ -179,9 +180,8 @@ impl<'a> Headers<'a> {
         match (first, second, is_chunked) {
             (None, _, true) => BodyLength::Unknown,
             (None, _, false) => BodyLength::Bytes(0),
-            (Some(digits), None, false) if digits.iter().all(u8::is_ascii_digit) => {
-                let length = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-                length.map_or(BodyLength::Contradictory, BodyLength::Bytes)
+            (Some(length), None, false) => {
+                plain_u64(length).map_or(BodyLength::Contradictory, BodyLength::Bytes)
             }
             _ => BodyLength::Contradictory,
         }

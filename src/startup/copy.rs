@@ -14,6 +14,7 @@ use beanstalkd::options::{BinlogPlace, StoreOptions};
 use beanstalkd_binlog::{self as binlog, FileName, Storage};
 use beanstalkd_os as os;
 use beanstalkd_os::directory_lock::DirectoryLock;
+use beanstalkd_types::number::plain_u64;
 
 use super::store::{Prepared, database, prepare};
 
@@ -238,9 +239,10 @@ fn remove_remains(parent: &Path, mark: &OsStr) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let number = name.as_encoded_bytes().strip_prefix(mark.as_encoded_bytes());
-        let is_remains =
-            number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
-        if is_remains && holds_a_log_alone(&entry.path()) && DirectoryLock::take(&entry.path()).is_ok() {
+        if number.and_then(plain_u64).is_some()
+            && holds_a_log_alone(&entry.path())
+            && DirectoryLock::take(&entry.path()).is_ok()
+        {
             // A directory that cannot be removed does no harm.
             let _ = fs::remove_dir_all(entry.path());
         }

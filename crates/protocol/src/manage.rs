@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 
 use super::command::{Command, Cursor, name};
 use crate::job::{JobId, JobState, Position, Priority};
-use crate::number::{leading_u32, leading_u64, whole_u32, whole_u64};
+use crate::number::{leading_u32, leading_u64, plain_u64, whole_u32};
 
 /// The number of lines on a page of `list-jobs` or `list-clients`, if the command does not give one.
 const DEFAULT_LIMIT: u32 = 100;
@@ -71,7 +71,7 @@ impl ClientCursor {
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let digits = text.strip_prefix(CLIENTS.as_bytes())?;
-        whole_u32(digits).filter(|_| digits[0] != b' ').map(|index| Self { index })
+        Some(Self { index: plain_u64(digits)?.try_into().ok()? })
     }
 }
 
@@ -100,8 +100,7 @@ impl Cursor {
         let word = if is_held { HELD } else { state.as_str() };
         let text = text.strip_prefix(word.as_bytes())?.strip_prefix(b"-")?;
         let hyphen = text.iter().position(|&byte| byte == b'-')?;
-        let number = |digits: &[u8]| whole_u64(digits).filter(|_| digits[0] != b' ');
-        let (number, id) = (number(&text[..hyphen])?, JobId(number(&text[hyphen + 1..])?));
+        let (number, id) = (plain_u64(&text[..hyphen])?, JobId(plain_u64(&text[hyphen + 1..])?));
         let is_possible = state != JobState::Ready || u32::try_from(number).is_ok();
         is_possible.then_some(Self { state, position: Position { is_held, number, id } })
     }

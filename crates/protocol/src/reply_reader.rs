@@ -9,6 +9,7 @@ use super::reply::{COMPLETED, Reply};
 use super::reserved_jobs::ReservedJobs;
 use super::workers::{IdList, MAX_BATCH};
 use crate::job::{BodyRef, JobId, JobState, Priority};
+use crate::number::plain_u64;
 
 /// The longest reply line that is accepted, in bytes. It is longer than the longest line of the protocol, which is
 /// COMPLETED with the ids of [`MAX_COMPLETED_PUTS`](super::MAX_COMPLETED_PUTS) jobs.
@@ -63,16 +64,16 @@ impl<'a> Reply<'a> {
         let text = std::str::from_utf8(line).map_err(|_| unknown())?;
         let mut rest = text.split(' ');
         let words = [rest.next(), rest.next(), rest.next(), rest.next(), rest.next()];
-        let data = |size: &str| data(bytes, taken, number(size).ok_or_else(unknown)?);
+        let data = |size: &str| data(bytes, taken, plain_u64(size).ok_or_else(unknown)?);
         let read = match words {
             [Some("OK"), Some(size), None, ..] => data(size)?.map(Reply::Data),
             [Some("RESERVED"), Some(id), Some(size), None, _] => {
-                let id = JobId(number(id).ok_or_else(unknown)?);
+                let id = JobId(plain_u64(id).ok_or_else(unknown)?);
                 data(size)?.map(|body| Reply::Reserved(id, BodyRef::Part(body)))
             }
             [Some("RESERVED"), Some(id), Some(size), Some(_), _] => {
                 let first = "RESERVED ".len() + id.len() + 1 + size.len() + 1;
-                let (id, values) = (JobId(number(id).ok_or_else(unknown)?), &text[first..]);
+                let (id, values) = (JobId(plain_u64(id).ok_or_else(unknown)?), &text[first..]);
                 if values.split(' ').any(str::is_empty) {
                     return Err(unknown());
                 }
@@ -83,11 +84,12 @@ impl<'a> Reply<'a> {
                 Received::Whole(Reply::UsingFields(fields), taken)
             }
             [Some("FOUND"), Some(id), Some(size), None, _] => {
-                let id = JobId(number(id).ok_or_else(unknown)?);
+                let id = JobId(plain_u64(id).ok_or_else(unknown)?);
                 data(size)?.map(|body| Reply::Found(id, BodyRef::Part(body)))
             }
             [Some("RESERVED_BATCH"), Some(count), None, ..] => {
-                let count = number(count).filter(|count| *count <= MAX_BATCH.into()).ok_or_else(unknown)?;
+                let count =
+                    plain_u64(count).filter(|count| *count <= MAX_BATCH.into()).ok_or_else(unknown)?;
                 batch(count as usize, bytes, taken)?.map(Reply::ReservedBatch)
             }
             [Some("COMPLETED"), ..] => {
@@ -124,11 +126,6 @@ fn unknown(line: &[u8]) -> ReplyError {
     ReplyError::UnknownLine(line.escape_ascii().to_string())
 }
 
-/// Parses digits; unlike Rust's parser, it refuses a sign.
-fn number(digits: &str) -> Option<u64> {
-    if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
-}
-
 /// The data of `size` bytes from `start`, and the position after its CRLF.
 fn data(bytes: &[u8], start: usize, size: u64) -> Result<Received<&[u8]>, ReplyError> {
     if size > MAX_DATA_BYTES {
@@ -146,7 +143,7 @@ fn data(bytes: &[u8], start: usize, size: u64) -> Result<Received<&[u8]>, ReplyE
 fn size_of_reserved(line: &[u8]) -> Option<u64> {
     let (id, rest) = str::from_utf8(line).ok()?.strip_prefix("RESERVED ")?.split_once(' ')?;
     let (size, _) = rest.split_once(' ').unwrap_or((rest, ""));
-    number(id).and(number(size))
+    plain_u64(id).and(plain_u64(size))
 }
 
 /// The `count` RESERVED replies from `start` on.
@@ -173,17 +170,17 @@ fn short(words: [Option<&str>; 5]) -> Option<Reply<'_>> {
                 word => Some(JobState::parse(word.to_ascii_lowercase().as_bytes())?),
             };
             let priority = match priority {
-                Some(digits) => Some(Priority(number(digits)?.try_into().ok()?)),
+                Some(digits) => Some(Priority(plain_u64(digits)?.try_into().ok()?)),
                 None => None,
             };
-            Some(Reply::Duplicate(JobId(number(id)?), state, priority))
+            Some(Reply::Duplicate(JobId(plain_u64(id)?), state, priority))
         }
         [Some("USING"), Some(tube), None, ..] => Some(Reply::Using(tube)),
         [Some("DELETED_BATCH"), Some(deleted), Some(missing), None, _] => {
-            Some(Reply::DeletedBatch(number(deleted)?, number(missing)?))
+            Some(Reply::DeletedBatch(plain_u64(deleted)?, plain_u64(missing)?))
         }
         [Some(word), None, ..] => Reply::of_word(word),
-        [Some(word), Some(digits), None, ..] => Reply::of_number(word, number(digits)?),
+        [Some(word), Some(digits), None, ..] => Reply::of_number(word, plain_u64(digits)?),
         _ => None,
     }
 }

@@ -28,6 +28,14 @@ pub fn whole_u32(text: &[u8]) -> Option<u32> {
     whole_u64(text).and_then(|value| u32::try_from(value).ok())
 }
 
+/// All of `text` as one number: digits alone, without a sign or a space.
+pub fn plain_u64(text: impl AsRef<[u8]>) -> Option<u64> {
+    match digits(text.as_ref())? {
+        (value, []) => value,
+        _ => None,
+    }
+}
+
 /// A number as the C library's `strtoul` reads it, which `kick` uses: any white space, a sign, digits, then anything. A
 /// negative number wraps, so -1 is the largest. `None` above `u64::MAX`.
 pub fn as_strtoul(text: &[u8]) -> Option<u64> {

@@ -11,6 +11,7 @@ use crate::http::rendering::SlicedText;
 use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
 use crate::json;
+use crate::number::plain_u64;
 use crate::orders::selection::{AsOf, Filter, JobWalk, MAX_CONTAINED_BYTES, Share, WalkStep};
 use crate::orders::tag_filter::TagFilter;
 use crate::protocol::Cursor;
@@ -78,11 +79,7 @@ pub(crate) fn tag(text: Option<String>) -> Result<Option<TagFilter>, Problem> {
 /// Two numbers with a hyphen between them.
 fn pair(text: &str) -> Option<(u64, u64)> {
     let (first, second) = text.split_once('-')?;
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(first) || !is_number(second) {
-        return None;
-    }
-    Some((first.parse().ok()?, second.parse().ok()?))
+    Some((plain_u64(first)?, plain_u64(second)?))
 }
 
 /// The instant from a count's response.

@@ -26,6 +26,7 @@ use super::rendering::SlicedText;
 use super::request::{HttpRequest, Method};
 use crate::job::{self, JobId, JobState};
 use crate::json::{self, Object};
+use crate::number::plain_u64;
 use crate::orders::{Obstacle, Order, Task, TaskId, Tasks};
 use crate::stats::{SERVER, TUBE};
 use crate::{percent, queue};
@@ -108,7 +109,7 @@ pub(crate) const ROUTES: &[(Method, &str, Answer)] = &[
     }),
     (Method::Get, "clients", |asked, _| ClientList::new(asked.parameters).map(stream)),
     (Method::Post, "clients/{client}/actions", |asked, id| {
-        let id = number(id).ok_or_else(|| Problem::bad("expected the id of a client: a whole number"))?;
+        let id = plain_u64(id).ok_or_else(|| Problem::bad("expected the id of a client: a whole number"))?;
         orders::on_client(id, asked.fields()?).map(ApiAnswer::Order)
     }),
     (Method::Get, "tasks", |asked, _| {
@@ -191,12 +192,8 @@ fn tube_figures(name: &str, sources: &Sources<'_>) -> Result<String, Problem> {
     Ok(json::line(&figures(TUBE, &tube)))
 }
 
-fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
-
 fn job_id(text: &str) -> Result<JobId, Problem> {
-    number(text).map(JobId).ok_or_else(|| Problem::bad("expected the id of a job: a whole number"))
+    plain_u64(text).map(JobId).ok_or_else(|| Problem::bad("expected the id of a job: a whole number"))
 }
 
 fn job<'a>(id: &str, sources: &Sources<'a>) -> Result<(JobId, queue::JobView<'a>), Problem> {
@@ -222,7 +219,7 @@ fn no_job() -> Problem {
 }
 
 fn task<'t>(id: &str, tasks: &'t Tasks) -> Result<&'t Task, Problem> {
-    let id = number(id).ok_or_else(|| Problem::bad("expected the id of a task: a whole number"))?;
+    let id = plain_u64(id).ok_or_else(|| Problem::bad("expected the id of a task: a whole number"))?;
     tasks.get(TaskId(id)).ok_or_else(|| Problem::not_found("there is no such task"))
 }
 
