@@ -107,8 +107,8 @@ impl<S: Stream> Server<S> {
                 let most = self.log_ins.most;
                 self.log_ins.closed.line(now, |withheld| {
                     warn!(
-                        "closed a connection that had not logged in, and {withheld} since the last such line: \
-                         there are {most} others, the most for --max-connections"
+                        "closed a connection that had not logged in: there are {most} newer ones, the most for \
+                         --max-connections; {withheld} others since the last such line"
                     );
                 });
                 self.close(oldest, now);

@@ -534,7 +534,7 @@ impl<S: Stream> Server<S> {
         if let Some(connection) = find(&mut self.connections, id) {
             if connection.session.is_aborted() {
                 self.shortages.line(now, |withheld| {
-                    warn!("out of memory: closed a connection, and {withheld} since the last such line");
+                    warn!("out of memory: closed a connection; {withheld} others since the last such line");
                 });
             }
             connection.uncount_bytes(&mut self.executor.memory.buffer_bytes);

@@ -105,7 +105,7 @@ impl Notifier {
         if let Err(error) = sent {
             self.warnings.line(now, |withheld| {
                 warn!(
-                    "cannot notify the service manager ({withheld} times since the last such line): {error}"
+                    "cannot notify the service manager: {error}; {withheld} others since the last such line"
                 );
             });
         }

@@ -145,8 +145,8 @@ impl Acceptor {
         let (count, latest) = &mut *self.unreported.borrow_mut();
         if *count > 0 {
             self.log.borrow_mut().line(now, |_| {
-                warn!("TLS: closed the connection of {latest} ({count} such since the last line)");
-                *count = 0;
+                let others = std::mem::take(count) - 1;
+                warn!("TLS: closed the connection of {latest}; {others} others since the last such line");
             });
         }
     }

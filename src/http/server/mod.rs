@@ -394,7 +394,7 @@ impl HttpServer {
                     self.listener.accept_at = Some(now + ACCEPT_PAUSE_NS);
                     self.warnings.line(now, |withheld| {
                         warn!(
-                            "cannot accept an HTTP connection ({withheld} others since the last such line): {error}"
+                            "cannot accept an HTTP connection: {error}; {withheld} others since the last such line"
                         );
                     });
                 }

@@ -171,7 +171,7 @@ impl Listeners {
             let reason =
                 if is_full { "--max-connections" } else { "no memory is left, or that of --max-memory" };
             self.refusals.line(now, |withheld| {
-                warn!("refused a connection, and {withheld} since the last such line: {reason}");
+                warn!("refused a connection: {reason}; {withheld} others since the last such line");
             });
             return;
         }
@@ -219,7 +219,7 @@ impl Listeners {
         self.pause = Some(AcceptPause { until: now + PAUSE_NS, clients });
         self.crowded_from = clients / 2;
         self.shortages.line(now, |withheld| {
-            warn!("new connections must wait ({withheld} times since the last such line): {reason}");
+            warn!("new connections must wait: {reason}; {withheld} others since the last such line");
         });
     }
 
