@@ -4,7 +4,7 @@
 //! with the same command line. Driven by `server/description.rs`.
 
 use super::executor::{Executor, ServerCounters};
-use super::{Rest, RestKind, WaitingReserve};
+use super::{Rest, RestKind, Wait};
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::protocol::FieldList;
@@ -15,9 +15,9 @@ impl Described for Rest {
     /// A command that continues by itself is not described: a quiet server has none.
     fn describe(&self, out: &mut Writer<'_>) {
         match &self.0 {
-            RestKind::Wait(WaitingReserve::Job) => 0u8.describe(out),
-            RestKind::Wait(WaitingReserve::Batch(most)) => (1u8, *most).describe(out),
-            RestKind::Wait(WaitingReserve::EndOf(id)) => (3u8, *id).describe(out),
+            RestKind::Wait(Wait::Job) => 0u8.describe(out),
+            RestKind::Wait(Wait::Batch(most)) => (1u8, *most).describe(out),
+            RestKind::Wait(Wait::EndOf(id)) => (3u8, *id).describe(out),
             RestKind::Put(put) => {
                 2u8.describe(out);
                 put.describe(out);
@@ -32,10 +32,10 @@ impl Described for Rest {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self(match from.value::<u8>()? {
-            0 => RestKind::Wait(WaitingReserve::Job),
-            1 => RestKind::Wait(WaitingReserve::Batch(from.value()?)),
+            0 => RestKind::Wait(Wait::Job),
+            1 => RestKind::Wait(Wait::Batch(from.value()?)),
             2 => RestKind::Put(from.value()?),
-            3 => RestKind::Wait(WaitingReserve::EndOf(from.value()?)),
+            3 => RestKind::Wait(Wait::EndOf(from.value()?)),
             4 => RestKind::Complete(from.value()?),
             _ => return Err(Malformed("the rest of a command")),
         }))
@@ -50,7 +50,7 @@ impl Rest {
 
     /// Whether it waits for the end of a job.
     pub(crate) fn waits_for_job(&self) -> bool {
-        matches!(self.0, RestKind::Wait(WaitingReserve::EndOf(_)))
+        matches!(self.0, RestKind::Wait(Wait::EndOf(_)))
     }
 
     /// Whether another program can continue it.
@@ -88,7 +88,7 @@ impl Executor {
                     connections,
                     refused_connections,
                     malformed,
-                    rejected_puts,
+                    refused_puts,
                     // When the log had a line matters for some seconds.
                     full_dead_tubes: _,
                     timings,
@@ -110,7 +110,7 @@ impl Executor {
         commands.describe(out);
         draining.describe(out);
         [*connections, *malformed, *timed_commands, *refused_connections].describe(out);
-        rejected_puts.describe(out);
+        refused_puts.describe(out);
         timings.describe(out);
         queue.describe(out);
         for client in queue.described_clients() {
@@ -137,7 +137,7 @@ impl Executor {
             connections,
             refused_connections,
             malformed,
-            rejected_puts: from.value()?,
+            refused_puts: from.value()?,
             full_dead_tubes: RateLimitedLog::default(),
             timings: from.value()?,
             timed_commands: timed_commands.min(commands.total()),

@@ -15,7 +15,7 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{CommandRow, Follows, Outcome, Rest, RestKind, WaitingReserve, answer, run};
+use super::{CommandRow, Follows, Outcome, Rest, RestKind, Wait, answer, run};
 use crate::binlog::Binlog;
 use crate::clock::Timestamp;
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
@@ -51,7 +51,7 @@ pub(crate) struct ServerCounters {
     /// Lines that were not commands.
     pub(super) malformed: u64,
     /// Complete puts that were not stored, because memory or disk space was low, or because of drain mode.
-    pub(super) rejected_puts: RefusedPuts,
+    pub(super) refused_puts: RefusedPuts,
     /// Jobs that full dead tubes did not take, which the queue counts.
     pub(super) full_dead_tubes: RateLimitedLog,
     /// Histograms of turns, commands and syncs; recorded only while metrics are served.
@@ -203,9 +203,9 @@ impl Executor {
     ) -> Outcome {
         let start = output.bytes().len();
         let outcome = match rest.0 {
-            RestKind::Wait(WaitingReserve::Job) => self.answer_reserve(client, answer, output, now),
-            RestKind::Wait(WaitingReserve::EndOf(id)) => self.answer_job_wait(client, id, answer, output),
-            RestKind::Wait(WaitingReserve::Batch(most)) => {
+            RestKind::Wait(Wait::Job) => self.answer_reserve(client, answer, output, now),
+            RestKind::Wait(Wait::EndOf(id)) => self.answer_job_wait(client, id, answer, output),
+            RestKind::Wait(Wait::Batch(most)) => {
                 self.answer_first_of_batch(client, most, answer, output, now)
             }
             RestKind::GoOn(_) | RestKind::Put(_) | RestKind::Complete(_) => {

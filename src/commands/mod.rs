@@ -26,7 +26,6 @@ mod kick;
 mod list_jobs;
 mod list_tubes;
 mod memory;
-mod narrowed;
 mod orders;
 #[cfg(test)]
 mod orders_tests;
@@ -44,6 +43,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod touch;
+mod visible_tubes;
 mod wait_job;
 mod watch;
 mod words;
@@ -80,9 +80,9 @@ pub(crate) struct Rest(RestKind);
 enum RestKind {
     /// A function to call when its turn has come.
     GoOn(Box<GoOn>),
-    /// The wait for the answer to a reserve. This kind and the next two are values, because another program can
+    /// The wait for an answer of the queue. This kind and the next two are values, because another program can
     /// continue them.
-    Wait(WaitingReserve),
+    Wait(Wait),
     /// A job whose body has arrived, to be stored.
     Put(Box<(Put, Body)>),
     /// A `complete` whose puts have arrived, to be executed.
@@ -91,14 +91,14 @@ enum RestKind {
 
 type GoOn = dyn FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome;
 
-/// A reserve whose client waits.
+/// What a client waits for in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaitingReserve {
-    /// For a job.
+enum Wait {
+    /// A job.
     Job,
-    /// For the first job of a batch of at most this many.
+    /// The first job of a batch of at most this many.
     Batch(u32),
-    /// For the end of this job.
+    /// The end of this job.
     EndOf(JobId),
 }
 
@@ -125,7 +125,7 @@ impl Rest {
             RestKind::GoOn(go_on) => go_on(server, client, output, now),
             RestKind::Put(put) => server.continue_put(client, put.0, put.1, output, now),
             RestKind::Complete(complete) => server.continue_complete(client, complete, output, now),
-            RestKind::Wait(_) => Outcome::Abort,
+            RestKind::Wait(_) => answer(output, &Reply::InternalError),
         }
     }
 }
@@ -356,7 +356,7 @@ fn stall_with_memory(
 
 /// The command continues when the queue has answered the reserve in which the client waits. If the wait is `ABORTABLE`,
 /// the client's next byte ends it.
-fn wait<const ABORTABLE: bool>(wait: WaitingReserve) -> Outcome {
+fn wait<const ABORTABLE: bool>(wait: Wait) -> Outcome {
     let until = if ABORTABLE { Until::DeliveryOrInput } else { Until::Delivery };
     Outcome::Stall { rest: Rest(RestKind::Wait(wait)), until, memory_bytes: 0 }
 }

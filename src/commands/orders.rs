@@ -15,7 +15,7 @@ use super::{ChangeError, Executor, Outcome, Rest, RestKind, stall};
 use crate::binlog::{Binlog, NoRoom, SequenceNumber};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
-use crate::orders::selection::{JobWalk, Share, WalkStep};
+use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
 use crate::orders::{
     Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId, Tasks,
 };
@@ -392,7 +392,7 @@ impl Executor {
 
     /// Changes the next jobs of an order.
     fn change_jobs(&mut self, client: ClientId, mut order: JobsOrder, now: Timestamp) -> Outcome {
-        let mut share = Share::TURN;
+        let mut budget = WalkBudget::TURN;
         loop {
             let end = self.orders.as_ref().map_or(0, |orders| orders.end);
             if self.spent() >= end {
@@ -407,7 +407,7 @@ impl Executor {
             }
             let step = match order.awaiting_room.take() {
                 Some(id) => WalkStep::Job(id),
-                None => self.next_job(&mut order.jobs, &mut share),
+                None => self.next_job(&mut order.jobs, &mut budget),
             };
             let id = match step {
                 WalkStep::Job(id) => id,
@@ -457,15 +457,15 @@ impl Executor {
     }
 
     /// The next job that an order changes.
-    fn next_job(&mut self, jobs: &mut OrderJobs, share: &mut Share) -> WalkStep {
+    fn next_job(&mut self, jobs: &mut OrderJobs, budget: &mut WalkBudget) -> WalkStep {
         match jobs {
             OrderJobs::Named(ids) => ids.next().map_or(WalkStep::Done, WalkStep::Job),
             OrderJobs::Counted { left: 0, .. } => WalkStep::Done,
             OrderJobs::Counted { walk, .. } => {
-                let before = *share;
-                let step = walk.next(&self.queue, share);
-                self.meter.work += (before.jobs - share.jobs) as u64 / PROBES_PER_WORK
-                    + (before.bytes - share.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
+                let before = *budget;
+                let step = walk.next(&self.queue, budget);
+                self.meter.work += (before.jobs - budget.jobs) as u64 / PROBES_PER_WORK
+                    + (before.bytes - budget.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
                 step
             }
         }

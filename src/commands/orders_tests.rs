@@ -255,11 +255,11 @@ fn a_put_into_a_full_tube_counts_there_and_not_among_the_refused_puts_of_the_ser
     };
     assert_eq!(harness.execute(put(b"x")).progress, Progress::Done);
     assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(Obstacle::TubeFull));
-    assert_eq!(harness.executor.counters.rejected_puts.total, 0);
+    assert_eq!(harness.executor.counters.refused_puts.total, 0);
     assert_eq!(harness.executor.queue.tube("t", harness.now).unwrap().rejected, 1);
     harness.executor.set_draining(true);
     assert_eq!(harness.execute(put(b"x")).progress, Progress::Failed(Obstacle::Draining));
-    assert_eq!(harness.executor.counters.rejected_puts.total, 1);
+    assert_eq!(harness.executor.counters.refused_puts.total, 1);
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl Executor {
     pub(super) fn count_refused_put(&mut self, refusal: BodyRefusal) {
         match refusal {
             BodyRefusal::JobTooBig | BodyRefusal::OutOfMemory | BodyRefusal::Draining => {
-                self.counters.rejected_puts.count(&refusal.into());
+                self.counters.refused_puts.count(&refusal.into());
             }
             BodyRefusal::BadTag => self.counters.malformed += 1,
             BodyRefusal::NotFound

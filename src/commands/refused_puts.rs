@@ -103,7 +103,7 @@ impl Executor {
     /// Logs a line about refused puts if one is due.
     #[inline]
     pub fn log_refused_puts(&mut self, now: Timestamp) {
-        if self.counters.rejected_puts.unlogged() > 0 {
+        if self.counters.refused_puts.unlogged() > 0 {
             self.log_if_due(now);
         }
     }
@@ -112,19 +112,19 @@ impl Executor {
     fn log_if_due(&mut self, now: Timestamp) {
         let binlog = self.persistence.binlog.as_ref();
         let is_full = binlog.is_some_and(|binlog| binlog.stats().state == "full");
-        if let Some(refused) = self.counters.rejected_puts.take_due(self.draining, is_full, now) {
+        if let Some(refused) = self.counters.refused_puts.take_due(self.draining, is_full, now) {
             warn!("{refused}");
         }
     }
 
     /// When [`Executor::log_refused_puts`] has a line to log.
     pub fn next_line_of_refused_puts_at(&self) -> Option<Timestamp> {
-        self.counters.rejected_puts.due_at()
+        self.counters.refused_puts.due_at()
     }
 
     /// The puts that were refused in the last minute, in words.
     pub(crate) fn refused_puts(&self, now: Timestamp) -> Option<RefusedPutsLine> {
-        self.counters.rejected_puts.recent(now)
+        self.counters.refused_puts.recent(now)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The commands that reserve one job: `reserve`, with a time-out or an abort, and `reserve-job`; and `reserve-mode`.
 
 use super::watch::WatchList;
-use super::{Executor, Outcome, WaitingReserve, answer, lacks_room, stall, wait};
+use super::{Executor, Outcome, Wait, answer, lacks_room, stall, wait};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
@@ -35,7 +35,7 @@ impl Executor {
             Reserve::Job(id) => self.answer_reserved(client, id, output, now),
             Reserve::DeadlineSoon => answer(output, &Reply::DeadlineSoon),
             Reserve::TimedOut => answer(output, &Reply::TimedOut),
-            Reserve::Waiting => wait::<ABORTABLE>(WaitingReserve::Job),
+            Reserve::Waiting => wait::<ABORTABLE>(Wait::Job),
             Reserve::Unfinished => stall(Until::NextTurn, rest),
         }
     }

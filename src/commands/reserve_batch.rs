@@ -5,7 +5,7 @@
 
 use super::reserve::reserved;
 use super::watch::WatchList;
-use super::{Executor, Outcome, WaitingReserve, answer, lacks_room, stall_with_memory, wait};
+use super::{Executor, Outcome, Wait, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
@@ -107,7 +107,7 @@ impl Executor {
                 Reserve::Job(id) => self.add_to(&mut batch, client, id, now),
                 Reserve::Unfinished => return batch.stall(Until::NextTurn),
                 // Only a batch without jobs waits.
-                Reserve::Waiting => return wait::<false>(WaitingReserve::Batch(batch.most)),
+                Reserve::Waiting => return wait::<false>(Wait::Batch(batch.most)),
                 Reserve::DeadlineSoon if timeout_s.is_some() => return answer(output, &Reply::DeadlineSoon),
                 Reserve::TimedOut if timeout_s.is_some() => return answer(output, &Reply::TimedOut),
                 Reserve::DeadlineSoon | Reserve::TimedOut => break,

@@ -41,7 +41,7 @@ impl StatsSource for Executor {
             connections: self.counters.connections,
             refused_connections: self.counters.refused_connections,
             malformed: self.counters.malformed,
-            rejected_puts: self.counters.rejected_puts.total,
+            refused_puts: self.counters.refused_puts.total,
             tls: self.memory.tls.as_ref().map(|acceptor| acceptor.figures()),
             now,
         }

@@ -1,6 +1,6 @@
 //! The command `wait-job`: a client waits until a job is deleted or buried.
 
-use super::{Executor, Outcome, WaitingReserve, answer, wait};
+use super::{Executor, Outcome, Wait, answer, wait};
 use crate::access::Roles;
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -22,7 +22,7 @@ impl Executor {
             WaitJob::NotFound => answer(output, &Reply::NotFound),
             WaitJob::Buried => answer(output, &Reply::BuriedPut(id)),
             WaitJob::TimedOut => answer(output, &Reply::TimedOut),
-            WaitJob::Waiting => wait::<false>(WaitingReserve::EndOf(id)),
+            WaitJob::Waiting => wait::<false>(Wait::EndOf(id)),
         }
     }
 

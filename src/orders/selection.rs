@@ -29,15 +29,15 @@ pub const MAX_CONTAINED_BYTES: usize = 256;
 
 /// The work that a walk may still do in the current call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct WalkBudget {
     /// Jobs to examine.
     pub jobs: usize,
     /// Bytes of bodies to search.
     pub bytes: usize,
 }
 
-impl Share {
-    /// The share of a turn: about 100 microseconds.
+impl WalkBudget {
+    /// The budget of a turn: about 100 microseconds.
     pub const TURN: Self = Self { jobs: 256, bytes: 128 * 1024 };
 
     fn is_used_up(self) -> bool {
@@ -110,7 +110,7 @@ impl Filter {
 pub enum WalkStep {
     /// This job matches.
     Job(JobId),
-    /// The share is used up.
+    /// The budget is used up.
     Unfinished,
     /// There are no more jobs.
     Done,
@@ -186,22 +186,22 @@ impl JobWalk {
     }
 
     /// Finds the next job that matches.
-    pub fn next(&mut self, queue: &Queue, share: &mut Share) -> WalkStep {
+    pub fn next(&mut self, queue: &Queue, budget: &mut WalkBudget) -> WalkStep {
         loop {
-            if share.is_used_up() {
+            if budget.is_used_up() {
                 return WalkStep::Unfinished;
             }
             let Some(&id) = self.page.as_slice().first() else {
                 if self.is_last_page {
                     return WalkStep::Done;
                 }
-                self.turn_page(queue, share);
+                self.turn_page(queue, budget);
                 continue;
             };
-            let Some(is_selected) = self.examine(id, queue, share) else { return WalkStep::Unfinished };
+            let Some(is_selected) = self.examine(id, queue, budget) else { return WalkStep::Unfinished };
             self.page.next();
             self.probed += 1;
-            share.jobs = share.jobs.saturating_sub(1);
+            budget.jobs = budget.jobs.saturating_sub(1);
             if is_selected {
                 return WalkStep::Job(id);
             }
@@ -209,7 +209,7 @@ impl JobWalk {
     }
 
     /// Examines a job of the page. Returns whether it matches, or `None` if the search in its body is incomplete.
-    fn examine(&mut self, id: JobId, queue: &Queue, share: &mut Share) -> Option<bool> {
+    fn examine(&mut self, id: JobId, queue: &Queue, budget: &mut WalkBudget) -> Option<bool> {
         let job = queue
             .job(id)
             .filter(|job| job.record.state == self.state && job.tube.as_str() == self.tube.as_str());
@@ -222,9 +222,9 @@ impl JobWalk {
         let start = self.searched.filter(|&(searched, _)| searched == id).map_or(0, |(_, bytes)| bytes);
         let rest = &job.body.as_slice()[start..];
         // A match may begin at the end of this part and continue after it.
-        let end = rest.len().min(share.bytes + text.len());
+        let end = rest.len().min(budget.bytes + text.len());
         let is_found = memmem::find(&rest[..end], text.as_bytes()).is_some();
-        share.bytes -= end.min(share.bytes);
+        budget.bytes -= end.min(budget.bytes);
         self.searched = None;
         if is_found || end == rest.len() {
             return Some(is_found);
@@ -233,18 +233,18 @@ impl JobWalk {
         None
     }
 
-    fn turn_page(&mut self, queue: &Queue, share: &mut Share) {
+    fn turn_page(&mut self, queue: &Queue, budget: &mut WalkBudget) {
         let page = if self.state == JobState::Reserved {
             let new =
                 || Search::new(self.tube.clone(), PageOrder::Deadline, self.after, RESERVED_JOBS_PER_PAGE);
             let mut search = self.search.take().unwrap_or_else(new);
             let before = search.probes();
-            let is_over = queue.search_reserved(&mut search, share.jobs * PROBES_PER_JOB);
+            let is_over = queue.search_reserved(&mut search, budget.jobs * PROBES_PER_JOB);
             let probes = usize::try_from(search.probes() - before).unwrap_or(usize::MAX);
-            share.jobs = share.jobs.saturating_sub(probes.div_ceil(PROBES_PER_JOB));
+            budget.jobs = budget.jobs.saturating_sub(probes.div_ceil(PROBES_PER_JOB));
             if !is_over {
                 self.search = Some(search);
-                share.jobs = 0;
+                budget.jobs = 0;
                 return;
             }
             search.into_page()

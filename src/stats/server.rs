@@ -50,7 +50,7 @@ pub struct ServerView<'a> {
     /// Lines that were not commands.
     pub malformed: u64,
     /// Complete bodies that the server did not store, for a reason of its own.
-    pub rejected_puts: u64,
+    pub refused_puts: u64,
     /// The figures of the TLS listeners; `None` if there are none.
     pub tls: Option<tls::TlsFigures>,
     /// The instant of the request.
@@ -348,7 +348,7 @@ const SINCE_THE_START: &[Row] = &[
         server.malformed
     }),
     Row::counter("rejected-puts", "Puts answered with DRAINING, JOB_TOO_BIG or OUT_OF_MEMORY.", |server| {
-        server.rejected_puts
+        server.refused_puts
     }),
 ];
 

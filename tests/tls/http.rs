@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beanstalkd::http::{HttpServer, Role, ServerState, StartupHealth};
+use beanstalkd::http::{HttpServer, ServerState, SiteKind, StartupHealth};
 use beanstalkd::tls::{Acceptor, HANDSHAKE_TIMEOUT};
 use beanstalkd_os::listen::Listener;
 use beanstalkd_testkit::panicking::wait_until;
@@ -177,7 +177,7 @@ fn health_checks_are_answered_while_the_server_starts() {
 /// A site without a server behind it, whose turns a test makes.
 fn site_of(acceptor: &Rc<Acceptor>, poll: &Poll) -> (HttpServer, SocketAddr) {
     let (listener, address) = listener();
-    (HttpServer::new(listener, Some(acceptor), None, Role::Metrics(0), poll.registry()).unwrap(), address)
+    (HttpServer::new(listener, Some(acceptor), None, SiteKind::Metrics(0), poll.registry()).unwrap(), address)
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::http::{SLICE_BYTES, Sources, put};
 use crate::job::{JobId, JobState};
 use crate::json;
 use crate::number::plain_u64;
-use crate::orders::selection::{AsOf, Filter, JobWalk, MAX_CONTAINED_BYTES, Share, WalkStep};
+use crate::orders::selection::{AsOf, Filter, JobWalk, MAX_CONTAINED_BYTES, WalkBudget, WalkStep};
 use crate::orders::tag_filter::TagFilter;
 use crate::protocol::Cursor;
 use crate::queue::{self, Queue};
@@ -162,12 +162,12 @@ impl SlicedText for JobList {
     fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
         out.push_str(std::mem::take(&mut self.opening));
         let (queue, now) = (sources.server.queue, sources.server.now);
-        let mut share = Share::TURN;
+        let mut budget = WalkBudget::TURN;
         while self.found < self.limit && self.walk.probed() < MAX_PROBES {
             if out.len() >= SLICE_BYTES {
                 return false;
             }
-            match self.walk.next(queue, &mut share) {
+            match self.walk.next(queue, &mut budget) {
                 WalkStep::Unfinished => return false,
                 WalkStep::Done => break,
                 WalkStep::Job(id) => {
@@ -201,9 +201,9 @@ impl JobCount {
 
 impl SlicedText for JobCount {
     fn render(&mut self, sources: &Sources<'_>, out: &mut String) -> bool {
-        let mut share = Share::TURN;
+        let mut budget = WalkBudget::TURN;
         loop {
-            match self.walk.next(sources.server.queue, &mut share) {
+            match self.walk.next(sources.server.queue, &mut budget) {
                 WalkStep::Unfinished => return false,
                 WalkStep::Job(_) => self.found += 1,
                 WalkStep::Done => break,

@@ -67,7 +67,7 @@ pub struct HttpServer {
     busy: bool,
     registry: Rc<Registry>,
     history: SampleHistory,
-    role: Role,
+    kind: SiteKind,
 }
 
 /// The listener of the site.
@@ -79,16 +79,16 @@ struct SiteListener {
     accept_at: Option<Timestamp>,
 }
 
-/// The role of a listener.
+/// The kind of a listener.
 #[derive(Debug)]
-pub enum Role {
+pub enum SiteKind {
     /// Metrics, health checks and the status page. The number is the maximum of tubes with their own series.
     Metrics(usize),
     /// The API and its page.
     Admin(Access),
 }
 
-impl Role {
+impl SiteKind {
     /// Distinguishes the poll tokens of the two sites.
     fn number(&self) -> u32 {
         match self {
@@ -169,12 +169,12 @@ impl HttpServer {
         listener: Listener,
         tls: Option<&Rc<Acceptor>>,
         host: Option<String>,
-        role: Role,
+        kind: SiteKind,
         registry: &Registry,
     ) -> io::Result<Self> {
         let registry = Rc::new(registry.try_clone()?);
         let mut socket = ListenerSocket::new(listener, tls)?;
-        let token = PollToken::HttpListener(role.number());
+        let token = PollToken::HttpListener(kind.number());
         registry.register(socket.source(), token.into(), Interest::READABLE)?;
         Ok(Self {
             listener: SiteListener { socket, host, accept_at: Some(Timestamp::default()) },
@@ -187,7 +187,7 @@ impl HttpServer {
             busy: false,
             registry,
             history: SampleHistory::default(),
-            role,
+            kind,
         })
     }
 
@@ -207,7 +207,7 @@ impl HttpServer {
     /// event is for an earlier connection in the slot.
     pub fn notice(&mut self, event: &Event) {
         match PollToken::decode(event.token()) {
-            Some(PollToken::HttpListener(site)) if site == self.role.number() => {
+            Some(PollToken::HttpListener(site)) if site == self.kind.number() => {
                 self.listener.accept_at = Some(Timestamp::default());
             }
             Some(PollToken::HttpConnection(number)) => {
@@ -222,7 +222,7 @@ impl HttpServer {
 
     /// The number of the first connection in poll tokens.
     fn first_number(&self) -> usize {
-        self.role.number() as usize * MAX_CONNECTIONS
+        self.kind.number() as usize * MAX_CONNECTIONS
     }
 
     /// When the next turn is due if no event comes before it.
@@ -352,9 +352,9 @@ impl HttpServer {
         clients: &'a LookUpClient<'a>,
         now: Timestamp,
     ) -> Sources<'a> {
-        let site = match &self.role {
-            Role::Metrics(_) => Site::Metrics,
-            Role::Admin(access) => Site::Admin { access, tasks: control.tasks(), clients },
+        let site = match &self.kind {
+            SiteKind::Metrics(_) => Site::Metrics,
+            SiteKind::Admin(access) => Site::Admin { access, tasks: control.tasks(), clients },
         };
         self.sources(control, site, now)
     }
@@ -365,9 +365,9 @@ impl HttpServer {
             server: source.server_view(now),
             usage: os::process::usage,
             history: &self.history,
-            max_tubes: match self.role {
-                Role::Metrics(max_tubes) => max_tubes,
-                Role::Admin(_) => 0,
+            max_tubes: match self.kind {
+                SiteKind::Metrics(max_tubes) => max_tubes,
+                SiteKind::Admin(_) => 0,
             },
             address: match self.listener.socket {
                 ListenerSocket::Tcp(_) | ListenerSocket::Tls(..) => {

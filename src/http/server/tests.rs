@@ -26,7 +26,7 @@ fn many_new_connections_are_accepted_over_several_turns() {
 fn serve_at(path: &std::path::Path, poll: &Poll) -> HttpServer {
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
     listener.set_nonblocking(true).unwrap();
-    HttpServer::new(Listener::Unix(listener), None, None, Role::Metrics(0), poll.registry()).unwrap()
+    HttpServer::new(Listener::Unix(listener), None, None, SiteKind::Metrics(0), poll.registry()).unwrap()
 }
 
 /// A turn at `now` that accepts new connections and reads from all connections.

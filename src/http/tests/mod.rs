@@ -72,7 +72,7 @@ impl Figures {
                 connections: 0,
                 refused_connections: 0,
                 malformed: 0,
-                rejected_puts: 0,
+                refused_puts: 0,
                 now: Timestamp(0),
             },
             usage: |_| Usage::default(),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::clock::NS_PER_S;
 use crate::job::{Body, JobId, JobState, Priority};
-use crate::orders::selection::{AsOf, Filter, JobWalk, Share, WalkStep};
+use crate::orders::selection::{AsOf, Filter, JobWalk, WalkBudget, WalkStep};
 use crate::orders::tag_filter::TagFilter;
 use crate::queue::{ClientId, NewJob, Reserve};
 use crate::tags::{EncodedTags, TagSet};
@@ -34,13 +34,13 @@ impl Tube {
         Filter::all(AsOf { next_id: self.queue.next_id(), at: NOW })
     }
 
-    /// The result of a scan, and the number of calls. Each call does at most its share.
-    fn find(&self, state: JobState, filter: Filter, share: Share) -> (Vec<JobId>, usize) {
+    /// The result of a scan, and the number of calls. Each call does at most its budget.
+    fn find(&self, state: JobState, filter: Filter, budget: WalkBudget) -> (Vec<JobId>, usize) {
         let (mut found, mut calls) = (Vec::new(), 0);
         let mut walk = JobWalk::new(TubeName::default_tube(), state, filter, None);
         loop {
             calls += 1;
-            let (mut left, before) = (share, walk.probed());
+            let (mut left, before) = (budget, walk.probed());
             loop {
                 match walk.next(&self.queue, &mut left) {
                     WalkStep::Job(id) => found.push(id),
@@ -48,7 +48,7 @@ impl Tube {
                     WalkStep::Done => return (found, calls),
                 }
             }
-            assert!(walk.probed() - before <= share.jobs as u64, "no more jobs than its share");
+            assert!(walk.probed() - before <= budget.jobs as u64, "no more jobs than its budget");
         }
     }
 }
@@ -74,7 +74,7 @@ fn every_state_is_walked_in_shares() {
         (JobState::Delayed, counts.delayed),
         (JobState::Buried, counts.buried),
     ] {
-        let (mut found, calls) = tube.find(state, tube.all(), Share { jobs: 16, bytes: 1000 });
+        let (mut found, calls) = tube.find(state, tube.all(), WalkBudget { jobs: 16, bytes: 1000 });
         assert_eq!(found.len() as u64, count, "{state:?}");
         assert!(calls as u64 > count / 16, "{state:?}: {calls} calls");
         found.sort_unstable();
@@ -90,7 +90,7 @@ fn a_filter_takes_what_it_says() {
     let young = tube.put(2, 0, b"apple", Timestamp(NOW.0 - 10 * NS_PER_S));
     let all = tube.all();
     let late = tube.put(3, 0, b"apple", NOW);
-    let find = |filter| tube.find(JobState::Ready, filter, Share::TURN).0;
+    let find = |filter| tube.find(JobState::Ready, filter, WalkBudget::TURN).0;
     assert_eq!(find(all.clone()), [old, young]);
     assert_eq!(find(tube.all()), [old, young, late]);
     assert_eq!(find(Filter { older_than_s: Some(100), ..all.clone() }), [old]);
@@ -119,7 +119,7 @@ fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
     }
     let find = |tag| {
         let tag = TagFilter::parse(tag);
-        tube.find(JobState::Ready, Filter { tag, ..tube.all() }, Share::TURN).0
+        tube.find(JobState::Ready, Filter { tag, ..tube.all() }, WalkBudget::TURN).0
     };
     assert_eq!(find("grp"), ids);
     assert_eq!(find("grp:b"), ids[1..]);
@@ -128,7 +128,7 @@ fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
 
 #[test]
 fn a_text_is_found_wherever_a_share_ends() {
-    let share = Share { jobs: 10, bytes: 8 };
+    let budget = WalkBudget { jobs: 10, bytes: 8 };
     for start in 0..40 {
         let mut tube = Tube::new();
         let mut body = vec![b'n'; 50];
@@ -136,8 +136,8 @@ fn a_text_is_found_wherever_a_share_ends() {
         let with = tube.put(0, 0, &body, NOW);
         tube.put(0, 0, &[b'n'; 50], NOW);
         let filter = Filter { contains: Some("needle".into()), ..tube.all() };
-        let (found, calls) = tube.find(JobState::Ready, filter, share);
+        let (found, calls) = tube.find(JobState::Ready, filter, budget);
         assert_eq!(found, [with], "at {start}");
-        assert!(calls >= 5, "a share searches only some bytes");
+        assert!(calls >= 5, "a budget searches only some bytes");
     }
 }

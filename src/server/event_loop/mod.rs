@@ -30,7 +30,7 @@ use crate::binlog::{Binlog, BinlogError};
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
 use crate::http::access::Access;
-use crate::http::{HttpServer, Role, ServerState};
+use crate::http::{HttpServer, ServerState, SiteKind};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::os::signals::{Signal, Signals};
@@ -219,7 +219,7 @@ impl EventLoop {
         host: Option<String>,
         max_tubes: usize,
     ) -> io::Result<()> {
-        self.metrics = Some(self.site(listener, host, Role::Metrics(max_tubes))?);
+        self.metrics = Some(self.site(listener, host, SiteKind::Metrics(max_tubes))?);
         Ok(())
     }
 
@@ -234,12 +234,12 @@ impl EventLoop {
         access: Access,
     ) -> io::Result<()> {
         self.server.executor_mut().accept_orders();
-        self.admin = Some(self.site(listener, host, Role::Admin(access))?);
+        self.admin = Some(self.site(listener, host, SiteKind::Admin(access))?);
         Ok(())
     }
 
-    fn site(&self, listener: Listener, host: Option<String>, role: Role) -> io::Result<HttpServer> {
-        HttpServer::new(listener, self.reload.acceptor(), host, role, &self.registry)
+    fn site(&self, listener: Listener, host: Option<String>, kind: SiteKind) -> io::Result<HttpServer> {
+        HttpServer::new(listener, self.reload.acceptor(), host, kind, &self.registry)
     }
 
     /// Serves until a signal says to stop; then sends the replies that are owed for a moment.
