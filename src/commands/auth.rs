@@ -1,37 +1,28 @@
 //! The command `auth`, which only a server with access rules has.
 
 use super::guard::LogInResult;
-use super::{Executor, Outcome, answer};
-use crate::clock::Timestamp;
+use super::{Caller, Executor, Outcome, answer};
 use crate::protocol::{Reply, Verb};
-use crate::queue::ClientId;
-use crate::session::Output;
 
 /// The cost of checking a token, in simple requests, and how many tokens in the rules add one simple request.
 const TOKEN_WORK: u64 = 4;
 const TOKENS_PER_WORK: u64 = 64;
 
 impl Executor {
-    pub(super) fn authenticate(
-        &mut self,
-        client: ClientId,
-        token: &[u8],
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn authenticate(&mut self, caller: &mut Caller<'_>, token: &[u8]) -> Outcome {
         let Some(guard) = &mut self.guard else {
             self.counters.commands.uncount(Verb::Auth);
             self.counters.malformed += 1;
-            return answer(output, &Reply::UnknownCommand);
+            return answer(caller.output, &Reply::UnknownCommand);
         };
-        let log_in = guard.log_in(client, token, now);
+        let log_in = guard.log_in(caller.client, token, caller.now);
         self.meter.work += TOKEN_WORK + guard.rules.token_count() as u64 / TOKENS_PER_WORK;
         let reply = match log_in {
-            LogInResult::Done => return answer(output, &Reply::Authenticated),
+            LogInResult::Done => return answer(caller.output, &Reply::Authenticated),
             LogInResult::Refused => Reply::Unauthorized,
             LogInResult::Full => Reply::TooManyConnections,
         };
-        match output.write(&reply) {
+        match caller.output.write(&reply) {
             Ok(()) => Outcome::Close,
             Err(_) => Outcome::Abort,
         }

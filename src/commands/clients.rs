@@ -9,12 +9,12 @@ use std::rc::Rc;
 use std::vec;
 
 use super::flush::FlushedJob;
-use super::{Executor, Outcome, answer, stall, stall_with_memory};
+use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::orders::Obstacle;
 use crate::protocol::{ClientCursor, FieldList, ListWriter, Reply};
 use crate::queue::ClientId;
-use crate::session::{Output, Until};
+use crate::session::Until;
 use crate::stats::{ClientView, Connections, write_client};
 
 /// Indexes of clients examined in a turn: about 100 microseconds.
@@ -90,17 +90,16 @@ impl Executor {
     /// The clients after the index of the cursor, in the order of their indexes.
     pub(super) fn list_clients(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         limit: u32,
         after: Option<ClientCursor>,
-        output: &mut Output,
     ) -> Outcome {
         let index = after.map_or(0, |cursor| cursor.index as usize + 1);
-        self.find_clients(client, FoundClients { index, limit: limit as usize, ids: Vec::new() }, output)
+        self.find_clients(caller, FoundClients { index, limit: limit as usize, ids: Vec::new() })
     }
 
     /// Searches for a turn's share of the clients of a page, and for the first one after the page.
-    fn find_clients(&mut self, client: ClientId, mut found: FoundClients, output: &mut Output) -> Outcome {
+    fn find_clients(&mut self, caller: &mut Caller<'_>, mut found: FoundClients) -> Outcome {
         let indexes =
             found.index..self.queue.client_index_end().min(found.index.saturating_add(INDEXES_PER_TURN));
         let is_last = indexes.end == self.queue.client_index_end() || indexes.is_empty();
@@ -110,39 +109,40 @@ impl Executor {
         found.ids.extend(self.queue.clients_at(indexes).take(wanted));
         if found.ids.len() <= found.limit && !is_last {
             let memory_bytes = found.ids.capacity() * size_of::<ClientId>();
-            return stall_with_memory(memory_bytes, Until::NextTurn, move |server, client, output, _| {
-                server.find_clients(client, found, output)
+            return stall_with_memory(memory_bytes, Until::NextTurn, move |server, caller| {
+                server.find_clients(caller, found)
             });
         }
         let has_more = found.ids.len() > found.limit;
         found.ids.truncate(found.limit);
         let next = found.ids.last().filter(|_| has_more).map(|last| ClientCursor { index: last.index });
         let expected = LINE_BYTES * (found.ids.len() + 1);
-        let Some(writer) = self.page_writer("clients", next, expected, output) else {
-            return answer(output, &Reply::OutOfMemory);
+        let Some(writer) = self.page_writer("clients", next, expected, caller.output) else {
+            return answer(caller.output, &Reply::OutOfMemory);
         };
-        let page = ClientPage { asker: client, left: found.ids.into_iter(), writer, has_failed: false };
+        let page =
+            ClientPage { asker: caller.client, left: found.ids.into_iter(), writer, has_failed: false };
         self.clients.pages.push(page);
-        self.await_page(client, output)
+        self.await_page(caller)
     }
 
     /// Answers with the client's page once it is written.
-    fn await_page(&mut self, client: ClientId, output: &mut Output) -> Outcome {
-        let Some(at) = self.clients.pages.iter().position(|page| page.asker == client) else {
-            return answer(output, &Reply::InternalError);
+    fn await_page(&mut self, caller: &mut Caller<'_>) -> Outcome {
+        let Some(at) = self.clients.pages.iter().position(|page| page.asker == caller.client) else {
+            return answer(caller.output, &Reply::InternalError);
         };
         let page = &self.clients.pages[at];
         if !page.is_over() {
             let memory_bytes = page.writer.memory_bytes();
-            return stall_with_memory(memory_bytes, Until::NextTurn, |server, client, output, _| {
-                server.await_page(client, output)
+            return stall_with_memory(memory_bytes, Until::NextTurn, |server, caller| {
+                server.await_page(caller)
             });
         }
         let page = self.clients.pages.remove(at);
         if page.has_failed {
-            answer(output, &Reply::OutOfMemory)
+            answer(caller.output, &Reply::OutOfMemory)
         } else {
-            self.answer_list(page.writer, output)
+            self.answer_list(page.writer, caller.output)
         }
     }
 
@@ -193,33 +193,31 @@ impl Executor {
     }
 
     /// The command `kill-client`.
-    pub(super) fn kill_client(&mut self, client: ClientId, number: u64, output: &mut Output) -> Outcome {
-        self.find_client(client, number, 0, output)
+    pub(super) fn kill_client(&mut self, caller: &mut Caller<'_>, number: u64) -> Outcome {
+        self.find_client(caller, number, 0)
     }
 
     /// Searches for the client with this number, in a turn's share of the indexes from `index` on.
-    fn find_client(&mut self, client: ClientId, number: u64, index: usize, output: &mut Output) -> Outcome {
+    fn find_client(&mut self, caller: &mut Caller<'_>, number: u64, index: usize) -> Outcome {
         let end = self.queue.client_index_end().min(index + INDEXES_PER_TURN);
         self.meter.work += 1 + (end - index.min(end)) as u64 / INDEXES_PER_WORK;
         let found = self.queue.clients_at(index..end).find(|&id| self.queue.client_number(id) == number);
-        if found.is_some() && output.write(&Reply::Killed).is_err() {
+        if found.is_some() && caller.output.write(&Reply::Killed).is_err() {
             return Outcome::Abort;
         }
         match found {
-            Some(killed) if killed == client => Outcome::Close,
+            Some(killed) if killed == caller.client => Outcome::Close,
             Some(killed) => {
                 self.clients.to_close.push(killed);
                 self.count_for_task(1);
-                stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(killed))
+                stall(Until::NextTurn, move |server, _| server.await_end_of(killed))
             }
             None if end < self.queue.client_index_end() => {
-                stall(Until::NextTurn, move |server, client, output, _| {
-                    server.find_client(client, number, end, output)
-                })
+                stall(Until::NextTurn, move |server, caller| server.find_client(caller, number, end))
             }
             None => {
                 drop(self.fail_order(Obstacle::NoClient));
-                answer(output, &Reply::NotFound)
+                answer(caller.output, &Reply::NotFound)
             }
         }
     }
@@ -227,7 +225,7 @@ impl Executor {
     /// Ends when the closed client has given back its jobs, so that the next command finds them.
     fn await_end_of(&self, killed: ClientId) -> Outcome {
         match self.queue.is_leaving(killed) {
-            true => stall(Until::NextTurn, move |server, _, _, _| server.await_end_of(killed)),
+            true => stall(Until::NextTurn, move |server, _| server.await_end_of(killed)),
             false => Outcome::Done,
         }
     }

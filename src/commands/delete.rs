@@ -4,12 +4,12 @@
 
 use std::vec;
 
-use super::{Executor, Outcome, answer, stall_with_memory};
+use super::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{IdList, Reply};
 use crate::queue::ClientId;
-use crate::session::{Output, Until};
+use crate::session::Until;
 
 /// The maximum cost of a batch in a turn, in simple requests: about 100 microseconds.
 const WORK_PER_TURN: u64 = 400;
@@ -34,46 +34,32 @@ impl Executor {
         true
     }
 
-    pub(super) fn begin_delete_batch(
-        &mut self,
-        client: ClientId,
-        list: IdList<'_>,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn begin_delete_batch(&mut self, caller: &mut Caller<'_>, list: IdList<'_>) -> Outcome {
         let mut ids = Vec::new();
         if ids.try_reserve_exact(list.count()).is_err() {
-            return answer(output, &Reply::OutOfMemory);
+            return answer(caller.output, &Reply::OutOfMemory);
         }
         ids.extend(list.iter());
         let batch = DeleteBatch { ids: ids.into_iter(), deleted: 0, missing: 0 };
-        self.delete_batch(client, batch, output, now)
+        self.delete_batch(caller, batch)
     }
 
     /// Deletes a turn's share of a batch, and answers if the batch is complete.
-    fn delete_batch(
-        &mut self,
-        client: ClientId,
-        mut batch: DeleteBatch,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    fn delete_batch(&mut self, caller: &mut Caller<'_>, mut batch: DeleteBatch) -> Outcome {
         let end = self.spent() + WORK_PER_TURN;
         while self.spent() < end {
             let Some(id) = batch.ids.next() else {
-                return answer(output, &Reply::DeletedBatch(batch.deleted, batch.missing));
+                return answer(caller.output, &Reply::DeletedBatch(batch.deleted, batch.missing));
             };
-            if self.may_end(client, id) && self.delete(client, id, now) {
+            if self.may_end(caller.client, id) && self.delete(caller.client, id, caller.now) {
                 batch.deleted += 1;
             } else {
                 batch.missing += 1;
             }
-            self.persistence.log_changes(&mut self.queue, now);
+            self.persistence.log_changes(&mut self.queue, caller.now);
             self.meter.work += 1;
         }
         let memory_bytes = batch.ids.len() * size_of::<JobId>();
-        stall_with_memory(memory_bytes, Until::NextTurn, |server, client, output, now| {
-            server.delete_batch(client, batch, output, now)
-        })
+        stall_with_memory(memory_bytes, Until::NextTurn, |server, caller| server.delete_batch(caller, batch))
     }
 }

@@ -15,7 +15,7 @@ use super::persistence::Persistence;
 use super::refused_puts::RefusedPuts;
 use super::words::{log_command, log_reply};
 use super::work::Meter;
-use super::{CommandRow, Follows, Outcome, Rest, RestKind, Wait, answer, run};
+use super::{Caller, CommandRow, Follows, Outcome, Rest, RestKind, Wait, answer, run};
 use crate::binlog::Binlog;
 use crate::clock::Timestamp;
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
@@ -202,12 +202,11 @@ impl Executor {
         now: Timestamp,
     ) -> Outcome {
         let start = output.bytes().len();
+        let caller = &mut Caller { client, output, now };
         let outcome = match rest.0 {
-            RestKind::Wait(Wait::Job) => self.answer_reserve(client, answer, output, now),
-            RestKind::Wait(Wait::EndOf(id)) => self.answer_job_wait(client, id, answer, output),
-            RestKind::Wait(Wait::Batch(most)) => {
-                self.answer_first_of_batch(client, most, answer, output, now)
-            }
+            RestKind::Wait(Wait::Job) => self.answer_reserve(caller, answer),
+            RestKind::Wait(Wait::EndOf(id)) => self.answer_job_wait(caller, id, answer),
+            RestKind::Wait(Wait::Batch(most)) => self.answer_first_of_batch(caller, most, answer),
             RestKind::GoOn(_) | RestKind::Put(_) | RestKind::Complete(_) => {
                 rest.go_on(self, client, output, now)
             }
@@ -333,7 +332,7 @@ impl Executor {
             );
             return answer(output, &Reply::OutOfMemory);
         }
-        let outcome = run::<GUARDED>(self, client, command, output, now);
+        let outcome = run::<GUARDED>(self, &mut Caller { client, output, now }, command);
         debug_assert!(
             !matches!(row.follows, Follows::Nothing)
                 || !matches!(outcome, Outcome::ReadBody(_) | Outcome::SkipBody(..) | Outcome::ReadPuts(_)),

@@ -5,12 +5,11 @@
 
 use std::fmt::Write;
 
-use super::{Executor, Outcome, answer};
+use super::{Caller, Executor, Outcome, answer};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{Field, FieldList, Reply};
 use crate::queue::{ClientId, JobView};
-use crate::session::Output;
 use crate::tube_name::TubeName;
 
 /// The sources of the values of a job.
@@ -67,14 +66,9 @@ impl Values {
 
 impl Executor {
     /// From now on, each RESERVED line to the client has these fields.
-    pub(super) fn reserve_fields(
-        &mut self,
-        client: ClientId,
-        fields: FieldList,
-        output: &mut Output,
-    ) -> Outcome {
-        self.set_fields(client, fields);
-        answer(output, &Reply::UsingFields(fields))
+    pub(super) fn reserve_fields(&mut self, caller: &mut Caller<'_>, fields: FieldList) -> Outcome {
+        self.set_fields(caller.client, fields);
+        answer(caller.output, &Reply::UsingFields(fields))
     }
 
     /// Keeps the list of a client.
@@ -104,15 +98,14 @@ impl Executor {
     #[cold]
     pub(super) fn answer_with_fields(
         &mut self,
+        caller: &mut Caller<'_>,
         id: JobId,
         fields: FieldList,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
         let body = self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)));
-        match (body, self.values(id, fields, now)) {
-            (Some(body), Some(values)) => answer(output, &Reply::ReservedWith(id, body, &values)),
-            _ => answer(output, &Reply::InternalError),
+        match (body, self.values(id, fields, caller.now)) {
+            (Some(body), Some(values)) => answer(caller.output, &Reply::ReservedWith(id, body, &values)),
+            _ => answer(caller.output, &Reply::InternalError),
         }
     }
 }

@@ -4,12 +4,12 @@
 //! yet.
 
 use super::fields::Values;
-use super::{Executor, Outcome, answer, stall};
+use super::{Caller, Executor, Outcome, answer, stall};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::Reply;
-use crate::queue::{BeginFlush, ClientId, FlushScope, FlushStep};
-use crate::session::{Output, Until};
+use crate::queue::{BeginFlush, FlushScope, FlushStep};
+use crate::session::Until;
 
 /// Jobs and clients that a flush probes in a turn: about 200 microseconds.
 const PROBES_PER_TURN: usize = 500;
@@ -26,63 +26,45 @@ pub(crate) struct FlushedJob {
 
 impl Executor {
     /// The commands `flush-tube` and `flush-buried`.
-    pub(super) fn flush_tube(
-        &mut self,
-        client: ClientId,
-        tube: &str,
-        scope: FlushScope,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        match self.queue.begin_flush(client, tube, scope, now) {
-            BeginFlush::Begun => self.continue_flush(client, scope, 0, output, now),
-            BeginFlush::NoTube => answer(output, &Reply::Flushed(0)),
+    pub(super) fn flush_tube(&mut self, caller: &mut Caller<'_>, tube: &str, scope: FlushScope) -> Outcome {
+        match self.queue.begin_flush(caller.client, tube, scope, caller.now) {
+            BeginFlush::Begun => self.continue_flush(caller, scope, 0),
+            BeginFlush::NoTube => answer(caller.output, &Reply::Flushed(0)),
             BeginFlush::TooMany => {
                 let tube: Box<str> = tube.into();
-                stall(Until::NextTurn, move |server, client, output, now| {
-                    server.flush_tube(client, &tube, scope, output, now)
-                })
+                stall(Until::NextTurn, move |server, caller| server.flush_tube(caller, &tube, scope))
             }
         }
     }
 
     /// Continues the client's flush, which has deleted `deleted` jobs. A delete needs no room in the binlog.
-    fn continue_flush(
-        &mut self,
-        client: ClientId,
-        scope: FlushScope,
-        mut deleted: u64,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    fn continue_flush(&mut self, caller: &mut Caller<'_>, scope: FlushScope, mut deleted: u64) -> Outcome {
         let end = self.spent() + WORK_PER_TURN;
         let mut probes = PROBES_PER_TURN;
         while self.spent() < end {
             let before = probes;
-            let step = self.queue.next_to_flush(client, &mut probes);
+            let step = self.queue.next_to_flush(caller.client, &mut probes);
             self.meter.work += (before - probes) as u64;
             match step {
                 FlushStep::Job(id) => {
-                    self.delete_in_any_state(id, now);
+                    self.delete_in_any_state(id, caller.now);
                     self.count_for_task(1);
                     deleted += 1;
                 }
                 FlushStep::Cooldown(id) => {
                     self.queue.end_cooldown(id);
-                    self.persistence.log_changes(&mut self.queue, now);
+                    self.persistence.log_changes(&mut self.queue, caller.now);
                     self.count_for_task(u64::from(scope == FlushScope::Cooldowns));
                     self.meter.work += 1;
                 }
                 FlushStep::Unfinished => break,
                 FlushStep::Done => {
-                    self.queue.end_flush(client, now);
-                    return answer(output, &Reply::Flushed(deleted));
+                    self.queue.end_flush(caller.client, caller.now);
+                    return answer(caller.output, &Reply::Flushed(deleted));
                 }
             }
         }
-        stall(Until::NextTurn, move |server, client, output, now| {
-            server.continue_flush(client, scope, deleted, output, now)
-        })
+        stall(Until::NextTurn, move |server, caller| server.continue_flush(caller, scope, deleted))
     }
 
     /// Deletes a job, even one that a client has reserved.

@@ -2,62 +2,53 @@
 //!
 //! Owns: how many jobs a `kick` moves in a turn.
 
-use super::{ChangeError, Executor, Outcome, answer, lacks_room, stall};
+use super::{Caller, ChangeError, Executor, Outcome, answer, lacks_room, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::orders::Obstacle;
 use crate::protocol::Reply;
-use crate::queue::ClientId;
-use crate::session::{Output, Until};
+use crate::session::Until;
 
 /// The maximum cost of a `kick` in a turn. A job that it moves costs 1, and more if the job goes to a waiting client.
 const WORK_PER_TURN: u64 = 512;
 
 impl Executor {
     /// Kicks buried jobs if there are any, otherwise delayed ones (protocol, "kick").
-    pub(super) fn kick(
-        &mut self,
-        client: ClientId,
-        bound: u64,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        let any_buried = self.queue.peek(client, JobState::Buried).is_some();
+    pub(super) fn kick(&mut self, caller: &mut Caller<'_>, bound: u64) -> Outcome {
+        let any_buried = self.queue.peek(caller.client, JobState::Buried).is_some();
         let state = if any_buried { JobState::Buried } else { JobState::Delayed };
-        self.kick_from(client, state, bound, 0, output, now)
+        self.kick_from(caller, state, bound, 0)
     }
 
     /// Continues a kick that has moved `kicked` jobs. If the disk becomes full, the reply counts the jobs moved so far.
     fn kick_from(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         state: JobState,
         bound: u64,
         mut kicked: u64,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
         let end_of_slice = self.spent() + WORK_PER_TURN;
         while kicked < bound
-            && let Some(id) = self.queue.next_to_kick(client, state)
+            && let Some(id) = self.queue.next_to_kick(caller.client, state)
         {
-            let rest = move |server: &mut Self, client, output: &mut Output, now| {
-                server.kick_from(client, state, bound, kicked, output, now)
+            let rest = move |server: &mut Self, caller: &mut Caller<'_>| {
+                server.kick_from(caller, state, bound, kicked)
             };
             if self.spent() >= end_of_slice {
                 return stall(Until::NextTurn, rest);
             }
             match self.persistence.room_for_update() {
                 Err(NoRoom::Full) if kicked > 0 => break,
-                Err(no_room) => return lacks_room(no_room, output, rest),
-                Ok(()) => self.queue.kick(id, now),
+                Err(no_room) => return lacks_room(no_room, caller.output, rest),
+                Ok(()) => self.queue.kick(id, caller.now),
             }
-            self.persistence.log_changes(&mut self.queue, now);
+            self.persistence.log_changes(&mut self.queue, caller.now);
             self.meter.work += 1;
             kicked += 1;
         }
-        answer(output, &Reply::Kicked(kicked))
+        answer(caller.output, &Reply::Kicked(kicked))
     }
 
     /// Makes a buried or delayed job ready.

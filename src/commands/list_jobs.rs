@@ -5,11 +5,10 @@
 
 use std::vec;
 
-use super::{Executor, Outcome, answer, stall, stall_with_memory};
-use crate::clock::Timestamp;
+use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::job::{JobId, JobState};
 use crate::protocol::{Cursor, ListWriter, Reply};
-use crate::queue::{ClientId, Page, PageOrder, Search};
+use crate::queue::{Page, PageOrder, Search};
 use crate::session::{Output, Until};
 use crate::stats::{StatsJob, write_line};
 
@@ -29,16 +28,14 @@ const CANDIDATES: usize = 64;
 /// The purpose of a search for reserved jobs.
 #[derive(Clone, Copy, Debug)]
 enum SearchPurpose {
-    /// `list-jobs` of this client.
-    Page(ClientId),
+    /// `list-jobs`.
+    Page,
     /// `peek-reserved`.
     First,
 }
 
 /// A page of `list-jobs` that is being written.
 struct JobPage {
-    /// The client that has asked for it.
-    client: ClientId,
     /// The tube's name.
     tube: Box<str>,
     state: JobState,
@@ -51,29 +48,29 @@ impl Executor {
     /// The jobs of a tube in a state, after the position `after`.
     pub(super) fn list_jobs(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         (tube, state): (&str, JobState),
         limit: u32,
         after: Option<Cursor>,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
-        let Some(name) = self.queue.tube_name(tube).cloned() else { return answer(output, &Reply::NotFound) };
+        let Some(name) = self.queue.tube_name(tube).cloned() else {
+            return answer(caller.output, &Reply::NotFound);
+        };
         let limit = limit as usize;
         let after = after.map(|cursor| cursor.position);
         if state == JobState::Reserved {
             let search = Search::new(name, PageOrder::Deadline, after, limit);
-            return self.search(SearchPurpose::Page(client), search, output, now);
+            return self.search(caller, SearchPurpose::Page, search);
         }
         let page = self.queue.page(tube, state, after, limit).unwrap_or_default();
-        self.write_page(client, (name.as_str(), state), page, output, now)
+        self.write_page(caller, (name.as_str(), state), page)
     }
 
     /// The job of the used tube that has been reserved longest.
-    pub(super) fn peek_reserved(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
-        let tube = self.queue.used_tube(client).clone();
+    pub(super) fn peek_reserved(&mut self, caller: &mut Caller<'_>) -> Outcome {
+        let tube = self.queue.used_tube(caller.client).clone();
         let search = Search::new(tube, PageOrder::Since, None, CANDIDATES);
-        self.search(SearchPurpose::First, search, output, now)
+        self.search(caller, SearchPurpose::First, search)
     }
 
     /// The commands `peek`.
@@ -83,13 +80,7 @@ impl Executor {
     }
 
     /// Does a turn's share of a search, and answers if the search is complete.
-    fn search(
-        &mut self,
-        purpose: SearchPurpose,
-        mut search: Search,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    fn search(&mut self, caller: &mut Caller<'_>, purpose: SearchPurpose, mut search: Search) -> Outcome {
         let probes = search.probes();
         let is_over = self.queue.search_reserved(&mut search, PROBES_PER_TURN);
         self.meter.work += (search.probes() - probes) / PROBES_PER_WORK;
@@ -99,9 +90,7 @@ impl Executor {
         let tube = search.tube().clone();
         let page = search.into_page();
         match purpose {
-            SearchPurpose::Page(client) => {
-                self.write_page(client, (tube.as_str(), JobState::Reserved), page, output, now)
-            }
+            SearchPurpose::Page => self.write_page(caller, (tube.as_str(), JobState::Reserved), page),
             SearchPurpose::First => {
                 let is_there = |id: &JobId| {
                     let job = self.queue.job(*id);
@@ -112,30 +101,28 @@ impl Executor {
                     // All of them were released in the meantime.
                     return search_later(purpose, Search::new(tube, PageOrder::Since, None, CANDIDATES));
                 }
-                self.peek(first, output)
+                self.peek(first, caller.output)
             }
         }
     }
 
     fn write_page(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         (tube, state): (&str, JobState),
         page: Page,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
         let expected = LINE_BYTES * (page.jobs.len() + 1);
         let next = page.next.map(|position| Cursor { state, position });
-        let Some(writer) = self.page_writer("jobs", next, expected, output) else {
-            return answer(output, &Reply::OutOfMemory);
+        let Some(writer) = self.page_writer("jobs", next, expected, caller.output) else {
+            return answer(caller.output, &Reply::OutOfMemory);
         };
-        let page = JobPage { client, tube: tube.into(), state, jobs: page.jobs.into_iter(), writer };
-        self.write_jobs(page, output, now)
+        let page = JobPage { tube: tube.into(), state, jobs: page.jobs.into_iter(), writer };
+        self.write_jobs(caller, page)
     }
 
     /// Writes a turn's share of the page. A job that has left the tube or the state in the meantime is left out.
-    fn write_jobs(&mut self, mut page: JobPage, output: &mut Output, now: Timestamp) -> Outcome {
+    fn write_jobs(&mut self, caller: &mut Caller<'_>, mut page: JobPage) -> Outcome {
         let mut line = String::new();
         for id in page.jobs.by_ref().take(JOBS_PER_TURN) {
             self.meter.work += WORK_PER_JOB;
@@ -143,24 +130,24 @@ impl Executor {
                 continue;
             };
             line.clear();
-            let session = self.session_shown_to(page.client, id);
-            let dead_from = self.source_shown_to(page.client, &job);
-            let view = StatsJob { job, session, dead_from, waits_for: "", file: 0, now };
+            let session = self.session_shown_to(caller.client, id);
+            let dead_from = self.source_shown_to(caller.client, &job);
+            let view = StatsJob { job, session, dead_from, waits_for: "", file: 0, now: caller.now };
             write_line(&view, &mut line);
             if page.writer.push_lines(&line).is_err() {
-                return answer(output, &Reply::OutOfMemory);
+                return answer(caller.output, &Reply::OutOfMemory);
             }
         }
         if page.jobs.len() > 0 {
             let memory_bytes = page.writer.memory_bytes();
-            return stall_with_memory(memory_bytes, Until::NextTurn, |server, _, output, now| {
-                server.write_jobs(page, output, now)
+            return stall_with_memory(memory_bytes, Until::NextTurn, |server, caller| {
+                server.write_jobs(caller, page)
             });
         }
-        self.answer_list(page.writer, output)
+        self.answer_list(page.writer, caller.output)
     }
 }
 
 fn search_later(purpose: SearchPurpose, search: Search) -> Outcome {
-    stall(Until::NextTurn, move |server, _, output, now| server.search(purpose, search, output, now))
+    stall(Until::NextTurn, move |server, caller| server.search(caller, purpose, search))
 }

@@ -9,10 +9,8 @@ use std::fmt::Display;
 use super::detached_bodies::DetachedBodies;
 use super::guard::watched_tubes_from;
 use super::watch::WatchList;
-use super::{Executor, Outcome, answer, stall, stall_with_memory};
-use crate::clock::Timestamp;
+use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};
-use crate::queue::ClientId;
 use crate::session::{Output, Until};
 use crate::tube_name::TubeName;
 
@@ -71,17 +69,17 @@ impl TubeLists {
 
 impl Executor {
     /// The command `list-tubes`.
-    pub(super) fn list_tubes(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
-        if !self.sees_every_tube(client) {
-            return self.list_visible_tubes(client, output, now);
+    pub(super) fn list_tubes(&mut self, caller: &mut Caller<'_>) -> Outcome {
+        if !self.sees_every_tube(caller.client) {
+            return self.list_visible_tubes(caller);
         }
         if self.is_list_short() {
             let list = write_list(self.queue.tube_names().map(|name| name.as_str()));
-            return self.answer_data(Some(list), output);
+            return self.answer_data(Some(list), caller.output);
         }
         // An earlier lack of memory for a list does not mean that memory is lacking now.
         self.tube_lists.failed = None;
-        self.await_list(self.queue.tubes_version(), output)
+        self.await_list(self.queue.tubes_version(), caller.output)
     }
 
     /// Answers a client that asked for all tubes at the version `since`, once there is a list for it. Begins a list if
@@ -98,7 +96,7 @@ impl Executor {
             self.write_slice();
         }
         if !self.tube_lists.is_over(since) {
-            return stall(Until::TubeList, move |server, _, output, _| server.await_list(since, output));
+            return stall(Until::TubeList, move |server, caller| server.await_list(since, caller.output));
         }
         let Some(finished) = self.tube_lists.finished.as_mut().filter(|list| list.version >= since) else {
             return answer(output, &Reply::OutOfMemory);
@@ -176,57 +174,53 @@ impl Executor {
     }
 
     /// The command `list-tubes-watched`.
-    pub(super) fn list_watched(&mut self, client: ClientId, output: &mut Output) -> Outcome {
+    pub(super) fn list_watched(&mut self, caller: &mut Caller<'_>) -> Outcome {
         if self.is_guarded() {
-            match self.drop_unwatchable(client) {
+            match self.drop_unwatchable(caller.client) {
                 WatchList::Allowed => {}
                 // A tube from which the client may not reserve is not in the list, even if it is the only one that it
                 // watches.
                 WatchList::Forbidden => {
-                    return self.answer_data(Some(write_list(std::iter::empty())), output);
+                    return self.answer_data(Some(write_list(std::iter::empty())), caller.output);
                 }
                 WatchList::Unfinished => {
-                    return stall(Until::NextTurn, |server, client, output, _| {
-                        server.list_watched(client, output)
-                    });
+                    return stall(Until::NextTurn, |server, caller| server.list_watched(caller));
                 }
             }
         }
-        if self.queue.watched_count(client) <= SHORT_LIST_BYTES / list_bytes(1, TubeName::MAX_BYTES) {
-            let list = write_list(watched_tubes_from(&self.queue, client, 0).map(|name| name.as_str()));
-            return self.answer_data(Some(list), output);
+        if self.queue.watched_count(caller.client) <= SHORT_LIST_BYTES / list_bytes(1, TubeName::MAX_BYTES) {
+            let list =
+                write_list(watched_tubes_from(&self.queue, caller.client, 0).map(|name| name.as_str()));
+            return self.answer_data(Some(list), caller.output);
         }
-        let expected = list_bytes(self.queue.watched_count(client), 0);
-        let Some(writer) = self.list_writer(expected, output) else {
-            return answer(output, &Reply::OutOfMemory);
+        let expected = list_bytes(self.queue.watched_count(caller.client), 0);
+        let Some(writer) = self.list_writer(expected, caller.output) else {
+            return answer(caller.output, &Reply::OutOfMemory);
         };
-        self.continue_watched(client, 0, writer, output)
+        self.continue_watched(caller, 0, writer)
     }
 
     /// Writes a slice of a list of watched tubes that already has the first `written` of them.
     fn continue_watched(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         written: usize,
         mut writer: ListWriter,
-        output: &mut Output,
     ) -> Outcome {
-        if self.lacks_memory_for(writer.memory_bytes() + output.memory_bytes()) {
-            return answer(output, &Reply::OutOfMemory);
+        if self.lacks_memory_for(writer.memory_bytes() + caller.output.memory_bytes()) {
+            return answer(caller.output, &Reply::OutOfMemory);
         }
-        let names = watched_tubes_from(&self.queue, client, written);
+        let names = watched_tubes_from(&self.queue, caller.client, written);
         if names.take(TUBES_PER_SLICE).try_for_each(|name| writer.push(name.as_str())).is_err() {
-            return answer(output, &Reply::OutOfMemory);
+            return answer(caller.output, &Reply::OutOfMemory);
         }
         let written = written + TUBES_PER_SLICE;
-        if written < self.queue.watched_count(client) {
-            return stall_with_memory(
-                writer.memory_bytes(),
-                Until::NextTurn,
-                move |server, client, output, _| server.continue_watched(client, written, writer, output),
-            );
+        if written < self.queue.watched_count(caller.client) {
+            return stall_with_memory(writer.memory_bytes(), Until::NextTurn, move |server, caller| {
+                server.continue_watched(caller, written, writer)
+            });
         }
-        self.answer_list(writer, output)
+        self.answer_list(writer, caller.output)
     }
 
     /// The writer of a list of about `bytes`; `None` if memory is low.

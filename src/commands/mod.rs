@@ -89,7 +89,17 @@ enum RestKind {
     Complete(Box<Complete>),
 }
 
-type GoOn = dyn FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome;
+type GoOn = dyn FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome;
+
+/// The client that gives a command, or an internal one for an order of the API. The commands of the hot path take its
+/// parts.
+struct Caller<'a> {
+    client: ClientId,
+    /// Takes the reply.
+    output: &'a mut Output,
+    /// The instant of the turn.
+    now: Timestamp,
+}
 
 /// What a client waits for in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +132,7 @@ impl Rest {
     /// Continues the command, because its turn has come. A rest that waits for an answer of the queue has no turn.
     fn go_on(self, server: &mut Executor, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
         match self.0 {
-            RestKind::GoOn(go_on) => go_on(server, client, output, now),
+            RestKind::GoOn(go_on) => go_on(server, &mut Caller { client, output, now }),
             RestKind::Put(put) => server.continue_put(client, put.0, put.1, output, now),
             RestKind::Complete(complete) => server.continue_complete(client, complete, output, now),
             RestKind::Wait(_) => answer(output, &Reply::InternalError),
@@ -181,7 +191,7 @@ impl CommandRow<'_> {
 
 /// Makes two functions of the table: the requirements of a command, and its action.
 macro_rules! table {
-    (<$guarded:ident> ($server:ident, $client:ident, $output:ident, $now:ident)
+    (<$guarded:ident> ($server:ident, $caller:ident)
      $($command:pat => $row:expr, $run:expr;)+) => {
         impl<'a> CommandRow<'a> {
             #[inline(always)]
@@ -197,10 +207,8 @@ macro_rules! table {
         #[inline(always)]
         fn run<const $guarded: bool>(
             $server: &mut Executor,
-            $client: ClientId,
+            $caller: &mut Caller<'_>,
             command: Command<'_>,
-            $output: &mut Output,
-            $now: Timestamp,
         ) -> Outcome {
             match command {
                 $($command => $run,)+
@@ -213,113 +221,113 @@ macro_rules! table {
 // access rules are in force, the server is `GUARDED`; the commands of the hot path are compiled for both.
 #[rustfmt::skip]
 table! {
-    <GUARDED> (server, client, output, now)
+    <GUARDED> (server, caller)
 
     Command::Put(header) => needs(Roles::PRODUCE, Used, Free).before(Follows::Body(header)),
-        server.begin_put::<GUARDED>(client, header, b"", output, now);
+        server.begin_put::<GUARDED>(caller.client, header, b"", caller.output, caller.now);
     Command::PutWith(header, text) => needs(Roles::PRODUCE, Target(text), Free).before(Follows::Body(header)),
-        server.begin_put::<GUARDED>(client, header, text, output, now);
+        server.begin_put::<GUARDED>(caller.client, header, text, caller.output, caller.now);
     Command::Reserve => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED, false>(client, None, output, now);
+        server.reserve::<GUARDED, false>(caller.client, None, caller.output, caller.now);
     Command::ReserveWithTimeout { timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED, false>(client, Some(timeout_s), output, now);
+        server.reserve::<GUARDED, false>(caller.client, Some(timeout_s), caller.output, caller.now);
     Command::ReserveWithAbort { timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve::<GUARDED, true>(client, timeout_s, output, now);
+        server.reserve::<GUARDED, true>(caller.client, timeout_s, caller.output, caller.now);
     Command::ReserveBatch { most, timeout_s } => needs(Roles::WORK, Watched, Margin),
-        server.reserve_batch(client, Batch::new(most, timeout_s), output, now);
+        server.reserve_batch(caller, Batch::new(most, timeout_s));
     Command::ReserveJob(id) => needs(Roles::WORK, OfJob(id), Margin),
-        server.reserve_job(client, id, output, now);
+        server.reserve_job(caller, id);
     Command::ReserveMode(mode) => needs(Roles::WORK, AnyTube, Margin),
-        server.set_mode(client, mode, output);
+        server.set_mode(caller, mode);
     Command::Delete(id) => needs(Roles::END_JOBS, OfJob(id), Free),
-        found(server.delete(client, id, now), Reply::Deleted, output);
+        found(server.delete(caller.client, id, caller.now), Reply::Deleted, caller.output);
     Command::DeleteBatch(ids) => needs(Roles::END_JOBS, OfJobs(ids), Free),
-        server.begin_delete_batch(client, ids, output, now);
+        server.begin_delete_batch(caller, ids);
     Command::Release { id, priority, delay_s, counting } => needs(Roles::WORK, OfJob(id), Free),
-        server.release(client, id, Release { priority, delay_s, counting }, output, now);
+        server.release(caller, id, Release { priority, delay_s, counting });
     Command::Bury { id, priority } => needs(Roles::WORK, OfJob(id), Free),
-        server.bury(client, id, priority, output, now);
+        server.bury(caller, id, priority);
     Command::Touch { id, for_s } => needs(Roles::WORK, OfJob(id), Free),
-        server.touch(client, id, for_s, output, now);
+        server.touch(caller, id, for_s);
     Command::TouchAll => needs(Roles::WORK, AnyTube, Free),
-        server.touch_all(client, TouchAll::new(now), output, now);
+        server.touch_all(caller, TouchAll::new(caller.now));
     Command::Use(tube) => needs(Roles::ANY, Named(tube), AddsTube(tube)),
-        server.use_tube(client, tube, output);
+        server.use_tube(caller, tube);
     Command::Watch { tube, weight } => needs(Roles::WORK, Named(tube), AddsTube(tube)),
-        server.watch(client, tube, weight, output);
+        server.watch(caller, tube, weight);
     Command::Ignore(tube) => needs(Roles::ANY, Mentioned(tube), Free),
-        server.ignore(client, tube, output);
+        server.ignore(caller, tube);
     Command::Peek(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
-        server.peek(Some(id), output);
+        server.peek(Some(id), caller.output);
     Command::PeekReady => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.peek(client, JobState::Ready), output);
+        server.peek(server.queue.peek(caller.client, JobState::Ready), caller.output);
     Command::PeekDelayed => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.peek(client, JobState::Delayed), output);
+        server.peek(server.queue.peek(caller.client, JobState::Delayed), caller.output);
     Command::PeekBuried => needs(Roles::SEE_JOBS, Used, Free),
-        server.peek(server.queue.peek(client, JobState::Buried), output);
+        server.peek(server.queue.peek(caller.client, JobState::Buried), caller.output);
     Command::PeekReserved => needs(Roles::SEE_JOBS, Used, Margin),
-        server.peek_reserved(client, output, now);
+        server.peek_reserved(caller);
     Command::ListJobs { tube, state, limit, after } => needs(Roles::SEE_JOBS, Named(tube), Margin),
-        server.list_jobs(client, (tube, state), limit, after, output, now);
+        server.list_jobs(caller, (tube, state), limit, after);
     Command::Kick { bound } => needs(Roles::MANAGE, Used, Margin).noting(bound),
-        server.kick(client, bound, output, now);
+        server.kick(caller, bound);
     Command::KickJob(id) => needs(Roles::MANAGE, OfJob(id), Margin),
-        server.change(client, Reply::KickedJob, output, now, move |server, _, now| server.kick_one(id, now));
+        server.change(caller, Reply::KickedJob, move |server, _, now| server.kick_one(id, now));
     Command::Move { id, tube } => needs(Roles::MANAGE, OfJobAndNamed(id, tube), AddsTube(tube)),
     {
         let tube = Box::<str>::from(tube);
-        server.change(client, Reply::Moved, output, now, move |server, client, now| {
+        server.change(caller, Reply::Moved, move |server, client, now| {
             server.move_one(client, id, &tube, now)
         })
     };
     Command::Reprioritize { id, priority } => needs(Roles::MANAGE, OfJob(id), Margin).noting(priority.0),
-        server.change(client, Reply::Reprioritized, output, now, move |server, _, now| {
+        server.change(caller, Reply::Reprioritized, move |server, _, now| {
             server.reprioritize_one(id, priority, now)
         });
     Command::PauseTube { tube, delay_s } => needs(Roles::MANAGE, Named(tube), Margin).noting(delay_s.whole()),
-        found(server.queue.pause_tube(tube, delay_s, now), Reply::Paused, output);
+        found(server.queue.pause_tube(tube, delay_s, caller.now), Reply::Paused, caller.output);
     Command::FlushTube(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush_tube(client, tube, FlushScope::All, output, now);
+        server.flush_tube(caller, tube, FlushScope::All);
     Command::FlushBuried(tube) => needs(Roles::MANAGE, Named(tube), Free),
-        server.flush_tube(client, tube, FlushScope::Buried, output, now);
+        server.flush_tube(caller, tube, FlushScope::Buried);
     Command::Drain => needs(Roles::MANAGE, Every, Free),
     {
         server.set_draining(true);
-        answer(output, &Reply::Draining)
+        answer(caller.output, &Reply::Draining)
     };
     Command::Undrain => needs(Roles::MANAGE, Every, Free),
     {
         server.set_draining(false);
-        answer(output, &Reply::NotDraining)
+        answer(caller.output, &Reply::NotDraining)
     };
     Command::Stats => needs(Roles::ANY, AnyTube, Free),
-        server.stats(client, output, now);
+        server.stats(caller);
     Command::StatsJob(id) => needs(Roles::SEE_JOBS, OfJob(id), Free),
-        server.answer_data(server.stats_job(client, id, now), output);
+        server.answer_data(server.stats_job(caller.client, id, caller.now), caller.output);
     Command::StatsTube(tube) => needs(Roles::ANY, Named(tube), Free),
-        server.answer_data(server.stats_tube(tube, now), output);
+        server.answer_data(server.stats_tube(tube, caller.now), caller.output);
     Command::StatsGroup(name) => needs(Roles::SEE_JOBS, Named(name), Free),
-        server.answer_data(server.stats_group(name), output);
+        server.answer_data(server.stats_group(name), caller.output);
     Command::ListTubes => needs(Roles::ANY, AnyTube, Free),
-        server.list_tubes(client, output, now);
+        server.list_tubes(caller);
     Command::ListTubesWatched => needs(Roles::ANY, AnyTube, Free),
-        server.list_watched(client, output);
+        server.list_watched(caller);
     Command::ListTubeUsed => needs(Roles::ANY, AnyTube, Free),
-        answer(output, &Reply::Using(server.queue.used_tube(client).as_str()));
+        answer(caller.output, &Reply::Using(server.queue.used_tube(caller.client).as_str()));
     Command::Session { name, grace } => needs(Roles::WORK, AnyTube, Margin),
-        server.begin_session(client, name, grace, output, now);
+        server.begin_session(caller, name, grace);
     Command::ListClients { limit, after } => needs(Roles::MANAGE, Every, Margin),
-        server.list_clients(client, limit, after, output);
+        server.list_clients(caller, limit, after);
     Command::KillClient { number } => needs(Roles::MANAGE, Every, Free).noting(number),
-        server.kill_client(client, number, output);
+        server.kill_client(caller, number);
     Command::Complete { id, count } => needs(Roles::END_JOBS, OfJob(id), Free).before(Follows::Puts(id, count)),
-        server.begin_complete(client, (id, count), None, output, now);
+        server.begin_complete(caller.client, (id, count), None, caller.output, caller.now);
     Command::WaitJob { id, timeout_s } => needs(Roles::ANY, OfJob(id), Margin),
-        server.wait_job(client, id, timeout_s, output, now);
+        server.wait_job(caller, id, timeout_s);
     Command::ReserveFields(fields) => needs(Roles::WORK, AnyTube, Margin),
-        server.reserve_fields(client, fields, output);
+        server.reserve_fields(caller, fields);
     Command::Auth(token) => needs(Roles::ANY, Nothing, Free),
-        server.authenticate(client, token, output, now);
+        server.authenticate(caller, token);
     Command::Quit => needs(Roles::ANY, Nothing, Free),
         Outcome::Close;
 }
@@ -338,10 +346,7 @@ fn found(is_there: bool, reply: Reply<'static>, output: &mut Output) -> Outcome 
 }
 
 /// Stalls the command, which continues with `rest` after `until`.
-fn stall(
-    until: Until,
-    rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
-) -> Outcome {
+fn stall(until: Until, rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static) -> Outcome {
     stall_with_memory(0, until, rest)
 }
 
@@ -349,7 +354,7 @@ fn stall(
 fn stall_with_memory(
     memory_bytes: usize,
     until: Until,
-    rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
+    rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
 ) -> Outcome {
     Outcome::Stall { rest: Rest(RestKind::GoOn(Box::new(rest))), until, memory_bytes }
 }
@@ -402,19 +407,15 @@ impl Executor {
     /// Changes one job by `change`, which is tried again when the log has room, and answers with `reply`.
     fn change(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         reply: Reply<'static>,
-        output: &mut Output,
-        now: Timestamp,
         change: impl Fn(&mut Self, ClientId, Timestamp) -> Result<(), ChangeError> + 'static,
     ) -> Outcome {
-        match change(self, client, now) {
-            Ok(()) => answer(output, &reply),
-            Err(ChangeError::Obstacle(obstacle)) => answer(output, &obstacle.into()),
+        match change(self, caller.client, caller.now) {
+            Ok(()) => answer(caller.output, &reply),
+            Err(ChangeError::Obstacle(obstacle)) => answer(caller.output, &obstacle.into()),
             Err(ChangeError::NoRoom(no_room)) => {
-                lacks_room(no_room, output, move |server, client, output, now| {
-                    server.change(client, reply, output, now, change)
-                })
+                lacks_room(no_room, caller.output, move |server, caller| server.change(caller, reply, change))
             }
         }
     }
@@ -424,7 +425,7 @@ impl Executor {
 fn lacks_room(
     no_room: NoRoom,
     output: &mut Output,
-    rest: impl FnOnce(&mut Executor, ClientId, &mut Output, Timestamp) -> Outcome + 'static,
+    rest: impl FnOnce(&mut Executor, &mut Caller<'_>) -> Outcome + 'static,
 ) -> Outcome {
     match no_room {
         NoRoom::Pending => stall(Until::BinlogRoom, rest),

@@ -11,7 +11,7 @@ use std::vec;
 use log::{Level, log};
 
 use super::put::Stored;
-use super::{ChangeError, Executor, Outcome, Rest, RestKind, stall};
+use super::{Caller, ChangeError, Executor, Outcome, Rest, RestKind, stall};
 use crate::binlog::{Binlog, NoRoom, SequenceNumber};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
@@ -117,9 +117,8 @@ impl Control for Executor {
             return Some(task);
         }
         let client = self.queue.connect_internal();
-        let rest = Rest(RestKind::GoOn(Box::new(move |server: &mut Self, client, output: &mut _, at| {
-            server.begin_order(client, order, now, output, at)
-        })));
+        let rest =
+            Rest(RestKind::GoOn(Box::new(move |server, caller| server.begin_order(caller, order, now))));
         orders.running.push_back(RunningOrder {
             task,
             client,
@@ -266,23 +265,16 @@ impl Executor {
     }
 
     /// The first step of an order that was given at `came_at`.
-    fn begin_order(
-        &mut self,
-        client: ClientId,
-        order: Order,
-        came_at: Timestamp,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    fn begin_order(&mut self, caller: &mut Caller<'_>, order: Order, came_at: Timestamp) -> Outcome {
         match order {
-            Order::Put(job) => self.put_for_order(client, job, None, now),
+            Order::Put(job) => self.put_for_order(caller.client, job, None, caller.now),
             Order::Change(action, selection) => {
                 let jobs = match selection {
                     Selection::Jobs(jobs) => OrderJobs::Named(jobs.into_iter()),
                     Selection::Counted(walk, left) => OrderJobs::Counted { walk, left },
                 };
                 let pace = match action {
-                    JobAction::Redrive(rate) => rate.map(|rate| OrderPace::new(rate, now)),
+                    JobAction::Redrive(rate) => rate.map(|rate| OrderPace::new(rate, caller.now)),
                     JobAction::Kick
                     | JobAction::Delete
                     | JobAction::Move(_)
@@ -290,7 +282,7 @@ impl Executor {
                     | JobAction::Delay(_) => None,
                 };
                 let order = JobsOrder { action, jobs, came_at, awaiting_room: None, pace };
-                self.change_jobs(client, order, now)
+                self.change_jobs(caller.client, order, caller.now)
             }
             Order::Drain(draining) => {
                 self.count_for_task(1);
@@ -304,11 +296,11 @@ impl Executor {
             }
             Order::Pause(tube, delay_s) => {
                 self.count_for_task(1);
-                self.queue.pause_tube(tube.as_str(), delay_s, now);
+                self.queue.pause_tube(tube.as_str(), delay_s, caller.now);
                 Outcome::Done
             }
-            Order::KillClient(number) => self.kill_client(client, number, output),
-            Order::Flush(tube, scope) => self.flush_tube(client, tube.as_str(), scope, output, now),
+            Order::KillClient(number) => self.kill_client(caller, number),
+            Order::Flush(tube, scope) => self.flush_tube(caller, tube.as_str(), scope),
         }
     }
 
@@ -363,8 +355,8 @@ impl Executor {
             Stored::Duplicate(first, ..) => (first, 0, 1),
             Stored::Later(body) => {
                 let job = PutOrder { tube, body, priority, delay_s, ttr_s, tags };
-                return stall(Until::BinlogRoom, move |server, client, _, now| {
-                    server.put_for_order(client, job, Some(id), now)
+                return stall(Until::BinlogRoom, move |server, caller| {
+                    server.put_for_order(caller.client, job, Some(id), caller.now)
                 });
             }
             Stored::Refused(refusal) => return self.fail_put(refusal),
@@ -520,7 +512,7 @@ impl Executor {
 impl JobsOrder {
     /// Continues after `until`.
     fn stall(self, until: Until) -> Outcome {
-        stall(until, |server, client, _, now| server.change_jobs(client, self, now))
+        stall(until, |server, caller| server.change_jobs(caller.client, self, caller.now))
     }
 }
 
@@ -546,8 +538,8 @@ mod tests {
             let orders = harness.executor.orders.as_mut().unwrap();
             orders.end = end;
             let mut running = orders.running.pop_front().unwrap();
-            running.rest = Rest(RestKind::GoOn(Box::new(|server: &mut Executor, client, _: &mut _, now| {
-                server.change_jobs(client, order, now)
+            running.rest = Rest(RestKind::GoOn(Box::new(|server, caller| {
+                server.change_jobs(caller.client, order, caller.now)
             })));
             harness.executor.continue_order(running, harness.now);
             while harness.executor.has_orders() {

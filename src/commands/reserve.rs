@@ -1,7 +1,7 @@
 //! The commands that reserve one job: `reserve`, with a time-out or an abort, and `reserve-job`; and `reserve-mode`.
 
 use super::watch::WatchList;
-use super::{Executor, Outcome, Wait, answer, lacks_room, stall, wait};
+use super::{Caller, Executor, Outcome, Wait, answer, lacks_room, stall, wait};
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
 use crate::protocol::{ModeWord, Reply};
@@ -18,8 +18,8 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let rest = move |server: &mut Self, client, output: &mut Output, now| {
-            server.reserve::<GUARDED, ABORTABLE>(client, timeout_s, output, now)
+        let rest = move |server: &mut Self, Caller { client, output, now }: &mut Caller<'_>| {
+            server.reserve::<GUARDED, ABORTABLE>(*client, timeout_s, output, *now)
         };
         if GUARDED {
             match self.drop_unwatchable(client) {
@@ -41,35 +41,21 @@ impl Executor {
     }
 
     /// Handles the queue's answer to a reserve that has waited.
-    pub(super) fn answer_reserve(
-        &mut self,
-        client: ClientId,
-        wait: WaitOutcome,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        match reserved(wait, output) {
-            Ok(id) => self.answer_delivered(client, id, output, now),
+    pub(super) fn answer_reserve(&mut self, caller: &mut Caller<'_>, wait: WaitOutcome) -> Outcome {
+        match reserved(wait, caller.output) {
+            Ok(id) => self.answer_delivered(caller, id),
             Err(outcome) => outcome,
         }
     }
 
-    pub(super) fn reserve_job(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        if let Err(no_room) = self.room_for_session_reservation(client) {
-            return lacks_room(no_room, output, move |server, client, output, now| {
-                server.reserve_job(client, id, output, now)
-            });
+    pub(super) fn reserve_job(&mut self, caller: &mut Caller<'_>, id: JobId) -> Outcome {
+        if let Err(no_room) = self.room_for_session_reservation(caller.client) {
+            return lacks_room(no_room, caller.output, move |server, caller| server.reserve_job(caller, id));
         }
-        if !self.queue.reserve_job(client, id, now) {
-            return answer(output, &Reply::NotFound);
+        if !self.queue.reserve_job(caller.client, id, caller.now) {
+            return answer(caller.output, &Reply::NotFound);
         }
-        self.answer_reserved(client, id, output, now)
+        self.answer_reserved(caller.client, id, caller.output, caller.now)
     }
 
     pub(super) fn answer_reserved(
@@ -81,24 +67,24 @@ impl Executor {
     ) -> Outcome {
         self.note_reserved(id);
         if let Some(fields) = self.fields_of(client) {
-            return self.answer_with_fields(id, fields, output, now);
+            return self.answer_with_fields(&mut Caller { client, output, now }, id, fields);
         }
         let body = self.queue.body(id).or_else(|| self.flushed_job(id).map(|job| BodyRef::from(&job.body)));
         answer(output, &body.map_or(Reply::InternalError, |body| Reply::Reserved(id, body)))
     }
 
     /// The command `reserve-mode`.
-    pub(super) fn set_mode(&mut self, client: ClientId, word: ModeWord, output: &mut Output) -> Outcome {
-        if self.queue.reserve_mode(client).is_err() {
-            return answer(output, &Reply::OutOfMemory);
+    pub(super) fn set_mode(&mut self, caller: &mut Caller<'_>, word: ModeWord) -> Outcome {
+        if self.queue.reserve_mode(caller.client).is_err() {
+            return answer(caller.output, &Reply::OutOfMemory);
         }
         let mode = match word {
             ModeWord::Fifo | ModeWord::Default => ReserveMode::Fifo,
             ModeWord::Weighted => ReserveMode::Weighted,
             ModeWord::WeightedFair => ReserveMode::WeightedFair,
         };
-        self.queue.set_reserve_mode(client, mode);
-        answer(output, &Reply::Using(word.as_str()))
+        self.queue.set_reserve_mode(caller.client, mode);
+        answer(caller.output, &Reply::Using(word.as_str()))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::reserve::reserved;
 use super::watch::WatchList;
-use super::{Executor, Outcome, Wait, answer, lacks_room, stall_with_memory, wait};
+use super::{Caller, Executor, Outcome, Wait, answer, lacks_room, stall_with_memory, wait};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId};
@@ -42,16 +42,12 @@ impl Batch {
     /// Continues the batch after `until`.
     fn stall(self, until: Until) -> Outcome {
         let memory_bytes = self.ids.capacity() * size_of::<JobId>();
-        stall_with_memory(memory_bytes, until, |server, client, output, now| {
-            server.reserve_batch(client, self, output, now)
-        })
+        stall_with_memory(memory_bytes, until, |server, caller| server.reserve_batch(caller, self))
     }
 
     /// Continues the batch when the log has room for its first job.
     fn await_room(self, no_room: NoRoom, output: &mut Output) -> Outcome {
-        lacks_room(no_room, output, |server, client, output, now| {
-            server.reserve_batch(client, self, output, now)
-        })
+        lacks_room(no_room, output, |server, caller| server.reserve_batch(caller, self))
     }
 
     /// Whether the batch may have another job. The first may have any size, as in a `reserve`.
@@ -64,77 +60,77 @@ impl Batch {
 
 impl Executor {
     /// Reserves a turn's share of a batch, and answers if the batch is complete or the output has no more room.
-    pub(super) fn reserve_batch(
-        &mut self,
-        client: ClientId,
-        mut batch: Batch,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn reserve_batch(&mut self, caller: &mut Caller<'_>, mut batch: Batch) -> Outcome {
         if self.is_guarded() {
-            match self.drop_unwatchable(client) {
+            match self.drop_unwatchable(caller.client) {
                 WatchList::Allowed => {}
-                WatchList::Forbidden if batch.ids.is_empty() => return answer(output, &Reply::Forbidden),
+                WatchList::Forbidden if batch.ids.is_empty() => {
+                    return answer(caller.output, &Reply::Forbidden);
+                }
                 WatchList::Unfinished if batch.ids.is_empty() => return batch.stall(Until::NextTurn),
                 // The batch is answered with the jobs that it has; there are no more.
                 WatchList::Forbidden | WatchList::Unfinished => batch.most = batch.ids.len() as u32,
             }
         }
         // No room was reserved for a job that has come while the client waited.
-        if batch.ids.first().is_some_and(|&id| self.persistence.lacks(id) && self.queue.holds(client, id)) {
+        if batch
+            .ids
+            .first()
+            .is_some_and(|&id| self.persistence.lacks(id) && self.queue.holds(caller.client, id))
+        {
             return batch.stall(Until::BinlogRoom);
         }
         let end = self.spent() + WORK_PER_TURN;
         let is_memory_low = self.is_short_of_memory();
-        while batch.has_room_in(output, is_memory_low) {
+        while batch.has_room_in(caller.output, is_memory_low) {
             if self.spent() >= end {
                 return batch.stall(Until::NextTurn);
             }
             let is_first = batch.ids.is_empty();
             if batch.ids.try_reserve(1).is_err() {
                 if is_first {
-                    return answer(output, &Reply::OutOfMemory);
+                    return answer(caller.output, &Reply::OutOfMemory);
                 }
                 break;
             }
-            match self.room_for_session_reservation(client) {
+            match self.room_for_session_reservation(caller.client) {
                 Ok(()) => {}
                 Err(_) if !is_first => break,
-                Err(no_room) => return batch.await_room(no_room, output),
+                Err(no_room) => return batch.await_room(no_room, caller.output),
             }
             let timeout_s = batch.timeout_s.filter(|_| is_first);
-            match self.queue.reserve(client, Some(timeout_s.unwrap_or(Seconds::ZERO)), now) {
-                Reserve::Job(id) => self.add_to(&mut batch, client, id, now),
+            match self.queue.reserve(caller.client, Some(timeout_s.unwrap_or(Seconds::ZERO)), caller.now) {
+                Reserve::Job(id) => self.add_to(&mut batch, caller.client, id, caller.now),
                 Reserve::Unfinished => return batch.stall(Until::NextTurn),
                 // Only a batch without jobs waits.
                 Reserve::Waiting => return wait::<false>(Wait::Batch(batch.most)),
-                Reserve::DeadlineSoon if timeout_s.is_some() => return answer(output, &Reply::DeadlineSoon),
-                Reserve::TimedOut if timeout_s.is_some() => return answer(output, &Reply::TimedOut),
+                Reserve::DeadlineSoon if timeout_s.is_some() => {
+                    return answer(caller.output, &Reply::DeadlineSoon);
+                }
+                Reserve::TimedOut if timeout_s.is_some() => return answer(caller.output, &Reply::TimedOut),
                 Reserve::DeadlineSoon | Reserve::TimedOut => break,
             }
-            self.persistence.log_changes(&mut self.queue, now);
+            self.persistence.log_changes(&mut self.queue, caller.now);
             self.meter.work += 1;
         }
-        self.answer_batch(client, &batch.ids, output, now)
+        self.answer_batch(caller, &batch.ids)
     }
 
     /// Handles the queue's answer to a batch that has waited for its first job. The others follow in the next turn,
     /// which has time for them.
     pub(super) fn answer_first_of_batch(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         most: u32,
         wait: WaitOutcome,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
-        match reserved(wait, output) {
+        match reserved(wait, caller.output) {
             Ok(id) => {
                 let mut batch = Batch::new(most, None);
                 if batch.ids.try_reserve(1).is_err() {
                     return Outcome::Abort;
                 }
-                self.add_to(&mut batch, client, id, now);
+                self.add_to(&mut batch, caller.client, id, caller.now);
                 batch.stall(Until::NextTurn)
             }
             Err(outcome) => outcome,
@@ -153,27 +149,22 @@ impl Executor {
 
     /// Answers a batch. Jobs that the client has lost in the meantime, to a flush or at the end of their time to run,
     /// are left out.
-    fn answer_batch(
-        &mut self,
-        client: ClientId,
-        ids: &[JobId],
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    fn answer_batch(&mut self, caller: &mut Caller<'_>, ids: &[JobId]) -> Outcome {
         let mut jobs: Vec<(JobId, BodyRef<'_>)> = Vec::new();
         if jobs.try_reserve_exact(ids.len()).is_err() {
             return Outcome::Abort;
         }
-        let reserved =
-            |&id: &JobId| self.queue.body(id).filter(|_| self.queue.holds(client, id)).map(|body| (id, body));
+        let reserved = |&id: &JobId| {
+            self.queue.body(id).filter(|_| self.queue.holds(caller.client, id)).map(|body| (id, body))
+        };
         jobs.extend(ids.iter().filter_map(reserved));
-        let values: Vec<String> = match self.fields_of(client) {
+        let values: Vec<String> = match self.fields_of(caller.client) {
             Some(fields) => {
-                jobs.iter().map(|&(id, _)| self.values(id, fields, now).unwrap_or_default()).collect()
+                jobs.iter().map(|&(id, _)| self.values(id, fields, caller.now).unwrap_or_default()).collect()
             }
             None => Vec::new(),
         };
-        let outcome = answer(output, &Reply::ReservedBatch(ReservedJobs::new(&jobs, &values)));
+        let outcome = answer(caller.output, &Reply::ReservedBatch(ReservedJobs::new(&jobs, &values)));
         self.meter.work += jobs.len() as u64 / REPLIES_PER_WORK;
         outcome
     }

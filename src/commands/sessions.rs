@@ -6,58 +6,43 @@
 
 use std::sync::Arc;
 
-use super::{Executor, Outcome, answer, stall};
+use super::{Caller, Executor, Outcome, answer, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{Grace, Reply};
 use crate::queue::{BeginSession, ClientId, Joining, SessionKey};
-use crate::session::{Output, Until};
+use crate::session::Until;
 
 /// Reservations that join a session in a turn.
 const JOINED_PER_TURN: usize = 256;
 
 impl Executor {
-    pub(super) fn begin_session(
-        &mut self,
-        client: ClientId,
-        name: &str,
-        grace: Grace,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        let key = SessionKey { identity: self.identity_of(client), name: name.into() };
-        match self.queue.begin_session(client, &key, grace.as_ms()) {
+    pub(super) fn begin_session(&mut self, caller: &mut Caller<'_>, name: &str, grace: Grace) -> Outcome {
+        let key = SessionKey { identity: self.identity_of(caller.client), name: name.into() };
+        match self.queue.begin_session(caller.client, &key, grace.as_ms()) {
             Ok(BeginSession::Attached { taken_from, joining }) => {
                 self.clients.to_close.extend(taken_from);
-                self.join_session(client, joining, output, now)
+                self.join_session(caller, joining)
             }
             Ok(BeginSession::HasAnother) => {
                 self.counters.malformed += 1;
-                answer(output, &Reply::BadFormat)
+                answer(caller.output, &Reply::BadFormat)
             }
-            Err(_) => answer(output, &Reply::OutOfMemory),
+            Err(_) => answer(caller.output, &Reply::OutOfMemory),
         }
     }
 
     /// Moves the client's earlier reservations to the session, a turn's share, and answers if these were the last.
-    fn join_session(
-        &mut self,
-        client: ClientId,
-        mut joining: Joining,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    fn join_session(&mut self, caller: &mut Caller<'_>, mut joining: Joining) -> Outcome {
         let mut left = JOINED_PER_TURN;
-        let is_over = self.queue.join_session(client, &mut joining, &mut left);
+        let is_over = self.queue.join_session(caller.client, &mut joining, &mut left);
         self.meter.work += (JOINED_PER_TURN - left) as u64;
         if !is_over {
-            return stall(Until::NextTurn, move |server, client, output, now| {
-                server.join_session(client, joining, output, now)
-            });
+            return stall(Until::NextTurn, move |server, caller| server.join_session(caller, joining));
         }
-        let held = self.queue.reservation_count(client) as u64;
-        self.answer_when_logged(Reply::Session(held), None, output, now)
+        let held = self.queue.reservation_count(caller.client) as u64;
+        self.answer_when_logged(caller, Reply::Session(held), None)
     }
 
     /// The name of the client's identity; empty on a server without access rules.
@@ -87,19 +72,13 @@ impl Executor {
 
     /// Answers a client that waited for a job. If the reservation belongs to a session, the reply waits until the log
     /// has it.
-    pub(super) fn answer_delivered(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn answer_delivered(&mut self, caller: &mut Caller<'_>, id: JobId) -> Outcome {
         if !self.persistence.lacks(id) {
-            return self.answer_reserved(client, id, output, now);
+            return self.answer_reserved(caller.client, id, caller.output, caller.now);
         }
-        stall(Until::BinlogRoom, move |server, client, output, now| match server.queue.holds(client, id) {
-            true => server.answer_delivered(client, id, output, now),
-            false => answer(output, &Reply::TimedOut),
+        stall(Until::BinlogRoom, move |server, caller| match server.queue.holds(caller.client, id) {
+            true => server.answer_delivered(caller, id),
+            false => answer(caller.output, &Reply::TimedOut),
         })
     }
 

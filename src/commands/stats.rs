@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use super::{Executor, Outcome, answer};
+use super::{Caller, Executor, Outcome, answer};
 use crate::binlog::{self, Binlog};
 use crate::clock::Timestamp;
 use crate::job::JobId;
@@ -55,12 +55,12 @@ impl Executor {
     }
 
     /// The command `stats`.
-    pub(super) fn stats(&mut self, client: ClientId, output: &mut Output, now: Timestamp) -> Outcome {
-        if !self.sees_every_tube(client) {
-            return self.stats_of_visible_tubes(client, output, now);
+    pub(super) fn stats(&mut self, caller: &mut Caller<'_>) -> Outcome {
+        if !self.sees_every_tube(caller.client) {
+            return self.stats_of_visible_tubes(caller);
         }
-        let stats = self.stats_for(client, &self.server_view(now));
-        self.answer_data(Some(stats), output)
+        let stats = self.stats_for(caller.client, &self.server_view(caller.now));
+        self.answer_data(Some(stats), caller.output)
     }
 
     /// Answers with stats or a short list, or with NOT_FOUND if there is no data.

@@ -2,14 +2,13 @@
 //!
 //! Owns: how many jobs `touch-all` touches in a turn.
 
-use super::{Executor, Outcome, answer, stall};
+use super::{Caller, Executor, Outcome, answer, stall};
 use crate::access::Roles;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::Reply;
-use crate::queue::ClientId;
 use crate::seconds::Seconds;
-use crate::session::{Output, Until};
+use crate::session::Until;
 
 /// Reservations that a `touch-all` touches in a turn.
 const TOUCHES_PER_TURN: usize = 400;
@@ -32,48 +31,39 @@ impl TouchAll {
 }
 
 impl Executor {
-    pub(super) fn touch(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        for_s: Option<Seconds>,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        if self.queue.touch(client, id, for_s, now) {
-            self.answer_when_logged(Reply::Touched, Some(id), output, now)
+    pub(super) fn touch(&mut self, caller: &mut Caller<'_>, id: JobId, for_s: Option<Seconds>) -> Outcome {
+        if self.queue.touch(caller.client, id, for_s, caller.now) {
+            self.answer_when_logged(caller, Reply::Touched, Some(id))
         } else {
-            answer(output, &Reply::NotFound)
+            answer(caller.output, &Reply::NotFound)
         }
     }
 
     /// Touches a turn's share of the client's reservations, and answers if these were the last. The times to run start
     /// again at the instant of the command. Jobs of tubes from which the client may no longer reserve are skipped.
-    pub(super) fn touch_all(
-        &mut self,
-        client: ClientId,
-        mut touch: TouchAll,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn touch_all(&mut self, caller: &mut Caller<'_>, mut touch: TouchAll) -> Outcome {
         let mut left = TOUCHES_PER_TURN;
-        let grants = self.guard.as_ref().map(|guard| guard.grants(client));
+        let grants = self.guard.as_ref().map(|guard| guard.grants(caller.client));
         let may_touch = |tube: &str| match grants {
             None => true,
             Some(grants) => grants.is_some_and(|grants| grants.on(tube).meets(Roles::WORK)),
         };
-        touch.after =
-            self.queue.touch_after(client, touch.after, &mut left, &mut touch.passed, may_touch, touch.at);
+        touch.after = self.queue.touch_after(
+            caller.client,
+            touch.after,
+            &mut left,
+            &mut touch.passed,
+            may_touch,
+            touch.at,
+        );
         self.meter.work += (TOUCHES_PER_TURN - left) as u64;
         if touch.after.is_some() {
-            return stall(Until::NextTurn, move |server, client, output, now| {
-                server.touch_all(client, touch, output, now)
-            });
+            return stall(Until::NextTurn, move |server, caller| server.touch_all(caller, touch));
         }
-        let touched = Reply::TouchedAll(self.queue.reservation_count(client) as u64 - touch.passed);
-        if self.queue.has_session(client) {
-            return self.answer_when_logged(touched, None, output, now);
+        let touched = Reply::TouchedAll(self.queue.reservation_count(caller.client) as u64 - touch.passed);
+        if self.queue.has_session(caller.client) {
+            return self.answer_when_logged(caller, touched, None);
         }
-        answer(output, &touched)
+        answer(caller.output, &touched)
     }
 }

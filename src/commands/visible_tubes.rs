@@ -6,12 +6,12 @@
 
 use std::collections::TryReserveError;
 
-use super::{Executor, Outcome, answer, stall_with_memory};
+use super::{Caller, Executor, Outcome, answer, stall_with_memory};
 use crate::access::Roles;
 use crate::clock::Timestamp;
 use crate::protocol::{ListWriter, Reply, write_list};
 use crate::queue::ClientId;
-use crate::session::{Output, Until};
+use crate::session::Until;
 use crate::stats::{CommandCounts, ServerView, StatsSource, TubeSums};
 use crate::tube_name::TubeName;
 
@@ -49,31 +49,21 @@ impl WalkPurpose {
 
 impl Executor {
     /// The stats of the tubes that the client may see.
-    pub(super) fn stats_of_visible_tubes(
-        &mut self,
-        client: ClientId,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
-        self.walk(client, self.begin_walk(), WalkPurpose::Sums(TubeSums::default()), output, now)
+    pub(super) fn stats_of_visible_tubes(&mut self, caller: &mut Caller<'_>) -> Outcome {
+        self.walk(caller, self.begin_walk(), WalkPurpose::Sums(TubeSums::default()))
     }
 
     /// The list of the tubes that the client may see.
-    pub(super) fn list_visible_tubes(
-        &mut self,
-        client: ClientId,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn list_visible_tubes(&mut self, caller: &mut Caller<'_>) -> Outcome {
         if self.is_list_short() {
-            let grants = self.grants(client);
+            let grants = self.grants(caller.client);
             let may_see = |name: &&str| grants.is_some_and(|grants| grants.on(name).meets(Roles::ANY));
             let list = write_list(self.queue.tube_names().map(TubeName::as_str).filter(may_see));
-            return self.answer_data(Some(list), output);
+            return self.answer_data(Some(list), caller.output);
         }
         match ListWriter::new(0) {
-            Ok(writer) => self.walk(client, self.begin_walk(), WalkPurpose::List(writer), output, now),
-            Err(_) => answer(output, &Reply::OutOfMemory),
+            Ok(writer) => self.walk(caller, self.begin_walk(), WalkPurpose::List(writer)),
+            Err(_) => answer(caller.output, &Reply::OutOfMemory),
         }
     }
 
@@ -82,39 +72,32 @@ impl Executor {
     }
 
     /// A slice of the walk.
-    fn walk(
-        &mut self,
-        client: ClientId,
-        mut walk: TubeWalk,
-        mut purpose: WalkPurpose,
-        output: &mut Output,
-        now: Timestamp,
-    ) -> Outcome {
+    fn walk(&mut self, caller: &mut Caller<'_>, mut walk: TubeWalk, mut purpose: WalkPurpose) -> Outcome {
         // The memory for `stats` does not depend on the number of tubes.
         if let WalkPurpose::List(writer) = &purpose
-            && self.lacks_memory_for(writer.memory_bytes() + output.memory_bytes())
+            && self.lacks_memory_for(writer.memory_bytes() + caller.output.memory_bytes())
         {
-            return answer(output, &Reply::OutOfMemory);
+            return answer(caller.output, &Reply::OutOfMemory);
         }
         let end = self.spent() + WORK_PER_TURN;
         while self.spent() < end {
             self.meter.work += TUBES_AT_ONCE as u64 / TUBES_PER_WORK;
-            match self.visit(client, &mut walk, &mut purpose) {
+            match self.visit(caller.client, &mut walk, &mut purpose) {
                 Ok(true) => {}
                 Ok(false) => {
                     return match purpose {
-                        WalkPurpose::List(writer) => self.answer_list(writer, output),
+                        WalkPurpose::List(writer) => self.answer_list(writer, caller.output),
                         WalkPurpose::Sums(sums) => {
-                            let stats = self.stats_for(client, &self.narrowed_view(sums, now));
-                            self.answer_data(Some(stats), output)
+                            let stats = self.stats_for(caller.client, &self.narrowed_view(sums, caller.now));
+                            self.answer_data(Some(stats), caller.output)
                         }
                     };
                 }
-                Err(_) => return answer(output, &Reply::OutOfMemory),
+                Err(_) => return answer(caller.output, &Reply::OutOfMemory),
             }
         }
-        stall_with_memory(purpose.memory_bytes(), Until::NextTurn, move |server, client, output, now| {
-            server.walk(client, walk, purpose, output, now)
+        stall_with_memory(purpose.memory_bytes(), Until::NextTurn, move |server, caller| {
+            server.walk(caller, walk, purpose)
         })
     }
 

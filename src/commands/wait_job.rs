@@ -1,27 +1,23 @@
 //! The command `wait-job`: a client waits until a job is deleted or buried.
 
-use super::{Executor, Outcome, Wait, answer, wait};
+use super::{Caller, Executor, Outcome, Wait, answer, wait};
 use crate::access::Roles;
-use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::Reply;
 use crate::queue::{ClientId, WaitJob, WaitOutcome};
 use crate::seconds::Seconds;
-use crate::session::Output;
 
 impl Executor {
     pub(super) fn wait_job(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         id: JobId,
         timeout_s: Option<Seconds>,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
-        match self.queue.wait_job(client, id, timeout_s, now) {
-            WaitJob::NotFound => answer(output, &Reply::NotFound),
-            WaitJob::Buried => answer(output, &Reply::BuriedPut(id)),
-            WaitJob::TimedOut => answer(output, &Reply::TimedOut),
+        match self.queue.wait_job(caller.client, id, timeout_s, caller.now) {
+            WaitJob::NotFound => answer(caller.output, &Reply::NotFound),
+            WaitJob::Buried => answer(caller.output, &Reply::BuriedPut(id)),
+            WaitJob::TimedOut => answer(caller.output, &Reply::TimedOut),
             WaitJob::Waiting => wait::<false>(Wait::EndOf(id)),
         }
     }
@@ -30,19 +26,18 @@ impl Executor {
     /// a tube of which the client may not know.
     pub(super) fn answer_job_wait(
         &mut self,
-        client: ClientId,
+        caller: &mut Caller<'_>,
         id: JobId,
         wait: WaitOutcome,
-        output: &mut Output,
     ) -> Outcome {
         let reply = match wait {
             WaitOutcome::Deleted => Reply::DeletedJob(id),
-            WaitOutcome::Buried if !self.meets_for_job(client, id, Roles::ANY) => Reply::NotFound,
+            WaitOutcome::Buried if !self.meets_for_job(caller.client, id, Roles::ANY) => Reply::NotFound,
             WaitOutcome::Buried => Reply::BuriedPut(id),
             WaitOutcome::TimedOut => Reply::TimedOut,
             WaitOutcome::Reserved(_) | WaitOutcome::DeadlineSoon => Reply::InternalError,
         };
-        answer(output, &reply)
+        answer(caller.output, &reply)
     }
 
     /// Whether the rules let the client wait for the end of its job. `None` if it does not wait for a job's end.

@@ -4,11 +4,10 @@
 //! watches at first, is often one of them.
 
 use super::guard::watched_tubes_from;
-use super::{Executor, Outcome, answer};
+use super::{Caller, Executor, Outcome, answer};
 use crate::access::{Roles, Verdict};
 use crate::protocol::Reply;
 use crate::queue::ClientId;
-use crate::session::Output;
 
 /// The maximum number of watched tubes that are examined in a turn, while there is time.
 const TUBES_PER_TURN: u64 = 256;
@@ -27,46 +26,42 @@ pub(crate) enum WatchList {
 }
 
 impl Executor {
-    pub(super) fn use_tube(&mut self, client: ClientId, tube: &str, output: &mut Output) -> Outcome {
-        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
+    pub(super) fn use_tube(&mut self, caller: &mut Caller<'_>, tube: &str) -> Outcome {
+        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(caller.client)) {
             known.used = None;
         }
-        self.queue.use_tube(client, tube);
-        answer(output, &Reply::Using(tube))
+        self.queue.use_tube(caller.client, tube);
+        answer(caller.output, &Reply::Using(tube))
     }
 
     /// Tubes in the client's watch list that have not been examined are checked, and may leave it, before the answer
     /// counts them.
-    pub(super) fn watch(
-        &mut self,
-        client: ClientId,
-        tube: &str,
-        weight: u16,
-        output: &mut Output,
-    ) -> Outcome {
-        if self.queue.reserve_weight(client, weight).is_err() || self.watches_enough(client, tube) {
-            return answer(output, &Reply::OutOfMemory);
+    pub(super) fn watch(&mut self, caller: &mut Caller<'_>, tube: &str, weight: u16) -> Outcome {
+        if self.queue.reserve_weight(caller.client, weight).is_err()
+            || self.watches_enough(caller.client, tube)
+        {
+            return answer(caller.output, &Reply::OutOfMemory);
         }
-        let known = self.guard.as_ref().and_then(|guard| guard.client(client));
-        let is_checked = known.is_none_or(|known| known.checked == self.queue.watched_count(client));
-        self.queue.watch_with_weight(client, tube, weight);
+        let known = self.guard.as_ref().and_then(|guard| guard.client(caller.client));
+        let is_checked = known.is_none_or(|known| known.checked == self.queue.watched_count(caller.client));
+        self.queue.watch_with_weight(caller.client, tube, weight);
         if is_checked {
-            self.count_watched(client);
+            self.count_watched(caller.client);
         } else {
-            self.drop_unwatchable(client);
+            self.drop_unwatchable(caller.client);
         }
-        answer(output, &Reply::Watching(self.queue.watched_count(client) as u64))
+        answer(caller.output, &Reply::Watching(self.queue.watched_count(caller.client) as u64))
     }
 
     /// The last tube of the watch list moves to the index of the removed one.
-    pub(super) fn ignore(&mut self, client: ClientId, tube: &str, output: &mut Output) -> Outcome {
-        let before = self.queue.watched_count(client);
-        let left = self.queue.ignore(client, tube);
-        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(client)) {
+    pub(super) fn ignore(&mut self, caller: &mut Caller<'_>, tube: &str) -> Outcome {
+        let before = self.queue.watched_count(caller.client);
+        let left = self.queue.ignore(caller.client, tube);
+        if let Some(known) = self.guard.as_mut().and_then(|guard| guard.client_mut(caller.client)) {
             known.checked = if known.checked == before { left.unwrap_or(before) } else { 0 };
         }
-        self.count_watched(client);
-        answer(output, &left.map_or(Reply::NotIgnored, |left| Reply::Watching(left as u64)))
+        self.count_watched(caller.client);
+        answer(caller.output, &left.map_or(Reply::NotIgnored, |left| Reply::Watching(left as u64)))
     }
 
     /// Updates the count for the client's watch list, whose length may have changed.

@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 use super::{Persistence, append_state, whole};
 use crate::binlog::{Binlog, LoggedReservation, NoRoom};
 use crate::clock::Timestamp;
+use crate::commands::Caller;
 use crate::commands::{Executor, Outcome, answer, stall};
 use crate::job::{JobId, JobState};
 use crate::protocol::Reply;
 use crate::queue::{JobView, Queue, SessionKey, SessionReservation};
-use crate::session::{Output, Until};
+use crate::session::Until;
 
 /// The changes that the log lacks.
 #[derive(Debug, Default)]
@@ -164,17 +165,16 @@ impl Executor {
     /// log has them. On a full disk it does not wait: they are logged when there is room.
     pub(in crate::commands) fn answer_when_logged(
         &mut self,
+        caller: &mut Caller<'_>,
         reply: Reply<'static>,
         of: Option<JobId>,
-        output: &mut Output,
-        now: Timestamp,
     ) -> Outcome {
-        self.persistence.log_changes(&mut self.queue, now);
+        self.persistence.log_changes(&mut self.queue, caller.now);
         if self.persistence.postponed.awaits_file && of.is_none_or(|id| self.persistence.lacks(id)) {
-            return stall(Until::BinlogRoom, move |server, _, output, now| {
-                server.answer_when_logged(reply, of, output, now)
+            return stall(Until::BinlogRoom, move |server, caller| {
+                server.answer_when_logged(caller, reply, of)
             });
         }
-        answer(output, &reply)
+        answer(caller.output, &reply)
     }
 }
