@@ -1,6 +1,7 @@
 //! Checks the manifests and the source against the tables of doc/architecture.md: which crate may use which, and which
 //! part of the server may import which. Checks which parts are pure, where the system is called, how long a file and a
-//! function may be, and how many fields a type may have. Checks the length of lines, in whatever people write here.
+//! function may be, and how many fields a type may have. Checks the length of lines, in whatever people write here, and
+//! the names of functions and tests.
 //! Fails on a comment that names a missing source file.
 //!
 //! It reads tokens and not text, so comments and strings may contain anything.
@@ -22,6 +23,10 @@ const MAX_FIELDS: usize = 12;
 const SAYS_WHY: &str = "more fields than other types because";
 /// A longer line does not fit beside another file. Tables, and code blocks of documents, may have longer ones.
 const MAX_LINE_CHARS: usize = 120;
+/// A longer name of a function or a test says more than one thing.
+const MAX_NAME_CHARS: usize = 80;
+/// Words that many readers do not know, or that have several meanings.
+const UNUSUAL_WORDS: &[&str] = &["told", "anew", "whom", "perhaps"];
 /// The directories in which people write, beside the project's own.
 const WRITTEN: &[&str] = &[".ci", "src", "crates", "tests", "fuzz", "doc", "packaging"];
 /// How the names of such files end. Scripts, the Makefile and the like have names without an end; other ends are those
@@ -497,6 +502,22 @@ fn texts() -> Vec<PathBuf> {
         }
     }
     texts
+}
+
+#[test]
+fn the_names_of_functions_and_tests_are_short_and_plain() {
+    let mut failures = Vec::new();
+    for path in texts().into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
+        for (index, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            let Some((_, rest)) = line.split_once("fn ") else { continue };
+            let name =
+                rest.split(|char: char| !char.is_alphanumeric() && char != '_').next().unwrap_or_default();
+            if name.len() > MAX_NAME_CHARS || name.split('_').any(|word| UNUSUAL_WORDS.contains(&word)) {
+                failures.push(format!("{}:{}: {name}", path.display(), index + 1));
+            }
+        }
+    }
+    report(failures);
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn a_standby_is_ready_at_once_and_gives_signs_of_life_only_when_it_serves() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_standby_whose_database_cannot_be_reached_is_ready_and_ends_when_it_is_told_to() {
+fn a_standby_whose_database_cannot_be_reached_is_ready_and_ends_at_a_stop() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("postgresql://mail@{gone}/jobs?queue=mail&sslmode=disable");
     let mut service = Service::start_with(None, &["-b", &url, "--wait-for-lock"]);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_the_local_machine_are_told_from_names() {
+    fn addresses_and_the_local_machine_are_distinguished_from_names() {
         for host in ["127.0.0.1", "10.0.0.7:9130", "[::1]", "[::1]:9130", "localhost", "LocalHost:9130"] {
             assert!(is_address_or_local(host), "{host}");
         }

@@ -247,7 +247,7 @@ fn a_client_that_was_only_postponed_keeps_the_burst() {
 }
 
 #[test]
-fn a_client_that_comes_anew_waits_for_one_turn_at_most_behind_any_number_that_go_on() {
+fn a_new_event_waits_for_one_turn_at_most_behind_any_number_of_continued_commands() {
     let mut server = server();
     let greedy: Vec<_> = (0..100)
         .map(|_| {
@@ -456,7 +456,7 @@ fn a_client_that_waits_for_a_job_is_sent_away_without_a_word() {
 }
 
 #[test]
-fn a_log_that_fails_without_a_lease_is_not_told_of() {
+fn a_log_that_fails_without_a_lease_is_not_reported() {
     for (left_ns, expected) in [(1, "INTERNAL_ERROR\r\n"), (0, "")] {
         let (mut server, lease) = leased_server();
         let client = connect(&mut server);

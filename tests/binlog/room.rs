@@ -360,7 +360,7 @@ fn fill_twice(disk_bytes: u64, file_bytes: u64) -> (u64, u64) {
 }
 
 #[test]
-fn a_disk_of_less_than_two_files_takes_what_fits_and_takes_it_again_after_the_deletes() {
+fn a_disk_of_less_than_two_files_takes_what_fits_and_again_after_the_deletes() {
     const FILE: u64 = 10 << 20;
     for disk_bytes in [2 << 20, 5 << 20, FILE + 4096, 16 << 20, 3 * FILE] {
         let (first, again) = fill_twice(disk_bytes, FILE);
@@ -422,7 +422,7 @@ fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again
 }
 
 #[test]
-fn without_descriptors_commands_wait_deletes_are_logged_later_and_the_log_sleeps_meanwhile() {
+fn without_descriptors_commands_wait_and_deletes_are_logged_later() {
     const JOBS: u64 = 300;
     let disk = SimDisk::default();
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 4096);

@@ -308,7 +308,7 @@ fn a_delete_has_room_for_its_cooldown_and_the_end_of_its_group_on_a_full_disk() 
 }
 
 #[test]
-fn deletes_without_room_after_a_restart_are_logged_later_with_their_cooldowns_and_ends_of_groups() {
+fn deletes_without_room_after_a_restart_are_logged_later_with_their_effects() {
     let disk = SimDisk::default();
     let mut log = Log::open(&disk);
     let count = 150;

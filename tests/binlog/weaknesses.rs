@@ -183,7 +183,7 @@ fn the_summary_counts_files_records_and_bytes() {
 
 /// C makes a file and writes its version before it uses it.
 #[test]
-fn an_empty_file_is_told_of_unless_c_has_gone_on_with_the_next_one() {
+fn an_empty_file_is_reported_unless_c_has_continued_with_the_next_one() {
     let version = CFile::new(7);
     let zeros = CFile { bytes: vec![0; 512], ..version.clone() };
     let used = CFile::new(7).full(1, b"x", READY).zeros(512);
@@ -257,7 +257,7 @@ fn job(id: u64, state: JobState) -> JobRecord {
 }
 
 #[test]
-fn an_old_file_is_removed_only_after_its_copies_are_synced_and_older_files_are_removed() {
+fn an_old_file_is_removed_only_after_its_copies_are_synced_and_after_older_files() {
     let disk = SimDisk::default();
     let settings = config(SyncPolicy::EachCommit, 4096, 1);
     let (mut log, _, _) = open(&disk, settings, NOW).unwrap();
@@ -315,7 +315,7 @@ fn a_filled_file_is_synced_before_the_next_one() {
 }
 
 #[test]
-fn release_without_delay_counters_and_the_order_of_burial_survive_restarts_and_compaction() {
+fn releases_counters_and_the_order_of_burial_survive_restarts_and_compaction() {
     let disk = SimDisk::default();
     let tube = TubeName::default_tube();
     let body = Body::copy_of(&[b'b'; 50]).unwrap();

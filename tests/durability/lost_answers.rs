@@ -92,7 +92,7 @@ fn a_key_counts_and_a_group_holds_after_a_kill_as_before() {
 }
 
 #[test]
-fn a_job_that_was_moved_keeps_its_tags_after_a_kill_and_a_group_that_a_flush_has_ended_holds_nothing() {
+fn a_moved_job_keeps_its_tags_after_a_kill_and_a_flushed_group_holds_nothing() {
     let mut server = start(&["-f", "0"]);
     let mut client = server.connect().unwrap();
     let put = |tags: &str| format!("put 9 0 60 1 {tags}\r\nx\r\n").into_bytes();

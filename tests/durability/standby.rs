@@ -110,7 +110,7 @@ fn a_standby_takes_over_from_a_killed_server_with_all_that_it_acknowledged() {
 }
 
 #[test]
-fn a_standby_ends_with_0_when_it_is_told_to() {
+fn a_standby_ends_with_0_at_a_stop() {
     let active = start(&["-f", "0"]);
     let own = tempfile::tempdir().unwrap();
     let waiting = Waiting::start(active.directory(), &own.path().join("socket"));
@@ -119,7 +119,7 @@ fn a_standby_ends_with_0_when_it_is_told_to() {
 }
 
 #[test]
-fn a_standby_takes_over_from_a_server_that_was_told_to_stop() {
+fn a_standby_takes_over_from_a_server_that_was_stopped() {
     let mut active = start(&["-f", "0"]);
     active.connect().unwrap().exchange(&put(0, 0, 60, b"x"), b"INSERTED 1\r\n").unwrap();
     let own = tempfile::tempdir().unwrap();

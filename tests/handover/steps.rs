@@ -208,7 +208,7 @@ fn a_stop_at_any_step_ends_the_server_in_order() {
 
 /// The system refuses to run the tried program; the stop may have arrived by then.
 #[test]
-fn a_stop_at_the_last_steps_before_a_program_that_cannot_run_ends_the_server_in_order() {
+fn a_stop_at_the_last_steps_before_a_program_that_cannot_run_ends_in_order() {
     const LAST_STEPS: u64 = 60;
     for_each_log(
         &[],

@@ -79,7 +79,7 @@ impl Timed {
 }
 
 #[test]
-fn a_successor_ends_delays_cooldowns_and_jobs_at_the_right_time_whatever_its_clock_says() {
+fn a_successor_ends_delays_and_cooldowns_at_the_right_time_whatever_its_clock_says() {
     let Some(installation) = installation() else { return };
     let password = Password::new();
     let Some(library) = wrong_clock(&password) else { return };

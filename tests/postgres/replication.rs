@@ -25,7 +25,7 @@ fn a_database_that_does_not_replicate_is_refused() {
 }
 
 #[test]
-fn a_database_without_its_standby_is_refused_and_no_commit_is_acknowledged_without_it() {
+fn a_database_without_its_standby_is_refused_and_acknowledges_no_commit() {
     let Some(installation) = installation() else { return };
     let mut pair = Pair::start(&installation).unwrap();
     let (url, password) = (pair.primary.url("mail"), Password::new());
@@ -47,7 +47,7 @@ fn a_database_without_its_standby_is_refused_and_no_commit_is_acknowledged_witho
 }
 
 #[test]
-fn commits_wait_for_the_standby_although_the_setting_changes_and_somebody_cancels_their_wait() {
+fn commits_wait_for_the_standby_although_the_setting_changes_or_a_wait_is_cancelled() {
     let Some(installation) = installation() else { return };
     let mut pair = Pair::start(&installation).unwrap();
     for setting in ["on", "remote_apply"] {

@@ -246,7 +246,7 @@ fn the_jobs_of_an_identity_have_a_bound_in_bytes_that_deletes_make_room_in() {
 }
 
 #[test]
-fn connections_above_the_limit_are_told_so_and_closed() {
+fn connections_above_the_limit_get_a_reply_that_says_so_and_are_closed() {
     let mut server = server_with(&format!(
         "max-connections = 1\ntokens = [\"{}\"]",
         TokenHash::of(b"a-token-of-the-team-that-is-long-enough")

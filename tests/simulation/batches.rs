@@ -153,7 +153,7 @@ fn all_times_to_run_start_again_when_touch_all_comes_however_many_turns_it_takes
 }
 
 #[test]
-fn a_batch_waits_its_turn_for_the_first_job_and_then_takes_jobs_for_which_no_client_waits() {
+fn a_batch_waits_its_turn_for_the_first_job_and_takes_the_others_at_once() {
     let mut harness = Harness::new();
     let [first, batcher, last, producer] = [(); 4].map(|()| harness.connect());
     for (client, line) in
@@ -259,7 +259,7 @@ thread_local! {
 }
 
 #[test]
-fn while_memory_is_short_nothing_is_reserved_and_everything_can_be_deleted_and_touched() {
+fn while_memory_is_short_nothing_is_reserved_and_all_can_be_deleted_and_touched() {
     let mut harness = Harness::new();
     harness.server.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
     let client = harness.connect();

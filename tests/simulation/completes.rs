@@ -28,7 +28,7 @@ fn hand_over(server: &Server<FakeStream>, client: &Client) -> Server<FakeStream>
     let from = &mut Reader::new(&description);
     let read = next.read_description(from, START, false, |id, _| {
         assert_eq!(id, client.id);
-        client.pipe.borrow_mut().watch_anew();
+        client.pipe.borrow_mut().watch_again();
         Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
     });
     read.expect("a server reads what another one has described");
@@ -112,7 +112,7 @@ fn guarded(lines: &str) -> (Guarded, crate::access::Client) {
 }
 
 #[test]
-fn the_puts_of_a_complete_count_for_the_rate_of_its_identity_and_commands_behind_it_wait() {
+fn the_puts_of_a_complete_count_for_the_rate_and_the_commands_behind_it_wait() {
     let (mut server, client) = guarded("puts-per-second = 2");
     let other = server.connect(Some(ANNA));
     // One of the two puts of the first second is used.
@@ -165,7 +165,7 @@ fn a_complete_that_is_refused_anyway_does_not_wait_and_uses_no_permission() {
 
 /// The client could not touch the job while it waits, and would be told NOT_FOUND in the end.
 #[test]
-fn a_complete_whose_puts_are_permitted_after_the_end_of_its_reservation_is_refused_at_once() {
+fn a_complete_that_would_wait_past_the_end_of_its_reservation_is_refused_at_once() {
     let (mut server, client) = guarded("puts-per-second = 2");
     assert_eq!(server.reply(&client, "touch 1 10\r\n"), "TOUCHED\r\n");
     assert_eq!(server.reply(&client, &complete_with(1, 21)), "OUT_OF_MEMORY\r\n", "10 s for 20 puts");
@@ -200,7 +200,7 @@ fn all_puts_of_a_complete_that_ends_with_its_client_are_given_back() {
 }
 
 #[test]
-fn a_complete_that_waits_for_its_rate_and_loses_its_job_or_its_client_changes_nothing() {
+fn a_complete_that_loses_its_job_or_client_while_it_waits_changes_nothing() {
     for lost in ["job", "client"] {
         let (mut server, client) = guarded("puts-per-second = 1");
         assert_eq!(server.reply(&client, COMPLETE), "");
@@ -252,7 +252,7 @@ thread_local! {
 }
 
 #[test]
-fn while_memory_is_short_a_complete_with_puts_is_refused_and_its_bodies_are_given_up() {
+fn while_memory_is_short_a_complete_with_puts_is_refused_and_its_bodies_are_freed() {
     let mut harness = Harness::open();
     harness.server.executor_mut().watch_memory(|| IS_EXHAUSTED.get());
     let client = harness.connect();

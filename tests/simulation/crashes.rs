@@ -302,7 +302,7 @@ impl Lives {
         let (from, clients) = (&mut Reader::new(&description), &self.clients);
         let read = next.read_description(from, self.now, true, |id, _| {
             let client = clients.iter().find(|client| client.id == id).expect("a client that is there");
-            client.pipe.borrow_mut().watch_anew();
+            client.pipe.borrow_mut().watch_again();
             Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
         });
         read.expect("a server reads what another one has described");

@@ -84,7 +84,7 @@ fn an_event_of_a_connection_that_is_gone_is_not_one_of_the_next_in_its_place() {
 }
 
 #[test]
-fn a_client_that_sends_without_end_gets_a_share_of_each_turn_and_others_are_answered_in_it() {
+fn a_client_that_sends_without_end_gets_a_share_of_each_turn_beside_others() {
     const GREED: usize = 10_000;
     let mut server = Server::new(executor(PoisonLimits::default(), 10));
     let (greedy, modest) = (connect(&mut server), connect(&mut server));
@@ -192,7 +192,7 @@ fn a_flush_ends_with_its_client() {
 }
 
 #[test]
-fn a_page_of_a_thousand_jobs_is_written_in_slices_and_a_search_for_reserved_ones_is_one() {
+fn a_page_of_a_thousand_jobs_is_written_in_slices_and_so_is_a_search() {
     const RESERVED: usize = 3_000;
     let mut server = Server::new(executor(PoisonLimits::default(), 10));
     let (greedy, modest, worker) = (connect(&mut server), connect(&mut server), connect(&mut server));

@@ -132,7 +132,7 @@ fn answer_after(
 }
 
 #[test]
-fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_however_the_binlog_syncs() {
+fn a_client_that_waits_is_answered_whatever_ends_its_wait_and_at_every_sync_policy() {
     const PUT: &str = "put 0 0 10 1\r\nx\r\n";
     let says = |command: &'static str| {
         move |_: &mut Harness, other: &Client, _: &Client| {
@@ -223,7 +223,7 @@ fn a_job_that_reaches_a_waiting_client_is_on_the_medium_before_the_reply_leaves(
 /// A restart makes a reserved job ready, so its reservation need not be on the medium. But without the record of its
 /// first reservation a job would expire although a worker works on it.
 #[test]
-fn a_reservation_waits_for_what_was_logged_before_and_not_for_its_own_record_unless_its_job_expires() {
+fn a_reservation_waits_for_earlier_records_and_only_with_an_expiry_for_its_own() {
     let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
     let client = harness.connect();
     assert_eq!(harness.ask(&client, "put 0 0 10 1\r\na\r\n"), "INSERTED 1\r\n");
@@ -248,7 +248,7 @@ fn a_reservation_waits_for_what_was_logged_before_and_not_for_its_own_record_unl
 /// Changes by others that have no reply yet may be lost; a job that is on the medium exists in any case. A job with
 /// tags may be free because of such a change.
 #[test]
-fn a_reservation_waits_for_no_change_of_others_if_its_job_is_on_the_medium_and_has_no_tags() {
+fn a_reservation_of_a_plain_job_on_the_medium_waits_for_no_change_of_others() {
     let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 65_536);
     let (producer, worker) = (harness.connect(), harness.connect());
     harness.ask(&producer, "put 1 0 10 1\r\na\r\n");
@@ -272,7 +272,7 @@ fn a_reservation_waits_for_no_change_of_others_if_its_job_is_on_the_medium_and_h
 
 /// On a full disk the server refuses commands that need a record, and they change nothing. A flush makes room.
 #[test]
-fn a_full_disk_refuses_moves_and_new_priorities_and_changes_nothing_and_a_flush_goes_on() {
+fn a_full_disk_refuses_moves_and_new_priorities_and_a_flush_continues() {
     let mut harness = Harness::start(SimDisk::default(), SyncPolicy::EachCommit, 4096);
     let client = harness.connect();
     harness.say(&client, "use t\r\n");

@@ -56,7 +56,7 @@ fn the_name_in_a_certificate_is_an_identity() {
 }
 
 #[test]
-fn a_certificate_above_the_limit_of_connections_is_told_so() {
+fn a_certificate_above_the_limit_of_connections_gets_a_reply_that_says_so() {
     let clients = Authority::new("clients");
     let rules = format!(
         "{}[identities.team]\ncertificates = [\"team\"]\nproduce = [\"*\"]\nmax-connections = 1\n",

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_damaged_header_is_told_from_a_record_of_c() {
+    fn the_rest_of_a_damaged_header_is_distinguished_from_a_record_of_c() {
         let header = Marker {
             kind: MarkerKind::Header(4096),
             file: 1,

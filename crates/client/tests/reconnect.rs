@@ -363,7 +363,7 @@ fn a_server_that_lies_causes_errors_and_no_panic() {
 }
 
 #[test]
-fn a_server_without_an_extension_is_told_nothing_that_it_would_misunderstand() {
+fn a_server_without_an_extension_gets_only_lines_that_it_knows() {
     let tagged = PutOptions::new().tag("idp:k".parse().unwrap());
     let halves = PutOptions::new().delay(beanstalk_client::Seconds::new(0, 500));
     let without = vec!["list-jobs", "idp", "fractions", "touch-seconds"];
@@ -443,7 +443,7 @@ fn a_pool_does_not_lend_a_connection_that_was_closed_while_it_rested() {
 }
 
 #[test]
-fn a_server_without_the_extensions_of_the_last_one_does_not_get_what_it_would_misunderstand() {
+fn a_server_with_fewer_extensions_than_the_last_one_gets_only_lines_that_it_knows() {
     for is_async in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");

@@ -101,7 +101,7 @@ fn a_server_that_is_silent_is_a_time_out() {
 }
 
 #[test]
-fn a_server_that_ends_in_the_handshake_is_tried_again_and_not_taken_for_one_without_tls() {
+fn a_server_that_ends_in_the_handshake_is_tried_again_with_tls() {
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca");
     std::fs::write(&ca, Authority::new("authority").pem()).unwrap();

@@ -137,7 +137,7 @@ fn a_job_that_fails_too_often_is_buried() {
 }
 
 #[test]
-fn a_job_that_was_buried_in_its_first_attempt_has_its_attempts_after_a_kick_and_no_more() {
+fn a_job_buried_in_its_first_attempt_has_its_attempts_after_a_kick_and_no_more() {
     each(|server, is_async| {
         let mut client = put(server, 1, &PutOptions::new());
         let retry = Retry::new().max_attempts(4).delays(Duration::ZERO, Duration::ZERO);

@@ -201,7 +201,7 @@ fn again(answers: &[&[u8]]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn an_answer_that_is_none_is_reported_and_the_worker_goes_on_with_another_connection() {
+fn an_invalid_answer_is_reported_and_the_worker_continues_with_another_connection() {
     let job = b"RESERVED 7 5 work 1 0 0 0 0 60 -\r\nright\r\n".as_slice();
     let good = || again(&[job, b"DELETED\r\n", b"TIMED_OUT\r\n"]);
     for (wrong, is_async) in WRONG.iter().flat_map(|wrong| [(wrong, false), (wrong, true)]) {
@@ -229,7 +229,7 @@ fn an_answer_that_is_none_is_reported_and_the_worker_goes_on_with_another_connec
 }
 
 #[test]
-fn a_server_that_never_answers_right_ends_the_worker_when_it_is_told_to_or_out_of_patience() {
+fn a_server_that_never_answers_right_ends_the_worker_at_its_limit_or_at_a_stop() {
     for is_async in [false, true] {
         let wrong = |count| vec![again(&[b"HTTP/1.1 502 Bad Gateway\r\n"]); count];
         let first = || reserved(b"USING work\r\n");
@@ -451,7 +451,7 @@ fn with_session(has_session: bool) -> Connector {
 }
 
 #[test]
-fn a_job_of_a_lost_connection_is_not_ended_on_the_next_one_unless_its_session_has_it() {
+fn a_job_of_a_lost_connection_is_ended_on_the_next_one_only_if_its_session_has_it() {
     let (unconfirmed, deleted) = ([0, 0, 1], [1, 0, 0]);
     for (touched, report) in
         [(None, unconfirmed), (Some("NOT_FOUND\r\n"), unconfirmed), (Some("TOUCHED\r\n"), deleted)]
@@ -551,7 +551,7 @@ fn a_hook_that_panics_ends_all_slots_and_the_panic_is_that_of_the_run() {
 }
 
 #[test]
-fn a_server_that_is_out_of_memory_is_asked_again_and_the_end_of_each_attempt_is_reported() {
+fn a_server_out_of_memory_is_asked_again_and_the_end_of_each_attempt_is_reported() {
     for refused in [b"OUT_OF_MEMORY\r\n".as_slice(), b"INTERNAL_ERROR\r\n"] {
         for is_async in [false, true] {
             let good = again(&[JOB, b"DELETED\r\n", b"TIMED_OUT\r\n"]);

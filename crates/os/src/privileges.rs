@@ -172,7 +172,7 @@ mod tests {
     use crate::child::Child;
 
     #[test]
-    fn an_unknown_user_is_told_from_a_failing_look_up() {
+    fn an_unknown_user_and_a_failed_look_up_are_different_errors() {
         let error = become_user("nobody-of-this-name").unwrap_err();
         assert!(matches!(error, PrivilegeError::NoSuchName { .. }), "{error}");
     }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_a_size_and_perhaps_a_time_out() {
+    fn a_batch_has_a_size_and_an_optional_time_out() {
         let batch = |most, timeout_s| Ok(Command::ReserveBatch { most, timeout_s });
         assert_eq!(parse(b"reserve-batch 1"), batch(1, None));
         assert_eq!(parse(b"reserve-batch  01000"), batch(1000, None));

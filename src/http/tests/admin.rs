@@ -103,7 +103,7 @@ fn bodies_may_come_in_pieces_and_requests_behind_them() {
 }
 
 #[test]
-fn a_body_is_bounded_and_its_length_is_told_once() {
+fn a_body_is_bounded_and_its_length_is_announced_once() {
     let path = "POST /api/v1/server/actions HTTP/1.1\r\nHost: localhost\r\nX-Beanstalkd-Admin: 1\r\n";
     for (request, expected) in [
         (format!("{path}Content-Length: 262145\r\n\r\n"), "413"),
@@ -139,7 +139,7 @@ fn a_body_is_bounded_and_its_length_is_told_once() {
 }
 
 #[test]
-fn a_client_that_waits_for_leave_to_send_its_body_gets_it_only_if_it_may() {
+fn expect_continue_is_answered_only_if_access_rules_allow_the_request() {
     let access = Access { is_read_only: true, ..Access::default() };
     let head = "POST /api/v1/server/actions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\n\
                 Expect: 100-continue\r\n";

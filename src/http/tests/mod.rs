@@ -237,7 +237,7 @@ fn http_1_0_gets_no_chunks() {
 }
 
 #[test]
-fn readiness_is_told_apart_from_life() {
+fn readiness_is_not_liveness() {
     let mut figures = Figures::default();
     let ask = |path: &str, phase: ServerPhase<'_>| {
         let mut exchange = HttpExchange::default();

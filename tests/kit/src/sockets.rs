@@ -90,7 +90,7 @@ impl Pipe {
     }
 
     /// Another program watches the socket from now on: its poll reports the whole state of the socket.
-    pub fn watch_anew(&mut self) {
+    pub fn watch_again(&mut self) {
         (self.blocked, self.write_is_awaited) = (false, false);
         self.event = Readiness {
             readable: !self.inbound.is_empty() || self.ended,

@@ -230,7 +230,7 @@ impl Harness {
         let read = next.read_description(from, self.now, false, |id, handle| {
             assert_eq!(handle.descriptor, id.index as i32, "each client keeps its socket");
             let client = clients.iter().find(|client| client.id == id).expect("a client that is there");
-            client.pipe.borrow_mut().watch_anew();
+            client.pipe.borrow_mut().watch_again();
             Ok(FakeStream { id, pipe: Rc::clone(&client.pipe) })
         });
         read.expect("a server reads what another one has described");

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_ends_when_the_database_has_been_silent_for_too_long_whether_commands_wait_or_not() {
+    fn an_owner_ends_when_the_database_is_silent_for_too_long() {
         for waits in [false, true] {
             let mut owner = Owner::new(TIMES, 7, at(0));
             if waits {
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_wait_do_not_begin_anew_with_each_connection() {
+    fn commands_that_wait_do_not_begin_again_with_each_connection() {
         let mut owner = Owner::new(TIMES, 7, at(0));
         owner.begin();
         for ms in [0, 10_000, 20_000] {

@@ -94,7 +94,7 @@ mod tests {
     const SEEN: Seen = Seen { epoch: 3, heartbeat: Some(5), is_own: false, takeover_after_ns: 0 };
 
     #[test]
-    fn a_standby_takes_over_from_nobody_from_itself_and_from_a_heartbeat_that_does_not_change() {
+    fn a_standby_takes_over_without_an_owner_from_itself_and_from_a_stopped_heartbeat() {
         let mut watch = Watch::new(TIMES);
         assert!(watch.observe(Seen { heartbeat: None, ..SEEN }, at(0)));
         assert!(watch.observe(Seen { is_own: true, ..SEEN }, at(0)));

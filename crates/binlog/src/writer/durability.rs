@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_no_reply_waits_for_are_synced_with_the_next_that_one_waits_for_or_a_moment_later() {
+    fn records_without_a_waiting_reply_are_synced_with_the_next_ones_or_a_moment_later() {
         let mut sync = Durability::new(SyncPolicy::EachCommit, LogPosition::default(), 0);
         sync.wrote(mark(10));
         sync.end_turn(Timestamp(1000), SequenceNumber::default());

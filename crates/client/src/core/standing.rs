@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_is_told_what_the_last_one_was() {
+    fn a_new_connection_gets_the_state_of_the_last_one() {
         assert!(said(&[]).is_empty());
         assert_eq!(said(&["watch a", "watch b 3", "watch a 2", "ignore b"]), ["watch a 2"]);
         assert_eq!(said(&["watch default 2", "watch a"]), ["watch default 2", "watch a"]);

@@ -158,7 +158,7 @@ fn a_tag_is_sent_only_to_a_server_that_supports_it() {
 }
 
 #[test]
-fn a_reserved_job_is_released_buried_or_deleted_as_told() {
+fn a_reserved_job_is_released_buried_or_deleted_as_the_flags_say() {
     for server in everywhere() {
         let address = server.address();
         put(&mut server.client(), "t", b"body", 0);

@@ -42,7 +42,7 @@ fn without_a_host_every_address_is_listened_on() {
 }
 
 #[test]
-fn a_port_in_use_and_a_name_of_nobody_are_told_apart() {
+fn a_port_in_use_and_an_unknown_name_are_different_errors() {
     let listener = tcp(Some("127.0.0.1"), "0").unwrap();
     let port = port_of(&listener).to_string();
     match tcp(Some("127.0.0.1"), &port) {

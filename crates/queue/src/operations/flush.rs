@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_of_buried_jobs_leaves_those_that_are_kicked_and_those_that_are_buried_meanwhile() {
+    fn a_flush_of_buried_jobs_skips_those_that_are_kicked_or_buried_in_the_meantime() {
         let mut flushed = 0;
         for seed in 0..1_000 {
             let mut busy = Busy::new(seed * 104_729 + 1);

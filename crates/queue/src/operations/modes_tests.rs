@@ -113,7 +113,7 @@ fn a_seed_replays_a_run_and_another_one_does_not() {
 }
 
 #[test]
-fn of_the_tube_that_is_drawn_the_most_urgent_job_is_taken_and_a_paused_or_empty_one_is_not_drawn() {
+fn the_most_urgent_job_of_a_drawn_tube_is_taken_and_a_paused_tube_is_not_drawn() {
     let many = [5; 30];
     for weights in [&[9999, 1, 1][..], &many] {
         let mut supply = Supply::new(3);

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_time_to_run_within_the_grace_is_a_time_out_and_the_last_one_ends_the_session() {
+    fn a_time_to_run_that_ends_within_the_grace_is_a_time_out_and_the_last_ends_it() {
         let mut queue = Queue::default();
         let worker = queue.connect();
         queue.begin_session(worker, &key("w"), 3_600_000).unwrap();

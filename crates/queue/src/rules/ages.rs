@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn no_age_is_too_large_and_a_reload_changes_it_without_a_walk_through_the_jobs_in_their_order() {
+    fn no_age_is_too_large_and_a_reload_changes_it_without_a_walk_through_the_jobs() {
         let mut queue = Queue::default();
         let rule = |max_age_s| TubeRule { max_age_s, ..TubeRule::new("*") };
         set_rules(&mut queue, vec![rule(Some(u32::MAX))], START);

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_exact_over_a_minute_and_never_above_its_burst_and_wakes_once_for_each_token() {
+    fn a_rate_is_exact_over_a_minute_never_above_its_burst_and_wakes_once_a_token() {
         for (tokens, period_s, burst) in
             [(100, 1, 100), (1, 1, 1), (7, 1, 3), (5, 60, 1), (1_000, 60, 2), (3_000, 1, 1), (100, 3600, 1)]
         {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_ends_before_the_next_token_does_so_after_a_hand_over_too_however_late_that_is_noticed() {
+    fn a_wait_that_ends_before_the_next_token_does_so_after_a_hand_over_too() {
         let (mut queue, client) = limited(1, 1, 1);
         let jobs = [(); 2].map(|()| put(&mut queue, client, START));
         assert_eq!(queue.reserve(client, None, START), Reserve::Job(jobs[0]));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_takes_the_first_job_whose_time_is_not_over_while_a_crowd_is_being_removed() {
+    fn a_reserve_takes_the_first_unexpired_job_while_a_crowd_is_being_removed() {
         for by in ALL {
             for mode in [ReserveMode::Fifo, ReserveMode::Weighted] {
                 for tubes in [0, 20] {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_clients_get_no_job_whose_time_is_over_when_a_pause_or_a_delay_ends_or_a_token_comes() {
+    fn the_end_of_a_pause_or_a_delay_or_a_new_token_delivers_no_expired_job() {
         for by in ALL {
             // The end of the delay is noticed too late.
             let mut delayed = Crowd::with_crowd(by, 9);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_or_a_group_that_becomes_free_gives_no_waiting_client_a_job_whose_time_is_over() {
+    fn a_slot_or_a_group_that_becomes_free_delivers_no_expired_job() {
         for by in [By::Tag, By::Age, By::AgeWithDeadTube] {
             let mut crowd = Crowd::new(by);
             let con = TagSet {

@@ -310,7 +310,7 @@ fn keys_that_are_freed_together_are_offered_together() {
 }
 
 #[test]
-fn the_jobs_of_a_group_are_let_go_in_slices_and_a_new_member_does_not_hold_them_again() {
+fn the_jobs_of_a_group_are_freed_in_slices_and_a_new_member_does_not_hold_them() {
     const HELD: u64 = 100_000;
     let mut queue = Queue::default();
     let client = queue.connect();

@@ -63,7 +63,7 @@ impl Crowd {
 }
 
 #[test]
-fn a_quiet_key_waits_for_a_round_beside_a_flood_of_a_million_and_the_flood_is_not_probed() {
+fn a_quiet_key_waits_for_one_round_beside_a_flood_which_is_not_probed() {
     let few = Crowd::new(1, 1_000, u32::MAX).most(500, true);
     let mut crowd = Crowd::new(1, 1_000_000, u32::MAX);
     for number in 0..50 {

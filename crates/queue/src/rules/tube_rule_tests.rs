@@ -166,7 +166,7 @@ fn a_pause_and_a_token_that_end_together_or_one_after_the_other_wake_who_waits()
 }
 
 #[test]
-fn a_rule_that_keeps_jobs_back_is_no_reason_for_a_wait_to_go_on_past_the_margin_of_a_reservation() {
+fn a_wait_behind_a_rule_ends_at_the_margin_of_a_reservation() {
     let mut rig = Rig::new(vec![TubeRule { max_reserved: Some(1), ..TubeRule::new("t") }]);
     let client = rig.client("t");
     let [first, _] = [(); 2].map(|()| rig.put(client, None));
@@ -312,7 +312,7 @@ fn three_tubes_in_a_circle_of_ages_and_attempts_hold_a_dead_job_once() {
 }
 
 #[test]
-fn a_reload_that_lowers_limits_takes_nothing_away_and_one_that_only_orders_its_entries_anew_counts() {
+fn a_reload_that_lowers_limits_removes_nothing_and_a_new_order_of_entries_counts() {
     let few = TubeRule { max_jobs: Some(2), max_attempts: Some(2), ..TubeRule::new("t*") };
     let many = TubeRule { max_jobs: Some(9), ..TubeRule::new("*") };
     let mut rig = Rig::new(vec![many.clone(), few.clone()]);
@@ -441,7 +441,7 @@ fn another_program_with_another_rate_goes_on_with_the_tokens_that_are_left() {
 
 /// A client waits for the jobs behind a closed gate, and the new program reads a file that lets it have them.
 #[test]
-fn another_program_without_the_rule_or_with_a_wider_one_wakes_all_that_wait_however_many() {
+fn another_program_without_the_rule_or_with_a_wider_one_wakes_all_that_wait() {
     let max_reserved = |most| TubeRule { max_reserved: Some(most), ..TubeRule::new("t") };
     let ruled = |rate| TubeRule { rate, ..TubeRule::new("t") };
     let after = [

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_jobs_loses_its_position_and_keeps_it_when_its_job_gets_another_priority() {
+    fn a_key_loses_its_position_without_jobs_and_keeps_it_at_a_change_of_priority() {
         for is_deleted in [true, false] {
             let mut queue = Queue::default();
             set_rules(&mut queue, fair(true));
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_come_anew_do_not_overtake_and_a_key_with_many_limits_has_one_turn() {
+    fn new_keys_do_not_overtake_and_a_key_with_many_limits_has_one_turn() {
         let mut queue = Queue::default();
         set_rules(&mut queue, fair(true));
         let client = queue.connect();

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_of_the_last_two_windows_and_the_totals_of_all() {
+    fn the_figures_are_of_the_last_two_windows_and_the_totals_of_all() {
         let mut times = TubeTimes::new(NOW);
         (1..=100).for_each(|number| times.observe_wait(number * NS_PER_S / 100, NOW));
         times.observe_run(7, NOW);

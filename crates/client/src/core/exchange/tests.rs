@@ -247,7 +247,7 @@ fn a_server_that_was_set_back_gives_jobs_without_fields() {
 }
 
 #[test]
-fn a_complete_is_sent_again_as_a_whole_and_a_job_that_is_gone_then_says_that_nobody_knows() {
+fn a_complete_is_sent_again_as_a_whole_and_its_result_is_unknown_if_the_job_is_gone() {
     let options = PutOptions::default();
     let puts = [(options.clone(), &b"next"[..]), (options, b"after")];
     let bytes = "complete 7 2\r\nput 1024 0 60 4\r\nnext\r\nput 1024 0 60 5\r\nafter\r\n";
