@@ -88,7 +88,7 @@ impl Executor {
                     return match purpose {
                         WalkPurpose::List(writer) => self.answer_list(writer, caller.output),
                         WalkPurpose::Sums(sums) => {
-                            let stats = self.stats_for(caller.client, &self.narrowed_view(sums, caller.now));
+                            let stats = self.stats_for(caller.client, &self.visible_view(sums, caller.now));
                             self.answer_data(Some(stats), caller.output)
                         }
                     };
@@ -126,7 +126,7 @@ impl Executor {
     }
 
     /// The server as a client sees it that may not see every tube: the totals of its commands and jobs are hidden.
-    fn narrowed_view(&self, sums: TubeSums, now: Timestamp) -> ServerView<'_> {
+    fn visible_view(&self, sums: TubeSums, now: Timestamp) -> ServerView<'_> {
         static NO_COMMANDS: CommandCounts = CommandCounts::NONE;
         ServerView { sums, commands: &NO_COMMANDS, ..self.server_view(now) }
     }
