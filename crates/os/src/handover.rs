@@ -216,8 +216,8 @@ impl Drop for Description {
     }
 }
 
-/// Takes ownership of a descriptor from another program: that of a description, or one that it names. From now on the system closes it when the process runs
-/// another program.
+/// Takes ownership of a descriptor from another program: that of a description, or one that it names. From now on the
+/// system closes it when the process runs another program.
 ///
 /// # Errors
 /// If the descriptor is not open.
@@ -228,9 +228,9 @@ pub fn adopt(descriptor: RawFd) -> io::Result<OwnedFd> {
             "this is a descriptor of the standard streams",
         ));
     }
-    // SAFETY: `fcntl` accepts any number; the descriptor is owned only if it is open. That of the description was opened
-    // for this call before the process began. The description names each descriptor once, which its reader checks, and
-    // no other part of this process knows of it.
+    // SAFETY: `fcntl` accepts any number; the descriptor is owned only if it is open. That of the description was
+    // opened for this call before the process began. The description names each descriptor once, which its reader
+    // checks, and no other part of this process knows of it.
     let owned = unsafe {
         if libc::fcntl(descriptor, libc::F_GETFD) < 0 {
             return Err(io::Error::last_os_error());

@@ -1,8 +1,8 @@
 //! The guard of a server with access rules: the identity of each client.
 //!
 //! Owns: the rules in force, and for each client its identity and the decisions about the tubes that it uses and
-//! watches. `audit` logs them. `judge` uses it to check commands, and `visible_tubes` makes the lists and stats for clients
-//! that may not see everything. An open server has no guard. Driven by the executor.
+//! watches. `audit` logs them. `judge` uses it to check commands, and `visible_tubes` makes the lists and stats for
+//! clients that may not see everything. An open server has no guard. Driven by the executor.
 
 mod description;
 
