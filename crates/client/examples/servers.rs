@@ -27,7 +27,7 @@ pub(crate) fn produce(tube: &str, addresses: &[String], input: impl BufRead) -> 
     for line in input.lines() {
         let line = line?;
         let (key, text) = line.split_once(' ').ok_or("a line without a text")?;
-        let (name, pool) = servers.of(key.as_bytes()).ok_or("there is no server")?;
+        let (name, pool) = servers.server_for(key.as_bytes()).ok_or("there is no server")?;
         let job = pool.get()?.put_in(&tube, text.as_bytes(), &PutOptions::new())?;
         println!("{key}: job {} of {name}", job.id);
     }

@@ -7,7 +7,7 @@ use beanstalkd_types::tube_name::TubeName;
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::address::Address;
-use crate::core::{Reconnect, Standing, Token};
+use crate::core::{ConnectionState, Reconnect, Token};
 use crate::error::Error;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
@@ -20,18 +20,21 @@ pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// questions, and their number.
 const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 3);
 
-/// Lets the system end a connection whose peer has vanished: a reserve without a limit would wait for it for ever.
-pub(crate) fn keep_alive(stream: &impl std::os::fd::AsFd) -> std::io::Result<()> {
+/// Makes the system send small commands at once, and end a connection whose peer has disappeared; without the second, a
+/// reserve without a limit would wait forever.
+pub(crate) fn configure_tcp(stream: &impl std::os::fd::AsFd) -> std::io::Result<()> {
     let (time, interval, retries) = KEEP_ALIVE;
     let settings = TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(retries);
-    SockRef::from(stream).set_tcp_keepalive(&settings)
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&settings)
 }
 
 /// The settings with which connections are opened: time-outs, TLS, the log-in, the session, and the reaction to a lost
 /// connection.
 ///
-/// A connection whose host has vanished without a word is lost after a minute and a half, also in a reserve without a
-/// limit: on TCP connections the system then asks the peer whether it is there (`SO_KEEPALIVE`).
+/// A connection whose host disappeared without closing it counts as lost after 90 seconds, also in a reserve without a
+/// limit: on TCP connections the system asks an idle peer whether it is there (`SO_KEEPALIVE`).
 ///
 /// ```no_run
 /// use beanstalk_client::{Connector, Reconnect, Token};
@@ -146,8 +149,16 @@ impl Connector {
     /// As those of [`Self::connect`].
     #[cfg(feature = "tokio")]
     pub async fn connect_async(&self, address: &Address) -> Result<crate::asynchronous::Client, Error> {
-        let connection = crate::asynchronous::Connection::open(address, self.clone()).await?;
-        Ok(crate::asynchronous::Client::from(connection))
+        self.open_async(address).await.map(crate::asynchronous::Client::from)
+    }
+
+    /// Connects with tokio, for requests and replies without methods.
+    ///
+    /// # Errors
+    /// As those of [`Self::connect`].
+    #[cfg(feature = "tokio")]
+    pub async fn open_async(&self, address: &Address) -> Result<crate::asynchronous::Connection, Error> {
+        crate::asynchronous::Connection::connect(address, self.clone()).await
     }
 
     /// This connector, with a separate session for the connection with this number.
@@ -179,7 +190,7 @@ impl Connector {
     }
 
     /// The state that a new connection begins with.
-    pub(crate) fn standing(&self) -> Result<Standing, Error> {
+    pub(crate) fn first_state(&self) -> Result<ConnectionState, Error> {
         let session = match &self.session {
             None => None,
             Some((name, grace)) => {
@@ -187,6 +198,6 @@ impl Connector {
                 Some((name.clone(), grace.ok_or(Error::Refused(Refusal::BadFormat))?))
             }
         };
-        Ok(Standing::new(self.token.clone(), session))
+        Ok(ConnectionState::new(self.token.clone(), session))
     }
 }

@@ -81,7 +81,7 @@ mod work;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use crate::core::data::{Cursor, Extensions, Job, JobInfo, NoTraceParent, Page, TraceParent};
+pub use crate::core::data::{Cursor, Extensions, Job, JobInfo, Page, TraceParent, TraceParentError};
 pub use crate::core::fields::Fields;
 pub use crate::core::put::{Inserted, PutOptions};
 pub use crate::core::request::{Repeat, Request};

@@ -24,7 +24,7 @@ use std::fmt;
 ///     .add("a", pool("10.0.0.1:11300")?)
 ///     .add("b", pool("10.0.0.2:11300")?)
 ///     .add_weighted("c", 2.0, pool("10.0.0.3:11300")?); // gets twice as many keys
-/// let (name, _pool) = servers.of(b"customer-7").expect("there is a server");
+/// let (name, _pool) = servers.server_for(b"customer-7").expect("there is a server");
 /// assert_eq!(name, "a");
 /// // The second choice, for jobs that may be anywhere:
 /// assert_eq!(servers.ranked(b"customer-7").nth(1).expect("there are three").0, "b");
@@ -83,7 +83,7 @@ impl<T> Servers<T> {
     }
 
     /// The server of the key, with its name; `None` if there is no server.
-    pub fn of(&self, key: &[u8]) -> Option<(&str, &T)> {
+    pub fn server_for(&self, key: &[u8]) -> Option<(&str, &T)> {
         let best = self.servers.iter().max_by(|a, b| a.score(key).total_cmp(&b.score(key)));
         best.map(|server| (server.name.as_str(), &server.value))
     }
@@ -148,7 +148,7 @@ mod tests {
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
         let keys: Vec<String> = keys().collect();
         for key in &keys {
-            *counts.entry(servers.of(key.as_bytes()).unwrap().0).or_default() += 1;
+            *counts.entry(servers.server_for(key.as_bytes()).unwrap().0).or_default() += 1;
         }
         for (name, expected) in [("a", 5_000), ("b", 5_000), ("c", 10_000)] {
             assert!(counts[name].abs_diff(expected) < 300, "{counts:?}");
@@ -161,10 +161,10 @@ mod tests {
         let mut moved = 0;
         for key in keys() {
             let ranked: Vec<&str> = all.ranked(key.as_bytes()).map(|(name, ())| name).collect();
-            assert_eq!(all.of(key.as_bytes()).unwrap().0, ranked[0]);
+            assert_eq!(all.server_for(key.as_bytes()).unwrap().0, ranked[0]);
             let expected = if ranked[0] == "b" { ranked[1] } else { ranked[0] };
             moved += u32::from(ranked[0] == "b");
-            assert_eq!(fewer.of(key.as_bytes()).unwrap().0, expected);
+            assert_eq!(fewer.server_for(key.as_bytes()).unwrap().0, expected);
         }
         assert!(moved.abs_diff(5_000) < 300, "{moved}");
     }
@@ -174,13 +174,14 @@ mod tests {
         // A program in another language must find the same server: these numbers must not change.
         assert_eq!([hash(b"", b""), hash(b"a", b"key")], [0xb903_4ad3_7056_f5fb, 0x218a_bb4b_3b90_a729]);
         let servers = servers(&["a", "b", "c"]);
-        let chosen: String = (0..16).map(|n| servers.of(format!("key {n}").as_bytes()).unwrap().0).collect();
+        let chosen: String =
+            (0..16).map(|n| servers.server_for(format!("key {n}").as_bytes()).unwrap().0).collect();
         assert_eq!(chosen, "bbcbabbbabacbbcc");
     }
 
     #[test]
     fn a_name_is_there_once_and_no_server_is_none() {
-        assert!(servers(&[]).of(b"x").is_none());
+        assert!(servers(&[]).server_for(b"x").is_none());
         let servers = servers(&["a", "a"]);
         assert_eq!(servers.iter().count(), 1);
     }

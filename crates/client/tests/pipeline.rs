@@ -26,8 +26,8 @@ fn slow_server(bytes: usize) -> Client {
             line.clear();
         }
     });
-    let mut client = Client::from(Connection::over_unix(ours).unwrap());
-    client.set_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut client = Client::from(Connection::over_unix(ours));
+    client.set_timeout(Some(Duration::from_secs(30)));
     client
 }
 
@@ -55,7 +55,7 @@ fn many_short_replies_to_large_puts_do_not_deadlock_a_pipeline() {
     // Each write of a reply takes a separate buffer in the kernel: a server may stop reading after about 70 of them.
     for server in beanstalk_testing::servers(&[]) {
         let mut client = Client::connect(&server.address().parse().unwrap()).unwrap();
-        client.set_timeout(Some(Duration::from_secs(30))).unwrap();
+        client.set_timeout(Some(Duration::from_secs(30)));
         let body = vec![b'x'; 10_000];
         let options = PutOptions::default();
         client

@@ -280,12 +280,12 @@ fn answering(mut stream: UnixStream, answers: &'static [&'static str]) -> std::t
 /// A client whose reserve is not answered before its time-out, but then with the job 7.
 fn late_reserve() -> (Client, UnixStream) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let mut client = Client::from(beanstalk_client::Connection::over_unix(ours).unwrap());
-    client.set_timeout(Some(Duration::from_millis(1))).unwrap();
+    let mut client = Client::from(beanstalk_client::Connection::over_unix(ours));
+    client.set_timeout(Some(Duration::from_millis(1)));
     assert!(matches!(client.reserve_with_timeout(0), Err(Error::TimedOut)));
     assert!(matches!(client.delete(1), Err(Error::TimedOut)));
     theirs.write_all(b"RESERVED 7 2\r\nhi\r\nDELETED\r\nNOT_FOUND\r\n").unwrap();
-    client.set_timeout(Some(Duration::from_secs(60))).unwrap();
+    client.set_timeout(Some(Duration::from_secs(60)));
     assert!(client.touch(1).unwrap_err().is_not_found(), "this is the third reply");
     let mut sent = [0; 64];
     let _ = theirs.read(&mut sent).unwrap();
@@ -573,7 +573,7 @@ fn a_pool_does_not_hand_on_the_settings_of_a_borrower() {
     let (address, short) = (Address::Unix(path), Some(Duration::from_millis(20)));
     let pool = Pool::new(Connector::new(), address.clone(), 1);
     let mut client = pool.get().unwrap();
-    client.set_timeout(short).unwrap();
+    client.set_timeout(short);
     client.use_tube(&TubeName::default_tube()).unwrap();
     drop(client);
     pool.get().unwrap().list_tube_used().unwrap();

@@ -15,7 +15,7 @@ fn with<T>(reply: &str, act: impl FnOnce(&mut Client) -> T) -> (T, String) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(reply.as_bytes()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
-    let mut client = Client::from(Connection::over_unix(ours).unwrap());
+    let mut client = Client::from(Connection::over_unix(ours));
     let result = act(&mut client);
     drop(client);
     let mut sent = String::new();
@@ -140,7 +140,7 @@ fn fields_are_those_that_the_connection_has_asked_for() {
             theirs.write_all(reply.as_bytes()).unwrap();
         }
     });
-    let mut c = Client::from(Connection::over_unix(ours).unwrap());
+    let mut c = Client::from(Connection::over_unix(ours));
     c.reserve_fields(&[Field::Tube, Field::Attempts]).unwrap();
     let mut jobs = vec![c.reserve().unwrap()];
     jobs.extend(c.reserve_batch(5, None).unwrap());
@@ -262,19 +262,19 @@ fn refusals_are_distinguished_from_failures() {
 #[test]
 fn a_reply_that_comes_late_can_still_be_received() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let mut client = Client::from(Connection::over_unix(ours).unwrap());
-    client.set_timeout(Some(Duration::from_millis(1))).unwrap();
+    let mut client = Client::from(Connection::over_unix(ours));
+    client.set_timeout(Some(Duration::from_millis(1)));
     theirs.write_all(b"DELE").unwrap();
     assert!(matches!(client.delete(1), Err(Error::TimedOut)));
     theirs.write_all(b"TED\r\n").unwrap();
-    client.set_timeout(Some(Duration::from_secs(60))).unwrap();
+    client.set_timeout(Some(Duration::from_secs(60)));
     assert_eq!(client.receive().unwrap(), beanstalk_client::Reply::Deleted);
 }
 
 #[test]
 fn a_wait_ends_when_another_thread_closes_the_connection() {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut client = Client::from(Connection::over_unix(ours).unwrap());
+    let mut client = Client::from(Connection::over_unix(ours));
     let closer = client.closer().unwrap();
     let waiting = std::thread::spawn(move || client.reserve());
     let mut line = [0; 9];

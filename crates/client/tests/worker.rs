@@ -94,8 +94,8 @@ fn outcomes_decide_on_the_job_and_a_panic_is_a_failure() {
         let report = run(&worker, is_async, |delivery| match delivery.body.as_slice() {
             b"0" => Outcome::Done,
             b"1" => Outcome::Failed("no".to_owned()),
-            b"2" => Outcome::Again(Duration::from_secs(60)),
-            b"3" => Outcome::Hopeless("never".to_owned()),
+            b"2" => Outcome::Postpone(Duration::from_secs(60)),
+            b"3" => Outcome::Bury("never".to_owned()),
             _ => panic!("a handler may"),
         });
         let (released, given_back) = (report.released, report.given_back);
@@ -142,7 +142,7 @@ fn a_job_buried_in_its_first_attempt_has_its_attempts_after_a_kick_and_no_more()
         let mut client = put(server, 1, &PutOptions::new());
         let retry = Retry::new().max_attempts(4).delays(Duration::ZERO, Duration::ZERO);
         let worker = worker(server).retry(retry);
-        run(&worker, is_async, |_| Outcome::Hopeless("no".to_owned()));
+        run(&worker, is_async, |_| Outcome::Bury("no".to_owned()));
         let buried = client.peek_next(JobState::Buried).unwrap();
         client.kick_job(buried.id).unwrap();
         let attempts = Arc::new(std::sync::Mutex::new(Vec::new()));

@@ -54,6 +54,12 @@ impl Failure {
         }
     }
 
+    /// The failure because these jobs do not exist.
+    pub fn no_jobs(ids: &[u64]) -> Self {
+        let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+        Self::NothingMatched(format!("there is no job {}", ids.join(", ")))
+    }
+
     /// The failure of an operation on a file.
     pub fn file(path: &std::path::Path, error: &dyn fmt::Display) -> Self {
         Self::Local(format!("{}: {error}", path.display()))

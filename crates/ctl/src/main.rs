@@ -1,8 +1,21 @@
 //! beanstalkctl: the command-line client of beanstalkd, for operators and scripts.
 //!
 //! The flow: [`cli`] parses the command line, [`commands`] executes the subcommand over a [`session`] with a server,
-//! [`output`] prints the result, and a [`failure`] becomes the exit code. [`listing`] finds jobs, and [`interrupt`]
-//! handles Ctrl-C.
+//! [`output`] prints the result, and a [`failure`] becomes the exit code.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`cli`] | the command line, its help, its completions |
+//! | [`commands`] | a file for each subcommand |
+//! | [`top`] | `top`: the live view |
+//! | [`transfer`] | `export` and `import` |
+//! | [`work`] | `work`: a command for each job |
+//! | [`session`] | a connection to a server, its extensions and its tubes |
+//! | [`listing`], [`tag_pattern`] | the jobs that a filter matches |
+//! | [`input`] | ids, bodies and lines from the command line and from standard input |
+//! | [`output`], [`progress`] | tables, JSON, messages and the progress of long actions |
+//! | [`interrupt`] | Ctrl-C and SIGTERM |
+//! | [`failure`] | the reasons for a failure, and their exit codes |
 
 mod cli;
 mod commands;

@@ -1,7 +1,7 @@
 //! Standard output: lines and tables of text, or a JSON value on each line.
 
 use crate::failure::Failure;
-use beanstalk_client::{Dictionary, JobInfo, Tag};
+use beanstalk_client::{Dictionary, JobInfo, JobState, Tag};
 use serde_json::{Map, Value, json};
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
@@ -46,6 +46,12 @@ impl StandardOutput {
         if self.json { self.value(value) } else { self.line(line) }
     }
 
+    /// Writes the result of a dry run: how many jobs, tubes or clients the action would change.
+    pub fn dry_run(&mut self, action: &str, matched: u64) -> Result<(), Failure> {
+        let value = json!({ "action": action, "matched": matched, "dry_run": true });
+        self.value_or_line(&value, &format!("{matched} matched"))
+    }
+
     /// Writes a body byte for byte; on a terminal, with its control characters escaped and with a line end.
     pub fn body(&mut self, body: &[u8]) -> Result<(), Failure> {
         if io::stdout().is_terminal() {
@@ -60,13 +66,14 @@ impl StandardOutput {
     }
 }
 
-/// Prints a message on standard error, on one line. No other code does: a text of a server may be in it.
+/// Prints a message on standard error, on one line. All messages go through this function, because they may contain text
+/// of a server that must be escaped.
 #[allow(clippy::print_stderr, reason = "the messages of the program")]
 pub fn say(message: &str) {
     eprintln!("beanstalkctl: {}", visible(message.as_bytes(), false));
 }
 
-/// Whether a terminal does not simply show the character: control characters of ASCII and of Latin-1, separators of
+/// Whether a terminal may not show the character as it is: control characters of ASCII and of Latin-1, separators of
 /// lines, and characters that change the direction of the text.
 fn controls_terminal(character: char) -> bool {
     let changes_direction = matches!(character,
@@ -142,6 +149,12 @@ pub fn with_commas(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// The numbers of jobs by state: `3 ready, 1 buried`.
+pub fn by_state(counts: impl IntoIterator<Item = (JobState, u64)>) -> String {
+    let parts = counts.into_iter().map(|(state, count)| format!("{} {state}", with_commas(count)));
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 /// A time in seconds with its two largest units: `45s`, `3m 0s`, `2h 5m`, `4d 3h`.

@@ -60,8 +60,8 @@ impl ServerSession {
         self.extensions.has(word)
     }
 
-    /// The time of this option as the server can take it: a server without fractions of a second gets more, and the
-    /// user is told so.
+    /// The time of this option as the server can take it: for a server without fractions of a second the time is
+    /// rounded up, and the user is told.
     pub fn time(&self, option: &str, seconds: Seconds) -> Seconds {
         if seconds.thousandths() == 0 || self.has("fractions") {
             return seconds;

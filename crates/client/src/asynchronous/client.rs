@@ -15,7 +15,7 @@ use super::connection::Connection;
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::{Cursor, Extensions, Job, JobInfo, Page};
-use crate::core::engine::Opening;
+use crate::core::engine::Reopening;
 use crate::core::put::{Inserted, PutOptions};
 use crate::core::request::Request;
 use crate::core::{Token, with_commands};
@@ -106,7 +106,7 @@ impl Client {
     /// Closes the connection, and waits until the server has closed it. Then its reserved jobs are ready again, with
     /// unchanged counters.
     pub async fn quit(mut self) -> Result<(), Error> {
-        self.connection.set_opening(Opening::Never);
+        self.connection.set_reopening(Reopening::Never);
         match self.connection.call(Command::Quit).await {
             Err(Error::Closed) => Ok(()),
             Err(error) => Err(error),

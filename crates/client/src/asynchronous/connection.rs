@@ -15,9 +15,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::address::Address;
-use crate::connector::{Connector, keep_alive};
+use crate::connector::{Connector, configure_tcp};
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, EngineStep, Goal, Opening, Refusals};
+use crate::core::engine::{Engine, EngineStep, Goal, Refusals, Reopening};
 use crate::core::exchange::Answer;
 use crate::core::jittered;
 use crate::core::request::Request;
@@ -44,11 +44,12 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects, as [`Connector::connect_async`] does.
-    ///
-    /// # Errors
-    /// As those of [`Connector::connect`].
-    pub async fn open(address: &Address, connector: Connector) -> Result<Self, Error> {
+    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more settings.
+    pub async fn open(address: &Address) -> Result<Self, Error> {
+        Connector::new().open_async(address).await
+    }
+
+    pub(crate) async fn connect(address: &Address, connector: Connector) -> Result<Self, Error> {
         let (engine, address) = (Engine::new(connector)?, address.clone());
         let mut connection = Self { engine, stream: None, address, began: Instant::now() };
         connection.drive(Goal::Greeting).await?;
@@ -67,7 +68,7 @@ impl Connection {
 
     /// Whether the tube is used already. If it is, the next put goes into it.
     pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
-        self.engine.exchange.standing_mut().choose(tube)
+        self.engine.exchange.state_mut().choose(tube)
     }
 
     /// Gives the connection to another caller of a pool, with this time-out.
@@ -82,16 +83,16 @@ impl Connection {
     }
 
     /// Sets whether a lost connection is opened again.
-    pub(crate) fn set_opening(&mut self, opening: Opening) {
-        self.engine.set_opening(opening);
+    pub(crate) fn set_reopening(&mut self, reopening: Reopening) {
+        self.engine.set_reopening(reopening);
     }
 
-    /// Sets a shorter time-out than the connector's; `None` ends that.
+    /// Sets a time-out shorter than the connector's; `None` restores the connector's.
     pub(crate) fn set_max_timeout(&mut self, max_timeout: Option<Duration>) {
         self.engine.set_max_timeout(max_timeout);
     }
 
-    /// Which of its connections is open, if one is.
+    /// The ordinal number of the open connection; `None` if none is open.
     pub(crate) fn number(&self) -> Option<u64> {
         self.engine.number()
     }
@@ -121,15 +122,15 @@ impl Connection {
     /// The extensions of the server, which is asked once on each connection.
     pub async fn known_extensions(&mut self) -> Result<&Extensions, Error> {
         if self.engine.extensions().is_none() {
-            self.exchange(&Engine::QUESTION).await?;
-            self.engine.learn()?;
+            self.exchange(&Engine::EXTENSIONS_REQUEST).await?;
+            self.engine.read_extensions()?;
         }
         self.engine.extensions().ok_or(Error::Closed)
     }
 
     /// Finds out whether a server that has refused a request does not have its extension.
     pub(crate) async fn explain(&mut self, extension: Option<&'static str>, error: Error) -> Error {
-        if self.engine.is_doubtful(extension, &error) {
+        if self.engine.may_lack_extension(extension, &error) {
             // If the server does not answer, its refusal is all that is known.
             let _ = self.known_extensions().await;
         }
@@ -165,7 +166,7 @@ impl Connection {
         self.engine.check(request)?;
         if self.engine.must_use_default(request) {
             self.exchange(&Command::Use(TubeName::default_tube().as_str()).into()).await?;
-            self.engine.learn_of_use()?;
+            self.engine.read_use()?;
         }
         Ok(())
     }
@@ -175,7 +176,7 @@ impl Connection {
     async fn has_stray_for(&mut self, request: &Request<'_>) -> Result<bool, Error> {
         while let Some(id) = self.engine.exchange.strays().first_for(request) {
             self.exchange(&Command::Touch { id, for_s: None }.into()).await?;
-            self.engine.learn_of_stray(id)?;
+            self.engine.read_touch_of_stray(id)?;
             if self.engine.exchange.strays().first_for(request) == Some(id) {
                 return Ok(true);
             }
@@ -350,7 +351,7 @@ impl Connection {
         }
     }
 
-    /// When the time-out of the goal ends that began then; `None` if there is no limit.
+    /// The instant at which the time-out of a goal that began at `since` expires; `None` if there is no limit.
     fn deadline(&self, goal: Goal, since: Instant) -> Option<Instant> {
         since.checked_add(self.engine.timeout(goal)?)
     }
@@ -369,7 +370,7 @@ impl Connection {
         Ok(())
     }
 
-    /// If its caller drops it, either nothing has changed, or the bytes count as sent.
+    /// Cancel-safe: if the future is dropped, either nothing was written, or the bytes count as sent.
     async fn write_some(&mut self) -> Result<(), Error> {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
         let unsent = self.engine.exchange.unsent();
@@ -430,7 +431,7 @@ async fn open(address: &Address, connector: &Connector) -> Result<Pin<Box<dyn As
         Address::Unix(path) => Ok(Box::pin(UnixStream::connect(path).await.map_err(Error::Io)?)),
         Address::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(Error::Io)?;
-            stream.set_nodelay(true).and_then(|()| keep_alive(&stream)).map_err(Error::Io)?;
+            configure_tcp(&stream).map_err(Error::Io)?;
             over_tcp(host, *port, stream, connector).await.map_err(Error::Io)
         }
     }
@@ -442,7 +443,7 @@ async fn speaks_protocol(host: &str, port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_secs(2);
     let address = Address::Tcp { host: host.to_owned(), port };
     // A future that contains itself needs a place of its own.
-    let opened = Box::pin(Connection::open(&address, Connector::plain(Some(PATIENCE))));
+    let opened = Box::pin(Connection::connect(&address, Connector::plain(Some(PATIENCE))));
     match opened.await {
         Ok(mut connection) => Box::pin(connection.call(Command::ListTubeUsed)).await.is_ok(),
         Err(_) => false,

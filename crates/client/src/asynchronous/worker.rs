@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::client::Client;
 use crate::core::Attempts;
 use crate::core::data::Job;
-use crate::core::engine::Opening;
+use crate::core::engine::Reopening;
 use crate::error::Error;
 use crate::span::Span;
 use crate::work::{
@@ -144,10 +144,10 @@ impl Worker {
     /// Reserves a job. Between the attempts at another connection, the slot pauses itself, because a stop ends its
     /// pauses.
     async fn reserve_async(&self, client: &mut Client) -> Result<Job, Error> {
-        client.set_opening(Opening::Once);
+        client.set_reopening(Reopening::Once);
         client.set_max_timeout(Some(MAX_SILENCE));
         let reserved = client.reserve_with_timeout(self.turn()).await;
-        client.set_opening(Opening::Usual);
+        client.set_reopening(Reopening::Usual);
         client.set_max_timeout(None);
         reserved
     }
@@ -166,9 +166,9 @@ impl Worker {
         let held_on = &mut client.number();
         let info = match self.needs_info(&job.fields) {
             true => {
-                client.set_opening(self.opening_for_job());
+                client.set_reopening(self.reopening_for_job());
                 let info = client.stats_job(job.id).await;
-                client.set_opening(Opening::Usual);
+                client.set_reopening(Reopening::Usual);
                 match info {
                     // Its TTR has ended, and another worker has deleted it since.
                     Err(error) if error.is_not_found() => return Ok(()),
@@ -186,7 +186,7 @@ impl Worker {
             return Ok(());
         }
         let span = self.span(&delivery);
-        span.run(|| self.tell(&Event::Began(&delivery)));
+        span.run(|| self.emit(&Event::Began(&delivery)));
         let began = Instant::now();
         let run = span.run(|| catch_unwind(AssertUnwindSafe(|| handler(Arc::clone(&delivery)))));
         let mut outcome = match run {
@@ -197,7 +197,7 @@ impl Worker {
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
         let (settled, ended) = self.finish_async(client, plan, &mut outcome, &delivery, held_on).await;
         slot.failures.note(&delivery, settled);
-        span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
+        span.run(|| self.emit(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
         ended
     }
 
@@ -225,7 +225,7 @@ impl Worker {
                         if error.is_out_of_step() {
                             client.hang_up();
                         }
-                        span.run(|| self.tell(&Event::NotTouched(delivery, &error)));
+                        span.run(|| self.emit(&Event::NotTouched(delivery, &error)));
                     }
                 }
             }
@@ -259,9 +259,9 @@ impl Worker {
         id: u64,
         held_on: &mut Option<u64>,
     ) -> Result<(), Error> {
-        client.set_opening(self.opening_for_job());
+        client.set_reopening(self.reopening_for_job());
         let touched = client.touch(id).await;
-        client.set_opening(Opening::Usual);
+        client.set_reopening(Reopening::Usual);
         if touched.is_ok() {
             *held_on = client.number();
         }
@@ -286,9 +286,9 @@ impl Worker {
                 Ok(false) => return (settled, Ok(())),
                 Err(error) => return plan.after(Err(error)),
             }
-            client.set_opening(Opening::Never);
+            client.set_reopening(Reopening::Never);
             let result = settle(client, plan, outcome, delivery).await;
-            client.set_opening(Opening::Usual);
+            client.set_reopening(Reopening::Usual);
             if let Err(error) = &result
                 && let Some(failed) = outcome.refused(error)
             {
@@ -312,7 +312,7 @@ impl Worker {
     async fn give_back_async(&self, client: &mut Client, delivery: &Delivery, held_on: &mut Option<u64>) {
         if self.has_session() {
             // If this fails, the job is ready when its TTR or the grace of the session ends.
-            let (plan, mut outcome) = (Settled::GivenBack(Duration::ZERO), Outcome::Again(Duration::ZERO));
+            let (plan, mut outcome) = (Settled::GivenBack(Duration::ZERO), Outcome::Postpone(Duration::ZERO));
             let _ = self.finish_async(client, plan, &mut outcome, delivery, held_on).await;
         }
     }

@@ -3,7 +3,6 @@
 //! Owns: the socket. Its [`Engine`] has the next step, the bytes to send and the received bytes.
 
 use std::io;
-use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use super::stream::{BlockingStream, Closer};
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, EngineStep, Goal, Opening, Refusals};
+use crate::core::engine::{Engine, EngineStep, Goal, Refusals, Reopening};
 use crate::core::exchange::Answer;
 use crate::core::jittered;
 use crate::core::request::Request;
@@ -29,53 +28,35 @@ pub struct Connection {
     address: Option<Address>,
     /// When the connection began to send the commands that have no replies yet.
     began: Instant,
-    /// The system's time-out of a read, if it was set.
+    /// The system's time-outs of a read and of a write, as far as they were set.
     read_timeout: Option<Option<Duration>>,
+    write_timeout: Option<Option<Duration>>,
 }
 
 impl Connection {
-    /// Connects. The connect and each reply time out after 60 seconds.
+    /// Connects. The connect and each reply time out after 60 seconds. A [`Connector`] has more settings.
     pub fn open(address: &Address) -> Result<Self, Error> {
         Connector::new().open(address)
     }
 
-    /// Connects. The connect and each reply time out after `timeout`; `None` means no limit.
-    pub fn open_within(address: &Address, timeout: Option<Duration>) -> Result<Self, Error> {
-        Connector::plain(timeout).open(address)
-    }
-
     pub(crate) fn connect(address: &Address, connector: Connector) -> Result<Self, Error> {
-        let (engine, address) = (Engine::new(connector)?, Some(address.clone()));
-        let (began, read_timeout) = (Instant::now(), None);
-        let mut connection = Self { engine, stream: None, address, began, read_timeout };
+        let mut connection = Self::of(Engine::new(connector)?, None, Some(address.clone()));
         connection.drive(Goal::Greeting, None)?;
         Ok(connection)
     }
 
-    /// Uses a connected TCP socket. It does not ask for extensions before it uses them.
-    pub fn over_tcp(stream: TcpStream) -> Result<Self, Error> {
-        Self::over(BlockingStream::Tcp(stream))
+    fn of(engine: Engine, stream: Option<BlockingStream>, address: Option<Address>) -> Self {
+        Self { engine, stream, address, began: Instant::now(), read_timeout: None, write_timeout: None }
     }
 
     /// Uses a connected unix socket. It does not ask for extensions before it uses them.
-    pub fn over_unix(stream: UnixStream) -> Result<Self, Error> {
-        Self::over(BlockingStream::Unix(stream))
-    }
-
-    fn over(stream: BlockingStream) -> Result<Self, Error> {
-        let engine = Engine::of_open();
-        stream.prepare(engine.connector.timeout)?;
-        let (began, read_timeout) = (Instant::now(), None);
-        Ok(Self { engine, stream: Some(stream), address: None, began, read_timeout })
+    pub fn over_unix(stream: UnixStream) -> Self {
+        Self::of(Engine::of_open(), Some(BlockingStream::Unix(stream)), None)
     }
 
     /// Sets the time-out of each reply; `None` means no limit. For a reserve, its own wait is added.
-    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.engine.connector.timeout = timeout;
-        match &self.stream {
-            Some(stream) => Ok(stream.prepare(timeout)?),
-            None => Ok(()),
-        }
     }
 
     /// Returns a handle that closes this connection from another thread. It does not close the next one, if the client
@@ -85,21 +66,6 @@ impl Connection {
         Ok(stream.closer()?)
     }
 
-    /// Closes the sending half. Replies can still be received.
-    pub fn close_sending(&mut self) -> Result<(), Error> {
-        let stream = self.stream.as_mut().ok_or(Error::Closed)?;
-        Ok(stream.close_sending()?)
-    }
-
-    /// Sends any bytes, for tests of servers.
-    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let stream = self.stream.as_mut().ok_or(Error::Closed)?;
-        match stream.as_write().write_all(bytes) {
-            Err(error) if is_closed(&error) => Err(Error::Closed),
-            other => Ok(other?),
-        }
-    }
-
     /// Whether the next put goes into this tube.
     pub fn uses(&self, tube: &TubeName) -> bool {
         self.engine.uses(tube)
@@ -107,16 +73,13 @@ impl Connection {
 
     /// Whether the tube is used already. If it is, the next put goes into it.
     pub(crate) fn choose(&mut self, tube: &TubeName) -> bool {
-        self.engine.exchange.standing_mut().choose(tube)
+        self.engine.exchange.state_mut().choose(tube)
     }
 
     /// Gives the connection to another caller of a pool, with this time-out.
-    pub(crate) fn lend(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+    pub(crate) fn lend(&mut self, timeout: Option<Duration>) {
         self.engine.lend();
-        if self.engine.connector.timeout != timeout {
-            self.set_timeout(timeout)?;
-        }
-        Ok(())
+        self.set_timeout(timeout);
     }
 
     /// Sets the extensions of the server, so that the connection does not request them.
@@ -125,16 +88,16 @@ impl Connection {
     }
 
     /// Sets whether a lost connection is opened again.
-    pub(crate) fn set_opening(&mut self, opening: Opening) {
-        self.engine.set_opening(opening);
+    pub(crate) fn set_reopening(&mut self, reopening: Reopening) {
+        self.engine.set_reopening(reopening);
     }
 
-    /// Sets a shorter time-out than the connector's; `None` ends that.
+    /// Sets a time-out shorter than the connector's; `None` restores the connector's.
     pub(crate) fn set_max_timeout(&mut self, max_timeout: Option<Duration>) {
         self.engine.set_max_timeout(max_timeout);
     }
 
-    /// Which of its connections is open, if one is.
+    /// The ordinal number of the open connection; `None` if none is open.
     pub(crate) fn number(&self) -> Option<u64> {
         self.engine.number()
     }
@@ -158,15 +121,15 @@ impl Connection {
     /// The extensions of the server, which is asked once on each connection.
     pub fn known_extensions(&mut self) -> Result<&Extensions, Error> {
         if self.engine.extensions().is_none() {
-            self.exchange(&Engine::QUESTION)?;
-            self.engine.learn()?;
+            self.exchange(&Engine::EXTENSIONS_REQUEST)?;
+            self.engine.read_extensions()?;
         }
         self.engine.extensions().ok_or(Error::Closed)
     }
 
     /// Finds out whether a server that has refused a request does not have its extension.
     pub(crate) fn explain(&mut self, extension: Option<&'static str>, error: Error) -> Error {
-        if self.engine.is_doubtful(extension, &error) {
+        if self.engine.may_lack_extension(extension, &error) {
             // If the server does not answer, its refusal is all that is known.
             let _ = self.known_extensions();
         }
@@ -202,7 +165,7 @@ impl Connection {
         self.engine.check(request)?;
         if self.engine.must_use_default(request) {
             self.exchange(&Command::Use(TubeName::default_tube().as_str()).into())?;
-            self.engine.learn_of_use()?;
+            self.engine.read_use()?;
         }
         Ok(())
     }
@@ -212,7 +175,7 @@ impl Connection {
     fn has_stray_for(&mut self, request: &Request<'_>) -> Result<bool, Error> {
         while let Some(id) = self.engine.exchange.strays().first_for(request) {
             self.exchange(&Command::Touch { id, for_s: None }.into())?;
-            self.engine.learn_of_stray(id)?;
+            self.engine.read_touch_of_stray(id)?;
             if self.engine.exchange.strays().first_for(request) == Some(id) {
                 return Ok(true);
             }
@@ -407,13 +370,18 @@ impl Connection {
         let address = self.address.as_ref().ok_or(Error::Closed)?;
         let opened = BlockingStream::open(address, &self.engine.connector, self.engine.max_timeout());
         self.stream = Some(opened.map_err(|source| Error::connect(address, source))?);
-        self.read_timeout = None;
+        (self.read_timeout, self.write_timeout) = (None, None);
         self.engine.opened();
         Ok(())
     }
 
     fn write_some(&mut self) -> Result<(), Error> {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
+        let timeout = self.engine.max_timeout();
+        if self.write_timeout != Some(timeout) {
+            stream.set_write_timeout(timeout.map(at_least_a_millisecond))?;
+            self.write_timeout = Some(timeout);
+        }
         let taken = stream.flush().and_then(|()| stream.write(self.engine.exchange.unsent()));
         let written = taken.and_then(|bytes| {
             // TLS has them, whatever becomes of the flush: the next write or read sends what is left.
@@ -432,8 +400,7 @@ impl Connection {
     fn read_some(&mut self, missing: usize, left: Option<Duration>) -> Result<(), Error> {
         let stream = self.stream.as_mut().ok_or(Error::Closed)?;
         if self.read_timeout != Some(left) {
-            // The system refuses a time-out of zero.
-            stream.set_read_timeout(left.map(|left| left.max(Duration::from_millis(1))))?;
+            stream.set_read_timeout(left.map(at_least_a_millisecond))?;
             self.read_timeout = Some(left);
         }
         match stream.as_read().read(self.engine.exchange.room(missing)) {
@@ -446,6 +413,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// A time-out for the system, which refuses zero.
+fn at_least_a_millisecond(timeout: Duration) -> Duration {
+    timeout.max(Duration::from_millis(1))
 }
 
 /// The receiver of the results of a pipeline.

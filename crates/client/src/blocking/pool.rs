@@ -126,8 +126,10 @@ impl PooledClient {
         if let Some(client) = &mut self.client
             && client.is_alive()
         {
-            return client.lend(connector.timeout);
+            client.lend(connector.timeout);
+            return Ok(());
         }
+        // The old connection is closed before the new one is opened.
         self.client = None;
         self.client = Some(connector.connect(address)?);
         Ok(())

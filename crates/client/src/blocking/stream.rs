@@ -9,11 +9,9 @@ use std::time::Duration;
 use beanstalkd_protocol::Command;
 
 use crate::address::Address;
-use crate::connector::{Connector, keep_alive};
+use crate::connector::{Connector, configure_tcp};
 #[cfg(feature = "tls")]
 use crate::tls::TlsStream;
-#[cfg(feature = "tls")]
-use crate::{Connection, Error};
 
 /// The socket of a connection.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ impl BlockingStream {
         }
     }
 
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_write_timeout(timeout),
             Self::Unix(stream) => stream.set_write_timeout(timeout),
@@ -71,19 +69,6 @@ impl BlockingStream {
         }
     }
 
-    pub(super) fn close_sending(&mut self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => {
-                stream.conn.send_close_notify();
-                stream.flush()?;
-                stream.sock.shutdown(Shutdown::Write)
-            }
-        }
-    }
-
     pub(super) fn as_read(&mut self) -> &mut dyn Read {
         match self {
             Self::Tcp(stream) => stream,
@@ -116,18 +101,9 @@ impl BlockingStream {
         }
         Ok(())
     }
-
-    pub(super) fn as_write(&mut self) -> &mut dyn Write {
-        match self {
-            Self::Tcp(stream) => stream,
-            Self::Unix(stream) => stream,
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream,
-        }
-    }
 }
 
-/// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`].
+/// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`](crate::Error::Closed).
 #[derive(Debug)]
 pub struct Closer(BlockingStream);
 
@@ -148,12 +124,9 @@ impl Closer {
 #[cfg(feature = "tls")]
 fn speaks_protocol(host: &str, port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_secs(2);
-    let asked = connect_tcp(host, port, Some(PATIENCE)).map_err(Error::from).and_then(|stream| {
-        let mut connection = Connection::over_tcp(stream)?;
-        connection.set_timeout(Some(PATIENCE))?;
-        connection.call(Command::ListTubeUsed).map(drop)
-    });
-    asked.is_ok()
+    let address = Address::Tcp { host: host.to_owned(), port };
+    let opened = Connector::plain(Some(PATIENCE)).open(&address);
+    opened.is_ok_and(|mut connection| connection.call(Command::ListTubeUsed).is_ok())
 }
 
 impl BlockingStream {
@@ -162,16 +135,14 @@ impl BlockingStream {
         connector: &Connector,
         timeout: Option<Duration>,
     ) -> io::Result<Self> {
-        let stream = match address {
-            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+        match address {
+            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path)?)),
             Address::Tcp { host, port } => {
                 let stream = connect_tcp(host, *port, timeout)?;
-                keep_alive(&stream)?;
-                Self::over_tcp(host, *port, stream, connector, timeout)?
+                configure_tcp(&stream)?;
+                Self::over_tcp(host, *port, stream, connector, timeout)
             }
-        };
-        stream.prepare(connector.timeout)?;
-        Ok(stream)
+        }
     }
 
     #[cfg(feature = "tls")]
@@ -183,7 +154,6 @@ impl BlockingStream {
         timeout: Option<Duration>,
     ) -> io::Result<Self> {
         let Some(tls) = &connector.tls else { return Ok(Self::Tcp(stream)) };
-        stream.set_nodelay(true)?;
         let stream = tls.begin(host, stream, timeout, || speaks_protocol(host, port))?;
         Ok(Self::Tls(Box::new(stream)))
     }
@@ -191,15 +161,6 @@ impl BlockingStream {
     #[cfg(not(feature = "tls"))]
     fn over_tcp(_: &str, _: u16, stream: TcpStream, _: &Connector, _: Option<Duration>) -> io::Result<Self> {
         Ok(Self::Tcp(stream))
-    }
-
-    /// Sets that small commands are sent at once, and that no write takes longer than the time-out.
-    pub(super) fn prepare(&self, timeout: Option<Duration>) -> io::Result<()> {
-        if let Self::Tcp(stream) = self {
-            stream.set_nodelay(true)?;
-        }
-        // The system refuses a time-out of zero.
-        self.set_write_timeout(timeout.map(|timeout| timeout.max(Duration::from_millis(1))))
     }
 }
 

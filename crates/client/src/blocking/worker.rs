@@ -11,7 +11,7 @@ use beanstalkd_types::tube_name::TubeName;
 use super::client::Client;
 use crate::core::Attempts;
 use crate::core::data::Job;
-use crate::core::engine::Opening;
+use crate::core::engine::Reopening;
 use crate::error::Error;
 use crate::span::Span;
 use crate::work::{
@@ -86,7 +86,7 @@ impl Worker {
             Ok(()) | Err(Error::Unsupported { .. } | Error::Refused(_)) => {}
             Err(error) => return Err(error),
         }
-        client.set_timeout(slot.connector.timeout)?;
+        client.set_timeout(slot.connector.timeout);
         Ok(client)
     }
 
@@ -132,10 +132,10 @@ impl Worker {
     /// Reserves a job. Between the attempts at another connection, the slot pauses itself, because a stop ends its
     /// pauses.
     fn reserve(&self, client: &mut Client) -> Result<Job, Error> {
-        client.set_opening(Opening::Once);
+        client.set_reopening(Reopening::Once);
         client.set_max_timeout(Some(MAX_SILENCE));
         let reserved = client.reserve_with_timeout(self.turn());
-        client.set_opening(Opening::Usual);
+        client.set_reopening(Reopening::Usual);
         client.set_max_timeout(None);
         reserved
     }
@@ -150,9 +150,9 @@ impl Worker {
         let held_on = &mut client.number();
         let info = match self.needs_info(&job.fields) {
             true => {
-                client.set_opening(self.opening_for_job());
+                client.set_reopening(self.reopening_for_job());
                 let info = client.stats_job(job.id);
-                client.set_opening(Opening::Usual);
+                client.set_reopening(Reopening::Usual);
                 match info {
                     // Its TTR has ended, and another worker has deleted it since.
                     Err(error) if error.is_not_found() => return Ok(()),
@@ -170,14 +170,14 @@ impl Worker {
             return Ok(());
         }
         let span = self.span(&delivery);
-        span.run(|| self.tell(&Event::Began(&delivery)));
+        span.run(|| self.emit(&Event::Began(&delivery)));
         let began = Instant::now();
         let mut outcome = self.run_handler(client, &delivery, &span, handler, held_on);
         let took = began.elapsed();
         let plan = Settled::plan(&outcome, &delivery, &self.retry);
         let (settled, ended) = self.finish(client, plan, &mut outcome, &delivery, held_on);
         slot.failures.note(&delivery, settled);
-        span.run(|| self.tell(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
+        span.run(|| self.emit(&Event::Ended { delivery: &delivery, outcome: &outcome, settled, took }));
         ended
     }
 
@@ -198,9 +198,9 @@ impl Worker {
 
     /// Touches the job: without a session only on the connection that has reserved it.
     fn touch(&self, client: &mut Client, id: u64, held_on: &mut Option<u64>) -> Result<(), Error> {
-        client.set_opening(self.opening_for_job());
+        client.set_reopening(self.reopening_for_job());
         let touched = client.touch(id);
-        client.set_opening(Opening::Usual);
+        client.set_reopening(Reopening::Usual);
         if touched.is_ok() {
             *held_on = client.number();
         }
@@ -225,9 +225,9 @@ impl Worker {
                 Ok(false) => return (settled, Ok(())),
                 Err(error) => return plan.after(Err(error)),
             }
-            client.set_opening(Opening::Never);
+            client.set_reopening(Reopening::Never);
             let result = settle(client, plan, outcome, delivery);
-            client.set_opening(Opening::Usual);
+            client.set_reopening(Reopening::Usual);
             if let Err(error) = &result
                 && let Some(failed) = outcome.refused(error)
             {
@@ -251,7 +251,7 @@ impl Worker {
     fn give_back(&self, client: &mut Client, delivery: &Delivery, held_on: &mut Option<u64>) {
         if self.has_session() {
             // If this fails, the job is ready when its TTR or the grace of the session ends.
-            let (plan, mut outcome) = (Settled::GivenBack(Duration::ZERO), Outcome::Again(Duration::ZERO));
+            let (plan, mut outcome) = (Settled::GivenBack(Duration::ZERO), Outcome::Postpone(Duration::ZERO));
             let _ = self.finish(client, plan, &mut outcome, delivery, held_on);
         }
     }
@@ -290,7 +290,7 @@ impl Worker {
                             if error.is_out_of_step() {
                                 client.hang_up();
                             }
-                            span.run(|| self.tell(&Event::NotTouched(delivery, &error)));
+                            span.run(|| self.emit(&Event::NotTouched(delivery, &error)));
                         }
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => {

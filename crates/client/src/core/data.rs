@@ -44,32 +44,32 @@ impl From<(JobId, BodyRef<'_>)> for Job {
 /// assert_eq!(trace.trace_id(), "0af7651916cd43dd8448eb211c80319c");
 /// assert_eq!(trace.parent_id(), "b7ad6b7169203331");
 /// assert!(trace.is_sampled());
-/// # Ok::<(), beanstalk_client::NoTraceParent>(())
+/// # Ok::<(), beanstalk_client::TraceParentError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TraceParent(String);
 
 /// The text is not a `traceparent` of version 00.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoTraceParent(String);
+pub struct TraceParentError(String);
 
-impl fmt::Display for NoTraceParent {
+impl fmt::Display for TraceParentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\" is not a traceparent: expected 00-<32 hex>-<16 hex>-<2 hex>", self.0)
     }
 }
 
-impl std::error::Error for NoTraceParent {}
+impl std::error::Error for TraceParentError {}
 
 impl FromStr for TraceParent {
-    type Err = NoTraceParent;
+    type Err = TraceParentError;
 
-    fn from_str(text: &str) -> Result<Self, NoTraceParent> {
+    fn from_str(text: &str) -> Result<Self, TraceParentError> {
         let parts: Vec<&str> = text.split('-').collect();
         let is_one = parts.iter().map(|part| part.len()).eq([2, 32, 16, 2])
             && parts[0] == "00"
             && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        if is_one { Ok(Self(text.to_owned())) } else { Err(NoTraceParent(text.to_owned())) }
+        if is_one { Ok(Self(text.to_owned())) } else { Err(TraceParentError(text.to_owned())) }
     }
 }
 

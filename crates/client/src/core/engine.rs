@@ -10,10 +10,10 @@ use beanstalkd_types::job::JobId;
 use beanstalkd_types::tube_name::TubeName;
 
 use super::backoff::Attempts;
+use super::connection_state::ConnectionState;
 use super::data::Extensions;
 use super::exchange::{Answer, Exchange};
 use super::request::Request;
-use super::standing::Standing;
 use crate::connector::Connector;
 use crate::error::Error;
 
@@ -50,12 +50,12 @@ pub(crate) enum Refusals {
 
 /// Whether a lost connection is opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
-    /// It is not: commands are for this connection alone.
+pub(crate) enum Reopening {
+    /// Never reopened: the commands are valid on this connection only.
     Never,
-    /// Once, without a pause.
+    /// Reopened once, without a pause.
     Once,
-    /// As [`Connector::reconnect`] says.
+    /// Reopened as configured by [`Connector::reconnect`].
     Usual,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     are_extensions_given: bool,
     attempts: Attempts,
     is_open: bool,
-    opening: Opening,
+    reopening: Reopening,
     /// A shorter time-out than the connector's, for a time.
     max_timeout: Option<Duration>,
     /// How often it was opened.
@@ -82,7 +82,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// A connection that must be opened.
     pub(crate) fn new(connector: Connector) -> Result<Self, Error> {
-        let exchange = Exchange::new(connector.standing()?);
+        let exchange = Exchange::new(connector.first_state()?);
         Ok(Self::of(connector, exchange, false))
     }
 
@@ -96,7 +96,7 @@ impl Engine {
         let (extensions, attempts, max_timeout) = (None, Attempts::default(), None);
         let (connections, is_late, are_extensions_given) = (0, false, false);
         // There is no address for a socket from the caller.
-        let opening = if is_open { Opening::Never } else { Opening::Usual };
+        let reopening = if is_open { Reopening::Never } else { Reopening::Usual };
         Self {
             exchange,
             connector,
@@ -104,7 +104,7 @@ impl Engine {
             are_extensions_given,
             attempts,
             is_open,
-            opening,
+            reopening,
             max_timeout,
             connections,
             is_late,
@@ -163,10 +163,10 @@ impl Engine {
         let Some(mut reconnect) = self.connector.reconnect.filter(|_| error.is_of_network()) else {
             return Err(error);
         };
-        match self.opening {
-            Opening::Never => return Err(error),
-            Opening::Once => reconnect = reconnect.give_up_after(Duration::ZERO),
-            Opening::Usual => {}
+        match self.reopening {
+            Reopening::Never => return Err(error),
+            Reopening::Once => reconnect = reconnect.give_up_after(Duration::ZERO),
+            Reopening::Usual => {}
         }
         let Some(pause) = self.attempts.next_pause(&reconnect) else { return Err(error) };
         self.exchange.begin_again(since_sent);
@@ -186,7 +186,7 @@ impl Engine {
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
         self.attempts = Attempts::default();
         self.exchange.abandon();
-        let can_open = self.opening != Opening::Never && self.connector.reconnect.is_some();
+        let can_open = self.reopening != Reopening::Never && self.connector.reconnect.is_some();
         // With a peer that has vanished, every command would time out.
         self.is_open &= !(self.is_late && can_open);
         match (self.is_open, can_open) {
@@ -230,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// Sets a shorter time-out than the connector's; `None` ends that.
+    /// Sets a time-out shorter than the connector's; `None` restores the connector's.
     pub(crate) fn set_max_timeout(&mut self, max_timeout: Option<Duration>) {
         self.max_timeout = max_timeout;
     }
@@ -242,11 +242,11 @@ impl Engine {
 
     /// Whether the tube `default` must be used before the request may be sent.
     pub(crate) fn must_use_default(&self, request: &Request<'_>) -> bool {
-        self.exchange.standing().is_use_stale() && request.needs_used_tube()
+        self.exchange.state().is_use_stale() && request.needs_used_tube()
     }
 
-    /// Handles the reply to that.
-    pub(crate) fn learn_of_use(&mut self) -> Result<(), Error> {
+    /// Handles the reply to the `use default` that [`Self::must_use_default`] asks for.
+    pub(crate) fn read_use(&mut self) -> Result<(), Error> {
         match self.reply()?.0 {
             Reply::Using(_) => Ok(()),
             other => Err(Error::of_reply(Verb::Use, &other)),
@@ -263,7 +263,7 @@ impl Engine {
 
     /// Handles the reply to a touch of the job with this id, which may answer a reserve: without the server's
     /// reservation it does not.
-    pub(crate) fn learn_of_stray(&mut self, id: JobId) -> Result<(), Error> {
+    pub(crate) fn read_touch_of_stray(&mut self, id: JobId) -> Result<(), Error> {
         match self.reply()?.0 {
             Reply::Touched => Ok(()),
             Reply::NotFound => {
@@ -275,10 +275,10 @@ impl Engine {
     }
 
     /// The request for the extensions of the server.
-    pub(crate) const QUESTION: Request<'static> = Request::Line(Command::Stats);
+    pub(crate) const EXTENSIONS_REQUEST: Request<'static> = Request::Line(Command::Stats);
 
-    /// Handles the answer to it.
-    pub(crate) fn learn(&mut self) -> Result<(), Error> {
+    /// Handles the reply to [`Self::EXTENSIONS_REQUEST`].
+    pub(crate) fn read_extensions(&mut self) -> Result<(), Error> {
         let extensions = match self.reply()?.0 {
             Reply::Data(data) => Extensions::from_stats(&parse_dictionary(data)?),
             other => return Err(Error::of_reply(Verb::Stats, &other)),
@@ -310,7 +310,7 @@ impl Engine {
     }
 
     /// Whether the error may mean that the server does not have this extension, so that it should be asked.
-    pub(crate) fn is_doubtful(&self, extension: Option<&str>, error: &Error) -> bool {
+    pub(crate) fn may_lack_extension(&self, extension: Option<&str>, error: &Error) -> bool {
         extension.is_some() && self.connector.check_extensions && self.is_open && error.may_be_unsupported()
     }
 
@@ -318,7 +318,7 @@ impl Engine {
     pub(crate) fn explain(&self, extension: Option<&'static str>, error: Error) -> Error {
         match (extension, &self.extensions) {
             (Some(word), Some(extensions))
-                if self.is_doubtful(extension, &error) && !extensions.has(word) =>
+                if self.may_lack_extension(extension, &error) && !extensions.has(word) =>
             {
                 Error::Unsupported { extension: word.to_owned() }
             }
@@ -328,30 +328,30 @@ impl Engine {
 
     /// Whether the next put goes into this tube.
     pub(crate) fn uses(&self, tube: &TubeName) -> bool {
-        self.exchange.standing().uses(tube)
+        self.exchange.state().uses(tube)
     }
 
     /// Whether another caller of a pool can have the connection.
     pub(crate) fn can_be_lent(&self) -> bool {
-        let first = self.connector.standing().unwrap_or_default();
+        let first = self.connector.first_state().unwrap_or_default();
         let is_at_rest = self.is_open && self.exchange.is_idle() && !self.exchange.has_reserved();
-        is_at_rest && Standing::is_as_but_for_use(self.exchange.standing(), &first)
+        is_at_rest && ConnectionState::is_as_but_for_use(self.exchange.state(), &first)
     }
 
     /// Notes that another caller of a pool has the connection: what the last one has set does not count any more.
     pub(crate) fn lend(&mut self) {
-        self.exchange.standing_mut().forget_choice();
+        self.exchange.state_mut().forget_choice();
         if std::mem::take(&mut self.are_extensions_given) {
             self.extensions = None;
         }
     }
 
     /// Sets whether a lost connection is opened again.
-    pub(crate) fn set_opening(&mut self, opening: Opening) {
-        self.opening = opening;
+    pub(crate) fn set_reopening(&mut self, reopening: Reopening) {
+        self.reopening = reopening;
     }
 
-    /// Which of its connections is open, if one is.
+    /// The ordinal number of the open connection; `None` if none is open.
     pub(crate) fn number(&self) -> Option<u64> {
         self.is_open.then_some(self.connections)
     }

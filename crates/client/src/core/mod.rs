@@ -6,6 +6,7 @@
 
 mod backoff;
 mod commands;
+mod connection_state;
 pub(crate) mod data;
 pub(crate) mod engine;
 pub(crate) mod exchange;
@@ -13,11 +14,10 @@ pub(crate) mod fields;
 mod input;
 pub(crate) mod put;
 pub(crate) mod request;
-mod standing;
 pub(crate) mod tag;
 
 pub use backoff::Reconnect;
 pub(crate) use backoff::{Attempts, jittered};
 pub(crate) use commands::with_commands;
-pub(crate) use standing::Standing;
-pub use standing::Token;
+pub(crate) use connection_state::ConnectionState;
+pub use connection_state::Token;

@@ -31,14 +31,14 @@ impl<'a> From<Command<'a>> for Request<'a> {
 /// executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// It is sent again: executing it twice has the same effect as once.
+    /// The command is sent again: executing it twice has the same effect as once.
     Always,
-    /// It is sent again. If the server then finds no such job, the first one may have been executed: the result is
-    /// [`Error::Unconfirmed`](crate::Error::Unconfirmed).
+    /// The command is sent again. If the server then finds no such job, the first one may have been executed: the
+    /// result is [`Error::Unconfirmed`](crate::Error::Unconfirmed).
     MayFindNothing,
-    /// It is not sent again: its result is [`Error::Unconfirmed`](crate::Error::Unconfirmed).
+    /// The command is not sent again; the result is [`Error::Unconfirmed`](crate::Error::Unconfirmed).
     Never,
-    /// It is sent again within this time, in which the server recognises the repetition; later never.
+    /// The command is sent again within this time, while the server recognises the repetition, and never afterwards.
     Within(Seconds),
 }
 

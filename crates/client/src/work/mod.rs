@@ -15,7 +15,7 @@ use beanstalkd_types::tube_name::TubeName;
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::{Job, JobInfo, TraceParent};
-use crate::core::engine::Opening;
+use crate::core::engine::Reopening;
 use crate::core::fields::Fields;
 use crate::core::put::PutOptions;
 use crate::core::{Attempts, Reconnect, jittered};
@@ -38,8 +38,8 @@ const CONNECT_TURN: Duration = Duration::from_secs(2);
 /// How long a worker waits before it checks again whether it should stop.
 pub(crate) const STOP_TURN: Duration = Duration::from_millis(100);
 
-/// How long a worker without a job waits for an answer of its server that is due, and for a connection: so long may a
-/// server that hangs delay a stop.
+/// How long a worker without a job waits for an overdue reply or for a connection. A hanging server can delay a stop by
+/// this time.
 pub(crate) const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 /// How often the end of a job is tried on another connection of its session. If so many are lost, more do not help.
@@ -106,7 +106,7 @@ impl Delivery {
         self.trace.as_ref()
     }
 
-    /// Whether the worker should stop. It waits for the handler; a slow handler can end early with [`Outcome::Again`].
+    /// Whether the worker should stop. It waits for the handler; a slow handler can end early with [`Outcome::Postpone`].
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
@@ -129,9 +129,9 @@ pub enum Outcome {
     /// The job has failed for this reason: it is tried again, or buried, depending on [`Retry`].
     Failed(String),
     /// The job was not completed: it is tried again after this time, and this does not count as a failure.
-    Again(Duration),
+    Postpone(Duration),
     /// Another attempt is useless, for this reason: the job is buried.
-    Hopeless(String),
+    Bury(String),
 }
 
 impl From<()> for Outcome {
@@ -153,15 +153,15 @@ impl<E: fmt::Display> From<Result<(), E>> for Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settled {
-    /// It is deleted.
+    /// The job was deleted.
     Deleted,
-    /// It is deleted, and the jobs of [`Outcome::DoneAndPut`] are put.
+    /// The job was deleted, and the jobs of [`Outcome::DoneAndPut`] were put.
     Completed,
-    /// It is tried again after this time.
+    /// The job was released and becomes ready after this time.
     Released(Duration),
-    /// It is released, and this does not count as a failure.
+    /// The job was released without counting a failure.
     GivenBack(Duration),
-    /// It is buried.
+    /// The job was buried.
     Buried,
     /// Its TTR had already ended, or another client has deleted it, or the connection that had reserved it was lost
     /// and no session has it. Another worker may have it.
@@ -179,8 +179,8 @@ impl Settled {
             Outcome::DoneAndPut(_) => Self::Completed,
             Outcome::Failed(_) if delivery.attempt >= retry.max_attempts => Self::Buried,
             Outcome::Failed(_) => Self::Released(retry.delay(delivery.attempt)),
-            Outcome::Again(delay) => Self::GivenBack(*delay),
-            Outcome::Hopeless(_) => Self::Buried,
+            Outcome::Postpone(delay) => Self::GivenBack(*delay),
+            Outcome::Bury(_) => Self::Buried,
         }
     }
 
@@ -477,7 +477,7 @@ impl Worker {
         self.connector.session.is_some()
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn emit(&self, event: &Event<'_>) {
         if let Event::Ended { settled, .. } = event {
             self.counters.count(*settled);
         }
@@ -509,7 +509,7 @@ impl Worker {
         if !may_help || away > self.patience || self.stopper.is_stopped() {
             return None;
         }
-        self.tell(&Event::Disconnected(error));
+        self.emit(&Event::Disconnected(error));
         Some(self.pause(attempts))
     }
 
@@ -520,8 +520,8 @@ impl Worker {
     }
 
     /// Whether a command for a job that a connection has reserved is also for the next connection.
-    pub(crate) fn opening_for_job(&self) -> Opening {
-        if self.has_session() { Opening::Usual } else { Opening::Never }
+    pub(crate) fn reopening_for_job(&self) -> Reopening {
+        if self.has_session() { Reopening::Usual } else { Reopening::Never }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The slots of a worker, and which of them may work before all servers are there.
+//! The slots of a worker, and which of them may begin before every server is reachable.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::address::Address;
 use crate::connector::Connector;
 use crate::error::Error;
 
-/// What a slot works with.
+/// The resources of a slot.
 pub(crate) struct WorkerSlot {
     pub server: Address,
     /// With a session of its own.
@@ -39,12 +39,12 @@ pub(crate) struct FirstConnections {
 }
 
 impl FirstConnections {
-    /// Notes that a server is there.
+    /// Notes that a server is connected.
     pub(crate) fn connected(&self) {
         self.is_connected.store(true, Ordering::SeqCst);
     }
 
-    /// Handles the error of a slot's first connection, for which it has tried so long. Returns whether it tries again.
+    /// Handles the error of a slot's first connection, after trying for `tried`. Returns whether it tries again.
     ///
     /// # Errors
     /// If the worker must end: the same error.
@@ -63,7 +63,7 @@ impl FirstConnections {
         if failed == self.slots && !self.is_connected.load(Ordering::SeqCst) {
             return Err(error);
         }
-        worker.tell(&Event::Disconnected(&error));
+        worker.emit(&Event::Disconnected(&error));
         if worker.until_empty {
             *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             return Ok(false);

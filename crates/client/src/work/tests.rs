@@ -41,8 +41,8 @@ fn a_job_is_tried_as_often_as_the_retry_says_and_again_after_a_kick() {
     let delivery = delivery(99, 99, 99, &server);
     assert_eq!(Settled::plan(&failed, &delivery, &server), seconds(0));
     assert_eq!(delivery.touch_every(), Duration::from_millis(333));
-    let hopeless = Outcome::Hopeless("x".to_owned());
-    assert_eq!(Settled::plan(&hopeless, &delivery, &server), Settled::Buried);
+    let bury = Outcome::Bury("x".to_owned());
+    assert_eq!(Settled::plan(&bury, &delivery, &server), Settled::Buried);
 }
 
 #[test]

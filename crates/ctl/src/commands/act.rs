@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::interrupt;
 use crate::listing;
-use crate::output::{StandardOutput, counted, with_commas};
+use crate::output::{StandardOutput, by_state, counted, with_commas};
 use crate::progress::ShownProgress;
 use crate::session::ServerSession;
 use beanstalk_client::{JobInfo, JobState, Seconds, TubeName};
@@ -175,12 +175,9 @@ impl Targets {
     }
 }
 
+/// The numbers of jobs by state, as text.
 fn states(counts: &BTreeMap<JobState, u64>) -> String {
-    counts
-        .iter()
-        .map(|(state, count)| format!("{} {state}", with_commas(*count)))
-        .collect::<Vec<_>>()
-        .join(", ")
+    by_state(counts.iter().map(|(state, count)| (*state, *count)))
 }
 
 /// The outcomes, counted.
@@ -245,10 +242,7 @@ pub fn run(
     );
     let by_id = !on.ids.is_empty() && !on.confirm.dry_run;
     if !by_id && !confirm::ask(&on.confirm, &what)? {
-        return out.value_or_line(
-            &json!({ "action": action.verb(), "matched": total, "dry_run": true }),
-            &format!("{total} matched"),
-        );
+        return out.dry_run(action.verb(), total);
     }
     let mut report = ActionReport::default();
     let ended = act_on_all(session, &action, &targets, &mut report);
@@ -383,8 +377,7 @@ fn conclude(action: &JobChange, targets: &Targets, report: &ActionReport) -> Res
     }
     // Jobs that were given by id must exist. Jobs that a filter matched may have been deleted in the meantime.
     if !targets.missing.is_empty() {
-        let ids: Vec<String> = targets.missing.iter().map(u64::to_string).collect();
-        return Err(Failure::NothingMatched(format!("there is no job {}", ids.join(", "))));
+        return Err(Failure::no_jobs(&targets.missing));
     }
     if report.done == 0 {
         return Err(Failure::NothingMatched(format!("no job was {}", action.done())));

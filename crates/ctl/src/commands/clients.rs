@@ -72,10 +72,7 @@ pub fn kill(
     let matched = ids.len() as u64;
     let what = format!("close the connection of {} on {}", counted(matched, "client"), session.address);
     if !confirm::ask(asking, &what)? {
-        return out.value_or_line(
-            &json!({ "action": "kill-client", "matched": matched, "dry_run": true }),
-            &format!("{matched} matched"),
-        );
+        return out.dry_run("kill-client", matched);
     }
     let mut done = 0;
     for &id in ids {
@@ -90,7 +87,9 @@ pub fn kill(
         &format!("closed the connection of {}", counted(done, "client")),
     )?;
     if done < matched {
-        return Err(Failure::NothingMatched(format!("{} not there", counted(matched - done, "client"))));
+        let are = if matched - done == 1 { "is" } else { "are" };
+        let missing = counted(matched - done, "client");
+        return Err(Failure::NothingMatched(format!("{missing} {are} not connected")));
     }
     Ok(())
 }

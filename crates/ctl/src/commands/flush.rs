@@ -7,7 +7,7 @@ use super::confirm;
 use crate::cli::TubeArguments;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{StandardOutput, counted, with_commas};
+use crate::output::{StandardOutput, by_state, counted};
 use crate::progress::ShownProgress;
 use crate::session::{ServerSession, Tube, unexpected};
 use beanstalk_client::{Client, Command, JobState, Reply, TubeName};
@@ -29,27 +29,25 @@ pub fn run(
     let count = |state: JobState| tubes.iter().map(|tube| tube.count(state)).sum::<u64>();
     let total: u64 = states.iter().map(|state| count(*state)).sum();
     if total == 0 {
-        return Err(Failure::NothingMatched("there is no such job".to_owned()));
+        return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
     let held = if whole || buried { 0 } else { count(JobState::Reserved) };
-    let details: Vec<String> = states
-        .iter()
-        .map(|state| (count(*state), state))
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, state)| format!("{} {state}", with_commas(count)))
-        .collect();
+    let counts = states.iter().map(|state| (*state, count(*state))).filter(|(_, count)| *count > 0);
+    let details = by_state(counts);
     let of = match tubes.iter().filter(|tube| tube.jobs() > 0).collect::<Vec<_>>().as_slice() {
         [only] => format!("the tube {}", only.name),
         several => counted(several.len() as u64, "tube"),
     };
-    let what =
-        format!("delete {} ({}) of {of} on {}", counted(total, "job"), details.join(", "), session.address);
+    let what = format!("delete {} ({details}) of {of} on {}", counted(total, "job"), session.address);
     if !confirm::ask(&arguments.confirm, &what)? {
-        return report(out, total, None, 0);
+        return out.dry_run("flush", total);
     }
     let mut done = 0;
     let flushed = tubes.iter().try_for_each(|tube| flush(session, tube, states, whole, &mut done));
-    report(out, total, Some(done), held)?;
+    out.value_or_line(
+        &json!({ "action": "flush", "matched": total, "done": done, "refused": held }),
+        &format!("deleted {}", counted(done, "job")),
+    )?;
     flushed?;
     if held > 0 {
         let held = counted(held, "job");
@@ -68,19 +66,6 @@ pub fn everything(session: &mut ServerSession, tube: &TubeName) -> Result<u64, F
     let mut done = 0;
     flush(session, &tube, &JobState::ALL, whole, &mut done)?;
     Ok(done)
-}
-
-fn report(out: &mut StandardOutput, matched: u64, done: Option<u64>, held: u64) -> Result<(), Failure> {
-    match done {
-        None => out.value_or_line(
-            &json!({ "action": "flush", "matched": matched, "dry_run": true }),
-            &format!("{matched} matched"),
-        ),
-        Some(done) => out.value_or_line(
-            &json!({ "action": "flush", "matched": matched, "done": done, "refused": held }),
-            &format!("deleted {}", counted(done, "job")),
-        ),
-    }
 }
 
 fn flush(

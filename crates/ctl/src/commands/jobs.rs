@@ -108,7 +108,7 @@ pub fn show(session: &mut ServerSession, ids: &[u64], out: &mut StandardOutput) 
     let mut missing = Vec::new();
     for (id, info) in ids.iter().zip(infos) {
         let Some(info) = info else {
-            missing.push(id.to_string());
+            missing.push(*id);
             continue;
         };
         let value = output::job(&info);
@@ -126,10 +126,7 @@ pub fn show(session: &mut ServerSession, ids: &[u64], out: &mut StandardOutput) 
             out.line(line)?;
         }
     }
-    match missing.len() {
-        0 => Ok(()),
-        _ => Err(Failure::NothingMatched(format!("there is no job {}", missing.join(", ")))),
-    }
+    if missing.is_empty() { Ok(()) } else { Err(Failure::no_jobs(&missing)) }
 }
 
 fn plain(value: &Value) -> String {
@@ -160,7 +157,7 @@ pub fn peek(
         }
     };
     let job = peeked.map_err(|error| match arguments.id {
-        Some(id) if error.is_not_found() => Failure::NothingMatched(format!("there is no job {id}")),
+        Some(id) if error.is_not_found() => Failure::no_jobs(&[id]),
         None if error.is_not_found() => Failure::NothingMatched("there is no such job".to_owned()),
         _ => Failure::from(error),
     })?;

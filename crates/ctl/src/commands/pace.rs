@@ -25,7 +25,7 @@ impl Pacer {
         usize::try_from(share).unwrap_or(most).clamp(1, most)
     }
 
-    /// How long to wait before a batch of this many jobs may begin. Lost time is not made up for.
+    /// How long to wait before a batch of this many jobs may begin. Time lost by slow batches is not caught up.
     pub fn wait(&mut self, jobs: usize, now: Instant) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let begins_at = self.next_at.max(now);

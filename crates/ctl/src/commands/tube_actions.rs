@@ -30,10 +30,7 @@ pub fn pause(
     let what = format!("{verb} {}{time} on {}", counted(count, "tube"), session.address);
     let must_ask = tubes.len() > arguments.tubes.len() || arguments.confirm.dry_run;
     if must_ask && !confirm::ask(&arguments.confirm, &what)? {
-        return out.value_or_line(
-            &json!({ "action": verb, "matched": count, "dry_run": true }),
-            &format!("{count} matched"),
-        );
+        return out.dry_run(verb, count);
     }
     let pauses = tubes.iter().map(|tube| Command::PauseTube { tube: tube.as_str(), delay_s: seconds });
     let (mut done, mut failed) = (0, None);

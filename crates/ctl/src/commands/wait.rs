@@ -28,12 +28,12 @@ pub fn run(
     out: &mut StandardOutput,
 ) -> Result<(), Failure> {
     let give_up_at = time.map(|time| Instant::now() + Duration::from_nanos(time.as_ns()));
-    // A job that is found here and not later was deleted in between.
+    // A job that exists here and is missing later was deleted in between.
     let found = session.job_infos(ids.iter().copied())?;
     let (mut missing, mut buried) = (Vec::new(), Vec::new());
     for (&id, info) in ids.iter().zip(found) {
         if info.is_none() {
-            missing.push(id.to_string());
+            missing.push(id);
             continue;
         }
         let end = wait_for(session, id, give_up_at)?;
@@ -49,7 +49,7 @@ pub fn run(
     }
     let mut wrong = Vec::new();
     if !missing.is_empty() {
-        wrong.push(format!("there is no job {}", missing.join(", ")));
+        wrong.push(Failure::no_jobs(&missing).to_string());
     }
     if !buried.is_empty() {
         wrong.push(format!("buried: {}", buried.join(", ")));
@@ -68,7 +68,7 @@ fn wait_for(session: &mut ServerSession, id: u64, give_up_at: Option<Instant>) -
             return Err(Failure::Interrupted(format!("stopped while waiting for job {id}")));
         }
         if left.is_some_and(|left| left.is_zero()) {
-            return Err(Failure::NothingMatched(format!("job {id} is not done in time")));
+            return Err(Failure::NothingMatched(format!("job {id} was not done in time")));
         }
     }
 }

@@ -15,15 +15,12 @@ pub fn run(session: &mut ServerSession, ids: &[u64], out: &mut StandardOutput) -
     let mut missing = Vec::new();
     for &id in ids {
         let Some(job) = dictionary(session, Command::StatsJob(JobId(id)))? else {
-            missing.push(id.to_string());
+            missing.push(id);
             continue;
         };
         explain(session, id, &job, out)?;
     }
-    match missing.len() {
-        0 => Ok(()),
-        _ => Err(Failure::NothingMatched(format!("there is no job {}", missing.join(", ")))),
-    }
+    if missing.is_empty() { Ok(()) } else { Err(Failure::no_jobs(&missing)) }
 }
 
 /// The data of a reply; `None` if it does not exist, or if this client may not see it.

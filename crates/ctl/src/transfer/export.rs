@@ -146,10 +146,7 @@ fn drain(
         session.address
     );
     if !confirm::ask(&arguments.confirm, &what)? {
-        return out.value_or_line(
-            &json!({ "action": "export", "matched": ids.len(), "dry_run": true }),
-            &format!("{} matched", ids.len()),
-        );
+        return out.dry_run("export", ids.len() as u64);
     }
     drain_all(session, &ids, DrainFile::open(path, session)?, out)
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use beanstalkd_protocol::{Command, FieldList, Received, Refusal, Reply, Verb, parse_dictionary};
 use beanstalkd_types::seconds::Seconds;
 
+use super::connection_state::{ConnectionState, StateChange};
 use super::data::Extensions;
 use super::input::Input;
 use super::request::{Repeat, Request, extension_of};
-use super::standing::{Standing, StateChange};
 use crate::error::Error;
 
 mod strays;
@@ -36,7 +36,7 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03];
 
 /// The use of the reply to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum ReplyUse {
     /// The caller gets it.
     Awaited,
     /// There will be none: the connection was lost, and the command must not be sent again.
@@ -58,7 +58,7 @@ struct Sent {
     repeat: Repeat,
     /// Boxed, because few commands change the state of the connection.
     change: Option<Box<StateChange>>,
-    fate: Fate,
+    reply_use: ReplyUse,
     /// The extensions without which a server would misunderstand it; then the one that is missing.
     needs: Option<Box<str>>,
     /// Whether it was sent on a connection that was lost, so that a server may have executed it.
@@ -80,7 +80,7 @@ pub(crate) struct Exchange {
     written: usize,
     /// The commands without replies: those of the bytes after `answered`.
     outstanding: VecDeque<Sent>,
-    standing: Standing,
+    state: ConnectionState,
     strays: Strays,
     has_reserved: bool,
     /// The connection takes no more bytes, but there may be some to read.
@@ -90,27 +90,27 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange that begins with the greeting for `standing`.
-    pub(crate) fn new(standing: Standing) -> Self {
-        let mut exchange = Self { standing, ..Self::default() };
+    /// An exchange that begins with the greeting for `state`.
+    pub(crate) fn new(state: ConnectionState) -> Self {
+        let mut exchange = Self { state, ..Self::default() };
         exchange.greet();
         exchange
     }
 
     fn greet(&mut self) {
-        let mut standing = mem::take(&mut self.standing);
-        standing.begin_again();
-        standing.say(|command| self.push_as(&Request::Line(command), Fate::Greeting));
-        self.standing = standing;
+        let mut state = mem::take(&mut self.state);
+        state.begin_again();
+        state.say(|command| self.push_as(&Request::Line(command), ReplyUse::Greeting));
+        self.state = state;
     }
 
     /// The state for the greeting of a new connection.
-    pub(crate) fn standing(&self) -> &Standing {
-        &self.standing
+    pub(crate) fn state(&self) -> &ConnectionState {
+        &self.state
     }
 
-    pub(crate) fn standing_mut(&mut self) -> &mut Standing {
-        &mut self.standing
+    pub(crate) fn state_mut(&mut self) -> &mut ConnectionState {
+        &mut self.state
     }
 
     /// How many commands have no replies yet.
@@ -130,14 +130,16 @@ impl Exchange {
 
     /// Adds a command.
     pub(crate) fn push(&mut self, request: &Request<'_>) {
-        self.push_as(request, Fate::Awaited);
+        self.push_as(request, ReplyUse::Awaited);
     }
 
-    fn push_as(&mut self, request: &Request<'_>, fate: Fate) {
+    fn push_as(&mut self, request: &Request<'_>, reply_use: ReplyUse) {
         let start = self.output.len();
         request.encode(&mut self.output);
         let change = match request {
-            Request::Line(command) if fate == Fate::Awaited => StateChange::of(command).map(Box::new),
+            Request::Line(command) if reply_use == ReplyUse::Awaited => {
+                StateChange::of(command).map(Box::new)
+            }
             _ => None,
         };
         self.outstanding.push_back(Sent {
@@ -146,7 +148,7 @@ impl Exchange {
             longest_wait: request.longest_wait(),
             repeat: request.repeat(),
             change,
-            fate,
+            reply_use,
             needs: needs(request),
             may_be_done: false,
         });
@@ -173,7 +175,7 @@ impl Exchange {
 
     /// Whether the server has accepted the whole greeting of a new connection.
     pub(crate) fn is_greeted(&self) -> bool {
-        self.outstanding.iter().all(|sent| sent.fate != Fate::Greeting)
+        self.outstanding.iter().all(|sent| sent.reply_use != ReplyUse::Greeting)
     }
 
     /// Notes whether the connection takes no more bytes. The last messages of the server before it closed the
@@ -206,7 +208,7 @@ impl Exchange {
 
     /// The commands of the greeting that have no reply yet.
     fn greeting(&self) -> impl Iterator<Item = &Sent> {
-        self.outstanding.iter().take_while(|sent| sent.fate == Fate::Greeting)
+        self.outstanding.iter().take_while(|sent| sent.reply_use == ReplyUse::Greeting)
     }
 
     /// Notes that this many of them were sent.
@@ -237,8 +239,8 @@ impl Exchange {
     /// If the bytes do not follow the protocol, or if the server refuses a part of the greeting.
     pub(crate) fn missing(&mut self) -> Result<usize, Error> {
         loop {
-            let fate = self.outstanding.front().map_or(Fate::Awaited, |sent| sent.fate);
-            if fate.is_without_reply() {
+            let reply_use = self.outstanding.front().map_or(ReplyUse::Awaited, |sent| sent.reply_use);
+            if reply_use.is_without_reply() {
                 return Ok(0);
             }
             let input = self.input.unread();
@@ -254,13 +256,13 @@ impl Exchange {
             {
                 return Err(Error::unasked(reply));
             }
-            match (received, fate) {
+            match (received, reply_use) {
                 (Received::Needs(bytes), _) => return Ok(bytes - input.len()),
-                (Received::Whole(_, taken), Fate::Awaited) => {
+                (Received::Whole(_, taken), ReplyUse::Awaited) => {
                     self.next = Some(taken);
                     return Ok(0);
                 }
-                (Received::Whole(reply, taken), Fate::Greeting) => {
+                (Received::Whole(reply, taken), ReplyUse::Greeting) => {
                     let extensions = agreed(self.outstanding[0].verb, &reply)?;
                     // A server that was restarted without a log has nothing of the session.
                     if reply == Reply::Session(0) {
@@ -268,15 +270,18 @@ impl Exchange {
                     }
                     self.take(taken);
                     if let Some(extensions) = extensions {
-                        self.give_up_unsent(|sent| sent.fate_with(&extensions));
+                        self.give_up_unsent(|sent| sent.use_with(&extensions));
                     }
                 }
-                (Received::Whole(reply, taken), Fate::Abandoned | Fate::Unconfirmed | Fate::Unsupported) => {
-                    self.strays.keep(&reply, self.standing.fields());
+                (
+                    Received::Whole(reply, taken),
+                    ReplyUse::Abandoned | ReplyUse::Unconfirmed | ReplyUse::Unsupported,
+                ) => {
+                    self.strays.keep(&reply, self.state.fields());
                     self.has_reserved |= !self.strays.is_empty();
                     let is_done = reply.refusal().is_none();
                     let change = self.take(taken).and_then(|sent| sent.change);
-                    change.filter(|_| is_done).into_iter().for_each(|change| self.standing.apply(*change));
+                    change.filter(|_| is_done).into_iter().for_each(|change| self.state.apply(*change));
                 }
             }
         }
@@ -317,10 +322,10 @@ impl Exchange {
     /// # Errors
     /// If the bytes do not follow the protocol, or if there will be no reply.
     pub(crate) fn next_reply(&mut self) -> Result<Option<Answer<'_>>, Error> {
-        let is_without_reply = self.outstanding.front().is_some_and(|sent| sent.fate.is_without_reply());
+        let is_without_reply = self.outstanding.front().is_some_and(|sent| sent.reply_use.is_without_reply());
         if let Some(sent) = is_without_reply.then(|| self.outstanding.pop_front()).flatten() {
-            return Err(match (sent.fate, sent.needs) {
-                (Fate::Unsupported, Some(word)) => Error::Unsupported { extension: word.into() },
+            return Err(match (sent.reply_use, sent.needs) {
+                (ReplyUse::Unsupported, Some(word)) => Error::Unsupported { extension: word.into() },
                 _ => Error::Unconfirmed { command: sent.verb.as_str() },
             });
         }
@@ -335,10 +340,10 @@ impl Exchange {
                 return Err(Error::Unconfirmed { command: sent.verb.as_str() });
             }
             if let (Some(change), None) = (sent.change, reply.refusal()) {
-                self.standing.apply(*change);
+                self.state.apply(*change);
             }
         }
-        Ok(Some((reply, self.standing.fields())))
+        Ok(Some((reply, self.state.fields())))
     }
 
     /// Marks all replies as abandoned. Commands of which nothing was sent are not sent.
@@ -347,16 +352,16 @@ impl Exchange {
         while let Some(sent) = self.outstanding.back() {
             let is_unsent = self.output.len() - sent.bytes >= self.written;
             // The greeting of a new connection stays.
-            if !sent.fate.is_without_reply() && (!is_unsent || sent.fate == Fate::Greeting) {
+            if !sent.reply_use.is_without_reply() && (!is_unsent || sent.reply_use == ReplyUse::Greeting) {
                 break;
             }
             self.output.truncate(self.output.len() - sent.bytes);
             self.outstanding.pop_back();
         }
-        self.outstanding.retain(|sent| !sent.fate.is_without_reply());
+        self.outstanding.retain(|sent| !sent.reply_use.is_without_reply());
         for sent in &mut self.outstanding {
-            if sent.fate != Fate::Greeting {
-                sent.fate = Fate::Abandoned;
+            if sent.reply_use != ReplyUse::Greeting {
+                sent.reply_use = ReplyUse::Abandoned;
             }
         }
     }
@@ -375,12 +380,12 @@ impl Exchange {
             let end = at + sent.bytes;
             let encoded = &old[at..end];
             at = end;
-            if matches!(sent.fate, Fate::Greeting | Fate::Abandoned) {
+            if matches!(sent.reply_use, ReplyUse::Greeting | ReplyUse::Abandoned) {
                 continue;
             }
             sent.may_be_done |= end <= written;
-            match sent.fate_after(since_sent) {
-                Some(fate) => sent.give_up(fate),
+            match sent.use_after(since_sent) {
+                Some(reply_use) => sent.give_up(reply_use),
                 None => self.output.extend_from_slice(encoded),
             }
             self.has_limited |= sent.is_limited();
@@ -390,7 +395,7 @@ impl Exchange {
 
     /// The connection is lost, and with it its reserved jobs, unless a session has them.
     pub(crate) fn forget_strays(&mut self) {
-        if !self.standing.has_session() {
+        if !self.state.has_session() {
             self.strays.clear();
         }
     }
@@ -398,13 +403,13 @@ impl Exchange {
     /// The connection is new. If one of the commands could be misunderstood, all wait until the server has said what it
     /// offers.
     pub(crate) fn ask_before_sending(&mut self) {
-        if self.outstanding.iter().all(|sent| sent.needs.is_none() || sent.fate.is_without_reply()) {
+        if self.outstanding.iter().all(|sent| sent.needs.is_none() || sent.reply_use.is_without_reply()) {
             return;
         }
         let position = self.greeting().count();
         let at: usize = self.greeting().map(|sent| sent.bytes).sum();
         let commands = self.output.split_off(at);
-        self.push_as(&Request::Line(Command::Stats), Fate::Greeting);
+        self.push_as(&Request::Line(Command::Stats), ReplyUse::Greeting);
         self.output.extend_from_slice(&commands);
         if let Some(question) = self.outstanding.pop_back() {
             self.outstanding.insert(position, question);
@@ -418,21 +423,21 @@ impl Exchange {
             return;
         }
         let since_sent = since_sent();
-        self.give_up_unsent(|sent| sent.fate_after(since_sent));
+        self.give_up_unsent(|sent| sent.use_after(since_sent));
         self.has_limited = self.outstanding.iter().any(Sent::is_limited);
     }
 
-    /// Takes the commands back of which nothing was sent on this connection, if `fate_of` has another fate for them.
-    fn give_up_unsent(&mut self, mut fate_of: impl FnMut(&mut Sent) -> Option<Fate>) {
+    /// Takes the commands back of which nothing was sent on this connection, if `use_of` has another use for their replies.
+    fn give_up_unsent(&mut self, mut use_of: impl FnMut(&mut Sent) -> Option<ReplyUse>) {
         let mut at = self.answered;
         for sent in &mut self.outstanding {
             let end = at + sent.bytes;
-            if sent.fate == Fate::Awaited
+            if sent.reply_use == ReplyUse::Awaited
                 && at >= self.written
-                && let Some(fate) = fate_of(sent)
+                && let Some(reply_use) = use_of(sent)
             {
                 self.output.drain(at..end);
-                sent.give_up(fate);
+                sent.give_up(reply_use);
             } else {
                 at = end;
             }
@@ -440,40 +445,42 @@ impl Exchange {
     }
 }
 
-impl Fate {
+impl ReplyUse {
     fn is_without_reply(self) -> bool {
         matches!(self, Self::Unconfirmed | Self::Unsupported)
     }
 }
 
 impl Sent {
-    /// Its fate if it must not be sent again so long after it was sent.
-    fn fate_after(&self, since_sent: Duration) -> Option<Fate> {
+    /// The use of its reply if it must not be sent again so long after it was sent.
+    fn use_after(&self, since_sent: Duration) -> Option<ReplyUse> {
         let is_over = match self.repeat {
             Repeat::Always | Repeat::MayFindNothing => false,
             Repeat::Within(time) => since_sent >= Duration::from_nanos(time.as_ns()),
             Repeat::Never => true,
         };
-        match self.fate {
-            Fate::Awaited => (self.may_be_done && is_over).then_some(Fate::Unconfirmed),
-            Fate::Unconfirmed | Fate::Unsupported | Fate::Abandoned | Fate::Greeting => Some(self.fate),
+        match self.reply_use {
+            ReplyUse::Awaited => (self.may_be_done && is_over).then_some(ReplyUse::Unconfirmed),
+            ReplyUse::Unconfirmed | ReplyUse::Unsupported | ReplyUse::Abandoned | ReplyUse::Greeting => {
+                Some(self.reply_use)
+            }
         }
     }
 
-    /// Its fate if the server that offers these would misunderstand it.
-    fn fate_with(&mut self, extensions: &Extensions) -> Option<Fate> {
+    /// The use of its reply if the server that offers these would misunderstand it.
+    fn use_with(&mut self, extensions: &Extensions) -> Option<ReplyUse> {
         let word = self.needs.as_deref()?.split_ascii_whitespace().find(|word| !extensions.has(word))?;
         self.needs = Some(word.into());
-        Some(if self.may_be_done { Fate::Unconfirmed } else { Fate::Unsupported })
+        Some(if self.may_be_done { ReplyUse::Unconfirmed } else { ReplyUse::Unsupported })
     }
 
-    fn give_up(&mut self, fate: Fate) {
-        (self.fate, self.bytes) = (fate, 0);
+    fn give_up(&mut self, reply_use: ReplyUse) {
+        (self.reply_use, self.bytes) = (reply_use, 0);
     }
 
     /// Whether it may be sent again only for some time.
     fn is_limited(&self) -> bool {
-        self.fate == Fate::Awaited && self.may_be_done && matches!(self.repeat, Repeat::Within(_))
+        self.reply_use == ReplyUse::Awaited && self.may_be_done && matches!(self.repeat, Repeat::Within(_))
     }
 }
 

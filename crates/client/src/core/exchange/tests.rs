@@ -5,8 +5,8 @@ use beanstalkd_protocol::{Field, Grace, parse};
 use beanstalkd_types::job::JobId;
 use beanstalkd_types::tube_name::TubeName;
 
+use crate::core::connection_state::Token;
 use crate::core::put::PutOptions;
-use crate::core::standing::Token;
 
 fn push(exchange: &mut Exchange, line: &str) {
     exchange.push(&Request::Line(parse(line.as_bytes()).unwrap()));
@@ -49,7 +49,7 @@ const LONG_AGO: Duration = Duration::from_secs(3600);
 fn what_was_said_is_said_again_and_what_may_be_done_is_not_done_twice() {
     let options = PutOptions::default();
     let keyed = PutOptions::new().tag("idp:k:60".parse().unwrap());
-    let mut exchange = Exchange::new(Standing::new(Token::parse("t"), None));
+    let mut exchange = Exchange::new(ConnectionState::new(Token::parse("t"), None));
     assert_eq!(send(&mut exchange, usize::MAX), "auth t\r\n");
     assert!(!exchange.is_greeted());
     receive(&mut exchange, "AUTHENTICATED\r\n");
@@ -84,7 +84,7 @@ fn what_was_said_is_said_again_and_what_may_be_done_is_not_done_twice() {
     ];
     // Greetings are read on the way, but results come in the order of the commands.
     assert_eq!(results(&mut exchange), expected);
-    assert!(exchange.standing().uses(&"b".parse().unwrap()));
+    assert!(exchange.state().uses(&"b".parse().unwrap()));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn no_more_is_sent_than_the_kernel_takes_unless_one_command_is_larger() {
 
 #[test]
 fn a_server_that_does_not_agree_to_the_greeting_is_an_error() {
-    let mut exchange = Exchange::new(Standing::new(Token::parse("t"), None));
+    let mut exchange = Exchange::new(ConnectionState::new(Token::parse("t"), None));
     send(&mut exchange, usize::MAX);
     receive(&mut exchange, "UNAUTHORIZED\r\n");
     assert!(matches!(exchange.missing(), Err(Error::Refused(beanstalkd_protocol::Refusal::Unauthorized))));
@@ -339,7 +339,7 @@ fn after_a_loss_nothing_is_sent_that_the_new_server_would_misunderstand() {
         (stats("tub"), "", [unconfirmed("put 0 0 0 0"), missing("grp")]),
         ("UNKNOWN_COMMAND\r\n".to_owned(), "", [unconfirmed("put 0 0 0 0"), missing("grp")]),
     ] {
-        let mut exchange = Exchange::new(Standing::new(Token::parse("t"), None));
+        let mut exchange = Exchange::new(ConnectionState::new(Token::parse("t"), None));
         exchange.push(&Request::Put(&tagged("idp:k:60"), b"drain"));
         push(&mut exchange, "use b");
         let sent = send(&mut exchange, usize::MAX);
@@ -365,12 +365,12 @@ fn after_a_loss_nothing_is_sent_that_the_new_server_would_misunderstand() {
 #[test]
 fn a_job_for_nobody_is_lost_with_its_connection_unless_a_session_has_it() {
     let session = |name: &str| Some((name.parse().unwrap(), Grace::from_ms(5000).unwrap()));
-    for (standing, count, is_kept) in [
-        (Standing::default(), 0, false),
+    for (state, count, is_kept) in [
+        (ConnectionState::default(), 0, false),
         (session_of(session("s")), 1, true),
         (session_of(session("s")), 0, false),
     ] {
-        let mut exchange = Exchange::new(standing);
+        let mut exchange = Exchange::new(state);
         let greeting = send(&mut exchange, usize::MAX);
         let greeted =
             |count| if greeting.is_empty() { String::new() } else { format!("SESSION {count}\r\n") };
@@ -392,6 +392,6 @@ fn has_stray(exchange: &Exchange) -> bool {
     exchange.strays.first_for(&Command::Reserve.into()).is_some()
 }
 
-fn session_of(session: Option<(TubeName, Grace)>) -> Standing {
-    Standing::new(None, session)
+fn session_of(session: Option<(TubeName, Grace)>) -> ConnectionState {
+    ConnectionState::new(None, session)
 }

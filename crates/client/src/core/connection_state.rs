@@ -31,7 +31,7 @@ impl fmt::Debug for Token {
 
 /// The log-in, the session, the used tube, the watched tubes, the mode and the fields of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct ConnectionState {
     token: Option<Token>,
     session: Option<(TubeName, Grace)>,
     /// `None` means the tube `default`, which every connection uses first.
@@ -74,7 +74,7 @@ impl StateChange {
     }
 }
 
-impl Standing {
+impl ConnectionState {
     /// The state with which the first connection begins.
     pub(crate) fn new(token: Option<Token>, session: Option<(TubeName, Grace)>) -> Self {
         Self { token, session, ..Self::default() }
@@ -185,13 +185,13 @@ mod tests {
     use super::*;
 
     fn said(commands: &[&str]) -> Vec<String> {
-        let mut standing = Standing::default();
+        let mut state = ConnectionState::default();
         for line in commands {
             let command = beanstalkd_protocol::parse(line.as_bytes()).unwrap();
-            standing.apply(StateChange::of(&command).unwrap());
+            state.apply(StateChange::of(&command).unwrap());
         }
         let mut lines = Vec::new();
-        standing.say(|command| {
+        state.say(|command| {
             let mut line = Vec::new();
             command.write(&mut line);
             lines.push(String::from_utf8(line).unwrap());
