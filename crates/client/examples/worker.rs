@@ -25,7 +25,7 @@ pub(crate) fn work(address: &str, tube: &str) -> Result<Report, Box<dyn Error>> 
             Event::Ended { delivery, outcome, settled, .. } => {
                 println!("job {}, attempt {}: {outcome:?}, {settled:?}", delivery.id, delivery.attempt);
             }
-            Event::Disconnected(error) => eprintln!("{error}"),
+            Event::Disconnected { error, .. } => eprintln!("{error}"),
             _ => {}
         });
     let report = worker.run(|job| {

@@ -161,7 +161,7 @@ impl Connector {
         crate::asynchronous::Connection::connect(address, self.clone()).await
     }
 
-    /// This connector, with a separate session for the connection with this number.
+    /// The same settings with a separate session for the connection with this number.
     pub(crate) fn numbered(&self, number: usize) -> Result<Self, Error> {
         let mut connector = self.clone();
         if let Some((name, _)) = &mut connector.session {

@@ -12,14 +12,9 @@ use beanstalk_client::{
 };
 use beanstalk_testing::{Fake, FakeOptions};
 
-fn tube(name: &str) -> TubeName {
-    name.parse().unwrap()
-}
+mod support;
 
-fn connector() -> Connector {
-    let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(5));
-    Connector::new().reconnect(pauses.give_up_after(Duration::from_secs(5)))
-}
+use support::{on_one_thread, reconnecting as connector, scripted, tube};
 
 fn connect(fake: &Fake) -> Client {
     connector().connect(&fake.address().parse().unwrap()).unwrap()
@@ -197,26 +192,12 @@ fn a_client_gives_up_when_its_server_stays_away() {
     client.stats().unwrap();
 }
 
-/// A server that answers each connection with the next of these texts, when it has received a line, and then closes it.
-fn scripted(scripts: Vec<Vec<u8>>) -> (Address, tempfile::TempDir) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("socket");
-    let listener = UnixListener::bind(&path).unwrap();
-    std::thread::spawn(move || {
-        for (script, stream) in scripts.into_iter().zip(listener.incoming()) {
-            let mut stream = stream.unwrap();
-            let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(&script);
-        }
-    });
-    (Address::Unix(path), directory)
-}
-
 #[test]
 fn a_wrong_token_is_said_at_once_and_not_tried_again() {
-    let (address, _directory) = scripted(vec![b"UNAUTHORIZED\r\n".to_vec(), b"AUTHENTICATED\r\n".to_vec()]);
+    let (address, _directory) =
+        scripted([&b"UNAUTHORIZED\r\n"[..], b"AUTHENTICATED\r\n"].map(|text| vec![text.to_vec()]).into());
     let token = beanstalk_client::Token::parse("wrong").unwrap();
-    let error = connector().token(token).connect(&address).unwrap_err();
+    let error = connector().token(token).connect(&address.parse().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Refused(Refusal::Unauthorized)), "{error}");
 }
 
@@ -343,11 +324,11 @@ fn a_server_that_lies_causes_errors_and_no_panic() {
             bytes.truncate(random.usize(..=bytes.len()));
             bytes
         };
-        let (address, _directory) = scripted((0..6).map(|_| script()).collect());
+        let (address, _directory) = scripted((0..6).map(|_| vec![script()]).collect());
         let reconnect = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(1));
         let connector = Connector::new().timeout(Some(Duration::from_millis(200)));
         let connector = connector.reconnect(reconnect.give_up_after(Duration::from_millis(4)));
-        let Ok(mut client) = connector.connect(&address) else { continue };
+        let Ok(mut client) = connector.connect(&address.parse().unwrap()) else { continue };
         let _ = client.use_tube(&tube("a"));
         let put = client.put(b"x", &PutOptions::new());
         assert!(put.is_err() || put.is_ok_and(|put| put.id == 5), "seed {seed}");
@@ -488,10 +469,6 @@ fn guarded(roles: &str) -> Option<(beanstalk_testing::Server, Connector)> {
     std::fs::write(&access, format!("[identities.app]\ntokens = [\"{DIGEST}\"]\n{roles}\n")).unwrap();
     let server = beanstalk_testing::ours(&["--access", access.to_str().unwrap()])?;
     Some((server, Connector::new().token(beanstalk_client::Token::parse(TOKEN).unwrap())))
-}
-
-fn on_one_thread<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 #[test]

@@ -13,16 +13,16 @@ use beanstalkd_testkit::panicking::Server;
 use beanstalkd_testkit::server::free_address;
 use beanstalkd_testkit::tls::{Authority, Leaf};
 
+mod support;
+
+use support::{TlsServer, on_one_thread};
+
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const ACCESS: &str = "[identities.mailer]
 tokens = [\"3eb1bd439947eb762998e566ccc2e099c791118b2f40579cc4f7da2b5061b7f9\"]
 produce = [\"*\"]
 work = [\"*\"]
 ";
-
-fn on_one_thread<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
 
 /// The error of a connect with each driver.
 fn errors(connector: &Connector, address: &Address) -> [Error; 2] {
@@ -130,19 +130,7 @@ fn a_server_that_ends_in_the_handshake_is_tried_again_with_tls() {
 
 #[test]
 fn a_pool_lends_a_connection_with_tls_again_also_if_nobody_has_used_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
-    let (ca, cert, key) = (path("ca"), path("cert"), path("key"));
-    let authority = Authority::new("authority");
-    let identity = authority.issue(Leaf::of("localhost"));
-    std::fs::write(&ca, authority.pem()).unwrap();
-    std::fs::write(&cert, identity.certificate_pem()).unwrap();
-    std::fs::write(&key, identity.key_pem()).unwrap();
-    let port = free_address().unwrap();
-    let tls = format!("tls://{port}");
-    let server = Server::start(&["--listen", &tls, "--tls-cert", &cert, "--tls-key", &key]);
-    let address: Address = format!("localhost:{}", port.port()).parse().unwrap();
-    let connector = Connector::new().tls(Tls::new(Some(ca.as_ref()), None).unwrap());
+    let TlsServer { server, address, connector, directory: _directory } = TlsServer::start(&[]);
     let count = |client: &mut Client| client.stats().unwrap().number("total-connections").unwrap();
     let mut observer = connector.connect(&address).unwrap();
     let before = count(&mut observer);
@@ -167,24 +155,11 @@ fn a_pool_lends_a_connection_with_tls_again_also_if_nobody_has_used_it() {
 
 #[test]
 fn what_tls_has_taken_is_not_written_a_second_time_after_a_time_out() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
-    let (ca, cert, key) = (path("ca"), path("cert"), path("key"));
-    let authority = Authority::new("authority");
-    let identity = authority.issue(Leaf::of("localhost"));
-    std::fs::write(&ca, authority.pem()).unwrap();
-    std::fs::write(&cert, identity.certificate_pem()).unwrap();
-    std::fs::write(&key, identity.key_pem()).unwrap();
-    let port = free_address().unwrap();
-    let tls = format!("tls://{port}");
-    let listen = ["--listen", &tls, "--tls-cert", &cert, "--tls-key", &key, "-z", "100m"];
-    let server = Server::start(&listen);
+    let TlsServer { server, address, connector, directory: _directory } = TlsServer::start(&["-z", "100m"]);
     let kill = |signal: &str| {
         let pid = server.pid().to_string();
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     };
-    let address: Address = format!("localhost:{}", port.port()).parse().unwrap();
-    let connector = Connector::new().tls(Tls::new(Some(ca.as_ref()), None).unwrap());
     // More than the kernel's buffers take, and each part of it is a command.
     let (body, short) = (b"use wrong\r\n".repeat(2_000_000), Some(Duration::from_millis(100)));
 

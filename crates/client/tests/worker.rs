@@ -1,8 +1,8 @@
 //! Workers, with threads and with tasks, against the server of this repository and Debian's.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use beanstalk_client::{
@@ -10,6 +10,10 @@ use beanstalk_client::{
     TubeName, Worker,
 };
 use beanstalk_testing::Server;
+
+mod support;
+
+use support::wait_until;
 
 fn tube() -> TubeName {
     "work".parse().unwrap()
@@ -33,16 +37,7 @@ fn run(
     is_async: bool,
     handler: impl Fn(&Delivery) -> Outcome + Send + Sync + 'static,
 ) -> Report {
-    if !is_async {
-        return worker.run(handler).unwrap();
-    }
-    let handler = Arc::new(handler);
-    let handler = move |delivery: Arc<Delivery>| {
-        let handler = Arc::clone(&handler);
-        async move { tokio::task::spawn_blocking(move || handler(&delivery)).await.unwrap() }
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(worker.run_async(handler)).unwrap()
+    support::run_worker(worker, is_async, handler).unwrap()
 }
 
 fn each(mut test: impl FnMut(&Server, bool)) {
@@ -82,8 +77,10 @@ fn every_job_is_done_once_and_no_more_than_the_slots_at_a_time() {
 #[test]
 fn outcomes_decide_on_the_job_and_a_panic_is_a_failure() {
     each(|server, is_async| {
-        let mut client = put(server, 5, &PutOptions::new().pri(7));
-        let retry = Retry::new().max_attempts(2).delays(Duration::from_millis(500), Duration::from_secs(1));
+        let mut client = put(server, 6, &PutOptions::new().pri(7));
+        // Longer than the test may take.
+        let delay = Duration::from_millis(3_600_500);
+        let retry = Retry::new().max_attempts(2).delays(delay, 2 * delay);
         let (told, events) = mpsc::channel();
         let worker = worker(server).retry(retry).on_event(move |event| {
             if let Event::Ended { delivery, settled, .. } = event {
@@ -96,14 +93,17 @@ fn outcomes_decide_on_the_job_and_a_panic_is_a_failure() {
             b"1" => Outcome::Failed("no".to_owned()),
             b"2" => Outcome::Postpone(Duration::from_secs(60)),
             b"3" => Outcome::Bury("never".to_owned()),
+            b"5" => Outcome::RetryAfter(Duration::from_secs(1800), "busy".to_owned()),
             _ => panic!("a handler may"),
         });
         let (released, given_back) = (report.released, report.given_back);
-        assert_eq!((report.deleted, released, given_back, report.buried), (1, 2, 1, 1), "{report:?}");
+        assert_eq!((report.deleted, released, given_back, report.buried), (1, 3, 1, 1), "{report:?}");
         drop(worker);
         let events: Vec<_> = events.iter().collect();
-        let half = Settled::Released(Duration::from_millis(500));
-        assert!(events.contains(&("4".to_owned(), 1, half)) && events.contains(&("1".to_owned(), 1, half)));
+        for body in ["1", "4"] {
+            assert!(events.contains(&(body.to_owned(), 1, Settled::Released(delay))), "{events:?}");
+        }
+        assert!(events.contains(&("5".to_owned(), 1, Settled::Released(Duration::from_secs(1800)))));
         let buried = client.peek_next(JobState::Buried).unwrap();
         assert_eq!(buried.body, b"3");
         assert_eq!(client.stats_job(buried.id).unwrap().pri, 7);
@@ -115,6 +115,25 @@ fn outcomes_decide_on_the_job_and_a_panic_is_a_failure() {
             u64::from(!is_ours),
             "giving back counts only where the server knows no other way"
         );
+    });
+}
+
+#[test]
+fn a_job_that_is_postponed_without_a_delay_counts_nothing_on_any_server() {
+    each(|server, is_async| {
+        let _client = put(server, 1, &PutOptions::new());
+        let worker =
+            Worker::new(Connector::new(), server.address().parse().unwrap()).watch(tube()).with_info();
+        let stopper = worker.stopper();
+        let report = run(&worker, is_async, move |delivery| {
+            assert_eq!((delivery.attempt, delivery.info.as_ref().unwrap().releases), (1, 0));
+            if delivery.reserves == 1 {
+                return Outcome::Postpone(Duration::ZERO);
+            }
+            stopper.stop();
+            Outcome::Done
+        });
+        assert_eq!((report.given_back, report.deleted), (1, 1), "{report:?}");
     });
 }
 
@@ -197,9 +216,11 @@ fn a_job_that_takes_longer_than_its_ttr_is_touched_until_it_ends() {
                 began.send(delivery.id).unwrap();
             }
         });
-        let report = run(&worker, is_async, |_| {
-            // Two TTRs: the only way to see that a deadline has not ended is to let it pass.
-            std::thread::sleep(Duration::from_millis(2200));
+        let other = Mutex::new(Client::connect(&server.address().parse().unwrap()).unwrap());
+        let report = run(&worker, is_async, move |delivery| {
+            // Two TTRs, by the clock of the server. A job is at most a second older than its reservation.
+            let age = || other.lock().unwrap().stats_job(delivery.id).unwrap().age;
+            wait_until("two TTRs", || age() >= 3);
             Outcome::Done
         });
         assert_eq!((report.deleted, report.lost), (1, 0), "{report:?}");
@@ -264,7 +285,7 @@ fn a_worker_survives_its_server_and_keeps_its_job_with_a_session() {
         let session = Connector::new().session("w".parse().unwrap(), Duration::from_secs(60));
         let worker =
             Worker::new(session, server.address().parse().unwrap()).watch(tube()).on_event(move |event| {
-                if let Event::Disconnected(_) = event {
+                if let Event::Disconnected { .. } = event {
                     let _ = cut.send(());
                 }
             });

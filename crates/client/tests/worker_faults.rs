@@ -9,40 +9,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use beanstalk_client::{
-    Address, Client, Connector, Delivery, Error, Event, JobState, Outcome, PutOptions, Reconnect, Report,
-    Retry, TubeName, Worker,
+    Address, Client, Connector, Error, Event, JobState, Outcome, PutOptions, Reconnect, Report, Retry,
+    TubeName, Worker,
 };
 use beanstalk_testing::{Fake, FakeOptions};
+
+mod support;
+
+use support::{reconnecting as connector, run_worker as run, scripted, wait_until};
 
 fn tube() -> TubeName {
     "work".parse().unwrap()
 }
 
-fn connector() -> Connector {
-    let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(5));
-    Connector::new().reconnect(pauses.give_up_after(Duration::from_secs(5)))
-}
-
 fn worker(connector: Connector, address: &str) -> Worker {
     Worker::new(connector, address.parse().unwrap()).watch(tube()).until_empty()
-}
-
-/// Runs it with threads, or with tasks.
-fn run(
-    worker: &Worker,
-    is_async: bool,
-    handler: impl Fn(&Delivery) -> Outcome + Send + Sync + 'static,
-) -> Result<Report, Error> {
-    if !is_async {
-        return worker.run(handler);
-    }
-    let handler = Arc::new(handler);
-    let handler = move |delivery: Arc<Delivery>| {
-        let handler = Arc::clone(&handler);
-        async move { tokio::task::spawn_blocking(move || handler(&delivery)).await.unwrap() }
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(worker.run_async(handler))
 }
 
 fn put(fake: &Fake, count: usize) -> Client {
@@ -119,21 +100,40 @@ fn attempts_are_known_without_a_question_where_the_server_has_fields() {
     }
 }
 
-/// A server that answers each line on a connection with the next of its texts, and closes it after the last.
-fn scripted(scripts: Vec<Vec<Vec<u8>>>) -> (String, tempfile::TempDir) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("socket");
-    let listener = UnixListener::bind(&path).unwrap();
-    std::thread::spawn(move || {
-        for (script, stream) in scripts.into_iter().zip(listener.incoming()) {
-            let mut stream = stream.unwrap();
-            for text in script {
-                let _ = stream.read(&mut [0; 4096]);
-                let _ = stream.write_all(&text);
+#[test]
+fn a_job_that_is_known_to_be_lost_is_not_touched_again() {
+    for is_async in [false, true] {
+        let fake = Arc::new(Fake::start());
+        let mut client = Client::connect(&fake.address().parse().unwrap()).unwrap();
+        let [id, other] = ["work", "other"].map(|name| {
+            let tube = name.parse().unwrap();
+            client.put_in(&tube, name.as_bytes(), &PutOptions::new().ttr(1)).unwrap().id
+        });
+        let (server, log) = (Arc::clone(&fake), Mutex::new(Vec::new()));
+        let touches = move |id: u64| {
+            let mut log = log.lock().unwrap();
+            log.append(&mut server.take_log());
+            log.iter().filter(|line| **line == format!("touch {id}")).count()
+        };
+        let (client, seen) = (Mutex::new(client), Arc::new(AtomicUsize::new(0)));
+        let seen_by_handler = Arc::clone(&seen);
+        let worker = worker(connector(), &fake.address()).watch("other".parse().unwrap()).slots(2);
+        let report = run(&worker, is_async, move |delivery| {
+            if delivery.body == b"other" {
+                wait_until("the other job", || seen_by_handler.load(Ordering::SeqCst) > 0);
+                return Outcome::Done;
             }
-        }
-    });
-    (format!("unix:{}", path.display()), directory)
+            client.lock().unwrap().flush_tube(&tube()).unwrap();
+            wait_until("a touch of the lost job", || touches(id) > 0);
+            let before = touches(other);
+            wait_until("further touches", || touches(other) >= before + 3);
+            seen_by_handler.store(touches(id), Ordering::SeqCst);
+            Outcome::Done
+        });
+        let report = report.unwrap();
+        assert_eq!((report.deleted, report.lost), (1, 1), "{report:?}");
+        assert_eq!(seen.load(Ordering::SeqCst), 1, "touches of the lost job");
+    }
 }
 
 /// The server's answers until the worker has reserved a job.
@@ -213,7 +213,7 @@ fn an_invalid_answer_is_reported_and_the_worker_continues_with_another_connectio
             let reports = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&reports);
             let worker = worker(connector(), &address).on_event(move |event| match event {
-                Event::Disconnected(error) => {
+                Event::Disconnected { error, .. } => {
                     assert!(error.is_out_of_step(), "{error}");
                     counted.fetch_add(1, Ordering::SeqCst);
                 }
@@ -297,16 +297,14 @@ fn one_of_several_servers_that_is_not_there_does_not_end_the_worker() {
         let (stopper, left, missing) = (worker.stopper(), AtomicUsize::new(3), Arc::new(AtomicUsize::new(0)));
         let missed = Arc::clone(&missing);
         let worker = worker.on_event(move |event| {
-            if matches!(event, Event::Disconnected(Error::Connect { .. })) {
+            if matches!(event, Event::Disconnected { error: Error::Connect { .. }, .. }) {
                 missed.fetch_add(1, Ordering::SeqCst);
             }
         });
         // The last job is done when the other server has been missed twice.
         let report = run(&worker, is_async, move |_| {
             if left.fetch_sub(1, Ordering::SeqCst) == 1 {
-                while missing.load(Ordering::SeqCst) < 2 {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
+                wait_until("two reports", || missing.load(Ordering::SeqCst) >= 2);
                 stopper.stop();
             }
             Outcome::Done

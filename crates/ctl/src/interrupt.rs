@@ -29,12 +29,6 @@ pub fn requested() -> bool {
     *signals() > 0
 }
 
-/// Makes the program stop, as a signal does.
-pub fn request() {
-    *signals() += 1;
-    CHANGED.notify_all();
-}
-
 /// Waits for `time`, or until a signal stops the program. Returns whether a signal came.
 pub fn wait(time: Duration) -> bool {
     let waited = CHANGED.wait_timeout_while(signals(), time, |count| *count == 0);

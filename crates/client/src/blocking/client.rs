@@ -98,7 +98,7 @@ impl Client {
     /// Closes the connection, and waits until the server has closed it. Then its reserved jobs are ready again, with
     /// unchanged counters.
     pub fn quit(mut self) -> Result<(), Error> {
-        self.connection.set_reopening(Reopening::Never);
+        self.connection.engine_mut().set_reopening(Reopening::Never);
         match self.connection.call(Command::Quit) {
             Err(Error::Closed) => Ok(()),
             Err(error) => Err(error),

@@ -13,7 +13,7 @@ use super::stream::{BlockingStream, Closer};
 use crate::address::Address;
 use crate::connector::Connector;
 use crate::core::data::Extensions;
-use crate::core::engine::{Engine, EngineStep, Goal, Refusals, Reopening};
+use crate::core::engine::{Engine, EngineStep, Goal, Refusals};
 use crate::core::exchange::Answer;
 use crate::core::jittered;
 use crate::core::request::Request;
@@ -87,19 +87,9 @@ impl Connection {
         self.engine.set_extensions(extensions);
     }
 
-    /// Sets whether a lost connection is opened again.
-    pub(crate) fn set_reopening(&mut self, reopening: Reopening) {
-        self.engine.set_reopening(reopening);
-    }
-
-    /// Sets a time-out shorter than the connector's; `None` restores the connector's.
-    pub(crate) fn set_max_timeout(&mut self, max_timeout: Option<Duration>) {
-        self.engine.set_max_timeout(max_timeout);
-    }
-
-    /// The ordinal number of the open connection; `None` if none is open.
-    pub(crate) fn number(&self) -> Option<u64> {
-        self.engine.number()
+    /// The engine, for a worker, which decides when the connection is opened again and how long it waits.
+    pub(crate) fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
     }
 
     /// Closes the connection. The next command opens another one.

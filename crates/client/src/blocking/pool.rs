@@ -16,7 +16,7 @@ use crate::error::Error;
 /// another one, whatever the last borrower has set. A returned connection is closed if a reply is outstanding, if it
 /// has reserved a job (which becomes ready), or if its watched tubes, mode, session or log-in have changed.
 ///
-/// Its connections have no session, even if the connector has one: two connections cannot share it.
+/// The connections have no session, even if the connector has one: two connections cannot share it.
 ///
 /// ```no_run
 /// use beanstalk_client::{Connector, Pool, PutOptions};

@@ -1,4 +1,4 @@
-//! How long a client tries to reach its server again.
+//! How long a client tries to reach its server again: exponential backoff with jitter.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -59,6 +59,11 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
+    /// The number of the next attempt, from 1.
+    pub(crate) fn next(&self) -> u32 {
+        self.count + 1
+    }
+
     /// The pause before the next attempt; `None` if it is time to give up.
     pub(crate) fn next_pause(&mut self, reconnect: &Reconnect) -> Option<Duration> {
         self.count += 1;

@@ -25,21 +25,21 @@ use super::data::{JobInfo, TraceParent};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fields {
-    /// Its tube.
+    /// The tube of the job.
     pub tube: Option<String>,
-    /// How often it was reserved, including this time.
+    /// How often the job was reserved, including this time.
     pub attempts: Option<u64>,
-    /// How often a reservation of it has run out.
+    /// How often a reservation of the job has timed out.
     pub timeouts: Option<u64>,
-    /// How often it was released.
+    /// How often the job was released.
     pub releases: Option<u64>,
-    /// The time since its put.
+    /// The time since the put, in seconds.
     pub age: Option<u64>,
-    /// Its priority.
+    /// The priority of the job.
     pub pri: Option<u32>,
-    /// Its time to run.
+    /// The time to run, in seconds.
     pub ttr: Option<u64>,
-    /// The span in which it was put; `None` also if it has none.
+    /// The span in which the job was put; `None` also if the job has none.
     pub trace: Option<TraceParent>,
 }
 

@@ -53,7 +53,7 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
-    /// Appends its bytes.
+    /// Appends the bytes of the command.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Line(command) => command.write(out),
@@ -83,7 +83,7 @@ impl Request<'_> {
         }
     }
 
-    /// Its repetition if the connection is lost before its reply.
+    /// Whether the command is repeated if the connection is lost before its reply.
     pub fn repeat(&self) -> Repeat {
         match self {
             Self::Line(command) | Self::PageAfter(command, _) => repeat_of(command.verb()),
@@ -126,7 +126,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether its effect depends on the used tube.
+    /// Whether the effect of the command depends on the used tube.
     pub(crate) fn needs_used_tube(&self) -> bool {
         let has_no_tube = |options: &PutOptions| options.tags.iter().all(|tag| tag.word() != "tub");
         match self {

@@ -1,8 +1,8 @@
 //! The decisions of a worker, without threads and tasks: the input and the result of a handler, and the outcome for the
 //! job.
 //!
-//! Owns: the settings of a worker, and every decision about a job. Never waits, or talks to a server;
-//! `blocking::worker` and `asynchronous::worker` do.
+//! Owns: the settings of a worker, and every decision about a job. Never waits, or talks to a server: [`run`] says what
+//! a slot does, and `blocking::worker` and `asynchronous::worker` do it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::span::Span;
 
 mod retry;
+pub(crate) mod run;
 mod slot;
 
 pub use retry::Retry;
@@ -49,7 +50,7 @@ pub(crate) const MAX_SETTLES: usize = 5;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// The id.
+    /// The id of the job.
     pub id: u64,
     /// The body.
     pub body: Vec<u8>,
@@ -95,7 +96,7 @@ impl Delivery {
         }
     }
 
-    /// The name of its tube.
+    /// The name of the job's tube.
     pub fn tube(&self) -> &str {
         &self.tube
     }
@@ -128,7 +129,12 @@ pub enum Outcome {
     DoneAndPut(Vec<(PutOptions, Vec<u8>)>),
     /// The job has failed for this reason: it is tried again, or buried, depending on [`Retry`].
     Failed(String),
-    /// The job was not completed: it is tried again after this time, and this does not count as a failure.
+    /// The job has failed for this reason, and is tried again after this time instead of the delay of [`Retry`]; it is
+    /// buried after the last attempt.
+    RetryAfter(Duration, String),
+    /// The job was not completed: it is tried again after this time, and this does not count as a failure. A server
+    /// without the extension `release-uncounted` counts a release, unless the time is zero and there is no session: then
+    /// the worker closes the connection, which makes the job ready.
     Postpone(Duration),
     /// Another attempt is useless, for this reason: the job is buried.
     Bury(String),
@@ -163,8 +169,8 @@ pub enum Settled {
     GivenBack(Duration),
     /// The job was buried.
     Buried,
-    /// Its TTR had already ended, or another client has deleted it, or the connection that had reserved it was lost
-    /// and no session has it. Another worker may have it.
+    /// The TTR of the job had already ended, or another client has deleted it, or the connection that had reserved it
+    /// was lost and no session has it. Another worker may have it.
     Lost,
     /// The server has not confirmed the action, because the connection was lost, or because the server could not do it
     /// then: it may have been executed, or the job becomes ready again.
@@ -177,8 +183,11 @@ impl Settled {
         match outcome {
             Outcome::Done => Self::Deleted,
             Outcome::DoneAndPut(_) => Self::Completed,
-            Outcome::Failed(_) if delivery.attempt >= retry.max_attempts => Self::Buried,
+            Outcome::Failed(_) | Outcome::RetryAfter(..) if delivery.attempt >= retry.max_attempts => {
+                Self::Buried
+            }
             Outcome::Failed(_) => Self::Released(retry.delay(delivery.attempt)),
+            Outcome::RetryAfter(delay, _) => Self::Released(*delay),
             Outcome::Postpone(delay) => Self::GivenBack(*delay),
             Outcome::Bury(_) => Self::Buried,
         }
@@ -245,11 +254,17 @@ pub enum Event<'a> {
         /// How long the handler took.
         took: Duration,
     },
-    /// A job in progress could not be touched. If its TTR ends, another worker gets it.
+    /// A job in progress could not be touched. If its TTR ends, another worker gets it. If the server no longer has it
+    /// reserved for this worker, it is not touched again.
     NotTouched(&'a Delivery, &'a Error),
     /// There is no connection to the server, or the worker has closed it because the server's answer does not follow
     /// the protocol; the worker tries again.
-    Disconnected(&'a Error),
+    Disconnected {
+        /// The reason.
+        error: &'a Error,
+        /// The number of this report since the server last replied, from 1.
+        attempt: u32,
+    },
 }
 
 /// The numbers of ended attempts, by outcome.
@@ -509,7 +524,7 @@ impl Worker {
         if !may_help || away > self.patience || self.stopper.is_stopped() {
             return None;
         }
-        self.emit(&Event::Disconnected(error));
+        self.emit(&Event::Disconnected { error, attempt: attempts.next() });
         Some(self.pause(attempts))
     }
 

@@ -42,13 +42,13 @@ impl Retry {
         Self::default()
     }
 
-    /// This many attempts, at least one.
+    /// Sets the number of attempts, at least one.
     #[must_use]
     pub fn max_attempts(self, max_attempts: u64) -> Self {
         Self { max_attempts: max_attempts.max(1), ..self }
     }
 
-    /// The delay after the first failure, and the longest one.
+    /// Sets the delay after the first failure, and the longest delay.
     #[must_use]
     pub fn delays(self, first_delay: Duration, max_delay: Duration) -> Self {
         Self { first_delay, max_delay, ..self }

@@ -44,7 +44,8 @@ impl FirstConnections {
         self.is_connected.store(true, Ordering::SeqCst);
     }
 
-    /// Handles the error of a slot's first connection, after trying for `tried`. Returns whether it tries again.
+    /// Handles the error of this attempt at a slot's first connection, after trying for `tried`. Returns whether the slot
+    /// tries again.
     ///
     /// # Errors
     /// If the worker must end: the same error.
@@ -52,18 +53,19 @@ impl FirstConnections {
         &self,
         worker: &Worker,
         error: Error,
-        is_first: bool,
+        attempt: u32,
         tried: Duration,
     ) -> Result<bool, Error> {
         let is_lasting = !error.is_of_network() || tried > worker.patience;
         if worker.servers.len() == 1 || is_lasting {
             return Err(error);
         }
-        let failed = self.failed.fetch_add(usize::from(is_first), Ordering::SeqCst) + usize::from(is_first);
+        let new = usize::from(attempt == 1);
+        let failed = self.failed.fetch_add(new, Ordering::SeqCst) + new;
         if failed == self.slots && !self.is_connected.load(Ordering::SeqCst) {
             return Err(error);
         }
-        worker.emit(&Event::Disconnected(&error));
+        worker.emit(&Event::Disconnected { error: &error, attempt });
         if worker.until_empty {
             *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             return Ok(false);

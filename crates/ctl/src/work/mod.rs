@@ -1,13 +1,13 @@
 //! `work`: runs a command for each job.
 //!
-//! Owns: the threads, each with a connection and one command at a time, and how they end. [`worker`] processes a job,
-//! [`attempts`] counts its failures, [`child`] runs the command, and [`mod@guard`] ends commands whose program was
-//! killed.
+//! Owns: the commands, and how they end. The worker of the library has the connections, reserves the jobs, touches them
+//! while their commands run, and deletes, releases or buries them. [`runner`] decides which, [`attempts`] counts the
+//! failures of a job, [`child`] runs the command, and [`mod@guard`] ends commands whose program was killed.
 
 mod attempts;
 mod child;
 mod guard;
-mod worker;
+mod runner;
 
 pub use guard::{is_guard, run as guard};
 
@@ -16,81 +16,80 @@ use crate::commands::ServerArguments;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::say;
-use attempts::{AttemptLimits, FailedAttempts};
+use attempts::AttemptLimits;
+use beanstalk_client::{Address, Connector, Reconnect, Retry, Stopper, TubeName, Worker};
 use guard::RunningGuard;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use worker::Worker;
+use runner::{JobCommands, ResultCounts};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
-/// The state that the workers of this process share.
-pub struct WorkShared<'a> {
-    arguments: &'a WorkArguments,
-    limits: AttemptLimits,
-    guard: RunningGuard,
-    counts: ResultCounts,
-    attempts: Mutex<FailedAttempts>,
-}
-
-impl WorkShared<'_> {
-    fn attempts(&self) -> MutexGuard<'_, FailedAttempts> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The results of all workers, counted.
-#[derive(Default)]
-struct ResultCounts {
-    done: AtomicU64,
-    failed: AtomicU64,
-    buried: AtomicU64,
-}
-
-impl ResultCounts {
-    fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
+/// The pauses between two attempts to connect again: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// Works until SIGTERM or Ctrl-C, or with `--until-empty` until there is no ready job. Then waits for the running
 /// commands.
 pub fn run(servers: &ServerArguments, arguments: &WorkArguments) -> Result<(), Failure> {
     let address = servers.address()?;
+    // The worker would try again for a while: a wrong address is reported at once.
+    drop(servers.connector().open(address)?);
+    let worker = worker(address, servers.connector().clone(), arguments)?;
+    let guard = RunningGuard::start()
+        .map_err(|error| Failure::Local(format!("a process that ends the commands: {error}")))?;
     let WorkArguments { attempts, delay, max_delay, .. } = *arguments;
-    let shared = WorkShared {
-        arguments,
+    let commands = Arc::new(JobCommands {
+        command: arguments.command.clone(),
+        group: guard.group(),
         limits: AttemptLimits { attempts, delay, max_delay },
-        guard: RunningGuard::start()
-            .map_err(|error| Failure::Local(format!("a process that ends the commands: {error}")))?,
+        server: address.to_string(),
+        has_session: arguments.session.is_some(),
+        stopper: worker.stopper(),
         counts: ResultCounts::default(),
         attempts: Mutex::default(),
-    };
-    let (ended, ends) = mpsc::channel();
-    let mut first_failure = None;
-    std::thread::scope(|scope| -> Result<(), Failure> {
-        for number in 0..arguments.jobs {
-            let ended = ended.clone();
-            let shared = &shared;
-            // The first connection is made here, so that a wrong address is reported at once.
-            let worker = Worker::connect(address, servers.connector(), shared, number)
-                .inspect_err(|_| interrupt::request())?;
-            scope.spawn(move || ended.send(worker.run()));
-        }
-        drop(ended);
-        // If a worker cannot continue, the others finish their commands and stop.
-        for end in ends {
-            if let Err(failure) = end {
-                interrupt::request();
-                first_failure.get_or_insert(failure);
-            }
-        }
-        Ok(())
-    })?;
-    let WorkShared { guard, counts, .. } = shared;
+        failure: Mutex::default(),
+    });
+    stop_at_signal(worker.stopper());
+    let reported = Arc::clone(&commands);
+    let worker = worker.on_event(move |event| reported.report(event));
+    let ended = worker.run(|delivery| commands.run(delivery));
     guard
         .dismiss()
         .map_err(|error| Failure::Local(format!("the process that ends the commands: {error}")))?;
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (done, failed, buried) = (count(&counts.done), count(&counts.failed), count(&counts.buried));
-    say(&format!("{done} done, {failed} failed, {buried} of them buried"));
-    first_failure.map_or(Ok(()), Err)
+    say(&commands.counts.summary());
+    match commands.take_failure() {
+        Some(failure) => Err(failure),
+        None => Ok(ended.map(drop)?),
+    }
+}
+
+/// The worker of the library. The decision about a failed job is that of [`JobCommands::run`].
+fn worker(address: &Address, connector: Connector, arguments: &WorkArguments) -> Result<Worker, Failure> {
+    let mut connector = connector.reconnect(Reconnect::forever().pauses(PAUSES.0, PAUSES.1));
+    // The worker must know whether the server can take a job back without counting a release.
+    connector.check_extensions = true;
+    if let Some(name) = &arguments.session {
+        connector = connector.session(session_name(name)?, arguments.grace);
+    }
+    let worker = Worker::new(connector, address.clone())
+        .slots(arguments.jobs as usize)
+        .retry(Retry::by_server())
+        .with_info();
+    let worker = arguments.tubes.iter().cloned().fold(worker, Worker::watch);
+    Ok(if arguments.until_empty { worker.until_empty() } else { worker })
+}
+
+/// A name for the sessions of this process, to which the worker adds the numbers of its slots. It is unique: the command
+/// of a job ends with its process, so a later process must not get the job from a session.
+fn session_name(name: &TubeName) -> Result<TubeName, Failure> {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{}-{:x}-{}", name.as_str(), since.as_nanos(), std::process::id());
+    name.parse().map_err(|error| Failure::Local(format!("--session: {error}")))
+}
+
+/// Stops the worker at the first signal. The second one ends the program: see [`interrupt`].
+fn stop_at_signal(stopper: Stopper) {
+    std::thread::spawn(move || {
+        interrupt::wait(Duration::MAX);
+        stopper.stop();
+        say("waiting for the running commands; a second signal ends them");
+    });
 }

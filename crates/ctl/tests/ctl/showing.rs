@@ -4,6 +4,7 @@
 use super::support::{
     client, command, counts, ctl, ctl_with, everywhere, interrupt, put, put_buried, wait_until,
 };
+use beanstalk_client::Client;
 use beanstalk_testing::{Fake, FakeOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -173,6 +174,16 @@ fn a_reserved_job_is_released_buried_or_deleted_as_the_flags_say() {
     }
 }
 
+/// Puts jobs until `watch` shows one: no event shows when watching has begun.
+fn put_until_shown(client: &mut Client, read: impl FnOnce() -> String + Send + 'static) -> String {
+    let reader = std::thread::spawn(read);
+    wait_until("a line of watch", || {
+        put(client, "t", b"x", 0);
+        reader.is_finished()
+    });
+    reader.join().unwrap()
+}
+
 #[test]
 fn watch_prints_what_happens() {
     for server in everywhere() {
@@ -180,15 +191,7 @@ fn watch_prints_what_happens() {
             command(&server.address(), &["watch", "t", "--interval", "20ms", "--json"]).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut client = server.client();
-        // No event shows when watching has begun: jobs are put until one is shown.
-        let line = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || lines.next().unwrap().unwrap());
-            while !reader.is_finished() {
-                put(&mut client, "t", b"x", 0);
-                std::thread::sleep(std::time::Duration::from_millis(30));
-            }
-            reader.join().unwrap()
-        });
+        let line = put_until_shown(&mut client, move || lines.next().unwrap().unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
         let event: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -249,16 +252,8 @@ fn watch_goes_on_when_one_of_several_servers_is_gone_and_comes_back() {
     let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(errors.next().unwrap().unwrap().contains(&late));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // No event shows when watching has begun: jobs are put until one is shown.
-    let mut producer = client(&up.address());
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(move || lines.next().unwrap().unwrap());
-        while !reader.is_finished() {
-            put(&mut producer, "t", b"x", 0);
-            std::thread::sleep(std::time::Duration::from_millis(30));
-        }
-        assert!(reader.join().unwrap().contains(&format!("{} t: ", up.address())));
-    });
+    let line = put_until_shown(&mut client(&up.address()), move || lines.next().unwrap().unwrap());
+    assert!(line.contains(&format!("{} t: ", up.address())));
     let fake = Fake::start();
     std::os::unix::fs::symlink(fake.address().strip_prefix("unix:").unwrap(), &socket).unwrap();
     assert!(errors.next().unwrap().unwrap().contains("is back"));

@@ -6,14 +6,17 @@ use beanstalkd_testkit::tls::{Authority, Leaf};
 
 use crate::support::{command, ctl};
 
+/// Writes a file, and returns its path.
+fn write(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let path = directory.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_string_lossy().into_owned()
+}
+
 #[test]
 fn servers_with_tls_are_reached_with_the_files_that_the_options_name() {
     let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_string_lossy().into_owned()
-    };
+    let file = |name: &str, text: &str| write(&directory, name, text);
     let authority = Authority::new("authority");
     let [server, worker] = ["localhost", "worker"].map(|name| authority.issue(Leaf::of(name)));
     let (ca, other) = (file("ca", &authority.pem()), file("other", &Authority::new("other").pem()));
@@ -55,11 +58,7 @@ fn servers_with_tls_are_reached_with_the_files_that_the_options_name() {
 #[test]
 fn tls_with_a_plain_port_and_the_other_way_round_are_said_at_once() {
     let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = directory.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_string_lossy().into_owned()
-    };
+    let file = |name: &str, text: &str| write(&directory, name, text);
     let authority = Authority::new("authority");
     let server = authority.issue(Leaf::of("localhost"));
     let ca = file("ca", &authority.pem());

@@ -1,10 +1,9 @@
 //! `top` in a real terminal.
 
-use super::support::{client, counts, put, put_buried};
+use super::support::{client, counts, put, put_buried, wait_until};
 use super::terminal::Terminal;
 use beanstalk_testing::Fake;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 #[test]
 fn tubes_jobs_and_bodies_are_shown_and_changed() {
@@ -92,9 +91,6 @@ fn it_ends_with_its_terminal() {
     let program = terminal.program_id();
     assert!(!program.is_empty());
     drop(terminal);
-    let give_up_at = Instant::now() + Duration::from_secs(60);
-    while Command::new("ps").args(["-p", &program]).output().unwrap().status.success() {
-        assert!(Instant::now() < give_up_at, "{program} still runs");
-        std::thread::sleep(Duration::from_millis(30));
-    }
+    let runs = || Command::new("ps").args(["-p", &program]).output().unwrap().status.success();
+    wait_until("the end of the program", || !runs());
 }

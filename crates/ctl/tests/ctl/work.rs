@@ -3,8 +3,12 @@
 use super::support::{client, command, counts, ctl, everywhere, put, wait_until};
 use beanstalk_client::PutOptions;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
+
+/// A command that notes its attempt in a file, and fails.
+const FAILING: &str = "echo $BEANSTALK_ATTEMPT >>\"$0\"; false";
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -53,13 +57,16 @@ fn a_job_that_fails_is_delayed_and_buried_after_the_last_attempt() {
         let address = server.address();
         put(&mut server.client(), "t", b"x", 0);
         let work = ["work", "t", "--until-empty", "--attempts", "2", "--delay", "1h", "--", "false"];
-        ctl(&address, &work).ends_with(0);
+        let failed = ctl(&address, &work).ends_with(0);
+        assert!(failed.err.contains("attempt 1; again in 3600s"), "{failed:?}");
+        assert!(failed.err.contains("0 done, 1 failed, 0 of them buried"), "{failed:?}");
         assert_eq!(counts(&address, "t"), [0, 0, 1, 0]);
         let kick = ["kick", "--all", "--yes"];
         // A kick of a delayed job is not an attempt. After a bury, a kick starts the attempts again.
         for expected in [[0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 1]] {
             ctl(&address, &kick).ends_with(0);
-            ctl(&address, &work).ends_with(0);
+            let failed = ctl(&address, &work).ends_with(0);
+            assert_eq!(failed.err.contains("attempt 2; buried"), expected[3] == 1, "{failed:?}");
             assert_eq!(counts(&address, "t"), expected);
         }
     }
@@ -146,9 +153,12 @@ fn after_a_signal_the_command_finishes_and_no_further_job_is_reserved() {
         }
         let script = "touch \"$0\"; until [ -e \"$1\" ]; do sleep 0.01; done";
         let work = ["work", "t", "--", "sh", "-c", script, text(&begun), text(&go_on)];
-        let child = command(&server.address(), &work).spawn().unwrap();
+        let mut child = command(&server.address(), &work).spawn().unwrap();
         wait_until("the command", || begun.exists());
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        let mut message = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut message).unwrap();
+        assert!(message.contains("waiting for the running commands"), "{message}");
         fs::write(&go_on, "").unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -273,9 +283,8 @@ fn to_inspect_a_job_costs_no_attempt() {
         let id = put(&mut server.client(), "t", b"x", 0);
         let directory = tempfile::tempdir().unwrap();
         let ran = directory.path().join("ran");
-        let script = "echo $BEANSTALK_ATTEMPT >>\"$0\"; false";
         let work = ["work", "t", "--until-empty", "--attempts", "3", "--delay", "1h", "--"];
-        let work = [&work[..], &["sh", "-c", script, text(&ran)]].concat();
+        let work = [&work[..], &["sh", "-c", FAILING, text(&ran)]].concat();
         let mut other = server.client();
         for _ in 0..3 {
             // With this program, and with another client before the first failure.
@@ -304,8 +313,7 @@ fn a_worker_that_goes_on_counts_its_own_failures_whatever_others_do() {
         let id = put(&mut server.client(), "t", b"x", 0);
         let directory = tempfile::tempdir().unwrap();
         let ran = directory.path().join("ran");
-        let script = "echo $BEANSTALK_ATTEMPT >>\"$0\"; false";
-        let work = ["work", "t", "--attempts", "3", "--delay", "1h", "--", "sh", "-c", script, text(&ran)];
+        let work = ["work", "t", "--attempts", "3", "--delay", "1h", "--", "sh", "-c", FAILING, text(&ran)];
         let mut child = command(&address, &work).spawn().unwrap();
         let mut other = server.client();
         for _ in 0..2 {

@@ -37,15 +37,15 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03];
 /// The use of the reply to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReplyUse {
-    /// The caller gets it.
+    /// The caller gets the reply.
     Awaited,
-    /// There will be none: the connection was lost, and the command must not be sent again.
+    /// There will be no reply: the connection was lost, and the command must not be sent again.
     Unconfirmed,
-    /// There will be none: the server of the new connection would misunderstand the command.
+    /// There will be no reply: the server of the new connection would misunderstand the command.
     Unsupported,
-    /// The caller no longer waits for it. A job in it is kept.
+    /// The caller no longer waits for the reply. A job in it is kept.
     Abandoned,
-    /// It belongs to the greeting of a new connection.
+    /// The reply belongs to the greeting of a new connection.
     Greeting,
 }
 

@@ -1,0 +1,107 @@
+//! The set-ups that several tests share.
+
+#![allow(dead_code, reason = "each test uses some of them")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use beanstalk_client::{
+    Address, Connector, Delivery, Error, Outcome, Reconnect, Report, Tls, TubeName, Worker,
+};
+use beanstalkd_testkit::panicking::Server;
+use beanstalkd_testkit::server::free_address;
+use beanstalkd_testkit::tls::{Authority, Leaf};
+use tempfile::TempDir;
+
+pub(crate) fn tube(name: &str) -> TubeName {
+    name.parse().unwrap()
+}
+
+/// A connector that opens lost connections again, with short pauses.
+pub(crate) fn reconnecting() -> Connector {
+    let pauses = Reconnect::new().pauses(Duration::from_millis(1), Duration::from_millis(5));
+    Connector::new().reconnect(pauses.give_up_after(Duration::from_secs(5)))
+}
+
+pub(crate) fn on_one_thread<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Runs a worker with threads, or with tasks.
+pub(crate) fn run_worker(
+    worker: &Worker,
+    is_async: bool,
+    handler: impl Fn(&Delivery) -> Outcome + Send + Sync + 'static,
+) -> Result<Report, Error> {
+    if !is_async {
+        return worker.run(handler);
+    }
+    let handler = Arc::new(handler);
+    let handler = move |delivery: Arc<Delivery>| {
+        let handler = Arc::clone(&handler);
+        async move { tokio::task::spawn_blocking(move || handler(&delivery)).await.unwrap() }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(worker.run_async(handler))
+}
+
+/// Waits for a condition for which there is no event.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let give_up_at = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < give_up_at, "timed out waiting for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A server that answers each line on a connection with the next of its texts, and closes it after the last.
+pub(crate) fn scripted(scripts: Vec<Vec<Vec<u8>>>) -> (String, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for (script, stream) in scripts.into_iter().zip(listener.incoming()) {
+            let mut stream = stream.unwrap();
+            for text in script {
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(&text);
+            }
+        }
+    });
+    (format!("unix:{}", path.display()), directory)
+}
+
+/// A server with TLS, and a connector that trusts it.
+pub(crate) struct TlsServer {
+    pub server: Server,
+    pub address: Address,
+    pub connector: Connector,
+    /// Its files.
+    pub directory: TempDir,
+}
+
+impl TlsServer {
+    /// Starts one with these further arguments.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_string_lossy().into_owned()
+        };
+        let authority = Authority::new("authority");
+        let identity = authority.issue(Leaf::of("localhost"));
+        let ca = file("ca", &authority.pem());
+        let (cert, key) = (file("cert", &identity.certificate_pem()), file("key", &identity.key_pem()));
+        let port = free_address().unwrap();
+        let tls = format!("tls://{port}");
+        let listen = ["--listen", &tls, "--tls-cert", &cert, "--tls-key", &key];
+        let server = Server::start(&[&listen[..], arguments].concat());
+        let address = format!("localhost:{}", port.port()).parse().unwrap();
+        let connector = Connector::new().tls(Tls::new(Some(ca.as_ref()), None).unwrap());
+        Self { server, address, connector, directory }
+    }
+}
