@@ -332,7 +332,7 @@ impl Executor {
             );
             return answer(output, &Reply::OutOfMemory);
         }
-        let outcome = run::<GUARDED>(self, &mut Caller { client, output, now }, command);
+        let outcome = run::<GUARDED>(self, client, command, output, now);
         debug_assert!(
             !matches!(row.follows, Follows::Nothing)
                 || !matches!(outcome, Outcome::ReadBody(_) | Outcome::SkipBody(..) | Outcome::ReadPuts(_)),
