@@ -66,8 +66,8 @@ impl StandardOutput {
     }
 }
 
-/// Prints a message on standard error, on one line. All messages go through this function, because they may contain text
-/// of a server that must be escaped.
+/// Prints a message on standard error, on one line. All messages go through this function, because they may contain
+/// text of a server that must be escaped.
 #[allow(clippy::print_stderr, reason = "the messages of the program")]
 pub fn say(message: &str) {
     eprintln!("beanstalkctl: {}", visible(message.as_bytes(), false));

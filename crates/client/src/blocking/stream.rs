@@ -103,7 +103,8 @@ impl BlockingStream {
     }
 }
 
-/// Closes a connection from another thread. A thread that waits for a reply gets [`Error::Closed`](crate::Error::Closed).
+/// Closes a connection from another thread. A thread that waits for a reply gets
+/// [`Error::Closed`](crate::Error::Closed).
 #[derive(Debug)]
 pub struct Closer(BlockingStream);
 

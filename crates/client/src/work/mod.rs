@@ -107,7 +107,8 @@ impl Delivery {
         self.trace.as_ref()
     }
 
-    /// Whether the worker should stop. It waits for the handler; a slow handler can end early with [`Outcome::Postpone`].
+    /// Whether the worker should stop. The worker waits for the handler; a slow handler can end early with
+    /// [`Outcome::Postpone`].
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
@@ -133,8 +134,8 @@ pub enum Outcome {
     /// buried after the last attempt.
     RetryAfter(Duration, String),
     /// The job was not completed: it is tried again after this time, and this does not count as a failure. A server
-    /// without the extension `release-uncounted` counts a release, unless the time is zero and there is no session: then
-    /// the worker closes the connection, which makes the job ready.
+    /// without the extension `release-uncounted` counts a release, unless the time is zero and there is no session:
+    /// then the worker closes the connection, which makes the job ready.
     Postpone(Duration),
     /// Another attempt is useless, for this reason: the job is buried.
     Bury(String),

@@ -1,7 +1,7 @@
 //! The run of a slot: reserves a job, has it handled, and ends it.
 //!
-//! Owns: the order of a slot's commands, and the connection that has its job. Both drivers run it. A task of tokio polls
-//! it; the blocking driver completes each step before it returns, so one poll takes it to its end.
+//! Owns: the order of a slot's commands, and the connection that has its job. Both drivers run it. A task of tokio
+//! polls it; the blocking driver completes each step before it returns, so one poll takes it to its end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

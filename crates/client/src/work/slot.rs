@@ -44,8 +44,8 @@ impl FirstConnections {
         self.is_connected.store(true, Ordering::SeqCst);
     }
 
-    /// Handles the error of this attempt at a slot's first connection, after trying for `tried`. Returns whether the slot
-    /// tries again.
+    /// Handles the error of this attempt at a slot's first connection, after trying for `tried`. Returns whether the
+    /// slot tries again.
     ///
     /// # Errors
     /// If the worker must end: the same error.

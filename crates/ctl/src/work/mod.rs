@@ -77,8 +77,8 @@ fn worker(address: &Address, connector: Connector, arguments: &WorkArguments) ->
     Ok(if arguments.until_empty { worker.until_empty() } else { worker })
 }
 
-/// A name for the sessions of this process, to which the worker adds the numbers of its slots. It is unique: the command
-/// of a job ends with its process, so a later process must not get the job from a session.
+/// A name for the sessions of this process, to which the worker adds the numbers of its slots. It is unique: the
+/// command of a job ends with its process, so a later process must not get the job from a session.
 fn session_name(name: &TubeName) -> Result<TubeName, Failure> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name = format!("{}-{:x}-{}", name.as_str(), since.as_nanos(), std::process::id());

@@ -427,7 +427,8 @@ impl Exchange {
         self.has_limited = self.outstanding.iter().any(Sent::is_limited);
     }
 
-    /// Takes the commands back of which nothing was sent on this connection, if `use_of` has another use for their replies.
+    /// Takes the commands back of which nothing was sent on this connection, if `use_of` has another use for their
+    /// replies.
     fn give_up_unsent(&mut self, mut use_of: impl FnMut(&mut Sent) -> Option<ReplyUse>) {
         let mut at = self.answered;
         for sent in &mut self.outstanding {
