@@ -69,7 +69,7 @@ fn default_filter(verbosity: u8) -> String {
 
 /// The prefix of the names of the server's crates.
 const CRATE: &str = concat!(env!("CARGO_PKG_NAME"), "_");
-/// Their prefix in filters and in the log, which do not show the division into crates.
+/// The prefix of the crates in filters and in the log, which do not show the division into crates.
 const MODULE: &str = concat!(env!("CARGO_PKG_NAME"), "::");
 /// The only crate below the server that logs.
 const LOGGING: &str = "binlog";

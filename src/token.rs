@@ -17,11 +17,11 @@ pub const MAX_API_BYTES: usize = 1024;
 /// The reason why a text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// It is shorter than [`MIN_BYTES`].
+    /// The text is shorter than [`MIN_BYTES`].
     TooShort,
-    /// It is longer than this number of bytes, for which there is no room in a request.
+    /// The text is longer than this number of bytes, for which there is no room in a request.
     TooLong(usize),
-    /// It has a character that is not a visible ASCII character.
+    /// The text has a character that is not a visible ASCII character.
     BadCharacter,
 }
 
@@ -53,10 +53,10 @@ impl From<[u8; Self::BYTES]> for TokenHash {
 }
 
 impl TokenHash {
-    /// Its length.
+    /// Length of a hash.
     pub const BYTES: usize = 32;
 
-    /// Its bytes.
+    /// Bytes of the hash.
     #[must_use]
     pub fn bytes(&self) -> [u8; Self::BYTES] {
         self.0

@@ -60,9 +60,9 @@ pub struct AccessRules {
 pub struct Identity {
     /// The name, which follows the rules of tube names. Only the name of an anonymous identity begins with a bracket.
     pub name: Rc<str>,
-    /// Its grants.
+    /// Grants of the identity.
     pub grants: Grants,
-    /// Its limits.
+    /// Limits of the identity.
     pub limits: IdentityLimits,
 }
 
@@ -113,7 +113,7 @@ impl AnonymousOrigin {
 }
 
 impl IdentityId {
-    /// Its index among the identities of its rules.
+    /// Index among the identities of the same rules.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize

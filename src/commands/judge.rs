@@ -24,7 +24,7 @@ pub(crate) enum Subject<'a> {
     Nothing,
     /// At least one tube: the answer shows only tubes that the client may see.
     AnyTube,
-    /// This tube, which the command names; the answer shows only tubes that the client may see.
+    /// The tube that the command names; the answer shows only tubes that the client may see.
     Mentioned(&'a str),
     /// All tubes.
     Every,

@@ -102,7 +102,7 @@ impl OrderPace {
 }
 
 enum OrderJobs {
-    /// These jobs.
+    /// Jobs that the order names.
     Named(vec::IntoIter<JobId>),
     /// The jobs that a walk finds, at most as many as were counted.
     Counted { walk: Box<JobWalk>, left: u64 },

@@ -18,7 +18,7 @@ pub enum UsageError {
     InvalidArgument {
         /// The flag, as the line spells it.
         flag: String,
-        /// Its argument.
+        /// The argument of the flag.
         argument: String,
         /// The values that the flag takes.
         expected: &'static str,

@@ -23,7 +23,7 @@ pub(crate) struct Flag {
     pub takes: HasArg,
     /// The setting without which it has no effect.
     pub needs: Option<Needs>,
-    /// Its effect on the options.
+    /// Effect of the flag on the options.
     pub set: Set,
 }
 

@@ -131,7 +131,7 @@ impl fmt::Display for ListenAddress {
 pub struct TlsFiles {
     /// The certificate, with those that lead to its authority.
     pub certificate: Option<PathBuf>,
-    /// Its key.
+    /// The key of the certificate.
     pub key: Option<PathBuf>,
     /// The authorities of the clients' certificates.
     pub client_ca: Option<PathBuf>,

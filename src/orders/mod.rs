@@ -47,17 +47,17 @@ pub enum Order {
 /// A job to put.
 #[derive(Debug)]
 pub struct PutOrder {
-    /// Its tube, which is made if it does not exist.
+    /// The job's tube, which is made if it does not exist.
     pub tube: TubeName,
-    /// Its body.
+    /// The job's body.
     pub body: Body,
-    /// Its priority.
+    /// The job's priority.
     pub priority: Priority,
     /// Time until it becomes ready.
     pub delay_s: Seconds,
-    /// Its time to run.
+    /// The job's time to run.
     pub ttr_s: Seconds,
-    /// Its tags, encoded; empty if it has no tags.
+    /// The job's tags, encoded; empty if it has no tags.
     pub tags: Vec<u8>,
 }
 
@@ -66,11 +66,11 @@ pub struct PutOrder {
 pub enum JobAction {
     /// A buried or delayed job becomes ready.
     Kick,
-    /// It is deleted, even if a client has reserved it.
+    /// The job is deleted, even if a client has reserved it.
     Delete,
-    /// It goes to this tube.
+    /// The job goes to this tube.
     Move(TubeName),
-    /// It gets this priority.
+    /// The job gets this priority.
     Priority(Priority),
     /// A ready or delayed job gets this delay from now on.
     Delay(Seconds),
@@ -81,7 +81,7 @@ pub enum JobAction {
 /// The jobs to change.
 #[derive(Debug)]
 pub enum Selection {
-    /// These jobs.
+    /// Jobs with these ids.
     Jobs(Vec<JobId>),
     /// The jobs that a walk finds, at most as many as were counted.
     Counted(Box<JobWalk>, u64),
@@ -102,7 +102,7 @@ pub enum Obstacle {
     WrongState,
     /// No rule has sent the job to a dead tube.
     NotDead,
-    /// This job of the other tube has the same `idp` key.
+    /// A job of the other tube has the same `idp` key.
     KeyExists(JobId),
     /// The body is larger than the server accepts.
     TooBig,
@@ -136,7 +136,7 @@ pub struct TaskId(pub u64);
 /// A task: the progress of an order.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Its number.
+    /// Number of the task.
     pub id: TaskId,
     /// The action, in the words of the API.
     pub action: &'static str,
@@ -152,7 +152,7 @@ pub struct Task {
     pub obstacle: Option<Obstacle>,
     /// The job that was put, or the existing job with the same `idp` key.
     pub job: Option<JobId>,
-    /// Its progress.
+    /// Progress of the task.
     pub progress: Progress,
     /// When it began.
     pub begun_at: Timestamp,

@@ -241,7 +241,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// As `serve`, while no new command may be executed.
+    /// Serves the client as `serve` does, while no new command may be executed.
     #[cold]
     pub(crate) fn serve_paused(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         if executor.is_guarded() {
@@ -406,7 +406,7 @@ impl<S: Stream> Connection<S> {
         self.connected_s
     }
 
-    /// Its values for `list-clients`.
+    /// Values of the connection for `list-clients`.
     pub(crate) fn view(&self, now: Timestamp) -> ConnectionView {
         let idle_s = now.since_s(self.active_at);
         let activity = if self.is_handshaking() { Activity::Receiving } else { self.session.activity() };

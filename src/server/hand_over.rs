@@ -49,22 +49,22 @@ pub enum ListenerKind {
 /// A socket that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescribedListener {
-    /// Its role.
+    /// Role of the listener.
     pub role: ListenerRole,
-    /// Its transport.
+    /// Transport of the listener.
     pub kind: ListenerKind,
-    /// Its descriptor.
+    /// Descriptor of the socket.
     pub descriptor: i32,
 }
 
 /// The file of a unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribedFile {
-    /// Its path, in bytes.
+    /// Path of the file, in bytes.
     pub path: Vec<u8>,
     /// The device that it is on.
     pub device: u64,
-    /// Its inode.
+    /// Inode of the file.
     pub inode: u64,
 }
 

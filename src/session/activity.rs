@@ -5,15 +5,15 @@ use super::{Phase, Session, Until};
 /// The activity of a client. If several apply, the first in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// It waits in a reserve.
+    /// The client waits in a reserve.
     Waiting,
-    /// Its command is not finished, and continues by itself.
+    /// The client's command is not finished, and continues by itself.
     Stalled,
-    /// It has not read all of its replies.
+    /// The client has not read all of its replies.
     Sending,
     /// A part of a command or of a body has arrived.
     Receiving,
-    /// It can give a command.
+    /// The client can give a command.
     Ready,
 }
 

@@ -116,7 +116,7 @@ impl Arriving {
         self.begun.capacity() > 0
     }
 
-    /// Its memory, in bytes.
+    /// Memory of the room, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.put.memory_bytes() + self.begun.capacity()
     }

@@ -49,7 +49,7 @@ pub(super) enum CompleteProgress<'a> {
     Line(PutHeader, &'a [u8]),
     /// The last put has been read.
     Whole,
-    /// This is not a `put`, or its size cannot be read: the start of the next command is unknown.
+    /// The line is not a `put`, or its size cannot be read: the start of the next command is unknown.
     Lost,
 }
 
@@ -230,7 +230,7 @@ impl Complete {
         matches!(self.step, CompleteStep::Line | CompleteStep::SkipLine(_))
     }
 
-    /// Its memory, in bytes.
+    /// Memory of the `complete`, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let in_progress = match &self.step {

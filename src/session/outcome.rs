@@ -40,7 +40,7 @@ pub enum BodyRefusal {
     NotFound,
     /// The client may not put it.
     Forbidden,
-    /// It is above the server's limit.
+    /// The job is above the server's limit.
     JobTooBig,
     /// There is no memory for it.
     OutOfMemory,

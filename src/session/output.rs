@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<Output>() == 40, "every connection has an output
 struct SharedBodies {
     /// Never empty.
     queue: VecDeque<SharedBody>,
-    /// Their unsent bytes.
+    /// Unsent bytes of all bodies.
     len: usize,
     /// How many of the output's own bytes were freed since the first shared body: positions are counted from before
     /// them, so that freeing moves no position.

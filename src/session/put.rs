@@ -71,7 +71,7 @@ impl Put {
         self.extras.is_none()
     }
 
-    /// Its tags.
+    /// Tags of the job.
     ///
     /// # Panics
     /// If their bytes are not encoded tags.
@@ -84,7 +84,7 @@ impl Put {
         EncodedTags::of(tags.bytes(), TagSet { tube: self.tube().map(Name::from), ..*tags.set() })
     }
 
-    /// Its encoded tags, without the tube.
+    /// Encoded tags of the job, without the tube.
     #[inline]
     #[must_use]
     pub fn encoded_tags(&self) -> &[u8] {

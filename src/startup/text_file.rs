@@ -17,7 +17,7 @@ const MAX_BYTES: u64 = 16 << 20;
 pub enum TextError {
     /// The file cannot be read; the cause is added.
     Read(io::Error, String),
-    /// It is larger than [`MAX_BYTES`].
+    /// The file is larger than [`MAX_BYTES`].
     TooLarge,
 }
 

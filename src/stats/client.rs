@@ -15,7 +15,7 @@ impl StatsSubject for ClientStats {
 /// A client as `list-clients` sees it.
 #[derive(Clone, Debug)]
 pub struct ClientView<'a> {
-    /// Its id.
+    /// Id of the client.
     pub number: u64,
     /// The name of its identity; empty on a server without access rules.
     pub identity: Rc<str>,
@@ -27,7 +27,7 @@ pub struct ClientView<'a> {
     pub watching: u64,
     /// How many jobs it has reserved, with those of its session.
     pub reserved: u64,
-    /// Its connection.
+    /// Connection of the client.
     pub connection: ConnectionView,
 }
 
@@ -40,7 +40,7 @@ pub struct ConnectionView {
     pub age_s: u64,
     /// Whole seconds since the last byte in either direction.
     pub idle_s: u64,
-    /// Its activity, in a word.
+    /// Activity of the client, in a word.
     pub state: &'static str,
     /// Whole seconds in which it has waited in a reserve; 0 if it does not wait.
     pub waiting_s: u64,

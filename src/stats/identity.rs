@@ -12,7 +12,7 @@ impl StatsSubject for IdentityStats {
 /// The counts of an identity's clients since the server started, or since the identity was added to the rules.
 #[derive(Clone, Debug)]
 pub struct IdentityFigures {
-    /// Its name.
+    /// Name of the identity.
     pub name: Rc<str>,
     /// How many clients it has.
     pub connections: u64,
@@ -47,7 +47,7 @@ impl IdentityFigures {
 /// The view from which the figures of an identity are read.
 #[derive(Clone, Copy, Debug)]
 pub struct IdentityView<'a> {
-    /// Its counts.
+    /// Counts of the identity.
     pub figures: &'a IdentityFigures,
     /// The queue, which has its jobs.
     pub queue: &'a Queue,

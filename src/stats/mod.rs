@@ -64,7 +64,7 @@ pub struct Figure<S: StatsSubject> {
     pub key: &'static str,
     /// The kind, and how to read the value.
     pub read: Read<S>,
-    /// Its form in the metrics.
+    /// Form of the figure in the metrics.
     pub series: Series,
 }
 
@@ -188,7 +188,7 @@ impl<S: StatsSubject> Figure<S> {
         Self { key, read, series: Series::None }
     }
 
-    /// This figure, called `name` in the metrics.
+    /// The same figure, called `name` in the metrics.
     const fn named(self, name: &'static str) -> Self {
         let Series::Own { help, .. } = self.series else { panic!("only a family has a name") };
         Self { series: Series::Own { name: Some(name), help }, ..self }

@@ -62,7 +62,7 @@ pub struct ServerView<'a> {
 pub struct TubeSums {
     /// The number of tubes.
     pub tubes: u64,
-    /// Their jobs by state.
+    /// Jobs of these tubes by state.
     pub jobs: JobCounts,
     /// The counts of events of their jobs.
     pub counters: TubeCounters,

@@ -19,7 +19,7 @@ use crate::poll_token::PollToken;
 /// A socket without the program that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// Its descriptor.
+    /// Descriptor of the socket.
     pub descriptor: i32,
     /// Whether it is a unix socket and not a TCP socket.
     pub is_unix: bool,
@@ -93,7 +93,7 @@ pub trait Stream {
         false
     }
 
-    /// As `has_ended`, but also examines a bounded part of the unread input; that part must still be read.
+    /// Whether `has_ended`, after examining a bounded part of the unread input; that part must still be read.
     fn look_for_end(&mut self) -> bool {
         false
     }

@@ -43,7 +43,7 @@ pub struct ClientCertificate {
     /// The common name of its subject, and then its alternative names that are DNS names, mail addresses or URIs, in
     /// order. Empty if the certificate cannot be read.
     pub names: Vec<String>,
-    /// Its serial number in hexadecimal digits, as `openssl x509 -serial` prints it.
+    /// Serial number of the certificate in hexadecimal digits, as `openssl x509 -serial` prints it.
     pub serial: String,
 }
 

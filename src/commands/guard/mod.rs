@@ -66,17 +66,17 @@ pub(crate) struct GuardedClient {
     /// The hash of the token that it has sent.
     token: Option<TokenHash>,
     pub(super) identity: IdentityId,
-    /// Its roles for the tube that it uses; `None` if they have not been looked up yet.
+    /// The client's roles for the tube that it uses; `None` if they have not been looked up yet.
     pub(super) used: Option<Roles>,
     /// How many tubes at the start of its watch list have been checked: it may reserve from these.
     pub(super) checked: usize,
     /// How many tubes it watches.
     watched: usize,
-    /// Its puts that wait: those of a `complete`, or one.
+    /// The client's puts that wait: those of a `complete`, or one.
     waiting: Option<WaitingPuts>,
-    /// Its connection will send no more, so its put does not wait.
+    /// The client's connection will send no more, so its put does not wait.
     has_ended: bool,
-    /// Its managing command, if one is in progress.
+    /// The client's managing command, if one is in progress.
     pub(super) action: Option<Box<str>>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum Permission {
     Now,
     /// The client waits for it.
     Later,
-    /// It would come too late. The client does not wait.
+    /// The put would come too late. The client does not wait.
     TooLate,
 }
 
@@ -157,7 +157,7 @@ impl Guard {
         (self.rules, self.usage, self.figures) = (next.rules, usage, figures);
     }
 
-    /// Its memory, in bytes.
+    /// Memory of the guard, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.clients.capacity() * CLIENT_BYTES
     }

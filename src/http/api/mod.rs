@@ -41,11 +41,11 @@ pub(crate) const MAX_BODY_BYTES: u64 = 256 * 1024;
 /// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum ApiAnswer {
-    /// This JSON.
+    /// A JSON text.
     Json(String),
-    /// This job, once it has ended or is buried, or after this many seconds.
+    /// The job with this id, once it has ended or is buried, or after this many seconds.
     Follow(JobId, u32),
-    /// This JSON, in slices.
+    /// A JSON text, in slices.
     Stream(Box<dyn SlicedText>),
     /// The bytes of a job's body.
     Body(JobId, job::Body),
