@@ -2,22 +2,24 @@
 //! or in order. When it starts again, it must have everything that it has acknowledged.
 //!
 //! Owns: a server on a disk in memory, the ways in which it ends, and the helper thread's tasks, which are done and
-//! reported at random moments. `workload` has the commands of the clients, and `durable_model` the jobs that must come
-//! back. `harness` tests the whole protocol.
+//! reported at random moments. `workload` has the commands of the clients, and `versions` the jobs that must come back.
+//! `harness` tests the whole protocol.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
 use beanstalkd::server::{Readiness, Server};
-use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, StoreTask, SyncPolicy};
+use beanstalkd_binlog::{Binlog, Completion, Config, Cooldown, OpenError, StoreTask, SyncPolicy};
 use beanstalkd_queue::{ClientId, PoisonLimits};
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::description::Reader;
 
-use crate::durable_model::{DurableModel, Restored, Step};
+use crate::facts::facts_of;
 use crate::harness::described;
+use crate::versions::{Restored, Step, Versions};
 use crate::workload::{Client, Expected, SHARED_TUBE};
+use beanstalkd_model::State;
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, Seen};
 use beanstalkd_testkit::random::Random;
@@ -29,7 +31,7 @@ const LIVES: u64 = 4;
 /// The number of turns in which a server without new input must become idle.
 const TURNS_TO_REST: usize = 1000;
 /// The longest body.
-const MAX_JOB_BYTES: u32 = 65_535;
+pub const MAX_JOB_BYTES: u32 = 65_535;
 /// More operations than any run does.
 const NEVER: u64 = 1 << 60;
 /// When the server becomes idle, the test waits for deadlines within this time.
@@ -63,7 +65,7 @@ enum End {
 pub struct Lives {
     pub random: Random,
     disk_random: sim_disk::Random,
-    pub durable_model: DurableModel,
+    pub versions: Versions,
     pub server: Server<FakeStream>,
     disk: SimDisk,
     sync: SyncPolicy,
@@ -112,7 +114,7 @@ impl Lives {
             file_bytes: random.pick(&[4096, 4096, 8192, 32_768]),
             random,
             disk_random: sim_disk::Random::new(seed),
-            durable_model: DurableModel::default(),
+            versions: Versions::default(),
             server: Server::new(executor(PoisonLimits::default(), MAX_JOB_BYTES)),
             disk: SimDisk::default(),
             clients: Vec::new(),
@@ -146,16 +148,19 @@ impl Lives {
         let (binlog, restored, next_id) = self
             .open(&self.disk.clone())
             .unwrap_or_else(|error| panic!("{:?}: the server does not start: {error}", self.sync));
-        let cooldowns = binlog.cooldowns();
-        let cooldowns =
-            cooldowns.map(|(id, found)| (id.0, (found.tube.to_owned(), found.key.to_owned()))).collect();
-        self.durable_model.restart(&restored, &cooldowns, next_id, promised);
+        let owned = |found: Cooldown<'_>| (found.tube.to_owned(), found.key.to_owned(), found.until);
+        let cooldowns = binlog.cooldowns().map(|(id, found)| (id.0, owned(found))).collect();
+        self.versions.restart(&restored, &cooldowns, next_id, promised, self.now);
         let mut executor = executor(PoisonLimits::default(), MAX_JOB_BYTES);
         for (record, tube, body, tags) in restored {
             executor.restore(&record, &tube, body, &tags, self.now);
         }
         executor.keep_binlog(binlog, self.sync, next_id, self.now);
         executor.begin_graces(self.now);
+        for (at, job) in self.versions.jobs.iter().enumerate() {
+            let found = job.id.and_then(|id| facts_of(executor.queue(), id));
+            assert_eq!(found, self.versions.oracle.model.facts(at as u64), "job {:?}", job.id);
+        }
         self.server = Server::new(executor);
         self.clients.clear();
         self.given.clear();
@@ -249,8 +254,8 @@ impl Lives {
     fn promise(&self, end: End, power_is_lost: bool) -> Option<u64> {
         let is_kept = matches!(end, End::Killed | End::DiskFailure | End::Exit) && !power_is_lost;
         match self.sync {
-            _ if is_kept => Some(self.durable_model.acknowledgements),
-            SyncPolicy::EachCommit => Some(self.durable_model.acknowledgements),
+            _ if is_kept => Some(self.versions.acknowledgements),
+            SyncPolicy::EachCommit => Some(self.versions.acknowledgements),
             SyncPolicy::Every(_) => Some(self.durable),
             SyncPolicy::Never => None,
         }
@@ -317,7 +322,7 @@ impl Lives {
             Err(error) => assert!(self.disk.has_crashed(), "the log does not go on: {error}"),
         }
         if self.sync != SyncPolicy::Never {
-            self.durable = self.durable_model.acknowledgements;
+            self.durable = self.versions.acknowledgements;
         }
     }
 
@@ -338,10 +343,13 @@ impl Lives {
             return;
         }
         // The test must know the state of a shared job, because other clients use it.
-        let is_shared = |&(job, _): &Step| self.durable_model.jobs[job].tube == SHARED_TUBE;
+        let is_shared = |&(job, _): &Step| self.versions.jobs[job].tube == SHARED_TUBE;
         let concerns_others = |asked: &Expected| match asked {
-            Expected::Reply(_, steps) | Expected::Completed(_, steps) => steps.iter().any(is_shared),
-            Expected::Inserted(_) | Expected::SharedJob => false,
+            Expected::Reply(_, steps) => steps.iter().any(is_shared),
+            Expected::Ids(_, puts, steps) => {
+                steps.iter().any(|step| is_shared(step) && !puts.contains(&step.0))
+            }
+            Expected::SharedJob => false,
         };
         let breaks = self.random.once_in(2) && !self.clients[client].expected.iter().any(concerns_others);
         self.say(|| format!("{client} leaves, breaks: {breaks}"));
@@ -379,7 +387,7 @@ impl Lives {
 
     fn turn(&mut self) {
         self.now = self.now + self.random.below(20_000_000);
-        let before = self.durable_model.acknowledgements;
+        let before = self.versions.acknowledgements;
         let events: Vec<(ClientId, Readiness)> = self
             .clients
             .iter()
@@ -457,19 +465,14 @@ impl Lives {
         match expected {
             Expected::Reply(bytes, steps) => {
                 assert_eq!(reply.escape_ascii().to_string(), bytes.escape_ascii().to_string(), "client {at}");
-                self.durable_model.acknowledge(&steps);
+                self.versions.acknowledge(&steps);
             }
-            Expected::Inserted(step) => {
-                assert_eq!(word, Some("INSERTED"), "client {at}");
-                self.durable_model.learn_id(step.0, number.expect("an id"));
-                self.durable_model.acknowledge(&[step]);
-            }
-            Expected::Completed(news, steps) => {
-                assert_eq!(word, Some("COMPLETED"), "client {at}");
+            Expected::Ids(expected, puts, steps) => {
+                assert_eq!(word, Some(expected), "client {at}");
                 let ids: Vec<u64> = line.split(' ').skip(1).map(|id| id.parse().expect("an id")).collect();
-                assert_eq!(ids.len(), news.len(), "client {at}: {line}");
-                news.iter().zip(ids).for_each(|(step, id)| self.durable_model.learn_id(step.0, id));
-                self.durable_model.acknowledge(&[news, steps].concat());
+                assert_eq!(ids.len(), puts.len(), "client {at}: {line}");
+                puts.iter().zip(ids).for_each(|(&put, id)| self.versions.learn_id(put, id));
+                self.versions.acknowledge(&steps);
             }
             Expected::SharedJob if word == Some("TIMED_OUT") => {
                 assert!(self.clients[at].pipe.borrow().end_is_known, "client {at} still waits");
@@ -477,15 +480,27 @@ impl Lives {
             Expected::SharedJob => {
                 assert_eq!(word, Some("RESERVED"), "client {at}");
                 let body = &reply[line.len() + 2..reply.len() - 2];
-                let job = self.durable_model.reserved(number.expect("an id"), body);
+                let job = self.versions.seen(number.expect("an id"), body);
                 // A client that has ended may read this reply late, when another client has the job.
                 if !self.clients[at].pipe.borrow().ended {
-                    let holder = self.durable_model.jobs[job].holder.replace(at);
-                    let is_held = holder.is_some_and(|holder| !self.clients[holder].pipe.borrow().ended);
-                    assert!(!is_held, "job {number:?} is given to {at}, but {holder:?} has it");
+                    self.reserve_shared(at, job);
                 }
             }
         }
+    }
+
+    /// A client has got a job of the shared tube. The jobs of clients that have ended are given back.
+    fn reserve_shared(&mut self, at: usize, job: usize) {
+        let model = &mut self.versions.oracle.model;
+        let holder = match model.job(job as u64).map(|job| job.state) {
+            Some(State::Reserved { by, .. }) => Some(by),
+            _ => None,
+        };
+        if let Some(holder) = holder.filter(|&holder| self.clients[holder as usize].pipe.borrow().ended) {
+            model.disconnect(holder, usize::MAX, self.now);
+        }
+        let is_free = model.reserve_job(at as u32, job as u64, self.now);
+        assert!(is_free, "job {job} is given to {at}, but {holder:?} has it");
     }
 
     /// Lets all input arrive, does and reports all tasks, and advances the clock a little. Then every client must have
@@ -530,6 +545,6 @@ impl Lives {
             assert!(answered, "client {at} waits for {:?}", client.expected.front());
         }
         // By now the medium must have everything, even with a policy by which replies do not wait for it.
-        self.durable = self.durable_model.acknowledgements;
+        self.durable = self.versions.acknowledgements;
     }
 }

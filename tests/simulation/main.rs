@@ -8,7 +8,7 @@ mod completes;
 mod crash_steps;
 mod crashes;
 mod directed;
-mod durable_model;
+mod facts;
 mod harness;
 mod intruders;
 mod measured;
@@ -17,6 +17,7 @@ mod ownership;
 mod postponed;
 mod rights;
 mod script;
+mod versions;
 mod waits;
 mod workload;
 

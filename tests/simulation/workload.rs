@@ -8,14 +8,15 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use beanstalkd_queue::ClientId;
-use beanstalkd_types::job::JobState;
+use beanstalkd_protocol::parse;
+use beanstalkd_queue::{ClientId, NewJob};
+use beanstalkd_types::job::{JobId, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{After, Concurrency, Idempotency, Name, TagSet, Trace};
 
 use crate::crashes::Lives;
-use crate::durable_model::{Facts, Job, Step};
-use beanstalkd_model::words_of;
+use crate::versions::Step;
+use beanstalkd_model::{Answer, CompletedPut, Duplicate, Job, Server, State, words_of};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 
@@ -32,9 +33,8 @@ const NAMES: [[&str; 2]; 4] = [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]];
 pub enum Expected {
     /// These bytes, which acknowledge these steps.
     Reply(Vec<u8>, Vec<Step>),
-    Inserted(Step),
-    /// The ids of these jobs, which a `complete` has put; the same `complete` has done the other steps.
-    Completed(Vec<Step>, Vec<Step>),
+    /// This word and the ids of the jobs that were put. The reply acknowledges these steps.
+    Ids(&'static str, Vec<usize>, Vec<Step>),
     /// Any job of the shared tube.
     SharedJob,
 }
@@ -66,6 +66,10 @@ impl Lives {
         });
         let at = self.clients.len() - 1;
         let tube = self.own_tube(at);
+        let model = &mut self.versions.oracle.model;
+        model.connect(at as u32);
+        model.use_tube(at as u32, &tube);
+        model.watch(at as u32, SHARED_TUBE);
         self.use_tube(at, &tube);
         self.ask_reply(at, &format!("watch {SHARED_TUBE}\r\n"), b"WATCHING 2\r\n".to_vec());
         self.ask_reply(at, "ignore default\r\n", b"WATCHING 1\r\n".to_vec());
@@ -116,54 +120,45 @@ impl Lives {
         if is_shared {
             self.use_tube(client, SHARED_TUBE);
         }
-        let (step, bytes) = self.new_job(tube, (priority, delay_s), tags, filler, "");
-        self.ask_bytes(client, &bytes, Expected::Inserted(step));
+        let (put, bytes) = self.new_job(tube, (priority, delay_s), tags, filler);
+        let (now, tags) = (self.now, TagSet { tube: None, ..put.tags });
+        let ((), steps) = self.versions.execute(|Server { model, .. }| {
+            let own = model.use_for_put(client as u32, tube);
+            model.put_tagged(client as u32, put.new, put.body, tags, now);
+            model.use_again(client as u32, own);
+        });
+        self.ask_bytes(client, &bytes, Expected::Ids("INSERTED", vec![put.new.id.0 as usize], steps));
         if is_shared {
             self.use_tube(client, &own);
         }
     }
 
-    /// A job that the server does not refuse, and the bytes of its put, with further words after its tags.
+    /// A put that the server does not refuse, and its bytes. The tags may name another tube than the used one.
     fn new_job(
         &mut self,
         tube: &str,
         (priority, delay_s): (u32, u32),
         tags: TagSet<'static>,
         filler: usize,
-        further: &str,
-    ) -> (Step, Vec<u8>) {
-        let is_held = tags.after.is_some_and(|after| {
-            self.durable_model.has_members(after.group) || tags.group == Some(after.group)
-        });
-        let state = if delay_s > 0 || is_held { JobState::Delayed } else { JobState::Ready };
-        let (releases, buries, kicks, was_reserved) = (0, 0, 0, false);
-        let facts = Facts {
-            state,
-            priority,
+    ) -> (CompletedPut, Vec<u8>) {
+        let at = self.versions.new_job(tube, TagSet { tube: None, ..tags }, filler);
+        let body = &self.versions.jobs[at].body;
+        let line = format!("put {priority} {delay_s} {LONG_S} {}{}\r\n", body.len(), words_of(&tags));
+        let bytes = [line.as_bytes(), body, b"\r\n"].concat();
+        let new = NewJob {
+            id: JobId(at as u64),
+            priority: Priority(priority),
             delay_s: delay_s.into(),
-            releases,
-            buries,
-            kicks,
-            is_held,
-            was_reserved,
+            ttr_s: LONG_S.into(),
         };
-        let step = self.durable_model.put(tube.to_owned(), facts, tags, filler);
-        let body = self.durable_model.jobs[step.0].body.clone();
-        let words = words_of(&tags);
-        let mut bytes =
-            format!("put {priority} {delay_s} {LONG_S} {}{words}{further}\r\n", body.len()).into_bytes();
-        bytes.extend(body);
-        bytes.extend(b"\r\n");
-        (step, bytes)
+        (CompletedPut { new, body: body.as_slice().into(), tags }, bytes)
     }
 
     /// Completes a job that the client has reserved, with puts into its own tube and the shared one.
-    fn complete(&mut self, client: usize, job: usize, id: u64) {
+    fn complete(&mut self, client: usize, job: usize) {
         let own = self.own_tube(client);
+        let id = self.versions.jobs[job].id.expect("it is known");
         let count = self.random.pick(&[0, 1, 1, 2, 3, 5]);
-        let ended = &self.durable_model.jobs[job];
-        let is_own = ended.tube == own;
-        let (key, group) = (ended.tags.idempotency.filter(|_| is_own).map(|tag| tag.key), ended.tags.group);
         let mut puts: Vec<(bool, TagSet<'static>)> = Vec::new();
         for _ in 0..count {
             let is_shared = self.random.once_in(3);
@@ -182,14 +177,10 @@ impl Lives {
             }
             puts.push((is_shared, tags));
         }
-        // The job ends first, but its group does not end if a put joins it, and its key does not cool if a put has it.
-        let is_joined = group.is_some() && puts.iter().any(|(_, tags)| tags.group == group);
-        let takes_key =
-            key.is_some() && puts.iter().any(|(_, tags)| tags.idempotency.map(|tag| tag.key) == key);
-        let mut steps = if is_joined { vec![] } else { self.durable_model.end(job, takes_key) };
         let (mut news, mut bytes) = (Vec::new(), format!("complete {id} {count}\r\n").into_bytes());
-        for (is_shared, tags) in puts {
-            let (tube, further) = if is_shared { (SHARED_TUBE, " tub:shared") } else { (&*own, "") };
+        for (is_shared, mut tags) in puts {
+            tags.tube = is_shared.then_some(SHARED_TUBE.into());
+            let tube = if is_shared { SHARED_TUBE } else { &own };
             let delay_s = if !is_shared && self.random.once_in(4) { LONG_S } else { 0 };
             // Several fit into the smallest file of the log.
             let filler = match count {
@@ -198,16 +189,17 @@ impl Lives {
                 _ => self.random.below(100),
             };
             let priority = self.random.below(3) as u32;
-            let (step, put) = self.new_job(tube, (priority, delay_s), tags, filler as usize, further);
-            news.push(step);
+            let (new, put) = self.new_job(tube, (priority, delay_s), tags, filler as usize);
+            news.push(new);
             bytes.extend(put);
         }
-        if is_joined {
-            steps = self.durable_model.end(job, takes_key);
-        }
-        self.durable_model.complete(job, &news);
-        self.durable_model.jobs[job].holder = None;
-        self.ask_bytes(client, &bytes, Expected::Completed(news, steps));
+        let now = self.now;
+        let (ids, steps) = self.versions.execute(|oracle| {
+            oracle.model.complete(client as u32, job as u64, &news, now).expect("no tube has a rule")
+        });
+        let ids: Vec<usize> = ids.into_iter().map(|id| id as usize).collect();
+        self.versions.complete(job, &ids);
+        self.ask_bytes(client, &bytes, Expected::Ids("COMPLETED", ids, steps));
     }
 
     /// The tags of a put into the client's own tube: none, or some with names that no other client has.
@@ -234,184 +226,125 @@ impl Lives {
 
     /// The job of the tube that a put with this key names.
     fn first_with_key(&self, tube: &str, key: Name<'_>) -> Key {
-        let has_key = |job: &Job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key);
-        let jobs = self.durable_model.jobs.iter().enumerate();
-        let counts = |job: &Job| job.newest().is_some() || job.is_cooling();
-        let first: Vec<_> = jobs.filter(|(_, job)| has_key(job) && counts(job)).collect();
+        let model = &self.versions.oracle.model;
+        let Some(tube) = model.find(tube) else { return Key::Free };
+        let has_key = |job: &&Job| job.tube == tube && job.tags.idempotency.is_some_and(|tag| tag.key == key);
+        let jobs = model.jobs.iter().filter(has_key).map(|job| job.id);
+        let cooldowns =
+            model.cooldowns.iter().filter(|cooldown| cooldown.tube == tube && cooldown.key == key);
+        let first: Vec<u64> = jobs.chain(cooldowns.map(|cooldown| cooldown.id)).collect();
         match first[..] {
             [] => Key::Free,
-            [(at, job)] if job.id.is_some() && !job.is_busy => Key::Used(at),
+            [at] if self.is_known(at) => Key::Used(at as usize),
             // After a loss of power there may be several: a delete was not synced.
             _ => Key::Unclear,
         }
     }
 
-    /// Puts a job with the key of another one, which stores nothing.
-    fn put_again(&mut self, client: usize, first: usize, priority: u32, tags: &TagSet<'_>) {
-        let job = &mut self.durable_model.jobs[first];
-        let id = job.id.expect("its put was answered");
-        let line = format!("put {priority} 0 {LONG_S} 5{}\r\nagain\r\n", words_of(tags));
-        let Some(facts) = job.newest().cloned() else {
-            return self.ask_reply(client, &line, format!("INSERTED {id} DELETED\r\n").into());
-        };
-        let state = match facts.state {
-            _ if job.holder.is_some() => "RESERVED",
-            JobState::Delayed => "DELAYED",
-            JobState::Buried => "BURIED",
-            JobState::Ready | JobState::Reserved => "READY",
-        };
-        if priority >= facts.priority {
-            return self.ask_reply(client, &line, format!("INSERTED {id} {state}\r\n").into());
-        }
-        job.is_upgraded |= job.holder.is_some();
-        let step = self.durable_model.change(first, Some(Facts { priority, ..facts }));
-        let reply = format!("INSERTED {id} {state} {priority}\r\n").into();
-        self.ask(client, &line, Expected::Reply(reply, vec![step]));
+    /// Whether the id of the job is known, and each command on it is answered.
+    fn is_known(&self, at: u64) -> bool {
+        let job = &self.versions.jobs[at as usize];
+        job.id.is_some() && !job.is_busy
     }
 
-    /// Whether the tags of a job in the client's own tube allow that it is reserved.
-    fn may_be_reserved(&self, job: usize) -> bool {
-        let jobs = &self.durable_model.jobs;
-        let is_held = jobs[job].newest().is_some_and(|facts| facts.is_held);
-        let is_used_up = jobs[job].tags.concurrency.is_some_and(|tag| {
-            let has_key = |job: &&Job| job.tags.concurrency.is_some_and(|other| other.key == tag.key);
-            let taken = jobs.iter().filter(has_key).filter(|job| job.holder.is_some()).count();
-            taken >= tag.limit as usize
-        });
-        !is_held && !is_used_up
+    /// Puts a job with the key of another one, which stores nothing.
+    fn put_again(&mut self, client: usize, first: usize, priority: u32, tags: &TagSet<'_>) {
+        let id = self.versions.jobs[first].id.expect("its put was answered");
+        let line = format!("put {priority} 0 {LONG_S} 5{}\r\nagain\r\n", words_of(tags));
+        let now = self.now;
+        let (duplicate, steps) =
+            self.versions.execute(|oracle| oracle.model.duplicate(client as u32, tags, priority, now));
+        let further = match duplicate.expect("its key is used") {
+            Duplicate::OfDeleted(_) => "DELETED".to_owned(),
+            Duplicate::Of(_, state, None) => state.as_str().to_uppercase(),
+            Duplicate::Of(_, state, Some(priority)) => {
+                format!("{} {priority}", state.as_str().to_uppercase())
+            }
+        };
+        self.ask(client, &line, Expected::Reply(format!("INSERTED {id} {further}\r\n").into(), steps));
     }
 
     /// Sends a command on one job that no other client may touch now.
     fn change(&mut self, client: usize) {
-        let own = self.own_tube(client);
-        let jobs = self.durable_model.jobs.iter().enumerate();
-        let free: Vec<(usize, u64, Facts)> = jobs
-            .filter(|(_, job)| !job.is_busy && (job.holder == Some(client) || job.tube == own))
-            .filter_map(|(at, job)| Some((at, job.id?, job.newest()?.clone())))
-            .collect();
+        let (index, model) = (client as u32, &self.versions.oracle.model);
+        let own = model.client(index).using;
+        let is_free = |job: &&Job| (job.tube == own || model.holds(index, job.id)) && self.is_known(job.id);
+        let free: Vec<u64> = model.jobs.iter().filter(is_free).map(|job| job.id).collect();
         if free.is_empty() {
             return self.put(client);
         }
-        let (job, id, mut facts) = free[self.random.below(free.len() as u64) as usize].clone();
-        let holds = self.durable_model.jobs[job].holder == Some(client);
+        let job = free[self.random.below(free.len() as u64) as usize];
+        let state = model.job(job).expect("it is there").state;
+        let holds = matches!(state, State::Reserved { .. });
         let asked = self.random.below(3) as u32;
-        let known = &self.durable_model.jobs[job];
-        let priority = if known.is_upgraded { asked.min(facts.priority) } else { asked };
-        let (command, reply, next) = match self.random.below(8) {
-            4 | 5 if holds => return self.complete(client, job, id),
-            0 => (format!("delete {id}\r\n"), "DELETED\r\n", None),
-            1 => (format!("delete-batch {id} 0\r\n"), "DELETED_BATCH 1 1\r\n", None),
-            6 if !holds => {
-                facts.priority = asked;
-                (format!("reprioritize {id} {asked}\r\n"), "REPRIORITIZED\r\n", Some(facts))
-            }
-            2 if holds => {
-                return self.ask_reply(client, &format!("touch {id}\r\n"), b"TOUCHED\r\n".to_vec());
-            }
+        let (word, rest) = match self.random.below(8) {
+            4 | 5 if holds => return self.complete(client, job as usize),
+            0 => ("delete", String::new()),
+            1 => ("delete-batch", String::new()),
+            6 if !holds => ("reprioritize", format!(" {asked}")),
+            2 if holds => ("touch", String::new()),
             3 if holds => {
-                facts.delay_s = if self.random.once_in(2) { LONG_S.into() } else { 0.into() };
-                facts.state = if facts.delay_s > 0 { JobState::Delayed } else { JobState::Ready };
-                facts.priority = priority;
-                facts.releases += 1;
-                (format!("release {id} {asked} {}\r\n", facts.delay_s), "RELEASED\r\n", Some(facts))
+                ("release", format!(" {asked} {}", if self.random.once_in(2) { LONG_S } else { 0 }))
             }
-            _ if holds => {
-                (facts.state, facts.priority) = (JobState::Buried, priority);
-                facts.buries += 1;
-                (format!("bury {id} {asked}\r\n"), "BURIED\r\n", Some(facts))
-            }
-            2 | 3 if facts.is_held => {
-                return self.ask_reply(client, &format!("kick-job {id}\r\n"), b"NOT_FOUND\r\n".to_vec());
-            }
-            2 | 3 if facts.state != JobState::Ready => {
-                facts.state = JobState::Ready;
-                facts.kicks += 1;
-                (format!("kick-job {id}\r\n"), "KICKED\r\n", Some(facts))
-            }
-            _ => return self.reserve_job(client, job, id, facts),
+            _ if holds => ("bury", format!(" {asked}")),
+            2 | 3 if state != State::Ready => ("kick-job", String::new()),
+            _ => return self.reserve_job(client, job as usize),
         };
-        let steps = match next {
-            Some(_) => vec![self.durable_model.change(job, next)],
-            None => self.durable_model.end(job, false),
-        };
-        self.durable_model.jobs[job].holder = None;
-        self.ask(client, &command, Expected::Reply(reply.into(), steps));
+        self.command(client, Some(job as usize), |id| format!("{word} {id}{rest}"));
+    }
+
+    /// Sends a command, whose reply is that of the model.
+    fn command(&mut self, client: usize, named: Option<usize>, line: impl Fn(u64) -> String) {
+        let in_model = line(named.unwrap_or_default() as u64);
+        let (now, command) = (self.now, parse(in_model.as_bytes()).expect("a command"));
+        let (answer, steps) = self.versions.execute(|oracle| oracle.command(client as u32, command, now));
+        let Answer::Reply(reply) = answer else { panic!("{in_model} is answered at once") };
+        let id = named.and_then(|job| self.versions.jobs[job].id).unwrap_or_default();
+        self.ask(client, &format!("{}\r\n", line(id)), Expected::Reply(reply, steps));
     }
 
     /// Reserves a job by its id. The binlog need not have a record of this, but of the next change of the job, unless
     /// this is the first reservation of a job that expires.
-    fn reserve_job(&mut self, client: usize, job: usize, id: u64, facts: Facts) {
-        if !self.may_be_reserved(job) {
-            let line = format!("reserve-job {id}\r\n");
-            return self.ask_reply(client, &line, b"NOT_FOUND\r\n".to_vec());
+    fn reserve_job(&mut self, client: usize, job: usize) {
+        let (index, now) = (client as u32, self.now);
+        let facts = self.versions.oracle.model.facts(job as u64);
+        let (is_reserved, mut steps) =
+            self.versions.execute(|oracle| oracle.model.reserve_job(index, job as u64, now));
+        let job = &mut self.versions.jobs[job];
+        let id = job.id.expect("it is known");
+        let mut reply = b"NOT_FOUND\r\n".to_vec();
+        if is_reserved {
+            job.is_busy = false;
+            reply = [format!("RESERVED {id} {}\r\n", job.body.len()).as_bytes(), &job.body, b"\r\n"].concat();
         }
-        let body = &self.durable_model.jobs[job].body;
-        let mut reply = format!("RESERVED {id} {}\r\n", body.len()).into_bytes();
-        reply.extend(body);
-        reply.extend(b"\r\n");
-        let known = &mut self.durable_model.jobs[job];
-        (known.holder, known.is_upgraded) = (Some(client), false);
-        let expires = known.tags.expires_after_s.is_some();
-        let is_kept = expires && !facts.was_reserved;
-        let step = self
-            .durable_model
-            .change(job, Some(Facts { state: JobState::Ready, was_reserved: expires, ..facts }));
-        self.durable_model.jobs[job].is_busy = false;
-        let steps = if is_kept { vec![step] } else { vec![] };
+        steps.retain(|_| facts.as_ref().is_some_and(|facts| facts.may_expire));
         self.ask(client, &format!("reserve-job {id}\r\n"), Expected::Reply(reply, steps));
     }
 
     /// Kicks some of the buried jobs in the client's own tube, or all delayed jobs.
     fn kick(&mut self, client: usize) {
-        let own = self.own_tube(client);
-        let jobs = || self.durable_model.jobs.iter().enumerate().filter(|(_, job)| job.tube == own);
-        if jobs().any(|(_, job)| job.is_busy) {
+        if self.is_own_busy(client) {
             return;
         }
-        let in_state = |state| {
-            let is_in =
-                move |job: &Job| job.newest().is_some_and(|facts| facts.state == state && !facts.is_held);
-            jobs().filter(move |(_, job)| is_in(job)).map(|(at, job)| (job.buried, at)).collect::<Vec<_>>()
-        };
-        let mut kicked = in_state(JobState::Buried);
-        kicked.sort_unstable();
-        let bound = if kicked.is_empty() { 1_000_000 } else { 1 + self.random.below(6) };
-        if kicked.is_empty() {
-            kicked = in_state(JobState::Delayed);
-        }
-        kicked.truncate(bound as usize);
-        let mut steps = Vec::new();
-        for &(_, job) in &kicked {
-            let mut facts = self.durable_model.jobs[job].newest().expect("the job exists").clone();
-            facts.state = JobState::Ready;
-            facts.kicks += 1;
-            steps.push(self.durable_model.change(job, Some(facts)));
-        }
-        let reply = format!("KICKED {}\r\n", kicked.len()).into();
-        self.ask(client, &format!("kick {bound}\r\n"), Expected::Reply(reply, steps));
+        let model = &self.versions.oracle.model;
+        let has_buried = model.first_buried(model.client(client as u32).using).is_some();
+        let bound = if has_buried { 1 + self.random.below(6) } else { 1_000_000 };
+        self.command(client, None, |_| format!("kick {bound}"));
+    }
+
+    /// Whether a command on a job in the client's own tube is not answered.
+    fn is_own_busy(&self, client: usize) -> bool {
+        let own = self.own_tube(client);
+        self.versions.jobs.iter().any(|job| job.tube == own && job.is_busy)
     }
 
     /// Deletes all jobs in the client's own tube, and forgets the keys of those that were deleted before.
     fn flush(&mut self, client: usize) {
-        let own = self.own_tube(client);
-        let jobs: Vec<usize> = (0..self.durable_model.jobs.len())
-            .filter(|&at| self.durable_model.jobs[at].tube == own)
-            .collect();
-        if jobs.iter().any(|&at| self.durable_model.jobs[at].is_busy) {
+        if self.is_own_busy(client) {
             return;
         }
-        let is_there = |job: &Job| job.newest().is_some();
-        let count = jobs.iter().filter(|&&at| is_there(&self.durable_model.jobs[at])).count();
-        let mut steps = Vec::new();
-        for at in jobs {
-            let job = &self.durable_model.jobs[at];
-            if is_there(job) || job.is_cooling() {
-                steps.extend(self.durable_model.end(at, true));
-                self.durable_model.jobs[at].holder = None;
-            }
-        }
-        let reply = format!("FLUSHED {count}\r\n").into();
-        self.ask(client, &format!("flush-tube {own}\r\n"), Expected::Reply(reply, steps));
+        let own = self.own_tube(client);
+        self.command(client, None, |_| format!("flush-tube {own}"));
     }
 
     fn ask(&mut self, client: usize, line: &str, expected: Expected) {

@@ -1,10 +1,10 @@
 //! The common model of the server, with which all suites compare.
 //!
-//! Owns: the required result of each operation of the queue ([`Model`]), and the reply to each command, byte for byte
-//! ([`Server`]). It is written from the protocol document and searches whole lists, so that it has no index or count
-//! that could be wrong. It shares types with the server under test, never code that decides anything.
-//! Never: has a socket or a clock. Driven by the model test, the simulation, the tests of durability, and the fake
-//! server of beanstalkctl's tests.
+//! Owns: the required result of each operation of the queue ([`Model`]), what a restart keeps of it ([`Facts`]), and
+//! the reply to each command, byte for byte ([`Server`]). It is written from the protocol document and searches whole
+//! lists, so that it has no index or count that could be wrong. It shares types with the server under test, never code
+//! that decides anything. Never: has a socket or a clock. Driven by the model test, the simulation, the tests of the
+//! binlog and of durability, and the fake server of beanstalkctl's tests.
 //!
 //! ```
 //! use beanstalkd_model::{Answer, Server};
@@ -21,6 +21,7 @@
 mod complete;
 mod manage;
 mod queue;
+mod restart;
 mod rules;
 mod server;
 mod sessions;
@@ -31,6 +32,7 @@ mod turns;
 pub use complete::CompletedPut;
 pub use manage::Times;
 pub use queue::{Client, DEFAULT, Job, Model, NO_JUMPS_FROM, State, Tube, TubeIndex, Wait};
+pub use restart::Facts;
 pub use server::{ANY_NUMBER, Accepted, Answer, Batch, Completing, PutTags, Server};
 pub use sessions::Session;
 pub use stats::{BINLOG_FILE_BYTES, PID, VERSION};

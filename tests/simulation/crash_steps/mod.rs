@@ -17,18 +17,19 @@ use beanstalkd_binlog::{Binlog, Completion, Config, OpenError, StoreTask, SyncPo
 use beanstalkd_protocol::{Command, parse};
 use beanstalkd_queue::{ClientId, PoisonLimits, TubeRule};
 use beanstalkd_types::clock::{NS_PER_MS, Timestamp};
-use beanstalkd_types::job::JobId;
+use beanstalkd_types::job::{JobId, JobState};
 use beanstalkd_types::tags::{Concurrency, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
-use beanstalkd_model::{Accepted, Answer, Model, PutTags, Server as Oracle, State};
+use beanstalkd_model::{Accepted, Answer, Facts, Model, PutTags, Server as Oracle};
 use beanstalkd_testkit::disk::{self as sim_disk, SimDisk};
 use beanstalkd_testkit::observer::{self, Seen};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::sockets::{FakeStream, Pipe};
 use beanstalkd_testkit::subject::{START, executor};
 
-use self::judge::{Facts, facts_of_model, ids_of};
+use self::judge::ids_of;
+use crate::facts::facts_of;
 
 /// The number of servers that run on the same disk, one after another.
 const LIVES: u64 = 5;
@@ -414,10 +415,10 @@ impl Steps {
         let after = &self.oracle.model;
         let mut changed = ids_of([&before, after].into_iter());
         // No reply waits for the record of a reservation without a session.
-        let is_forgotten = |facts: &Facts| facts.state == "reserved" && facts.session.is_none();
+        let is_forgotten = |facts: Facts| facts.record.state == JobState::Reserved && facts.session.is_none();
         changed.retain(|&id| {
-            let facts = facts_of_model(after, id);
-            facts_of_model(&before, id) != facts && !facts.is_some_and(|facts| is_forgotten(&facts))
+            let facts = after.facts(id);
+            before.facts(id) != facts && !facts.is_some_and(is_forgotten)
         });
         let stage = self.doubt.stages.len() - 1;
         self.doubt.asked = Some(Asked { client: id, expected, received: Vec::new(), changed, stage });

@@ -11,7 +11,7 @@ use beanstalkd_queue::{
     Change, JobCounts, NewJob, PoisonLimits, Release, Released, Reserve, TubeCounters, TubeRule, WaitOutcome,
 };
 use beanstalkd_types::clock::{NS_PER_S, Timestamp};
-use beanstalkd_types::job::{Counters, Counting, JobId, JobState, Priority};
+use beanstalkd_types::job::{Counters, Counting, JobId, JobRecord, JobState, Priority};
 use beanstalkd_types::seconds::Seconds;
 use beanstalkd_types::tags::{Name, TagSet};
 
@@ -64,6 +64,29 @@ impl State {
             Self::Delayed { .. } => "delayed",
             Self::Reserved { .. } => "reserved",
             Self::Buried { .. } => "buried",
+        }
+    }
+}
+
+impl Job {
+    /// The job as the log records it.
+    pub fn record(&self) -> JobRecord {
+        let (state, deadline_at) = match self.state {
+            State::Ready => (JobState::Ready, Timestamp::default()),
+            State::Delayed { until } => (JobState::Delayed, until),
+            State::Reserved { until, .. } => (JobState::Reserved, until),
+            State::Buried { .. } => (JobState::Buried, Timestamp::default()),
+        };
+        JobRecord {
+            id: JobId(self.id),
+            priority: Priority(self.priority),
+            // The queue keeps only whole seconds.
+            delay_s: self.delay_s.whole().into(),
+            ttr_s: self.ttr_s,
+            created_at: self.created_at,
+            deadline_at,
+            counters: self.counters,
+            state,
         }
     }
 }

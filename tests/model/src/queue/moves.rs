@@ -89,9 +89,13 @@ impl Model {
         self.put_among_buried(id);
     }
 
-    pub(crate) fn put_among_buried(&mut self, id: u64) {
-        let number = self.next_burial;
+    pub(crate) fn next_burial(&mut self) -> u64 {
         self.next_burial += 1;
+        self.next_burial - 1
+    }
+
+    pub(crate) fn put_among_buried(&mut self, id: u64) {
+        let number = self.next_burial();
         let before = self.job(id).expect("it is there").clone();
         self.job_mut(id).state = State::Buried { number };
         self.leave_front(&before);

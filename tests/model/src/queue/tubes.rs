@@ -3,7 +3,7 @@
 use beanstalkd_queue::TubeCounters;
 use beanstalkd_types::clock::Timestamp;
 
-use super::{Client, DEFAULT, Model, State, Tube, TubeIndex};
+use super::{Client, DEFAULT, Model, Tube, TubeIndex};
 
 impl Model {
     pub fn connect(&mut self, index: u32) {
@@ -49,14 +49,6 @@ impl Model {
         for tube in self.tubes.iter_mut().flatten() {
             (tube.waits, tube.runs) = Default::default();
         }
-    }
-
-    /// The server ends and starts again: reserved jobs become ready.
-    pub fn restart(&mut self) {
-        for job in self.jobs.iter_mut().filter(|job| matches!(job.state, State::Reserved { .. })) {
-            (job.state, job.upgraded) = (State::Ready, false);
-        }
-        self.line_up_again();
     }
 
     pub(crate) fn find_or_make(&mut self, name: &str) -> TubeIndex {
