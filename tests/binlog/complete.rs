@@ -9,8 +9,8 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_server::{CServer, peer};
 use crate::fixture::{Fixture, START as NOW, job};
+use crate::harness::encoded;
 use crate::harness::{config, open};
-use crate::tag_model::encoded;
 use beanstalkd_testkit::disk::SimDisk;
 
 const FILE_BYTES: u64 = 16 * 1024;

@@ -1,19 +1,36 @@
-//! A log on a simulated disk with a random workload, and a model of the jobs that must come back after a crash.
+//! A log on a simulated disk with a random workload: operations of the model, whose changes are logged, as the server
+//! logs those of its queue.
+//!
+//! Owns: the states of each job and cooldown, with the positions of their records in the log. `after_crash` compares
+//! them with what a start finds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Mutex;
 
 use beanstalkd_binlog::{
-    Binlog, BinlogError, Config, NoRoom, OpenError, ReplaySummary, SequenceNumber, StoreTask, SyncPolicy,
-    WholeJob,
+    Binlog, BinlogError, Config, Cooldown, NoRoom, OpenError, ReplaySummary, SequenceNumber, SideEffects,
+    StoreTask, SyncPolicy, WholeJob,
 };
+use beanstalkd_model::{Model, State};
+use beanstalkd_queue::{Change, NewJob, PoisonLimits, Release};
+use beanstalkd_testkit::disk::{Random, SimDisk};
 use beanstalkd_types::clock::Timestamp;
-use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
+use beanstalkd_types::job::{Body, Counting, JobId, JobRecord, Priority};
 use beanstalkd_types::seconds::Seconds;
-use beanstalkd_types::tags::EncodedTags;
+use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, Name, TagSet, Trace};
 use beanstalkd_types::tube_name::TubeName;
 
-use crate::tag_model::{TagModel, cooldowns_of};
-use beanstalkd_testkit::disk::{Random, SimDisk};
+/// The client of the model.
+const CLIENT: u32 = 0;
+/// Keys and groups.
+const NAMES: [&str; 3] =
+    ["g", "group/two", "a.name.that.takes.more.than.one.record.of.the.log.and.then.some"];
+
+/// Cooldowns by the job whose delete started each.
+pub type Cooldowns = BTreeMap<u64, RunningCooldown>;
+
+/// The tube, the key and the end of a cooldown.
+pub type RunningCooldown = (String, String, Timestamp);
 
 /// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +40,7 @@ pub struct Job {
     pub body: Vec<u8>,
     /// The tags, encoded by `TagSet`; empty if there are none.
     pub tags: Vec<u8>,
-    /// The number of the job's last burial, counted over all jobs.
+    /// The number of its burial, counted over all jobs, if it is buried.
     pub buried: u64,
 }
 
@@ -54,6 +71,17 @@ pub fn open(
     Ok((log, summary, restored))
 }
 
+pub fn cooldowns_of(log: &Binlog) -> Cooldowns {
+    let owned = |cooldown: Cooldown<'_>| (cooldown.tube.to_owned(), cooldown.key.to_owned(), cooldown.until);
+    log.cooldowns().map(|(id, cooldown)| (id.0, owned(cooldown))).collect()
+}
+
+pub fn encoded(tags: &TagSet<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    tags.encode(&mut bytes).unwrap();
+    bytes
+}
+
 /// Why a workload ended.
 #[derive(Debug)]
 pub enum End {
@@ -66,12 +94,15 @@ pub struct Harness {
     pub disk: SimDisk,
     pub log: Binlog,
     pub now: Timestamp,
+    pub model: Model,
     /// All states of each job since the start.
     pub versions: BTreeMap<u64, Vec<Version>>,
+    /// All states of each cooldown since the start; `None` after its end.
+    pub cooldowns: BTreeMap<u64, Vec<(SequenceNumber, Option<RunningCooldown>)>>,
+    /// The file that was written at each position of the log.
+    pub files: Vec<(SequenceNumber, u32)>,
     /// Tasks of the helper thread that are not done, the oldest first.
     helper: VecDeque<StoreTask>,
-    next_id: u64,
-    burials: u64,
     /// The durable position that the log has reported: replies up to here may have been sent.
     pub seen_durable: SequenceNumber,
     /// The greatest id whose put may have been acknowledged.
@@ -81,8 +112,8 @@ pub struct Harness {
     pub max_body: u64,
     /// Whether the workload moves jobs to other tubes.
     pub relocates: bool,
-    /// The model of the tags; `None` if no job has tags.
-    pub tag_model: Option<TagModel>,
+    /// Whether the workload puts jobs with tags.
+    pub has_tags: bool,
 }
 
 impl Harness {
@@ -94,76 +125,45 @@ impl Harness {
             disk,
             log,
             now,
+            model: Model::new(PoisonLimits::default()),
             versions: BTreeMap::new(),
+            cooldowns: BTreeMap::new(),
+            files: Vec::new(),
             helper: VecDeque::new(),
-            next_id: summary.next_job_id,
-            burials: 0,
             seen_durable: SequenceNumber::default(),
             acknowledged_id: before.map_or(0, |before| before.acknowledged_id),
             acknowledges_at_commit: matches!(config.sync, SyncPolicy::Every(_)),
             max_body: 300,
             relocates: before.is_some_and(|before| before.relocates),
-            tag_model: before.and_then(|before| before.tag_model.as_ref()).map(|_| TagModel::default()),
+            has_tags: before.is_some_and(|before| before.has_tags),
         };
         assert!(summary.next_job_id > harness.acknowledged_id, "an id would be assigned twice");
         // With `-F` nothing is promised but that the server starts.
         if let Some(before) = before.filter(|_| config.sync != SyncPolicy::Never) {
-            before.check(&restored, config.sync);
-            before.check_tags(&restored, &cooldowns_of(&harness.log), config.sync);
+            before.check(&restored, &cooldowns_of(&harness.log), config.sync);
         }
-        if let Some(model) = &mut harness.tag_model {
-            model.restart(cooldowns_of(&harness.log));
-        }
-        for (record, tube, body, tags) in restored {
-            harness.burials += 1;
-            let job = Job { record, tube, body, tags, buried: harness.burials };
-            let version = Version { logged: SequenceNumber::default(), job: Some(job) };
-            harness.versions.insert(record.id.0, vec![version]);
-        }
+        harness.restore(restored, summary.next_job_id);
         Ok(harness)
     }
 
-    /// Checks that a crash may leave the restored jobs.
-    fn check(&self, restored: &Restored, sync: SyncPolicy) {
-        let mut found = BTreeMap::new();
-        for (record, tube, body, _) in restored {
-            assert!(found.insert(record.id.0, (record, tube, body)).is_none(), "restored twice");
+    /// Restores the jobs and cooldowns that the log has.
+    fn restore(&mut self, restored: Restored, next_id: u64) {
+        for (record, tube, body, tags) in restored {
+            let body_in_model = body.as_slice().into();
+            self.model.restore(&record, tube.as_str(), body_in_model, interned(&tags), self.now);
+            let job = Job { record, tube, body, tags, buried: burial(&self.model, record.id.0) };
+            let version = Version { logged: SequenceNumber::default(), job: Some(job) };
+            self.versions.insert(record.id.0, vec![version]);
         }
-        let mut order = Vec::new();
-        for (id, versions) in &self.versions {
-            let back = found.remove(id);
-            let durable = versions.iter().rposition(|version| version.logged <= self.seen_durable);
-            // A job without a durable record may be lost.
-            let allowed = &versions[durable.unwrap_or(0)..];
-            // Of the records that are not durable, some may be lost: if a move is lost and a later change is not, the
-            // job comes back changed, in its old tube. A tube from before the last durable record would be a loss.
-            let is_tube = |tube: &TubeName| {
-                allowed.iter().filter_map(|version| version.job.as_ref()).any(|job| job.tube == *tube)
-            };
-            let matches = |version: &&Version| match (&version.job, back) {
-                (None, None) => true,
-                (Some(job), Some((record, tube, body))) => {
-                    job.record == *record && is_tube(tube) && job.body == *body
-                }
-                _ => false,
-            };
-            let matched = allowed.iter().rev().find(matches);
-            assert!(
-                matched.is_some() || (durable.is_none() && back.is_none()),
-                "{sync:?}: job {id} came back as {back:?}, not one of {allowed:?}; durable {:?}",
-                self.seen_durable
-            );
-            if let Some(job) = matched.and_then(|version| version.job.as_ref()) {
-                order.push((job.record.state == JobState::Buried, job.buried, *id));
-            }
+        for (id, cooldown) in cooldowns_of(&self.log) {
+            let (tube, key, until) = &cooldown;
+            let key = NAMES.into_iter().find(|name| name == key).expect("a key that was put");
+            self.model.restore_cooldown(id, tube, key.into(), *until);
+            self.cooldowns.insert(id, vec![(SequenceNumber::default(), Some(cooldown))]);
         }
-        assert!(found.is_empty(), "jobs that were never put: {found:?}");
-        let mut expected: Vec<u64> = Vec::new();
-        expected.extend(order.iter().filter(|(buried, ..)| !buried).map(|(_, _, id)| *id));
-        let mut buried: Vec<_> = order.iter().filter(|(buried, ..)| *buried).collect();
-        buried.sort();
-        expected.extend(buried.iter().map(|(_, _, id)| *id));
-        assert!(restored.iter().map(|(record, ..)| record.id.0).eq(expected), "order of restoration");
+        self.model.finish_restart();
+        self.model.next_id = next_id;
+        self.model.connect(CLIENT);
     }
 
     /// Runs `turns` turns, or until the disk fails.
@@ -179,7 +179,7 @@ impl Harness {
     /// Runs a turn of a server: some random commands, compaction, a commit, and some tasks of the helper thread.
     pub fn turn(&mut self, random: &mut Random) -> Result<(), BinlogError> {
         self.now = self.now + random.below(20_000_000);
-        self.note_file();
+        self.files.push((self.log.appended(), self.log.stats().current_index));
         for _ in 0..random.below(6) {
             self.command(random)?;
         }
@@ -187,7 +187,7 @@ impl Harness {
         self.log.commit(self.now)?;
         self.log.check_invariants();
         if self.acknowledges_at_commit {
-            self.acknowledged_id = self.next_id - 1;
+            self.acknowledged_id = self.model.next_id - 1;
         }
         let done = random.below(4);
         self.help(done)?;
@@ -253,9 +253,81 @@ impl Harness {
         self.versions.get(&id)?.last()?.job.clone()
     }
 
-    pub fn logged(&mut self, id: u64, job: Option<Job>) {
+    /// The job as the model has it.
+    fn job(&self, id: u64) -> Option<Job> {
+        let job = self.model.job(id)?;
+        let tube = TubeName::parse(self.model.tube(job.tube).name.as_bytes()).unwrap();
+        let (body, tags) = (job.body.to_vec(), encoded(&job.tags));
+        Some(Job { record: job.record(), tube, body, tags, buried: burial(&self.model, id) })
+    }
+
+    fn note(&mut self, id: u64, job: Option<Job>) {
         let logged = self.log.appended();
         self.versions.entry(id).or_default().push(Version { logged, job });
+    }
+
+    /// Logs what an operation has changed in the model.
+    fn log_changes(&mut self) {
+        for change in std::mem::take(&mut self.model.changes) {
+            match change {
+                Change::Put(id) | Change::Moved(id) => {
+                    let job = self.job(id.0).expect("it is there");
+                    let body = Body::copy_of(&job.body).unwrap();
+                    let tags = EncodedTags::read(&job.tags).unwrap();
+                    let whole = WholeJob { tags, ..WholeJob::plain(&job.record, &job.tube, &body) };
+                    if let Change::Put(_) = change {
+                        self.log.append_put(&whole, self.now);
+                    } else {
+                        self.log.append_moved(&whole, self.now);
+                    }
+                    self.note(id.0, Some(job));
+                }
+                Change::Updated(id) => {
+                    let job = self.job(id.0).expect("it is there");
+                    self.log.append_update(&job.record, job.body.len(), self.now);
+                    self.note(id.0, Some(job));
+                }
+                Change::Deleted(id) => {
+                    self.log.append_delete(id);
+                    self.note(id.0, None);
+                }
+                Change::DeletedWith(id) => self.log_delete(id),
+                Change::CooldownOver(id) => {
+                    self.log.forget_cooldown(id, self.now);
+                    self.cooldowns.entry(id.0).or_default().push((self.log.appended(), None));
+                }
+                Change::Reserved(_) | Change::SessionReserved(_) | Change::Died(_) => {
+                    unreachable!("{change:?}: no job stays reserved, and no tube has a rule")
+                }
+            }
+        }
+        self.model.forget_the_past();
+    }
+
+    /// Logs a delete with its cooldown and the group that it ends.
+    fn log_delete(&mut self, id: JobId) {
+        let freed_group = self.model.freed_groups.remove(0);
+        let cooldown = self.model.cooldowns.iter().find(|cooldown| cooldown.id == id.0);
+        let cooldown = cooldown.map(|cooldown| Cooldown {
+            tube: &self.model.tube(cooldown.tube).name,
+            key: cooldown.key.as_str(),
+            until: cooldown.until,
+        });
+        let side_effects = SideEffects { cooldown, freed_group: freed_group.as_deref(), completes: None };
+        self.log.append_delete_with(id, &side_effects);
+        let state = cooldown.map(|found| (found.tube.to_owned(), found.key.to_owned(), found.until));
+        if state.is_some() {
+            self.cooldowns.entry(id.0).or_default().push((self.log.appended(), state));
+        }
+        self.note(id.0, None);
+        // The records of the jobs that it has freed are from before that.
+        for job in self.model.jobs.clone() {
+            let newest = self.newest(job.id).expect("it was logged");
+            let tags = encoded(&job.tags);
+            if newest.tags != tags {
+                self.note(job.id, Some(Job { tags, ..newest }));
+            }
+        }
     }
 
     /// Reserves room, and does tasks of the helper thread while the room is pending.
@@ -278,7 +350,7 @@ impl Harness {
     }
 
     fn command(&mut self, random: &mut Random) -> Result<(), BinlogError> {
-        if self.tag_model.is_some() && random.once_in(8) {
+        if self.has_tags && random.once_in(8) {
             self.end_some_cooldown(random);
         }
         let count = self.versions.len() as u64;
@@ -287,15 +359,56 @@ impl Harness {
         }
         let nth = random.below(count) as usize;
         let id = *self.versions.keys().nth(nth).unwrap();
-        match (self.newest(id), random.below(if self.relocates { 4 } else { 3 })) {
-            (None, _) => self.put(random),
-            (Some(job), 3) => self.relocate(job, random),
-            (Some(_), 0) => {
-                self.delete(id);
+        let is_there = self.model.job(id).is_some();
+        match random.below(if self.relocates { 4 } else { 3 }) {
+            _ if !is_there => self.put(random),
+            0 => {
+                assert!(self.model.delete(CLIENT, id, self.now), "no client holds it");
+                self.log_changes();
                 Ok(())
             }
-            (Some(job), _) => self.update(job, random),
+            3 => self.relocate(id, random),
+            _ => self.update(id, random),
         }
+    }
+
+    /// Ends a random cooldown, as `flush-tube` does.
+    fn end_some_cooldown(&mut self, random: &mut Random) {
+        let ids: Vec<u64> = self.model.cooldowns.iter().map(|cooldown| cooldown.id).collect();
+        if !ids.is_empty() {
+            self.model.end_cooldown(ids[random.below(ids.len() as u64) as usize]);
+            self.log_changes();
+        }
+    }
+
+    /// Random tags for a put.
+    fn random_tags(&self, random: &mut Random) -> TagSet<'static> {
+        let mut tags = TagSet::default();
+        if !self.has_tags || random.once_in(3) {
+            return tags;
+        }
+        let mut pick = || Name::from(NAMES[random.below(3) as usize]);
+        let (key, group, awaited) = (pick(), pick(), pick());
+        if random.once_in(2) {
+            let cooldown_s = [0, 1, 3600][random.below(3) as usize];
+            tags.idempotency = Some(Idempotency { key, cooldown_s: cooldown_s.into() });
+        }
+        if random.once_in(4) {
+            tags.concurrency = Some(Concurrency { key, limit: 1 + random.below(2) as u32 });
+        }
+        if random.once_in(2) {
+            tags.group = Some(group);
+        }
+        if random.once_in(3) {
+            tags.after = Some(After { group: awaited, is_free: false });
+        }
+        if tags.is_empty() || random.once_in(5) {
+            tags.expires_after_s = Some((1 + random.below(100) as u32).into());
+        }
+        if random.once_in(4) {
+            tags.trace = Trace::check(beanstalkd_testkit::TRACE);
+        }
+        tags
     }
 
     pub fn put(&mut self, random: &mut Random) -> Result<(), BinlogError> {
@@ -304,81 +417,79 @@ impl Harness {
             _ => random.below(self.max_body),
         };
         let body: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-        let tube = TubeName::parse(if random.once_in(2) { b"default" } else { b"another/tube" }).unwrap();
-        self.log.reserve_id(JobId(self.next_id)).expect("fewer ids are used than announced");
+        let tube = if random.once_in(2) { "default" } else { "another/tube" };
+        let id = JobId(self.model.next_id);
+        self.log.reserve_id(id).expect("fewer ids are used than announced");
         let tags = self.random_tags(random);
-        let encoded = EncodedTags::read(&tags).unwrap();
-        let room = self.reserve(|log| log.reserve_put(tube.as_bytes().len(), length as usize, &encoded))?;
-        if room.is_err() {
+        let bytes = encoded(&tags);
+        let in_log = EncodedTags::of(&bytes, tags);
+        if self.reserve(|log| log.reserve_put(tube.len(), length as usize, &in_log))?.is_err() {
             return Ok(());
         }
-        let record = JobRecord {
-            id: JobId(self.next_id),
-            priority: Priority(random.below(5) as u32),
-            delay_s: 0.into(),
-            ttr_s: 60.into(),
-            created_at: self.now,
-            deadline_at: Timestamp(0),
-            counters: Counters::default(),
-            state: JobState::Ready,
-        };
-        self.next_id += 1;
-        self.log.append_put(
-            &WholeJob { tags: encoded, ..WholeJob::plain(&record, &tube, &Body::copy_of(&body).unwrap()) },
-            self.now,
-        );
-        self.logged(record.id.0, Some(Job { record, tube, body, tags, buried: 0 }));
+        self.model.take_id(CLIENT);
+        self.model.use_tube(CLIENT, tube);
+        let priority = Priority(random.below(5) as u32);
+        let new = NewJob { id, priority, delay_s: 0.into(), ttr_s: 60.into() };
+        self.model.put_tagged(CLIENT, new, body.into(), tags, self.now);
+        self.log_changes();
         Ok(())
-    }
-
-    pub fn delete(&mut self, id: u64) {
-        match self.newest(id) {
-            Some(job) if !job.tags.is_empty() => self.delete_tagged(&job),
-            _ => {
-                self.log.append_delete(JobId(id));
-                self.logged(id, None);
-            }
-        }
     }
 
     /// Moves the job to another tube.
-    pub fn relocate(&mut self, mut job: Job, random: &mut Random) -> Result<(), BinlogError> {
-        let tube = TubeName::parse(if random.once_in(2) { b"moved" } else { b"moved/again" }).unwrap();
-        let lengths = (tube.as_bytes().len(), job.body.len());
-        let encoded = EncodedTags::read(&job.tags).unwrap();
-        if self.reserve(|log| log.reserve_move(lengths.0, lengths.1, &encoded, None))?.is_err() {
+    fn relocate(&mut self, id: u64, random: &mut Random) -> Result<(), BinlogError> {
+        let tube = if random.once_in(2) { "moved" } else { "moved/again" };
+        let job = self.job(id).expect("it is there");
+        let tags = EncodedTags::read(&job.tags).unwrap();
+        if job.tube.as_str() == tube
+            || self.reserve(|log| log.reserve_move(tube.len(), job.body.len(), &tags, None))?.is_err()
+        {
             return Ok(());
         }
-        job.tube = tube;
-        self.log.append_moved(
-            &WholeJob {
-                tags: encoded,
-                ..WholeJob::plain(&job.record, &job.tube, &Body::copy_of(&job.body).unwrap())
-            },
-            self.now,
-        );
-        self.logged(job.record.id.0, Some(job));
+        assert!(self.model.move_job(CLIENT, id, tube, self.now), "no client holds it");
+        self.log_changes();
         Ok(())
     }
 
-    pub fn update(&mut self, mut job: Job, random: &mut Random) -> Result<(), BinlogError> {
+    /// Releases or buries the job; if it waits for a group, changes its priority.
+    fn update(&mut self, id: u64, random: &mut Random) -> Result<(), BinlogError> {
         if self.reserve(|log| log.reserve_update())?.is_err() {
             return Ok(());
         }
-        let record = &mut job.record;
-        record.priority = Priority(random.below(5) as u32);
-        record.counters.releases += 1;
-        (record.state, record.delay_s, record.deadline_at) = match random.below(3) {
-            0 => (JobState::Ready, Seconds::ZERO, Timestamp(0)),
-            1 => (JobState::Delayed, Seconds::new(9, 0), self.now.plus_seconds(Seconds::new(9, 125))),
-            _ => (JobState::Buried, record.delay_s, Timestamp(0)),
+        let (priority, now) = (random.below(5) as u32, self.now);
+        let delay_s = [Some(Seconds::ZERO), Some(Seconds::new(9, 125)), None][random.below(3) as usize];
+        let is_done = if self.model.reserve_job(CLIENT, id, now) {
+            match delay_s {
+                Some(delay_s) => {
+                    let (priority, counting) = (Priority(priority), Counting::Counted);
+                    self.model.release(CLIENT, id, Release { priority, delay_s, counting }, now).is_some()
+                }
+                None => self.model.bury(CLIENT, id, priority, now),
+            }
+        } else {
+            self.model.reprioritize(id, priority)
         };
-        self.burials += 1;
-        job.buried = self.burials;
-        self.log.append_update(&job.record, job.body.len(), self.now);
-        self.logged(job.record.id.0, Some(job));
+        assert!(is_done, "no client holds it");
+        self.log_changes();
         Ok(())
     }
+}
+
+/// The number of the job's burial.
+fn burial(model: &Model, id: u64) -> u64 {
+    match model.job(id).map(|job| job.state) {
+        Some(State::Buried { number }) => number,
+        _ => 0,
+    }
+}
+
+/// The tags, which stay in memory. There are few different ones.
+fn interned(tags: &[u8]) -> TagSet<'static> {
+    static KNOWN: Mutex<BTreeSet<&[u8]>> = Mutex::new(BTreeSet::new());
+    let mut known = KNOWN.lock().unwrap();
+    if !known.contains(tags) {
+        known.insert(tags.to_vec().leak());
+    }
+    TagSet::decode(known.get(tags).unwrap()).expect("tags that were put")
 }
 
 fn failed(error: &BinlogError) -> End {

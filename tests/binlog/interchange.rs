@@ -13,9 +13,10 @@ use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState, Priority
 use beanstalkd_types::tags::{After, Dead, EncodedTags, Idempotency, Name, TagSet};
 use beanstalkd_types::tube_name::TubeName;
 
+use crate::after_crash::as_free;
 use crate::c_server::{CServer, peer};
+use crate::harness::{Cooldowns, cooldowns_of, encoded};
 use crate::harness::{Restored, config, open};
-use crate::tag_model::{Cooldowns, as_free, cooldowns_of, encoded};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 use beanstalkd_testkit::tasks::ByHand;
 

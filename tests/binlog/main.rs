@@ -1,5 +1,6 @@
 //! Tests of the binlog as a whole: crashes on a simulated disk, damage, full disks, tags, interchange with C.
 
+mod after_crash;
 mod c_file;
 mod c_server;
 mod clock;
@@ -13,6 +14,5 @@ mod interchange;
 mod recover;
 mod room;
 mod sessions;
-mod tag_model;
 mod tags;
 mod weaknesses;

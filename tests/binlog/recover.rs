@@ -11,8 +11,7 @@ use beanstalkd_types::tube_name::TubeName;
 
 use crate::c_file::{BURIED, CFile, DELETED, READY};
 use crate::damage::{Files, Log};
-use crate::harness::{Harness, Restored, config, open};
-use crate::tag_model::{Cooldowns, cooldowns_of};
+use crate::harness::{Cooldowns, Harness, Restored, config, cooldowns_of, open};
 use beanstalkd_testkit::disk::{Random, SimDisk};
 
 const NOW: Timestamp = Timestamp(2_000_000_000_000);

@@ -8,8 +8,7 @@ use beanstalkd_types::tags::{After, Concurrency, EncodedTags, Idempotency, TagSe
 use beanstalkd_types::tube_name::TubeName;
 
 use crate::fixture::{Fixture, START as NOW, job};
-use crate::harness::{Restored, config, open};
-use crate::tag_model::{Cooldowns, cooldowns_of, encoded};
+use crate::harness::{Cooldowns, Restored, config, cooldowns_of, encoded, open};
 use beanstalkd_testkit::disk::SimDisk;
 
 const FILE_BYTES: u64 = 8192;

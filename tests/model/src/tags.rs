@@ -145,7 +145,8 @@ impl Model {
         }
     }
 
-    pub(crate) fn end_cooldown(&mut self, id: u64) {
+    /// The key of a deleted job is forgotten.
+    pub fn end_cooldown(&mut self, id: u64) {
         let at = self.cooldowns.iter().position(|cooldown| cooldown.id == id).expect("it runs");
         let tube = self.cooldowns.remove(at).tube;
         self.changes.push(Change::CooldownOver(JobId(id)));
