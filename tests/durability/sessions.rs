@@ -9,12 +9,13 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use beanstalkd_testkit::client::{Client, Failure};
+use beanstalkd_testkit::client::{Client, Failure, body_of};
+use beanstalkd_testkit::history::{History, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server};
 use rustix::process::Signal;
 
-use crate::jobs::{ours, start_program};
+use crate::jobs::{ours, put, see_jobs, start_program};
 
 /// The number of rounds, unless `SESSION_ROUNDS` is set.
 const ROUNDS: u64 = 8;
@@ -31,7 +32,8 @@ enum Asked {
     Touch(u64),
     Delete(u64),
     Release(u64),
-    Put,
+    /// The put of this key.
+    Put(u64),
     Reserve,
 }
 
@@ -47,12 +49,9 @@ enum Event {
 }
 
 struct Worker {
-    name: String,
+    /// In the history.
+    number: usize,
     client: Client,
-    /// The jobs that it knows to hold.
-    held: BTreeSet<u64>,
-    /// Those of them whose end it has requested, without having read the reply.
-    unsure: BTreeSet<u64>,
 }
 
 /// The number in the reply after this word.
@@ -86,64 +85,70 @@ fn held_by_session(client: &mut Client) -> Result<BTreeMap<String, BTreeSet<u64>
 }
 
 impl Worker {
-    fn new(name: String, client: Client) -> Self {
-        Self { name, client, held: BTreeSet::new(), unsure: BTreeSet::new() }
-    }
-
-    /// Connects a worker for the first time or again. Its session must have its jobs, and none that it has not
-    /// requested.
-    fn come(&mut self, server: &Server, held: &BTreeMap<String, BTreeSet<u64>>) -> Result<(), Failure> {
-        let found = held.get(&self.name).cloned().unwrap_or_default();
-        let sure: BTreeSet<u64> = self.held.difference(&self.unsure).copied().collect();
-        assert!(found.is_superset(&sure), "{} had {sure:?}, and has {found:?}", self.name);
+    /// Connects a worker for the first time or again. Its session must have the jobs that the history has for it.
+    fn come(
+        &mut self,
+        server: &Server,
+        held: &BTreeMap<String, BTreeSet<u64>>,
+        history: &mut History,
+    ) -> Result<(), Failure> {
+        let name = format!("w{}", self.number);
+        let found = held.get(&name).cloned().unwrap_or_default();
+        history.came_back(self.number, &found);
         self.client = connect(server)?;
-        let reply = self.client.ask(format!("session {} 60\r\n", self.name).as_bytes())?;
-        assert_eq!(number(&reply, "SESSION "), Some(found.len() as u64), "{}", self.name);
-        (self.held, self.unsure) = (found, BTreeSet::new());
+        let reply = self.client.ask(format!("session {name} 60\r\n").as_bytes())?;
+        assert_eq!(number(&reply, "SESSION "), Some(found.len() as u64), "{name}");
         Ok(())
     }
 
-    fn step(&mut self, random: &mut Random, taken: &mut BTreeMap<u64, String>) -> Result<(), Failure> {
-        let own = self.held.iter().copied().nth(random.below(8) as usize);
+    fn step(&mut self, random: &mut Random, history: &mut History) -> Result<(), Failure> {
+        let own = history.held_by(self.number).nth(random.below(8) as usize);
         let asked = match (random.below(8), own) {
             (0, Some(id)) => Asked::Touch(id),
             (1, Some(id)) => Asked::Delete(id),
             (2, Some(id)) => Asked::Release(id),
-            (3 | 4, _) => Asked::Put,
+            (3 | 4, _) => Asked::Put(history.putting()),
             (_, _) => Asked::Reserve,
         };
-        self.ask(asked)?;
-        self.read(asked, taken)
+        self.ask(asked, history)?;
+        self.read(asked, history)
     }
 
-    fn ask(&mut self, asked: Asked) -> Result<(), Failure> {
+    fn ask(&mut self, asked: Asked, history: &mut History) -> Result<(), Failure> {
         let line = match asked {
             Asked::Touch(id) => format!("touch {id}\r\n"),
-            Asked::Delete(id) => format!("delete {id}\r\n"),
-            Asked::Release(id) => format!("release {id} 0 0\r\n"),
-            Asked::Put => "put 0 0 600 1\r\nx\r\n".to_owned(),
+            Asked::Delete(id) => {
+                history.deleting(id);
+                format!("delete {id}\r\n")
+            }
+            Asked::Release(id) => {
+                history.giving_back(id);
+                format!("release {id} 0 0\r\n")
+            }
+            Asked::Put(key) => return self.client.send(&put(0, 0, 600, &body(key, 1))),
             Asked::Reserve => "reserve-with-timeout 0\r\n".to_owned(),
         };
         self.client.send(line.as_bytes())
     }
 
     /// Reads the reply.
-    fn read(&mut self, asked: Asked, taken: &mut BTreeMap<u64, String>) -> Result<(), Failure> {
+    fn read(&mut self, asked: Asked, history: &mut History) -> Result<(), Failure> {
         match asked {
             Asked::Touch(_) => self.client.expect(b"TOUCHED\r\n")?,
-            Asked::Delete(id) | Asked::Release(id) => {
-                let is_deleted = matches!(asked, Asked::Delete(_));
-                self.client.expect(if is_deleted { b"DELETED\r\n" } else { b"RELEASED\r\n" })?;
-                self.held.remove(&id);
-                taken.remove(&id);
+            Asked::Delete(id) => {
+                self.client.expect(b"DELETED\r\n")?;
+                history.deleted(id);
             }
-            Asked::Put => drop(self.client.read_reply()?),
+            Asked::Release(_) => self.client.expect(b"RELEASED\r\n")?,
+            Asked::Put(key) => {
+                let id = number(&self.client.read_reply()?, "INSERTED ");
+                history.inserted(key, id.ok_or_else(|| self.client.failure("it has put nothing"))?);
+            }
             Asked::Reserve => {
+                let asked_at = history.tick();
                 let reply = self.client.read_reply()?;
                 if let Some(id) = number(&reply, "RESERVED ") {
-                    let before = taken.insert(id, self.name.clone());
-                    assert_eq!(before, None, "job {id} goes to {} although another one has it", self.name);
-                    self.held.insert(id);
+                    history.reserved(self.number, "", id, body_of(&reply), asked_at);
                 }
             }
         }
@@ -151,11 +156,10 @@ impl Worker {
     }
 
     /// Sends a command whose reply it may never read.
-    fn leave_in_the_middle(&mut self, random: &mut Random) -> Result<Asked, Failure> {
-        let own = self.held.first().copied().filter(|_| random.once_in(2));
-        self.unsure.extend(own);
+    fn leave_in_the_middle(&mut self, random: &mut Random, history: &mut History) -> Result<Asked, Failure> {
+        let own = history.held_by(self.number).next().filter(|_| random.once_in(2));
         let asked = own.map_or(Asked::Reserve, Asked::Delete);
-        self.ask(asked)?;
+        self.ask(asked, history)?;
         Ok(asked)
     }
 }
@@ -166,6 +170,7 @@ struct World {
     home: tempfile::TempDir,
     server: Server,
     workers: Vec<Worker>,
+    history: History,
     random: Random,
     /// The longest time between the end of a grace and the delivery of the job to another worker.
     longest: Duration,
@@ -180,32 +185,26 @@ impl World {
         replace_program(home.path());
         let server = start_in(home.path());
         let (random, longest) = (Random::new(seed), Duration::ZERO);
-        let mut world = Self { home, server, workers: Vec::new(), random, longest };
-        for at in 0..workers {
-            let mut worker = Worker::new(format!("w{at}"), connect(&world.server)?);
-            worker.come(&world.server, &BTreeMap::new())?;
-            world.workers.push(worker);
+        let mut history = History::default();
+        let mut all = Vec::new();
+        for number in 0..workers as usize {
+            let mut worker = Worker { number, client: connect(&server)? };
+            worker.come(&server, &BTreeMap::new(), &mut history)?;
+            all.push(worker);
         }
-        Ok(world)
+        Ok(Self { home, server, workers: all, history, random, longest })
     }
 
     fn round(&mut self, round: u64) -> Result<(), Failure> {
-        let mut taken: BTreeMap<u64, String> = BTreeMap::new();
-        for worker in &self.workers {
-            for &id in &worker.held {
-                let before = taken.insert(id, worker.name.clone());
-                assert_eq!(before, None, "job {id} is of two sessions, one is {}", worker.name);
-            }
-        }
         let count = self.workers.len() as u64;
         for _ in 0..count.max(MIN_STEPS) {
             let at = self.random.below(count) as usize;
             if self.random.once_in(20) {
                 // The link is cut. The old connection may still be open when the worker comes back.
                 let held = held_by_session(&mut connect(&self.server)?)?;
-                self.workers[at].come(&self.server, &held)?;
+                self.workers[at].come(&self.server, &held, &mut self.history)?;
             } else {
-                self.workers[at].step(&mut self.random, &mut taken)?;
+                self.workers[at].step(&mut self.random, &mut self.history)?;
             }
         }
         let event = self.random.pick(&[Event::Kill, Event::Stop, Event::HandOver, Event::TakeOver]);
@@ -215,7 +214,7 @@ impl World {
         let mut asked = Vec::new();
         for (at, worker) in self.workers.iter_mut().enumerate() {
             if self.random.once_in(2) {
-                asked.push((at, worker.leave_in_the_middle(&mut self.random)?));
+                asked.push((at, worker.leave_in_the_middle(&mut self.random, &mut self.history)?));
             }
         }
         let since = self.carry_out(event).unwrap_or(gone);
@@ -223,8 +222,7 @@ impl World {
         if matches!(event, Event::HandOver) {
             // No client has noticed anything.
             for (at, asked) in asked {
-                self.workers[at].read(asked, &mut taken)?;
-                self.workers[at].unsure.clear();
+                self.workers[at].read(asked, &mut self.history)?;
             }
         } else {
             let mut observer = connect(&self.server)?;
@@ -232,11 +230,22 @@ impl World {
             assert!(String::from_utf8_lossy(&stats).contains("current-workers: 0"), "nobody has come back");
             let held = held_by_session(&mut observer)?;
             for worker in &mut self.workers {
-                worker.come(&self.server, &held)?;
+                worker.come(&self.server, &held, &mut self.history)?;
             }
         }
         let free = waiting.join().expect("it says why")?;
+        assert_eq!(self.history.problems(), [""; 0], "round {round}");
         self.longest = self.longest.max(free.saturating_duration_since(since + SHORT_GRACE));
+        Ok(())
+    }
+
+    /// All jobs that were put and not deleted must still exist, and no others.
+    fn check_all(&mut self) -> Result<(), Failure> {
+        let mut observer = connect(&self.server)?;
+        let end = put_and_reserve(&mut observer, u64::MAX)?;
+        let found = see_jobs(&mut observer, 1..end)?;
+        self.history.settle(&found.into_iter().map(|(id, job)| (id, job.body)).collect());
+        assert_eq!(self.history.problems(), [""; 0]);
         Ok(())
     }
 
@@ -330,6 +339,7 @@ fn no_job_of_a_session_is_lost_or_given_to_another_worker() -> Result<(), Failur
     for round in 0..rounds {
         world.round(round)?;
     }
+    world.check_all()?;
     println!(
         "{rounds} rounds, {count} workers: a job stayed {:?} longer than its grace at most",
         world.longest

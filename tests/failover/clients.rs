@@ -8,12 +8,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use beanstalkd_testkit::PATIENCE;
-use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::client::{Client, body_of};
+use beanstalkd_testkit::history::{History, Tick, body};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::Address;
 
-use crate::fence::Process;
-use crate::history::{History, Tick};
+use crate::fence::{Fence, Process};
 use crate::world::{meet, open};
 
 /// How many clients work at once.
@@ -25,9 +25,17 @@ const MAX_DEPTH: u64 = 12;
 /// The pause before another try to connect.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// What all clients have seen.
+#[derive(Debug, Default)]
+pub struct Observed {
+    pub history: History,
+    /// Which process may reply.
+    pub fence: Fence,
+}
+
 /// The shared state of all clients.
 pub struct Shared {
-    history: Mutex<History>,
+    observed: Mutex<Observed>,
     start: Instant,
     replies: AtomicU64,
     is_over: AtomicBool,
@@ -37,7 +45,7 @@ pub struct Shared {
 impl Default for Shared {
     fn default() -> Self {
         Self {
-            history: Mutex::default(),
+            observed: Mutex::default(),
             start: Instant::now(),
             replies: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -47,17 +55,17 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// The history so far.
-    pub fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the clients have seen so far.
+    pub fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The history, and a tick of the clock in it.
-    pub fn tick(&self) -> (MutexGuard<'_, History>, Tick) {
-        let mut history = self.history();
+    /// The same, and a tick of the clock in its history.
+    pub fn tick(&self) -> (MutexGuard<'_, Observed>, Tick) {
+        let mut observed = self.observed();
         let time_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(Tick::MAX);
-        let tick = history.tick_at(time_ns);
-        (history, tick)
+        let tick = observed.history.tick_at(time_ns);
+        (observed, tick)
     }
 
     /// A client of the server at `address`, if it answers.
@@ -70,8 +78,10 @@ impl Shared {
 
     /// `process` has sent a reply that cannot have been true before `asked_at`.
     pub fn answered(&self, process: &Process, asked_at: Tick, what: &str) {
-        let (mut history, now) = self.tick();
-        history.answered(process, asked_at, now, what);
+        let (mut observed, now) = self.tick();
+        if let Err(problem) = observed.fence.answered(process, asked_at, now, what) {
+            observed.history.report(problem);
+        }
     }
 }
 
@@ -82,20 +92,19 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the clients. `name` is in each body, and no other load has it.
-    pub fn start(shared: &Arc<Shared>, addresses: &[SocketAddr], name: &str, random: &mut Random) -> Self {
-        Self::start_with(shared, addresses, name, random, false)
+    /// Starts the clients.
+    pub fn start(shared: &Arc<Shared>, addresses: &[SocketAddr], random: &mut Random) -> Self {
+        Self::start_with(shared, addresses, random, false)
     }
 
     /// Starts clients of a balancer.
     pub fn through_balancer(shared: &Arc<Shared>, address: SocketAddr, random: &mut Random) -> Self {
-        Self::start_with(shared, &[address], "through", random, true)
+        Self::start_with(shared, &[address], random, true)
     }
 
     fn start_with(
         shared: &Arc<Shared>,
         addresses: &[SocketAddr],
-        name: &str,
         random: &mut Random,
         is_relayed: bool,
     ) -> Self {
@@ -104,11 +113,9 @@ impl Load {
         let start = |number| {
             let worker = Worker {
                 number,
-                name: format!("{name}-{number}"),
                 addresses: addresses.to_vec(),
                 random: Random::new(random.next()),
                 shared: Arc::clone(shared),
-                puts: 0,
                 held: Vec::new(),
                 is_relayed,
             };
@@ -163,11 +170,9 @@ struct Open {
 
 struct Worker {
     number: usize,
-    name: String,
     addresses: Vec<SocketAddr>,
     random: Random,
     shared: Arc<Shared>,
-    puts: u64,
     /// The jobs that it has reserved through its connection.
     held: Vec<u64>,
     /// Whether a balancer may close both its connections at once. The server may then give a job to another client
@@ -186,7 +191,7 @@ impl Worker {
                     let mut open = Open { client, process, owner, asked_at: 0 };
                     while !self.is_over() && self.step(&mut open).is_ok() {}
                     // The history must know it first, because the server gives the jobs to others at once.
-                    self.shared.history().disconnected(self.number);
+                    self.shared.observed().history.disconnected(self.number);
                     self.held.clear();
                 }
                 None => thread::sleep(PAUSE),
@@ -216,78 +221,78 @@ impl Worker {
 
     fn put(&mut self, open: &mut Open) -> Result<(), Lost> {
         let count = 1 + self.random.below(MAX_DEPTH);
-        let bodies: Vec<String> = (0..count).map(|_| self.new_body()).collect();
-        let put = |body: &String| format!("put 0 0 3600 {}\r\n{body}\r\n", body.len());
-        let commands: String = bodies.iter().map(put).collect();
-        let mut history = self.shared.history();
-        bodies.iter().for_each(|body| history.putting(body));
-        drop(history);
-        self.send(open, &commands)?;
-        for body in &bodies {
+        let mut puts = Vec::new();
+        for _ in 0..count {
+            let key = self.shared.observed().history.putting();
+            puts.push((key, body(key, self.random.below(200) as usize)));
+        }
+        let put = |(_, body): &(u64, Vec<u8>)| {
+            [format!("put 0 0 3600 {}\r\n", body.len()).as_bytes(), body, b"\r\n"].concat()
+        };
+        self.send(open, &puts.iter().flat_map(put).collect::<Vec<u8>>())?;
+        for (key, _) in puts {
             let reply = self.read(open)?;
-            match reply.strip_prefix("INSERTED ") {
-                Some(id) => self.shared.history().inserted(body, id.parse().map_err(|_| Lost)?),
-                None if reply == "OUT_OF_MEMORY" => self.shared.history().refused(body),
+            let line = String::from_utf8_lossy(&reply);
+            match line.trim_end().strip_prefix("INSERTED ") {
+                Some(id) => self.shared.observed().history.inserted(key, id.parse().map_err(|_| Lost)?),
+                None if reply == b"OUT_OF_MEMORY\r\n" => self.shared.observed().history.refused(key),
                 None => return Err(Lost),
             }
         }
         Ok(())
     }
 
-    fn new_body(&mut self) -> String {
-        self.puts += 1;
-        let padding = "x".repeat(self.random.below(200) as usize);
-        format!("{}-{}-{padding}", self.name, self.puts)
-    }
-
     fn reserve(&mut self, open: &mut Open) -> Result<(), Lost> {
-        self.send(open, "reserve-with-timeout 0\r\n")?;
+        self.send(open, b"reserve-with-timeout 0\r\n")?;
         let reply = self.read(open)?;
-        if reply == "TIMED_OUT" {
+        if reply == b"TIMED_OUT\r\n" {
             return Ok(());
         }
-        let (id, body) = reserved(&reply).ok_or(Lost)?;
-        self.shared.history().reserved(self.number, &open.owner, id, body, open.asked_at);
-        self.held.push(id);
+        let id = reserved(&reply).ok_or(Lost)?;
+        let history = &mut self.shared.observed().history;
+        if history.reserved(self.number, &open.owner, id, body_of(&reply), open.asked_at) {
+            self.held.push(id);
+        }
         Ok(())
     }
 
     fn delete(&mut self, open: &mut Open, id: u64) -> Result<(), Lost> {
-        self.shared.history().deleting(id);
-        self.send(open, &format!("delete {id}\r\n"))?;
-        match self.read(open)?.as_str() {
-            "DELETED" => self.shared.history().deleted(id),
-            "NOT_FOUND" => self.shared.history().held_job_not_found(id),
+        self.shared.observed().history.deleting(id);
+        self.send(open, format!("delete {id}\r\n").as_bytes())?;
+        let reply = self.read(open)?;
+        let history = &mut self.shared.observed().history;
+        match reply.as_slice() {
+            b"DELETED\r\n" => history.deleted(id),
+            b"NOT_FOUND\r\n" => history.report(format!("job {id} is missing: its holder got NOT_FOUND")),
             _ => return Err(Lost),
         }
         Ok(())
     }
 
     fn give_back(&mut self, open: &mut Open, id: u64) -> Result<(), Lost> {
-        self.shared.history().giving_back(id);
-        self.send(open, &format!("release {id} 0 0\r\n"))?;
-        if self.read(open)? == "RELEASED" { Ok(()) } else { Err(Lost) }
+        self.shared.observed().history.giving_back(id);
+        self.send(open, format!("release {id} 0 0\r\n").as_bytes())?;
+        if self.read(open)? == b"RELEASED\r\n" { Ok(()) } else { Err(Lost) }
     }
 
-    fn send(&self, open: &mut Open, commands: &str) -> Result<(), Lost> {
+    fn send(&self, open: &mut Open, commands: &[u8]) -> Result<(), Lost> {
         open.asked_at = self.shared.tick().1;
-        open.client.send(commands.as_bytes()).map_err(|_| Lost)
+        open.client.send(commands).map_err(|_| Lost)
     }
 
-    fn read(&self, open: &mut Open) -> Result<String, Lost> {
+    fn read(&self, open: &mut Open) -> Result<Vec<u8>, Lost> {
         let reply = open.client.read_reply().map_err(|_| Lost)?;
         self.shared.replies.fetch_add(1, Ordering::Relaxed);
-        let reply = String::from_utf8(reply).map_err(|_| Lost)?;
-        self.shared.answered(&open.process, open.asked_at, &reply);
-        Ok(reply.trim_end().to_owned())
+        let what = reply[..reply.len().min(60)].escape_ascii().to_string();
+        self.shared.answered(&open.process, open.asked_at, &what);
+        Ok(reply)
     }
 }
 
-/// Id and body of the reply RESERVED, which has lost its last line end.
-fn reserved(reply: &str) -> Option<(u64, &str)> {
-    let (line, body) = reply.split_once("\r\n")?;
-    let id = line.strip_prefix("RESERVED ")?.split(' ').next()?;
-    Some((id.parse().ok()?, body))
+/// The id in the reply RESERVED.
+fn reserved(reply: &[u8]) -> Option<u64> {
+    let id = reply.strip_prefix(b"RESERVED ")?.split(|&byte| byte == b' ').next()?;
+    std::str::from_utf8(id).ok()?.parse().ok()
 }
 
 /// Takes all jobs out of the queue, from either server, and returns them.
@@ -295,7 +300,7 @@ fn reserved(reply: &str) -> Option<(u64, &str)> {
 /// # Panics
 ///
 /// If the queue is not emptied in time.
-pub fn drain(addresses: &[SocketAddr]) -> BTreeMap<u64, String> {
+pub fn drain(addresses: &[SocketAddr]) -> BTreeMap<u64, Vec<u8>> {
     let mut found = BTreeMap::new();
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -304,12 +309,11 @@ pub fn drain(addresses: &[SocketAddr]) -> BTreeMap<u64, String> {
             continue;
         };
         while let Ok(reply) = client.ask(b"reserve-with-timeout 0\r\n") {
-            let reply = String::from_utf8_lossy(&reply).trim_end().to_owned();
-            if reply == "TIMED_OUT" {
+            if reply == b"TIMED_OUT\r\n" {
                 return found;
             }
-            let Some((id, body)) = reserved(&reply) else { break };
-            found.insert(id, body.to_owned());
+            let Some(id) = reserved(&reply) else { break };
+            found.insert(id, body_of(&reply).to_vec());
             // A delete without a reply: the job may come once more.
             let Ok(reply) = client.ask(format!("delete {id}\r\n").as_bytes()) else { break };
             if reply != b"DELETED\r\n" {

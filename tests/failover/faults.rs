@@ -246,8 +246,8 @@ impl Standstill {
         let id = shared.meet(&world.listeners(server)[0]).map(|(_, process)| process.id);
         world.stand_still(server);
         if let Some(id) = &id {
-            let (mut history, now) = shared.tick();
-            history.fence.stands_still(id, now);
+            let (mut observed, now) = shared.tick();
+            observed.fence.stands_still(id, now);
         }
         Self { server, id, shared }
     }
@@ -255,8 +255,8 @@ impl Standstill {
     /// Resumes the server.
     pub fn end(self, world: &World) {
         if let Some(id) = &self.id {
-            let (mut history, now) = self.shared.tick();
-            history.fence.goes_on(id, now);
+            let (mut observed, now) = self.shared.tick();
+            observed.fence.goes_on(id, now);
         }
         world.signal(self.server, Signal::CONT);
     }

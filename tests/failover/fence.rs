@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::Tick;
+use beanstalkd_testkit::history::Tick;
 
 /// A process, as the clients of a connection know it.
 #[derive(Clone, Debug, PartialEq, Eq)]

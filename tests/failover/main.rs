@@ -9,7 +9,6 @@ mod faults;
 mod fence;
 mod fencing;
 mod haproxy;
-mod history;
 mod namespaces;
 mod pauses;
 mod probes;

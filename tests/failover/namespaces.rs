@@ -241,7 +241,7 @@ fn the_clients_of_the_readme_go_on_at_an_address_that_keepalived_moves() {
         machines[1 - owner].wait_until_ready("200");
     };
     let shared = Arc::<Shared>::default();
-    let load = Load::start(&shared, &[address], "virtual", &mut Random::new(1));
+    let load = Load::start(&shared, &[address], &mut Random::new(1));
     // There and back.
     for takeovers in 0..3 {
         let goes_on = load.wait_for_replies(300, PATIENCE);
@@ -252,7 +252,7 @@ fn the_clients_of_the_readme_go_on_at_an_address_that_keepalived_moves() {
     }
     load.stop();
     let left = drain(&[address]);
-    let mut history = shared.history();
+    let history = &mut shared.observed().history;
     history.drained(&left);
     assert_eq!(history.problems(), [""; 0]);
 

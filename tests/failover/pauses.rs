@@ -37,7 +37,7 @@ fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
     let (mut short, mut taken) = (0, 0);
     for seed in first..first + pauses {
         let mut random = Random::new(seed);
-        let load = Load::start(&shared, &world.addresses(), &seed.to_string(), &mut random);
+        let load = Load::start(&shared, &world.addresses(), &mut random);
         let owner = world.owner();
         let id = |member| open(world.addresses()[member]).map(|(_, id)| id);
         let before = id(owner);
@@ -68,7 +68,7 @@ fn a_pause_of_less_than_the_takeover_takes_nothing_over() {
         short += u64::from(is_short);
         taken += u64::from(before != after);
         let left = drain(&world.addresses());
-        let mut history = shared.history();
+        let history = &mut shared.observed().history;
         history.drained(&left);
         let problems = history.problems();
         assert!(problems.is_empty(), "seed {seed}: {}\n{}", problems.join("\n"), world.logs());

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use beanstalkd_testkit::PATIENCE;
 use beanstalkd_testkit::client::Client;
+use beanstalkd_testkit::history::Tick;
 use beanstalkd_testkit::random::Random;
 use beanstalkd_testkit::server::Address;
 
 use crate::clients::Shared;
 use crate::fence::Process;
-use crate::history::Tick;
 use crate::world::{CLIENT_PATIENCE, World};
 
 /// The pause between two commands of a probe, and before another try to connect.
@@ -115,7 +115,7 @@ impl Probe {
             }
             while client.has_reply_within(PACE).map_err(|_| Lost)? {
                 let Some((asked_at, command, expected)) = pending.pop_front() else {
-                    self.shared.history().broken(format!("{} has answered unasked", process.id));
+                    self.shared.observed().history.report(format!("{} has answered unasked", process.id));
                     return Err(Lost);
                 };
                 let reply = client.read_reply().map_err(|_| Lost)?;
@@ -183,7 +183,7 @@ impl Probe {
         // Refusals do not depend on the queue.
         if !line.starts_with(expected) && !["INTERNAL_ERROR", "OUT_OF_MEMORY"].contains(&line) {
             let problem = format!("{}: {command:?}: expected {expected}, got {line}", process.id);
-            self.shared.history().broken(problem);
+            self.shared.observed().history.report(problem);
         }
     }
 

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use crate::harness::Harness;
-use crate::model::body;
 use crate::session::{SLOW_BODY, Session, put_command};
 use beanstalkd_testkit::client::Failure;
+use beanstalkd_testkit::history::body;
 use beanstalkd_testkit::random::Random;
 
 /// How long a client waits in a reserve before it closes its sending half.
@@ -39,7 +39,7 @@ fn repeat(harness: &Harness, mut session: impl FnMut() -> Result<(), Failure>) {
     while !harness.is_stopping() {
         if let Err(failure) = session() {
             if !harness.is_dying() {
-                harness.violations.add(format!("a connection failed: {failure}"));
+                harness.history().report(format!("a connection failed: {failure}"));
             }
             return;
         }
@@ -92,8 +92,8 @@ fn leave(mut session: Session) -> Result<(), Failure> {
 
 /// Sends a put without its end.
 fn put_in_part(mut session: Session) -> Result<(), Failure> {
-    let key = session.harness.model.begin_put();
-    session.harness.model.refused(key);
+    let key = session.harness.history().putting();
+    session.harness.history().refused(key);
     let length = session.random.below(5_000) as usize;
     let command = put_command(0, 0, 60, &body(key, length));
     let part = session.random.below(command.len() as u64) as usize;
@@ -107,16 +107,16 @@ fn put_in_part(mut session: Session) -> Result<(), Failure> {
 
 /// Sends a put and does not wait for the reply.
 fn put_and_go(mut session: Session) -> Result<(), Failure> {
-    let key = session.harness.model.begin_put();
+    let key = session.harness.history().putting();
     // The job is the most urgent one, so that another client reserves it.
     session.client.send(&put_command(0, 0, 60, &body(key, 100)))
 }
 
 fn wait_and_half_close(mut session: Session) -> Result<(), Failure> {
-    session.client.send(b"reserve\r\n")?;
+    session.send(b"reserve\r\n")?;
     if session.client.has_reply_within(WAIT)? {
         let reply = session.client.read_reply()?;
-        session.take_reservation(&reply)?;
+        session.take_reservation(&reply);
         return session.commands(3);
     }
     session.client.half_close()?;
@@ -139,21 +139,20 @@ fn crowd(mut session: Session) -> Result<(), Failure> {
 
 /// Sends many puts in one write, and the deletes of their jobs in another.
 fn pipeline(mut session: Session) -> Result<(), Failure> {
-    let model = session.harness.model;
-    let keys: Vec<u64> = (0..PIPELINE).map(|_| model.begin_put()).collect();
+    let keys: Vec<u64> = (0..PIPELINE).map(|_| session.harness.history().putting()).collect();
     let puts: Vec<u8> = keys.iter().flat_map(|&key| put_command(1, 0, 60, &body(key, 60))).collect();
-    session.client.send(&puts)?;
+    session.send(&puts)?;
     let mut jobs = Vec::new();
     for key in keys {
         let reply = session.client.read_reply()?;
-        jobs.extend(session.put_answered(key, &reply).map(|id| (key, id)));
+        jobs.extend(session.put_answered(key, &reply));
     }
-    let deletes: String = jobs.iter().map(|(_, id)| format!("delete {id}\r\n")).collect();
-    jobs.iter().for_each(|(key, _)| model.begin_delete(*key));
-    session.client.send(deletes.as_bytes())?;
-    for (key, id) in jobs {
+    let deletes: String = jobs.iter().map(|id| format!("delete {id}\r\n")).collect();
+    jobs.iter().for_each(|&id| session.harness.history().deleting(id));
+    session.send(deletes.as_bytes())?;
+    for id in jobs {
         let reply = session.client.read_reply()?;
-        session.delete_answered(key, id, &reply);
+        session.delete_answered(id, &reply);
     }
     let pauses = PIPELINE as u32 * 2;
     std::thread::sleep(session.harness.pause * pauses);
@@ -163,9 +162,9 @@ fn pipeline(mut session: Session) -> Result<(), Failure> {
 /// Puts a large job into a tube that no other client watches, peeks it, and deletes it.
 fn put_large(mut session: Session) -> Result<(), Failure> {
     session.use_own_tube()?;
-    if let Some((key, id)) = session.put_body(0, 0, LARGE_BODY)? {
-        session.peek(key, id)?;
-        session.delete(key, id)?;
+    if let Some(id) = session.put_body(0, 0, LARGE_BODY)? {
+        session.peek(id)?;
+        session.delete(id)?;
     }
     Ok(())
 }
@@ -173,11 +172,11 @@ fn put_large(mut session: Session) -> Result<(), Failure> {
 fn read_slowly(harness: &Harness, random: &mut Random) -> Result<(), Failure> {
     let mut session = Session::begin(harness, random)?;
     session.use_own_tube()?;
-    let Some((key, id)) = session.put_body(0, 0, SLOW_BODY)? else {
+    let Some(id) = session.put_body(0, 0, SLOW_BODY)? else {
         std::thread::sleep(SLOW_PAUSE);
         return Ok(());
     };
-    session.client.send(format!("peek {id}\r\n").repeat(SLOW_PEEKS).as_bytes())?;
+    session.send(format!("peek {id}\r\n").repeat(SLOW_PEEKS).as_bytes())?;
     let patience = if session.random.once_in(2) { SLOW_PEEKS } else { SLOW_PEEKS / 2 };
     for _ in 0..patience {
         // At the end of the run it stops, because it could take long to read the replies in the socket.
@@ -185,12 +184,12 @@ fn read_slowly(harness: &Harness, random: &mut Random) -> Result<(), Failure> {
             break;
         }
         let reply = session.client.read_reply()?;
-        if reply == b"NOT_FOUND\r\n" && !harness.model.is_safe(key) {
+        if reply == b"NOT_FOUND\r\n" && !harness.history().is_safe(id) {
             break; // another client has deleted it
         }
-        session.judge_found(key, &reply);
+        session.judge_found(id, &reply);
         std::thread::sleep(SLOW_PAUSE);
     }
     drop(session);
-    Session::begin(harness, random)?.delete(key, id)
+    Session::begin(harness, random)?.delete(id)
 }

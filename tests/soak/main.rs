@@ -7,22 +7,22 @@
 
 mod clients;
 mod harness;
-mod model;
 mod samples;
 mod session;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use beanstalkd_testkit::client::{Client, body_of};
+use beanstalkd_testkit::history::{History, body};
 use beanstalkd_testkit::random::{Random, number_from_environment};
 use beanstalkd_testkit::server::{POLL_INTERVAL, Server, Transport};
-use harness::{Harness, Violations};
-use model::{Model, body, key_of};
+use harness::Harness;
 use samples::{Sample, job_count, memory_slope, stat};
 use session::{id_of, put_command};
 
@@ -64,8 +64,8 @@ enum End {
 
 struct Soak {
     server: Server,
-    model: Model,
-    violations: Violations,
+    history: Mutex<History>,
+    violations: usize,
     random: Random,
     pause: Duration,
     /// The first id that was not used at the last check.
@@ -81,8 +81,8 @@ impl Soak {
         let rate = number_from_environment("SOAK_RATE").unwrap_or(RATE);
         Self {
             server: Server::start(program, Transport::Tcp, &flags).unwrap(),
-            model: Model::default(),
-            violations: Violations::default(),
+            history: Mutex::default(),
+            violations: 0,
             random: Random::new(number_from_environment("SEED").unwrap_or(1)),
             pause: Duration::from_secs(CLIENTS.into()) / u32::try_from(rate.max(1)).unwrap(),
             next_id: 1,
@@ -96,11 +96,12 @@ impl Soak {
         let start = Instant::now();
         let mut control = self.server.connect().unwrap();
         let pid = stat(&mut control, "pid").unwrap();
-        let harness = Harness::new(self.server.address(), &self.model, &self.violations, self.pause);
-        let mut samples = Vec::new();
+        let harness = Harness::new(self.server.address(), &self.history, self.pause);
+        let (mut samples, mut violations) = (Vec::new(), 0);
         let mut sample = |control: &mut Client| {
             let sample = Sample::take(start.elapsed(), pid, self.server.directory(), control).unwrap();
             println!("{sample}");
+            violations += print_problems(&mut harness.history());
             samples.push(sample);
         };
         sample(&mut control);
@@ -132,6 +133,7 @@ impl Soak {
             self.wait_until_alone(&mut control);
             sample(&mut control);
         }
+        self.violations += violations;
         samples
     }
 
@@ -147,60 +149,45 @@ impl Soak {
     /// Checks every job that exists or may exist, while no other client does anything.
     fn check(&mut self) {
         let mut control = self.server.connect().unwrap();
-        let probe = self.model.begin_put();
+        let history = self.history.get_mut().expect("no client has panicked");
+        let probe = history.putting();
         let reply = control.ask(&put_command(0, 0, 60, &body(probe, 10))).unwrap();
         let next_id = id_of(&reply, "INSERTED").unwrap();
-        self.model.inserted(probe, next_id);
-        let known = self.model.ids().into_iter().filter(|&id| id < self.next_id);
+        history.inserted(probe, next_id);
+        let known = history.ids().into_iter().filter(|&id| id < self.next_id);
         let ids: Vec<u64> = known.chain(self.next_id..=next_id).collect();
-        let found = self.observe(&mut control, &ids);
+        let found = peek_all(&mut control, &ids);
         self.next_id = next_id + 1;
         let jobs = job_count(&mut control).unwrap();
         if jobs != found.len() as u64 {
-            self.violations.add(format!("the server counts {jobs} jobs, expected {}", found.len()));
+            history.report(format!("the server counts {jobs} jobs, expected {}", found.len()));
         }
-        self.model.settle(&found).into_iter().for_each(|problem| self.violations.add(problem));
-    }
-
-    /// The jobs that exist among `ids`: their ids by key.
-    fn observe(&self, control: &mut Client, ids: &[u64]) -> BTreeMap<u64, u64> {
-        let mut found = BTreeMap::new();
-        for ids in ids.chunks(DEPTH) {
-            let commands: String = ids.iter().map(|id| format!("peek {id}\r\n")).collect();
-            control.send(commands.as_bytes()).unwrap();
-            for &id in ids {
-                let reply = control.read_reply().unwrap();
-                if reply == b"NOT_FOUND\r\n" {
-                    continue;
-                }
-                match key_of(body_of(&reply)) {
-                    Some(key) => drop(found.insert(key, id)),
-                    None => self.violations.add(format!("job {id} is damaged")),
-                }
-            }
-        }
-        found
+        history.settle(&found);
+        self.violations += print_problems(history);
     }
 
     /// Deletes all remaining jobs. The server must then count none.
     fn empty(&mut self) {
         let mut control = self.server.connect().unwrap();
-        for id in self.model.ids() {
+        let history = self.history.get_mut().expect("no client has panicked");
+        for id in history.ids() {
             let reply = control.ask(format!("delete {id}\r\n").as_bytes()).unwrap();
             if reply != b"DELETED\r\n" {
-                self.violations.add(format!("job {id} exists, but cannot be deleted"));
+                history.report(format!("job {id} exists, but cannot be deleted"));
             }
         }
         let pid = stat(&mut control, "pid").unwrap();
         let sample = Sample::take(Duration::ZERO, pid, self.server.directory(), &mut control).unwrap();
         println!("emptied: {sample}");
         if (sample.jobs, sample.tubes, sample.connections) != (0, 1, 1) {
-            self.violations.add("the server still counts jobs after all jobs were deleted".to_owned());
+            history.report("the server still counts jobs after all jobs were deleted".to_owned());
         }
+        self.violations += print_problems(history);
     }
 
     /// Judges memory and descriptors over the long run.
-    fn judge(&self, samples: &[Sample]) {
+    fn judge(&mut self, samples: &[Sample]) {
+        let history = self.history.get_mut().expect("no client has panicked");
         let (first, last) = (samples[0], samples[samples.len() - 1]);
         let length = last.at;
         let warm: Vec<Sample> = samples[..samples.len() - 1]
@@ -217,7 +204,7 @@ impl Soak {
             own.max().unwrap()
         );
         if first.descriptors.abs_diff(last.descriptors) > BINLOG_DESCRIPTORS {
-            self.violations.add(format!(
+            history.report(format!(
                 "{} descriptors at the end, expected {} as at the beginning",
                 last.descriptors, first.descriptors
             ));
@@ -237,9 +224,32 @@ impl Soak {
             warm.len()
         );
         if length >= JUDGED && slope >= MAX_MIB_PER_HOUR {
-            self.violations.add(format!("memory grows by {slope:.3} MiB an hour"));
+            history.report(format!("memory grows by {slope:.3} MiB an hour"));
         }
     }
+}
+
+/// The jobs that exist among `ids`.
+fn peek_all(client: &mut Client, ids: &[u64]) -> BTreeMap<u64, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for ids in ids.chunks(DEPTH) {
+        let commands: String = ids.iter().map(|id| format!("peek {id}\r\n")).collect();
+        client.send(commands.as_bytes()).unwrap();
+        for &id in ids {
+            let reply = client.read_reply().unwrap();
+            if reply != b"NOT_FOUND\r\n" {
+                found.insert(id, body_of(&reply).to_vec());
+            }
+        }
+    }
+    found
+}
+
+/// Prints the problems since the last call, and returns their number.
+fn print_problems(history: &mut History) -> usize {
+    let problems = history.problems();
+    problems.iter().for_each(|problem| println!("VIOLATION: {problem}"));
+    problems.len()
 }
 
 fn signal_of(end: End) -> Signal {
@@ -263,7 +273,10 @@ fn nothing_is_lost_and_nothing_leaks() {
             soak.server.restart(signal_of(end)).unwrap();
         }
         soak.check();
-        println!("restart {restart} of {restarts} by {end:?}: {} jobs", soak.model.kept());
+        println!(
+            "restart {restart} of {restarts} by {end:?}: {} jobs",
+            soak.history.get_mut().unwrap().kept()
+        );
     }
     let samples = soak.live(time * 2 / 3, End::Quiet);
     soak.check();
@@ -275,8 +288,8 @@ fn nothing_is_lost_and_nothing_leaks() {
         "{restarts} restarts during the work, {} replies, {} connections, {} jobs, {} violations",
         soak.replies,
         soak.connections,
-        soak.model.total(),
-        soak.violations.count()
+        soak.history.get_mut().unwrap().puts(),
+        soak.violations
     );
-    assert_eq!(soak.violations.count(), 0);
+    assert_eq!(soak.violations, 0);
 }

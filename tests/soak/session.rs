@@ -1,4 +1,4 @@
-//! A connection and its commands. Each reply is compared with the model.
+//! A connection and its commands. The history of all jobs gets what it sends and reads.
 //!
 //! Owns: the commands, and the replies that each may get. All clients share the jobs, so most commands may get one of
 //! several replies. No reply may show that a job is damaged, lost, or back after its delete.
@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::harness::Harness;
-use crate::model::{body, key_of};
 use beanstalkd_testkit::client::{Client, Failure, body_of};
+use beanstalkd_testkit::history::{Tick, body};
 use beanstalkd_testkit::random::Random;
 
 /// Tubes that are always in use.
@@ -27,8 +27,10 @@ pub struct Session<'a> {
     pub harness: &'a Harness<'a>,
     pub client: Client,
     pub random: Random,
-    /// Keys and ids of the jobs that it has reserved, unless their TTR has ended.
-    held: Vec<(u64, u64)>,
+    /// The jobs that it has reserved, unless their TTR has ended.
+    held: Vec<u64>,
+    /// When it sent the last command.
+    asked_at: Tick,
 }
 
 impl<'a> Session<'a> {
@@ -37,7 +39,7 @@ impl<'a> Session<'a> {
         let client = harness.address.connect()?;
         harness.connections.fetch_add(1, Ordering::Relaxed);
         let random = Random::new(random.next());
-        let mut session = Self { harness, client, random, held: Vec::new() };
+        let mut session = Self { harness, client, random, held: Vec::new(), asked_at: 0 };
         let (used, watched) = (session.random.below(TUBES), session.random.below(TUBES));
         session.expect(&format!("use tube-{used}"), &["USING "])?;
         session.expect(&format!("watch tube-{used}"), &["WATCHING "])?;
@@ -47,12 +49,19 @@ impl<'a> Session<'a> {
 
     /// Reports a violation.
     pub fn report(&self, what: String) {
-        self.harness.violations.add(what);
+        self.harness.history().report(what);
+    }
+
+    /// Sends bytes that end with a command.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.asked_at = self.harness.history().tick();
+        self.client.send(bytes)
     }
 
     /// Sends `line` and requires a reply that begins with one of `allowed`.
     fn expect(&mut self, line: &str, allowed: &[&str]) -> Result<Vec<u8>, Failure> {
-        let reply = self.client.ask(format!("{line}\r\n").as_bytes())?;
+        self.send(format!("{line}\r\n").as_bytes())?;
+        let reply = self.client.read_reply()?;
         self.harness.replies.fetch_add(1, Ordering::Relaxed);
         if !allowed.iter().any(|allowed| reply.starts_with(allowed.as_bytes())) {
             self.report(format!("{line}: {}", first_line(&reply)));
@@ -77,7 +86,7 @@ impl<'a> Session<'a> {
         if is_full || !self.held.is_empty() && self.random.once_in(2) {
             return self.finish_one();
         }
-        let is_crowded = self.harness.model.kept() > POPULATION;
+        let is_crowded = self.harness.history().kept() > POPULATION;
         match self.random.below(30) {
             0..8 if !is_crowded => self.put(),
             0..9 => self.with_any(Self::delete),
@@ -86,7 +95,7 @@ impl<'a> Session<'a> {
             15 => self.with_any(Self::peek),
             16 => self.peek_next(),
             17 => drop_reply(self.expect("kick 10", &["KICKED "])),
-            18 => self.with_any(|session, _, id| {
+            18 => self.with_any(|session, id| {
                 drop_reply(session.expect(&format!("kick-job {id}"), &["KICKED\r\n", "NOT_FOUND\r\n"]))
             }),
             19 => {
@@ -94,7 +103,7 @@ impl<'a> Session<'a> {
                 drop_reply(self.expect(&format!("pause-tube tube-{tube} {time}"), &["PAUSED", "NOT_FOUND"]))
             }
             20 => drop_reply(self.expect("stats", &["OK "])),
-            21 => self.with_any(|session, _, id| {
+            21 => self.with_any(|session, id| {
                 drop_reply(session.expect(&format!("stats-job {id}"), &["OK ", "NOT_FOUND\r\n"]))
             }),
             22 => {
@@ -133,12 +142,10 @@ impl<'a> Session<'a> {
         drop_reply(self.expect(&format!("use own-{number}"), &["USING "]))
     }
 
-    fn with_any(
-        &mut self,
-        command: impl Fn(&mut Self, u64, u64) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        match self.harness.model.pick(&mut self.random) {
-            Some((key, id)) => command(self, key, id),
+    fn with_any(&mut self, command: impl Fn(&mut Self, u64) -> Result<(), Failure>) -> Result<(), Failure> {
+        let picked = self.harness.history().pick(&mut self.random);
+        match picked {
+            Some(id) => command(self, id),
             None => self.put(),
         }
     }
@@ -153,29 +160,24 @@ impl<'a> Session<'a> {
         self.put_body(priority, delay, length as usize).map(drop)
     }
 
-    /// Puts a body of `length` bytes; returns key and id unless the server refuses because it drains.
-    pub fn put_body(
-        &mut self,
-        priority: u32,
-        delay: u32,
-        length: usize,
-    ) -> Result<Option<(u64, u64)>, Failure> {
-        let key = self.harness.model.begin_put();
+    /// Puts a body of `length` bytes; returns its id unless the server refuses because it drains.
+    pub fn put_body(&mut self, priority: u32, delay: u32, length: usize) -> Result<Option<u64>, Failure> {
+        let key = self.harness.history().putting();
         let ttr = if self.random.once_in(2) { 1 + self.random.below(2) as u32 } else { 120 };
         let reply = self.client.ask(&put_command(priority, delay, ttr, &body(key, length)))?;
-        Ok(self.put_answered(key, &reply).map(|id| (key, id)))
+        Ok(self.put_answered(key, &reply))
     }
 
     /// Judges the reply to a put, and returns the id in it.
     pub fn put_answered(&mut self, key: u64, reply: &[u8]) -> Option<u64> {
         self.harness.replies.fetch_add(1, Ordering::Relaxed);
         if reply == b"DRAINING\r\n" {
-            self.harness.model.refused(key);
+            self.harness.history().refused(key);
             return None;
         }
         match id_of(reply, "INSERTED") {
             Some(id) => {
-                self.harness.model.inserted(key, id);
+                self.harness.history().inserted(key, id);
                 Some(id)
             }
             None => {
@@ -186,21 +188,19 @@ impl<'a> Session<'a> {
     }
 
     /// Deletes a job.
-    pub fn delete(&mut self, key: u64, id: u64) -> Result<(), Failure> {
-        self.harness.model.begin_delete(key);
+    pub fn delete(&mut self, id: u64) -> Result<(), Failure> {
+        self.harness.history().deleting(id);
         let reply = self.client.ask(format!("delete {id}\r\n").as_bytes())?;
-        self.delete_answered(key, id, &reply);
+        self.delete_answered(id, &reply);
         Ok(())
     }
 
     /// Judges the reply to a delete. NOT_FOUND is allowed: another client may hold the job, or may have deleted it.
-    pub fn delete_answered(&mut self, key: u64, id: u64, reply: &[u8]) {
+    pub fn delete_answered(&mut self, id: u64, reply: &[u8]) {
         self.harness.replies.fetch_add(1, Ordering::Relaxed);
-        let model = self.harness.model;
         match reply {
-            b"DELETED\r\n" if !model.deleted(key) => self.report(format!("job {id} was deleted twice")),
-            b"DELETED\r\n" => {}
-            b"NOT_FOUND\r\n" => model.not_deleted(key),
+            b"DELETED\r\n" => self.harness.history().deleted(id),
+            b"NOT_FOUND\r\n" => self.harness.history().not_deleted(id),
             _ => self.report(format!("delete {id}: {}", first_line(reply))),
         }
     }
@@ -209,31 +209,30 @@ impl<'a> Session<'a> {
         let time = u64::from(self.random.once_in(8));
         let allowed = ["RESERVED ", "TIMED_OUT\r\n", "DEADLINE_SOON\r\n"];
         let reply = self.expect(&format!("reserve-with-timeout {time}"), &allowed)?;
-        self.take_reservation(&reply)
-    }
-
-    fn reserve_job(&mut self, _: u64, id: u64) -> Result<(), Failure> {
-        let reply = self.expect(&format!("reserve-job {id}"), &["RESERVED ", "NOT_FOUND\r\n"])?;
-        self.take_reservation(&reply)
-    }
-
-    /// Notes the job of a reply to a reserve, if the reply has one.
-    pub fn take_reservation(&mut self, reply: &[u8]) -> Result<(), Failure> {
-        let Some(id) = id_of(reply, "RESERVED") else { return Ok(()) };
-        if let Some(key) = self.judge_body(id, reply)? {
-            self.held.push((key, id));
-        }
+        self.take_reservation(&reply);
         Ok(())
     }
 
+    fn reserve_job(&mut self, id: u64) -> Result<(), Failure> {
+        let reply = self.expect(&format!("reserve-job {id}"), &["RESERVED ", "NOT_FOUND\r\n"])?;
+        self.take_reservation(&reply);
+        Ok(())
+    }
+
+    /// Notes the job of a reply to a reserve, if the reply has one.
+    pub fn take_reservation(&mut self, reply: &[u8]) {
+        if let Some(id) = id_of(reply, "RESERVED").filter(|&id| self.saw(id, reply)) {
+            self.held.push(id);
+        }
+    }
+
     /// Peeks a job that must exist unless another client deletes it at the same time.
-    pub fn peek(&mut self, key: u64, id: u64) -> Result<(), Failure> {
-        let was_safe = self.harness.model.is_safe(key);
+    pub fn peek(&mut self, id: u64) -> Result<(), Failure> {
+        let was_safe = self.harness.history().is_safe(id);
         let reply = self.expect(&format!("peek {id}"), &["FOUND ", "NOT_FOUND\r\n"])?;
         if reply.starts_with(b"FOUND ") {
-            return self.judge_body(id, &reply).map(drop);
-        }
-        if was_safe && self.harness.model.is_safe(key) {
+            self.saw(id, &reply);
+        } else if was_safe && self.harness.history().is_safe(id) {
             self.report(format!("job {id} is lost"));
         }
         Ok(())
@@ -242,41 +241,30 @@ impl<'a> Session<'a> {
     fn peek_next(&mut self) -> Result<(), Failure> {
         let state = self.random.pick(&["ready", "delayed", "buried"]);
         let reply = self.expect(&format!("peek-{state}"), &["FOUND ", "NOT_FOUND\r\n"])?;
-        match id_of(&reply, "FOUND") {
-            Some(id) => self.judge_body(id, &reply).map(drop),
-            None => Ok(()),
+        if let Some(id) = id_of(&reply, "FOUND") {
+            self.saw(id, &reply);
         }
+        Ok(())
     }
 
-    /// Judges one of many replies to a peek of the job `key`.
-    pub fn judge_found(&mut self, key: u64, reply: &[u8]) {
+    /// Judges one of many replies to a peek of this job.
+    pub fn judge_found(&mut self, id: u64, reply: &[u8]) {
         self.harness.replies.fetch_add(1, Ordering::Relaxed);
-        if key_of(body_of(reply)) != Some(key) {
+        if id_of(reply, "FOUND") != Some(id) {
             self.report(format!("unexpected reply in a row of peeks: {}", first_line(reply)));
         }
+        self.saw(id, reply);
     }
 
-    /// The key of the job that was shown; `None` if it is damaged, or back after its delete.
-    fn judge_body(&mut self, id: u64, reply: &[u8]) -> Result<Option<u64>, Failure> {
-        let Some(key) = key_of(body_of(reply)) else {
-            self.report(format!("job {id} is damaged: {}", first_line(reply)));
-            return Ok(None);
-        };
-        if self.harness.model.saw(key, id) {
-            return Ok(Some(key));
-        }
-        // Another client may have deleted it between the server's reply and this line.
-        let reply = self.expect(&format!("stats-job {id}"), &["OK ", "NOT_FOUND\r\n"])?;
-        if reply.starts_with(b"OK ") {
-            self.report(format!("job {id}, key {key}, is back"));
-        }
-        Ok(None)
+    /// Notes that a reply has this job. Returns whether it is intact and not deleted.
+    fn saw(&self, id: u64, reply: &[u8]) -> bool {
+        self.harness.history().seen(id, body_of(reply), self.asked_at)
     }
 
     /// Sends a command on a job that it has reserved, or lets the job time out.
     fn finish_one(&mut self) -> Result<(), Failure> {
         let index = self.random.below(self.held.len() as u64) as usize;
-        let (key, id) = self.held[index];
+        let id = self.held[index];
         let kind = self.random.below(12);
         if kind == 0 {
             let reply = self.expect(&format!("touch {id}"), &["TOUCHED\r\n", "NOT_FOUND\r\n"])?;
@@ -287,7 +275,7 @@ impl<'a> Session<'a> {
         self.held.swap_remove(index);
         let priority = self.random.below(4);
         match kind {
-            1..7 => self.delete(key, id),
+            1..7 => self.delete(id),
             7 | 8 => {
                 let delay = self.random.below(3);
                 let line = format!("release {id} {priority} {delay}");

@@ -1,5 +1,5 @@
-//! The code that the tests share: a server process and clients for black-box tests; fake sockets and a fake disk
-//! for tests of the pure parts; random numbers that a seed repeats.
+//! The code that the tests share: a server process and clients for black-box tests, and a history of what the clients
+//! have seen; fake sockets and a fake disk for tests of the pure parts; random numbers that a seed repeats.
 //!
 //! Owns: starting, stopping and identifying a server, and the deadlines of the tests' reads. Driven by the suites in
 //! `tests/`, the benchmark and the fuzz targets. The server does not depend on it.
@@ -10,6 +10,7 @@ pub mod client;
 pub mod corpus;
 pub mod disk;
 pub mod fuzz;
+pub mod history;
 pub mod observer;
 pub mod operations;
 pub mod pace;
