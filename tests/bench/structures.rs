@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use beanstalkd_structures::{Arena, Deadlines, IdMap, Key, OrderedQueue, Timer};
+use beanstalkd_structures::{Arena, Deadlines, HashIndex, IdMap, Key, OrderedQueue, Timer};
 use beanstalkd_testkit::random::Random;
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::job::JobId;
@@ -37,7 +37,7 @@ type Record = [u64; 7];
 /// A measurement: the work, the structure, and the function that measures it.
 type Subject = (&'static str, &'static str, fn() -> Figures);
 
-const SUBJECTS: [Subject; 10] = [
+const SUBJECTS: [Subject; 12] = [
     ("jobs of one priority: insert, pop the first", "OrderedQueue", || ordered_queue(|_| 0)),
     ("", "BTreeSet", || b_tree_set(|_| 0)),
     ("jobs of random priorities: insert, pop the first", "OrderedQueue", || ordered_queue(|random| random)),
@@ -46,6 +46,8 @@ const SUBJECTS: [Subject; 10] = [
     ("", "slab", slab),
     ("by job id: insert, get one, remove the oldest", "IdMap", id_map),
     ("", "hashbrown", hash_map),
+    ("job ids by a hash: insert, get one, remove the oldest", "HashIndex", hash_index),
+    ("", "hashbrown", hash_map_of_hashes),
     ("deadlines of 2^20 clients: move one, look at the first", "Deadlines", deadlines),
     ("", "BTreeSet", deadlines_in_a_set),
 ];
@@ -238,6 +240,40 @@ fn hash_map() -> Figures {
         },
         |map, number| {
             black_box(map.remove(&number));
+        },
+    )
+}
+
+/// A hash that looks like chance.
+fn hash(number: u64) -> u64 {
+    let bits = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits ^ bits >> 32
+}
+
+fn hash_index() -> Figures {
+    measure(
+        HashIndex::default(),
+        |index, number, _| index.insert(hash(number), number),
+        |index, number, _| {
+            black_box(index.get(hash(number)));
+        },
+        |index, number| {
+            black_box(index.remove(hash(number), |other| other == number));
+        },
+    )
+}
+
+fn hash_map_of_hashes() -> Figures {
+    measure(
+        HashMap::new(),
+        |map, number, _| {
+            map.insert(hash(number), number);
+        },
+        |map, number, _| {
+            black_box(map.get(&hash(number)));
+        },
+        |map, number| {
+            black_box(map.remove(&hash(number)));
         },
     )
 }

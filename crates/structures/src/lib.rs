@@ -10,6 +10,7 @@
 //! | [`OrderedQueue`] | unique keys in ascending order, in blocks: jobs by priority, by deadline, by age |
 //! | [`Arena`] | records that never move, found by their [`Address`] |
 //! | [`IdMap`] | from ids of jobs to small values, in pages |
+//! | [`HashIndex`] | small values by their hashes, in buckets that are split and joined one by one |
 //! | [`Deadlines`] | the next instant of each [`Timer`], the earliest first |
 //!
 //! ```
@@ -29,11 +30,13 @@
 
 mod arena;
 mod deadlines;
+mod hash_index;
 mod id_map;
 mod ordered;
 
 pub use self::arena::{Address, Arena};
 pub use self::deadlines::{Deadlines, Timer};
+pub use self::hash_index::HashIndex;
 pub use self::id_map::IdMap;
 pub use self::ordered::{Key, OrderedQueue};
 
