@@ -3,7 +3,7 @@
 use crate::job::{JobId, Priority};
 use crate::protocol::PutHeader;
 use crate::seconds::Seconds;
-use crate::tags::{EncodedTags, Name, TagSet};
+use crate::tags::{EncodedTags, Name};
 
 /// A `put` whose line is accepted. Each connection has room for one, so rarely used parts are stored separately.
 #[derive(Debug)]
@@ -80,8 +80,7 @@ impl Put {
         if self.is_plain() {
             return EncodedTags::NONE;
         }
-        let tags = EncodedTags::read(self.encoded_tags()).expect("the bytes of tags are tags");
-        EncodedTags::of(tags.bytes(), TagSet { tube: self.tube().map(Name::from), ..*tags.set() })
+        EncodedTags::with_tube(self.encoded_tags(), self.tube().map(Name::from))
     }
 
     /// Encoded tags of the job, without the tube.

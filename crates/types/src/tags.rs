@@ -313,8 +313,13 @@ impl<'a> TagSet<'a> {
 
     /// Reads bytes from `encode`. For other bytes it may return tags that `encode` would not write like that.
     #[must_use]
-    pub fn decode(mut bytes: &'a [u8]) -> Option<Self> {
-        let mut tags = Self::default();
+    pub fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let mut tags = Self::NONE;
+        tags.read(bytes).map(|()| tags)
+    }
+
+    /// Adds the tags in bytes from `encode`, in place: copies of a set, which is large, would cost more than this.
+    fn read(&mut self, mut bytes: &'a [u8]) -> Option<()> {
         while let Some((&kind, rest)) = bytes.split_first() {
             bytes = rest;
             let kind = FieldKind::of(kind)?;
@@ -324,28 +329,28 @@ impl<'a> TagSet<'a> {
                 FieldKind::Idempotency
                 | FieldKind::IdempotencyWithCooldown
                 | FieldKind::IdempotencyWithFraction => {
-                    tags.idempotency = Some(Idempotency { key: name, cooldown_s: number });
+                    self.idempotency = Some(Idempotency { key: name, cooldown_s: number });
                 }
-                FieldKind::Concurrency => tags.concurrency = Some(Concurrency { key: name, limit: 1 }),
+                FieldKind::Concurrency => self.concurrency = Some(Concurrency { key: name, limit: 1 }),
                 FieldKind::ConcurrencyWithLimit => {
-                    tags.concurrency =
+                    self.concurrency =
                         Some(Concurrency { key: name, limit: number.whole() }).filter(|_| !number.is_zero());
                 }
-                FieldKind::Group => tags.group = Some(name),
+                FieldKind::Group => self.group = Some(name),
                 FieldKind::After | FieldKind::AfterFree => {
-                    tags.after = Some(After { group: name, is_free: kind == FieldKind::AfterFree });
+                    self.after = Some(After { group: name, is_free: kind == FieldKind::AfterFree });
                 }
                 FieldKind::Expiry | FieldKind::ExpiryWithFraction => {
-                    tags.expires_after_s = Some(number).filter(|seconds| !seconds.is_zero());
+                    self.expires_after_s = Some(number).filter(|seconds| !seconds.is_zero());
                 }
-                FieldKind::Trace => tags.trace = Some(Trace::again(name)),
-                FieldKind::Owner => tags.owner = Some(name),
-                FieldKind::Dead => tags.dead = Some(Dead { from: name, since_s: number.whole() }),
-                FieldKind::Failures => tags.failures = Some(number.whole()),
-                FieldKind::Arrival => tags.arrived_after_s = Some(number),
+                FieldKind::Trace => self.trace = Some(Trace::again(name)),
+                FieldKind::Owner => self.owner = Some(name),
+                FieldKind::Dead => self.dead = Some(Dead { from: name, since_s: number.whole() }),
+                FieldKind::Failures => self.failures = Some(number.whole()),
+                FieldKind::Arrival => self.arrived_after_s = Some(number),
             }
         }
-        Some(tags)
+        Some(())
     }
 
     /// The tag `con` in bytes from `encode`. The other tags are passed over, which costs less than reading them.
@@ -368,8 +373,7 @@ impl<'a> TagSet<'a> {
     }
 }
 
-/// The encoded tags of a job, as the queue and the log keep them, together with the decoded ones: code that passes them
-/// on need not decode or encode them again.
+/// The encoded tags of a job, as the queue and the log keep them, with the decoded ones, so that nobody decodes twice.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodedTags<'a> {
     bytes: &'a [u8],
@@ -384,6 +388,17 @@ impl<'a> EncodedTags<'a> {
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         TagSet::decode(bytes).map(|set| Self { bytes, set })
+    }
+
+    /// Reads bytes from [`TagSet::encode`], with the tube that the tags name.
+    ///
+    /// # Panics
+    /// If the bytes cannot be tags.
+    #[must_use]
+    pub fn with_tube(bytes: &'a [u8], tube: Option<Name<'a>>) -> Self {
+        let mut tags = Self { bytes, set: TagSet { tube, ..TagSet::NONE } };
+        tags.set.read(bytes).expect("the bytes of tags are tags");
+        tags
     }
 
     /// Encoded tags that have been decoded already.

@@ -251,7 +251,7 @@ impl Queue {
     /// Deletes a job that is in no collection, because its time is over.
     pub(crate) fn remove_expired(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked(id), "a job that ends was taken out of its collection");
-        let body = self.with_tags(id, |queue, job| queue.remove_tagged(job, Ending::Expired, now));
+        let body = self.remove_tagged(id, None, Ending::Expired, now);
         self.rules.expiry.keep_body(body);
         debug_assert!(self.jobs.get(id).is_none(), "a job that is too old has been removed");
     }

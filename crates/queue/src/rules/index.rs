@@ -1,8 +1,9 @@
 //! The keys of the indexes in which jobs are found by their tags.
 //!
-//! Owns: how a hash and an id become one key. The indexes are ordered queues of hashes: unlike a hash table, such a
-//! queue never moves as a whole in order to grow. Two names can have the same hash, so code that finds a job also
-//! checks its tags. The hash is seeded, so that nobody can choose names that collide.
+//! Owns: the hashes, and how a hash and an id become one key of an ordered index. `HashIndex` needs only the hash; the
+//! ordered indexes are for jobs that are found by a hash and a number, such as a priority. Two names can have the same
+//! hash, so code that finds a job also checks its tags. The hash is seeded, so that nobody can choose names that
+//! collide.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -28,6 +29,16 @@ pub(super) fn spread(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// A hash of a seeded hash and a number. Whoever does not know the seed cannot choose numbers with which any part of
+/// the result collides: the steps are those by which `MurmurHash3` ends.
+pub(super) fn mixed(hash: u64, number: u64) -> u64 {
+    let mut bits = hash ^ number;
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+        bits = (bits ^ bits >> 33).wrapping_mul(factor);
+    }
+    bits ^ bits >> 33
+}
+
 /// 48 bits of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Hash(u64);
@@ -43,41 +54,8 @@ impl Hash {
     }
 }
 
-/// A job, by a hash. The bytes are big-endian numbers, so that keys are compared some words at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hashed([u8; 14]);
-
-impl Hashed {
-    pub(super) fn new(Hash(hash): Hash, JobId(id): JobId) -> Self {
-        let mut bytes = [0; 14];
-        bytes[..8].copy_from_slice(&(hash << 16).to_be_bytes());
-        bytes[6..].copy_from_slice(&id.to_be_bytes());
-        Self(bytes)
-    }
-
-    fn hash(self) -> Hash {
-        Hash(word(&self.0, 0) >> 16)
-    }
-
-    pub(super) fn job(self) -> JobId {
-        JobId(word(&self.0, 6))
-    }
-}
-
-impl Ord for Hashed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let words = |at| word(&self.0, at).cmp(&word(&other.0, at));
-        words(0).then_with(|| words(6))
-    }
-}
-
-impl PartialOrd for Hashed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// A job, by a hash, and then by a number: its priority or its tube. The bytes are as in [`Hashed`].
+/// A job, by a hash, and then by a number: its priority or its tube. The bytes are big-endian
+/// numbers, so that keys are compared some words at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ranked([u8; 18]);
 
@@ -136,12 +114,6 @@ fn word<const LEN: usize>(bytes: &[u8; LEN], at: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-impl Key for Hashed {
-    fn id(self) -> u64 {
-        self.job().0
-    }
-}
-
 impl Key for Ranked {
     fn id(self) -> u64 {
         self.job().0
@@ -155,12 +127,6 @@ fn after<K: Key>(index: &OrderedQueue<K>, start: K) -> impl Iterator<Item = K> {
         last = index.first_after(last)?;
         Some(last)
     })
-}
-
-/// The jobs with this hash.
-pub(super) fn with_hash(index: &OrderedQueue<Hashed>, hash: Hash) -> impl Iterator<Item = JobId> {
-    let start = Hashed::new(hash, JobId(0));
-    after(index, start).take_while(move |key| key.hash() == hash).map(Hashed::job)
 }
 
 /// The jobs with this hash and this number.
@@ -190,19 +156,6 @@ mod tests {
 
     #[test]
     fn jobs_are_found_by_their_hash_and_no_others() {
-        let mut index = OrderedQueue::default();
-        let hashes = [0, 1, 0xffff, 0x1_0000, 0xffff_ffff_f000, 0xffff_ffff_ffff];
-        for (at, &hash) in hashes.iter().enumerate() {
-            for id in [1, 1 << 20, u64::MAX] {
-                index.insert(Hashed::new(Hash::new(hash), JobId(id - at as u64 * u64::from(id > 9))));
-            }
-        }
-        for &hash in &hashes {
-            assert_eq!(with_hash(&index, Hash::new(hash)).count(), 3);
-        }
-        assert_eq!(with_hash(&index, Hash::new(2)).count(), 0);
-        let last = with_hash(&index, Hash::new(0)).last();
-        assert_eq!(last, Some(JobId(u64::MAX)));
         let mut index = OrderedQueue::default();
         for (hash, rank) in [(1, 0), (1, u32::MAX), (2, 7), (2, 8), (2, 0x0001_0000), (3, 7)] {
             index.insert(Ranked::new(Hash::new(hash), rank, JobId(u64::from(rank) << 20 | hash)));

@@ -3,7 +3,7 @@
 //! | rule | file | what it decides |
 //! |---|---|---|
 //! | [`UniqueKeys`] | `unique.rs` | a key is in use once in a tube, and for its cooldown after the delete |
-//! | [`Slots`] | `slots.rs`, `offered_slots.rs` | at most N jobs with a concurrency key are reserved at once |
+//! | [`Slots`] | `slots.rs`, `used_keys.rs`, `offered_slots.rs` | at most N jobs with a key are reserved at once |
 //! | [`Groups`] | `groups.rs` | jobs that wait for a group are held until it has no member left |
 //! | [`Expiry`] | `expiry.rs` | a job that nobody reserves in time is deleted |
 //! | [`Owners`] | `owners.rs` | how many bytes count for each owner |
@@ -35,6 +35,7 @@ pub(crate) mod groups;
 pub(crate) mod hooks;
 mod index;
 pub(crate) mod limits;
+mod line;
 mod offered_slots;
 mod overdue;
 mod owners;
@@ -53,6 +54,7 @@ mod tube_rule_crowd_tests;
 mod tube_rule_tests;
 mod turns;
 pub(crate) mod unique;
+mod used_keys;
 
 use std::collections::VecDeque;
 use std::hash::RandomState;
@@ -168,7 +170,7 @@ impl Rules {
 
     /// The memory of tags and indexes that does not outlive the jobs, in bytes.
     pub(crate) fn job_bytes(&self) -> usize {
-        self.index_bytes + self.tags.bytes() + self.slots.bytes() + self.groups.bytes()
+        self.index_bytes + self.tags.bytes() + self.groups.bytes()
     }
 
     /// The next deadline.
@@ -364,10 +366,17 @@ impl Queue {
         );
         let job = self.jobs.expect_mut(id);
         job.marks &= !marks::UPGRADED;
-        if job.has(marks::KEYED | marks::EXPIRES | marks::AGES) {
+        let is_timed = job.has(marks::EXPIRES | marks::AGES);
+        if is_timed || job.has(marks::KEYED) && !self.takes_only_slot(id) {
             self.with_tags(id, |queue, job| each_rule!(reserved(queue, job)));
         }
-        let kept = marks::EXPIRES | marks::AGES | marks::FIRST | marks::PARKED | marks::IN_ROW | marks::HELD;
+        let kept = marks::EXPIRES
+            | marks::AGES
+            | marks::FIRST
+            | marks::INDEXED
+            | marks::PARKED
+            | marks::IN_ROW
+            | marks::HELD;
         debug_assert!(
             !self.jobs.expect_mut(id).has(kept),
             "a reserved job has no mark of a rule's collection"
@@ -414,31 +423,44 @@ impl Queue {
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
         let since = self.take_out_tagged(id, link);
-        let body = self.with_tags(id, |queue, job| {
-            if leaves_rules(link) {
-                each_rule!(left(queue, job, link.place.state()));
-            }
-            queue.remove_tagged(job, ending, now)
-        });
+        let left = Some(link.place.state()).filter(|_| leaves_rules(link));
+        let body = self.remove_tagged(id, left, ending, now);
         if link.marks & marks::IN_ROW != 0 {
             self.forget_position(link.tube);
         }
         (since, body)
     }
 
-    /// Removes a job that is in no collection.
-    fn remove_tagged(&mut self, ended: &TaggedJob<'_>, ending: Ending, now: Timestamp) -> Body {
-        debug_assert!(!self.is_linked(ended.id), "a job ends in no collection");
-        let job = self.jobs.remove(ended.id).expect("the queue holds this job");
-        debug_assert_eq!(job.tube, ended.tube, "the rules are called for the tube of the job");
-        if job.has(marks::TAGGED) {
-            if !job.has(marks::BEHIND_BODY) {
-                let tags = self.rules.tags.remove(ended.id);
-                debug_assert!(tags.is_some(), "tags are behind the body or beside the jobs");
-            }
-            self.rules.jobs -= 1;
-            self.rules.index_bytes -= index_bytes(ended.tags);
+    /// Removes a job that is in no collection. `left` is the state that it has left, if rules must be called for that.
+    fn remove_tagged(&mut self, id: JobId, left: Option<JobState>, ending: Ending, now: Timestamp) -> Body {
+        debug_assert!(!self.is_linked(id), "a job ends in no collection");
+        if left == Some(JobState::Ready) {
+            // The rules need its record.
+            self.left_tagged(id, JobState::Ready);
         }
+        let job = self.jobs.remove(id).expect("the queue holds this job");
+        let is_separate = job.has(marks::TAGGED) && !job.has(marks::BEHIND_BODY);
+        let separate_tags = if is_separate { self.rules.tags.remove(id) } else { None };
+        let bytes = match &separate_tags {
+            Some(tags) => tags,
+            None => TagStorage::behind_body(&job),
+        };
+        let tags = TagSet::decode(bytes).expect("the job has tags");
+        let ended = TaggedJob::new(id, &job, &tags);
+        if let Some(state) = left.filter(|&state| state != JobState::Ready) {
+            each_rule!(left(self, &ended, state));
+        }
+        if job.has(marks::TAGGED) {
+            debug_assert!(!tags.is_empty(), "tags are behind the body or beside the jobs");
+            self.rules.jobs -= 1;
+            self.rules.index_bytes -= index_bytes(&tags);
+        }
+        self.note_end(&ended, ending, now);
+        job.body
+    }
+
+    /// Calls the rules when a job has ended, and notes the change.
+    fn note_end(&mut self, ended: &TaggedJob<'_>, ending: Ending, now: Timestamp) {
         let mut end = JobEnd { ending, now, begins_cooldown: false, freed_group: None };
         each_rule!(ended(self, ended, &mut end));
         match ending {
@@ -462,7 +484,6 @@ impl Queue {
             self.rules.awaited.has_answered(ended.id),
             "a client that waits for the end gets an answer"
         );
-        job.body
     }
 
     /// The group that was freed by the next [`Change::DeletedWith`], because its last member ended.

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::slots::SlotKey;
+use super::line::SlotKey;
 use crate::clock::Timestamp;
 use crate::state::keys::ReadyKey;
 use crate::tags::Concurrency;

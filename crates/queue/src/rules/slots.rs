@@ -5,6 +5,10 @@
 //! line is in the tube's ready queue, and only while a slot is free. The others, and the first while no slot is free,
 //! are parked: a peek shows them as ready, and no reserve sees them.
 //!
+//! `used_keys.rs` has an entry for each key, which holds the first job of one line. That is enough for a key with one
+//! ready job at a time. Only the first jobs of further lines, in other tubes or with other limits, and the jobs behind
+//! the first are in ordered indexes here.
+//!
 //! A key may be used in very many tubes. When its last slot is taken, the first jobs of the lines in other tubes stay
 //! in their ready queues until a reserve is about to choose from these: it parks them (`settle_head`).
 //! `is_unsettled` says that there may be such jobs; while there are none, reserves probe nothing.
@@ -13,22 +17,19 @@
 //! free slots offered to others (`offered_slots`).
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::hash::{BuildHasher, RandomState};
 
 use beanstalkd_structures::OrderedQueue;
 
-use super::index::{Hash, Ranked, hash_of, ranked_after, spread, with_hash_and_rank};
+use super::index::{Hash, Ranked, hash_of, ranked_after, with_hash_and_rank};
+use super::line::{Line, SlotKey};
+use super::used_keys::{KeyJobs, UsedKeys};
 use super::{Admission, Rule, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::state::jobs::{Place, marks};
+use crate::state::jobs::{Job, Place, marks};
 use crate::state::keys::{ReadyKey, TubeKey};
-use crate::tags::{Concurrency, Name};
-
-/// The memory of a key with reserved jobs, in bytes.
-const KEY_BYTES: usize = 40;
+use crate::tags::Concurrency;
 
 /// How many jobs whose time is over one call of `reserve` ends at most: about 100 microseconds.
 const MAX_ENDED: usize = 64;
@@ -36,16 +37,14 @@ const MAX_ENDED: usize = 64;
 /// The slots of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    /// The first jobs of all lines, by the hash of key and limit, and then by the tube.
+    /// The keys of the ready and the reserved jobs, with the first job of one line each.
+    keys: UsedKeys,
+    /// The first jobs of the other lines, by the hash of key and limit, and then by the tube.
     first: OrderedQueue<Ranked>,
-    /// The other jobs, by the hash of key, limit and tube, and then by the priority.
+    /// The jobs behind the first of all lines, by the hash of key, limit and tube, and then by the priority.
     behind: OrderedQueue<Ranked>,
-    /// The first jobs that are parked, by the hash of key and limit, and then by the priority.
+    /// Those of `first` that are parked, by the hash of key and limit, and then by the priority.
     parked: OrderedQueue<Ranked>,
-    /// By the hash of a key: how many of its jobs are reserved; not 0. Two keys with the same 64 bits would share their
-    /// slots, but no job would be reserved above its limit. If a million keys are in use, the chance of that is one in
-    /// 30 million.
-    taken: BTreeMap<u64, u32>,
     /// The keys and limits that have a newly freed slot; empty between commands.
     pub(crate) freed: Vec<SlotKey>,
     /// Whether a reserve must check which ready jobs may be reserved now: keys of jobs in several tubes are used up or
@@ -53,103 +52,17 @@ pub(crate) struct Slots {
     pub(crate) is_unsettled: bool,
 }
 
-/// A key and a limit.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SlotKey {
-    pub(crate) key: Box<[u8]>,
-    pub(crate) limit: u32,
-    /// The hash of the key.
-    hash: u64,
-}
-
-impl SlotKey {
-    fn of(line: Line<'_>) -> Self {
-        Self { key: line.tag.key.as_bytes().into(), limit: line.tag.limit, hash: line.key }
-    }
-
-    /// Its line of jobs in a tube.
-    fn line(&self, tube: TubeKey) -> Line<'_> {
-        Line { tube, tag: self.tag(), key: self.hash }
-    }
-
-    pub(crate) fn tag(&self) -> Concurrency<'_> {
-        Concurrency { key: Name::again(&self.key), limit: self.limit }
-    }
-}
-
-/// The common values of the jobs of a line.
-#[derive(Clone, Copy, Debug)]
-struct Line<'a> {
-    tube: TubeKey,
-    tag: Concurrency<'a>,
-    /// The hash of the key.
-    key: u64,
-}
-
-impl<'a> Line<'a> {
-    fn new(tube: TubeKey, tag: Concurrency<'a>, hasher: &RandomState) -> Self {
-        Self { tube, tag, key: hash_of(hasher, tag.key) }
-    }
-
-    /// The hash by which the first jobs of all tubes are found.
-    fn hash(self) -> Hash {
-        Hash::new(self.key ^ spread(self.tag.limit))
-    }
-
-    /// The hash by which the jobs after the first are found. The numbers of tubes can be guessed, so they go into the
-    /// seeded hash: nobody may be able to put a line among a million jobs of another one.
-    fn hash_behind(self, hasher: &RandomState) -> Hash {
-        Hash::new(hasher.hash_one((self.key, self.tag.limit, self.tube)))
-    }
-
-    /// The position of one of its jobs if that is the first.
-    fn first(self, id: JobId) -> Ranked {
-        Ranked::new(self.hash(), self.tube, id)
-    }
-
-    /// The position of one of its jobs among the parked first ones.
-    fn parked(self, key: ReadyKey) -> Ranked {
-        Ranked::ready(self.hash(), key)
-    }
-
-    /// The line of the jobs with another limit.
-    fn with_limit(self, limit: u32) -> Self {
-        Self { tag: Concurrency { limit, ..self.tag }, ..self }
-    }
-}
-
-impl Slots {
-    pub(crate) fn bytes(&self) -> usize {
-        self.taken.len() * KEY_BYTES
-    }
-}
-
 impl Rule for Slots {
     /// Only the first job of a line may be reserved, and only while a slot is free.
     fn became_ready(queue: &mut Queue, job: &TaggedJob<'_>) -> Admission {
         let Some(tag) = job.tags.concurrency else { return Admission::Open };
-        let &TaggedJob { id, tube, .. } = job;
-        let key = queue.ready_key(id);
-        let line = queue.line(tube, tag);
-        let first = queue.first_of(line).map(|first| queue.ready_key(first));
-        if first.is_some_and(|first| first < key) {
-            queue.stand_behind(key, line);
-            return Admission::Parked;
-        }
-        if let Some(first) = first {
-            queue.unmark_first(first, line);
-            queue.stand_behind(first, line);
-            let id = first.job();
-            if !queue.jobs.expect_mut(id).lacks_slot() {
-                queue.take_out_of_ready(id, tube);
-                queue.park(id, tube);
-                if !queue.is_free(line) {
-                    queue.forget_position(tube);
-                }
-            }
-        }
-        queue.stand_first(first.map(ReadyKey::job), Some(key), line);
-        if queue.is_free(line) { Admission::Open } else { Admission::Parked }
+        let line = queue.line(job.tube, tag);
+        let Some(taken) = queue.rules.slots.keys.enter_alone(line.key, job.id) else {
+            return queue.join_line(job.id, line);
+        };
+        queue.jobs.expect_mut(job.id).marks |= marks::FIRST;
+        let is_free = taken < tag.limit && !queue.rules.offered.searches(tag);
+        if is_free { Admission::Open } else { Admission::Parked }
     }
 
     /// A slot that is being offered counts as free.
@@ -161,9 +74,12 @@ impl Rule for Slots {
     fn reserved(queue: &mut Queue, job: &TaggedJob<'_>) {
         let Some(tag) = job.tags.concurrency else { return };
         let line = queue.line(job.tube, tag);
-        let taken = queue.rules.slots.taken.entry(line.key).or_insert(0);
-        *taken += 1;
-        let used_up = line.with_limit(*taken);
+        if queue.rules.slots.keys.take_if_alone(line.key, job.id) {
+            queue.jobs.expect_mut(job.id).marks &= !marks::FIRST;
+            return;
+        }
+        let taken = queue.rules.slots.keys.take(line.key);
+        let used_up = line.with_limit(taken);
         if !queue.rules.slots.is_unsettled && queue.has_first(used_up, job.id) {
             queue.rules.slots.is_unsettled = true;
             queue.rules.note_must_settle();
@@ -184,46 +100,55 @@ impl Rule for Slots {
     #[inline]
     fn check(queue: &Queue) {
         let slots = &queue.rules.slots;
-        let mut taken: BTreeMap<u64, u32> = BTreeMap::new();
-        let (mut ready, mut firsts, mut parked) = (0, 0, 0);
-        let is_offered = |tag| queue.rules.offered.keys().any(|key| key.tag() == tag);
+        let mut keys: BTreeMap<u64, KeyJobs> = BTreeMap::new();
+        let (mut firsts, mut behind, mut parked) = (0, 0, 0);
         for id in queue.jobs.ids() {
             let job = queue.jobs.get(id).expect("an indexed job exists");
             let tag = queue.tags(id).and_then(|tags| tags.concurrency);
             let Some(tag) = tag else {
-                assert!(!job.has(marks::FIRST) && !job.lacks_slot(), "only keys keep slots back");
+                assert!(
+                    !job.has(marks::FIRST | marks::INDEXED) && !job.lacks_slot(),
+                    "only keys keep slots back"
+                );
                 continue;
             };
+            assert!(job.has(marks::FIRST) || !job.has(marks::INDEXED), "only first jobs have this mark");
+            let line = queue.line(job.tube, tag);
             match job.place() {
-                Place::Reserved(_) => *taken.entry(hash_of(&queue.rules.hasher, tag.key)).or_insert(0) += 1,
+                Place::Reserved(_) => keys.entry(line.key).or_default().taken += 1,
                 Place::Ready(_) => {
-                    ready += 1;
-                    let line = queue.line(job.tube, tag);
+                    let key = keys.entry(line.key).or_default();
                     let first = queue.first_of(line).expect("a line with a ready job has a first job");
                     assert_eq!(first == id, job.has(marks::FIRST));
                     assert!(queue.ready_key(first) <= queue.ready_key(id), "the first is the most urgent");
                     if first != id {
+                        behind += 1;
+                        key.indexed += 1;
                         assert!(job.lacks_slot(), "a ready job behind the first of its line has no slot");
+                        assert!(slots.behind.contains(line.behind(queue.ready_key(id))));
                         continue;
                     }
-                    firsts += 1;
-                    if job.lacks_slot() {
+                    if job.has(marks::INDEXED) {
+                        firsts += 1;
+                        key.indexed += 1;
+                        assert!(slots.first.contains(line.first(id)));
+                    } else {
+                        assert!(key.first.replace(id).is_none(), "an entry has one first job");
+                    }
+                    if job.lacks_slot() && job.has(marks::INDEXED) {
                         parked += 1;
                         assert!(slots.parked.contains(line.parked(queue.ready_key(id))));
-                        assert!(!queue.has_free_slot(tag) || is_offered(tag), "free slots are offered");
-                    } else {
-                        assert!(
-                            queue.has_free_slot(tag) || queue.rules.slots.is_unsettled,
-                            "reserves know that they have to probe"
-                        );
                     }
+                    queue.check_first(job, tag);
                 }
-                Place::Delayed(_) | Place::Buried(_) => assert!(!job.has(marks::FIRST | marks::PARKED)),
+                Place::Delayed(_) | Place::Buried(_) => {
+                    assert!(!job.has(marks::FIRST | marks::INDEXED | marks::PARKED));
+                }
             }
         }
-        assert_eq!((slots.first.len(), slots.behind.len()), (firsts, ready - firsts));
+        slots.keys.check(&keys);
+        assert_eq!((slots.first.len(), slots.behind.len()), (firsts, behind));
         assert_eq!(slots.parked.len(), parked);
-        assert_eq!(slots.taken, taken, "each reserved job has a slot");
         assert!(slots.freed.is_empty(), "free slots are offered before a command ends");
         queue.rules.offered.check();
         assert!(queue.rules.offered.is_empty() || queue.rules.slots.is_unsettled);
@@ -231,6 +156,17 @@ impl Rule for Slots {
 }
 
 impl Queue {
+    /// Asserts that the first job of a line is parked if and only if it must be.
+    fn check_first(&self, job: &Job, tag: Concurrency<'_>) {
+        let is_free = self.has_free_slot(tag);
+        if job.lacks_slot() {
+            let is_offered = || self.rules.offered.keys().any(|key| key.tag() == tag);
+            assert!(!is_free || is_offered(), "free slots are offered");
+        } else {
+            assert!(is_free || self.rules.slots.is_unsettled, "reserves know that they have to probe");
+        }
+    }
+
     /// Whether a ready or delayed job with this tag may be reserved now.
     pub(crate) fn has_free_slot(&self, tag: Concurrency<'_>) -> bool {
         self.is_free(self.line(0, tag))
@@ -251,9 +187,21 @@ impl Queue {
         self.has_slot(self.line(0, tag))
     }
 
+    /// Called when a job with a key, which neither expires nor ages, was reserved: if it was the only ready one of the
+    /// key, this does all that `reserved` does, and returns true. Otherwise nothing has changed.
+    pub(super) fn takes_only_slot(&mut self, id: JobId) -> bool {
+        let tag = self.concurrency(id).expect("the job has a key");
+        let hash = hash_of(&self.rules.hasher, tag.key);
+        let was_alone = self.rules.slots.keys.take_if_alone(hash, id);
+        if was_alone {
+            self.jobs.expect_mut(id).marks &= !marks::FIRST;
+        }
+        was_alone
+    }
+
     /// Whether fewer than `limit` jobs of the key are reserved, offered slots included.
     fn has_slot(&self, line: Line<'_>) -> bool {
-        self.rules.slots.taken.get(&line.key).is_none_or(|&taken| taken < line.tag.limit)
+        self.rules.slots.keys.get(line.key).taken() < line.tag.limit
     }
 
     fn line<'a>(&self, tube: TubeKey, tag: Concurrency<'a>) -> Line<'a> {
@@ -262,8 +210,40 @@ impl Queue {
 
     /// The first of the jobs in the line.
     fn first_of(&self, line: Line<'_>) -> Option<JobId> {
-        let index = &self.rules.slots.first;
-        with_hash_and_rank(index, line.hash(), line.tube).find(|&id| self.is_of_line(id, line))
+        let slots = &self.rules.slots;
+        let key = slots.keys.get(line.key);
+        if let Some(first) = key.first().filter(|&first| self.is_of_line(first, line)) {
+            return Some(first);
+        }
+        if !key.has_indexed() {
+            return None;
+        }
+        with_hash_and_rank(&slots.first, line.hash(), line.tube).find(|&id| self.is_of_line(id, line))
+    }
+
+    /// Adds a ready job to its line, in which there are others, or which is not the only one of its key.
+    #[inline(never)]
+    fn join_line(&mut self, id: JobId, line: Line<'_>) -> Admission {
+        let key = self.ready_key(id);
+        let first = self.first_of(line).map(|first| self.ready_key(first));
+        if first.is_some_and(|first| first < key) {
+            self.stand_behind(key, line);
+            return Admission::Parked;
+        }
+        if let Some(first) = first {
+            self.unmark_first(first, line);
+            self.stand_behind(first, line);
+            let id = first.job();
+            if !self.jobs.expect_mut(id).lacks_slot() {
+                self.take_out_of_ready(id, line.tube);
+                self.park(id, line.tube);
+                if !self.is_free(line) {
+                    self.forget_position(line.tube);
+                }
+            }
+        }
+        self.stand_first(first.map(ReadyKey::job), Some(key), line);
+        if self.is_free(line) { Admission::Open } else { Admission::Parked }
     }
 
     fn is_of_line(&self, id: JobId, line: Line<'_>) -> bool {
@@ -286,8 +266,7 @@ impl Queue {
         if is_first {
             self.advance_line(key, line, was_parked);
         } else {
-            let found = self.rules.slots.behind.remove(self.key_behind(key, line));
-            assert!(found.is_some(), "a job behind the first is indexed");
+            self.leave_behind(key, line);
         }
         self.jobs.expect_mut(id).marks &= !marks::PARKED;
     }
@@ -312,51 +291,55 @@ impl Queue {
 
     /// Removes and returns the second job of the line.
     fn take_second(&mut self, line: Line<'_>) -> Option<ReadyKey> {
-        if self.rules.slots.behind.is_empty() {
+        let slots = &self.rules.slots;
+        if slots.behind.is_empty() || !slots.keys.get(line.key).has_indexed() {
             return None;
         }
-        let hash = line.hash_behind(&self.rules.hasher);
         let is_meant = |key: &Ranked| self.is_of_line(key.job(), line);
-        let second = ranked_after(&self.rules.slots.behind, hash, None).find(is_meant)?;
-        self.rules.slots.behind.remove(second);
-        Some(second.ready_key())
-    }
-
-    /// The position of a job after the first.
-    fn key_behind(&self, key: ReadyKey, line: Line<'_>) -> Ranked {
-        Ranked::ready(line.hash_behind(&self.rules.hasher), key)
+        let second = ranked_after(&slots.behind, line.hash_behind(), None).find(is_meant)?.ready_key();
+        self.leave_behind(second, line);
+        Some(second)
     }
 
     /// Frees the slot of a job with this tag.
     pub(crate) fn free_slot(&mut self, tag: Concurrency<'_>) {
         let line = self.line(0, tag);
-        let slots = &mut self.rules.slots;
-        let Entry::Occupied(mut taken) = slots.taken.entry(line.key) else {
-            unreachable!("a reserved job has a slot")
-        };
-        let before = *taken.get();
-        if before == 1 {
-            taken.remove();
-        } else {
-            *taken.get_mut() = before - 1;
-        }
-        // Only a parked job can have waited for the slot.
-        if !slots.parked.is_empty() {
-            slots.freed.push(SlotKey::of(line.with_limit(before)));
+        let key = self.rules.slots.keys.give_back(line.key);
+        let used_up = line.with_limit(key.taken());
+        // Only a parked first job can have waited for the slot.
+        let is_awaited = || key.first().is_some_and(|first| self.is_parked_with(first, used_up.tag));
+        if key.has_indexed() && !self.rules.slots.parked.is_empty() || is_awaited() {
+            self.rules.slots.freed.push(SlotKey::of(used_up));
         }
     }
 
-    /// Whether another ready job in any tube has the tag of this line.
+    /// Whether this first job has this tag and is parked.
+    fn is_parked_with(&self, first: JobId, tag: Concurrency<'_>) -> bool {
+        let job = self.jobs.get(first).expect("an indexed job exists");
+        job.lacks_slot() && self.concurrency_of(first, job) == Some(tag)
+    }
+
+    /// Whether another ready job in any tube is the first of a line with the tag of this one.
     fn has_first(&self, line: Line<'_>, but: JobId) -> bool {
-        let mut firsts = ranked_after(&self.rules.slots.first, line.hash(), None).map(Ranked::job);
-        firsts.any(|id| id != but && self.concurrency(id) == Some(line.tag))
+        let is_meant = |id| id != but && self.concurrency(id) == Some(line.tag);
+        let key = self.rules.slots.keys.get(line.key);
+        key.first().is_some_and(is_meant)
+            || key.has_indexed()
+                && ranked_after(&self.rules.slots.first, line.hash(), None).map(Ranked::job).any(is_meant)
     }
 
     /// The most urgent of the parked first jobs with this key and limit, or the next after `after`.
     pub(crate) fn first_parked(&self, group: &SlotKey, after: Option<ReadyKey>) -> Option<ReadyKey> {
-        let mut parked = ranked_after(&self.rules.slots.parked, group.line(0).hash(), after);
+        let slots = &self.rules.slots;
+        let key = slots.keys.get(group.hash);
+        let of_entry = key.first().filter(|&first| self.is_parked_with(first, group.tag()));
+        let of_entry = of_entry.map(|first| self.ready_key(first)).filter(|&first| Some(first) > after);
+        if !key.has_indexed() {
+            return of_entry;
+        }
+        let mut indexed = ranked_after(&slots.parked, group.line(0).hash(), after);
         let is_meant = |key: &Ranked| self.concurrency(key.job()) == Some(group.tag());
-        parked.find(is_meant).map(Ranked::ready_key)
+        of_entry.into_iter().chain(indexed.find(is_meant).map(Ranked::ready_key)).min()
     }
 
     /// Brings a parked first job with this key and limit forward, because it may be reserved: it goes to a waiting
@@ -378,8 +361,7 @@ impl Queue {
 
     /// Adds a parked first job to the row of its tube: it stays parked, but only the turns of its tube keep it back.
     fn join_row_from_parked(&mut self, first: ReadyKey, line: Line<'_>) {
-        let found = self.rules.slots.parked.remove(line.parked(first));
-        assert!(found.is_some(), "a first job that has no slot is indexed");
+        self.remove_parked_first(first, line);
         self.join_row(first, line.tube, Hash::new(line.key));
     }
 
@@ -431,29 +413,43 @@ impl Queue {
 
     /// Must be called when a walk has ended or is put off.
     pub(crate) fn note_unsettled(&mut self) {
-        let is_settled = self.rules.offered.is_empty() && self.rules.slots.taken.is_empty();
+        let is_settled = self.rules.offered.is_empty() && !self.rules.slots.keys.has_taken();
         self.rules.slots.is_unsettled =
             !self.rules.offered.is_empty() || self.rules.slots.is_unsettled && !is_settled;
         self.rules.note_must_settle();
     }
 
-    /// Replaces the first job of the line, `before`, by `first`. The index keeps the first jobs of a line at one
-    /// position, so one is written over the other.
-    fn stand_first(&mut self, before: Option<JobId>, first: Option<ReadyKey>, line: Line<'_>) {
-        let index = &mut self.rules.slots.first;
-        let found = match (before, first) {
-            (Some(before), Some(first)) => index.replace(line.first(before), line.first(first.job())),
-            (Some(before), None) => index.remove(line.first(before)),
-            (None, Some(first)) => {
-                index.insert(line.first(first.job()));
+    /// Replaces the first job of the line, `before`, by `first`: in the entry of the key, or in the index. The index
+    /// keeps the first jobs of a line at one position, so one is written over the other.
+    fn stand_first(&mut self, mut before: Option<JobId>, first: Option<ReadyKey>, line: Line<'_>) {
+        let slots = &mut self.rules.slots;
+        let id = first.map(ReadyKey::job);
+        if slots.keys.get(line.key).first() == before {
+            if slots.keys.set_first(line.key, id) {
+                if let Some(id) = id {
+                    self.jobs.expect_mut(id).marks |= marks::FIRST;
+                }
+                return;
+            }
+            before = None;
+        }
+        let found = match (before, id) {
+            (Some(before), Some(id)) => slots.first.replace(line.first(before), line.first(id)),
+            (Some(before), None) => {
+                slots.keys.remove_indexed(line.key);
+                slots.first.remove(line.first(before))
+            }
+            (None, Some(id)) => {
+                slots.keys.add_indexed(line.key);
+                slots.first.insert(line.first(id));
                 None
             }
             (None, None) => None,
         };
-        assert_eq!(found.is_some(), before.is_some(), "the first of a line is indexed");
+        assert_eq!(found.is_some(), before.is_some(), "the first of a line is in its entry or indexed");
         let Some(first) = first else { return };
         let job = self.jobs.expect_mut(first.job());
-        job.marks |= marks::FIRST;
+        job.marks |= marks::FIRST | marks::INDEXED;
         if job.lacks_slot() {
             self.rules.slots.parked.insert(line.parked(first));
         }
@@ -462,15 +458,32 @@ impl Queue {
     /// Called when a first job is about to lose that position; whether it is parked has not changed yet.
     fn unmark_first(&mut self, first: ReadyKey, line: Line<'_>) {
         let job = self.jobs.expect_mut(first.job());
-        job.marks &= !marks::FIRST;
-        if job.lacks_slot() {
+        let is_in_index = job.has(marks::INDEXED) && job.lacks_slot();
+        job.marks &= !(marks::FIRST | marks::INDEXED);
+        if is_in_index {
             self.rules.slots.parked.remove(line.parked(first));
         }
     }
 
+    /// Removes a first job from the index of the parked ones, if it is there: the entry of its key may have it.
+    fn remove_parked_first(&mut self, first: ReadyKey, line: Line<'_>) {
+        if self.jobs.expect_mut(first.job()).has(marks::INDEXED) {
+            let found = self.rules.slots.parked.remove(line.parked(first));
+            assert!(found.is_some(), "a first job that has no slot is indexed");
+        }
+    }
+
     fn stand_behind(&mut self, key: ReadyKey, line: Line<'_>) {
-        let behind = self.key_behind(key, line);
-        self.rules.slots.behind.insert(behind);
+        let slots = &mut self.rules.slots;
+        slots.keys.add_indexed(line.key);
+        slots.behind.insert(line.behind(key));
+    }
+
+    fn leave_behind(&mut self, key: ReadyKey, line: Line<'_>) {
+        let slots = &mut self.rules.slots;
+        slots.keys.remove_indexed(line.key);
+        let found = slots.behind.remove(line.behind(key));
+        assert!(found.is_some(), "a job behind the first is indexed");
     }
 
     /// Takes a job that stays ready out of the ready queue.
@@ -490,8 +503,8 @@ impl Queue {
         debug_assert!(!self.is_linked(id));
         let job = self.jobs.expect_mut(id);
         job.marks |= marks::PARKED;
-        let (key, is_first) = (ReadyKey::new(job.priority, id), job.has(marks::FIRST));
-        if is_first {
+        let (key, is_in_index) = (ReadyKey::new(job.priority, id), job.has(marks::INDEXED));
+        if is_in_index {
             let tag = self.concurrency(id).expect("the first job has a key");
             let parked = self.line(tube, tag).parked(key);
             self.rules.slots.parked.insert(parked);
@@ -505,7 +518,7 @@ impl Queue {
     fn unpark(&mut self, first: ReadyKey, line: Line<'_>) {
         debug_assert!(self.is_linked(first.job()));
         self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
-        self.rules.slots.parked.remove(line.parked(first));
+        self.remove_parked_first(first, line);
         let found = self.tubes.get_mut(line.tube).rules_mut().parked.remove(first);
         assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
         debug_assert!(!self.is_linked(first.job()));

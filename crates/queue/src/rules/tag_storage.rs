@@ -85,13 +85,16 @@ pub(crate) struct TagStorage {
 impl TagStorage {
     /// The encoded tags of a job, empty if it has none.
     pub(crate) fn get<'a>(&'a self, id: JobId, job: &'a Job) -> &'a [u8] {
-        if job.has(marks::BEHIND_BODY) {
-            split(job.body.as_slice()).1
-        } else if !job.has(marks::TAGGED) {
-            &[]
-        } else {
+        if job.has(marks::TAGGED) && !job.has(marks::BEHIND_BODY) {
             self.separate_tags.get(&id).expect("tags are behind the body or beside the jobs")
+        } else {
+            Self::behind_body(job)
         }
+    }
+
+    /// The encoded tags that are stored after the body of the job, empty if there are none.
+    pub(crate) fn behind_body(job: &Job) -> &[u8] {
+        if job.has(marks::BEHIND_BODY) { split(job.body.as_slice()).1 } else { &[] }
     }
 
     /// The encoded tags of the job, for changes.

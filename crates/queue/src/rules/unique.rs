@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::num::NonZeroU32;
 
-use beanstalkd_structures::OrderedQueue;
-use beanstalkd_structures::Timer;
+use beanstalkd_structures::{HashIndex, OrderedQueue, Timer};
 
-use super::index::{Hash, Hashed, hash_of, spread, with_hash};
+use super::index::{hash_of, mixed};
 use super::{Ending, JobEnd, Rule, Rules, TaggedJob};
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
@@ -30,7 +29,7 @@ pub(crate) fn cooldown_bytes(key_bytes: usize) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct UniqueKeys {
     /// The jobs that have a key, and the deleted ones whose cooldown runs.
-    pub(super) index: OrderedQueue<Hashed>,
+    pub(super) index: HashIndex<JobId>,
     pub(super) cooldowns: BTreeMap<JobId, Cooldown>,
     /// The ends of the cooldowns.
     pub(super) due: OrderedQueue<DueKey>,
@@ -73,8 +72,10 @@ pub enum Duplicate {
 }
 
 impl UniqueKeys {
-    fn hash(hasher: &RandomState, tube: TubeKey, key: Name<'_>) -> Hash {
-        Hash::new(hash_of(hasher, key) ^ spread(tube))
+    /// The hash by which the job with a key in a tube is found. Two of them can have the same, so code that finds a job
+    /// also compares its tags.
+    fn hash(hasher: &RandomState, tube: TubeKey, key: Name<'_>) -> u64 {
+        mixed(hash_of(hasher, key), tube.into())
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -163,7 +164,7 @@ impl Rule for UniqueKeys {
             if let Some(tag) = queue.tags(id).and_then(|tags| tags.idempotency) {
                 let job = queue.jobs.get(id).expect("an indexed job exists");
                 let hash = UniqueKeys::hash(&queue.rules.hasher, job.tube, tag.key);
-                assert!(with_hash(&unique.index, hash).any(|other| other == id), "a key in use is indexed");
+                assert!(unique.index.all(hash).any(|other| other == id), "a key in use is indexed");
                 keys.push((job.tube, tag.key.as_str().to_owned()));
             }
         }
@@ -213,23 +214,26 @@ impl Queue {
         key: Name<'_>,
         now: Timestamp,
     ) -> Option<Duplicate> {
-        let tagged = &self.rules;
-        let mut cooling = None;
-        for id in with_hash(&tagged.unique.index, UniqueKeys::hash(&tagged.hasher, tube, key)) {
-            if let Some(cooldown) = tagged.unique.cooldowns.get(&id) {
+        let unique = &self.rules.unique;
+        // Several jobs have the key only if they were restored so: the oldest counts.
+        let (mut first, mut cooling): (Option<(JobId, JobState)>, Option<JobId>) = (None, None);
+        for id in unique.index.all(UniqueKeys::hash(&self.rules.hasher, tube, key)) {
+            if let Some(cooldown) = unique.cooldowns.get(&id) {
                 if cooldown.tube == tube && cooldown.key.as_bytes() == key.as_bytes() && cooldown.until > now
                 {
-                    cooling = Some(Duplicate::OfDeleted(id));
+                    cooling = cooling.max(Some(id));
                 }
             } else if let Some(job) = self.jobs.get(id)
                 && job.tube == tube
                 && ended != Some(id)
+                && first.is_none_or(|(first, _)| id < first)
                 && self.expect_tags(id).idempotency.is_some_and(|tag| tag.key == key)
             {
-                return Some(Duplicate::Of(id, job.place().state()));
+                first = Some((id, job.place().state()));
             }
         }
-        cooling
+        let first = first.map(|(id, state)| Duplicate::Of(id, state));
+        first.or(cooling.map(Duplicate::OfDeleted))
     }
 
     /// The duplicate of a `put` with these tags into the tube that the client uses, if there is one.
@@ -271,7 +275,7 @@ impl Queue {
     /// Notes that the job with this key has come into its tube.
     pub(crate) fn claim_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
         let hash = UniqueKeys::hash(&self.rules.hasher, tube, key);
-        self.rules.unique.index.insert(Hashed::new(hash, id));
+        self.rules.unique.index.insert(hash, id);
     }
 
     /// Notes a restored job with this key: another one may have been restored with it.
@@ -283,7 +287,7 @@ impl Queue {
     /// Notes that the job has left its tube.
     pub(crate) fn free_key(&mut self, id: JobId, tube: TubeKey, key: Name<'_>) {
         let hash = UniqueKeys::hash(&self.rules.hasher, tube, key);
-        let found = self.rules.unique.index.remove(Hashed::new(hash, id));
+        let found = self.rules.unique.index.remove(hash, |other| other == id);
         assert!(found.is_some(), "a key in use is indexed");
     }
 

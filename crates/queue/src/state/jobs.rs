@@ -73,6 +73,8 @@ pub(crate) mod marks {
     pub(crate) const IN_ROW: u16 = 1 << 10;
     /// A client waits until the job is deleted or buried.
     pub(crate) const AWAITED: u16 = 1 << 11;
+    /// The first job of a line is in the ordered indexes, and not in the entry of its key.
+    pub(crate) const INDEXED: u16 = 1 << 12;
 }
 
 #[derive(Debug)]

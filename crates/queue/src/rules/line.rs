@@ -1,0 +1,80 @@
+//! Lines: the jobs of one tube with the same key and the same limit.
+//!
+//! Owns: the common values of the jobs of a line, and their positions in the ordered indexes of `slots.rs`.
+
+use std::hash::RandomState;
+
+use super::index::{Hash, Ranked, hash_of, mixed, spread};
+use crate::job::JobId;
+use crate::state::keys::{ReadyKey, TubeKey};
+use crate::tags::{Concurrency, Name};
+
+/// A key and a limit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlotKey {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) limit: u32,
+    /// The hash of the key.
+    pub(super) hash: u64,
+}
+
+impl SlotKey {
+    pub(super) fn of(line: Line<'_>) -> Self {
+        Self { key: line.tag.key.as_bytes().into(), limit: line.tag.limit, hash: line.key }
+    }
+
+    /// Its line of jobs in a tube.
+    pub(super) fn line(&self, tube: TubeKey) -> Line<'_> {
+        Line { tube, tag: self.tag(), key: self.hash }
+    }
+
+    pub(crate) fn tag(&self) -> Concurrency<'_> {
+        Concurrency { key: Name::again(&self.key), limit: self.limit }
+    }
+}
+
+/// The common values of the jobs of a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'a> {
+    pub(super) tube: TubeKey,
+    pub(super) tag: Concurrency<'a>,
+    /// The hash of the key.
+    pub(super) key: u64,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn new(tube: TubeKey, tag: Concurrency<'a>, hasher: &RandomState) -> Self {
+        Self { tube, tag, key: hash_of(hasher, tag.key) }
+    }
+
+    /// The hash by which the first jobs of all tubes are found.
+    pub(super) fn hash(self) -> Hash {
+        Hash::new(self.key ^ spread(self.tag.limit))
+    }
+
+    /// The hash by which the jobs behind the first are found. The numbers of tubes can be guessed, so they are mixed
+    /// with the seeded hash: nobody may be able to put a line among a million jobs of another one.
+    pub(super) fn hash_behind(self) -> Hash {
+        Hash::new(mixed(self.key, u64::from(self.tag.limit) << 32 | u64::from(self.tube)))
+    }
+
+    /// The position of one of its jobs if that is the first.
+    pub(super) fn first(self, id: JobId) -> Ranked {
+        Ranked::new(self.hash(), self.tube, id)
+    }
+
+    /// The position of one of its jobs behind the first.
+    pub(super) fn behind(self, key: ReadyKey) -> Ranked {
+        Ranked::ready(self.hash_behind(), key)
+    }
+
+    /// The position of one of its jobs among the parked first ones.
+    pub(super) fn parked(self, key: ReadyKey) -> Ranked {
+        Ranked::ready(self.hash(), key)
+    }
+
+    /// The line of the jobs with another limit.
+    pub(super) fn with_limit(self, limit: u32) -> Self {
+        Self { tag: Concurrency { limit, ..self.tag }, ..self }
+    }
+}
