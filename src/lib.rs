@@ -89,7 +89,6 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 use beanstalkd_binlog as binlog;
-use beanstalkd_binlog::database_url;
 use beanstalkd_os as os;
 use beanstalkd_protocol as protocol;
 use beanstalkd_queue as queue;

@@ -38,7 +38,7 @@ fn in_use() -> usize {
 }
 
 fn put(queue: &mut Queue, client: ClientId) {
-    let id = queue.take_id();
+    let id = queue.allocate_id();
     let new = NewJob { id, priority: Priority(id.0 as u32 % 7), delay_s: 0.into(), ttr_s: 1_000.into() };
     queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
 }
@@ -132,7 +132,7 @@ fn tagged_jobs() {
             let name = format!("{:012}", if is_member { job } else { job / alike });
             let name =
                 if is_aft && !is_member { format!("{:012}", (job - JOBS / alike) / alike) } else { name };
-            let id = queue.take_id();
+            let id = queue.allocate_id();
             let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
             let body = Body::copy_of(BODY).unwrap();
             let Some(tags) = (if is_member { Some(grp as Tags) } else { tags }) else {
@@ -172,7 +172,7 @@ fn bytes_of_tubes(rule: Option<&TubeRule>, is_keyed: bool, is_left: bool) -> (us
         let name = format!("tube-{tube:05}");
         queue.use_tube(client, &name);
         queue.watch(client, &name);
-        let id = queue.take_id();
+        let id = queue.allocate_id();
         let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
         let body = Body::copy_of(b"x").unwrap();
         if is_keyed {
@@ -359,7 +359,7 @@ fn counted_bytes_cover_allocated_bytes() {
         let client = queue.connect();
         for number in 0..30_000 {
             let key = format!("key-{number}");
-            let id = queue.take_id();
+            let id = queue.allocate_id();
             let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
             put_tagged(queue, client, new, Body::copy_of(b"x").unwrap(), con(&key));
         }
@@ -368,7 +368,7 @@ fn counted_bytes_cover_allocated_bytes() {
         let client = queue.connect();
         for number in 0..30_000 {
             let key = format!("{number:0>100}");
-            let id = queue.take_id();
+            let id = queue.allocate_id();
             let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000.into() };
             let tags = TagSet {
                 idempotency: Some(Idempotency { key: (&*key).into(), cooldown_s: 60.into() }),

@@ -15,7 +15,7 @@ use crate::binlog::{CompleteRoom, NoRoom};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::protocol::{Command, IdList, PutHeader, Reply};
-use crate::queue::{ClientId, CompletedPut, NewJob, PackedBody, Planned, Queue};
+use crate::queue::{ClientId, CompletedPut, EncodedBody, NewJob, Planned, Queue};
 use crate::session::{BodyRefusal, Complete, Output, Put, Until};
 use crate::tags::TagSet;
 
@@ -25,7 +25,7 @@ use crate::tags::TagSet;
 pub(super) struct CompleteBuffers {
     complete: Option<Box<Complete>>,
     plan: Vec<Planned>,
-    bodies: Vec<PackedBody>,
+    bodies: Vec<EncodedBody>,
     ids: Vec<JobId>,
 }
 
@@ -122,7 +122,7 @@ impl Executor {
         let room = self.persistence.room_for_complete(&self.queue, client, asked, &[Planned::New]).ok()?;
         self.note_line(client, &Command::Put(header));
         self.queue.mark_producer(client);
-        self.queue.take_id();
+        self.queue.allocate_id();
         self.delete(client, id, now);
         self.queue.put(client, new, body, now);
         self.persistence.log_complete(&mut self.queue, id, room, now);
@@ -144,7 +144,7 @@ impl Executor {
         let extras = self.judge_put_line::<GUARDED>(client, header, text, of, now);
         let extras = extras.map_err(|refusal| (header, refusal))?;
         self.queue.mark_producer(client);
-        Ok(Put::new(self.queue.take_id(), header, extras))
+        Ok(Put::new(self.queue.allocate_id(), header, extras))
     }
 
     /// Called when all puts of a `complete` have arrived. It may have to wait for the pace of its identity.
@@ -309,7 +309,7 @@ impl Executor {
         let Complete { id, puts, .. } = complete;
         for (put, body) in &mut *puts {
             let body = std::mem::replace(body, Body::from(Vec::new()));
-            let Ok(body) = Queue::pack(body, put.encoded_tags()) else {
+            let Ok(body) = Queue::encode_body(body, put.encoded_tags()) else {
                 self.complete_buffers.bodies.clear();
                 return self.refuse_put(BodyRefusal::OutOfMemory, output);
             };

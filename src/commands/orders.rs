@@ -345,7 +345,7 @@ impl Executor {
         if self.lacks_memory_for(body.len()) || self.queue.reserve_tube(client).is_err() {
             return self.fail_put(BodyRefusal::OutOfMemory);
         }
-        let id = id.unwrap_or_else(|| self.queue.take_id());
+        let id = id.unwrap_or_else(|| self.queue.allocate_id());
         self.queue.use_tube(client, tube.as_str());
         let new = queue::NewJob { id, priority, delay_s, ttr_s };
         let stored = self.store(client, new, &encoded, body, now);

@@ -48,7 +48,7 @@ impl Harness {
     }
 
     pub(super) fn put(&mut self, priority: u32, delay_s: u32, body: &str) -> JobId {
-        let id = self.executor.queue.take_id();
+        let id = self.executor.queue.allocate_id();
         let new = NewJob { id, priority: Priority(priority), delay_s: delay_s.into(), ttr_s: 60.into() };
         self.executor.queue.put(self.client, new, Body::copy_of(body.as_bytes()).unwrap(), self.now);
         id

@@ -44,7 +44,7 @@ impl Executor {
             Err(refusal) => return Outcome::SkipBody(header, refusal),
         };
         self.queue.mark_producer(client);
-        let id = self.queue.take_id();
+        let id = self.queue.allocate_id();
         if self.lacks_memory_for(header.size as usize + output.memory_bytes()) {
             return Outcome::SkipBody(header, BodyRefusal::OutOfMemory);
         }

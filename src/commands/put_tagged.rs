@@ -27,9 +27,9 @@ impl Executor {
         if self.lacks_memory_to(MemoryClass::AddsTube(tube), client, body.len() + output.memory_bytes()) {
             return Stored::Refused(BodyRefusal::OutOfMemory);
         }
-        let before = self.queue.use_for_put(client, tube);
+        let before = self.queue.use_temporarily(client, tube);
         let stored = self.store(client, new_job(put), &put.tags(), body, now);
-        self.queue.use_again(client, before);
+        self.queue.restore_used(client, before);
         stored
     }
 

@@ -11,7 +11,7 @@ use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::protocol::{Grace, Reply};
-use crate::queue::{BeginSession, ClientId, Joining, SessionKey};
+use crate::queue::{BeginSession, ClientId, SessionJoin, SessionKey};
 use crate::session::Until;
 
 /// Reservations that join a session in a turn.
@@ -34,7 +34,7 @@ impl Executor {
     }
 
     /// Moves the client's earlier reservations to the session, a turn's share, and answers if these were the last.
-    fn join_session(&mut self, caller: &mut Caller<'_>, mut joining: Joining) -> Outcome {
+    fn join_session(&mut self, caller: &mut Caller<'_>, mut joining: SessionJoin) -> Outcome {
         let mut left = JOINED_PER_TURN;
         let is_over = self.queue.join_session(caller.client, &mut joining, &mut left);
         self.meter.work += (JOINED_PER_TURN - left) as u64;

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::{BinlogPlace, ListenAddress, LogFormat, SocketOwner, UsageError};
-use crate::database_url::{DatabaseUrl, is_database_url};
+use crate::binlog::{DatabaseUrl, is_database_url};
 use crate::number;
 
 const SIZE: &str = "a number of bytes, such as 65535, 64k, 10m or 1g";

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::database_url::DatabaseUrl;
+use crate::binlog::DatabaseUrl;
 
 /// The default of `--takeover-after`: a standby takes over if the owner's heartbeat has not changed for this long.
 pub const DEFAULT_TAKEOVER_AFTER: Duration = Duration::from_secs(1);

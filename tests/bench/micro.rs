@@ -102,7 +102,7 @@ impl Filled {
     }
 
     fn put(&mut self, priority: u32, delay_s: u32) {
-        let id = self.queue.take_id();
+        let id = self.queue.allocate_id();
         let body = Body::copy_of(black_box(BODY)).unwrap();
         self.queue.reserve_put().unwrap();
         self.queue.put(
@@ -157,7 +157,7 @@ fn delay_and_delete(bencher: Bencher, jobs: usize) {
     let mut filled = Filled::new(jobs, Filled::put_random_delay);
     bencher.bench_local(|| {
         filled.put_random_delay();
-        let newest = filled.queue.take_id();
+        let newest = filled.queue.allocate_id();
         let deleted = filled.queue.delete(filled.client, JobId(newest.0 - 1), NOW);
         assert!(deleted.is_some());
     });

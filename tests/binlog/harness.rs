@@ -426,7 +426,7 @@ impl Harness {
         if self.reserve(|log| log.reserve_put(tube.len(), length as usize, &in_log))?.is_err() {
             return Ok(());
         }
-        self.model.take_id(CLIENT);
+        self.model.allocate_id(CLIENT);
         self.model.use_tube(CLIENT, tube);
         let priority = Priority(random.below(5) as u32);
         let new = NewJob { id, priority, delay_s: 0.into(), ttr_s: 60.into() };

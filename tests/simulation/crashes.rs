@@ -292,7 +292,7 @@ impl Lives {
             return;
         }
         self.disk.take_back(self.given.drain(..).map(|(task, _)| task));
-        self.server.executor_mut().settle_binlog(self.now);
+        self.server.executor_mut().quiesce_binlog(self.now);
         if self.server.executor().has_failed() {
             assert!(self.disk.has_crashed(), "the log has failed");
             return;

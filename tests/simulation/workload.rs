@@ -123,9 +123,9 @@ impl Lives {
         let (put, bytes) = self.new_job(tube, (priority, delay_s), tags, filler);
         let (now, tags) = (self.now, TagSet { tube: None, ..put.tags });
         let ((), steps) = self.versions.execute(|Server { model, .. }| {
-            let own = model.use_for_put(client as u32, tube);
+            let own = model.use_temporarily(client as u32, tube);
             model.put_tagged(client as u32, put.new, put.body, tags, now);
-            model.use_again(client as u32, own);
+            model.restore_used(client as u32, own);
         });
         self.ask_bytes(client, &bytes, Expected::Ids("INSERTED", vec![put.new.id.0 as usize], steps));
         if is_shared {

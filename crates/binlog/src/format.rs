@@ -39,11 +39,11 @@ const TAG_LOW: usize = 36;
 const TAG_HIGH: usize = 77;
 
 /// Length of the data that the checksum covers before the record: nonce and offset.
-const PLACE_BYTES: usize = 16;
+const PREFIX_BYTES: usize = 16;
 /// How many bytes of a record are copied, with its position, to compute the checksum: enough for every record without
 /// its body, and for most whole records.
 const COPIED_BYTES: usize = 512;
-const _: () = assert!(COPIED_BYTES >= PLACE_BYTES + 4 + TubeName::MAX_BYTES + RECORD_BYTES);
+const _: () = assert!(COPIED_BYTES >= PREFIX_BYTES + 4 + TubeName::MAX_BYTES + RECORD_BYTES);
 
 /// Bytes that begin at a multiple of eight; the checksum reads eight at a time.
 #[repr(align(8))]
@@ -328,7 +328,7 @@ impl Seal {
     /// Seals a whole record, from the name's length to the end of the body: fills the padding, which is zero, of the
     /// fixed part at `fixed_at`.
     pub(crate) fn apply(self, record: &mut [u8], fixed_at: usize, offset: u64) {
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&self.place(offset)), record);
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&self.prefix(offset)), record);
         let tag = self.tag(offset);
         put(record, fixed_at + CHECKSUM, checksum.to_le_bytes());
         put(record, fixed_at + TAG_LOW, (tag as u32).to_le_bytes());
@@ -353,11 +353,11 @@ impl Seal {
         // The position and the record, with zeros for its padding, in one aligned piece as far as they fit: the
         // checksum of a piece costs most if the piece begins or ends in the middle of eight bytes.
         let mut copy = Aligned([0; COPIED_BYTES]);
-        let (copied, rest) = record.split_at(record.len().min(COPIED_BYTES - PLACE_BYTES));
-        let copy = &mut copy.0[..PLACE_BYTES + copied.len()];
-        copy[..PLACE_BYTES].copy_from_slice(&self.place(offset));
-        copy[PLACE_BYTES..].copy_from_slice(copied);
-        let fixed = &mut copy[PLACE_BYTES + fixed_at..PLACE_BYTES + fixed_at + RECORD_BYTES];
+        let (copied, rest) = record.split_at(record.len().min(COPIED_BYTES - PREFIX_BYTES));
+        let copy = &mut copy.0[..PREFIX_BYTES + copied.len()];
+        copy[..PREFIX_BYTES].copy_from_slice(&self.prefix(offset));
+        copy[PREFIX_BYTES..].copy_from_slice(copied);
+        let fixed = &mut copy[PREFIX_BYTES + fixed_at..PREFIX_BYTES + fixed_at + RECORD_BYTES];
         put(fixed, CHECKSUM, [0; 4]);
         put(fixed, TAG_LOW, [0; 4]);
         put(fixed, TAG_HIGH, [0; 3]);
@@ -369,11 +369,11 @@ impl Seal {
     }
 
     /// The bytes that the checksum covers before the record.
-    fn place(self, offset: u64) -> [u8; PLACE_BYTES] {
-        let mut place = [0; PLACE_BYTES];
-        put(&mut place, 0, self.nonce.to_le_bytes());
-        put(&mut place, 8, offset.to_le_bytes());
-        place
+    fn prefix(self, offset: u64) -> [u8; PREFIX_BYTES] {
+        let mut prefix = [0; PREFIX_BYTES];
+        put(&mut prefix, 0, self.nonce.to_le_bytes());
+        put(&mut prefix, 8, offset.to_le_bytes());
+        prefix
     }
 
     /// 56 bits that are different at each offset and in each file.
@@ -461,7 +461,7 @@ mod tests {
         long[9 + TAG_LOW..9 + TAG_LOW + 4].fill(0);
         long[9 + TAG_HIGH..9 + RECORD_BYTES].fill(0);
         seal.apply(&mut long, 9, 4096);
-        for byte in [0, 9, COPIED_BYTES - PLACE_BYTES - 1, COPIED_BYTES - PLACE_BYTES, long.len() - 1] {
+        for byte in [0, 9, COPIED_BYTES - PREFIX_BYTES - 1, COPIED_BYTES - PREFIX_BYTES, long.len() - 1] {
             assert!(seal.holds(&long, 9, 4096));
             long[byte] ^= 1;
             assert!(!seal.holds(&long, 9, 4096), "byte {byte}");

@@ -10,7 +10,7 @@
 //!
 //! | for | types, and methods of [`Binlog`] |
 //! |---|---|
-//! | a store | [`DirectoryStorage`]; [`PostgresStorage`], whose settings come from a [`database_url`]. A [`Disk`] and [`TaskRunner`] of one's own make an [`OnDisk`] |
+//! | a store | [`DirectoryStorage`]; [`PostgresStorage`], whose settings come from a [`DatabaseUrl`]. A [`Disk`] and [`TaskRunner`] of one's own make an [`OnDisk`] |
 //! | the start | `open`, with a [`Config`]; a [`ReplaySummary`] with its [`Warning`]s, or an [`OpenError`]; `start` and `cooldowns` after it |
 //! | room, before anything changes | `reserve_put`, `reserve_update`, `reserve_move`, `reserve_complete`, `reserve_for_session`, `reserve_id`: each may answer [`NoRoom`] |
 //! | records | `append_put` and `append_moved` of a [`WholeJob`]; `append_update`, `append_reservation`; `append_delete`, with [`SideEffects`] `append_delete_with`; `begin_complete` before its puts; `append_session_reservation` with a [`LoggedReservation`] |
@@ -18,7 +18,7 @@
 //! | a turn | `commit`; then `appended`, `awaited` and `durable` say which replies can be sent |
 //! | time, and the tasks of the store | `next_deadline`, `on_deadline`, `begin_tasks`, `next_completion`, `on_completion` |
 //! | compaction | `next_migration`, `has_room_for_copy`, `append_migrated` |
-//! | the end, or another program | `close`; `settle`, `describe`, `go_on` with a [`DescribedLog`] |
+//! | shutdown and hand-over | `close`; `quiesce`, `describe`, `resume` with a [`DescribedLog`] |
 //! | one owner of a log in a database | [`Owner`] and [`Watch`], which decide on each [`StepAnswer`] of the database. They are pure, and public so that the simulation can drive them |
 //! | operators | [`check()`], [`dump`], [`PostgresCopy`]; the figures: [`Stats`] |
 //!
@@ -52,7 +52,7 @@ mod check;
 mod chunked_queue;
 mod completing;
 mod cooldowns;
-pub mod database_url;
+mod database_url;
 mod decision;
 mod directory;
 mod errors;
@@ -75,6 +75,7 @@ mod writer;
 
 pub use attachment::{Cooldown, LoggedReservation, SideEffects};
 pub use check::{CheckReport, FileReport, check, dump};
+pub use database_url::{DatabaseHost, DatabaseTls, DatabaseUrl, is_database_url};
 pub use directory::{Directory, DirectoryStorage, Disk, FileName, MAX_DESCRIPTORS, OnDisk, TaskRunner};
 pub use errors::{BinlogError, NoRoom, OpenError};
 pub use jobs::RestoredReservation;

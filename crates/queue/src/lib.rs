@@ -14,17 +14,17 @@
 //! |---|---|
 //! | clients come and go | `connect`, `connect_internal`, `disconnect`, `use_tube`, `watch`, `watch_with_weight`, `ignore`; `reserve_mode`, `set_reserve_mode` |
 //! | reservations that outlive a connection | `begin_session`, `join_session`; `session_of`, `session_of_job` |
-//! | jobs come | `take_id`, `put`, `put_tagged`, `use_for_put` and `use_again` around them; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
+//! | jobs come | `allocate_id`, `put`, `put_tagged`, `use_temporarily` and `restore_used` around them; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
 //! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
 //! | clients wait for the end of a job | `wait_job`, `awaited_by` |
-//! | a job ends and others come | `plan_complete`, `pack`, `complete` |
+//! | a job ends and others come | `plan_complete`, `encode_body`, `complete` |
 //! | clients give them back | `delete`, `release`, `bury`, `touch`, `touch_after` |
 //! | operators | `kick`, `pause_tube`, `move_job`, `set_priority`, `set_delay`, `begin_flush`, `next_to_flush`, `flush_job`, `end_cooldown`; each after its check (`is_kickable`, `is_movable` …) |
 //! | rules for tubes | `set_tube_rules`, `is_full_for`, `is_tube_full_for`, `count_refused`, `count_refused_in` |
 //! | time | `next_deadline`, `advance` |
 //! | room that a command may need | `reserve_put`, `reserve_client`, `reserve_tube`, `reserve_weight` and that for the mode: each fails before anything has changed |
 //! | the log | `keep_changes`, `swap_changes`, `tags_for_log`, `cooldown`, `next_freed_group`; at the start `restore`, `restore_cooldown`, `finish_restore` |
-//! | another program | `is_quiet`, `describe`, `read_description` in `state/description/` |
+//! | hand-over to a new program | `is_quiet`, `describe`, `read_description` in `state/description/` |
 //! | what there is | `job`, `body`, `peek`, `tube`, `tubes_from`, `page`, `search_reserved`, `list_next`, `group`, `figures`, `bytes`, `work` |
 //!
 //! A job moves along these arrows; each is one method:
@@ -46,7 +46,7 @@
 //! let now = Timestamp(0);
 //! let mut queue = Queue::default();
 //! let client = queue.connect();
-//! let id = queue.take_id();
+//! let id = queue.allocate_id();
 //! queue.reserve_put()?; // all that the put will allocate
 //! let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 60.into() };
 //! queue.put(client, new, Body::copy_of(b"hello")?, now);
@@ -57,21 +57,21 @@
 
 // An item that no other crate can reach must not be `pub`.
 #![warn(unreachable_pub)]
-// With a new state or place, the compiler points at every `match` that must handle it.
+// With a new state or collection, the compiler points at every `match` that must handle it.
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod operations;
 mod rules;
 mod state;
 
-pub use self::operations::complete::{CompletedPut, PackedBody, Planned};
+pub use self::operations::complete::{CompletedPut, EncodedBody, Planned};
 pub use self::operations::flush::{BeginFlush, FlushScope, FlushStep};
 pub use self::operations::modes::ReserveMode;
 pub use self::operations::pages::{Page, PageOrder, Search};
 pub use self::operations::put::NewJob;
 pub use self::operations::release::{Release, Released};
-pub use self::operations::session::{BeginSession, Joining, SessionReservation};
-pub use self::operations::watch::UsedBefore;
+pub use self::operations::session::{BeginSession, SessionJoin, SessionReservation};
+pub use self::operations::watch::PreviousTube;
 pub use self::operations::{advance::Advanced, reserve::Reserve};
 pub use self::rules::awaited::WaitJob;
 pub use self::rules::groups::GroupView;

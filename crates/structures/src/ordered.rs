@@ -233,7 +233,7 @@ impl<K: Key> OrderedQueue<K> {
         if blocks.later.is_some() {
             blocks.tidy(0);
         } else {
-            give_back_half(&mut blocks.front);
+            shrink_by_half(&mut blocks.front);
         }
         Some(key)
     }
@@ -356,7 +356,7 @@ impl<K: Key> Blocks<K> {
     fn take_block_behind(&mut self, number: usize) -> Option<VecDeque<K>> {
         let later = self.later.as_mut()?;
         let block = later.remove(number)?;
-        give_back_half(later);
+        shrink_by_half(later);
         if later.is_empty() {
             self.later = None;
         }
@@ -382,7 +382,7 @@ impl<K: Key> Blocks<K> {
                 self.forget_oldest(number);
             }
         } else if number > 0 || behind.is_none() {
-            give_back_half(self.block_mut(number));
+            shrink_by_half(self.block_mut(number));
         }
     }
 
@@ -406,7 +406,7 @@ impl<K: Key> Blocks<K> {
 /// Frees half of the capacity if less than a quarter of it is in use, but keeps room for a few keys: a queue that has
 /// one key at a time must not allocate for each one.
 #[inline]
-fn give_back_half<T>(room: &mut VecDeque<T>) {
+fn shrink_by_half<T>(room: &mut VecDeque<T>) {
     if room.capacity() >= 4 * room.len().max(4) {
         room.shrink_to(2 * room.len());
     }

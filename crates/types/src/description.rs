@@ -1,4 +1,5 @@
-//! The fields of a description: the serialized state of a server, from which another program continues.
+//! The fields of a description: a serialized snapshot of a server's state, from which the new program continues after a
+//! hand-over.
 //!
 //! Owns: the encoding of numbers, texts, lists and records. Reading never panics and never allocates more memory than
 //! the bytes that are left. Numbers are little-endian and have a fixed width. Code that describes a record lists each

@@ -380,18 +380,18 @@ impl Executor {
         self.persistence.catch_up(&self.queue, now);
         if self.persistence.await_file().is_err() {
             // The next file is made first.
-            self.settle_binlog(now);
+            self.quiesce_binlog(now);
         }
         self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.close(now))
     }
 
     /// Logs all changes, makes them as durable as the policy requires, and waits for that: another program is about to
     /// take over the log. Changes that wait for the next file get it.
-    pub fn settle_binlog(&mut self, now: Timestamp) {
+    pub fn quiesce_binlog(&mut self, now: Timestamp) {
         loop {
             self.persistence.catch_up(&self.queue, now);
             let Some(binlog) = &mut self.persistence.binlog else { return };
-            match binlog.settle(now) {
+            match binlog.quiesce(now) {
                 Ok(has_waited) if has_waited && self.has_unlogged_changes() => {}
                 Ok(_) => return,
                 Err(error) => return self.persistence.fail(error),
@@ -403,7 +403,7 @@ impl Executor {
     #[must_use]
     pub fn has_unlogged_changes(&self) -> bool {
         let Persistence { binlog, postponed, .. } = &self.persistence;
-        !binlog.as_ref().is_none_or(Binlog::is_settled) || !postponed.is_empty()
+        !binlog.as_ref().is_none_or(Binlog::is_quiesced) || !postponed.is_empty()
     }
 
     /// From now on every change is logged, in the log of the description. `wall_offset_ns` is the wall clock less the
@@ -421,7 +421,7 @@ impl Executor {
         let none =
             || OpenError::List(io::Error::new(io::ErrorKind::NotFound, "the other program had no binlog"));
         let described = self.persistence.described.take().ok_or_else(none)?;
-        let binlog = Binlog::go_on(storage, config, *described, now, wall_offset_ns)?;
+        let binlog = Binlog::resume(storage, config, *described, now, wall_offset_ns)?;
         self.queue.keep_changes();
         self.persistence.attach_log(binlog, config.sync);
         Ok(())

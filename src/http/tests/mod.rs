@@ -414,7 +414,7 @@ fn series_of_tubes_are_capped_and_the_page_has_the_fullest() {
         figures.queue.watch(client, &format!("tube-{number}"));
     }
     figures.queue.use_tube(client, "tube-1400");
-    let id = figures.queue.take_id();
+    let id = figures.queue.allocate_id();
     let priority = crate::job::Priority(0);
     let job = crate::queue::NewJob { id, priority, delay_s: 0.into(), ttr_s: 1.into() };
     let job_body = crate::job::Body::copy_of(b"").unwrap();

@@ -24,7 +24,7 @@ impl Tube {
     }
 
     fn put(&mut self, priority: u32, delay_s: u32, body: &[u8], at: Timestamp) -> JobId {
-        let id = self.queue.take_id();
+        let id = self.queue.allocate_id();
         let new = NewJob { id, priority: Priority(priority), delay_s: delay_s.into(), ttr_s: 100.into() };
         self.queue.put(self.client, new, Body::copy_of(body).unwrap(), at);
         id
@@ -108,7 +108,7 @@ fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
     tube.put(1, 0, b"plain", NOW);
     let mut ids = Vec::new();
     for group in ["a", "b"] {
-        let id = tube.queue.take_id();
+        let id = tube.queue.allocate_id();
         let tags = TagSet { group: Some(group.into()), ..TagSet::default() };
         let new = NewJob { id, priority: Priority(1), delay_s: 0.into(), ttr_s: 100.into() };
         let mut bytes = Vec::new();

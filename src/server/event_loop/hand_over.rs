@@ -330,7 +330,7 @@ impl EventLoop {
     /// Describes the server, whose log is complete. Nobody can change the description any more.
     fn describe_at_rest(&mut self, file: &mut DescriptionFile) -> io::Result<DescribedProcess> {
         let now = self.clock.now();
-        self.server.executor_mut().settle_binlog(now);
+        self.server.executor_mut().quiesce_binlog(now);
         if self.server.executor().has_failed() {
             return Err(io::Error::other("the binlog has failed"));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use beanstalkd::options::StoreOptions;
-use beanstalkd_binlog::database_url::DatabaseUrl;
+use beanstalkd_binlog::DatabaseUrl;
 use beanstalkd_binlog::{OwnershipTimes, Password, PostgresStorage, Storage, StoreError};
 use beanstalkd_os::process::{Machine, random_u64};
 

@@ -1,7 +1,7 @@
 //! Replaces the store in a database, in a program that was built without it.
 
 use beanstalkd::options::StoreOptions;
-use beanstalkd_binlog::database_url::DatabaseUrl;
+use beanstalkd_binlog::DatabaseUrl;
 use beanstalkd_binlog::{DirectoryStorage, Storage};
 
 /// There are no settings.

@@ -78,7 +78,7 @@ impl Model {
         known: Option<&Done>,
         now: Timestamp,
     ) -> Result<Done, String> {
-        let before = put.tags.tube.map(|tube| self.use_for_put(client, tube.as_str()));
+        let before = put.tags.tube.map(|tube| self.use_temporarily(client, tube.as_str()));
         let without_tube = TagSet { tube: None, ..put.tags };
         let tube = self.tube(self.client(client).using).name.clone();
         let duplicate = match known {
@@ -96,7 +96,7 @@ impl Model {
             }
         };
         if let Some(before) = before {
-            self.use_again(client, before);
+            self.restore_used(client, before);
         }
         done
     }

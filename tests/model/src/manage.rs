@@ -112,7 +112,7 @@ impl Model {
         true
     }
 
-    /// Changes the priority of a ready job, and so its place. Its key keeps its place in the row.
+    /// Changes the priority of a ready job, and so its place. Its key keeps its place in the rotation.
     pub(crate) fn set_priority(&mut self, id: u64, priority: u32) {
         let before = self.job(id).expect("it is there").clone();
         self.step_aside(&before);

@@ -34,19 +34,19 @@ impl Model {
         }
         self.rules = rules;
         self.judge_ages_again();
-        self.change_rows();
+        self.change_rotations();
         let indexes: Vec<TubeIndex> =
             (0..self.tubes.len()).filter(|&index| self.tubes[index].is_some()).collect();
         for &index in &indexes {
             let after = self.rate(index);
-            let (lack, at) = self.tube(index).lack;
-            let lack = match (before[index], after) {
+            let (deficit, at) = self.tube(index).deficit;
+            let deficit = match (before[index], after) {
                 (Some(before), Some(after)) => {
-                    (lack * u128::from(after.period_ns) / u128::from(before.period_ns)).min(full(after))
+                    (deficit * u128::from(after.period_ns) / u128::from(before.period_ns)).min(full(after))
                 }
                 _ => 0,
             };
-            self.tube_mut(index).lack = (lack, at.max(now));
+            self.tube_mut(index).deficit = (deficit, at.max(now));
             self.close_if_needed(index);
             // Another rule may open the gate, like the end of a reservation.
             self.tube_mut(index).reserved_when_closed = u64::MAX;
@@ -74,9 +74,9 @@ impl Model {
 
     pub(crate) fn refill(&mut self, index: TubeIndex, now: Timestamp) {
         let rate = self.rate(index);
-        let (lack, at) = self.tube(index).lack;
+        let (deficit, at) = self.tube(index).deficit;
         let gained = rate.map_or(u128::MAX, |rate| u128::from(now.since_ns(at)) * u128::from(rate.tokens));
-        self.tube_mut(index).lack = (lack.saturating_sub(gained), at.max(now));
+        self.tube_mut(index).deficit = (deficit.saturating_sub(gained), at.max(now));
     }
 
     /// Whether the rule lets no job be reserved.
@@ -85,7 +85,7 @@ impl Model {
         let reserved = self.counts(Some(index)).reserved;
         rule.max_reserved.is_some_and(|most| reserved >= most.into())
             || rule.rate.is_some_and(|rate| {
-                full(rate) - self.tube(index).lack.0.min(full(rate)) < u128::from(rate.period_ns)
+                full(rate) - self.tube(index).deficit.0.min(full(rate)) < u128::from(rate.period_ns)
             })
     }
 
@@ -110,9 +110,10 @@ impl Model {
                 add(
                     "rate",
                     rule.and_then(|rule| rule.rate).is_some_and(|rate| {
-                        let (lack, at) = tube.lack;
+                        let (deficit, at) = tube.deficit;
                         let gained = u128::from(now.since_ns(at)) * u128::from(rate.tokens);
-                        full(rate) - lack.saturating_sub(gained).min(full(rate)) < u128::from(rate.period_ns)
+                        full(rate) - deficit.saturating_sub(gained).min(full(rate))
+                            < u128::from(rate.period_ns)
                     }),
                 );
                 add("turn", self.may_be_reserved(job) && self.waits_for_turn(job));
@@ -133,8 +134,8 @@ impl Model {
     pub(crate) fn pass_gate(&mut self, index: TubeIndex, now: Timestamp) {
         if let Some(rate) = self.rate(index) {
             self.refill(index, now);
-            let lack = &mut self.tube_mut(index).lack.0;
-            *lack = (*lack + u128::from(rate.period_ns)).min(full(rate));
+            let deficit = &mut self.tube_mut(index).deficit.0;
+            *deficit = (*deficit + u128::from(rate.period_ns)).min(full(rate));
         }
         self.close_if_needed(index);
     }
@@ -147,22 +148,22 @@ impl Model {
         if !tube.is_closed || is_full {
             return None;
         }
-        let (lack, at) = tube.lack;
+        let (deficit, at) = tube.deficit;
         let needed = rule.rate.map_or(0, |rate| {
-            let missing = (lack + u128::from(rate.period_ns)).saturating_sub(full(rate));
+            let missing = (deficit + u128::from(rate.period_ns)).saturating_sub(full(rate));
             missing.div_ceil(u128::from(rate.tokens)) as u64
         });
         Some(at + needed)
     }
 
     /// When the bucket of a tube that exists only for its bucket is full.
-    pub(crate) fn debt_ends_at(&self, index: TubeIndex) -> Option<Timestamp> {
-        let (lack, at) = self.tube(index).lack;
-        let rate = self.rate(index).filter(|_| lack > 0)?;
+    pub(crate) fn deficit_ends_at(&self, index: TubeIndex) -> Option<Timestamp> {
+        let (deficit, at) = self.tube(index).deficit;
+        let rate = self.rate(index).filter(|_| deficit > 0)?;
         let is_kept = self.jobs.iter().any(|job| job.tube == index)
             || self.cooldowns.iter().any(|cooldown| cooldown.tube == index)
             || self.clients.iter().any(|client| client.using == index || client.watching.contains(&index));
-        (!is_kept).then(|| at + lack.div_ceil(u128::from(rate.tokens)) as u64)
+        (!is_kept).then(|| at + deficit.div_ceil(u128::from(rate.tokens)) as u64)
     }
 
     /// The rule for a tube of this name: the first that matches.
@@ -321,7 +322,7 @@ impl Model {
     }
 
     /// A reserved job is given back: its fate if it is too old.
-    pub(crate) fn judge_age(&mut self, id: u64, now: Timestamp) -> Option<Released> {
+    pub(crate) fn check_age(&mut self, id: u64, now: Timestamp) -> Option<Released> {
         if !self.is_too_old(id, now) {
             return None;
         }
@@ -367,7 +368,7 @@ impl Model {
 
     /// Ends jobs whose time is over, and passes over those whose keys are used up, until a client may get the first
     /// job of the tube.
-    pub(crate) fn settle_head(&mut self, index: TubeIndex, now: Timestamp) {
+    pub(crate) fn refresh_head(&mut self, index: TubeIndex, now: Timestamp) {
         loop {
             self.pass_used_up(index);
             let Some((_, id)) = self.head(index) else { break };
@@ -389,7 +390,7 @@ impl Model {
         }
         for (_, id) in ids {
             let tube = self.job(id).expect("it is there").tube;
-            match self.judge_age(id, now) {
+            match self.check_age(id, now) {
                 None => self.give_back(id, now),
                 // The log has no record of a reservation, but has one of a burial.
                 Some(Released::Buried) => self.note(Change::Updated(JobId(id))),

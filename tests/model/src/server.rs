@@ -253,9 +253,9 @@ impl Server {
             return reply("DRAINING");
         }
         let Some(name) = accepted.tags.tube else { return self.store(client, accepted, id, bytes, now) };
-        let before = self.model.use_for_put(client, name.as_str());
+        let before = self.model.use_temporarily(client, name.as_str());
         let answer = self.store(client, accepted, id, bytes, now);
-        self.model.use_again(client, before);
+        self.model.restore_used(client, before);
         answer
     }
 
@@ -297,7 +297,7 @@ impl Server {
             _ if size > self.max_job_bytes => Answer::Body(Err("JOB_TOO_BIG")),
             PutTags::Unknown => reply("BAD_FORMAT"),
             PutTags::Bad => Answer::Body(Err("BAD_FORMAT")),
-            PutTags::Good => Answer::Body(Ok(self.model.take_id(client))),
+            PutTags::Good => Answer::Body(Ok(self.model.allocate_id(client))),
         }
     }
 

@@ -219,7 +219,7 @@ impl Model {
     /// free now, the most urgent first. The remaining ones come to the front.
     pub(crate) fn serve_free_slots(&mut self, now: Timestamp) {
         self.serve_before((u32::MAX, u64::MAX), now);
-        self.settle_front();
+        self.refresh_front();
         let indexes: Vec<TubeIndex> = (0..self.tubes.len()).filter(|&index| self.may_open(index)).collect();
         self.serve_behind_gates(&indexes, now);
         std::mem::take(&mut self.to_free).into_iter().for_each(|freed| self.free(freed, now));
@@ -260,14 +260,14 @@ impl Model {
             is_open && model.first_waiting(index).is_some()
         };
         for &index in indexes.iter().filter(|&&index| is_passed(self, index)).collect::<Vec<_>>() {
-            self.settle_head(index, now);
+            self.refresh_head(index, now);
         }
         loop {
             let open = indexes.iter().filter(|&&index| is_passed(self, index));
             let Some((head, index)) = open.filter_map(|&index| Some((self.head(index)?, index))).min() else {
                 break;
             };
-            self.settle_head(index, now);
+            self.refresh_head(index, now);
             if self.head(index) == Some(head) {
                 self.deliver_next(index, now);
             }

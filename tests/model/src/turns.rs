@@ -1,12 +1,13 @@
 //! Which ready jobs are in front: those that no key holds back. In a tube with the rule `fair`, the keys take turns.
 //!
 //! A job comes to the front when its key has room for its reservation, and no more urgent job of the tube has the same
-//! key and limit. Of the jobs in front, a reserve takes the most urgent and oldest. In a fair tube, a key is in the row
-//! while one of its jobs is in front; the reserve takes the first job of a key, and of those that are equally urgent,
-//! that of the key that is the first in the row. Then this key goes to the end. Jobs without a key have one in common.
+//! key and limit. Of the jobs in front, a reserve takes the most urgent and oldest. In a fair tube, a key is in the
+//! rotation while one of its jobs is in front; the reserve takes the first job of a key, and of those that are equally
+//! urgent, that of the key that is the first in the rotation. Then this key goes to the end. Jobs without a key have
+//! one in common.
 //!
 //! If reservations in other tubes, with another limit, or by `reserve-job` use up a key, its jobs stay in front and the
-//! key keeps its position in the row until a reserve comes to them.
+//! key keeps its position in the rotation until a reserve comes to them.
 
 use beanstalkd_types::clock::Timestamp;
 use beanstalkd_types::tags::{Concurrency, Name};
@@ -39,8 +40,8 @@ impl Model {
         }
         let first =
             |key: &TurnKey| self.in_front(index).filter(|job| turn_key(job) == *key).map(id_key).min();
-        let mut jobs: Vec<_> = self.tube(index).row.iter().filter_map(first).collect();
-        // Equally urgent ones keep the order of the row.
+        let mut jobs: Vec<_> = self.tube(index).rotation.iter().filter_map(first).collect();
+        // Equally urgent ones keep the order of the rotation.
         jobs.sort_by_key(|&(priority, _)| priority);
         jobs
     }
@@ -63,25 +64,25 @@ impl Model {
             && !self.may_be_reserved(self.job(id).expect("it is there"))
         {
             self.job_mut(id).is_in_front = false;
-            self.shorten_row(index);
+            self.shorten_rotation(index);
         }
     }
 
-    /// Brings the job to the front; its key joins the end of the row if it is not in the row.
+    /// Brings the job to the front; its key joins the end of the rotation if it is not in the rotation.
     fn come_to_front(&mut self, id: u64) {
         let job = self.job_mut(id);
         job.is_in_front = true;
         let (index, key) = (job.tube, turn_key(job));
-        if self.is_fair(index) && !self.tube(index).row.contains(&key) {
-            self.tube_mut(index).row.push(key);
+        if self.is_fair(index) && !self.tube(index).rotation.contains(&key) {
+            self.tube_mut(index).rotation.push(key);
         }
     }
 
-    /// Removes keys without jobs in front from the row.
-    fn shorten_row(&mut self, index: TubeIndex) {
-        let mut row = std::mem::take(&mut self.tube_mut(index).row);
-        row.retain(|key| self.in_front(index).any(|job| turn_key(job) == *key));
-        self.tube_mut(index).row = row;
+    /// Removes keys without jobs in front from the rotation.
+    fn shorten_rotation(&mut self, index: TubeIndex) {
+        let mut rotation = std::mem::take(&mut self.tube_mut(index).rotation);
+        rotation.retain(|key| self.in_front(index).any(|job| turn_key(job) == *key));
+        self.tube_mut(index).rotation = rotation;
     }
 
     /// Lines up a job that has become ready and for which no client waits. It replaces a less urgent one with the same
@@ -99,13 +100,13 @@ impl Model {
         if self.may_be_reserved(&job) {
             self.come_to_front(id);
         }
-        self.shorten_row(job.tube);
+        self.shorten_rotation(job.tube);
     }
 
     /// The job, described by `before`, is no longer ready in its tube.
     pub(crate) fn leave_front(&mut self, before: &Job) {
         self.step_aside(before);
-        self.shorten_row(before.tube);
+        self.shorten_rotation(before.tube);
     }
 
     /// Like `leave_front`, for a job that will be ready there again at once: its key keeps its place.
@@ -132,7 +133,7 @@ impl Model {
     }
 
     /// Brings jobs whose keys have room again to the front, in the order of the keys.
-    pub(crate) fn settle_front(&mut self) {
+    pub(crate) fn refresh_front(&mut self) {
         let may_come = |job: &&Job| {
             job.state == State::Ready
                 && !job.is_in_front
@@ -155,7 +156,7 @@ impl Model {
         let is_older = |other: &Job| self.may_be_reserved(other) && id_key(other) < own;
         let has_turn = self.in_front(index).any(is_older);
         self.turns += u64::from(has_turn);
-        self.tube_mut(index).row.retain(|other| *other != key);
+        self.tube_mut(index).rotation.retain(|other| *other != key);
         let other = self.in_front(index).find(|job| turn_key(job) == key).map(|job| job.id);
         other.into_iter().for_each(|other| self.come_to_front(other));
     }
@@ -163,17 +164,17 @@ impl Model {
     /// Gives the job whose turn it is to a client that waits for the tube; returns whether there was one.
     pub(crate) fn deliver_next(&mut self, index: TubeIndex, now: Timestamp) -> bool {
         let Some(client) = self.first_waiting(index) else { return false };
-        self.settle_head(index, now);
+        self.refresh_head(index, now);
         let Some((_, id)) = self.head(index) else { return false };
         self.deliver_job(client, id, now);
         true
     }
 
-    /// Applies other rules to the rows: they end, or all keys join one in the order of their oldest jobs.
-    pub(crate) fn change_rows(&mut self) {
+    /// Applies other rules to the rotations: they end, or all keys join one in the order of their oldest jobs.
+    pub(crate) fn change_rotations(&mut self) {
         for index in 0..self.tubes.len() {
             if self.tubes[index].is_some() && !self.is_fair(index) {
-                self.tube_mut(index).row.clear();
+                self.tube_mut(index).rotation.clear();
             }
         }
         let mut ids: Vec<u64> = self.jobs.iter().filter(|job| job.is_in_front).map(|job| job.id).collect();
@@ -181,12 +182,12 @@ impl Model {
         ids.into_iter().for_each(|id| self.come_to_front(id));
     }
 
-    /// Another server has read the jobs: the keys join new rows in the order of their oldest jobs.
+    /// Another server has read the jobs: the keys join new rotations in the order of their oldest jobs.
     pub(crate) fn line_up_again(&mut self) {
         for job in &mut self.jobs {
             job.is_in_front = false;
         }
-        self.tubes.iter_mut().flatten().for_each(|tube| tube.row.clear());
+        self.tubes.iter_mut().flatten().for_each(|tube| tube.rotation.clear());
         let ready = self.jobs.iter().filter(|job| job.state == State::Ready && self.may_be_reserved(job));
         let mut ready: Vec<u64> = ready.map(|job| job.id).collect();
         ready.sort_unstable();

@@ -79,9 +79,9 @@ impl Ballast {
     }
 
     /// Drops the ballast, because the database has no space. Returns whether it has some now.
-    pub(super) fn give_up(&mut self, session: &mut DatabaseSession, place: &str) -> bool {
+    pub(super) fn give_up(&mut self, session: &mut DatabaseSession, address: &str) -> bool {
         if !self.figures.is_full.swap(true, Relaxed) {
-            warn!("{place}: the database has no room: puts are refused until it has");
+            warn!("{address}: the database has no room: puts are refused until it has");
         }
         let is_kept = self.state == BallastState::Kept;
         if is_kept {

@@ -49,8 +49,8 @@ impl Appender {
         }
     }
 
-    /// Continues after another program: everything appended is written, up to `end`.
-    pub(super) fn go_on(end: LogPosition, nonce: u64, appended: SequenceNumber) -> Self {
+    /// Resumes after a hand-over: everything appended is written, up to `end`.
+    pub(super) fn resume(end: LogPosition, nonce: u64, appended: SequenceNumber) -> Self {
         Self { seal: Seal { nonce }, appended, awaited: appended, ..Self::after(end) }
     }
 

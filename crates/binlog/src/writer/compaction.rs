@@ -81,7 +81,7 @@ enum RemovalStage {
     UnderWay,
 }
 
-/// The compaction as another program has left it.
+/// The compaction as the old program has left it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DescribedCompaction {
     /// The files with a smaller index are removed, one after another, if there are any.
@@ -93,19 +93,19 @@ pub(super) struct DescribedCompaction {
 described!(DescribedCompaction { below, credit, copied_records });
 
 impl Compaction {
-    /// Its description for another program.
+    /// The state of the compaction for the new program.
     pub(super) fn described(&self) -> DescribedCompaction {
         let below = self.removal.map(|removal| removal.below);
         DescribedCompaction { below, credit: self.credit, copied_records: self.copied_records }
     }
 
-    /// Continues after another program: the log is settled beyond the announcement of a removal.
-    pub(super) fn go_on(described: DescribedCompaction) -> Self {
+    /// Resumes after a hand-over: the log is durable beyond the announcement of a removal.
+    pub(super) fn resume(described: DescribedCompaction) -> Self {
         let DescribedCompaction { below, credit, copied_records } = described;
         let stage = RemovalStage::Announced(LogPosition::default());
         let removal = below.map(|below| Removal { below, stage });
         let copied_records = copied_records.min(MAX_NUMBER);
-        // The other program does not record whether it had sessions.
+        // The old program does not record whether it had sessions.
         Self { removal, credit, copied_records, has_session_reservations: true, ..Self::default() }
     }
 
@@ -333,7 +333,7 @@ impl Binlog {
         let Some(Removal { below, stage: RemovalStage::Announced(after) }) = self.compaction.removal else {
             return;
         };
-        if !self.durability.is_settled(after)
+        if !self.durability.is_durable_up_to(after)
             || !self.health.is_serving()
             || self.compaction.removal_retry_at.is_some()
         {

@@ -1,9 +1,10 @@
-//! The description of the open log, with which another program continues it.
+//! The description of the open log: a snapshot, with which the new program continues after a hand-over.
 //!
 //! Owns: which parts of the log are described, and the checks when they are read: the file of each job and the length
 //! of its record, the files made ahead, the reserved room, and the durable part. The files themselves are not read
 //! again, because that would take as long as a start. Reading never panics: bytes that are not a description are
-//! [`Malformed`]. Driven by the server, when the log is settled ([`Binlog::settle`]); a trial reads a log that is not.
+//! [`Malformed`]. Driven by the server, when the log is quiesced ([`Binlog::quiesce`]); a trial reads a log that is
+//! not.
 
 use std::io::{self, ErrorKind};
 
@@ -27,17 +28,17 @@ use crate::{BLOCK_BYTES, Config, LogPosition, MAX_INDEX, OpenError, SequenceNumb
 /// No log has lengths, ids and counts above this: sums with them must not overflow.
 pub(crate) const MAX_NUMBER: u64 = u64::MAX / 4;
 
-/// An open log as another program has left it.
+/// An open log as the old program has left it.
 #[derive(Debug)]
 pub struct DescribedLog {
     contents: Contents,
-    place: DescribedPlace,
+    progress: DescribedProgress,
     compaction: DescribedCompaction,
 }
 
 /// The end of the log, and the facts in its markers.
 #[derive(Debug)]
-struct DescribedPlace {
+struct DescribedProgress {
     end: LogPosition,
     /// The nonce of the file to which records are appended.
     nonce: u64,
@@ -56,7 +57,7 @@ struct DescribedPlace {
 described!(LogPosition { file, offset });
 described!(LogMark { end, sequence, ids });
 described!(Spare { index, bytes, nonce });
-described!(DescribedPlace {
+described!(DescribedProgress {
     end,
     nonce,
     appended,
@@ -84,7 +85,7 @@ pub(crate) fn bounded(from: &mut Reader<'_>) -> Result<u64, Malformed> {
 }
 
 impl Binlog {
-    /// Writes the facts that another program needs to continue this log. If it is not settled, that program cannot.
+    /// Writes the facts that the new program needs to continue this log. It can do so only if the log is quiesced.
     pub fn describe(&self, out: &mut Writer<'_>) {
         let Self {
             contents: Contents { files, burials, cooldowns, room },
@@ -94,12 +95,12 @@ impl Binlog {
             ahead,
             compaction,
             clock,
-            // The next program has its own store and command line.
+            // The new program has its own store and command line.
             storage: _,
             config: _,
             health: _,
             warnings: _,
-            // Empty, once the log is settled.
+            // Empty, once the log is quiesced.
             unlogged: _,
             restored_reservations: _,
         } = self;
@@ -107,7 +108,7 @@ impl Binlog {
         burials.describe(out);
         cooldowns.describe(out);
         room.describe(out);
-        let place = DescribedPlace {
+        let progress = DescribedProgress {
             end: appender.end(),
             nonce: appender.nonce(),
             appended: appender.appended(),
@@ -118,21 +119,21 @@ impl Binlog {
             next_file: ahead.described(),
             sync_totals: durability.sync_totals(),
         };
-        place.describe(out);
+        progress.describe(out);
         compaction.described().describe(out);
     }
 
-    /// Whether another program can continue with the output of [`Binlog::describe`]: nothing waits for room.
+    /// Whether the new program can continue with the output of [`Binlog::describe`]: nothing waits for room.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub fn is_quiesced(&self) -> bool {
         self.health.is_serving() && self.appender.is_empty() && self.unlogged.is_empty()
     }
 
-    /// Continues the log of another program, whose files are in `storage`.
+    /// Resumes the log of the old program, whose files are in `storage`.
     ///
     /// # Errors
     /// If the file to which records are appended does not exist, or is shorter than it was.
-    pub fn go_on(
+    pub fn resume(
         mut storage: Box<dyn Storage>,
         config: Config,
         described: DescribedLog,
@@ -140,8 +141,9 @@ impl Binlog {
         wall_offset_ns: i64,
     ) -> Result<Self, OpenError> {
         let config = config.rounded();
-        let DescribedLog { contents, place, compaction } = described;
-        let DescribedPlace { end, nonce, appended, durable, next_id, announced_id, next_file, .. } = place;
+        let DescribedLog { contents, progress, compaction } = described;
+        let DescribedProgress { end, nonce, appended, durable, next_id, announced_id, next_file, .. } =
+            progress;
         let read = |error| OpenError::Read { file: end.file, error };
         storage.prepare(end.file).map_err(read)?;
         if storage.size(end.file).map_err(read)? < end.offset {
@@ -149,22 +151,22 @@ impl Binlog {
         }
         let written = LogMark { end, sequence: appended, ids: announced_id };
         let mut log = Self {
-            clock: super::LogClock::new(WallOffset(place.wall_offset_ns), &*storage, now),
+            clock: super::LogClock::new(WallOffset(progress.wall_offset_ns), &*storage, now),
             storage,
             config,
             contents,
-            ids: Ids::go_on(config.sync, next_id, announced_id),
-            appender: Appender::go_on(end, nonce, appended),
+            ids: Ids::resume(config.sync, next_id, announced_id),
+            appender: Appender::resume(end, nonce, appended),
             unlogged: super::append::Unlogged::default(),
             restored_reservations: Vec::new(),
-            ahead: FilesAhead::go_on(&config, next_file),
-            compaction: Compaction::go_on(compaction),
-            durability: Durability::go_on(config.sync, durable, written, place.sync_totals),
+            ahead: FilesAhead::resume(&config, next_file),
+            compaction: Compaction::resume(compaction),
+            durability: Durability::resume(config.sync, durable, written, progress.sync_totals),
             health: super::Health::Serving,
             warnings: super::RateLimitedLog::every(super::WARNING_INTERVAL_NS),
         };
         log.open_spares(OPEN_AHEAD);
-        // A marker soon records what the other program's last sync has made durable, and which delays have ended.
+        // A marker soon records what the old program's last sync has made durable, and which delays have ended.
         log.mark_durable();
         log.clock.idle_mark_at = (!log.appender.is_empty()).then_some(now + IDLE_MARK_NS);
         log.note_end_of_delay(now);
@@ -184,14 +186,14 @@ impl DescribedLog {
     pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (files, burials, cooldowns) = (from.value()?, from.value()?, from.value()?);
         let contents = Contents { files, burials, cooldowns, room: from.value()? };
-        let mut log = Self { contents, place: from.value()?, compaction: from.value()? };
+        let mut log = Self { contents, progress: from.value()?, compaction: from.value()? };
         log.check()?;
         log.check_lists()?;
         let Contents { files, cooldowns, room, .. } = &mut log.contents;
         room.need(files.job_count() + cooldowns.len() as u64);
         let bytes = files.newest().map_or(0, |file| file.bytes);
-        room.use_file(bytes, log.place.end.offset);
-        let is_end = room.end_in(bytes) == log.place.end.offset;
+        room.use_file(bytes, log.progress.end.offset);
+        let is_end = room.end_in(bytes) == log.progress.end.offset;
         if is_end { Ok(log) } else { Err(Malformed("the end of the log")) }
     }
 
@@ -202,13 +204,13 @@ impl DescribedLog {
 
     /// Checks that the lists are consistent.
     fn check_lists(&self) -> Result<(), Malformed> {
-        let Self { contents: Contents { files, burials, cooldowns, room }, place, compaction } = self;
+        let Self { contents: Contents { files, burials, cooldowns, room }, progress, compaction } = self;
         let is_in_log = |id| files.file_of(id).is_some();
         let is_kept = cooldowns.len() == files.cooldown_count()
             && cooldowns.iter().all(|(id, _)| files.record_bytes(Item::Cooldown(id)).is_some());
         let below = compaction.below.unwrap_or(0);
         let is_emptied = files.closed().filter(|file| file.index < below).all(|file| file.live == 0);
-        let is_one = compaction.below.is_none() || files.oldest_index() < below && below <= place.end.file;
+        let is_one = compaction.below.is_none() || files.oldest_index() < below && below <= progress.end.file;
         if burials.ids().all(is_in_log) && room.jobs().all(is_in_log) && is_kept && is_emptied && is_one {
             Ok(())
         } else {
@@ -218,12 +220,12 @@ impl DescribedLog {
 
     /// Checks that the numbers are consistent.
     fn check(&self) -> Result<(), Malformed> {
-        let DescribedPlace { end, nonce, durable, next_id, announced_id, next_file, .. } = &self.place;
+        let DescribedProgress { end, nonce, durable, next_id, announced_id, next_file, .. } = &self.progress;
         let is_one = |is_one: bool, what| if is_one { Ok(()) } else { Err(Malformed(what)) };
         let current = self.contents.files.newest().ok_or(Malformed("the log has no file"))?;
         is_one(current.index == end.file && *nonce != 0, "the file of the log")?;
         is_one(end.offset >= HEAD_BYTES && end.offset <= current.bytes, "the end of the log")?;
-        is_one(durable.end <= *end && durable.sequence <= self.place.appended, "what is durable")?;
+        is_one(durable.end <= *end && durable.sequence <= self.progress.appended, "what is durable")?;
         is_one(durable.ids <= MAX_NUMBER && *announced_id <= MAX_NUMBER, "the ids of the log")?;
         is_one((1..=MAX_NUMBER).contains(next_id), "the ids of the log")?;
         let (next_index, (usual_bytes, _)) = *next_file;

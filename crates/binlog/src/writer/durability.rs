@@ -78,8 +78,8 @@ impl Durability {
         }
     }
 
-    /// Continues after another program: everything written is settled.
-    pub(super) fn go_on(
+    /// Resumes after a hand-over: everything written is durable, or need not be.
+    pub(super) fn resume(
         policy: SyncPolicy,
         durable: LogMark,
         written: LogMark,
@@ -133,7 +133,7 @@ impl Durability {
     }
 
     /// Whether everything before `position` is on the medium, or need not be.
-    pub(super) fn is_settled(&self, position: LogPosition) -> bool {
+    pub(super) fn is_durable_up_to(&self, position: LogPosition) -> bool {
         match self.policy {
             SyncPolicy::Never => self.written.end >= position,
             SyncPolicy::Every(_) | SyncPolicy::EachCommit => self.durable.end >= position,
@@ -350,7 +350,7 @@ mod tests {
         let mut sync = Durability::new(SyncPolicy::Never, LogPosition::default(), 0);
         grow(&mut sync, 10, 1000);
         assert_eq!((sync.deadline(), sync.request()), (None, None));
-        assert!(sync.is_settled(LogPosition { file: 1, offset: 10 }));
-        assert!(!sync.is_settled(LogPosition { file: 1, offset: 11 }));
+        assert!(sync.is_durable_up_to(LogPosition { file: 1, offset: 10 }));
+        assert!(!sync.is_durable_up_to(LogPosition { file: 1, offset: 11 }));
     }
 }

@@ -66,14 +66,14 @@ impl FilesAhead {
         }
     }
 
-    /// Its description for another program: the index and the usual length of the next file, and whether the disk had
-    /// no room for it.
+    /// The state for the new program: the index and the usual length of the next file, and whether the disk had no room
+    /// for it.
     pub(super) fn described(&self) -> (u32, (u64, bool)) {
         (self.next_index, (self.usual_bytes, self.is_disk_full))
     }
 
-    /// Continues after another program.
-    pub(super) fn go_on(
+    /// Resumes after a hand-over.
+    pub(super) fn resume(
         config: &Config,
         (next_index, (usual_bytes, is_disk_full)): (u32, (u64, bool)),
     ) -> Self {

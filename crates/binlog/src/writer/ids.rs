@@ -27,8 +27,8 @@ impl Ids {
         Self { sync, next, announced: 0 }
     }
 
-    /// Continues after another program.
-    pub(super) fn go_on(sync: SyncPolicy, next: u64, announced: u64) -> Self {
+    /// Resumes after a hand-over.
+    pub(super) fn resume(sync: SyncPolicy, next: u64, announced: u64) -> Self {
         Self { sync, next, announced }
     }
 

@@ -465,12 +465,12 @@ impl Binlog {
         self.outcome()
     }
 
-    /// Writes everything, and waits for the store: then another program can continue the log, as after a crash in which
-    /// nothing was lost. Returns whether a task was in progress: it may have made room.
+    /// Writes everything, and waits for the store: then the new program of a hand-over can continue the log, as after a
+    /// crash in which nothing was lost. Returns whether a task was in progress: it may have made room.
     ///
     /// # Errors
     /// As [`Binlog::commit`].
-    pub fn settle(&mut self, now: Timestamp) -> Result<bool, BinlogError> {
+    pub fn quiesce(&mut self, now: Timestamp) -> Result<bool, BinlogError> {
         self.outcome()?;
         let mut has_waited = false;
         while let Some(done) = self.storage.wait() {

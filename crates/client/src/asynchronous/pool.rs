@@ -32,7 +32,7 @@ struct PoolShared {
     max_connections: usize,
     idle: Mutex<Vec<Client>>,
     /// A permit for each connection that can be borrowed.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl PoolShared {
@@ -45,9 +45,9 @@ impl Pool {
     /// A pool of at most `max_connections`, at least one. It opens none yet.
     pub fn new(connector: Connector, address: Address, max_connections: usize) -> Self {
         let max_connections = max_connections.clamp(1, Semaphore::MAX_PERMITS);
-        let places = Arc::new(Semaphore::new(max_connections));
+        let permits = Arc::new(Semaphore::new(max_connections));
         let (connector, idle) = (connector.for_pool(), Mutex::default());
-        Self { shared: Arc::new(PoolShared { connector, address, max_connections, idle, places }) }
+        Self { shared: Arc::new(PoolShared { connector, address, max_connections, idle, permits }) }
     }
 
     /// Borrows a connection. If all are in use, waits for one, at most as long as the connector's time-out.
@@ -64,23 +64,23 @@ impl Pool {
     /// As those of [`Self::get`].
     pub async fn get_within(&self, limit: Option<Duration>) -> Result<PooledClient, Error> {
         let shared = Arc::clone(&self.shared);
-        let place = Arc::clone(&shared.places).acquire_owned();
-        let place = match limit {
-            Some(limit) => timeout(limit, place).await.map_err(|_| Error::PoolExhausted)?,
-            None => place.await,
+        let permit = Arc::clone(&shared.permits).acquire_owned();
+        let permit = match limit {
+            Some(limit) => timeout(limit, permit).await.map_err(|_| Error::PoolExhausted)?,
+            None => permit.await,
         };
         // A semaphore that is never closed always gives a permit in the end.
-        let place = place.map_err(|_| Error::PoolExhausted)?;
+        let permit = permit.map_err(|_| Error::PoolExhausted)?;
         let idle = shared.idle().pop();
         let client = ready(idle, &shared).await?;
-        Ok(PooledClient { client: Some(client), shared, _place: place })
+        Ok(PooledClient { client: Some(client), shared, _permit: permit })
     }
 
     /// The number of open connections.
     pub fn len(&self) -> usize {
-        let PoolShared { places, max_connections, .. } = &*self.shared;
+        let PoolShared { permits, max_connections, .. } = &*self.shared;
         let idle = self.shared.idle();
-        max_connections - places.available_permits() + idle.len()
+        max_connections - permits.available_permits() + idle.len()
     }
 
     /// Whether no connection is open.
@@ -106,7 +106,7 @@ pub struct PooledClient {
     client: Option<Client>,
     shared: Arc<PoolShared>,
     /// Dropped after the connection has been returned.
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for PooledClient {

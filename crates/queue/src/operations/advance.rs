@@ -5,7 +5,7 @@ use beanstalkd_structures::Timer;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::rules::ages::Judged;
+use crate::rules::ages::AgeCheck;
 use crate::rules::retries::AfterFailure;
 use crate::state::jobs::marks;
 use crate::state::keys::{Reservation, TubeKey};
@@ -37,14 +37,14 @@ impl Queue {
             self.continue_leaving(now);
             has_more = !self.clients.leaving.is_empty();
         }
-        if self.rules.slots.is_unsettled {
+        if self.rules.slots.has_stale_heads {
             self.continue_offering(now);
             has_more |= self.has_more_to_do();
         }
-        if self.changes_rules() {
-            self.continue_rules(now);
+        if self.is_reloading_rules() {
+            self.continue_reload(now);
             self.note_overdue(now);
-            has_more |= self.changes_rules();
+            has_more |= self.is_reloading_rules();
         }
         if !self.rules.tubes.to_open.is_empty() {
             self.open_gates(now);
@@ -96,7 +96,7 @@ impl Queue {
             self.end_debt(key, now);
         } else if let Some((until, id)) = tube.delayed.first() {
             if self.end_overdue_if_awaited(id, key, now) {
-                return self.settle(None, now);
+                return self.serve_waiting(None, now);
             }
             self.tubes.get_mut(key).delayed.pop_first();
             debug_assert!(
@@ -114,7 +114,7 @@ impl Queue {
         for _ in 0..self.slices.delivered {
             let Some((_, client)) = self.first_waiting(key) else { break };
             if self.tubes.get(key).is_throttled()
-                || self.rules.must_settle && !self.settle_head(key, &mut probes_left, now)
+                || self.rules.must_refresh_heads && !self.refresh_head(key, &mut probes_left, now)
             {
                 break;
             }
@@ -131,7 +131,7 @@ impl Queue {
             self.announce(key);
         }
         debug_assert!(
-            self.is_matched(key),
+            self.has_no_unserved_client(key),
             "after the pause, no client waits while a job of the tube is ready"
         );
     }
@@ -154,7 +154,7 @@ impl Queue {
     /// The time to run is over: makes the job ready again, or buries it if this has happened too often.
     pub(crate) fn time_out(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(self.is_linked_as(id, JobState::Reserved), "a reservation alone times out");
-        let until = in_debug(|| self.jobs.get(id).and_then(|job| job.place().deadline()));
+        let until = in_debug(|| self.jobs.get(id).and_then(|job| job.collection().deadline()));
         debug_assert!(until <= Some(now), "a reservation does not end early");
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
@@ -163,15 +163,15 @@ impl Queue {
         let (tube, marks) = (job.tube, job.marks);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(id));
-        let judged = if marks & marks::RULED != 0 { self.judge_age(id, now) } else { Judged::Young };
+        let age = if marks & marks::RULED != 0 { self.check_age(id, now) } else { AgeCheck::InTime };
         match self.after_failure(id, false) {
-            _ if judged == Judged::Gone => {
-                self.settle(None, now);
+            _ if age == AgeCheck::Removed => {
+                self.serve_waiting(None, now);
                 return self.remove_tube_if_idle(tube);
             }
-            _ if judged == Judged::Stays => self.bury_poisoned(id),
+            _ if age == AgeCheck::MustBeBuried => self.bury_poisoned(id),
             AfterFailure::Dead => {
-                self.kill(id, now);
+                self.send_to_dead_tube_or_bury(id, now);
             }
             _ if self.limits.timeouts.is_some_and(|limit| timeouts >= limit)
                 && !self.has_own_attempts(id) =>
@@ -183,10 +183,10 @@ impl Queue {
                 let until = self.end_of_delay(delay_s.into(), now);
                 self.delay(id, until);
             }
-            AfterFailure::AsUsual => self.make_ready(id, now),
+            AfterFailure::NoRule => self.make_ready(id, now),
         }
         if marks != 0 {
-            self.settle(None, now);
+            self.serve_waiting(None, now);
         }
         debug_assert!(self.is_linked(id), "a job that timed out is in a collection");
         self.remove_tube_if_idle(tube);

@@ -66,7 +66,7 @@ pub enum Planned {
 
 /// The body of a put, encoded with its tags, to become a job.
 #[derive(Debug)]
-pub struct PackedBody(StoredBody);
+pub struct EncodedBody(StoredBody);
 
 /// The planned puts for a tube.
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,10 +185,10 @@ impl Queue {
     /// # Errors
     /// If the allocator has no memory.
     #[inline]
-    pub fn pack(body: Body, tags: &[u8]) -> Result<PackedBody, TryReserveError> {
+    pub fn encode_body(body: Body, tags: &[u8]) -> Result<EncodedBody, TryReserveError> {
         match tags {
-            [] => Ok(PackedBody(StoredBody { body, separate_tags: None })),
-            bytes => StoredBody::new(body, bytes, false).map(PackedBody),
+            [] => Ok(EncodedBody(StoredBody { body, separate_tags: None })),
+            bytes => StoredBody::new(body, bytes, false).map(EncodedBody),
         }
     }
 
@@ -199,7 +199,7 @@ impl Queue {
         client: ClientId,
         id: JobId,
         puts: impl Iterator<Item = CompletedPut<'a>> + Clone,
-        bodies: impl Iterator<Item = PackedBody>,
+        bodies: impl Iterator<Item = EncodedBody>,
         plan: &[Planned],
         now: Timestamp,
     ) -> Option<Body> {
@@ -209,7 +209,7 @@ impl Queue {
             false => (Ending::Deleted, None),
         };
         if let Some(group) = &group {
-            self.rules.groups.keep(group);
+            self.rules.groups.pin(group);
         }
         let body = self.delete_with(client, id, ending, now);
         for ((put, packed), planned) in puts.zip(bodies).zip(plan) {
@@ -222,7 +222,7 @@ impl Queue {
             }
         }
         if let Some(group) = &group {
-            self.rules.groups.keep_no_longer(group);
+            self.rules.groups.unpin(group);
             debug_assert!(
                 self.rules.groups.has_members(group),
                 "a put has joined the group of the job that ended"
@@ -258,11 +258,11 @@ impl Queue {
         &mut self,
         client: ClientId,
         put: &CompletedPut<'_>,
-        PackedBody(mut packed): PackedBody,
+        EncodedBody(mut packed): EncodedBody,
         now: Timestamp,
     ) {
         let used = in_debug(|| self.client(client).using);
-        let before = put.tube.map(|tube| self.use_for_put(client, tube));
+        let before = put.tube.map(|tube| self.use_temporarily(client, tube));
         if put.tags.is_empty() {
             self.put(client, put.new, packed.body, now);
         } else {
@@ -275,7 +275,7 @@ impl Queue {
             self.put_packed(client, put.new, packed, tags, waits_for, now);
         }
         if let Some(before) = before {
-            self.use_again(client, before);
+            self.restore_used(client, before);
         }
         debug_assert_eq!(self.client(client).using, used, "the client uses the same tube as before");
     }

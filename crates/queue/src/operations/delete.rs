@@ -24,7 +24,7 @@ impl Queue {
         now: Timestamp,
     ) -> Option<Body> {
         let job = self.jobs.get(id)?;
-        let is_reserved = job.place().state() == JobState::Reserved;
+        let is_reserved = job.collection().state() == JobState::Reserved;
         if is_reserved && !self.is_held_by(self.jobs.history(job).holder, client) {
             return None;
         }
@@ -38,7 +38,7 @@ impl Queue {
         // A job without tags can only open the gate of its tube.
         let opens = || !self.rules.tubes.to_open.is_empty();
         if link.marks != 0 && (link.marks & !marks::RULED != 0 || opens()) {
-            self.settle(Some(client), now);
+            self.serve_waiting(Some(client), now);
         }
         self.remove_tube_if_idle(tube);
         debug_assert!(self.jobs.get(id).is_none(), "a deleted job has been removed");
@@ -56,7 +56,7 @@ impl Queue {
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
         debug_assert!(
-            self.is_linked_as(id, link.place.state()),
+            self.is_linked_as(id, link.collection.state()),
             "the job is in the collection that its link names"
         );
         if link.marks & !marks::RULED != 0 {
@@ -71,7 +71,7 @@ impl Queue {
         }
         self.count(link.tube, |counters| &mut counters.deletes);
         self.note(Change::Deleted(id));
-        let after = in_debug(|| before.less(link.place.state(), link.priority));
+        let after = in_debug(|| before.less(link.collection.state(), link.priority));
         debug_assert_eq!(self.counted(link.tube), after, "one job less is counted");
         (since, job.body)
     }

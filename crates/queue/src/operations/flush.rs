@@ -15,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, JobId};
 use crate::rules::Ending;
 use crate::state::clients::Clients;
-use crate::state::jobs::{Job, Place};
+use crate::state::jobs::{Collection, Job};
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, Reservation, TubeKey};
 use crate::state::tubes::Tube;
 use crate::{ClientId, Queue};
@@ -97,9 +97,9 @@ enum FlushStage {
 impl Flush {
     /// Whether the job was in the tube when the flush came.
     fn takes(&self, id: JobId, job: &Job) -> bool {
-        let is_in_scope = match (self.scope, job.place()) {
+        let is_in_scope = match (self.scope, job.collection()) {
             (FlushScope::All, _) => true,
-            (FlushScope::Buried, Place::Buried(number)) => u64::from(number) < self.next_burial,
+            (FlushScope::Buried, Collection::Buried(number)) => u64::from(number) < self.next_burial,
             (FlushScope::Buried | FlushScope::Cooldowns, _) => false,
         };
         is_in_scope
@@ -111,7 +111,7 @@ impl Flush {
 
     /// Advances by one job in a queue of the tube; returns the job.
     fn step(&mut self, tube: &Tube) -> Option<JobId> {
-        let tagged = tube.rules();
+        let tagged = tube.tag_state();
         match self.stage {
             FlushStage::Held(after) => {
                 let next = tagged.and_then(|tagged| next(&tagged.held, after));
@@ -261,7 +261,7 @@ impl Queue {
                     }
                     FlushStage::Cooldowns => {
                         // Later cooldowns have larger ids, except those of jobs whose ids were taken long before.
-                        let first = tubes.get(key).rules().and_then(|tagged| tagged.cooldowns.first());
+                        let first = tubes.get(key).tag_state().and_then(|tagged| tagged.cooldowns.first());
                         match first.filter(|id| id.0 < flush.next_id) {
                             Some(id) => return FlushStep::Cooldown(id),
                             None => flush.stage = FlushStage::Over,
@@ -291,7 +291,7 @@ impl Queue {
         let (link, holder) = (job.link(), history.holder);
         let (_, body) = self.end(id, link, Ending::Flushed, now);
         if link.marks != 0 {
-            self.settle(None, now);
+            self.serve_waiting(None, now);
         }
         self.remove_tube_if_idle(link.tube);
         if let Some(holder) = holder {
@@ -308,7 +308,7 @@ impl Queue {
             !self.flushes.0.iter().any(|flush| flush.client == client),
             "the client's flush is over"
         );
-        self.settle(None, now);
+        self.serve_waiting(None, now);
     }
 
     /// Asserts the invariants of the fields.
@@ -386,10 +386,10 @@ mod tests {
             let (holds, now) = (self.queue.holds(client, id), self.now);
             match self.random(16) {
                 0..=2 => {
-                    let id = self.queue.take_id();
+                    let id = self.queue.allocate_id();
                     self.put(client, id);
                 }
-                3 => self.announced.push(self.queue.take_id()),
+                3 => self.announced.push(self.queue.allocate_id()),
                 4 if !self.announced.is_empty() => {
                     let id = self.announced.remove(0);
                     self.put(client, id);
@@ -499,9 +499,11 @@ mod tests {
             loop {
                 match busy.queue.next_to_flush(flusher, &mut 1) {
                     FlushStep::Job(id) => {
-                        let place = busy.queue.jobs.get(id).unwrap().place();
+                        let collection = busy.queue.jobs.get(id).unwrap().collection();
                         assert!(there.contains(&id), "seed {seed}: {id:?}");
-                        assert!(matches!(place, Place::Buried(number) if u64::from(number) < next_burial));
+                        assert!(
+                            matches!(collection, Collection::Buried(number) if u64::from(number) < next_burial)
+                        );
                         busy.queue.flush_job(id, busy.now);
                         flushed += 1;
                     }
@@ -525,7 +527,7 @@ mod tests {
         let mut busy = Busy::new(1);
         let (flusher, producer) = (busy.queue.connect(), busy.queue.connect());
         busy.queue.use_tube(producer, "gone");
-        let id = busy.queue.take_id();
+        let id = busy.queue.allocate_id();
         busy.put(producer, id);
         busy.queue.use_tube(producer, "default");
         for scope in [FlushScope::All, FlushScope::Buried] {
@@ -536,7 +538,7 @@ mod tests {
         assert_eq!(busy.queue.begin_flush(flusher, "gone", FlushScope::All, busy.now), BeginFlush::Begun);
         assert!(busy.queue.delete(producer, id, busy.now).is_some());
         busy.queue.use_tube(producer, "next");
-        let id = busy.queue.take_id();
+        let id = busy.queue.allocate_id();
         busy.put(producer, id);
         assert_eq!(busy.queue.next_to_flush(flusher, &mut 100), FlushStep::Done, "its tube is gone");
         busy.queue.disconnect(flusher, busy.now);

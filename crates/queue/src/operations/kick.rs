@@ -26,14 +26,14 @@ impl Queue {
     #[must_use]
     pub fn is_kickable(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| {
-            matches!(job.place().state(), JobState::Buried | JobState::Delayed) && !job.has(marks::HELD)
+            matches!(job.collection().state(), JobState::Buried | JobState::Delayed) && !job.has(marks::HELD)
         })
     }
 
     /// Makes a buried or delayed job ready.
     pub fn kick(&mut self, id: JobId, now: Timestamp) {
         assert!(self.is_kickable(id), "only buried and delayed jobs are kicked");
-        if self.end_overdue_and_settle(id, now) {
+        if self.end_overdue_and_serve(id, now) {
             return;
         }
         let before = in_debug(|| self.counted_with(id));

@@ -11,7 +11,7 @@ use beanstalkd_structures::Timer;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::JobState;
-use crate::rules::ages::Judged;
+use crate::rules::ages::AgeCheck;
 use crate::state::jobs::marks;
 use crate::state::keys::{ReadyKey, Reservation};
 use crate::{Change, ClientId, Queue};
@@ -119,7 +119,7 @@ impl Queue {
         {
             *share -= 1;
             let (job, history) = self.jobs.expect_with_history(id);
-            debug_assert_eq!(job.place().state(), JobState::Reserved, "a reservation is of a reserved job");
+            debug_assert_eq!(job.collection().state(), JobState::Reserved, "the job is reserved");
             debug_assert_eq!(history.holder, Some(index), "the client holds the job that it gives back");
             history.holder = None;
             jobs.push(ReadyKey::new(job.priority, id));
@@ -146,21 +146,21 @@ impl Queue {
             self.sums.jobs.reserved -= 1;
             let after = in_debug(|| before.less(JobState::Reserved, key.priority()));
             debug_assert_eq!(self.counted(tube), after, "one job less is counted");
-            let judged = if is_ruled { self.judge_age(id, now) } else { Judged::Young };
-            match judged {
-                Judged::Young => {
+            let age = if is_ruled { self.check_age(id, now) } else { AgeCheck::InTime };
+            match age {
+                AgeCheck::InTime => {
                     self.offer_before(key, now);
                     self.make_ready(id, now);
                 }
-                Judged::Gone => may_be_idle.push(tube),
-                Judged::Stays => {
+                AgeCheck::Removed => may_be_idle.push(tube),
+                AgeCheck::MustBeBuried => {
                     self.note(Change::Updated(id));
                     self.bury_poisoned(id);
                 }
             }
         }
         // A gate that opens now fills its bucket, which may be the only thing that keeps its tube.
-        self.settle(None, now);
+        self.serve_waiting(None, now);
         for tube in may_be_idle {
             if self.tubes.contains(tube) {
                 self.remove_tube_if_idle(tube);

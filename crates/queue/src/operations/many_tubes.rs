@@ -197,7 +197,7 @@ impl Queue {
                 continue;
             }
             let Some(&(head, tube)) = many.heads.first() else { break ReserveSearch::Nothing };
-            if self.rules.must_settle && !self.settle_head(tube, &mut left, now) {
+            if self.rules.must_refresh_heads && !self.refresh_head(tube, &mut left, now) {
                 break ReserveSearch::Unfinished;
             }
             let present = self.tubes.get(tube).open_head();
@@ -311,8 +311,12 @@ mod tests {
         for round in 0..1_000u64 {
             assert_eq!(queue.reserve(worker, Some(0.into()), NOW), Reserve::TimedOut);
             queue.use_tube(producer, &format!("t{}", round * 17 % TUBES));
-            let new =
-                NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 10.into() };
+            let new = NewJob {
+                id: queue.allocate_id(),
+                priority: Priority(0),
+                delay_s: 0.into(),
+                ttr_s: 10.into(),
+            };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
             assert!(queue.delete(worker, new.id, NOW).is_some());
@@ -341,8 +345,12 @@ mod tests {
         queue.use_tube(producer, "t7");
         let start = queue.work();
         for &worker in &workers {
-            let new =
-                NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 10.into() };
+            let new = NewJob {
+                id: queue.allocate_id(),
+                priority: Priority(0),
+                delay_s: 0.into(),
+                ttr_s: 10.into(),
+            };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
             assert_eq!(
                 queue.poll_delivery().unwrap().client,
@@ -363,7 +371,7 @@ mod tests {
             queue.watch(worker, &format!("t{tube}"));
             queue.use_tube(producer, &format!("t{tube}"));
             let new = NewJob {
-                id: queue.take_id(),
+                id: queue.allocate_id(),
                 priority: Priority((TUBES - tube) as u32),
                 delay_s: 0.into(),
                 ttr_s: 10.into(),

@@ -31,7 +31,7 @@ use beanstalkd_structures::Timer;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
-use crate::state::jobs::{Job, Link, Place, marks};
+use crate::state::jobs::{Collection, Job, Link, marks};
 use crate::state::keys::{ReadyKey, Reservation, TubeKey};
 use crate::state::tubes::Tube;
 use crate::{JobCounts, Queue};
@@ -47,7 +47,7 @@ impl Queue {
     /// Unlinks a job that the caller has already looked up; `link` is the job's link.
     #[inline]
     fn unlink_from(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let (state, before) = (link.place.state(), in_debug(|| self.counted(link.tube)));
+        let (state, before) = (link.collection.state(), in_debug(|| self.counted(link.tube)));
         debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
         let since = if link.marks == 0 { self.unlink_plain(id, link) } else { self.unlink_tagged(id, link) };
         debug_assert!(!self.is_linked(id), "a job that was taken out is in no collection");
@@ -62,34 +62,34 @@ impl Queue {
 
     /// Unlinks a job that is known to be in a collection for jobs without tags.
     pub(crate) fn unlink_plain(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let Link { place, priority, tube: key, history, marks } = link;
-        debug_assert!(marks & (marks::IN_ROW | marks::HELD) == 0, "a collection of a rule has the job");
+        let Link { collection, priority, tube: key, history, marks } = link;
+        debug_assert!(marks & (marks::IN_ROTATION | marks::HELD) == 0, "a collection of a rule has the job");
         debug_assert!(marks & marks::PARKED == 0, "the job is among the parked ones");
         let tube = self.tubes.get_mut(key);
-        match place {
-            Place::Ready(_) => {
+        match collection {
+            Collection::Ready(_) => {
                 let found = tube.ready.remove(ReadyKey::new(priority, id));
                 assert!(found.is_some(), "a ready job is in the ready queue of its tube");
                 self.count_unready(key, priority);
             }
-            Place::Delayed(until) => {
-                let found = tube.delayed.remove((Timestamp(until.into()), id));
+            Collection::Delayed(until) => {
+                let found = tube.delayed.remove((Timestamp::from(until), id));
                 assert!(found.is_some(), "a delayed job is among the delayed jobs of its tube");
                 self.sums.jobs.delayed -= 1;
             }
-            Place::Buried(number) => {
+            Collection::Buried(number) => {
                 let found = tube.buried.remove((number.into(), id));
                 assert!(found.is_some(), "a buried job is among the buried jobs of its tube");
                 self.sums.jobs.buried -= 1;
             }
-            Place::Reserved(until) => {
+            Collection::Reserved(until) => {
                 tube.reserved -= 1;
                 if tube.is_throttled() {
                     self.rules.tubes.to_open.push(key);
                 }
                 self.sums.jobs.reserved -= 1;
                 let holder = self.jobs.take_holder(history);
-                let key = Reservation::key(Timestamp(until.into()), id);
+                let key = Reservation::key(Timestamp::from(until), id);
                 let found = self.clients[holder].reserved.remove(key);
                 let found = found.expect("a reserved job is among its holder's reservations");
                 return Some(found.since);
@@ -110,7 +110,7 @@ impl Queue {
         debug_assert!(since <= now, "a job is ready since the present at the latest");
         let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
-        job.set_place(Place::Ready(since.0.into()));
+        job.set_collection(Collection::Ready(since.0.into()));
         let tube = job.tube;
         self.flushes.note_moved(id, tube);
         self.enter_ready(id, now);
@@ -118,7 +118,7 @@ impl Queue {
         debug_assert!(before.has_grown_to(self.counted(tube), 1), "one more job is counted");
     }
 
-    /// Does the rest of `make_ready` once the caller has set the job's place to ready.
+    /// Does the rest of `make_ready` once the caller has set the job's collection to ready.
     #[inline]
     pub(crate) fn enter_ready(&mut self, id: JobId, now: Timestamp) {
         let &mut Job { tube, priority, marks, .. } = self.jobs.expect_mut(id);
@@ -144,7 +144,7 @@ impl Queue {
             self.push_ruled(id, tube, priority);
         }
         debug_assert!(
-            self.is_linked_as_offered(id) && self.is_matched(tube),
+            self.is_linked_as_offered(id) && self.has_no_unserved_client(tube),
             "no client waits while the tube has a ready job"
         );
     }
@@ -177,7 +177,7 @@ impl Queue {
         let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
         debug_assert!(!job.has(marks::HELD), "a held job is among the held ones");
-        job.set_place(Place::Delayed(until.0.into()));
+        job.set_collection(Collection::Delayed(until.0.into()));
         let (key, priority) = (job.tube, job.priority);
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).delayed.insert((until, id));
@@ -195,7 +195,7 @@ impl Queue {
         let number = self.numbers.next_burial;
         self.numbers.next_burial += 1;
         let job = self.jobs.expect_mut(id);
-        job.set_place(Place::Buried(number.into()));
+        job.set_collection(Collection::Buried(number.into()));
         let (key, marks, priority) = (job.tube, job.marks, job.priority);
         self.flushes.note_moved(id, key);
         self.tubes.get_mut(key).buried.insert((number, id));

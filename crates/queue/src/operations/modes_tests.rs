@@ -26,7 +26,7 @@ impl Supply {
 
     fn put(&mut self, tube: usize, priority: u32, now: Timestamp) -> JobId {
         self.queue.use_tube(self.producer, &format!("t{tube}"));
-        let id = self.queue.take_id();
+        let id = self.queue.allocate_id();
         let new = NewJob { id, priority: Priority(priority), delay_s: 0.into(), ttr_s: 1000.into() };
         self.queue.put(self.producer, new, Body::copy_of(b"x").expect("there is memory"), now);
         id

@@ -15,7 +15,7 @@ use beanstalkd_structures::merged;
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Position, Priority};
-use crate::state::jobs::Place;
+use crate::state::jobs::Collection;
 use crate::state::jobs::marks::HELD;
 use crate::state::keys::{DueKey, ReadyKey, Reservation, TubeKey};
 use crate::tube_name::TubeName;
@@ -122,7 +122,7 @@ impl Queue {
                     number: key.priority().0.into(),
                     id: key.job(),
                 };
-                let parked = tube.rules().map(|tagged| tagged.parked.iter_after(after));
+                let parked = tube.tag_state().map(|tagged| tagged.parked.iter_after(after));
                 let ready = merged(tube.ready.iter_after(after), parked.into_iter().flatten(), |&key| key);
                 collect(ready.map(position), limit)
             }
@@ -131,7 +131,7 @@ impl Queue {
                 let after = (Timestamp(number), id);
                 let delayed = (!is_held).then(|| tube.delayed.iter_after(after));
                 let from = if is_held { after } else { (Timestamp::default(), JobId(0)) };
-                let held = tube.rules().map(|tagged| tagged.held.iter_after(from));
+                let held = tube.tag_state().map(|tagged| tagged.held.iter_after(from));
                 let position = |is_held| move |(until, id): DueKey| Position { is_held, number: until.0, id };
                 let delayed = delayed.into_iter().flatten().map(position(false));
                 let held = held.into_iter().flatten().map(position(true));
@@ -197,9 +197,11 @@ impl Queue {
     #[must_use]
     pub fn position(&self, id: JobId) -> Option<Position> {
         let job = self.jobs.get(id)?;
-        let number = match job.place() {
-            Place::Ready(_) => job.priority.0.into(),
-            Place::Delayed(number) | Place::Reserved(number) | Place::Buried(number) => number.into(),
+        let number = match job.collection() {
+            Collection::Ready(_) => job.priority.0.into(),
+            Collection::Delayed(number) | Collection::Reserved(number) | Collection::Buried(number) => {
+                number.into()
+            }
         };
         Some(Position { is_held: job.has(HELD), number, id })
     }
@@ -252,7 +254,7 @@ mod tests {
             let now = NOW + self.random(5);
             match self.random(6) {
                 0 | 1 => {
-                    let id = self.queue.take_id();
+                    let id = self.queue.allocate_id();
                     let (priority, delay_s) = (Priority(self.random(3) as u32), self.random(3) as u32 * 50);
                     let new = NewJob {
                         id,
@@ -343,8 +345,12 @@ mod tests {
         let mut queue = Queue::default();
         let (producer, worker) = (queue.connect(), queue.connect());
         for _ in 0..20_000 {
-            let new =
-                NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 100.into() };
+            let new = NewJob {
+                id: queue.allocate_id(),
+                priority: Priority(0),
+                delay_s: 0.into(),
+                ttr_s: 100.into(),
+            };
             queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
             assert_eq!(queue.reserve(worker, None, NOW), Reserve::Job(new.id));
         }

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobRecord, JobState, Priority};
 use crate::rules::tag_storage::StoredBody;
 use crate::seconds::Seconds;
-use crate::state::jobs::{Job, Place, marks};
+use crate::state::jobs::{Collection, Job, marks};
 use crate::state::keys::TubeKey;
 use crate::tags::{After, EncodedTags, TagSet};
 use crate::{Change, ClientId, Queue};
@@ -27,7 +27,7 @@ pub struct NewJob {
 
 impl Queue {
     /// Assigns the next job id to a `put` whose header is accepted.
-    pub fn take_id(&mut self) -> JobId {
+    pub fn allocate_id(&mut self) -> JobId {
         let id = JobId(self.numbers.next_id);
         self.numbers.next_id += 1;
         debug_assert!(self.jobs.get(id).is_none() && self.cooldown(id).is_none(), "an id is given once");
@@ -71,7 +71,7 @@ impl Queue {
         self.jobs.insert(new.id, job);
         self.sums.events.puts += 1;
         self.tubes.get_mut(tube).puts += 1;
-        self.came_plain(new.id, tube);
+        self.added_plain(new.id, tube);
         self.note(Change::Put(new.id));
         if new.delay_s.is_zero() {
             self.enqueue(new.id, tube, new.priority, now);
@@ -130,18 +130,18 @@ impl Queue {
         self.tubes.get_mut(tube).puts += 1;
         self.note(Change::Put(new.id));
         let job = Job::new(now, new.priority, new.delay_s, new.ttr_s.at_least_one(), tube, packed.body);
-        let came = self.insert_tagged(new.id, job, Counters::default(), packed.separate_tags, tags);
+        let added = self.insert_tagged(new.id, job, Counters::default(), packed.separate_tags, tags);
         match waits_for {
             Some(after) => self.hold(new.id, after.group.as_str(), until),
             None if !new.delay_s.is_zero() => self.delay(new.id, until),
-            None => self.admit(&came, new.priority, now),
+            None => self.admit(&added, new.priority, now),
         }
         debug_assert_eq!(
             self.is_held(new.id),
             waits_for.is_some(),
             "its group holds a job that waits for it"
         );
-        self.settle(Some(client), now);
+        self.serve_waiting(Some(client), now);
         debug_assert!(self.is_put(new, tube, waits_for.is_some()), "the job has the values of the put");
         debug_assert!(before.has_grown_to(self.counted(tube), 1), "the tube has one job more");
     }
@@ -177,8 +177,8 @@ impl Queue {
                 let tube = job.tube;
                 self.jobs.insert(record.id, job);
                 self.jobs.set_counters(record.id, record.counters);
-                self.came_plain(record.id, tube);
-                self.restore_place(record, now);
+                self.added_plain(record.id, tube);
+                self.restore_collection(record, now);
             }
         }
         debug_assert!(self.is_linked(record.id), "a restored job is in a collection");
@@ -205,7 +205,7 @@ impl Queue {
         self.insert_tagged(record.id, job, record.counters, packed.separate_tags, tags);
         match waits_for {
             Some(after) => self.hold(record.id, after.group.as_str(), record.deadline_at),
-            None => self.restore_place(record, now),
+            None => self.restore_collection(record, now),
         }
         Ok(())
     }
@@ -229,12 +229,12 @@ impl Queue {
                 if is_new { record.created_at.plus_seconds(record.delay_s) } else { now }
             }
         };
-        job.set_place(Place::Ready(since.min(now).0.into()));
+        job.set_collection(Collection::Ready(since.min(now).0.into()));
         job
     }
 
     /// Puts a restored job into its collection.
-    pub(crate) fn restore_place(&mut self, record: &JobRecord, now: Timestamp) {
+    pub(crate) fn restore_collection(&mut self, record: &JobRecord, now: Timestamp) {
         debug_assert!(!self.is_linked(record.id), "a job to restore is in no collection");
         match record.state {
             JobState::Buried => self.make_buried(record.id),

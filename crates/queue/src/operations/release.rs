@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::job::{Counting, JobId, JobState, Priority};
-use crate::rules::ages::Judged;
+use crate::rules::ages::AgeCheck;
 use crate::rules::retries::AfterFailure;
 use crate::seconds::Seconds;
 use crate::state::jobs::marks;
@@ -46,7 +46,7 @@ impl Queue {
         let marks = job.marks;
         let tube = job.tube;
         let (is_poisoned, rule) = match counting {
-            Counting::Uncounted => (false, AfterFailure::AsUsual),
+            Counting::Uncounted => (false, AfterFailure::NoRule),
             Counting::Counted => {
                 history.counters.releases = history.counters.releases.saturating_add(1);
                 let releases = history.counters.releases;
@@ -56,18 +56,18 @@ impl Queue {
             }
         };
         self.note(Change::Updated(id));
-        let judged = if marks & marks::RULED != 0 { self.judge_age(id, now) } else { Judged::Young };
+        let age = if marks & marks::RULED != 0 { self.check_age(id, now) } else { AgeCheck::InTime };
         let delay_s = if let AfterFailure::Delayed(backoff_s) = rule { backoff_s.into() } else { delay_s };
         let mut released = Released::Queued;
-        if judged == Judged::Gone {
-            self.settle(Some(client), now);
+        if age == AgeCheck::Removed {
+            self.serve_waiting(Some(client), now);
             self.remove_tube_if_idle(tube);
             debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");
             return released;
         }
-        if rule == AfterFailure::Dead && judged == Judged::Young {
-            released = self.kill(id, now);
-        } else if is_poisoned || judged == Judged::Stays {
+        if rule == AfterFailure::Dead && age == AgeCheck::InTime {
+            released = self.send_to_dead_tube_or_bury(id, now);
+        } else if is_poisoned || age == AgeCheck::MustBeBuried {
             self.bury_poisoned(id);
             released = Released::Buried;
         } else if delay_s.is_zero() {
@@ -78,7 +78,7 @@ impl Queue {
             self.delay(id, until);
         }
         if marks != 0 {
-            self.settle(Some(client), now);
+            self.serve_waiting(Some(client), now);
         }
         debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");
         debug_assert!(self.is_linked(id), "a job that was given back is in a collection");
@@ -98,12 +98,12 @@ impl Queue {
         let tube = job.tube;
         self.count(tube, |counters| &mut counters.buries);
         self.note(Change::Updated(id));
-        if marks & marks::RULED == 0 || self.judge_age(id, now) != Judged::Gone {
+        if marks & marks::RULED == 0 || self.check_age(id, now) != AgeCheck::Removed {
             self.make_buried(id);
             debug_assert!(self.is_linked_as(id, JobState::Buried));
         }
         if marks != 0 {
-            self.settle(Some(client), now);
+            self.serve_waiting(Some(client), now);
             self.remove_tube_if_idle(tube);
         }
         debug_assert!(!self.holds(client, id), "a client that has released a job does not hold it");

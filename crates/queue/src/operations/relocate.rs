@@ -4,8 +4,8 @@ use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState, Priority};
 use crate::seconds::Seconds;
-use crate::state::jobs::Place;
-use crate::state::jobs::marks::{HELD, IN_ROW};
+use crate::state::jobs::Collection;
+use crate::state::jobs::marks::{HELD, IN_ROTATION};
 use crate::{Change, ClientId, Queue};
 
 impl Queue {
@@ -14,19 +14,19 @@ impl Queue {
     pub fn is_movable(&self, client: ClientId, id: JobId) -> bool {
         self.jobs
             .get(id)
-            .is_some_and(|job| job.place().state() != JobState::Reserved || self.holds(client, id))
+            .is_some_and(|job| job.collection().state() != JobState::Reserved || self.holds(client, id))
     }
 
     /// The command `move`, for a job that may be moved: from now on it is in the tube with this valid name, which is
     /// created if it does not exist. A delayed job keeps its deadline, a buried one its place in the order of burial, a
     /// reserved one its reservation; a ready one goes at once to a client that waits for it.
     pub fn move_job(&mut self, id: JobId, name: &str, now: Timestamp) {
-        if self.end_overdue_and_settle(id, now) {
+        if self.end_overdue_and_serve(id, now) {
             return;
         }
         let target = self.tubes.find_or_make(name);
         let job = self.jobs.expect_mut(id);
-        let (from, place) = (job.tube, job.place());
+        let (from, collection) = (job.tube, job.collection());
         if from == target {
             return;
         }
@@ -34,7 +34,7 @@ impl Queue {
         debug_assert!(self.is_linked(id), "a job that is moved is in a collection");
         let (here, there) = in_debug(|| (self.counted(from), self.counted(target)));
         let is_held = marks != 0 && self.is_held(id);
-        if let Place::Reserved(_) = place {
+        if let Collection::Reserved(_) = collection {
             self.tubes.get_mut(from).reserved -= 1;
             self.tubes.get_mut(target).reserved += 1;
             self.note_gate(from);
@@ -53,31 +53,30 @@ impl Queue {
         }
         self.flushes.note_arrival(id, target);
         self.note(Change::Moved(id));
-        match place {
-            Place::Ready(_) => self.enter_ready(id, now),
-            Place::Delayed(until) if marks & HELD != 0 => {
-                self.hold_again(id, Timestamp(until.into()), is_held, now);
+        match collection {
+            Collection::Ready(_) => self.enter_ready(id, now),
+            Collection::Delayed(until) if marks & HELD != 0 => {
+                self.hold_again(id, Timestamp::from(until), is_held, now);
             }
-            Place::Delayed(until) => self.delay(id, Timestamp(until.into())),
-            Place::Buried(number) => {
+            Collection::Delayed(until) => self.delay(id, Timestamp::from(until)),
+            Collection::Buried(number) => {
                 self.tubes.get_mut(target).buried.insert((number.into(), id));
                 self.sums.jobs.buried += 1;
                 if marks != 0 {
                     self.buried_tagged(id);
                 }
             }
-            Place::Reserved(_) if self.session_of_job(id).is_some() => self.note(Change::SessionReserved(id)),
-            Place::Reserved(_) => {}
+            Collection::Reserved(_) if self.session_of_job(id).is_some() => {
+                self.note(Change::SessionReserved(id))
+            }
+            Collection::Reserved(_) => {}
         }
         if marks != 0 || !self.rules.tubes.to_open.is_empty() {
-            self.settle(None, now);
+            self.serve_waiting(None, now);
         }
         debug_assert!(self.is_linked(id), "a job that was moved is in a collection");
         debug_assert!(self.jobs.get(id).is_some_and(|job| job.tube == target), "the job knows its tube");
-        debug_assert!(
-            self.counted(from).has_moved_to(here, self.counted(target), there),
-            "one job has moved"
-        );
+        debug_assert!(self.counted(from).has_moved_to(here, self.counted(target), there), "one job moved");
         self.remove_tube_if_idle(from);
     }
 
@@ -85,14 +84,14 @@ impl Queue {
     #[must_use]
     pub fn is_delayable(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| {
-            matches!(job.place().state(), JobState::Ready | JobState::Delayed) && !job.has(HELD)
+            matches!(job.collection().state(), JobState::Ready | JobState::Delayed) && !job.has(HELD)
         })
     }
 
     /// Gives a ready or delayed job a delay of `delay_s` seconds, which ends at `until`. Without a delay, it is ready.
     pub fn set_delay(&mut self, id: JobId, delay_s: Seconds, until: Timestamp, now: Timestamp) {
         assert!(self.is_delayable(id), "only ready and delayed jobs get another delay");
-        if self.end_overdue_and_settle(id, now) {
+        if self.end_overdue_and_serve(id, now) {
             return;
         }
         self.unlink(id);
@@ -103,14 +102,14 @@ impl Queue {
         } else {
             self.delay(id, until);
         }
-        self.settle(None, now);
+        self.serve_waiting(None, now);
         debug_assert!(self.is_linked_as_asked(id, delay_s), "the job has the delay that was asked for");
     }
 
     /// Whether the job exists and no client has reserved it.
     #[must_use]
     pub fn is_unreserved(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.place().state() != JobState::Reserved)
+        self.jobs.get(id).is_some_and(|job| job.collection().state() != JobState::Reserved)
     }
 
     /// Gives another priority to a job that no client has reserved.
@@ -119,27 +118,27 @@ impl Queue {
             self.is_unreserved(id),
             "the job is not reserved: a release sets the priority of a reserved job"
         );
-        if self.end_overdue_and_settle(id, now) {
+        if self.end_overdue_and_serve(id, now) {
             return;
         }
         self.note(Change::Updated(id));
         debug_assert!(self.is_linked(id), "a job that gets another priority is in a collection");
         let before = in_debug(|| self.counted_with(id));
         let job = self.jobs.expect_mut(id);
-        if let Place::Ready(_) = job.place() {
+        if let Collection::Ready(_) = job.collection() {
             let link = job.link();
-            let is_in_row = link.marks & IN_ROW != 0;
-            if is_in_row {
+            let is_in_rotation = link.marks & IN_ROTATION != 0;
+            if is_in_rotation {
                 self.unlink_for_now(id, link)
             } else {
                 self.unlink(id)
             };
             self.jobs.expect_mut(id).priority = priority;
             self.enter_ready(id, now);
-            if is_in_row {
+            if is_in_rotation {
                 self.forget_position(link.tube);
             }
-            self.settle(None, now);
+            self.serve_waiting(None, now);
         } else {
             job.priority = priority;
         }

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::operations::many_tubes::ReserveSearch;
 use crate::seconds::Seconds;
-use crate::state::jobs::{Place, marks};
+use crate::state::jobs::{Collection, marks};
 use crate::state::keys::{Reservation, TubeKey};
 use crate::{Change, ClientId, Queue};
 
@@ -33,7 +33,7 @@ impl Queue {
     pub fn reserve(&mut self, client: ClientId, timeout_s: Option<Seconds>, now: Timestamp) -> Reserve {
         self.mark_worker(client);
         let record = self.client(client);
-        let tube = if record.is_plain && !self.rules.must_settle {
+        let tube = if record.is_plain && !self.rules.must_refresh_heads {
             self.most_urgent_of(&record.watching)
         } else {
             match self.search(client.index, now) {
@@ -46,7 +46,10 @@ impl Queue {
             && let Some(id) = self.take_first_ready(tube)
         {
             self.assign(client.index, id, now);
-            debug_assert!(self.holds(client, id) && self.is_matched(tube), "the client has the job");
+            debug_assert!(
+                self.holds(client, id) && self.has_no_unserved_client(tube),
+                "the client has the job"
+            );
             return Reserve::Job(id);
         }
         if self.margin_of(client.index).is_some_and(|margin| margin <= now) {
@@ -62,12 +65,12 @@ impl Queue {
 
     /// The command `reserve-job`; returns whether the job exists, no client had reserved it, and its tags allow it.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
-        self.end_overdue_and_settle(id, now);
+        self.end_overdue_and_serve(id, now);
         let is_ready = match self.jobs.get(id) {
-            Some(job) if job.place().state() == JobState::Reserved => return false,
+            Some(job) if job.collection().state() == JobState::Reserved => return false,
             Some(job) if self.tubes.get(job.tube).is_throttled() => return false,
             Some(job) if job.marks != 0 && !self.may_be_reserved(id) => return false,
-            Some(job) => job.place().state() == JobState::Ready,
+            Some(job) => job.collection().state() == JobState::Ready,
             None => return false,
         };
         self.mark_worker(client);
@@ -123,8 +126,8 @@ impl Queue {
         let (job, history) = self.jobs.expect_with_history(id);
         debug_assert!(history.holder.is_none(), "no client holds the job");
         let until = now.plus_seconds(job.ttr());
-        let before = job.place();
-        job.set_place(Place::Reserved(until.0.into()));
+        let before = job.collection();
+        job.set_collection(Collection::Reserved(until.0.into()));
         history.holder = Some(client);
         history.counters.reserves = history.counters.reserves.saturating_add(1);
         let (tube, marked, priority) = (job.tube, job.marks, job.priority);
@@ -135,8 +138,8 @@ impl Queue {
         }
         self.sums.jobs.reserved += 1;
         self.count(tube, |counters| &mut counters.reserves);
-        if let Place::Ready(since) = before {
-            self.observe_wait(tube, Timestamp(since.into()), now);
+        if let Collection::Ready(since) = before {
+            self.observe_wait(tube, Timestamp::from(since), now);
         }
         let reserved = &mut self.clients[client].reserved;
         let reservation = Reservation { until, id, since: now };

@@ -13,7 +13,7 @@ use crate::assertions::in_debug;
 use crate::clock::{NS_PER_MS, Timestamp};
 use crate::job::{JobId, JobState};
 use crate::state::clients::Client;
-use crate::state::jobs::{Job, Place};
+use crate::state::jobs::{Collection, Job};
 use crate::state::keys::Reservation;
 use crate::state::sessions::{Session, SessionKey};
 use crate::{Change, ClientId, Queue};
@@ -29,7 +29,7 @@ pub enum BeginSession {
         /// The client from which it was taken.
         taken_from: Option<ClientId>,
         /// The work for `join_session`.
-        joining: Joining,
+        joining: SessionJoin,
     },
     /// The client has another session. Nothing has changed.
     HasAnother,
@@ -37,7 +37,7 @@ pub enum BeginSession {
 
 /// The progress of `join_session`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Joining {
+pub struct SessionJoin {
     /// Whether the log must get the session's new grace, for each of its reservations after `after`.
     has_new_grace: bool,
     after: Option<(Timestamp, JobId)>,
@@ -99,9 +99,9 @@ impl Queue {
         Ok(BeginSession::Attached { taken_from, joining })
     }
 
-    fn set_grace(&mut self, index: u32, grace_ms: u32) -> Joining {
+    fn set_grace(&mut self, index: u32, grace_ms: u32) -> SessionJoin {
         let before = std::mem::replace(&mut self.session_mut(index).grace_ms, grace_ms);
-        Joining { has_new_grace: before != grace_ms, after: None }
+        SessionJoin { has_new_grace: before != grace_ms, after: None }
     }
 
     fn make_session(&mut self, key: &SessionKey) -> Result<u32, TryReserveError> {
@@ -116,7 +116,7 @@ impl Queue {
 
     /// Moves the client's earlier reservations to its session, and notes a new grace for the log: for at most `left` of
     /// them, from which their number is subtracted; returns whether none is left.
-    pub fn join_session(&mut self, client: ClientId, joining: &mut Joining, left: &mut usize) -> bool {
+    pub fn join_session(&mut self, client: ClientId, joining: &mut SessionJoin, left: &mut usize) -> bool {
         let holder = self.holder_for(client.index);
         if holder == client.index {
             return true;
@@ -172,7 +172,7 @@ impl Queue {
         let job = self.jobs.get(id)?;
         let history = self.jobs.history(job);
         let session = self.sessions.records.get(&history.holder?)?;
-        let until = job.place().deadline()?;
+        let until = job.collection().deadline()?;
         Some(SessionReservation {
             key: &session.key,
             grace_ms: session.grace_ms,
@@ -194,7 +194,7 @@ impl Queue {
         until: Timestamp,
         now: Timestamp,
     ) -> Result<(), TryReserveError> {
-        let is_ready = |job: &Job| job.place().state() == JobState::Ready;
+        let is_ready = |job: &Job| job.collection().state() == JobState::Ready;
         if until <= now || !self.jobs.get(id).is_some_and(is_ready) {
             return Ok(());
         }
@@ -208,7 +208,7 @@ impl Queue {
         self.unlink(id);
         let (job, history) = self.jobs.expect_with_history(id);
         debug_assert!(history.holder.is_none(), "no client holds the job");
-        job.set_place(Place::Reserved(until.0.into()));
+        job.set_collection(Collection::Reserved(until.0.into()));
         history.holder = Some(index);
         let (tube, marks) = (job.tube, job.marks);
         self.tubes.get_mut(tube).reserved += 1;
@@ -404,13 +404,13 @@ mod tests {
         SessionKey { identity: "".into(), name: name.into() }
     }
 
-    fn joining(has_new_grace: bool) -> Joining {
-        Joining { has_new_grace, after: None }
+    fn joining(has_new_grace: bool) -> SessionJoin {
+        SessionJoin { has_new_grace, after: None }
     }
 
     fn put(queue: &mut Queue, client: ClientId, ttr_s: u32) -> JobId {
         let new =
-            NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: ttr_s.into() };
+            NewJob { id: queue.allocate_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: ttr_s.into() };
         queue.put(client, new, Body::copy_of(b"x").unwrap(), NOW);
         new.id
     }

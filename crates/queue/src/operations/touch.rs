@@ -9,7 +9,7 @@ use beanstalkd_structures::Timer;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
 use crate::seconds::Seconds;
-use crate::state::jobs::Place;
+use crate::state::jobs::Collection;
 use crate::state::keys::Reservation;
 use crate::{Change, ClientId, Queue};
 
@@ -22,9 +22,9 @@ impl Queue {
         }
         debug_assert!(self.is_linked_as(id, JobState::Reserved));
         let job = self.jobs.expect_mut(id);
-        let before = job.place().deadline().expect("a reserved job has a deadline");
+        let before = job.collection().deadline().expect("a reserved job has a deadline");
         let until = now.plus_seconds(for_s.map_or(job.ttr(), |seconds| seconds.at_least_one()));
-        job.set_place(Place::Reserved(until.0.into()));
+        job.set_collection(Collection::Reserved(until.0.into()));
         let holder = self.holder_for(client.index);
         let reserved = &mut self.clients[holder].reserved;
         let reservation = reserved.remove(Reservation::key(before, id));
@@ -93,8 +93,12 @@ mod tests {
         let start = Timestamp(1_700_000_000 * NS_PER_S);
         for number in 0..JOBS {
             let ttr_s = 1 + (number * 7919 % 300) as u32;
-            let new =
-                NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: ttr_s.into() };
+            let new = NewJob {
+                id: queue.allocate_id(),
+                priority: Priority(0),
+                delay_s: 0.into(),
+                ttr_s: ttr_s.into(),
+            };
             queue.put(worker, new, Body::copy_of(b"x").unwrap(), start);
             let holder = if number % 5 == 0 { other } else { worker };
             assert!(queue.reserve_job(holder, new.id, start));

@@ -14,7 +14,7 @@ use crate::{ClientId, Queue};
 /// The tube that a client used before it puts into another.
 #[derive(Debug)]
 #[must_use = "the client uses it again"]
-pub struct UsedBefore(TubeKey);
+pub struct PreviousTube(TubeKey);
 
 impl Queue {
     /// Makes sure that the registry has room for the next client.
@@ -148,14 +148,14 @@ impl Queue {
     }
 
     /// Uses the tube with this name for one put. It is created if it does not exist. The caller must call
-    /// [`Queue::use_again`] before anything else; until then, the used tube does not end.
-    pub fn use_for_put(&mut self, id: ClientId, name: &str) -> UsedBefore {
+    /// [`Queue::restore_used`] before anything else; until then, the used tube does not end.
+    pub fn use_temporarily(&mut self, id: ClientId, name: &str) -> PreviousTube {
         let tube = self.tubes.find_or_make(name);
-        UsedBefore(std::mem::replace(&mut self.client_mut(id).using, tube))
+        PreviousTube(std::mem::replace(&mut self.client_mut(id).using, tube))
     }
 
     /// Uses the earlier tube of the client again; the other one ends if nothing keeps it.
-    pub fn use_again(&mut self, id: ClientId, UsedBefore(tube): UsedBefore) {
+    pub fn restore_used(&mut self, id: ClientId, PreviousTube(tube): PreviousTube) {
         let other = std::mem::replace(&mut self.client_mut(id).using, tube);
         self.remove_tube_if_idle(other);
         debug_assert!(self.tubes.contains(tube), "the tube that was used has not ended meanwhile");

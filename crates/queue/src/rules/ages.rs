@@ -34,13 +34,13 @@ pub(crate) struct Ages;
 
 /// The outcome for a released job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
+pub(crate) enum AgeCheck {
     /// The job is not too old, or no rule limits its age.
-    Young,
+    InTime,
     /// The job was too old: it was moved to its dead tube or deleted.
-    Gone,
+    Removed,
     /// The job is too old and its dead tube cannot take it: the caller must bury it.
-    Stays,
+    MustBeBuried,
 }
 
 /// When a job that was put at `created_at` came into its tube.
@@ -49,11 +49,11 @@ fn arrived_at(created_at: Timestamp, tags: &TagSet<'_>) -> Timestamp {
 }
 
 impl Rule for Ages {
-    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
         if queue.max_age_of(job.tube).is_none() || job.tags.dead.is_some() {
             return;
         }
-        if queue.jobs.expect_mut(job.id).place().state() != JobState::Reserved {
+        if queue.jobs.expect_mut(job.id).collection().state() != JobState::Reserved {
             queue.begin_aging((arrived_at(job.created_at, job.tags), job.id), job.tube);
         }
     }
@@ -67,7 +67,7 @@ impl Rule for Ages {
     }
 
     fn moved(queue: &mut Queue, job: &TaggedJob<'_>, _from: TubeKey) {
-        Self::came(queue, job);
+        Self::added(queue, job);
     }
 
     fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
@@ -81,7 +81,7 @@ impl Rule for Ages {
         let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
         let mut aging: BTreeMap<TubeKey, BTreeSet<DueKey>> = BTreeMap::new();
         for (id, job) in all.filter(|(_, job)| job.has(marks::AGES)) {
-            assert!(job.place().state() != JobState::Reserved, "a reserved job does not age");
+            assert!(job.collection().state() != JobState::Reserved, "a reserved job does not age");
             assert!(queue.tags(id).is_none_or(|tags| tags.dead.is_none()), "a dead job does not age");
             aging.entry(job.tube).or_default().insert((queue.arrived_at(id, job), id));
         }
@@ -157,7 +157,7 @@ impl Queue {
             self.stop_aging(id);
         } else if !job.has(marks::AGES) {
             let tags = self.tags(id).unwrap_or_default();
-            let is_aging = tags.dead.is_none() && job.place().state() != JobState::Reserved;
+            let is_aging = tags.dead.is_none() && job.collection().state() != JobState::Reserved;
             let (key, tube) = ((arrived_at(job.created_at, &tags), id), job.tube);
             if is_aging {
                 self.begin_aging(key, tube);
@@ -180,26 +180,26 @@ impl Queue {
 
     /// Checks a job that was reserved and is in no collection.
     #[cold]
-    pub(crate) fn judge_age(&mut self, id: JobId, now: Timestamp) -> Judged {
-        debug_assert!(!self.is_linked(id), "a job that is judged was taken out of its collection");
+    pub(crate) fn check_age(&mut self, id: JobId, now: Timestamp) -> AgeCheck {
+        debug_assert!(!self.is_linked(id), "a job whose age is checked was taken out of its collection");
         let job = self.jobs.get(id).expect("a job that is given back exists");
         let tube = job.tube;
-        let Some(max_age_s) = self.max_age_of(tube) else { return Judged::Young };
+        let Some(max_age_s) = self.max_age_of(tube) else { return AgeCheck::InTime };
         let tags = self.tags(id).unwrap_or_default();
         if tags.dead.is_some() {
-            return Judged::Young;
+            return AgeCheck::InTime;
         }
         let arrived = arrived_at(job.created_at, &tags);
         if arrived.plus_seconds(max_age_s) > now {
             self.begin_aging((arrived, id), tube);
-            return Judged::Young;
+            return AgeCheck::InTime;
         }
         if !self.has_dead_tube(id) {
             self.remove_expired(id, now);
         } else if !self.send_to_dead_tube(id, now) {
-            return Judged::Stays;
+            return AgeCheck::MustBeBuried;
         }
-        Judged::Gone
+        AgeCheck::Removed
     }
 
     /// Handles the oldest job of the tube, which is too old.
@@ -220,7 +220,7 @@ impl Queue {
         max_age_s.is_some_and(|max_age_s| self.arrived_at(id, job).plus_seconds(max_age_s) <= now)
     }
 
-    /// Handles a job that is too old; returns whether it has left its place.
+    /// Handles a job that is too old; returns whether it has left its collection.
     pub(super) fn end_age(&mut self, id: JobId, now: Timestamp) -> bool {
         debug_assert!(
             self.is_linked(id) && !self.is_linked_as(id, JobState::Reserved),
@@ -245,7 +245,9 @@ impl Queue {
     /// Whether a job that is too old stays unchanged if its dead tube does not take it: it is buried, or its group
     /// holds it.
     pub(super) fn stays_where_it_is(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.place().state() == JobState::Buried || job.has(marks::HELD))
+        self.jobs
+            .get(id)
+            .is_some_and(|job| job.collection().state() == JobState::Buried || job.has(marks::HELD))
     }
 
     /// Deletes a job that is in no collection, because its time is over.
@@ -279,7 +281,7 @@ mod tests {
     }
 
     fn put(queue: &mut Queue, client: ClientId, delay_s: u32, now: Timestamp) -> JobId {
-        let id = queue.take_id();
+        let id = queue.allocate_id();
         let new = NewJob { id, priority: Priority(0), delay_s: delay_s.into(), ttr_s: 100.into() };
         queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
         id

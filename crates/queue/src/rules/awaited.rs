@@ -185,7 +185,7 @@ impl Rule for Awaited {
                 continue;
             }
             let job = queue.jobs.get(id).expect("a job that a client waits for exists");
-            assert!(job.place().state() != JobState::Buried, "a wait ends with the burial");
+            assert!(job.collection().state() != JobState::Buried, "a wait ends with the burial");
         }
     }
 }
@@ -199,7 +199,7 @@ impl Queue {
         timeout_s: Option<Seconds>,
         now: Timestamp,
     ) -> WaitJob {
-        match self.jobs.get(id).map(|job| job.place().state()) {
+        match self.jobs.get(id).map(|job| job.collection().state()) {
             None => return WaitJob::NotFound,
             Some(JobState::Buried) => return WaitJob::Buried,
             Some(JobState::Ready | JobState::Reserved | JobState::Delayed) => {}

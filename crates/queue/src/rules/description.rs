@@ -3,7 +3,7 @@
 
 use super::groups::{Ended, Groups};
 use super::unique::{Cooldown, UniqueKeys};
-use super::{Rules, TubeRules};
+use super::{Rules, TubeTagState};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::description::{Described, Malformed, Reader, Writer};
@@ -32,7 +32,7 @@ impl Rules {
             scratch: _,
             tubes: _,
             has_overdue: _,
-            must_settle: _,
+            must_refresh_heads: _,
         } = self;
         let UniqueKeys {
             cooldowns,
@@ -58,7 +58,7 @@ impl Rules {
     }
 }
 
-impl TubeRules {
+impl TubeTagState {
     /// Whether all of it follows from the jobs and the cooldowns; a field that does not must be described.
     pub(crate) fn follows_from_the_rest(&self) -> bool {
         let Self { parked: _, held: _, cooldowns: _, cooldown_bytes: _ } = self;

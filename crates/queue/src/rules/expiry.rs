@@ -49,7 +49,7 @@ fn expires_at(job: &TaggedJob<'_>) -> Option<Timestamp> {
 }
 
 impl Rule for Expiry {
-    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
         let Some(seconds) = job.tags.expires_after_s else { return };
         let record = queue.jobs.get(job.id).expect("a job that enters a collection exists");
         if queue.jobs.history(record).counters.reserves == 0 {

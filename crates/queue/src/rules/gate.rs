@@ -26,13 +26,13 @@ pub(crate) const MAX_KEPT_TUBES: usize = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gate {
     pub(crate) is_closed: bool,
-    /// The missing part of the bucket, in parts of a token: a token has as many parts as the period has nanoseconds.
-    lack: u128,
-    /// The instant of `lack`.
+    /// The deficit of the bucket, in parts of a token: a token has as many parts as the period has nanoseconds.
+    deficit: u128,
+    /// The instant of `deficit`.
     at: Timestamp,
 }
 
-described!(Gate { is_closed, lack, at });
+described!(Gate { is_closed, deficit, at });
 described!(Rate { tokens, period_ns, burst });
 
 impl Rate {
@@ -55,14 +55,14 @@ impl Gate {
     /// Adds the tokens that have come until now.
     fn refill(&mut self, rate: Rate, now: Timestamp) {
         let gained = u128::from(now.since_ns(self.at)) * u128::from(rate.tokens);
-        self.lack = self.lack.saturating_sub(gained);
+        self.deficit = self.deficit.saturating_sub(gained);
         self.at = self.at.max(now);
     }
 
     fn take(&mut self, rate: Rate, now: Timestamp) {
         self.refill(rate, now);
-        self.lack = (self.lack + rate.period()).min(rate.most());
-        debug_assert!(self.has_debt(), "a bucket from which a token was taken is not full");
+        self.deficit = (self.deficit + rate.period()).min(rate.most());
+        debug_assert!(self.has_deficit(), "a bucket from which a token was taken is not full");
     }
 
     /// Whether the rule permits no further reservation, in a tube with `reserved` ones.
@@ -73,7 +73,7 @@ impl Gate {
     }
 
     fn lacks_token(&self, rate: Rate) -> bool {
-        self.lack + rate.period() > rate.most()
+        self.deficit + rate.period() > rate.most()
     }
 
     /// When a closed gate opens, unless a reservation must end first.
@@ -87,28 +87,28 @@ impl Gate {
         }
         let needed = rule
             .rate
-            .map_or(0, |rate| rate.time_for((self.lack + rate.period()).saturating_sub(rate.most())));
+            .map_or(0, |rate| rate.time_for((self.deficit + rate.period()).saturating_sub(rate.most())));
         Some(self.at + needed)
     }
 
     /// Puts another rate in force: the bucket lacks the same number of tokens as before, or all of them.
     pub(crate) fn change(&mut self, before: Option<Rate>, after: Option<Rate>, now: Timestamp) {
         if before != after {
-            self.lack = match (before, after) {
+            self.deficit = match (before, after) {
                 (Some(before), Some(after)) => {
                     self.refill(before, now);
-                    self.lack.saturating_mul(after.period()) / before.period()
+                    self.deficit.saturating_mul(after.period()) / before.period()
                 }
                 (None, _) | (_, None) => 0,
             };
             self.at = self.at.max(now);
         }
-        self.lack = self.lack.min(after.map_or(0, Rate::most));
+        self.deficit = self.deficit.min(after.map_or(0, Rate::most));
     }
 
     /// Whether the bucket is not full, so that removing and creating the tube again would permit more than the rule.
-    pub(crate) fn has_debt(&self) -> bool {
-        self.lack > 0
+    pub(crate) fn has_deficit(&self) -> bool {
+        self.deficit > 0
     }
 }
 
@@ -120,9 +120,9 @@ impl Tube {
     }
 
     /// When the bucket of a tube is full that is kept only for the bucket.
-    pub(crate) fn debt_ends_at(&self) -> Option<Timestamp> {
-        let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_debt())?;
-        let left = ruled.rate().map_or(0, |rate| rate.time_for(ruled.gate.lack));
+    pub(crate) fn deficit_ends_at(&self) -> Option<Timestamp> {
+        let ruled = self.ruled.as_ref().filter(|ruled| ruled.gate.has_deficit())?;
+        let left = ruled.rate().map_or(0, |rate| rate.time_for(ruled.gate.deficit));
         self.is_idle_but_for_gate().then_some(ruled.gate.at + left)
     }
 
@@ -158,7 +158,7 @@ impl Tube {
         if let Some(ruled) = &mut self.ruled {
             match ruled.rate() {
                 Some(rate) => ruled.gate.refill(rate, now),
-                None => ruled.gate.lack = 0,
+                None => ruled.gate.deficit = 0,
             }
         }
     }
@@ -186,12 +186,12 @@ impl Queue {
             ruled.gate.is_closed = true;
             self.schedule(Timer::Tube(tube));
         }
-        debug_assert!(self.is_gate_right(tube), "a gate that must be closed is closed");
+        debug_assert!(self.is_gate_consistent(tube), "a gate that must be closed is closed");
     }
 
     /// Whether the gate of the tube is closed if it must be.
     #[inline]
-    fn is_gate_right(&self, tube: TubeKey) -> bool {
+    fn is_gate_consistent(&self, tube: TubeKey) -> bool {
         let record = self.tubes.get(tube);
         record.is_throttled() || !record.must_be_closed()
     }
@@ -248,7 +248,7 @@ impl Queue {
             return None;
         }
         self.first_waiting(tube)?;
-        if self.rules.must_settle && !self.settle_head(tube, probes_left, now) {
+        if self.rules.must_refresh_heads && !self.refresh_head(tube, probes_left, now) {
             return None;
         }
         self.tubes.get(tube).ready.first()
@@ -275,9 +275,12 @@ impl Queue {
             self.announce(tube);
         }
         self.schedule(Timer::Tube(tube));
-        debug_assert!(self.is_gate_right(tube), "a gate that must be closed is closed");
+        debug_assert!(self.is_gate_consistent(tube), "a gate that must be closed is closed");
         debug_assert!(self.is_scheduled(Timer::Tube(tube)), "a gate that can open opens in time");
-        debug_assert!(self.is_matched(tube), "after the gate opens, no client waits while a job is ready");
+        debug_assert!(
+            self.has_no_unserved_client(tube),
+            "after the gate opens, no client waits while a job is ready"
+        );
     }
 
     /// Notes that only its bucket may keep the tube. If it is one too many of its entry, the tube that was left first
@@ -286,7 +289,8 @@ impl Queue {
     pub(crate) fn keep_for_bucket(&mut self, tube: TubeKey) {
         let record = self.tubes.get_mut(tube);
         let is_idle = record.is_idle_but_for_gate();
-        let ruled = record.ruled.as_mut().filter(|ruled| is_idle && ruled.gate.has_debt() && !ruled.is_kept);
+        let ruled =
+            record.ruled.as_mut().filter(|ruled| is_idle && ruled.gate.has_deficit() && !ruled.is_kept);
         let Some(ruled) = ruled else { return };
         let Some(rule) = &ruled.rule else { return };
         ruled.is_kept = true;
@@ -311,7 +315,7 @@ impl Queue {
             && std::mem::take(&mut ruled.is_kept)
             && is_idle
         {
-            ruled.gate.lack = 0;
+            ruled.gate.deficit = 0;
             self.remove_tube_if_idle(tube);
         }
     }
@@ -351,7 +355,7 @@ mod tests {
     }
 
     fn put(queue: &mut Queue, client: ClientId, now: Timestamp) -> JobId {
-        let id = queue.take_id();
+        let id = queue.allocate_id();
         let new = NewJob { id, priority: Priority(0), delay_s: 0.into(), ttr_s: 1_000_000.into() };
         queue.put(client, new, Body::copy_of(b"x").unwrap(), now);
         id

@@ -12,7 +12,7 @@ use crate::Queue;
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::state::jobs::{Place, marks};
+use crate::state::jobs::{Collection, marks};
 use crate::tags::{After, Name, TagSet};
 
 /// The memory of a group besides its name and its jobs, in bytes.
@@ -132,13 +132,13 @@ impl Groups {
         result
     }
 
-    /// Keeps the group, which has a member, until [`Groups::keep_no_longer`].
-    pub(crate) fn keep(&mut self, name: &str) {
+    /// Keeps the group, which has a member, until [`Groups::unpin`].
+    pub(crate) fn pin(&mut self, name: &str) {
         self.get_or_make(name).members += 1;
     }
 
-    /// Ends that: another member has joined the group in the meantime.
-    pub(crate) fn keep_no_longer(&mut self, name: &str) {
+    /// Ends the pin: another member has joined the group in the meantime.
+    pub(crate) fn unpin(&mut self, name: &str) {
         debug_assert!(
             self.by_name.get(name).is_some_and(|group| group.members > 1),
             "there is another member"
@@ -161,7 +161,7 @@ impl Groups {
 }
 
 impl Rule for Groups {
-    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
         if let Some(group) = job.tags.group {
             queue.rules.groups.get_or_make(group.as_str()).members += 1;
         }
@@ -203,7 +203,8 @@ impl Rule for Groups {
             let job = queue.jobs.get(id).expect("an indexed job exists");
             if let Some(group) = tags.group {
                 *members.entry(group).or_insert(0) += 1;
-                *buried.entry(group).or_insert(0) += u64::from(matches!(job.place(), Place::Buried(_)));
+                *buried.entry(group).or_insert(0) +=
+                    u64::from(matches!(job.collection(), Collection::Buried(_)));
             }
             let is_held = queue.is_held(id);
             assert!(
@@ -276,11 +277,11 @@ impl Queue {
         self.rules.groups.get_or_make(name).waiting.insert(id);
         let job = self.jobs.expect_mut(id);
         debug_assert!(!job.has(marks::HELD), "a job waits for one group, once");
-        job.set_place(Place::Delayed(until.0.into()));
+        job.set_collection(Collection::Delayed(until.0.into()));
         job.marks |= marks::HELD;
         let (tube, priority) = (job.tube, job.priority);
         self.flushes.note_moved(id, tube);
-        self.tubes.get_mut(tube).rules_mut().held.insert((until, id));
+        self.tubes.get_mut(tube).tag_state_mut().held.insert((until, id));
         self.sums.jobs.delayed += 1;
         debug_assert!(
             self.is_linked_as(id, JobState::Delayed) && self.is_held(id),
@@ -295,7 +296,7 @@ impl Queue {
         let job = self.jobs.expect_mut(id);
         debug_assert!(job.has(marks::HELD), "the job is among the held ones");
         job.marks &= !marks::HELD;
-        let found = self.tubes.get_mut(job.tube).rules_mut().held.remove((until, id));
+        let found = self.tubes.get_mut(job.tube).tag_state_mut().held.remove((until, id));
         assert!(found.is_some(), "a held job is among the held jobs of its tube");
         self.sums.jobs.delayed -= 1;
         let is_held = self.with_tags(id, |queue, job| {
@@ -354,9 +355,9 @@ impl Queue {
             self.work += 1;
             // It may have been deleted since, or moved, which has freed it.
             if let Some(job) = self.jobs.get(id).filter(|job| job.has(marks::HELD))
-                && let Place::Delayed(until) = job.place()
+                && let Collection::Delayed(until) = job.collection()
             {
-                let (until, tube) = (Timestamp(until.into()), job.tube);
+                let (until, tube) = (Timestamp::from(until), job.tube);
                 if until > now || !self.end_overdue_if_awaited(id, tube, now) {
                     self.take_out_of_held(id, until);
                     self.set_free(id, until, now);

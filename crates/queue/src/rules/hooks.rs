@@ -15,7 +15,7 @@ use crate::tags::TagSet;
 /// `reserved`, `buried` and a `moved` reservation.
 pub(crate) trait Rule {
     /// The job is new: it was put, or restored from a log.
-    fn came(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
+    fn added(_queue: &mut Queue, _job: &TaggedJob<'_>) {}
 
     /// The job is ready from now on. The rule decides whether clients may reserve it, or whether it is parked.
     fn became_ready(_queue: &mut Queue, _job: &TaggedJob<'_>) -> Admission {

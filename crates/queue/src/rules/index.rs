@@ -22,8 +22,8 @@ pub(super) fn hash_of(hasher: &RandomState, name: Name<'_>) -> u64 {
     state.finish()
 }
 
-/// Spreads a number over all bits. No two numbers collide in any part that includes the low 32 bits; in a part without
-/// them, somebody could choose numbers that collide.
+/// Fibonacci hashing: spreads a number over all 64 bits. Any part that includes the low 32 bits is free of collisions;
+/// in other parts an attacker could choose colliding numbers.
 pub(super) fn spread(number: u32) -> u64 {
     // An odd number: 2^64 divided by the golden ratio.
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -72,7 +72,7 @@ impl Ranked {
         Hash(word(&self.0, 0) >> 16)
     }
 
-    /// The same for a ready job, ranked by its priority.
+    /// The key of a ready job, ranked by its priority.
     pub(super) fn ready(hash: Hash, key: ReadyKey) -> Self {
         Self::new(hash, key.priority().0, key.job())
     }

@@ -16,7 +16,7 @@ use crate::{ClientId, Queue};
 pub(crate) struct TubeLimits;
 
 impl Rule for TubeLimits {
-    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
         if let Some(ruled) = &mut queue.tubes.get_mut(job.tube).ruled
             && ruled.rule.is_some()
         {
@@ -32,7 +32,7 @@ impl Rule for TubeLimits {
             queue.jobs.expect_mut(job.id).marks &= !marks::RULED;
             queue.uncount(from, job.body_bytes);
         }
-        Self::came(queue, job);
+        Self::added(queue, job);
     }
 
     fn ended(queue: &mut Queue, job: &TaggedJob<'_>, _end: &mut JobEnd) {
@@ -61,7 +61,7 @@ impl Rule for TubeLimits {
                 "{}: the bytes of the jobs are counted",
                 tube.name
             );
-            if !queue.rules.tubes.is_changing() {
+            if !queue.rules.tubes.is_reloading() {
                 let is_ruled = tube.ruled.is_some();
                 assert_eq!(marked, if is_ruled { count } else { 0 }, "{}: each job is counted", tube.name);
             }

@@ -19,13 +19,13 @@ pub(crate) struct SlotKey {
 }
 
 impl SlotKey {
-    pub(super) fn of(line: Line<'_>) -> Self {
+    pub(super) fn of(line: KeyLine<'_>) -> Self {
         Self { key: line.tag.key.as_bytes().into(), limit: line.tag.limit, hash: line.key }
     }
 
     /// Its line of jobs in a tube.
-    pub(super) fn line(&self, tube: TubeKey) -> Line<'_> {
-        Line { tube, tag: self.tag(), key: self.hash }
+    pub(super) fn line(&self, tube: TubeKey) -> KeyLine<'_> {
+        KeyLine { tube, tag: self.tag(), key: self.hash }
     }
 
     pub(crate) fn tag(&self) -> Concurrency<'_> {
@@ -35,14 +35,14 @@ impl SlotKey {
 
 /// The common values of the jobs of a line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct KeyLine<'a> {
     pub(super) tube: TubeKey,
     pub(super) tag: Concurrency<'a>,
     /// The hash of the key.
     pub(super) key: u64,
 }
 
-impl<'a> Line<'a> {
+impl<'a> KeyLine<'a> {
     pub(super) fn new(tube: TubeKey, tag: Concurrency<'a>, hasher: &RandomState) -> Self {
         Self { tube, tag, key: hash_of(hasher, tag.key) }
     }

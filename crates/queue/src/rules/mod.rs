@@ -22,7 +22,7 @@
 //! mark. One place decides whether a ready job may be reserved, [`Queue::admit`], and the job's collection shows the
 //! decision: the tube's ready queue has only jobs that no rule keeps back; the others are parked. Delayed jobs that
 //! wait for a group are held. Jobs whose time is over are ended before a client gets them (`overdue.rs`). A function
-//! that changes the decision for other jobs calls [`Queue::settle`] at the end, which serves waiting clients.
+//! that changes the decision for other jobs calls [`Queue::serve_waiting`] at the end.
 //!
 //! `tag_storage.rs` keeps the tags, `index.rs` has the keys of the indexes.
 
@@ -70,7 +70,7 @@ use self::hooks::{Admission, JobEnd, Rule, TaggedJob, Tick, each_rule};
 use self::limits::TubeLimits;
 use self::offered_slots::OfferedSlots;
 use self::owners::Owners;
-use self::ruled::RuledTubes;
+use self::ruled::SharedRuleState;
 use self::slots::Slots;
 use self::tag_storage::TagStorage;
 use self::turns::Turns;
@@ -78,7 +78,7 @@ use self::unique::{CooldownSums, UniqueKeys};
 use crate::assertions::in_debug;
 use crate::clock::Timestamp;
 use crate::job::{Body, Counters, JobId, JobState, Priority};
-use crate::state::jobs::{Job, Link, Place, marks};
+use crate::state::jobs::{Collection, Job, Link, marks};
 use crate::state::keys::{DueKey, ReadyKey, TubeKey};
 use crate::tags::{Concurrency, TagSet};
 use crate::{Change, ClientId, Queue};
@@ -94,11 +94,11 @@ pub(crate) struct Rules {
     pub(crate) expiry: Expiry,
     pub(crate) awaited: Awaited,
     owners: Owners,
-    pub(crate) tubes: RuledTubes,
+    pub(crate) tubes: SharedRuleState,
     /// Whether the time of jobs may be over that have not been removed yet.
     has_overdue: bool,
-    /// Whether a reserve must check the first jobs of its tubes: slots are unsettled, or jobs may be overdue.
-    pub(crate) must_settle: bool,
+    /// Whether a reserve must check the first jobs of its tubes: heads may be stale, or jobs may be overdue.
+    pub(crate) must_refresh_heads: bool,
     /// Seeds the hashes against chosen names; nothing that can be observed depends on it.
     hasher: RandomState,
     /// Jobs that have tags.
@@ -111,9 +111,10 @@ pub(crate) struct Rules {
     scratch: Vec<u8>,
 }
 
-/// The jobs of a tube that may not be reserved, and the cooldowns of its deleted jobs.
+/// The state of tags in a tube: the jobs that may not be reserved, and the cooldowns of deleted jobs. Parked jobs of a
+/// fair tube may have no tags.
 #[derive(Debug, Default)]
-pub(crate) struct TubeRules {
+pub(crate) struct TubeTagState {
     /// Ready jobs.
     pub(crate) parked: OrderedQueue<ReadyKey>,
     /// Delayed jobs, by the end of their delay.
@@ -124,7 +125,7 @@ pub(crate) struct TubeRules {
     pub(crate) cooldown_bytes: usize,
 }
 
-impl TubeRules {
+impl TubeTagState {
     pub(crate) fn cooldown_sums(&self) -> CooldownSums {
         CooldownSums { count: self.cooldowns.len() as u64, bytes: self.cooldown_bytes as u64 }
     }
@@ -137,14 +138,14 @@ impl TubeRules {
 
 /// Whether a rule may need to know that a job leaves its collection.
 fn leaves_rules(link: Link) -> bool {
-    match link.place {
-        Place::Ready(_) | Place::Reserved(_) => link.marks & marks::KEYED != 0,
-        Place::Buried(_) => link.marks & marks::TAGGED != 0,
-        Place::Delayed(_) => false,
+    match link.collection {
+        Collection::Ready(_) | Collection::Reserved(_) => link.marks & marks::KEYED != 0,
+        Collection::Buried(_) => link.marks & marks::TAGGED != 0,
+        Collection::Delayed(_) => false,
     }
 }
 
-/// Whether these tags are stored so: without the tube, in which the job is, and perhaps free of its group.
+/// Whether `stored` is the stored form of these tags: without the job's tube, and possibly marked as free of its group.
 #[inline]
 fn are_stored_as(tags: &TagSet<'_>, stored: &TagSet<'_>) -> bool {
     *stored == TagSet { tube: None, after: stored.after, ..*tags }
@@ -249,7 +250,7 @@ impl Queue {
         job.marks = marks::TAGGED
             | mark(separate_tags.is_none(), marks::BEHIND_BODY)
             | mark(tags.concurrency.is_some(), marks::KEYED);
-        let came = TaggedJob::new(id, &job, tags);
+        let added = TaggedJob::new(id, &job, tags);
         debug_assert!(!tags.is_empty(), "a job without tags has no marks");
         self.jobs.insert(id, job);
         self.jobs.set_counters(id, counters);
@@ -258,16 +259,16 @@ impl Queue {
         if let Some(tags) = separate_tags {
             self.rules.tags.insert(id, tags);
         }
-        each_rule!(came(self, &came));
+        each_rule!(added(self, &added));
         debug_assert!(
             self.tags(id).is_some_and(|stored| are_stored_as(tags, &stored)),
             "the tags are stored"
         );
         debug_assert!(!self.is_linked(id), "the job is in no collection yet");
-        came
+        added
     }
 
-    /// Makes a job with tags ready that is in no collection and whose place is already set.
+    /// Makes a job with tags ready that is in no collection yet, although its record names the ready queue already.
     pub(crate) fn enter_ready_tagged(&mut self, id: JobId, now: Timestamp) {
         debug_assert!(!self.is_linked(id), "a job that becomes ready is in no other collection");
         let job = self.jobs.expect_mut(id);
@@ -307,42 +308,43 @@ impl Queue {
     /// Takes a job with tags out of its collection; as `unlink_from`.
     pub(crate) fn unlink_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let since = self.unlink_for_now(id, link);
-        if link.marks & marks::IN_ROW != 0 {
+        if link.marks & marks::IN_ROTATION != 0 {
             self.forget_position(link.tube);
         }
         since
     }
 
-    /// As `unlink_tagged`, of a job that comes back at once: its key keeps its position in the row of the tube.
+    /// Unlinks a job with tags that becomes ready again at once: its key keeps its position in the tube's rotation.
     pub(crate) fn unlink_for_now(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
         let since = self.take_out_tagged(id, link);
         if leaves_rules(link) {
-            self.left_tagged(id, link.place.state());
+            self.left_tagged(id, link.collection.state());
         }
         since
     }
 
     /// Takes a job with tags out of its collection, without calling `left`.
     fn take_out_tagged(&mut self, id: JobId, link: Link) -> Option<Timestamp> {
-        let (state, before) = (link.place.state(), in_debug(|| self.counted(link.tube)));
+        let (state, before) = (link.collection.state(), in_debug(|| self.counted(link.tube)));
         debug_assert!(self.is_linked_as(id, state), "the job is in the collection that its link names");
-        let since = match link.place {
-            Place::Ready(_) if link.marks & marks::IN_ROW != 0 => {
-                self.take_out_of_row(ReadyKey::new(link.priority, id), link.tube);
+        let since = match link.collection {
+            Collection::Ready(_) if link.marks & marks::IN_ROTATION != 0 => {
+                self.remove_from_rotation(ReadyKey::new(link.priority, id), link.tube);
                 self.count_unready(link.tube, link.priority);
                 None
             }
-            Place::Ready(_) if link.marks & marks::PARKED != 0 => {
+            Collection::Ready(_) if link.marks & marks::PARKED != 0 => {
                 self.take_out_of_parked(id, ReadyKey::new(link.priority, id), link.tube);
                 None
             }
-            Place::Delayed(until) if link.marks & marks::HELD != 0 => {
-                self.take_out_of_held(id, Timestamp(until.into()));
+            Collection::Delayed(until) if link.marks & marks::HELD != 0 => {
+                self.take_out_of_held(id, Timestamp::from(until));
                 None
             }
-            Place::Ready(_) | Place::Delayed(_) | Place::Reserved(_) | Place::Buried(_) => {
-                self.unlink_plain(id, link)
-            }
+            Collection::Ready(_)
+            | Collection::Delayed(_)
+            | Collection::Reserved(_)
+            | Collection::Buried(_) => self.unlink_plain(id, link),
         };
         debug_assert_eq!(
             self.counted(link.tube),
@@ -375,7 +377,7 @@ impl Queue {
             | marks::FIRST
             | marks::INDEXED
             | marks::PARKED
-            | marks::IN_ROW
+            | marks::IN_ROTATION
             | marks::HELD;
         debug_assert!(
             !self.jobs.expect_mut(id).has(kept),
@@ -423,9 +425,9 @@ impl Queue {
         now: Timestamp,
     ) -> (Option<Timestamp>, Body) {
         let since = self.take_out_tagged(id, link);
-        let left = Some(link.place.state()).filter(|_| leaves_rules(link));
+        let left = Some(link.collection.state()).filter(|_| leaves_rules(link));
         let body = self.remove_tagged(id, left, ending, now);
-        if link.marks & marks::IN_ROW != 0 {
+        if link.marks & marks::IN_ROTATION != 0 {
             self.forget_position(link.tube);
         }
         (since, body)
@@ -493,7 +495,7 @@ impl Queue {
 
     /// Serves waiting clients after a command, of the client `cause` if there is one, has changed whether other jobs
     /// may be reserved.
-    pub(crate) fn settle(&mut self, cause: Option<ClientId>, now: Timestamp) {
+    pub(crate) fn serve_waiting(&mut self, cause: Option<ClientId>, now: Timestamp) {
         self.offer_free_slots(cause, now);
         if !self.rules.tubes.to_open.is_empty() {
             self.open_gates(now);
@@ -507,7 +509,7 @@ impl Queue {
     pub(crate) fn has_more_to_do(&self) -> bool {
         !self.rules.offered.is_empty()
             || self.frees_jobs()
-            || self.changes_rules()
+            || self.is_reloading_rules()
             || !self.rules.tubes.to_open.is_empty()
     }
 
@@ -539,11 +541,11 @@ impl Queue {
         let all = self.jobs.ids().filter_map(|id| self.jobs.get(id));
         let bytes = all.map(|job| {
             let is = |mark, bytes| if job.has(mark) { bytes } else { 0 };
-            is(marks::AGES, ages::BYTES_PER_JOB) + is(marks::IN_ROW, turns::BYTES_PER_JOB)
+            is(marks::AGES, ages::BYTES_PER_JOB) + is(marks::IN_ROTATION, turns::BYTES_PER_JOB)
         });
         assert_eq!(self.rules.tubes.index_bytes, bytes.sum::<usize>());
         assert!(self.outbox.keeps_changes || self.rules.freed_groups.is_empty());
-        assert_eq!(self.rules.must_settle, self.rules.slots.is_unsettled || self.rules.has_overdue);
+        assert_eq!(self.rules.must_refresh_heads, self.rules.slots.has_stale_heads || self.rules.has_overdue);
         each_rule!(check(self));
     }
 }

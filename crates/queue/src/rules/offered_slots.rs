@@ -139,7 +139,7 @@ impl Queue {
             // The usual case needs no walk.
             if self.show_parked(&slot_key, &mut { self.slices.given_back }, now) {
                 self.rules.slots.freed.clear();
-                self.note_unsettled();
+                self.note_stale_heads();
                 return;
             }
             self.rules.slots.freed.push(slot_key);
@@ -190,7 +190,7 @@ impl Queue {
         // The jobs that have come forward in the meantime were behind others of the walk, which has seen them or will
         // see them.
         self.rules.slots.freed.clear();
-        self.note_unsettled();
+        self.note_stale_heads();
     }
 
     /// Gives free slots to waiting clients, the most urgent job first, up to the job with the key `end`, if that is not
@@ -239,7 +239,7 @@ impl Queue {
         walk.steps.iter().all(|step| self.show_parked(&step.slot_key, left, now))
     }
 
-    /// The same for one key and limit.
+    /// Shows the parked jobs of one key and limit.
     fn show_parked(&mut self, slot_key: &SlotKey, left: &mut usize, now: Timestamp) -> bool {
         while self.is_slot_free(slot_key)
             && let Some(first) = self.first_parked(slot_key, None)

@@ -11,8 +11,8 @@ use crate::state::keys::TubeKey;
 
 impl Rules {
     /// Notes whether a reserve must check the first jobs of its tubes.
-    pub(super) fn note_must_settle(&mut self) {
-        self.must_settle = self.slots.is_unsettled || self.has_overdue;
+    pub(super) fn note_must_refresh_heads(&mut self) {
+        self.must_refresh_heads = self.slots.has_stale_heads || self.has_overdue;
     }
 
     /// Whether the time of any job can end. Turns count here, too, because they share the count of bytes.
@@ -30,19 +30,19 @@ impl Queue {
         let has_overdue = self.rules.can_jobs_end() && is_due(self);
         if has_overdue != self.rules.has_overdue {
             self.rules.has_overdue = has_overdue;
-            self.rules.note_must_settle();
+            self.rules.note_must_refresh_heads();
         }
     }
 
-    /// Ends the job if its time is over, with all side effects; returns whether it has left its place. Commands that
-    /// make a job ready call this first.
+    /// Ends the job if its time is over, with all side effects; returns whether it has left its collection. Commands
+    /// that make a job ready call this first.
     #[inline]
-    pub(crate) fn end_overdue_and_settle(&mut self, id: JobId, now: Timestamp) -> bool {
+    pub(crate) fn end_overdue_and_serve(&mut self, id: JobId, now: Timestamp) -> bool {
         self.rules.has_overdue && self.end_in_time(id, now)
     }
 
     /// Ends an overdue job that becomes ready in this tube if a client waits for it; otherwise its own timer ends it.
-    /// The caller settles the rules.
+    /// The caller serves waiting clients.
     #[inline]
     pub(crate) fn end_overdue_if_awaited(&mut self, id: JobId, tube: TubeKey, now: Timestamp) -> bool {
         self.rules.has_overdue
@@ -62,16 +62,16 @@ impl Queue {
     pub(super) fn end_in_time(&mut self, id: JobId, now: Timestamp) -> bool {
         let Some(tube) = self.jobs.get(id).map(|job| job.tube) else { return false };
         let has_left = self.end_overdue(id, now);
-        self.settle(None, now);
+        self.serve_waiting(None, now);
         if self.tubes.contains(tube) {
             self.remove_tube_if_idle(tube);
         }
         has_left
     }
 
-    /// Ends the job if its time is over; returns whether it has left its place. The caller settles the rules, and
-    /// removes the tube of the job if it is idle. The tag comes first: in its dead tube, the job would expire at once,
-    /// or go to a waiting client.
+    /// Ends the job if its time is over; returns whether it has left its collection. The caller serves waiting clients,
+    /// and removes the tube of the job if it is idle. The tag comes first: in its dead tube, the job would expire at
+    /// once, or go to a waiting client.
     #[cold]
     pub(crate) fn end_overdue(&mut self, id: JobId, now: Timestamp) -> bool {
         if self.has_expired(id, now) {
@@ -138,7 +138,7 @@ mod tests {
 
         fn put(&mut self, priority: u32, delay_s: u32, tags: TagSet<'_>, now: Timestamp) -> JobId {
             let new = NewJob {
-                id: self.queue.take_id(),
+                id: self.queue.allocate_id(),
                 priority: Priority(priority),
                 delay_s: delay_s.into(),
                 ttr_s: 100.into(),
@@ -311,11 +311,11 @@ mod tests {
         for by in ALL {
             let mut crowd = Crowd::with_crowd(by, 0);
             crowd.queue.advance(END.minus_ns(1));
-            assert!(!crowd.queue.rules.must_settle, "{by:?}");
+            assert!(!crowd.queue.rules.must_refresh_heads, "{by:?}");
             crowd.advance();
-            assert!(crowd.queue.rules.must_settle, "{by:?}");
+            assert!(crowd.queue.rules.must_refresh_heads, "{by:?}");
             crowd.finish();
-            assert!(!crowd.queue.rules.must_settle, "{by:?}");
+            assert!(!crowd.queue.rules.must_refresh_heads, "{by:?}");
         }
     }
 }

@@ -138,7 +138,7 @@ fn group_cost(name: &str) -> u64 {
 }
 
 impl Rule for Owners {
-    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
         let Some(owner) = job.tags.owner else { return };
         let owner = owner.as_str();
         queue.rules.owners.add(owner, job_cost(job.body_bytes, job.tags));

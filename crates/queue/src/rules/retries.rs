@@ -26,7 +26,7 @@ use crate::{Change, Released, TubeRule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterFailure {
     /// No rule for tubes applies.
-    AsUsual,
+    NoRule,
     /// The job is delayed by this many seconds.
     Delayed(u32),
     /// The job has failed too often.
@@ -46,19 +46,19 @@ impl Queue {
     /// The next state of a job that has just failed, or was released with its own delay.
     #[inline]
     pub(crate) fn after_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
-        let Some(job) = self.jobs.get(id) else { return AfterFailure::AsUsual };
+        let Some(job) = self.jobs.get(id) else { return AfterFailure::NoRule };
         match &self.tubes.get(job.tube).ruled {
-            Some(ruled) if ruled.rule.is_some() => self.judge_failure(id, has_own_delay),
-            _ => AfterFailure::AsUsual,
+            Some(ruled) if ruled.rule.is_some() => self.after_failure_by_rule(id, has_own_delay),
+            _ => AfterFailure::NoRule,
         }
     }
 
     #[cold]
-    fn judge_failure(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
+    fn after_failure_by_rule(&self, id: JobId, has_own_delay: bool) -> AfterFailure {
         let job = self.jobs.get(id).expect("a job that has failed exists");
         let tags = self.tags(id);
         let (Some(rule), false) = (self.rule_of(id), tags.is_some_and(|tags| tags.dead.is_some())) else {
-            return AfterFailure::AsUsual;
+            return AfterFailure::NoRule;
         };
         let failures = failures_of(self.jobs.history(job).counters, tags.as_ref());
         if rule.max_attempts.is_some_and(|most| failures >= most) {
@@ -66,7 +66,7 @@ impl Queue {
         }
         match rule.backoff_after(failures).filter(|_| !has_own_delay) {
             Some(delay_s) => AfterFailure::Delayed(delay_s),
-            None => AfterFailure::AsUsual,
+            None => AfterFailure::NoRule,
         }
     }
 
@@ -77,7 +77,7 @@ impl Queue {
     }
 
     /// Sends a job, which is in no collection, to the dead tube of its tube, or buries it in its own.
-    pub(crate) fn kill(&mut self, id: JobId, now: Timestamp) -> Released {
+    pub(crate) fn send_to_dead_tube_or_bury(&mut self, id: JobId, now: Timestamp) -> Released {
         debug_assert!(!self.is_linked(id), "a job that dies was taken out of its collection");
         if self.send_to_dead_tube(id, now) {
             return Released::Queued;
@@ -215,7 +215,7 @@ impl Queue {
     /// # Errors
     /// If the allocator has no memory. Nothing has changed.
     fn retag(&mut self, id: JobId, bytes: &[u8]) -> Result<(), TryReserveError> {
-        let state = in_debug(|| self.jobs.get(id).map(|job| job.place().state()));
+        let state = in_debug(|| self.jobs.get(id).map(|job| job.collection().state()));
         debug_assert!(state == Some(JobState::Reserved) || !self.is_linked(id), "no collection is by tags");
         let job = self.jobs.get(id).expect("the job exists");
         let old_bytes = self.rules.tags.get(id, job).to_vec();
@@ -263,7 +263,8 @@ mod tests {
         let rule = TubeRule { backoff_s: Some(10), max_backoff_s: Some(60), ..TubeRule::new("*") };
         queue.set_tube_rules(vec![rule], START);
         let client = queue.connect();
-        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 5.into() };
+        let new =
+            NewJob { id: queue.allocate_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 5.into() };
         queue.put(client, new, Body::copy_of(b"x").unwrap(), START);
         let mut now = START + 7;
         let mut waited = Vec::new();

@@ -1,7 +1,7 @@
 //! Tubes with a rule: how they get it, and how a reload changes the rules of existing tubes and jobs.
 //!
-//! Owns: the additional state of a tube with a rule ([`Ruled`]), and the walk of a reload. A new tube gets the rule for
-//! its name at once. A reload walks three times, a slice in each `advance`:
+//! Owns: the additional state of a tube with a rule ([`TubeRuleState`]), and the walk of a reload. A new tube gets the
+//! rule for its name at once. A reload walks three times, a slice in each `advance`:
 //!
 //! 1. over the tubes: from then on, a tube follows its new rule;
 //! 2. over the existing jobs, so that each tube knows its own;
@@ -43,7 +43,7 @@ const BYTES_OF_A_DEADLINE: usize = 32;
 
 /// The state of a tube with a rule.
 #[derive(Debug, Default)]
-pub(crate) struct Ruled {
+pub(crate) struct TubeRuleState {
     /// `None` once a reload has removed the rule: then the jobs that it knows are forgotten, and finally this state.
     pub(crate) rule: Option<Rc<TubeRule>>,
     /// The total size of the bodies of the marked jobs.
@@ -57,11 +57,11 @@ pub(crate) struct Ruled {
     pub(crate) is_kept: bool,
     /// The jobs that age, by the instant at which they came.
     pub(crate) ages: OrderedQueue<DueKey>,
-    /// The row of keys, if jobs are reserved by turns.
+    /// The rotation of keys, if jobs are reserved by turns.
     pub(crate) turns: Option<Box<Turns>>,
 }
 
-impl Ruled {
+impl TubeRuleState {
     pub(crate) fn new(rule: &Rc<TubeRule>) -> Box<Self> {
         Box::new(Self { rule: Some(rule.clone()), turns: rule.is_fair.then(Box::default), ..Self::default() })
     }
@@ -97,7 +97,7 @@ impl Tube {
 
 /// The state of rules that is shared by all tubes.
 #[derive(Debug, Default)]
-pub(crate) struct RuledTubes {
+pub(crate) struct SharedRuleState {
     /// The progress of the running reload.
     walk: Option<ReloadWalk>,
     /// Closed gates that may be open now.
@@ -133,14 +133,14 @@ enum ReloadWalk {
     Ends(usize),
 }
 
-impl RuledTubes {
+impl SharedRuleState {
     /// Whether a reload is running: rules may not know all jobs of their tubes.
-    pub(crate) fn is_changing(&self) -> bool {
+    pub(crate) fn is_reloading(&self) -> bool {
         self.walk.is_some()
     }
 
     /// Removes the state of tubes without a rule, as at the end of a reload.
-    pub(crate) fn end_rules(&mut self) {
+    pub(crate) fn remove_ended_rules(&mut self) {
         self.walk.get_or_insert(ReloadWalk::Ends(0));
     }
 }
@@ -167,18 +167,18 @@ impl Queue {
         self.tubes.rules = RuleBook::new(rules);
         self.rules.tubes.kept.clear();
         self.rules.tubes.walk = Some(ReloadWalk::Tubes(0));
-        self.continue_rules(now);
+        self.continue_reload(now);
         self.note_overdue(now);
     }
 
     /// Whether a reload of the rules for tubes is running.
     #[inline]
-    pub(crate) fn changes_rules(&self) -> bool {
-        self.rules.tubes.is_changing()
+    pub(crate) fn is_reloading_rules(&self) -> bool {
+        self.rules.tubes.is_reloading()
     }
 
     /// Takes the next step of a reload.
-    pub(crate) fn continue_rules(&mut self, now: Timestamp) {
+    pub(crate) fn continue_reload(&mut self, now: Timestamp) {
         let Some(walk) = self.rules.tubes.walk else { return };
         self.work += ITEMS_PER_STEP as u64 / ITEMS_PER_WORK;
         self.rules.tubes.walk = match walk {
@@ -227,7 +227,7 @@ impl Queue {
                 ruled.rule = rule;
                 ruled.is_kept = false;
             }
-            (ruled, Some(rule)) => *ruled = Some(Ruled::new(&rule)),
+            (ruled, Some(rule)) => *ruled = Some(TubeRuleState::new(&rule)),
             (None, None) => {}
         });
         if self.tubes.get(tube).ruled.is_none() {
@@ -247,7 +247,8 @@ impl Queue {
         if self.tubes.get(tube).opens_for_good() {
             return;
         }
-        let knows_none = |ruled: &Ruled| ruled.rule.is_some() || ruled.bytes == 0 && ruled.ages.is_empty();
+        let knows_none =
+            |ruled: &TubeRuleState| ruled.rule.is_some() || ruled.bytes == 0 && ruled.ages.is_empty();
         let ruled = self.tubes.get(tube).ruled.as_deref();
         debug_assert!(ruled.is_none_or(knows_none), "a rule ends when it has no job");
         self.tubes.change_ruled(tube, |ruled| {
@@ -270,7 +271,7 @@ impl Queue {
                 // It is added again, and is not counted yet.
                 TubeLimits::moved(self, &job, job.tube);
             } else {
-                TubeLimits::came(self, &job);
+                TubeLimits::added(self, &job);
             }
         }
         self.age_by_rule(id);
@@ -293,15 +294,15 @@ impl Queue {
 
     /// Adds a job without tags to its tube, which may have a rule.
     #[inline]
-    pub(crate) fn came_plain(&mut self, id: JobId, tube: TubeKey) {
+    pub(crate) fn added_plain(&mut self, id: JobId, tube: TubeKey) {
         if self.tubes.get(tube).ruled.is_some() {
-            self.came_to_ruled(id, tube);
+            self.added_to_ruled(id, tube);
         }
     }
 
     /// Adds a job without tags to a tube that has or had a rule.
     #[inline(never)]
-    fn came_to_ruled(&mut self, id: JobId, tube: TubeKey) {
+    fn added_to_ruled(&mut self, id: JobId, tube: TubeKey) {
         let job = self.jobs.expect_mut(id);
         let Some(ruled) = &mut self.tubes.get_mut(tube).ruled else { return };
         let Some(rule) = &ruled.rule else { return };
@@ -311,7 +312,7 @@ impl Queue {
         job.marks |= marks::RULED;
         if rule.max_age_s.is_some() {
             let job = TaggedJob::new(id, job, &TagSet::NONE);
-            Ages::came(self, &job);
+            Ages::added(self, &job);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The tag `con`: at most N jobs with a key are reserved at once, over all tubes.
+//! The tag `con`, a counting semaphore for each key: at most N jobs with a key are reserved at once, over all tubes.
 //!
 //! Owns: how many jobs of each key are reserved, and which ready jobs may be reserved now. Jobs of one tube with the
 //! same key and the same limit form a line: if any of them may be reserved, the most urgent may. So only the first of a
@@ -10,8 +10,8 @@
 //! the first are in ordered indexes here.
 //!
 //! A key may be used in very many tubes. When its last slot is taken, the first jobs of the lines in other tubes stay
-//! in their ready queues until a reserve is about to choose from these: it parks them (`settle_head`).
-//! `is_unsettled` says that there may be such jobs; while there are none, reserves probe nothing.
+//! in their ready queues until a reserve is about to choose from these: it parks them (`refresh_head`).
+//! `has_stale_heads` says that there may be such jobs; while there are none, reserves probe nothing.
 //!
 //! A free slot is first kept for the released job that has freed it: this job gets its position, and only then are the
 //! free slots offered to others (`offered_slots`).
@@ -21,13 +21,13 @@ use std::collections::BTreeMap;
 use beanstalkd_structures::OrderedQueue;
 
 use super::index::{Hash, Ranked, hash_of, ranked_after, with_hash_and_rank};
-use super::line::{Line, SlotKey};
+use super::line::{KeyLine, SlotKey};
 use super::used_keys::{KeyJobs, UsedKeys};
 use super::{Admission, Rule, TaggedJob};
 use crate::Queue;
 use crate::clock::Timestamp;
 use crate::job::{JobId, JobState};
-use crate::state::jobs::{Job, Place, marks};
+use crate::state::jobs::{Collection, Job, marks};
 use crate::state::keys::{ReadyKey, TubeKey};
 use crate::tags::Concurrency;
 
@@ -49,7 +49,7 @@ pub(crate) struct Slots {
     pub(crate) freed: Vec<SlotKey>,
     /// Whether a reserve must check which ready jobs may be reserved now: keys of jobs in several tubes are used up or
     /// being offered.
-    pub(crate) is_unsettled: bool,
+    pub(crate) has_stale_heads: bool,
 }
 
 impl Rule for Slots {
@@ -80,9 +80,9 @@ impl Rule for Slots {
         }
         let taken = queue.rules.slots.keys.take(line.key);
         let used_up = line.with_limit(taken);
-        if !queue.rules.slots.is_unsettled && queue.has_first(used_up, job.id) {
-            queue.rules.slots.is_unsettled = true;
-            queue.rules.note_must_settle();
+        if !queue.rules.slots.has_stale_heads && queue.has_first(used_up, job.id) {
+            queue.rules.slots.has_stale_heads = true;
+            queue.rules.note_must_refresh_heads();
         }
         if job.marks & marks::FIRST != 0 {
             queue.advance_line(queue.ready_key(job.id), line, false);
@@ -114,9 +114,9 @@ impl Rule for Slots {
             };
             assert!(job.has(marks::FIRST) || !job.has(marks::INDEXED), "only first jobs have this mark");
             let line = queue.line(job.tube, tag);
-            match job.place() {
-                Place::Reserved(_) => keys.entry(line.key).or_default().taken += 1,
-                Place::Ready(_) => {
+            match job.collection() {
+                Collection::Reserved(_) => keys.entry(line.key).or_default().taken += 1,
+                Collection::Ready(_) => {
                     let key = keys.entry(line.key).or_default();
                     let first = queue.first_of(line).expect("a line with a ready job has a first job");
                     assert_eq!(first == id, job.has(marks::FIRST));
@@ -141,7 +141,7 @@ impl Rule for Slots {
                     }
                     queue.check_first(job, tag);
                 }
-                Place::Delayed(_) | Place::Buried(_) => {
+                Collection::Delayed(_) | Collection::Buried(_) => {
                     assert!(!job.has(marks::FIRST | marks::INDEXED | marks::PARKED));
                 }
             }
@@ -151,7 +151,7 @@ impl Rule for Slots {
         assert_eq!(slots.parked.len(), parked);
         assert!(slots.freed.is_empty(), "free slots are offered before a command ends");
         queue.rules.offered.check();
-        assert!(queue.rules.offered.is_empty() || queue.rules.slots.is_unsettled);
+        assert!(queue.rules.offered.is_empty() || queue.rules.slots.has_stale_heads);
     }
 }
 
@@ -163,7 +163,7 @@ impl Queue {
             let is_offered = || self.rules.offered.keys().any(|key| key.tag() == tag);
             assert!(!is_free || is_offered(), "free slots are offered");
         } else {
-            assert!(is_free || self.rules.slots.is_unsettled, "reserves know that they have to probe");
+            assert!(is_free || self.rules.slots.has_stale_heads, "reserves know that they have to probe");
         }
     }
 
@@ -178,7 +178,7 @@ impl Queue {
     }
 
     /// Whether a job of this line, ready or delayed, may be reserved now: a slot is free and not offered to others.
-    fn is_free(&self, line: Line<'_>) -> bool {
+    fn is_free(&self, line: KeyLine<'_>) -> bool {
         self.has_slot(line) && !self.rules.offered.searches(line.tag)
     }
 
@@ -200,16 +200,16 @@ impl Queue {
     }
 
     /// Whether fewer than `limit` jobs of the key are reserved, offered slots included.
-    fn has_slot(&self, line: Line<'_>) -> bool {
+    fn has_slot(&self, line: KeyLine<'_>) -> bool {
         self.rules.slots.keys.get(line.key).taken() < line.tag.limit
     }
 
-    fn line<'a>(&self, tube: TubeKey, tag: Concurrency<'a>) -> Line<'a> {
-        Line::new(tube, tag, &self.rules.hasher)
+    fn line<'a>(&self, tube: TubeKey, tag: Concurrency<'a>) -> KeyLine<'a> {
+        KeyLine::new(tube, tag, &self.rules.hasher)
     }
 
     /// The first of the jobs in the line.
-    fn first_of(&self, line: Line<'_>) -> Option<JobId> {
+    fn first_of(&self, line: KeyLine<'_>) -> Option<JobId> {
         let slots = &self.rules.slots;
         let key = slots.keys.get(line.key);
         if let Some(first) = key.first().filter(|&first| self.is_of_line(first, line)) {
@@ -223,16 +223,16 @@ impl Queue {
 
     /// Adds a ready job to its line, in which there are others, or which is not the only one of its key.
     #[inline(never)]
-    fn join_line(&mut self, id: JobId, line: Line<'_>) -> Admission {
+    fn join_line(&mut self, id: JobId, line: KeyLine<'_>) -> Admission {
         let key = self.ready_key(id);
         let first = self.first_of(line).map(|first| self.ready_key(first));
         if first.is_some_and(|first| first < key) {
-            self.stand_behind(key, line);
+            self.insert_behind(key, line);
             return Admission::Parked;
         }
         if let Some(first) = first {
             self.unmark_first(first, line);
-            self.stand_behind(first, line);
+            self.insert_behind(first, line);
             let id = first.job();
             if !self.jobs.expect_mut(id).lacks_slot() {
                 self.take_out_of_ready(id, line.tube);
@@ -242,11 +242,11 @@ impl Queue {
                 }
             }
         }
-        self.stand_first(first.map(ReadyKey::job), Some(key), line);
+        self.replace_first(first.map(ReadyKey::job), Some(key), line);
         if self.is_free(line) { Admission::Open } else { Admission::Parked }
     }
 
-    fn is_of_line(&self, id: JobId, line: Line<'_>) -> bool {
+    fn is_of_line(&self, id: JobId, line: KeyLine<'_>) -> bool {
         #[cfg(test)]
         super::steps::note_probe();
         let job = self.jobs.get(id).expect("an indexed job exists");
@@ -273,16 +273,16 @@ impl Queue {
 
     /// Replaces the first job of the line by the next one, if there is one. If a client waits for that, it is offered
     /// at the end of the command. If the old one was parked while a slot is free, a walk will reach the line.
-    fn advance_line(&mut self, first: ReadyKey, line: Line<'_>, was_parked: bool) {
+    fn advance_line(&mut self, first: ReadyKey, line: KeyLine<'_>, was_parked: bool) {
         self.unmark_first(first, line);
         let next = self.take_second(line);
-        self.stand_first(Some(first.job()), next, line);
+        self.replace_first(Some(first.job()), next, line);
         let Some(next) = next.filter(|_| !was_parked && self.is_free(line)) else { return };
         let tube = self.tubes.get(line.tube);
         if tube.is_open() && self.first_waiting(line.tube).is_some() {
             self.rules.slots.freed.push(SlotKey::of(line));
         } else if self.takes_turns(line.tube) {
-            self.join_row_from_parked(next, line);
+            self.join_rotation_from_parked(next, line);
         } else {
             self.unpark(next, line);
             self.tubes.get_mut(line.tube).ready.insert(next);
@@ -290,7 +290,7 @@ impl Queue {
     }
 
     /// Removes and returns the second job of the line.
-    fn take_second(&mut self, line: Line<'_>) -> Option<ReadyKey> {
+    fn take_second(&mut self, line: KeyLine<'_>) -> Option<ReadyKey> {
         let slots = &self.rules.slots;
         if slots.behind.is_empty() || !slots.keys.get(line.key).has_indexed() {
             return None;
@@ -320,7 +320,7 @@ impl Queue {
     }
 
     /// Whether another ready job in any tube is the first of a line with the tag of this one.
-    fn has_first(&self, line: Line<'_>, but: JobId) -> bool {
+    fn has_first(&self, line: KeyLine<'_>, but: JobId) -> bool {
         let is_meant = |id| id != but && self.concurrency(id) == Some(line.tag);
         let key = self.rules.slots.keys.get(line.key);
         key.first().is_some_and(is_meant)
@@ -343,7 +343,7 @@ impl Queue {
     }
 
     /// Brings a parked first job with this key and limit forward, because it may be reserved: it goes to a waiting
-    /// client, or into the ready queue or the row of its tube.
+    /// client, or into the ready queue or the rotation of its tube.
     pub(crate) fn bring_forward(&mut self, first: ReadyKey, group: &SlotKey, now: Timestamp) {
         let tube = self.jobs.expect_mut(first.job()).tube;
         if self.end_overdue_if_awaited(first.job(), tube, now) {
@@ -351,7 +351,7 @@ impl Queue {
         }
         let is_awaited = self.tubes.get(tube).is_open() && self.first_waiting(tube).is_some();
         if !is_awaited && self.takes_turns(tube) {
-            self.join_row_from_parked(first, group.line(tube));
+            self.join_rotation_from_parked(first, group.line(tube));
             return;
         }
         self.unpark(first, group.line(tube));
@@ -359,17 +359,18 @@ impl Queue {
         self.enqueue(first.job(), tube, first.priority(), now);
     }
 
-    /// Adds a parked first job to the row of its tube: it stays parked, but only the turns of its tube keep it back.
-    fn join_row_from_parked(&mut self, first: ReadyKey, line: Line<'_>) {
+    /// Adds a parked first job to the rotation of its tube: it stays parked, but only the turns of its tube keep it
+    /// back.
+    fn join_rotation_from_parked(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         self.remove_parked_first(first, line);
-        self.join_row(first, line.tube, Hash::new(line.key));
+        self.join_rotation(first, line.tube, Hash::new(line.key));
     }
 
     /// Parks the first jobs, in a tube from which a client is about to reserve, that may no longer be reserved, and
     /// ends those whose time is over: at most `left`, from which their number is subtracted. Returns whether none is
     /// left.
     #[cold]
-    pub(crate) fn settle_head(&mut self, tube: TubeKey, left: &mut usize, now: Timestamp) -> bool {
+    pub(crate) fn refresh_head(&mut self, tube: TubeKey, left: &mut usize, now: Timestamp) -> bool {
         while let Some(first) = self.tubes.get(tube).ready.first() {
             let id = first.job();
             let is_overdue = self.is_overdue(id, now);
@@ -393,10 +394,10 @@ impl Queue {
         true
     }
 
-    /// Settles the tubes of a client before it chooses among them, while that is necessary; returns whether it may
-    /// choose now. The tubes of a client that watches many are probed when they come first.
+    /// Refreshes the heads of a client's tubes before it chooses among them, while that is necessary; returns whether
+    /// it may choose now. The tubes of a client that watches many are probed when they come first.
     #[cold]
-    pub(crate) fn settle_heads(&mut self, client: u32, now: Timestamp) -> bool {
+    pub(crate) fn refresh_heads(&mut self, client: u32, now: Timestamp) -> bool {
         if self.rules.offered.are_awaited_by(client) {
             return false;
         }
@@ -407,21 +408,21 @@ impl Queue {
         let count = self.clients[client].watching.len();
         (0..count).all(|position| {
             let tube = self.clients[client].watching[position];
-            self.settle_head(tube, &mut left, now)
+            self.refresh_head(tube, &mut left, now)
         })
     }
 
-    /// Must be called when a walk has ended or is put off.
-    pub(crate) fn note_unsettled(&mut self) {
-        let is_settled = self.rules.offered.is_empty() && !self.rules.slots.keys.has_taken();
-        self.rules.slots.is_unsettled =
-            !self.rules.offered.is_empty() || self.rules.slots.is_unsettled && !is_settled;
-        self.rules.note_must_settle();
+    /// Recomputes whether heads are stale. Call it when a walk ends or is postponed.
+    pub(crate) fn note_stale_heads(&mut self) {
+        let are_fresh = self.rules.offered.is_empty() && !self.rules.slots.keys.has_taken();
+        self.rules.slots.has_stale_heads =
+            !self.rules.offered.is_empty() || self.rules.slots.has_stale_heads && !are_fresh;
+        self.rules.note_must_refresh_heads();
     }
 
     /// Replaces the first job of the line, `before`, by `first`: in the entry of the key, or in the index. The index
     /// keeps the first jobs of a line at one position, so one is written over the other.
-    fn stand_first(&mut self, mut before: Option<JobId>, first: Option<ReadyKey>, line: Line<'_>) {
+    fn replace_first(&mut self, mut before: Option<JobId>, first: Option<ReadyKey>, line: KeyLine<'_>) {
         let slots = &mut self.rules.slots;
         let id = first.map(ReadyKey::job);
         if slots.keys.get(line.key).first() == before {
@@ -456,7 +457,7 @@ impl Queue {
     }
 
     /// Called when a first job is about to lose that position; whether it is parked has not changed yet.
-    fn unmark_first(&mut self, first: ReadyKey, line: Line<'_>) {
+    fn unmark_first(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         let job = self.jobs.expect_mut(first.job());
         let is_in_index = job.has(marks::INDEXED) && job.lacks_slot();
         job.marks &= !(marks::FIRST | marks::INDEXED);
@@ -466,20 +467,20 @@ impl Queue {
     }
 
     /// Removes a first job from the index of the parked ones, if it is there: the entry of its key may have it.
-    fn remove_parked_first(&mut self, first: ReadyKey, line: Line<'_>) {
+    fn remove_parked_first(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         if self.jobs.expect_mut(first.job()).has(marks::INDEXED) {
             let found = self.rules.slots.parked.remove(line.parked(first));
             assert!(found.is_some(), "a first job that has no slot is indexed");
         }
     }
 
-    fn stand_behind(&mut self, key: ReadyKey, line: Line<'_>) {
+    fn insert_behind(&mut self, key: ReadyKey, line: KeyLine<'_>) {
         let slots = &mut self.rules.slots;
         slots.keys.add_indexed(line.key);
         slots.behind.insert(line.behind(key));
     }
 
-    fn leave_behind(&mut self, key: ReadyKey, line: Line<'_>) {
+    fn leave_behind(&mut self, key: ReadyKey, line: KeyLine<'_>) {
         let slots = &mut self.rules.slots;
         slots.keys.remove_indexed(line.key);
         let found = slots.behind.remove(line.behind(key));
@@ -489,8 +490,8 @@ impl Queue {
     /// Takes a job that stays ready out of the ready queue.
     fn take_out_of_ready(&mut self, id: JobId, tube: TubeKey) {
         let key = self.ready_key(id);
-        if self.jobs.expect_mut(id).has(marks::IN_ROW) {
-            self.take_out_of_row(key, tube);
+        if self.jobs.expect_mut(id).has(marks::IN_ROTATION) {
+            self.remove_from_rotation(key, tube);
         } else {
             let found = self.tubes.get_mut(tube).ready.remove(key);
             assert!(found.is_some(), "a first job that is not parked is in the ready queue of its tube");
@@ -509,24 +510,24 @@ impl Queue {
             let parked = self.line(tube, tag).parked(key);
             self.rules.slots.parked.insert(parked);
         }
-        self.tubes.get_mut(tube).rules_mut().parked.insert(key);
+        self.tubes.get_mut(tube).tag_state_mut().parked.insert(key);
         self.count_ready(tube, key.priority());
         debug_assert!(self.is_linked(id));
     }
 
     /// Takes a first job out of its tube's parked jobs. It still counts as ready.
-    fn unpark(&mut self, first: ReadyKey, line: Line<'_>) {
+    fn unpark(&mut self, first: ReadyKey, line: KeyLine<'_>) {
         debug_assert!(self.is_linked(first.job()));
         self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
         self.remove_parked_first(first, line);
-        let found = self.tubes.get_mut(line.tube).rules_mut().parked.remove(first);
+        let found = self.tubes.get_mut(line.tube).tag_state_mut().parked.remove(first);
         assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
         debug_assert!(!self.is_linked(first.job()));
     }
 
     /// Takes a parked job out of its tube; the caller takes it out of its line.
     pub(crate) fn take_out_of_parked(&mut self, id: JobId, key: ReadyKey, tube: TubeKey) {
-        let found = self.tubes.get_mut(tube).rules_mut().parked.remove(key);
+        let found = self.tubes.get_mut(tube).tag_state_mut().parked.remove(key);
         assert!(found.is_some(), "a parked job is among the parked jobs of its tube");
         self.count_unready(tube, key.priority());
         debug_assert!(self.jobs.expect_mut(id).has(marks::PARKED));

@@ -21,7 +21,7 @@ fn aft(name: &str) -> TagSet<'_> {
 
 fn put_body(queue: &mut Queue, client: ClientId, priority: u32, tags: TagSet<'_>, body: &[u8]) -> JobId {
     let new =
-        NewJob { id: queue.take_id(), priority: Priority(priority), delay_s: 0.into(), ttr_s: 10.into() };
+        NewJob { id: queue.allocate_id(), priority: Priority(priority), delay_s: 0.into(), ttr_s: 10.into() };
     let body = Body::copy_of(body).unwrap();
     if tags.is_empty() {
         queue.put(client, new, body, NOW);
@@ -437,7 +437,7 @@ fn a_restart_gives_back_keys_cooldowns_holds_and_expiries() {
     queue.advance(NOW.plus_seconds(2));
     assert!(queue.job(JobId(4)).is_none() && queue.job(JobId(5)).is_some(), "what was reserved stays");
     assert_eq!(queue.figures().events.expirations, 1);
-    assert_eq!(queue.take_id(), JobId(8));
+    assert_eq!(queue.allocate_id(), JobId(8));
     queue.check_invariants();
 }
 

@@ -31,7 +31,7 @@ impl Crowd {
     }
 
     fn put(&mut self, key: &str, limit: u32) -> JobId {
-        let id = self.queue.take_id();
+        let id = self.queue.allocate_id();
         let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 100.into() };
         let concurrency = Some(Concurrency { key: key.into(), limit });
         let (mut bytes, tags) = (Vec::new(), TagSet { concurrency, ..TagSet::default() });
@@ -111,7 +111,8 @@ fn a_reload_with_200_000_tubes_and_many_entries_goes_on_in_steps_of_the_same_siz
     let producer = queue.connect();
     for tube in 0..TUBES {
         queue.use_tube(producer, &format!("tube-{tube}"));
-        let new = NewJob { id: queue.take_id(), priority: Priority(5), delay_s: 0.into(), ttr_s: 9.into() };
+        let new =
+            NewJob { id: queue.allocate_id(), priority: Priority(5), delay_s: 0.into(), ttr_s: 9.into() };
         queue.put(producer, new, Body::copy_of(b"x").unwrap(), NOW);
     }
     let entry =

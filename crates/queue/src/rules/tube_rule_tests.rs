@@ -61,7 +61,7 @@ impl Rig {
     }
 
     fn put(&mut self, client: ClientId, key: Option<(&str, u32)>) -> JobId {
-        let id = self.queue.take_id();
+        let id = self.queue.allocate_id();
         let new = NewJob { id, priority: Priority(5), delay_s: 0.into(), ttr_s: 100.into() };
         let body = Body::copy_of(b"x").unwrap();
         match key {
@@ -469,7 +469,7 @@ fn another_program_without_the_rule_or_with_a_wider_one_wakes_all_that_wait() {
         next.wait(3 * NS_PER_S);
         let expected: Vec<_> = clients.into_iter().zip(jobs).skip(1).collect();
         assert_eq!(next.delivered(), expected, "{before:?} {after:?}");
-        assert!(!next.queue.changes_rules(), "it is quiet, so that it can be handed over again");
+        assert!(!next.queue.is_reloading_rules(), "it is quiet, so that it can be handed over again");
         let is_ruled = next.queue.tube("t", next.now).unwrap().rule.is_some();
         assert_eq!(is_ruled, after.iter().any(|rule| &*rule.pattern == "t"));
     }
@@ -487,10 +487,11 @@ fn a_complete_in_the_middle_of_a_reload_counts_its_job_as_the_rule_does() {
     let id = rig.put(client, None);
     assert_eq!(rig.reserve(client), Some(id));
     rig.queue.set_tube_rules(vec![TubeRule { max_bytes: Some(1), ..TubeRule::new("t") }], rig.now);
-    let new = NewJob { id: rig.queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 1.into() };
+    let new =
+        NewJob { id: rig.queue.allocate_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 1.into() };
     let put = CompletedPut { new, tags: &[], tube: None, body_bytes: 1 };
     let mut steps = 0;
-    while rig.queue.rules.tubes.is_changing() {
+    while rig.queue.rules.tubes.is_reloading() {
         let plan: Vec<_> = rig.queue.plan_complete(client, id, [put].into_iter(), rig.now).collect();
         assert_eq!(plan, [Planned::New], "step {steps}");
         rig.queue.advance(rig.now);

@@ -1,15 +1,15 @@
 //! The rule `fair`: jobs of the same priority are reserved round-robin by their concurrency keys, not by age.
 //!
-//! Owns: the row of keys of each tube with the rule. Only jobs that no other rule keeps back are in it, so that no
-//! blocked job is ever examined. A key is in the row while it has such a job, at the position of its turn; a new key
-//! goes to the end, and so does a key of which a job was reserved. So between two turns of a key, each other key that
-//! always had a job of the same priority has had one turn. All jobs without a key share one. Within a key, the most
-//! urgent and oldest job goes first.
+//! Owns: the rotation of keys of each tube with the rule. Only jobs that no other rule keeps back are in it, so that no
+//! blocked job is ever examined. A key is in the rotation while it has such a job, at the position of its turn; a new
+//! key goes to the end, and so does a key of which a job was reserved. So between two turns of a key, each other key
+//! that always had a job of the same priority has had one turn. All jobs without a key share one. Within a key, the
+//! most urgent and oldest job goes first.
 //!
 //! Of all these jobs, only the one that has the turn is in the tube's ready queue. The others are parked like those
-//! without a slot, and are marked (`marks::IN_ROW`, as is the first one), so that the choice among the heads of tubes
-//! need not know turns. A tube without the rule has no row. A reload adds and removes jobs one by one, in the slices of
-//! its walk.
+//! without a slot, and are marked (`marks::IN_ROTATION`, as is the first one), so that the choice among the heads of
+//! tubes need not know turns. A tube without the rule has no rotation. A reload adds and removes jobs one by one, in
+//! the slices of its walk.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,13 +21,13 @@ use super::index::{Hash, Ranked, hash_of};
 use crate::Queue;
 use crate::job::{JobId, JobState, Priority};
 use crate::state::jobs::marks;
-use crate::state::keys::{Packed, ReadyKey, TubeKey};
+use crate::state::keys::{CompactU64, ReadyKey, TubeKey};
 
-/// The memory of the row of a tube, in bytes, while it has few jobs or none: the row itself, the order of its jobs, and
-/// the parked ones.
+/// The memory of the rotation of a tube, in bytes, while it has few jobs or none: the rotation itself, the order of its
+/// jobs, and the parked ones.
 pub(crate) const BYTES_PER_TUBE: usize = 360;
 
-/// The memory of a job in a row, in bytes, if its key has no other.
+/// The memory of a job in a rotation, in bytes, if its key has no other.
 pub(crate) const BYTES_PER_JOB: usize = 72;
 
 /// The maximum number of jobs that are examined to decide whose turn it is: few enough to cost little in a command that
@@ -38,10 +38,10 @@ const MAX_PROBES: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     priority: u32,
-    number: Packed,
-    job: Packed,
+    number: CompactU64,
+    job: CompactU64,
     /// The hash of the key. No two turns have the same number, so it does not affect the order.
-    hash: Packed,
+    hash: CompactU64,
 }
 
 impl Turn {
@@ -65,16 +65,16 @@ impl Key for Turn {
     }
 }
 
-/// A job in a row, by the hash of its key, and then by priority and age.
+/// A job in a rotation, by the hash of its key, and then by priority and age.
 #[derive(Clone, Copy, Debug)]
-struct RowPosition {
+struct RotationEntry {
     ranked: Ranked,
     /// In the first job of a key, the number of the key's turn; in another job it has no meaning. It does not affect
     /// the order, and has no alignment, so that there is no padding.
     number: [u8; 8],
 }
 
-impl RowPosition {
+impl RotationEntry {
     fn new(hash: Hash, key: ReadyKey, number: u64) -> Self {
         Self { ranked: Ranked::ready(hash, key), number: number.to_ne_bytes() }
     }
@@ -88,41 +88,41 @@ impl RowPosition {
     }
 }
 
-impl PartialEq for RowPosition {
+impl PartialEq for RotationEntry {
     fn eq(&self, other: &Self) -> bool {
         self.ranked == other.ranked
     }
 }
 
-impl Eq for RowPosition {}
+impl Eq for RotationEntry {}
 
-impl PartialOrd for RowPosition {
+impl PartialOrd for RotationEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for RowPosition {
+impl Ord for RotationEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.ranked.cmp(&other.ranked)
     }
 }
 
-impl Key for RowPosition {
+impl Key for RotationEntry {
     fn id(self) -> u64 {
         self.ranked.job().0
     }
 }
 
-/// The row of a tube.
+/// The rotation of a tube.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The jobs, by the hashes of their keys, and then by priority and age. Two keys with the same hash would share
-    /// their turns. The hash is seeded, so that nobody can choose such keys; among 100,000 keys in a row, the chance
-    /// that two have the same hash is one in 50,000.
-    jobs: OrderedQueue<RowPosition>,
+    /// their turns. The hash is seeded, so that nobody can choose such keys; among 100,000 keys in a rotation, the
+    /// chance that two have the same hash is one in 50,000.
+    jobs: OrderedQueue<RotationEntry>,
     /// The first job of each key.
-    row: OrderedQueue<Turn>,
+    rotation: OrderedQueue<Turn>,
     next_number: u64,
     /// The turn of the job in the tube's ready queue.
     head: Option<Turn>,
@@ -134,8 +134,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    fn first_of(&self, hash: Hash) -> Option<RowPosition> {
-        let start = RowPosition::new(hash, ReadyKey::new(Priority(0), JobId(0)), 0);
+    fn first_of(&self, hash: Hash) -> Option<RotationEntry> {
+        let start = RotationEntry::new(hash, ReadyKey::new(Priority(0), JobId(0)), 0);
         self.jobs.first_after(start).filter(|first| first.ranked.hash() == hash)
     }
 
@@ -149,42 +149,42 @@ impl Turns {
         let number = match self.first_of(hash) {
             None => leaving.map(|(_, number)| number).unwrap_or_else(|| self.next_number()),
             Some(first) if key < first.ranked.ready_key() => {
-                self.row.remove(first.turn());
+                self.rotation.remove(first.turn());
                 first.number()
             }
             Some(_) => {
-                self.jobs.insert(RowPosition::new(hash, key, 0));
+                self.jobs.insert(RotationEntry::new(hash, key, 0));
                 return;
             }
         };
-        let first = RowPosition::new(hash, key, number);
+        let first = RotationEntry::new(hash, key, number);
         self.jobs.insert(first);
-        self.row.insert(first.turn());
-        debug_assert!(self.row.len() <= self.jobs.len(), "a key in the row has a job");
+        self.rotation.insert(first.turn());
+        debug_assert!(self.rotation.len() <= self.jobs.len(), "a key in the rotation has a job");
     }
 
-    /// Takes a job out. If a client has reserved it, its key goes to the end of the row.
+    /// Takes a job out. If a client has reserved it, its key goes to the end of the rotation.
     fn remove(&mut self, hash: Hash, key: ReadyKey, is_reserved: bool) {
-        let found = self.jobs.remove(RowPosition::new(hash, key, 0));
-        let found = found.expect("a job in the row is indexed");
+        let found = self.jobs.remove(RotationEntry::new(hash, key, 0));
+        let found = found.expect("a job in the rotation is indexed");
         self.leaving = None;
         let next = self.first_of(hash);
         if next.is_some_and(|next| next < found) {
             return;
         }
-        let turn = self.row.remove(found.turn());
-        debug_assert!(turn.is_some(), "the first job of a key is in the row");
+        let turn = self.rotation.remove(found.turn());
+        debug_assert!(turn.is_some(), "the first job of a key is in the rotation");
         self.head = self.head.filter(|head| head.ready_key() != key);
         let Some(next) = next else {
             self.leaving = (!is_reserved).then_some((hash, found.number()));
             return;
         };
         let number = if is_reserved { self.next_number() } else { found.number() };
-        let first = RowPosition::new(hash, next.ranked.ready_key(), number);
+        let first = RotationEntry::new(hash, next.ranked.ready_key(), number);
         let replaced = self.jobs.replace(next, first);
         debug_assert!(replaced.is_some(), "the next job of the key is indexed");
-        self.row.insert(first.turn());
-        debug_assert!(self.row.len() <= self.jobs.len(), "a key in the row has a job");
+        self.rotation.insert(first.turn());
+        debug_assert!(self.rotation.len() <= self.jobs.len(), "a key in the rotation has a job");
     }
 }
 
@@ -192,46 +192,49 @@ impl Rule for Turns {
     #[inline]
     fn check(queue: &Queue) {
         let all = queue.jobs.ids().filter_map(|id| Some((id, queue.jobs.get(id)?)));
-        let mut in_rows: BTreeMap<TubeKey, BTreeSet<Ranked>> = BTreeMap::new();
-        for (id, job) in all.filter(|(_, job)| job.has(marks::IN_ROW)) {
-            assert!(job.place().state() == JobState::Ready, "{id:?} is in the row");
+        let mut in_rotations: BTreeMap<TubeKey, BTreeSet<Ranked>> = BTreeMap::new();
+        for (id, job) in all.filter(|(_, job)| job.has(marks::IN_ROTATION)) {
+            assert!(job.collection().state() == JobState::Ready, "{id:?} is in the rotation");
             let key = Ranked::ready(queue.turn_hash(id), ReadyKey::new(job.priority, id));
-            in_rows.entry(job.tube).or_default().insert(key);
+            in_rotations.entry(job.tube).or_default().insert(key);
         }
         for tube in queue.tubes.iter() {
             let Some(turns) = tube.ruled.as_ref().and_then(|ruled| ruled.turns.as_ref()) else { continue };
             let key = queue.tubes.find(tube.name.as_str()).expect("a listed tube is found by its name");
-            let in_row = in_rows.remove(&key).unwrap_or_default();
+            let in_rotation = in_rotations.remove(&key).unwrap_or_default();
             let jobs = || turns.jobs.iter();
-            assert!(jobs().map(|job| job.ranked).eq(in_row), "{}: the row has its jobs", tube.name);
-            assert_eq!(turns.head, turns.row.first(), "the job whose turn it is, is in the ready queue");
+            assert!(jobs().map(|job| job.ranked).eq(in_rotation), "{}: the rotation has its jobs", tube.name);
+            assert_eq!(turns.head, turns.rotation.first(), "the job whose turn it is, is in the ready queue");
             assert!(turns.head.is_none_or(|head| tube.ready.contains(head.ready_key())));
-            let is_first = |job: &RowPosition| turns.first_of(job.ranked.hash()) == Some(*job);
-            let mut row: Vec<Turn> = jobs().filter(is_first).map(RowPosition::turn).collect();
-            row.sort_unstable();
-            assert!(turns.row.iter().eq(row), "each key is in the row once, with its first job");
-            if !queue.changes_rules() {
+            let is_first = |job: &RotationEntry| turns.first_of(job.ranked.hash()) == Some(*job);
+            let mut rotation: Vec<Turn> = jobs().filter(is_first).map(RotationEntry::turn).collect();
+            rotation.sort_unstable();
+            assert!(
+                turns.rotation.iter().eq(rotation),
+                "each key is in the rotation once, with its first job"
+            );
+            if !queue.is_reloading_rules() {
                 assert!(!turns.is_ending && tube.ready.len() <= 1, "{}: one job at a time", tube.name);
             }
         }
-        assert!(in_rows.is_empty(), "only a fair tube has a row");
+        assert!(in_rotations.is_empty(), "only a fair tube has a rotation");
     }
 }
 
 impl Queue {
-    /// Whether jobs of this tube that no rule keeps back go into a row.
+    /// Whether jobs of this tube that no rule keeps back go into a rotation.
     pub(crate) fn takes_turns(&self, tube: TubeKey) -> bool {
         let turns = self.tubes.get(tube).ruled.as_ref().and_then(|ruled| ruled.turns.as_ref());
         turns.is_some_and(|turns| !turns.is_ending)
     }
 
     /// Whether another job of the tube is reserved before this ready one, because it is its turn. Jobs whose keys are
-    /// used up may still be in the row, if the keys are used in several tubes; a job after very many of them is not
-    /// found.
+    /// used up may still be in the rotation, if the keys are used in several tubes; a job after very many of them is
+    /// not found.
     pub(crate) fn is_passed_over(&self, id: JobId, tube: TubeKey) -> bool {
         let turns = self.tubes.get(tube).ruled.as_ref().and_then(|ruled| ruled.turns.as_ref());
         let Some(turns) = turns.filter(|turns| !turns.is_ending) else { return false };
-        let mut firsts = turns.row.iter().take(MAX_PROBES).map(|turn| JobId(turn.job.into()));
+        let mut firsts = turns.rotation.iter().take(MAX_PROBES).map(|turn| JobId(turn.job.into()));
         firsts.find(|&first| self.may_be_reserved(first)).is_some_and(|first| first != id)
     }
 
@@ -242,7 +245,7 @@ impl Queue {
 
     fn turns(&mut self, tube: TubeKey) -> &mut Turns {
         let ruled = self.tubes.get_mut(tube).ruled.as_mut();
-        ruled.and_then(|ruled| ruled.turns.as_mut()).expect("a tube with a row has its rule")
+        ruled.and_then(|ruled| ruled.turns.as_mut()).expect("a tube with a rotation has its rule")
     }
 
     /// Adds a job that is in no collection, and that no rule keeps back, to those that may be reserved.
@@ -254,32 +257,32 @@ impl Queue {
         }
         let hash = self.turn_hash(key.job());
         debug_assert!(!self.jobs.expect_mut(key.job()).has(marks::PARKED), "the job is in no collection");
-        self.tubes.get_mut(tube).rules_mut().parked.insert(key);
-        self.join_row(key, tube, hash);
+        self.tubes.get_mut(tube).tag_state_mut().parked.insert(key);
+        self.join_rotation(key, tube, hash);
     }
 
-    /// Adds a parked job of the tube to the row of its key; it stays parked.
-    pub(super) fn join_row(&mut self, key: ReadyKey, tube: TubeKey, hash: Hash) {
+    /// Adds a parked job of the tube to the rotation of its key; it stays parked.
+    pub(super) fn join_rotation(&mut self, key: ReadyKey, tube: TubeKey, hash: Hash) {
         debug_assert!(
-            !self.jobs.expect_mut(key.job()).has(marks::IN_ROW),
-            "a job that enters the row is not in it"
+            !self.jobs.expect_mut(key.job()).has(marks::IN_ROTATION),
+            "a job that enters the rotation is not in it"
         );
-        self.jobs.expect_mut(key.job()).marks |= marks::IN_ROW | marks::PARKED;
+        self.jobs.expect_mut(key.job()).marks |= marks::IN_ROTATION | marks::PARKED;
         self.turns(tube).insert(hash, key);
         self.rules.tubes.index_bytes += BYTES_PER_JOB;
         self.show_head(tube);
-        debug_assert!(self.is_linked_as(key.job(), JobState::Ready), "a job in the row is ready");
+        debug_assert!(self.is_linked_as(key.job(), JobState::Ready), "a job in the rotation is ready");
     }
 
-    /// Removes a job from the row. It stays in its collection, and parked if it was.
-    fn leave_row(&mut self, key: ReadyKey, tube: TubeKey, is_reserved: bool) {
+    /// Removes a job from the rotation. It stays in its collection, and parked if it was.
+    fn leave_rotation(&mut self, key: ReadyKey, tube: TubeKey, is_reserved: bool) {
         let head = self.turns(tube).head.filter(|head| head.ready_key() == key);
         let hash = head.map_or_else(|| self.turn_hash(key.job()), Turn::hash);
         debug_assert!(
-            self.jobs.expect_mut(key.job()).has(marks::IN_ROW),
-            "a job leaves the row in which it is"
+            self.jobs.expect_mut(key.job()).has(marks::IN_ROTATION),
+            "a job leaves the rotation in which it is"
         );
-        self.jobs.expect_mut(key.job()).marks &= !marks::IN_ROW;
+        self.jobs.expect_mut(key.job()).marks &= !marks::IN_ROTATION;
         self.turns(tube).remove(hash, key, is_reserved);
         self.rules.tubes.index_bytes -= BYTES_PER_JOB;
         self.show_head(tube);
@@ -288,21 +291,21 @@ impl Queue {
     /// Notes that a client takes this job, which was the first of the tube's ready queue.
     #[cold]
     pub(crate) fn took_turn(&mut self, key: ReadyKey, tube: TubeKey) {
-        if self.jobs.expect_mut(key.job()).has(marks::IN_ROW) {
-            self.leave_row(key, tube, true);
+        if self.jobs.expect_mut(key.job()).has(marks::IN_ROTATION) {
+            self.leave_rotation(key, tube, true);
         }
     }
 
-    /// Takes a job of the row out of those that may be reserved; then it is in no collection.
-    pub(crate) fn take_out_of_row(&mut self, key: ReadyKey, tube: TubeKey) {
-        self.leave_row(key, tube, false);
+    /// Takes a job of the rotation out of those that may be reserved; then it is in no collection.
+    pub(crate) fn remove_from_rotation(&mut self, key: ReadyKey, tube: TubeKey) {
+        self.leave_rotation(key, tube, false);
         let job = self.jobs.expect_mut(key.job());
         let is_parked = job.has(marks::PARKED);
         job.marks &= !marks::PARKED;
         let record = self.tubes.get_mut(tube);
-        let queue = if is_parked { &mut record.rules_mut().parked } else { &mut record.ready };
+        let queue = if is_parked { &mut record.tag_state_mut().parked } else { &mut record.ready };
         let found = queue.remove(key);
-        assert!(found.is_some(), "a job in the row is ready");
+        assert!(found.is_some(), "a job in the rotation is ready");
         debug_assert!(!self.is_linked(key.job()), "a job that was taken out is in no collection");
     }
 
@@ -318,7 +321,7 @@ impl Queue {
     /// Moves the job whose turn it is into the ready queue.
     fn show_head(&mut self, tube: TubeKey) {
         let turns = self.turns(tube);
-        let (before, first) = (turns.head, turns.row.first());
+        let (before, first) = (turns.head, turns.rotation.first());
         if before == first {
             return;
         }
@@ -328,7 +331,7 @@ impl Queue {
             let record = self.tubes.get_mut(tube);
             let found = record.ready.remove(before);
             debug_assert!(found.is_some(), "the job whose turn it was, is in the ready queue");
-            record.rules_mut().parked.insert(before);
+            record.tag_state_mut().parked.insert(before);
             self.jobs.expect_mut(before.job()).marks |= marks::PARKED;
             debug_assert!(
                 self.is_linked_as(before.job(), JobState::Ready),
@@ -337,7 +340,7 @@ impl Queue {
         }
         if let Some(first) = first {
             let record = self.tubes.get_mut(tube);
-            let found = record.rules_mut().parked.remove(first);
+            let found = record.tag_state_mut().parked.remove(first);
             debug_assert!(found.is_some(), "the job whose turn it is has been parked");
             record.ready.insert(first);
             self.jobs.expect_mut(first.job()).marks &= !marks::PARKED;
@@ -357,21 +360,21 @@ impl Queue {
         }
     }
 
-    /// Called when a reload comes to this job: it joins the row of its tube, or leaves it.
+    /// Called when a reload comes to this job: it joins the rotation of its tube, or leaves it.
     pub(crate) fn turn_by_rule(&mut self, id: JobId) {
         let job = self.jobs.get(id).expect("a job that the walk finds exists");
         let (key, tube) = (ReadyKey::new(job.priority, id), job.tube);
-        let is_shown = job.has(marks::IN_ROW) || !job.has(marks::PARKED);
-        if job.place().state() != JobState::Ready || !is_shown {
+        let is_shown = job.has(marks::IN_ROTATION) || !job.has(marks::PARKED);
+        if job.collection().state() != JobState::Ready || !is_shown {
             return;
         }
-        match (self.takes_turns(tube), job.has(marks::IN_ROW)) {
+        match (self.takes_turns(tube), job.has(marks::IN_ROTATION)) {
             (true, false) => {
                 self.tubes.get_mut(tube).ready.remove(key);
                 self.show_ready(key, tube);
             }
             (false, true) => {
-                self.take_out_of_row(key, tube);
+                self.remove_from_rotation(key, tube);
                 self.forget_position(tube);
                 self.tubes.get_mut(tube).ready.insert(key);
                 self.announce_head(tube);
@@ -381,7 +384,7 @@ impl Queue {
         debug_assert!(self.is_linked_as(id, JobState::Ready), "the job is still ready");
         debug_assert_eq!(
             self.takes_turns(tube),
-            self.jobs.expect_mut(id).has(marks::IN_ROW),
+            self.jobs.expect_mut(id).has(marks::IN_ROTATION),
             "as its rule says"
         );
     }
@@ -409,7 +412,7 @@ mod tests {
     }
 
     fn put(queue: &mut Queue, client: ClientId, key: &str, priority: u32) -> JobId {
-        let id = queue.take_id();
+        let id = queue.allocate_id();
         let new = NewJob { id, priority: Priority(priority), delay_s: 0.into(), ttr_s: 100.into() };
         let body = Body::copy_of(b"x").unwrap();
         let (name, limit) = key.split_once(':').unwrap_or((key, "1"));

@@ -113,7 +113,7 @@ impl Rules {
 }
 
 impl Rule for UniqueKeys {
-    fn came(queue: &mut Queue, job: &TaggedJob<'_>) {
+    fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
         if let Some(tag) = job.tags.idempotency {
             queue.claim_key(job.id, job.tube, tag.key);
             queue.rules.unique.reserved_bytes += reserved_bytes(tag);
@@ -175,9 +175,9 @@ impl Rule for UniqueKeys {
         for (id, cooldown) in &unique.cooldowns {
             assert!(queue.jobs.get(*id).is_none(), "a cooldown begins with a delete");
             let tube = queue.tubes.get(cooldown.tube);
-            assert!(tube.rules().is_some_and(|tagged| tagged.cooldowns.iter().any(|other| other == *id)));
+            assert!(tube.tag_state().is_some_and(|tagged| tagged.cooldowns.iter().any(|other| other == *id)));
         }
-        let in_tubes = || queue.tubes.iter().filter_map(|tube| tube.rules());
+        let in_tubes = || queue.tubes.iter().filter_map(|tube| tube.tag_state());
         assert_eq!(in_tubes().map(|tagged| tagged.cooldowns.len()).sum::<usize>(), unique.cooldowns.len());
         assert_eq!(in_tubes().map(|tagged| tagged.cooldown_bytes).sum::<usize>(), unique.bytes);
         let keys = unique.cooldowns.values().map(|cooldown| cooldown_bytes(cooldown.key.len()));
@@ -229,7 +229,7 @@ impl Queue {
                 && first.is_none_or(|(first, _)| id < first)
                 && self.expect_tags(id).idempotency.is_some_and(|tag| tag.key == key)
             {
-                first = Some((id, job.place().state()));
+                first = Some((id, job.collection().state()));
             }
         }
         let first = first.map(|(id, state)| Duplicate::Of(id, state));
@@ -308,7 +308,7 @@ impl Queue {
         unique.bytes += bytes;
         unique.cooldowns.insert(id, Cooldown { tube, key: key.into(), until, owner: owner.map(Box::from) });
         unique.due.insert((until, id));
-        let tagged = self.tubes.get_mut(tube).rules_mut();
+        let tagged = self.tubes.get_mut(tube).tag_state_mut();
         tagged.cooldowns.insert(id);
         tagged.cooldown_bytes += bytes;
         self.schedule(Timer::Rules);
@@ -340,7 +340,7 @@ impl Queue {
             self.rules.owners.subtract(&owner, bytes as u64);
         }
         self.free_key(id, tube, (&*key).into());
-        let tagged = self.tubes.get_mut(tube).rules_mut();
+        let tagged = self.tubes.get_mut(tube).tag_state_mut();
         tagged.cooldowns.remove(id);
         tagged.cooldown_bytes -= bytes;
         self.note(Change::CooldownOver(id));

@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::seconds::Seconds;
 use crate::state::clients::SAFETY_MARGIN_NS;
-use crate::state::jobs::{Place, marks};
+use crate::state::jobs::{Collection, marks};
 use crate::state::keys::{ReadyKey, Reservation};
 use crate::state::tubes::{DEFAULT, Tube};
 use crate::{JobCounts, Queue};
@@ -57,7 +57,7 @@ impl Queue {
             let urgent = tube.ready.iter().filter(|key| {
                 let job = self.jobs.get(key.job()).expect("a ready job exists");
                 assert_eq!(*key, ReadyKey::new(job.priority, key.job()));
-                assert!(matches!(job.place(), Place::Ready(_)) && !job.has(marks::PARKED));
+                assert!(matches!(job.collection(), Collection::Ready(_)) && !job.has(marks::PARKED));
                 job.priority.is_urgent()
             });
             let (parked, held) = self.check_tagged_in(tube);
@@ -68,12 +68,12 @@ impl Queue {
             );
             for (until, id) in tube.delayed.iter() {
                 let job = self.jobs.get(id).expect("a delayed job exists");
-                assert_eq!(job.place(), Place::Delayed(until.0.into()));
+                assert_eq!(job.collection(), Collection::Delayed(until.0.into()));
                 assert!(!job.has(marks::HELD));
             }
             for (number, id) in tube.buried.iter() {
                 let job = self.jobs.get(id).expect("a buried job exists");
-                assert_eq!(job.place(), Place::Buried(number.into()));
+                assert_eq!(job.collection(), Collection::Buried(number.into()));
             }
             for (number, client) in tube.waiting.iter() {
                 let client = &self.clients[client];
@@ -94,17 +94,17 @@ impl Queue {
     #[inline]
     fn check_tagged_in(&self, tube: &Tube) -> (JobCounts, u64) {
         let mut parked = JobCounts::default();
-        let Some(tagged) = tube.rules() else { return (parked, 0) };
+        let Some(tagged) = tube.tag_state() else { return (parked, 0) };
         for key in tagged.parked.iter() {
             let job = self.jobs.get(key.job()).expect("a parked job exists");
             assert_eq!(key, ReadyKey::new(job.priority, key.job()));
-            assert!(matches!(job.place(), Place::Ready(_)) && job.has(marks::PARKED));
+            assert!(matches!(job.collection(), Collection::Ready(_)) && job.has(marks::PARKED));
             parked.ready += 1;
             parked.urgent += u64::from(job.priority.is_urgent());
         }
         for (until, id) in tagged.held.iter() {
             let job = self.jobs.get(id).expect("a held job exists");
-            assert_eq!(job.place(), Place::Delayed(until.0.into()));
+            assert_eq!(job.collection(), Collection::Delayed(until.0.into()));
             assert!(job.has(marks::HELD));
         }
         (parked, tagged.held.len() as u64)
@@ -116,7 +116,7 @@ impl Queue {
             let job = self.jobs.get(id).expect("an indexed job exists");
             let tube = self.tubes.get(job.tube);
             let history = self.jobs.history(job);
-            assert_eq!(history.holder.is_some(), matches!(job.place(), Place::Reserved(_)));
+            assert_eq!(history.holder.is_some(), matches!(job.collection(), Collection::Reserved(_)));
             assert!(job.ttr() >= Seconds::ONE, "a time to run is at least a second");
             assert!(id.0 < self.numbers.next_id, "ids are given in ascending order");
             assert!(tube.counters().deletes <= self.sums.events.deletes);
@@ -145,7 +145,7 @@ impl Queue {
             waiting += u64::from(client.wait.is_some());
             for Reservation { until, id, .. } in client.reserved.iter() {
                 let job = self.jobs.get(id).expect("a reserved job exists");
-                assert_eq!(job.place(), Place::Reserved(until.0.into()));
+                assert_eq!(job.collection(), Collection::Reserved(until.0.into()));
                 assert_eq!(self.jobs.history(job).holder, Some(index as u32));
                 reserved += 1;
             }
@@ -171,26 +171,26 @@ impl Queue {
         }
     }
 
-    /// Whether the job is in the collection that its place names. In debug builds, each move of a job asserts this
+    /// Whether the job is in the collection that its record names. In debug builds, each move of a job asserts this
     /// before or after the move, but not during it.
     #[inline]
     pub(crate) fn is_linked(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let tube = self.tubes.get(job.tube);
-        match job.place() {
-            Place::Ready(_) => {
+        match job.collection() {
+            Collection::Ready(_) => {
                 let key = ReadyKey::new(job.priority, id);
-                let parked = tube.rules().filter(|_| job.has(marks::PARKED));
+                let parked = tube.tag_state().filter(|_| job.has(marks::PARKED));
                 parked.map_or_else(|| tube.ready.contains(key), |tagged| tagged.parked.contains(key))
             }
-            Place::Delayed(until) => {
-                let key = (Timestamp(until.into()), id);
-                let held = tube.rules().filter(|_| job.has(marks::HELD));
+            Collection::Delayed(until) => {
+                let key = (Timestamp::from(until), id);
+                let held = tube.tag_state().filter(|_| job.has(marks::HELD));
                 held.map_or_else(|| tube.delayed.contains(key), |tagged| tagged.held.contains(key))
             }
-            Place::Buried(number) => tube.buried.contains((number.into(), id)),
-            Place::Reserved(until) => {
-                let key = Reservation::key(Timestamp(until.into()), id);
+            Collection::Buried(number) => tube.buried.contains((number.into(), id)),
+            Collection::Reserved(until) => {
+                let key = Reservation::key(Timestamp::from(until), id);
                 let holder = self.jobs.history(job).holder;
                 holder.is_some_and(|holder| self.clients[holder].reserved.contains(key))
             }

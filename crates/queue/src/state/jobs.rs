@@ -13,22 +13,22 @@ use crate::clock::Timestamp;
 use crate::job::{Body, BodyRef, Counters, JobId, JobState, Priority};
 use crate::rules::tag_storage;
 use crate::seconds::Seconds;
-use crate::state::keys::{Packed, TubeKey};
+use crate::state::keys::{CompactU64, TubeKey};
 
 /// The collection of a job, with the value that is needed to remove it from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Collection {
     /// In its tube's ready queue since this instant.
-    Ready(Packed),
+    Ready(CompactU64),
     /// With the client that its history names, until this instant.
-    Reserved(Packed),
+    Reserved(CompactU64),
     /// Among its tube's buried jobs, with this number in the order of burial.
-    Buried(Packed),
+    Buried(CompactU64),
     /// Among its tube's delayed jobs until this instant.
-    Delayed(Packed),
+    Delayed(CompactU64),
 }
 
-impl Place {
+impl Collection {
     pub(crate) fn state(self) -> JobState {
         match self {
             Self::Ready(_) => JobState::Ready,
@@ -41,7 +41,7 @@ impl Place {
     /// The end of the delay or of the reservation.
     pub(crate) fn deadline(self) -> Option<Timestamp> {
         match self {
-            Self::Delayed(until) | Self::Reserved(until) => Some(Timestamp(until.into())),
+            Self::Delayed(until) | Self::Reserved(until) => Some(Timestamp::from(until)),
             Self::Ready(_) | Self::Buried(_) => None,
         }
     }
@@ -70,7 +70,7 @@ pub(crate) mod marks {
     /// A rule of its tube limits its age.
     pub(crate) const AGES: u16 = 1 << 9;
     /// Only the turns of its tube keep this ready job back.
-    pub(crate) const IN_ROW: u16 = 1 << 10;
+    pub(crate) const IN_ROTATION: u16 = 1 << 10;
     /// A client waits until the job is deleted or buried.
     pub(crate) const AWAITED: u16 = 1 << 11;
     /// The first job of a line is in the ordered indexes, and not in the entry of its key.
@@ -82,8 +82,8 @@ pub(crate) struct Job {
     pub created_at: Timestamp,
     /// The body, followed by the tags if the marks say so.
     pub body: Body,
-    /// The number of its place.
-    number: Packed,
+    /// The value of its [`Collection`].
+    number: CompactU64,
     /// The state in the lowest two bits; above it the upper bits of the thousandths of its time to run, because a
     /// record has no byte left for a fraction. The fraction of a delay is only in the instant at which it ends. The
     /// highest bit is set, so that a free entry among the records needs no word of its own.
@@ -142,22 +142,24 @@ impl Job {
 
     /// Collection that has the job.
     #[inline]
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn collection(&self) -> Collection {
         match self.state() {
-            JobState::Ready => Place::Ready(self.number),
-            JobState::Reserved => Place::Reserved(self.number),
-            JobState::Buried => Place::Buried(self.number),
-            JobState::Delayed => Place::Delayed(self.number),
+            JobState::Ready => Collection::Ready(self.number),
+            JobState::Reserved => Collection::Reserved(self.number),
+            JobState::Buried => Collection::Buried(self.number),
+            JobState::Delayed => Collection::Delayed(self.number),
         }
     }
 
     /// Sets its collection.
     #[inline]
-    pub(crate) fn set_place(&mut self, place: Place) {
-        let (Place::Ready(number) | Place::Reserved(number) | Place::Buried(number) | Place::Delayed(number)) =
-            place;
+    pub(crate) fn set_collection(&mut self, collection: Collection) {
+        let (Collection::Ready(number)
+        | Collection::Reserved(number)
+        | Collection::Buried(number)
+        | Collection::Delayed(number)) = collection;
         (self.state_bits, self.number) =
-            (ALWAYS_SET | (self.state_bits.get() & !STATE_BITS | place.state() as u8), number);
+            (ALWAYS_SET | (self.state_bits.get() & !STATE_BITS | collection.state() as u8), number);
     }
 
     #[inline]
@@ -186,7 +188,7 @@ impl Job {
     /// Whether it is ready and parked, because its key has no free slot or because another job of the key goes first.
     #[inline]
     pub(crate) fn lacks_slot(&self) -> bool {
-        self.marks & (marks::PARKED | marks::IN_ROW) == marks::PARKED
+        self.marks & (marks::PARKED | marks::IN_ROTATION) == marks::PARKED
     }
 
     /// The body as clients see it.
@@ -202,7 +204,7 @@ impl Job {
     /// The fields that are needed to take it out of its collection.
     pub(crate) fn link(&self) -> Link {
         Link {
-            place: self.place(),
+            collection: self.collection(),
             marks: self.marks,
             priority: self.priority,
             tube: self.tube,
@@ -211,10 +213,10 @@ impl Job {
     }
 }
 
-/// The collection of a job, copied from its record.
+/// The collection of a job, and what is needed to take the job out of it, copied from its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
-    pub place: Place,
+    pub collection: Collection,
     pub marks: u16,
     pub priority: Priority,
     pub tube: TubeKey,

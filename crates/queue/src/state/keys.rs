@@ -14,23 +14,29 @@ pub(crate) type TubeKey = u32;
 
 /// A `u64` with the alignment of a `u32`, so that there is no padding beside a `u32`. It is ordered by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Packed([u32; 2]);
+pub(crate) struct CompactU64([u32; 2]);
 
-impl From<u64> for Packed {
+impl From<u64> for CompactU64 {
     fn from(number: u64) -> Self {
         Self([(number >> 32) as u32, number as u32])
     }
 }
 
-impl From<Packed> for u64 {
-    fn from(Packed([high, low]): Packed) -> Self {
+impl From<CompactU64> for u64 {
+    fn from(CompactU64([high, low]): CompactU64) -> Self {
         Self::from(high) << 32 | Self::from(low)
+    }
+}
+
+impl From<CompactU64> for Timestamp {
+    fn from(at: CompactU64) -> Self {
+        Self(at.into())
     }
 }
 
 /// A ready job in its tube's order: by priority, then by age (protocol, "reserve").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ReadyKey(Priority, Packed);
+pub(crate) struct ReadyKey(Priority, CompactU64);
 
 impl ReadyKey {
     /// The key of a job.

@@ -12,7 +12,7 @@
 //! The invariants ([`Queue::check_invariants`] asserts all of them, [`Queue::is_linked`] the first one around each
 //! move):
 //!
-//! - A job is in exactly one collection, the one that its place names: its tube's ready, parked, delayed, held or
+//! - A job is in exactly one collection, the one that its record names: its tube's ready, parked, delayed, held or
 //!   buried jobs, or the reservations of one client.
 //! - A tube that is not paused has either ready jobs that may be reserved or waiting clients, never both.
 //! - A job that may not be reserved now is never in a ready queue when a reserve chooses: it is parked, or held.
@@ -275,8 +275,8 @@ impl Queue {
                 self.deadlines.of(Timer::Tube(tube)).is_none(),
                 "a tube that is gone has no deadline"
             );
-        } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_debt()) {
-            // Only the debt depends on whether the tube is otherwise idle.
+        } else if self.tubes.get(tube).ruled.as_ref().is_some_and(|ruled| ruled.gate.has_deficit()) {
+            // Only the deficit depends on whether the tube is otherwise idle.
             self.schedule(Timer::Tube(tube));
             self.keep_for_bucket(tube);
         }
@@ -324,7 +324,7 @@ impl Queue {
 
     /// Records that the job differs from its last logged record.
     pub(crate) fn note(&mut self, change: Change) {
-        debug_assert!(self.is_true(change), "a change is noted after it has happened: {change:?}");
+        debug_assert!(self.agrees_with(change), "a change is noted after it has happened: {change:?}");
         if !self.outbox.keeps_changes {
             return;
         }

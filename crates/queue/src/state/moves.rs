@@ -78,10 +78,10 @@ impl Queue {
         self.jobs.get(id).map_or_else(Counted::default, |job| self.counted(job.tube))
     }
 
-    /// Whether the job is in this state, in the collection that its place names.
+    /// Whether the job is in this state, in the collection that its record names.
     #[inline]
     pub(crate) fn is_linked_as(&self, id: JobId, state: JobState) -> bool {
-        self.is_linked(id) && self.jobs.get(id).is_some_and(|job| job.place().state() == state)
+        self.is_linked(id) && self.jobs.get(id).is_some_and(|job| job.collection().state() == state)
     }
 
     /// Whether the job is ready, or has gone at once to a client that waited for it.
@@ -108,10 +108,10 @@ impl Queue {
         }
     }
 
-    /// Whether the tube has ready jobs that may be reserved or waiting clients, never both. Clients that watch many
+    /// Whether no client waits for the tube while it has a ready job that may be reserved. Clients that watch many
     /// tubes are not asked.
     #[inline]
-    pub(crate) fn is_matched(&self, tube: TubeKey) -> bool {
+    pub(crate) fn has_no_unserved_client(&self, tube: TubeKey) -> bool {
         let tube = self.tubes.get(tube);
         !tube.is_open() || tube.ready.is_empty() || tube.waiting.is_empty()
     }
@@ -146,7 +146,7 @@ impl Queue {
 
     /// Whether the queue is as this change says. A put is noted before its job is stored.
     #[inline]
-    pub(crate) fn is_true(&self, change: Change) -> bool {
+    pub(crate) fn agrees_with(&self, change: Change) -> bool {
         match change {
             Change::Put(id) => id.0 < self.numbers.next_id,
             Change::Updated(id) | Change::Moved(id) | Change::Died(id) => self.jobs.get(id).is_some(),

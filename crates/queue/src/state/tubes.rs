@@ -16,8 +16,8 @@ use slab::Slab;
 use crate::JobCounts;
 use crate::clock::Timestamp;
 use crate::operations::listing::TubeListing;
-use crate::rules::TubeRules;
-use crate::rules::ruled::Ruled;
+use crate::rules::TubeTagState;
+use crate::rules::ruled::TubeRuleState;
 use crate::rules::tube_rule::RuleBook;
 use crate::state::keys::{BuriedKey, DueKey, ReadyKey, TubeKey, WaitKey};
 use crate::state::times::{self, TubeTimes};
@@ -90,7 +90,7 @@ pub(crate) struct Tube {
     pub waiting: OrderedQueue<WaitKey>,
     pub pause: Option<Pause>,
     /// The state of its rule, if there is one for its name.
-    pub ruled: Option<Box<Ruled>>,
+    pub ruled: Option<Box<TubeRuleState>>,
     /// Ready jobs with an urgent priority.
     pub urgent: u32,
     pub reserved: u32,
@@ -122,7 +122,7 @@ pub(super) struct Events {
     /// Created when a job is reserved, unless there are [`times::MAX_TUBES`] already.
     pub(super) times: Option<Box<TubeTimes>>,
     /// Created for the first job with tags that needs it.
-    pub(super) rules: Option<Box<TubeRules>>,
+    pub(super) tag_state: Option<Box<TubeTagState>>,
 }
 
 impl Tube {
@@ -138,13 +138,13 @@ impl Tube {
     }
 
     /// The state of rules for tags in this tube, if it had jobs with tags.
-    pub(crate) fn rules(&self) -> Option<&TubeRules> {
-        self.events.as_ref()?.rules.as_deref()
+    pub(crate) fn tag_state(&self) -> Option<&TubeTagState> {
+        self.events.as_ref()?.tag_state.as_deref()
     }
 
     /// The state of rules for tags in this tube, created if it does not exist.
-    pub(crate) fn rules_mut(&mut self) -> &mut TubeRules {
-        self.events.get_or_insert_default().rules.get_or_insert_default()
+    pub(crate) fn tag_state_mut(&mut self) -> &mut TubeTagState {
+        self.events.get_or_insert_default().tag_state.get_or_insert_default()
     }
 
     /// Waiting and running times, if any were counted.
@@ -176,7 +176,7 @@ impl Tube {
 
     /// The tube's jobs by state.
     pub(crate) fn job_counts(&self) -> JobCounts {
-        let tagged = self.rules();
+        let tagged = self.tag_state();
         JobCounts {
             urgent: u64::from(self.urgent),
             ready: (self.ready.len() + tagged.map_or(0, |tagged| tagged.parked.len())) as u64,
@@ -193,12 +193,12 @@ impl Tube {
         if self.ruled.is_none() {
             return [delay, pause].into_iter().flatten().min();
         }
-        [delay, pause, self.gate_at(), self.debt_ends_at(), self.age_ends_at()].into_iter().flatten().min()
+        [delay, pause, self.gate_at(), self.deficit_ends_at(), self.age_ends_at()].into_iter().flatten().min()
     }
 
     /// Whether the tube can be removed: it has no job, and no client uses or watches it.
     fn is_idle(&self) -> bool {
-        self.is_idle_but_for_gate() && self.ruled.as_ref().is_none_or(|ruled| !ruled.gate.has_debt())
+        self.is_idle_but_for_gate() && self.ruled.as_ref().is_none_or(|ruled| !ruled.gate.has_deficit())
     }
 
     /// Whether the tube can be removed, unless the token bucket of its rule keeps it.
@@ -209,7 +209,7 @@ impl Tube {
             && self.ready.is_empty()
             && self.delayed.is_empty()
             && self.buried.is_empty()
-            && self.rules().is_none_or(TubeRules::is_empty)
+            && self.tag_state().is_none_or(TubeTagState::is_empty)
     }
 }
 
@@ -311,7 +311,11 @@ impl Tubes {
     }
 
     /// Changes the state of the tube's rule, which counts with another size then.
-    pub(crate) fn change_ruled(&mut self, key: TubeKey, change: impl FnOnce(&mut Option<Box<Ruled>>)) {
+    pub(crate) fn change_ruled(
+        &mut self,
+        key: TubeKey,
+        change: impl FnOnce(&mut Option<Box<TubeRuleState>>),
+    ) {
         let ruled = &mut self.slab[key as usize].ruled;
         self.ruled_bytes -= ruled_bytes(ruled.as_deref());
         change(ruled);
@@ -402,7 +406,7 @@ impl Tubes {
         let name = TubeName::parse(name.as_bytes()).expect("a name is checked where it is read");
         let hash = self.hasher.hash_one(name.as_str()) as u32;
         let position = self.order.len() as u32;
-        let ruled = self.rules.find(name.as_str()).map(Ruled::new);
+        let ruled = self.rules.find(name.as_str()).map(TubeRuleState::new);
         self.ruled_bytes += ruled_bytes(ruled.as_deref());
         let tube = Tube {
             name,
@@ -457,12 +461,12 @@ impl Tubes {
             moved.position = position;
             self.listing.note_move(moved, position as usize);
         }
-        self.give_back_room();
+        self.shrink_room();
         true
     }
 
     /// Frees the memory that a burst of tubes has left.
-    fn give_back_room(&mut self) {
+    fn shrink_room(&mut self) {
         let needed = self.order.len().max(64);
         if self.order.capacity() > 4 * needed {
             self.order.shrink_to(2 * needed);
@@ -471,8 +475,8 @@ impl Tubes {
     }
 }
 
-fn ruled_bytes(ruled: Option<&Ruled>) -> usize {
-    ruled.map_or(0, Ruled::bytes)
+fn ruled_bytes(ruled: Option<&TubeRuleState>) -> usize {
+    ruled.map_or(0, TubeRuleState::bytes)
 }
 
 /// Makes sure that there is room for the next record, without the slab's own growth, which cannot report a failure.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::clock::Timestamp;
 use crate::job::{BodyRef, JobId, JobRecord, JobState};
-use crate::rules::TubeRules;
+use crate::rules::TubeTagState;
 use crate::rules::retries::failures_of;
 use crate::state::clients::ClientCounts;
 use crate::state::jobs::{Job, marks};
@@ -168,9 +168,9 @@ impl Queue {
             delay_s: job.delay_s.into(),
             ttr_s: job.ttr(),
             created_at: job.created_at,
-            deadline_at: job.place().deadline().unwrap_or_default(),
+            deadline_at: job.collection().deadline().unwrap_or_default(),
             counters: self.jobs.history(job).counters,
-            state: job.place().state(),
+            state: job.collection().state(),
         };
         let (tags, is_held, expires_at) = if !job.has(marks::TAGGED) {
             (None, false, None)
@@ -201,11 +201,11 @@ impl Queue {
         let tube = self.used(client);
         match state {
             JobState::Ready => {
-                let parked = tube.rules().and_then(|rules| rules.parked.first());
+                let parked = tube.tag_state().and_then(|tagged| tagged.parked.first());
                 tube.ready.first().into_iter().chain(parked).min().map(ReadyKey::job)
             }
             JobState::Delayed => {
-                let held = || tube.rules()?.held.first();
+                let held = || tube.tag_state()?.held.first();
                 tube.delayed.first().or_else(held).map(|key| key.1)
             }
             JobState::Buried => tube.buried.first().map(|key| key.1),
@@ -331,7 +331,7 @@ impl Queue {
         let age_s = |id: Option<JobId>| {
             id.and_then(|id| self.jobs.get(id)).map_or(0, |job| now.since_s(job.created_at))
         };
-        let tagged = tube.rules();
+        let tagged = tube.tag_state();
         let parked = tagged.and_then(|tagged| tagged.parked.oldest());
         let held = tagged.and_then(|tagged| tagged.held.oldest());
         let oldest_ready = tube.ready.oldest().into_iter().chain(parked).min().map(JobId);
@@ -350,7 +350,7 @@ impl Queue {
             oldest_ready_age_s: age_s(oldest_ready),
             oldest_delayed_age_s: age_s(oldest_delayed),
             oldest_buried_age_s: age_s(tube.buried.oldest().map(JobId)),
-            cooldowns: tube.rules().map_or_else(CooldownSums::default, TubeRules::cooldown_sums),
+            cooldowns: tube.tag_state().map_or_else(CooldownSums::default, TubeTagState::cooldown_sums),
             rule: tube.ruled.as_ref().and_then(|ruled| ruled.rule.clone()),
             is_throttled: tube.is_throttled(),
             dead: tube.ruled.as_ref().map_or(0, |ruled| ruled.dead),
@@ -385,7 +385,8 @@ mod tests {
     }
 
     fn put(queue: &mut Queue, client: ClientId, tags: TagSet<'_>) -> JobId {
-        let new = NewJob { id: queue.take_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 10.into() };
+        let new =
+            NewJob { id: queue.allocate_id(), priority: Priority(0), delay_s: 0.into(), ttr_s: 10.into() };
         let body = Body::copy_of(&[b'x'; 100]).unwrap();
         if tags.is_empty() {
             queue.put(client, new, body, NOW);

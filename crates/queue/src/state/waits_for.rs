@@ -3,7 +3,7 @@
 //! Owns: the words and their order. Never decides anything: it asks the rules that keep jobs back.
 
 use super::Queue;
-use super::jobs::{Place, marks};
+use super::jobs::{Collection, marks};
 use crate::clock::Timestamp;
 use crate::job::JobId;
 
@@ -16,15 +16,15 @@ impl Queue {
     #[must_use]
     pub fn waits_for(&self, id: JobId, now: Timestamp) -> String {
         let Some(job) = self.jobs.get(id) else { return String::new() };
-        let words: [Option<&str>; 5] = match job.place() {
-            Place::Reserved(_) => [Some("client"), None, None, None, None],
-            Place::Buried(_) => [Some("kick"), None, None, None, None],
-            Place::Delayed(until) => {
+        let words: [Option<&str>; 5] = match job.collection() {
+            Collection::Reserved(_) => [Some("client"), None, None, None, None],
+            Collection::Buried(_) => [Some("kick"), None, None, None, None],
+            Collection::Delayed(until) => {
                 let is_held = self.is_held(id);
-                let is_delayed = !is_held || Timestamp(until.into()) > now;
+                let is_delayed = !is_held || Timestamp::from(until) > now;
                 [is_held.then_some("group"), is_delayed.then_some("delay"), None, None, None]
             }
-            Place::Ready(_) => {
+            Collection::Ready(_) => {
                 let tube = self.tubes.get(job.tube);
                 let key = if job.has(marks::KEYED) { self.expect_tags(id).concurrency } else { None };
                 let is_used_up = key.is_some_and(|key| !self.has_slot_for(key));

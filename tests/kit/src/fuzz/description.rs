@@ -79,7 +79,7 @@ pub fn whole() -> Vec<u8> {
         }
     }
     assert!(server.is_quiet(), "nothing is half done");
-    server.executor_mut().settle_binlog(START);
+    server.executor_mut().quiesce_binlog(START);
     assert!(!server.executor().has_unlogged_changes(), "the log is settled");
     let mut bytes = Vec::new();
     let mut sink = |piece: Vec<u8>| bytes.extend(piece);

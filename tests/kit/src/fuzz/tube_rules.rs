@@ -53,7 +53,8 @@ fn put(queue: &mut Queue, client: ClientId, now: Timestamp) -> usize {
     for tube in ["default", "d", "a"] {
         queue.use_tube(client, tube);
         queue.watch(client, tube);
-        let new = NewJob { id: queue.take_id(), priority: Priority(1), delay_s: 0.into(), ttr_s: 1.into() };
+        let new =
+            NewJob { id: queue.allocate_id(), priority: Priority(1), delay_s: 0.into(), ttr_s: 1.into() };
         queue.put(client, new, Body::copy_of(b"x").expect("there is memory"), now);
     }
     3

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use beanstalkd_model::{self as model, CompletedPut, Model, NO_JUMPS_FROM, State};
 use beanstalkd_queue::{
-    self as queue, BeginFlush, BeginSession, ClientId, Duplicate, FlushScope, FlushStep, NewJob, PackedBody,
+    self as queue, BeginFlush, BeginSession, ClientId, Duplicate, EncodedBody, FlushScope, FlushStep, NewJob,
     Planned, PoisonLimits, Queue, Reserve, ReserveMode, SessionKey, Slices,
 };
 use beanstalkd_types::clock::Timestamp;
@@ -175,11 +175,11 @@ impl Pair {
             }
             C::Session { name, grace_ms } => self.session(id, name, grace_ms),
             C::Put { priority, delay_s, ttr_s, tags } => {
-                let new = NewJob { id: self.take_id(id), priority: Priority(priority), delay_s, ttr_s };
+                let new = NewJob { id: self.allocate_id(id), priority: Priority(priority), delay_s, ttr_s };
                 self.put(id, new, tags);
             }
             C::RefusedPut => {
-                self.take_id(id);
+                self.allocate_id(id);
             }
             C::Reserve { timeout_s } => self.reserve(id, timeout_s),
             C::ReserveJob { job } => {
@@ -220,10 +220,10 @@ impl Pair {
     }
 
     /// The id of a put, which both give to the client that puts.
-    fn take_id(&mut self, client: ClientId) -> JobId {
+    fn allocate_id(&mut self, client: ClientId) -> JobId {
         self.queue.mark_producer(client);
-        let id = self.queue.take_id();
-        assert_eq!(id.0, self.model.take_id(client.index));
+        let id = self.queue.allocate_id();
+        assert_eq!(id.0, self.model.allocate_id(client.index));
         id
     }
 
@@ -323,8 +323,8 @@ impl Pair {
         let job = job_of(job, model);
         let puts = completed_puts(number, || {
             queue.mark_producer(id);
-            let new = queue.take_id();
-            assert_eq!(new.0, model.take_id(id.index));
+            let new = queue.allocate_id();
+            assert_eq!(new.0, model.allocate_id(id.index));
             new
         });
         assert_eq!(queue.holds(id, job), model.holds(id.index, job.0));
@@ -352,9 +352,10 @@ impl Pair {
             return model.refuse_for(&tube);
         }
         let pack = |put: &queue::CompletedPut<'_>, body: &[u8]| {
-            Queue::pack(Body::copy_of(body).expect("there is memory"), put.tags).expect("there is memory")
+            Queue::encode_body(Body::copy_of(body).expect("there is memory"), put.tags)
+                .expect("there is memory")
         };
-        let bodies: Vec<PackedBody> =
+        let bodies: Vec<EncodedBody> =
             asked.iter().zip(&puts).map(|(asked, put)| pack(asked, &put.body)).collect();
         queue.reserve_put().expect("memory can be allocated");
         let ended = queue.complete(id, job, asked.iter().copied(), bodies.into_iter(), &plan, now);

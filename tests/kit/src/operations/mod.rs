@@ -266,8 +266,8 @@ fn tags(random: &mut Random) -> TagSet<'static> {
     }
 }
 
-/// Some puts of a `complete`, whose ids come from `take_id`; a number always stands for the same puts.
-fn completed_puts(number: u64, mut take_id: impl FnMut() -> JobId) -> Vec<CompletedPut> {
+/// Some puts of a `complete`, whose ids come from `allocate_id`; a number always stands for the same puts.
+fn completed_puts(number: u64, mut allocate_id: impl FnMut() -> JobId) -> Vec<CompletedPut> {
     let mut random = Random::new(number);
     let count = random.below(4);
     let mut put = || {
@@ -275,7 +275,7 @@ fn completed_puts(number: u64, mut take_id: impl FnMut() -> JobId) -> Vec<Comple
         let tube = random.once_in(3).then(|| random.pick(&TUBES).into());
         CompletedPut {
             new: NewJob {
-                id: take_id(),
+                id: allocate_id(),
                 priority: Priority(priority),
                 delay_s: seconds(&mut random, &[0, 0, 0, 1, 2000]),
                 ttr_s: seconds(&mut random, &[0, 1000, 60_000]),

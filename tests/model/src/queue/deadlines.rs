@@ -29,7 +29,7 @@ impl Model {
         for index in 0..self.tubes.len() {
             if let Some(tube) = &self.tubes[index] {
                 due.extend(tube.pause.map(|(until, _)| (until, Owner::Tube(index))));
-                let gate = self.gate_at(index).into_iter().chain(self.debt_ends_at(index));
+                let gate = self.gate_at(index).into_iter().chain(self.deficit_ends_at(index));
                 due.extend(gate.map(|at| (at, Owner::Tube(index))));
                 due.extend(self.first_aged(index).map(|(at, _)| (at, Owner::Tube(index))));
                 due.extend(self.first_delayed(index).map(|(until, _)| (until, Owner::Tube(index))));
@@ -108,7 +108,7 @@ impl Model {
         let (tube, timeouts) = (job.tube, job.counters.timeouts);
         self.count(tube, |counters| &mut counters.timeouts);
         self.note(Change::Updated(JobId(id)));
-        if self.judge_age(id, now).is_none() {
+        if self.check_age(id, now).is_none() {
             self.fail(id, self.limits.timeouts.is_some_and(|limit| timeouts >= limit), 0.into(), now);
         }
         self.serve_free_slots(now);

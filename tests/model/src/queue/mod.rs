@@ -107,9 +107,9 @@ pub struct Tube {
     /// The number of its reserved jobs when its gate was closed, or was last found to stay closed.
     pub reserved_when_closed: u64,
     /// The tokens that its bucket lacks, in parts of a token, and the time for which this holds.
-    pub(crate) lack: (u128, Timestamp),
+    pub(crate) deficit: (u128, Timestamp),
     /// The keys of a fair tube in the order of their turns.
-    pub(crate) row: Vec<TurnKey>,
+    pub(crate) rotation: Vec<TurnKey>,
     /// For each reservation of a ready job: its time, and the nanoseconds for which the job had been ready.
     pub waits: Vec<(Timestamp, u64)>,
     /// For each job that its holder deleted: the time of the delete, and the nanoseconds for which it had been
@@ -366,7 +366,7 @@ impl Model {
 
     // Jobs.
 
-    pub fn take_id(&mut self, client: u32) -> u64 {
+    pub fn allocate_id(&mut self, client: u32) -> u64 {
         self.client_mut(client).producer = true;
         self.next_id += 1;
         self.next_id - 1
@@ -511,7 +511,7 @@ impl Model {
             self.count(tube, |counters| &mut counters.releases);
         }
         self.note(Change::Updated(JobId(id)));
-        if let Some(released) = self.judge_age(id, now) {
+        if let Some(released) = self.check_age(id, now) {
             self.serve_free_slots(now);
             self.remove_if_idle(tube);
             return Some(released);

@@ -66,8 +66,8 @@ impl Model {
             dead: 0,
             is_closed: false,
             reserved_when_closed: 0,
-            lack: (0, Timestamp(0)),
-            row: Vec::new(),
+            deficit: (0, Timestamp(0)),
+            rotation: Vec::new(),
             waits,
             runs,
         };
@@ -84,7 +84,7 @@ impl Model {
     pub(crate) fn remove_if_idle(&mut self, index: TubeIndex) {
         let held = index == DEFAULT
             || self.tubes[index].is_none()
-            || self.tube(index).lack.0 > 0
+            || self.tube(index).deficit.0 > 0
             || self.jobs.iter().any(|job| job.tube == index)
             || self.cooldowns.iter().any(|cooldown| cooldown.tube == index)
             || self.clients.iter().any(|client| client.using == index || client.watching.contains(&index));
@@ -103,12 +103,12 @@ impl Model {
     }
 
     /// The client uses another tube for one put. Returns its used tube.
-    pub fn use_for_put(&mut self, client: u32, name: &str) -> TubeIndex {
+    pub fn use_temporarily(&mut self, client: u32, name: &str) -> TubeIndex {
         let tube = self.find_or_make(name);
         std::mem::replace(&mut self.client_mut(client).using, tube)
     }
 
-    pub fn use_again(&mut self, client: u32, tube: TubeIndex) {
+    pub fn restore_used(&mut self, client: u32, tube: TubeIndex) {
         let other = std::mem::replace(&mut self.client_mut(client).using, tube);
         self.remove_if_idle(other);
     }

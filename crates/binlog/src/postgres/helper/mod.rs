@@ -248,12 +248,12 @@ impl PostgresHelper {
         if was_serving && !self.owner.is_serving() {
             warn!(
                 "{}: {}; nothing is acknowledged until the database confirms it",
-                self.place(),
+                self.queue_address(),
                 self.link.trouble
             );
         }
         if !was_serving && self.owner.is_serving() {
-            info!("{}: reached again; epoch {}", self.place(), self.owner.epoch());
+            info!("{}: reached again; epoch {}", self.queue_address(), self.owner.epoch());
         }
         if is_committed {
             self.finish(Ok(()));
@@ -282,7 +282,7 @@ impl PostgresHelper {
         }
     }
 
-    fn place(&self) -> String {
+    fn queue_address(&self) -> String {
         format!("queue {} in {}", self.settings.url.queue, self.settings.url)
     }
 
@@ -303,7 +303,7 @@ impl PostgresHelper {
             }
             Err((_, text)) => {
                 if text != self.link.trouble {
-                    warn!("{}: cannot connect to the database at {text}; trying again", self.place());
+                    warn!("{}: cannot connect to the database at {text}; trying again", self.queue_address());
                     self.link.trouble = text;
                 }
                 StepAnswer::Busy
@@ -424,7 +424,7 @@ impl PostgresHelper {
                 self.link.trouble
             ),
         };
-        error!("{}: {reason}", self.place());
+        error!("{}: {reason}", self.queue_address());
         let failed = || Err(io::Error::other(reason.clone()));
         self.finish(failed());
         // The loop must get the failure even if it waits for no task.
@@ -444,7 +444,7 @@ impl PostgresHelper {
         let Some(mut session) = self.link.session.take().filter(|_| self.owner.is_serving()) else { return };
         match self.queue.hand_over(&mut session, self.owner.epoch()) {
             Ok(()) => session.close(),
-            Err(failure) => warn!("{}: cannot hand the queue over: {failure}", self.place()),
+            Err(failure) => warn!("{}: cannot hand the queue over: {failure}", self.queue_address()),
         }
     }
 }

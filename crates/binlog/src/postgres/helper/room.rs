@@ -28,9 +28,9 @@ impl PostgresHelper {
         }
         // The database answers, so nothing must be abandoned.
         self.owner.note_answer();
-        let place = self.place();
+        let address = self.queue_address();
         let session = self.link.session.as_mut()?;
-        if !self.ballast.give_up(session, &place) {
+        if !self.ballast.give_up(session, &address) {
             thread::sleep(TRY_AGAIN);
         }
         Some(self.beat(epoch))

@@ -1,4 +1,4 @@
-//! The description of the room of a log, for another program.
+//! The description of the room of a log, for the new program after a hand-over.
 //!
 //! Owns: which parts are described: the files made ahead, and the room that is reserved for single jobs. Driven by the
 //! description of the log.

@@ -1,4 +1,4 @@
-//! The description of a queue: a snapshot of everything that another program needs to continue with it.
+//! The description of a queue: a snapshot of everything that the new program needs to continue with it.
 //!
 //! Owns: which parts of the state are described, and that the queue that is read from it is the same: the order of
 //! jobs, of waiting clients and of tubes, deadlines, counters and numbers. Indexes, sums and schedules are not
@@ -20,10 +20,10 @@ use crate::description::{Described, Writer};
 use crate::job::JobId;
 use crate::operations::modes::ReserveSettings;
 use crate::rules::gate::Gate;
-use crate::rules::ruled::Ruled;
-use crate::rules::{Rules, TubeRules};
+use crate::rules::ruled::TubeRuleState;
+use crate::rules::{Rules, TubeTagState};
 use crate::state::clients::{Client, ClientCounts, ClientId, Clients, Wait};
-use crate::state::jobs::{History, Job, Place, marks};
+use crate::state::jobs::{Collection, History, Job, marks};
 use crate::state::keys::{Reservation, TubeKey};
 use crate::state::sessions::{Session, SessionKey, Sessions};
 use crate::state::tubes::{DEFAULT, Events, Tube, TubeCounters, Tubes};
@@ -108,7 +108,7 @@ impl Queue {
     pub fn is_quiet(&self) -> bool {
         self.clients.leaving.is_empty()
             && !self.has_more_to_do()
-            && !self.changes_rules()
+            && !self.is_reloading_rules()
             && !self.rules.awaited.has_ended()
             && self.flushes.is_empty()
             && self.outbox.deliveries.is_empty()
@@ -173,7 +173,7 @@ impl Queue {
             }
         }
         for (id, job) in self.jobs.iter() {
-            if !matches!(job.place(), Place::Reserved(_)) {
+            if !matches!(job.collection(), Collection::Reserved(_)) {
                 describe(id, job);
             }
         }
@@ -181,11 +181,11 @@ impl Queue {
 
     fn describe_job(&self, id: JobId, job: &Job, clients: &[u32], tube: u32, out: &mut Writer<'_>) {
         let History { counters, holder } = self.jobs.history(job);
-        let (state, number) = match job.place() {
-            Place::Ready(since) => (0, since),
-            Place::Reserved(until) => (1, until),
-            Place::Buried(number) => (2, number),
-            Place::Delayed(until) => (3, until),
+        let (state, number) = match job.collection() {
+            Collection::Ready(since) => (0, since),
+            Collection::Reserved(until) => (1, until),
+            Collection::Buried(number) => (2, number),
+            Collection::Delayed(until) => (3, until),
         };
         let number = number.into();
         let holder = holder.map(|holder| {
@@ -258,22 +258,22 @@ fn describe_tube(tube: &Tube, out: &mut Writer<'_>) {
     puts.describe(out);
     // The rule itself is read again, and the jobs determine the counts.
     let counts = ruled.as_deref().map(
-        |Ruled { rejected, dead, gate, rule: _, bytes: _, is_kept: _, ages: _, turns: _ }| {
+        |TubeRuleState { rejected, dead, gate, rule: _, bytes: _, is_kept: _, ages: _, turns: _ }| {
             let gate: Gate = *gate;
             ([*rejected, *dead], gate)
         },
     );
     counts.unwrap_or_default().describe(out);
     // The next program may read another one.
-    ruled.as_deref().and_then(Ruled::rate).describe(out);
+    ruled.as_deref().and_then(TubeRuleState::rate).describe(out);
     match events.as_deref() {
         None => {
             0u64.describe(out);
             TubeCounters::default().describe(out);
             false.describe(out);
         }
-        Some(Events { pauses, counters, times, rules }) => {
-            debug_assert!(rules.as_deref().is_none_or(TubeRules::follows_from_the_rest));
+        Some(Events { pauses, counters, times, tag_state }) => {
+            debug_assert!(tag_state.as_deref().is_none_or(TubeTagState::follows_from_the_rest));
             pauses.describe(out);
             counters.describe(out);
             times.describe(out);

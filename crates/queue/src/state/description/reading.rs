@@ -14,13 +14,13 @@ use crate::description::{Malformed, Reader};
 use crate::job::{Body, JobState};
 use crate::operations::modes::ReserveSettings;
 use crate::rules::gate::Gate;
-use crate::rules::ruled::Ruled;
+use crate::rules::ruled::TubeRuleState;
 use crate::rules::tag_storage::StoredBody;
 use crate::rules::tube_rule::Rate;
 use crate::seconds::Seconds;
 use crate::state::Numbers;
 use crate::state::clients::{Client, Wait};
-use crate::state::jobs::{Job, Place, marks};
+use crate::state::jobs::{Collection, Job, marks};
 use crate::state::keys::{Reservation, TubeKey};
 use crate::state::sessions::{Session, SessionKey};
 use crate::state::times::TubeTimes;
@@ -131,7 +131,7 @@ impl Queue {
     fn read_tube(&mut self, key: TubeKey, from: &mut Reader<'_>, now: Timestamp) -> Result<(), Malformed> {
         let pause: Option<(Timestamp, u32)> = from.value()?;
         let (puts, ([rejected, dead], gate)): (u64, ([u64; 2], Gate)) = (from.value()?, from.value()?);
-        let rate = self.tubes.get(key).ruled.as_deref().and_then(Ruled::rate);
+        let rate = self.tubes.get(key).ruled.as_deref().and_then(TubeRuleState::rate);
         let rate_before: Option<Rate> =
             if from.version() < RATES_SINCE_VERSION { rate } else { from.value()? };
         if rate_before.is_some_and(|rate| rate.tokens == 0 || rate.period_ns == 0 || rate.burst == 0) {
@@ -143,7 +143,7 @@ impl Queue {
         if gate.is_closed && self.tubes.get(key).ruled.is_none() {
             // Its rule is gone, and clients may wait for its jobs. They get them as at the end of a reload.
             self.tubes.change_ruled(key, |ruled| *ruled = Some(Box::default()));
-            self.rules.tubes.end_rules();
+            self.rules.tubes.remove_ended_rules();
         }
         let tube = self.tubes.get_mut(key);
         tube.pause = pause.map(|(until, length_s)| Pause::new(until, length_s));
@@ -154,7 +154,7 @@ impl Queue {
         }
         let is_usual = counters == TubeCounters::default() && pauses == 0 && times.is_none();
         if !is_usual {
-            tube.events = Some(Box::new(Events { pauses, counters, times, rules: None }));
+            tube.events = Some(Box::new(Events { pauses, counters, times, tag_state: None }));
         }
         self.schedule(Timer::Tube(key));
         Ok(())
@@ -283,13 +283,13 @@ impl Queue {
         let &DescribedJob { id, created_at, priority, delay_s, ttr, number, counters, .. } = described;
         let job = |body| {
             let mut job = Job::new(created_at, priority, Seconds::new(delay_s, 0), ttr, tube, body);
-            job.set_place(Place::Ready(number.into()));
+            job.set_collection(Collection::Ready(number.into()));
             job
         };
         if tags.is_empty() {
             self.jobs.insert(id, job(body));
             self.jobs.set_counters(id, counters);
-            self.came_plain(id, tube);
+            self.added_plain(id, tube);
             self.read_place(described, None, now);
             return Ok(());
         }
@@ -325,7 +325,7 @@ impl Queue {
     fn read_reservation(&mut self, described: &DescribedJob, client: u32, since: Timestamp) {
         let (id, until) = (described.id, Timestamp(described.number));
         let (job, history) = self.jobs.expect_with_history(id);
-        job.set_place(Place::Reserved(until.0.into()));
+        job.set_collection(Collection::Reserved(until.0.into()));
         history.holder = Some(client);
         let (tube, marks) = (job.tube, job.marks);
         self.tubes.get_mut(tube).reserved += 1;
@@ -353,7 +353,7 @@ impl Queue {
         }
         for DescribedClient { index, wait, job_wait, .. } in clients {
             if let Some((id, (number, until))) = job_wait {
-                let can_wait = |job: &Job| job.place().state() != JobState::Buried;
+                let can_wait = |job: &Job| job.collection().state() != JobState::Buried;
                 let number = NonZeroU64::new(number).filter(|number| number.get() <= self.clients.waits);
                 match number {
                     Some(number)
