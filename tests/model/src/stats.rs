@@ -302,11 +302,13 @@ fn tags_of(model: &Model, job: &Job, now: Timestamp) -> [(&'static str, String);
     ]
 }
 
-/// The memory of the jobs, with their groups.
+/// The memory of the jobs, with their groups and the keys of reserved jobs.
 fn job_bytes_of(model: &Model) -> usize {
     let jobs: usize = model.jobs.iter().map(job_bytes).sum();
     let groups: BTreeSet<Name<'_>> = model.jobs.iter().filter_map(|job| job.tags.group).collect();
-    jobs + groups.iter().map(|name| 152 + name.len()).sum::<usize>()
+    let reserved = model.jobs.iter().filter(|job| matches!(job.state, State::Reserved { .. }));
+    let keys: BTreeSet<Name<'_>> = reserved.filter_map(|job| Some(job.tags.concurrency?.key)).collect();
+    jobs + groups.iter().map(|name| 152 + name.len()).sum::<usize>() + keys.len() * 40
 }
 
 /// The memory of a job, with the tags behind a short body or beside a large one, and their index entries.

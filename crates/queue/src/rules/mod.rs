@@ -171,7 +171,7 @@ impl Rules {
 
     /// The memory of tags and indexes that does not outlive the jobs, in bytes.
     pub(crate) fn job_bytes(&self) -> usize {
-        self.index_bytes + self.tags.bytes() + self.groups.bytes()
+        self.index_bytes + self.tags.bytes() + self.slots.bytes() + self.groups.bytes()
     }
 
     /// The next deadline.

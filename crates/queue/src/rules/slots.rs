@@ -52,6 +52,12 @@ pub(crate) struct Slots {
     pub(crate) has_stale_heads: bool,
 }
 
+impl Slots {
+    pub(crate) fn bytes(&self) -> usize {
+        self.keys.bytes()
+    }
+}
+
 impl Rule for Slots {
     /// Only the first job of a line may be reserved, and only while a slot is free.
     fn became_ready(queue: &mut Queue, job: &TaggedJob<'_>) -> Admission {

@@ -17,6 +17,10 @@ use crate::job::JobId;
 /// The bit of `UsedKey::first` that says that jobs of the key are in the ordered indexes. No larger id fits.
 const INDEXED: u64 = 1 << 47;
 
+/// The memory that a key with reserved jobs counts, in bytes. Its entry takes less. All other entries count with the
+/// jobs that have them.
+const KEY_BYTES: usize = 40;
+
 /// A key that is in use, in 10 bytes without alignment: each such job pays for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct UsedKey {
@@ -82,8 +86,8 @@ pub(super) struct UsedKeys {
     by_hash: HashIndex<UsedKey>,
     /// How many jobs of a key are in the ordered indexes; not 0.
     indexed: HashIndex<u32>,
-    /// How many jobs with a key are reserved.
-    taken: usize,
+    /// How many keys have reserved jobs.
+    taken_keys: usize,
 }
 
 impl UsedKeys {
@@ -143,29 +147,29 @@ impl UsedKeys {
             return false;
         }
         let Some(key) = self.by_hash.get_mut(hash).filter(|key| key.bits() == id) else { return false };
+        self.taken_keys += usize::from(key.taken() == 0);
         *key = UsedKey::new(0, key.taken() + 1);
-        self.taken += 1;
         true
     }
 
     /// Counts a reserved job of the key; returns how many there are then. Its first job stays.
     pub(super) fn take(&mut self, hash: u64) -> u32 {
-        self.taken += 1;
         let mut taken = 0;
         self.change(hash, |key| {
             taken = key.taken() + 1;
             key.taken = taken.to_ne_bytes();
         });
+        self.taken_keys += usize::from(taken == 1);
         taken
     }
 
     /// Subtracts a reserved job of the key; returns the entry as it was before.
     #[inline]
     pub(super) fn give_back(&mut self, hash: u64) -> UsedKey {
-        self.taken -= 1;
         let key =
             self.by_hash.get_mut(hash).filter(|key| key.taken() > 0).expect("a reserved job has a slot");
         let before = *key;
+        self.taken_keys -= usize::from(before.taken() == 1);
         if before == UsedKey::new(0, 1) {
             self.by_hash.remove(hash, |_| true);
         } else {
@@ -196,7 +200,12 @@ impl UsedKeys {
 
     /// Whether jobs with a key are reserved.
     pub(super) fn has_taken(&self) -> bool {
-        self.taken > 0
+        self.taken_keys > 0
+    }
+
+    /// The memory that the keys with reserved jobs count, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.taken_keys * KEY_BYTES
     }
 
     /// Asserts that the entries are those of these jobs.
@@ -209,7 +218,7 @@ impl UsedKeys {
         }
         assert_eq!(self.by_hash.len(), expected.len(), "each key in use has one entry");
         assert_eq!(self.indexed.len(), expected.values().filter(|key| key.indexed > 0).count());
-        assert_eq!(self.taken, expected.values().map(|key| key.taken as usize).sum::<usize>());
+        assert_eq!(self.taken_keys, expected.values().filter(|key| key.taken > 0).count());
     }
 }
 
