@@ -10,5 +10,7 @@ if [ "$minor" -lt 90 ]; then
     echo "publish: skipped, cargo publishes several packages at once from 1.90 on, and this is 1.$minor" >&2
     exit 0
 fi
+# cargo would build the packages that an earlier run has unpacked from its local registry, although they have changed.
+rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/beanstalk*
 # shellcheck disable=SC2086
 $CARGO publish --quiet --dry-run --locked --allow-dirty --target-dir target/publish $packages

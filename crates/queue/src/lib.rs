@@ -12,7 +12,7 @@
 //!
 //! | for | methods of [`Queue`] |
 //! |---|---|
-//! | clients come and go | `connect`, `connect_internal`, `disconnect`, `use_tube`, `watch`, `watch_with_weight`, `ignore`; `reserve_mode`, `set_reserve_mode` |
+//! | clients come and go | `connect`, `connect_internal`, `disconnect`, `use_tube`, `watch`, `watch_with_weight`, `ignore`; the mode of reserves: `operations/modes.rs` |
 //! | reservations that outlive a connection | `begin_session`, `join_session`; `session_of`, `session_of_job` |
 //! | jobs come | `allocate_id`, `put`, `put_tagged`, `use_temporarily` and `restore_used` around them; before it `duplicate`, `would_upgrade`, `upgrade`, `put_cost` |
 //! | jobs go to clients | `reserve`, `reserve_job`, `is_waiting`, `stop_waiting`, `poll_delivery` |
