@@ -112,7 +112,8 @@ pub const FILL: &[Kind] = &[Kind::Put];
 pub const DRAIN: &[Kind] = &[Kind::Reserve, Kind::Delete];
 /// Reserve and delete, with one command for all jobs of a batch.
 pub const DRAIN_IN_BATCHES: &[Kind] = &[Kind::ReserveBatch, Kind::DeleteBatch];
-
+/// Put, then reserve and delete with one command for all jobs of a batch.
+pub const CYCLE_IN_BATCHES: &[Kind] = &[Kind::Put, Kind::ReserveBatch, Kind::DeleteBatch];
 /// Reserve alone.
 pub const TAKE: &[Kind] = &[Kind::Reserve];
 /// Put, and then delete the reserved job, so that each job is followed by another one.

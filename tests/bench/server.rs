@@ -99,6 +99,8 @@ pub struct Setup<'a> {
     pub access: Option<&'static str>,
     /// The rules for tubes of our server.
     pub tubes: Option<&'static str>,
+    /// The file into which callgrind writes the instructions that our server has executed.
+    pub counts: Option<&'a Path>,
 }
 
 impl Setup<'_> {
@@ -113,6 +115,7 @@ impl Setup<'_> {
         has_tls: false,
         access: None,
         tubes: None,
+        counts: None,
     };
 }
 
@@ -143,7 +146,10 @@ impl Server {
     /// Starts `contender` on the server's core and waits for its first reply.
     pub fn start(contender: &Contender, cores: Cores, setup: Setup<'_>) -> Result<Self, Failure> {
         let address = free_address()?;
-        let mut command = Command::new(&contender.program);
+        let mut command = setup.counts.map_or_else(
+            || Command::new(&contender.program),
+            |counts| under_callgrind(&contender.program, counts),
+        );
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let mut tls = setup.has_tls.then(|| TlsListener::for_server(contender.role, address)).transpose()?;
         match contender.role {
@@ -187,7 +193,10 @@ impl Server {
         };
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let started = Instant::now();
-        let child = cores.on_server_core(|| command.spawn())?;
+        let child = cores.on_server_core(|| command.spawn()).map_err(|error| match setup.counts {
+            Some(_) => Failure::Tool(format!("valgrind: {error}")),
+            None => error.into(),
+        })?;
         if let (Role::Peer, Some(tls)) = (contender.role, &mut tls) {
             tls.start_stunnel(cores, address)?;
         }
@@ -273,6 +282,13 @@ impl Server {
         self.child.wait()?;
         Ok(())
     }
+}
+
+/// A command that counts the instructions of this program and writes them to a file at its end.
+fn under_callgrind(program: &Path, counts: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", counts.display())).arg(program);
+    command
 }
 
 fn resident_bytes_of(id: u32) -> Result<f64, Failure> {

@@ -14,6 +14,7 @@ mod hostile_anonymous;
 mod hostile_cost;
 mod hostile_http;
 mod hostile_memory;
+mod instructions;
 mod rules;
 mod scale;
 mod spin;
@@ -70,6 +71,7 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "redis", measure: cycles::beside_redis },
     Section { name: "batches", measure: batches::cost },
     Section { name: "complete", measure: handing_on::by_complete },
+    Section { name: "instructions", measure: instructions::of_a_job },
     Section { name: "backlog", measure: backlog::ready },
     Section { name: "backlog random", measure: backlog::random_priorities },
     Section { name: "backlog delayed", measure: backlog::delayed },
