@@ -145,6 +145,7 @@ impl Executor {
         self.persistence.log_changes(&mut self.queue, now);
     }
 
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let binlog = self.persistence.binlog.as_ref();
         Timestamp::earliest([self.queue.next_deadline(), binlog.and_then(Binlog::next_deadline)])

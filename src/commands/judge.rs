@@ -144,11 +144,13 @@ impl Executor {
     }
 
     /// Whether the access rules let the client end this job. If not, the job does not exist for this client.
+    #[inline]
     pub(super) fn may_end(&self, client: ClientId, id: JobId) -> bool {
         self.meets_for_job(client, id, Roles::END_JOBS)
     }
 
     /// Whether the client has one of these roles for the tube of this job.
+    #[inline]
     pub(super) fn meets_for_job(&self, client: ClientId, id: JobId, needed: Roles) -> bool {
         let Some(guard) = &self.guard else { return true };
         let tube = self.queue.job(id).map(|job| job.tube.as_str());

@@ -10,6 +10,7 @@ use super::detached_bodies::DetachedBodies;
 use super::{Executor, ExecutorConfig};
 use crate::binlog::Binlog;
 use crate::queue::ClientId;
+use crate::session::PutExtras;
 use crate::tls::Acceptor;
 
 /// Reserves may exceed the limit by one part in this many, so that workers can empty a full queue.
@@ -58,6 +59,8 @@ pub(crate) struct MemoryUse {
     /// The acceptor of connections with TLS, which counts their further bytes.
     pub(super) tls: Option<Rc<Acceptor>>,
     pub(super) detached_bodies: DetachedBodies,
+    /// The memory of the extras of the last put that had some. The next one uses it instead of the allocator.
+    pub(super) spare_extras: Option<Box<PutExtras>>,
 }
 
 impl MemoryUse {
@@ -70,6 +73,7 @@ impl MemoryUse {
             buffer_bytes: 0,
             tls: None,
             detached_bodies: DetachedBodies::default(),
+            spare_extras: None,
         }
     }
 

@@ -102,7 +102,13 @@ impl Executor {
     #[inline]
     fn answer_put(&mut self, put: Put, stored: Stored, output: &mut Output) -> Outcome {
         match stored {
-            Stored::New => answer(output, &Reply::Inserted(put.id)),
+            Stored::New => {
+                let outcome = answer(output, &Reply::Inserted(put.id));
+                if let Some(extras) = put.into_extras() {
+                    self.memory.spare_extras = Some(extras);
+                }
+                outcome
+            }
             Stored::Duplicate(first, state, priority) => {
                 answer(output, &Reply::Duplicate(first, state, priority))
             }

@@ -110,14 +110,16 @@ impl Executor {
 
     /// The extras of a put with these tags, if its job has this owner.
     #[inline]
-    fn extras_of(&self, mut tags: TagSet<'_>, owner: Option<&str>) -> Result<Box<PutExtras>, BodyRefusal> {
+    fn extras_of(
+        &mut self,
+        mut tags: TagSet<'_>,
+        owner: Option<&str>,
+    ) -> Result<Box<PutExtras>, BodyRefusal> {
         let max_s = self.memory.shares.max_cooldown_s;
         if let Some(tag) = tags.idempotency.as_mut().filter(|_| max_s > 0) {
             tag.cooldown_s = tag.cooldown_s.min(max_s.into());
         }
-        let mut bytes = Vec::new();
-        let encoded = (TagSet { owner: owner.map(Name::from), ..tags }).encode(&mut bytes);
-        encoded.map_err(|_| BodyRefusal::OutOfMemory)?;
-        Ok(PutExtras::of_tags(bytes, tags.tube.map(|name| name.as_str().into())))
+        let tags = TagSet { owner: owner.map(Name::from), ..tags };
+        PutExtras::new(&tags, self.memory.spare_extras.take()).map_err(|_| BodyRefusal::OutOfMemory)
     }
 }

@@ -154,9 +154,7 @@ impl Executor {
         if jobs.try_reserve_exact(ids.len()).is_err() {
             return Outcome::Abort;
         }
-        let reserved = |&id: &JobId| {
-            self.queue.body(id).filter(|_| self.queue.holds(caller.client, id)).map(|body| (id, body))
-        };
+        let reserved = |&id: &JobId| Some((id, self.queue.body_for_holder(caller.client, id)?));
         jobs.extend(ids.iter().filter_map(reserved));
         let values: Vec<String> = match self.fields_of(caller.client) {
             Some(fields) => {

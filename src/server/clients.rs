@@ -33,6 +33,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// Closes the clients that another client has killed, or whose session it has taken over.
+    #[inline]
     pub(super) fn close_killed(&mut self, now: Timestamp) {
         while let Some(id) = self.executor.next_to_close() {
             debug!("{} is killed, or has lost its session", id.index);

@@ -1,9 +1,11 @@
 //! A `put` whose line is accepted, until its body is complete.
 
+use std::collections::TryReserveError;
+
 use crate::job::{JobId, Priority};
 use crate::protocol::PutHeader;
 use crate::seconds::Seconds;
-use crate::tags::{EncodedTags, Name};
+use crate::tags::{EncodedTags, Name, TagSet};
 
 /// A `put` whose line is accepted. Each connection has room for one, so rarely used parts are stored separately.
 #[derive(Debug)]
@@ -30,6 +32,21 @@ pub struct PutExtras {
 }
 
 impl PutExtras {
+    /// The extras of a put with these tags, in the memory of `spare` if there is one.
+    ///
+    /// # Errors
+    /// If the allocator has no memory.
+    #[inline]
+    pub fn new(tags: &TagSet<'_>, spare: Option<Box<Self>>) -> Result<Box<Self>, TryReserveError> {
+        let mut extras = spare.unwrap_or_default();
+        let Self { tags: encoded, tube, delay_thousandths, ttr_thousandths } = &mut *extras;
+        encoded.clear();
+        tags.encode(encoded)?;
+        *tube = tags.tube.map(|name| name.as_str().into());
+        (*delay_thousandths, *ttr_thousandths) = (0, 0);
+        Ok(extras)
+    }
+
     /// Encoded tags, and the tube that they name.
     #[must_use]
     pub fn of_tags(tags: Vec<u8>, tube: Option<Box<str>>) -> Box<Self> {
@@ -83,6 +100,13 @@ impl Put {
         EncodedTags::with_tube(self.encoded_tags(), self.tube().map(Name::from))
     }
 
+    /// The extras, if it has some.
+    #[inline]
+    #[must_use]
+    pub fn into_extras(self) -> Option<Box<PutExtras>> {
+        self.extras
+    }
+
     /// Encoded tags of the job, without the tube.
     #[inline]
     #[must_use]
@@ -102,5 +126,32 @@ impl Put {
     pub fn memory_bytes(&self) -> usize {
         let name_bytes = self.tube().map_or(0, str::len);
         self.extras.as_ref().map_or(0, |extras| size_of::<PutExtras>() + extras.tags.capacity() + name_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tags::Idempotency;
+
+    #[test]
+    fn extras_in_spare_memory_keep_nothing_of_the_last_put() {
+        let header =
+            |delay_s| PutHeader { priority: Priority(1), delay_s, ttr_s: Seconds::new(2, 345), size: 3 };
+        let tags = TagSet {
+            idempotency: Some(Idempotency { key: Name::from("a-long-key"), cooldown_s: Seconds::ZERO }),
+            tube: Some(Name::from("other")),
+            ..TagSet::NONE
+        };
+        let first = PutExtras::new(&tags, None).unwrap();
+        let put = Put::new(JobId(1), header(Seconds::new(1, 234)), Some(first));
+        assert_eq!((*put.tags().set(), put.tube()), (tags, Some("other")));
+        assert_eq!(put.header(), header(Seconds::new(1, 234)));
+
+        let group = TagSet { group: Some(Name::from("g")), ..TagSet::NONE };
+        let second = PutExtras::new(&group, put.into_extras()).unwrap();
+        let plain = PutHeader { ttr_s: Seconds::new(2, 0), ..header(Seconds::ZERO) };
+        let put = Put::new(JobId(2), plain, Some(second));
+        assert_eq!((*put.tags().set(), put.tube(), put.header()), (group, None, plain));
     }
 }

@@ -324,6 +324,7 @@ fn job(
 
 /// The length of [`Reply::Reserved`] without the body, in bytes.
 #[must_use]
+#[inline]
 pub fn reserved_len(id: JobId, body: BodyRef<'_>) -> usize {
     let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
     RESERVED.len() + digits(id.0) + 1 + digits(body.len() as u64) + 2 * CRLF.len()

@@ -94,6 +94,7 @@ impl Deadlines {
     }
 
     /// The position of `timer` in the heap.
+    #[inline]
     fn position(&mut self, timer: Timer) -> &mut u32 {
         let (positions, key) = match timer {
             Timer::Tube(key) => (&mut self.tubes, key as usize),

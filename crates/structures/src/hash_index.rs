@@ -14,7 +14,7 @@ const MIN_MEAN_ENTRIES: usize = 4;
 /// The number of buckets in a segment, of which only the last grows.
 const SEGMENT: usize = 256;
 /// How many entries a full bucket grows by: few, because there are many such buckets.
-const STEP: usize = 2;
+const STEP: usize = 4;
 /// A bucket keeps room for this many entries even if it has fewer.
 const MIN_ROOM: usize = 4;
 

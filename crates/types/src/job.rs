@@ -244,6 +244,7 @@ impl Body {
 
     /// A weak reference, which shows how long others keep the bytes; `None` if the bytes are never shared.
     #[must_use]
+    #[inline]
     pub fn watch(&self) -> Option<Weak<Vec<u8>>> {
         match &self.0 {
             Bytes::Owned(_) => None,

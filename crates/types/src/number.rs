@@ -52,6 +52,7 @@ pub fn as_sscanf(text: &[u8]) -> Option<u64> {
 }
 
 /// `text` without its leading spaces.
+#[inline]
 pub fn skip_spaces(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|&byte| byte != b' ').unwrap_or(text.len());
     &text[start..]

@@ -203,6 +203,7 @@ impl<'a> TagSet<'a> {
 
     /// Whether there is no tag.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -313,6 +314,7 @@ impl<'a> TagSet<'a> {
 
     /// Reads bytes from `encode`. For other bytes it may return tags that `encode` would not write like that.
     #[must_use]
+    #[inline]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let mut tags = Self::NONE;
         tags.read(bytes).map(|()| tags)
@@ -395,6 +397,7 @@ impl<'a> EncodedTags<'a> {
     /// # Panics
     /// If the bytes cannot be tags.
     #[must_use]
+    #[inline]
     pub fn with_tube(bytes: &'a [u8], tube: Option<Name<'a>>) -> Self {
         let mut tags = Self { bytes, set: TagSet { tube, ..TagSet::NONE } };
         tags.set.read(bytes).expect("the bytes of tags are tags");

@@ -46,6 +46,7 @@ impl Queue {
     }
 
     /// From now on the client counts as a producer.
+    #[inline]
     pub fn mark_producer(&mut self, client: ClientId) {
         let first = !std::mem::replace(&mut self.client_mut(client).producer, true);
         self.clients.counts.producers += u64::from(first);

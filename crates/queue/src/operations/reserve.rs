@@ -85,6 +85,7 @@ impl Queue {
     }
 
     /// From now on the client counts as a worker.
+    #[inline]
     pub(crate) fn mark_worker(&mut self, client: ClientId) {
         let first = !std::mem::replace(&mut self.client_mut(client).worker, true);
         self.clients.counts.workers += u64::from(first);

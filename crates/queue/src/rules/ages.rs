@@ -49,6 +49,7 @@ fn arrived_at(created_at: Timestamp, tags: &TagSet<'_>) -> Timestamp {
 }
 
 impl Rule for Ages {
+    #[inline]
     fn added(queue: &mut Queue, job: &TaggedJob<'_>) {
         if queue.max_age_of(job.tube).is_none() || job.tags.dead.is_some() {
             return;

@@ -22,6 +22,7 @@ pub(crate) struct Expiry {
 
 impl Expiry {
     /// Whether no job can expire.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }

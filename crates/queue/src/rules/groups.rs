@@ -239,6 +239,7 @@ impl Rule for Groups {
 
 impl Queue {
     /// Whether free jobs may leave the held ones now. They wait for a flush, which may have to delete them.
+    #[inline]
     pub(crate) fn frees_jobs(&self) -> bool {
         self.rules.groups.has_freed() && !self.flushes.walk_through_held()
     }

@@ -495,6 +495,7 @@ impl Queue {
 
     /// Serves waiting clients after a command, of the client `cause` if there is one, has changed whether other jobs
     /// may be reserved.
+    #[inline]
     pub(crate) fn serve_waiting(&mut self, cause: Option<ClientId>, now: Timestamp) {
         self.offer_free_slots(cause, now);
         if !self.rules.tubes.to_open.is_empty() {
@@ -506,6 +507,7 @@ impl Queue {
     }
 
     /// Whether `advance` has work at any time.
+    #[inline]
     pub(crate) fn has_more_to_do(&self) -> bool {
         !self.rules.offered.is_empty()
             || self.frees_jobs()

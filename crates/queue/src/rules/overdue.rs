@@ -16,6 +16,7 @@ impl Rules {
     }
 
     /// Whether the time of any job can end. Turns count here, too, because they share the count of bytes.
+    #[inline]
     fn can_jobs_end(&self) -> bool {
         !self.expiry.is_empty() || self.tubes.index_bytes > 0
     }

@@ -66,6 +66,7 @@ impl StoredBody {
 }
 
 /// The body and the tags in the bytes of a job whose tags are stored after its body.
+#[inline]
 pub(crate) fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     let (&last, rest) = bytes.split_last().expect("the length of the tags is at the end");
     let (len, rest) = match rest.split_last_chunk() {

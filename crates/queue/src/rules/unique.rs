@@ -238,6 +238,7 @@ impl Queue {
 
     /// The duplicate of a `put` with these tags into the tube that the client uses, if there is one.
     #[must_use]
+    #[inline]
     pub fn duplicate(&self, client: ClientId, tags: &TagSet<'_>, now: Timestamp) -> Option<Duplicate> {
         self.holder_of_key(self.client(client).using, tags.idempotency?.key, now)
     }

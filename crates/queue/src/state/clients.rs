@@ -102,12 +102,14 @@ impl Index<u32> for Clients {
     type Output = Client;
 
     /// The client at this index. The index must come from an object that belongs to the client.
+    #[inline]
     fn index(&self, index: u32) -> &Client {
         &self.records[index as usize]
     }
 }
 
 impl IndexMut<u32> for Clients {
+    #[inline]
     fn index_mut(&mut self, index: u32) -> &mut Client {
         &mut self.records[index as usize]
     }

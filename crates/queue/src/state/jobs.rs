@@ -315,6 +315,7 @@ impl Jobs {
         self.index.first_from(from)
     }
 
+    #[inline]
     fn address(&self, id: JobId) -> Option<Address> {
         match self.last {
             Some((last, address)) if last == id => Some(address),
@@ -351,6 +352,7 @@ impl Jobs {
         holder.expect("a reserved job has a holder")
     }
 
+    #[inline]
     pub(crate) fn history(&self, job: &Job) -> History {
         job.history.map_or_else(History::default, |address| *self.histories.get(address))
     }

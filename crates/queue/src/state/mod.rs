@@ -248,6 +248,7 @@ impl Queue {
 
     /// The earliest instant at which `advance` has work.
     #[must_use]
+    #[inline]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         if !self.clients.leaving.is_empty() || self.has_more_to_do() {
             return Some(Timestamp::default());
@@ -255,12 +256,14 @@ impl Queue {
         self.deadlines.first().map(|(at, _)| at)
     }
 
+    #[inline]
     pub(crate) fn client(&self, id: ClientId) -> &Client {
         let client = &self.clients[id.index];
         assert_eq!(client.generation, id.generation, "the client of a command is connected");
         client
     }
 
+    #[inline]
     pub(crate) fn client_mut(&mut self, id: ClientId) -> &mut Client {
         let client = &mut self.clients[id.index];
         assert_eq!(client.generation, id.generation, "the client of a command is connected");
@@ -323,6 +326,7 @@ impl Queue {
     }
 
     /// Records that the job differs from its last logged record.
+    #[inline]
     pub(crate) fn note(&mut self, change: Change) {
         debug_assert!(self.agrees_with(change), "a change is noted after it has happened: {change:?}");
         if !self.outbox.keeps_changes {

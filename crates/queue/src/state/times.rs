@@ -134,6 +134,7 @@ impl TubeTimes {
     }
 
     /// Counts the running time of a job that was deleted by its client.
+    #[inline]
     pub(crate) fn observe_run(&mut self, ns: u64, now: Timestamp) {
         self.at(now).run.present.add(ns);
     }
@@ -224,6 +225,7 @@ impl DurationHistory {
 }
 
 impl Window {
+    #[inline]
     fn add(&mut self, ns: u64) {
         self.counts[bucket(ns)] += 1;
         self.sum_ns = self.sum_ns.saturating_add(ns);
@@ -251,6 +253,7 @@ fn add_to(totals: &mut Totals, counts: &[u32; BUCKETS]) {
 }
 
 /// The bucket of a duration.
+#[inline]
 fn bucket(ns: u64) -> usize {
     // 2^43 does not overflow, and is above the last bound.
     let ticks = (ns.min(1 << 43) * TICKS_PER_NS) >> 20;

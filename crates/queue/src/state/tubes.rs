@@ -133,6 +133,7 @@ impl Tube {
     }
 
     /// The record in which events other than puts are counted.
+    #[inline]
     pub(crate) fn events(&mut self) -> &mut TubeCounters {
         &mut self.events.get_or_insert_default().counters
     }
@@ -148,6 +149,7 @@ impl Tube {
     }
 
     /// Waiting and running times, if any were counted.
+    #[inline]
     pub(crate) fn times(&self) -> Option<&TubeTimes> {
         self.events.as_ref()?.times.as_deref()
     }
@@ -382,6 +384,7 @@ impl Tubes {
     }
 
     /// The tube at `key`, for changes.
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: TubeKey) -> &mut Tube {
         &mut self.slab[key as usize]
     }
