@@ -59,16 +59,17 @@ WHOLE = --locked --workspace
 OPTIMIZED ?= --release
 
 # `check` runs several suites at a time, so that one computes while another waits. The longest ones start first, so that
-# none runs alone at the end: two that wait for each that computes.
+# none runs alone at the end: two that wait for each that computes. `docs` and `suite-failover` need what `clients`
+# installs. They stand behind a suite that starts when it has ended; make would start them after all others otherwise.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-LONGEST = postgres failover simulation handover durability binlog survive differential fuzz_corpora conformance
+LONGEST = clients suite-postgres suite-simulation suite-binlog docs suite-failover admin suite-fuzz_corpora \
+	suite-survive suite-durability suite-differential suite-handover suite-conformance
 SUITE_FILES = $(foreach package,. crates/*,$(wildcard $(package)/tests/*.rs $(package)/tests/*/main.rs))
-SUITES = $(LONGEST) $(filter-out $(LONGEST),$(sort $(notdir $(basename $(SUITE_FILES:/main.rs=)))))
+SUITES = $(sort $(notdir $(basename $(SUITE_FILES:/main.rs=))))
 # A recipe of `check` runs one program. The make or cargo in it must not use the job slots of the other recipes.
 ALONE = env -u MAKEFLAGS -u MFLAGS
 
-suites: $(LONGEST:%=suite-%) admin clients tls-conformance docs $(SUITES:%=suite-%) unit units deny kubernetes \
-	install-check exchange publish-check
+suites: $(LONGEST) tls-conformance $(SUITES:%=suite-%) unit units deny kubernetes install-check exchange publish-check
 
 suite-failover: clients # Its programs in other languages use the libraries that this installs.
 
