@@ -436,7 +436,7 @@ const NAMED_ELSEWHERE: &[(&str, &str)] = &[
     ("Put", "src/session/mod.rs"),
     ("PutWith", "src/session/mod.rs"),
     // The names in its tags are judged after its line, and the log has a refusal of them.
-    ("Put", "src/commands/judge.rs"),
+    ("Put", "src/commands/guard/judge.rs"),
     // Puts follow its line.
     ("Complete", "src/session/mod.rs"),
     ("Complete", "src/commands/complete.rs"),

@@ -8,8 +8,7 @@ use std::iter;
 
 use super::guard::Permission;
 use super::memory::MemoryClass;
-use super::put::new_job;
-use super::put_line::LineOf;
+use super::put::{LineOf, new_job};
 use super::{Executor, Outcome, RestKind, answer};
 use crate::binlog::{CompleteRoom, NoRoom};
 use crate::clock::Timestamp;

@@ -6,8 +6,8 @@
 
 use std::fmt::Display;
 
-use super::detached_bodies::DetachedBodies;
 use super::guard::watched_tubes_from;
+use super::memory::DetachedBodies;
 use super::watch::WatchList;
 use super::{Caller, Executor, Outcome, answer, stall, stall_with_memory};
 use crate::protocol::{List, ListWriter, Reply, SHORT_LIST_BYTES, list_bytes, write_list};

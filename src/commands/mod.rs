@@ -1,27 +1,36 @@
 //! The commands. Each is a row of the table here, and a file beside it with all of its work.
 //!
 //! Owns: the table with the requirements and the action of each command, and the executor, which holds the state on
-//! which they work: the queue, the log, the access rules. Only this part uses the queue and the log together. Driven by
-//! the turn ([`server`](crate::server)), which passes in one request after the other.
+//! which they work: the queue, the log, the access rules. Only this part changes the queue, and only this part logs the
+//! changes. Driven by the turn ([`server`](crate::server)), which passes in one request after the other.
+//!
+//! These files are not commands:
+//!
+//! | what all commands share | where |
+//! |---|---|
+//! | the state, and the steps of every request | `executor`; for another program: `description` |
+//! | the log: room for changes, records, replies that wait | `persistence/` |
+//! | the access rules: identities, verdicts, the audit, the tubes that a client may see | `guard/` |
+//! | the memory limit | `memory/` |
+//! | the cost of the work of a turn | `work` |
+//! | lines of the log about commands, refused puts and full dead tubes | `words`, `refused_puts`, `dead_tubes` |
+//! | orders of the API | `orders` |
 //!
 //! Each command checks, reserves room in the log, changes the queue, and appends: every step that can fail comes before
 //! the first change. A command that does not end in its turn leaves a [`Rest`].
 //!
 //! An operator's order through the API takes the same way, for an internal client of the queue: see `orders`.
 
-mod audit;
 mod auth;
 mod clients;
 mod complete;
 mod dead_tubes;
 mod delete;
 mod description;
-mod detached_bodies;
 mod executor;
 mod fields;
 mod flush;
 mod guard;
-mod judge;
 mod kick;
 mod list_jobs;
 mod list_tubes;
@@ -31,8 +40,6 @@ mod orders;
 mod orders_tests;
 mod persistence;
 mod put;
-mod put_line;
-mod put_tagged;
 mod refused_puts;
 mod release;
 mod relocate;
@@ -43,7 +50,6 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod touch;
-mod visible_tubes;
 mod wait_job;
 mod watch;
 mod words;
@@ -57,7 +63,7 @@ pub use self::memory::MemoryShares;
 #[cfg(test)]
 pub(crate) use self::guard::WATCHED_NAMES;
 
-use self::judge::Subject::{
+use self::guard::Subject::{
     self, AnyTube, Every, Mentioned, Named, Nothing, OfJob, OfJobAndNamed, OfJobs, Target, Used, Watched,
 };
 use self::memory::MemoryClass::{self, AddsTube, Free, Margin};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::CommandRow;
-use super::judge::Subject;
+use super::guard::Subject;
 use crate::access::Roles;
 use crate::protocol::{Command, Origin, Verb, parse};
 

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use log::trace;
 
 use super::CommandRow;
-use super::judge::Subject;
+use super::guard::Subject;
 use crate::protocol::{Command, target_of};
 use crate::queue::ClientId;
 

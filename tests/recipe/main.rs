@@ -30,7 +30,7 @@ const INSERTIONS: [Insertion; 3] = [
         line: r#"    "ready-age " ReadyAge(tube: &'a str) Ours => |rest| name(rest).map(Command::ReadyAge);"#,
         before: r#"    "auth ""#,
     },
-    Insertion { path: "src/commands/mod.rs", line: "mod ready_age;", before: "mod audit;" },
+    Insertion { path: "src/commands/mod.rs", line: "mod ready_age;", before: "mod auth;" },
     Insertion {
         path: "src/commands/mod.rs",
         line: "    Command::ReadyAge(tube) => needs(Roles::SEE_JOBS, Named(tube), Free), \

@@ -4,13 +4,18 @@
 //! watches. `audit` logs them. `judge` uses it to check commands, and `visible_tubes` makes the lists and stats for
 //! clients that may not see everything. An open server has no guard. Driven by the executor.
 
+mod audit;
 mod description;
+mod judge;
+mod visible_tubes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+pub(crate) use self::judge::Subject;
+
+use self::audit::{RefusalLine, report_full, report_log_in, report_refused};
 use super::Executor;
-use super::audit::{RefusalLine, report_full, report_log_in, report_refused};
 use crate::access::{
     AccessRules, Grants, IdentityId, IdentityLimits, Pace, Peer, Roles, TokenHash, Tries, Verdict,
 };

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use log::{info, warn};
 
-use super::guard::Guard;
+use super::Guard;
 use crate::access::Peer;
 use crate::clock::Timestamp;
 use crate::queue::ClientId;

@@ -4,8 +4,8 @@
 
 use std::rc::Rc;
 
-use super::Executor;
 use crate::clock::Timestamp;
+use crate::commands::Executor;
 use crate::protocol::{PutHeader, parse_tags};
 use crate::queue::ClientId;
 use crate::session::{BodyRefusal, PutExtras};
@@ -23,7 +23,7 @@ pub(crate) enum LineOf {
 impl Executor {
     /// Judges a line with `text` after its size. Returns the extras of the put.
     #[inline(always)]
-    pub(super) fn judge_put_line<const GUARDED: bool>(
+    pub(in crate::commands) fn judge_put_line<const GUARDED: bool>(
         &mut self,
         client: ClientId,
         header: PutHeader,
@@ -94,7 +94,7 @@ impl Executor {
 
     /// The owner of a job with this body and these tags, if the bytes of the owner's jobs are limited; and whether the
     /// job exceeds the limit, by itself or `with_others`, which exist.
-    pub(super) fn owner_of_put(
+    pub(in crate::commands) fn owner_of_put(
         &self,
         client: ClientId,
         body_bytes: usize,

@@ -1,10 +1,10 @@
 //! Storing a `put` with tags. Driven by `put`.
 
-use super::Executor;
-use super::memory::MemoryClass;
-use super::put::{Stored, new_job};
+use super::{Stored, new_job};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
+use crate::commands::Executor;
+use crate::commands::memory::MemoryClass;
 use crate::job::Body;
 use crate::queue::{ClientId, Duplicate, NewJob};
 use crate::session::{BodyRefusal, Output, Put};

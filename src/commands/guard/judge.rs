@@ -4,10 +4,10 @@
 //! Owns: the form of a refusal. For a client that may not know a job, the reply is that the job does not exist; the
 //! body of a refused `put` is skipped.
 
-use super::words::in_words;
-use super::{CommandRow, Executor, Follows, Outcome, answer};
 use crate::access::{Roles, Verdict};
 use crate::clock::Timestamp;
+use crate::commands::words::in_words;
+use crate::commands::{CommandRow, Executor, Follows, Outcome, answer};
 use crate::job::JobId;
 use crate::protocol::{Command, IdList, ReplyBuffer, Verb, target_of};
 use crate::queue::{ClientId, JobView};
@@ -46,7 +46,7 @@ pub(crate) enum Subject<'a> {
 
 impl Executor {
     /// Checks a command. Returns its outcome if it is refused.
-    pub(super) fn guard_command(
+    pub(in crate::commands) fn guard_command(
         &mut self,
         client: ClientId,
         command: &Command<'_>,
@@ -95,7 +95,7 @@ impl Executor {
 
     /// Handles the outcome of a request. If it was a managing command that has ended, its reply is in the output from
     /// `start` on.
-    pub(super) fn end_audit(&mut self, client: ClientId, output: &mut Output, start: usize) {
+    pub(in crate::commands) fn end_audit(&mut self, client: ClientId, output: &mut Output, start: usize) {
         if let Some(guard) = &mut self.guard
             && output.bytes().len() > start
         {
@@ -145,20 +145,20 @@ impl Executor {
 
     /// Whether the access rules let the client end this job. If not, the job does not exist for this client.
     #[inline]
-    pub(super) fn may_end(&self, client: ClientId, id: JobId) -> bool {
+    pub(in crate::commands) fn may_end(&self, client: ClientId, id: JobId) -> bool {
         self.meets_for_job(client, id, Roles::END_JOBS)
     }
 
     /// Whether the client has one of these roles for the tube of this job.
     #[inline]
-    pub(super) fn meets_for_job(&self, client: ClientId, id: JobId, needed: Roles) -> bool {
+    pub(in crate::commands) fn meets_for_job(&self, client: ClientId, id: JobId, needed: Roles) -> bool {
         let Some(guard) = &self.guard else { return true };
         let tube = self.queue.job(id).map(|job| job.tube.as_str());
         guard.grants(client).is_some_and(|grants| grants.judge_job(needed, tube) == Verdict::Allowed)
     }
 
     /// Whether the client may name the groups and the concurrency keys in these tags of a `put`.
-    pub(super) fn may_name(&self, client: ClientId, tags: &TagSet<'_>) -> bool {
+    pub(in crate::commands) fn may_name(&self, client: ClientId, tags: &TagSet<'_>) -> bool {
         let grants = self.grants(client);
         let names = [tags.concurrency.map(|tag| tag.key), tags.group, tags.after.map(|after| after.group)];
         let mut names = names.into_iter().flatten();
@@ -166,7 +166,7 @@ impl Executor {
     }
 
     /// Notes that the names in the tags of a `put` were refused.
-    pub(super) fn note_refused_put(&mut self, client: ClientId, now: Timestamp) {
+    pub(in crate::commands) fn note_refused_put(&mut self, client: ClientId, now: Timestamp) {
         if let Some(guard) = &mut self.guard {
             guard.count_refusal(client);
             guard.log_refusal(client, Verb::Put.as_str(), true, now);
@@ -174,7 +174,7 @@ impl Executor {
     }
 
     /// The tube from which a dead job comes, if the client has a role for that tube; otherwise empty.
-    pub(super) fn source_shown_to<'a>(&self, client: ClientId, job: &JobView<'a>) -> &'a str {
+    pub(in crate::commands) fn source_shown_to<'a>(&self, client: ClientId, job: &JobView<'a>) -> &'a str {
         let from = job.dead_from();
         match &self.guard {
             Some(guard) if !from.is_empty() => {
@@ -186,7 +186,7 @@ impl Executor {
     }
 
     /// Whether the client may see all tubes. On an open server every client may.
-    pub(super) fn sees_every_tube(&self, client: ClientId) -> bool {
+    pub(in crate::commands) fn sees_every_tube(&self, client: ClientId) -> bool {
         self.guard.as_ref().is_none_or(|guard| {
             guard.grants(client).is_some_and(|grants| grants.everywhere().meets(Roles::ANY))
         })

@@ -4,9 +4,12 @@
 //! are refused at the limit. Reserves, which make histories, have a margin above it, so that workers can empty a full
 //! queue. Commands that only remove something are never refused.
 
+mod detached_bodies;
+
 use std::rc::Rc;
 
-use super::detached_bodies::DetachedBodies;
+pub(super) use self::detached_bodies::DetachedBodies;
+
 use super::{Executor, ExecutorConfig};
 use crate::binlog::Binlog;
 use crate::queue::ClientId;

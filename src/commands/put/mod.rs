@@ -1,7 +1,11 @@
 //! The command `put`.
 
+mod line;
+mod tagged;
+
+pub(super) use self::line::LineOf;
+
 use super::guard::Permission;
-use super::put_line::LineOf;
 use super::{Executor, Outcome, RestKind, answer};
 use crate::access::{Roles, Verdict};
 use crate::binlog::NoRoom;
