@@ -72,6 +72,12 @@ impl ClientRecords {
         }
     }
 
+    /// Asserts that nothing is left of the clients that a turn closes or answers.
+    pub(super) fn check_invariants(&self) {
+        assert!(self.to_close.is_empty(), "a client that another one kills is closed in the same turn");
+        assert!(self.flushed.is_empty(), "a flushed job is kept until the deliveries of the turn are over");
+    }
+
     /// Whether no client has to be closed, and none may still get a flushed job.
     pub(super) fn are_quiet(&self) -> bool {
         self.flushed.is_empty() && self.to_close.is_empty()
@@ -180,10 +186,10 @@ impl Executor {
         now: Timestamp,
     ) -> Option<ClientView<'_>> {
         let connection = connections.connection(id, now)?;
-        let name = self.guard.as_ref().and_then(|guard| guard.limits(id)).map(|(name, _)| name);
+        let name = self.guard.as_ref().and_then(|guard| guard.identity_name(id));
         Some(ClientView {
             number: self.queue.client_number(id),
-            identity: name.unwrap_or_else(|| Rc::from("")),
+            identity: name.map_or_else(|| Rc::from(""), Rc::clone),
             session: self.queue.session_of(id).map_or("", |key| &key.name),
             using: self.queue.used_tube(id).as_str(),
             watching: self.queue.watched_count(id) as u64,

@@ -43,7 +43,7 @@ pub struct ExecutorConfig {
 
 /// The server's counts since its start, beside the queue's own counters.
 #[derive(Debug, Default)]
-pub(crate) struct ServerCounters {
+pub(super) struct ServerCounters {
     pub(super) commands: CommandCounts,
     pub(super) connections: u64,
     /// Connections that were closed at once.
@@ -55,7 +55,7 @@ pub(crate) struct ServerCounters {
     /// Jobs that full dead tubes did not take, which the queue counts.
     pub(super) full_dead_tubes: RateLimitedLog,
     /// Histograms of turns, commands and syncs; recorded only while metrics are served.
-    pub(crate) timings: Timings,
+    pub(super) timings: Timings,
     /// Commands whose time is in `timings`.
     pub(super) timed_commands: u64,
 }
@@ -64,19 +64,19 @@ pub(crate) struct ServerCounters {
 #[derive(Debug)]
 pub struct Executor {
     pub(super) queue: Queue,
-    pub(crate) persistence: Persistence,
+    pub(super) persistence: Persistence,
     /// The access rules; `None` if every client may do everything.
-    pub(crate) guard: Option<Box<Guard>>,
+    pub(super) guard: Option<Box<Guard>>,
     /// The orders of the API; `None` if there is no API.
     pub(super) orders: Option<Box<Orders>>,
-    pub(crate) memory: MemoryUse,
-    pub(crate) meter: Meter,
+    pub(super) memory: MemoryUse,
+    pub(super) meter: Meter,
     pub(super) clients: ClientRecords,
     pub(super) tube_lists: TubeLists,
     pub(super) complete_buffers: CompleteBuffers,
     pub(super) draining: bool,
     pub(super) info: ServerInfo,
-    pub(crate) counters: ServerCounters,
+    pub(super) counters: ServerCounters,
 }
 
 impl Executor {

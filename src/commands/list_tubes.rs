@@ -59,6 +59,12 @@ impl TubeLists {
         self.under_way.is_some() || self.finished.is_some()
     }
 
+    /// Asserts that a list that nobody needs is dropped.
+    pub(super) fn check_invariants(&self) {
+        let idle = self.finished.as_ref().map_or(0, |finished| finished.turns_idle);
+        assert!(idle < TURNS_KEPT, "an idle list is dropped");
+    }
+
     /// Whether there is a list, or none because memory is low, for a client that asked at the version `since`. A newer
     /// list also has each tube that existed then and still exists.
     fn is_over(&self, since: u64) -> bool {

@@ -8,7 +8,7 @@
 //!
 //! | what all commands share | where |
 //! |---|---|
-//! | the state, and the steps of every request | `executor`; for another program: `description` |
+//! | the state, and the steps of every request | `executor`, `invariants`; for another program: `description` |
 //! | the log: room for changes, records, replies that wait | `persistence/` |
 //! | the access rules: identities, verdicts, the audit, the tubes that a client may see | `guard/` |
 //! | the memory limit | `memory/` |
@@ -31,6 +31,7 @@ mod executor;
 mod fields;
 mod flush;
 mod guard;
+mod invariants;
 mod kick;
 mod list_jobs;
 mod list_tubes;

@@ -12,7 +12,7 @@ use log::{Level, log};
 
 use super::put::Stored;
 use super::{Caller, ChangeError, Executor, Outcome, Rest, RestKind, stall};
-use crate::binlog::{Binlog, NoRoom, SequenceNumber};
+use crate::binlog::{NoRoom, SequenceNumber};
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::job::{JobId, JobState};
 use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
@@ -54,6 +54,17 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
+    /// Asserts that each running task has its order, and that no order is being executed.
+    pub(super) fn check_invariants(&self) {
+        assert!(self.current.is_none(), "no order is executed between two turns");
+        let running = self.tasks.newest_first().filter(|task| !task.is_over()).count();
+        assert_eq!(
+            running,
+            self.running.len() + self.settling.len(),
+            "the running tasks are the orders that continue or wait for the log"
+        );
+    }
+
     /// Whether any order is being carried out, or waits for the log.
     pub(super) fn are_running(&self) -> bool {
         !self.running.is_empty() || !self.settling.is_empty()
@@ -162,7 +173,7 @@ impl Executor {
     /// Whether an order has work even if no event comes.
     pub(crate) fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| {
-            let settled = self.persistence.settled();
+            let settled = self.settled();
             orders.running.iter().any(|running| running.until == Until::NextTurn)
                 || orders.settling.front().is_some_and(|(_, _, last)| last.is_none_or(|last| last <= settled))
         })
@@ -220,7 +231,7 @@ impl Executor {
 
     /// Ends the tasks whose changes the log has.
     fn end_settled_tasks(&mut self) {
-        let settled = self.persistence.settled();
+        let settled = self.settled();
         let Some(orders) = &mut self.orders else { return };
         while let Some(&(id, progress, _)) =
             orders.settling.front().filter(|(_, _, last)| last.is_none_or(|last| last <= settled))
@@ -258,7 +269,7 @@ impl Executor {
         };
         self.queue.end_flush(client, now);
         self.disconnect(client, now);
-        let last = self.persistence.binlog.as_ref().map(Binlog::awaited);
+        let last = self.awaited();
         if let Some(orders) = &mut self.orders {
             orders.settling.push_back((task, progress, last));
         }

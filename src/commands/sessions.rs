@@ -4,8 +4,6 @@
 //! client has taken over their session. The server closes these before any other command, so that no more of their
 //! commands are executed.
 
-use std::sync::Arc;
-
 use super::{Caller, Executor, Outcome, answer, stall};
 use crate::binlog::NoRoom;
 use crate::clock::Timestamp;
@@ -19,7 +17,7 @@ const JOINED_PER_TURN: usize = 256;
 
 impl Executor {
     pub(super) fn begin_session(&mut self, caller: &mut Caller<'_>, name: &str, grace: Grace) -> Outcome {
-        let key = SessionKey { identity: self.identity_of(caller.client), name: name.into() };
+        let key = SessionKey { identity: self.identity_of(caller.client).into(), name: name.into() };
         match self.queue.begin_session(caller.client, &key, grace.as_ms()) {
             Ok(BeginSession::Attached { taken_from, joining }) => {
                 self.clients.to_close.extend(taken_from);
@@ -46,15 +44,14 @@ impl Executor {
     }
 
     /// The name of the client's identity; empty on a server without access rules.
-    fn identity_of(&self, client: ClientId) -> Arc<str> {
-        let limits = self.guard.as_ref().and_then(|guard| guard.limits(client));
-        limits.map_or_else(|| Arc::from(""), |(name, _)| Arc::from(&*name))
+    fn identity_of(&self, client: ClientId) -> &str {
+        self.guard.as_ref().and_then(|guard| guard.identity_name(client)).map_or("", |name| name)
     }
 
     /// The name of the session that has reserved the job, if it belongs to the client's identity; otherwise empty.
     pub(super) fn session_shown_to(&self, client: ClientId, id: JobId) -> &str {
         let Some(key) = self.queue.session_of_job(id) else { return "" };
-        if key.identity == self.identity_of(client) { &key.name } else { "" }
+        if *key.identity == *self.identity_of(client) { &key.name } else { "" }
     }
 
     /// Reserves room in the log for the reservation that the client is about to make, if it belongs to a session,

@@ -78,6 +78,11 @@ impl Executor {
         self.meter.begin_turn(self.work(), now);
     }
 
+    /// Counts work that is not a command.
+    pub(crate) fn count_work(&mut self, work: u64) {
+        self.meter.work += work;
+    }
+
     /// The cost of everything so far, in simple requests. Other clients wait for it.
     pub(crate) fn work(&self) -> u64 {
         self.meter.work + self.queue.work()

@@ -146,7 +146,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether the client has not been identified yet.
     pub(crate) fn awaits_log_in(&self, executor: &Executor, id: ClientId) -> bool {
-        self.is_handshaking() || executor.guard.as_ref().is_some_and(|guard| guard.is_unknown(id))
+        self.is_handshaking() || executor.is_unknown(id)
     }
 
     /// Whether the client has shown a certificate.
@@ -255,9 +255,8 @@ impl<S: Stream> Connection<S> {
     #[inline(always)]
     fn resume<const GUARDED: bool>(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
         let Some(until) = self.session.unfinished_until() else { return };
-        let gives_up = GUARDED && until == Until::Permitted && self.is_half_closed();
-        if let Some(guard) = executor.guard.as_mut().filter(|_| gives_up) {
-            guard.note_end(id);
+        if GUARDED && until == Until::Permitted && self.is_half_closed() {
+            executor.note_end(id);
         }
         if !until.is_delivery()
             && let Some(rest) = self.session.take_rest()
@@ -343,7 +342,7 @@ impl<S: Stream> Connection<S> {
 
     /// Identifies the client, if its certificate does; the certificate is known from the end of the handshake on.
     fn end_handshake(&mut self, executor: &mut Executor, id: ClientId, now: Timestamp) {
-        if executor.guard.as_ref().is_some_and(|guard| guard.awaits_certificate(id))
+        if executor.awaits_certificate(id)
             && !self.is_handshaking()
             && !executor.end_handshake(id, self.stream.peer_certificate(), now)
         {
@@ -499,9 +498,9 @@ impl<S: Stream> Connection<S> {
     /// Makes the replies since the last call wait until everything logged so far is settled, unless all of them are
     /// settled already.
     pub(crate) fn note_unsettled_replies(&mut self, executor: &mut Executor) {
-        let settled = executor.persistence.take_settled_replies();
-        if let Some(binlog) = &executor.persistence.binlog {
-            self.unsettled.get_or_insert_default().note(&self.session.output, binlog.awaited(), settled);
+        let settled = executor.take_settled_replies();
+        if let Some(awaited) = executor.awaited() {
+            self.unsettled.get_or_insert_default().note(&self.session.output, awaited, settled);
         }
     }
 

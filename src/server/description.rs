@@ -168,7 +168,7 @@ impl<S: Stream> Server<S> {
         if let Some(check_at) = described.check_at {
             self.idle_timeouts.schedule(id, check_at);
         }
-        connection.count_bytes(&mut self.executor.memory.buffer_bytes);
+        connection.count_bytes(self.executor.buffer_bytes());
         let (session, listed) = (&connection.session, &mut connection.listed);
         if !session.output.is_empty() || session.is_closing() {
             self.lists.send(id, listed);

@@ -39,12 +39,10 @@ impl<S: Stream> Server<S> {
         self.sweeps.next_at = done + 1 + if size > MAX_SMALL_STATE { size as u64 } else { 0 };
         if size <= MAX_SWEPT_STATE {
             self.check_invariants();
-            self.executor.queue().check_invariants();
-            self.executor.check_binlog();
         }
     }
 
-    /// Asserts every invariant of the server and its connections.
+    /// Asserts every invariant of the server, its connections and its executor.
     ///
     /// # Panics
     /// If an invariant does not hold.
@@ -62,7 +60,7 @@ impl<S: Stream> Server<S> {
         }
         self.check_lists();
         assert_eq!(count, self.client_count(), "each client has a connection");
-        assert_eq!(buffer_bytes, self.executor.memory.buffer_bytes, "the buffers are counted");
+        self.executor.check_invariants(buffer_bytes);
         assert_eq!(watched, self.idle_timeouts.len(), "each idle time-out has its connection");
         // After the binlog has failed, sessions are closed although they still wait in the queue.
         if !self.executor.has_failed() {

@@ -75,12 +75,11 @@ impl<S: Stream> Server<S> {
     pub fn identify(&mut self, id: ClientId, peer: Peer, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
         let is_handshaking = connection.is_handshaking();
-        let Some(guard) = &mut self.executor.guard else { return };
-        if !guard.identify(id, peer, is_handshaking, now) {
+        if !self.executor.identify(id, peer, is_handshaking, now) {
             connection.refuse_to_connect(&mut self.executor);
-            connection.count_bytes(&mut self.executor.memory.buffer_bytes);
+            connection.count_bytes(self.executor.buffer_bytes());
             self.lists.send(id, &mut connection.listed);
-        } else if !is_handshaking && guard.is_unknown(id) {
+        } else if !is_handshaking && self.executor.is_unknown(id) {
             self.await_log_in(id, now);
         }
     }

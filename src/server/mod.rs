@@ -40,7 +40,7 @@ use self::gate::ReplyGate;
 use self::idle::IdleTimeouts;
 use self::invariants::Sweeps;
 use self::log_ins::LogIns;
-use crate::binlog::{Binlog, Completion};
+use crate::binlog::Completion;
 use crate::clock::Timestamp;
 use crate::poll_token;
 use crate::queue::ClientId;
@@ -158,7 +158,7 @@ impl<S: Stream> Server<S> {
 
     /// Resumes the clients whose puts had to wait until now.
     fn wake_permitted(&mut self, now: Timestamp) {
-        while let Some(index) = self.executor.guard.as_mut().and_then(|guard| guard.next_permitted(now)) {
+        while let Some(index) = self.executor.next_permitted(now) {
             let Some(connection) = self.connections.get_mut(index as usize).and_then(Option::as_deref_mut)
             else {
                 continue;
@@ -195,7 +195,7 @@ impl<S: Stream> Server<S> {
             self.executor.commit(now);
             // Replies are sent only while no other server can own the queue. This check comes after the last command,
             // so that the lease covers all commands, and before the first byte.
-            if self.executor.persistence.is_leased {
+            if self.executor.is_leased() {
                 if self.check_lease(now) {
                     continue;
                 }
@@ -214,9 +214,7 @@ impl<S: Stream> Server<S> {
                 break;
             }
         }
-        if let Some(guard) = &mut self.executor.guard {
-            guard.write_refusals();
-        }
+        self.executor.write_refusals();
         if cfg!(debug_assertions) {
             self.sweep();
         }
@@ -261,7 +259,7 @@ impl<S: Stream> Server<S> {
         }
         Timestamp::earliest([
             self.executor.next_deadline(),
-            self.executor.guard.as_ref().and_then(|guard| guard.next_permit_at()),
+            self.executor.next_permit_at(),
             self.executor.next_order_at(),
             self.idle_timeouts.next_check_at(),
             self.gate.ends_at(),
@@ -354,7 +352,7 @@ impl<S: Stream> Server<S> {
 
     fn serve_connection(&mut self, id: ClientId, now: Timestamp) {
         let Some(connection) = find(&mut self.connections, id) else { return };
-        connection.uncount_bytes(&mut self.executor.memory.buffer_bytes);
+        connection.uncount_bytes(self.executor.buffer_bytes());
         self.buffers.lend(&mut connection.session.output);
         connection.session.is_memory_low = self.executor.is_short_of_memory();
         // Decided here, once for each connection and turn, so that an open server checks nothing for a command.
@@ -383,7 +381,7 @@ impl<S: Stream> Server<S> {
         } else {
             self.lists.send(id, &mut connection.listed);
         }
-        connection.count_bytes(&mut self.executor.memory.buffer_bytes);
+        connection.count_bytes(self.executor.buffer_bytes());
         if connection.is_runnable() {
             connection.exhaust_budget();
             let queue = if connection.is_handshaking() {
@@ -419,7 +417,7 @@ impl<S: Stream> Server<S> {
     /// Writes the replies of this turn to the sockets, starting with those of the last `delivered` connections in the
     /// list.
     fn send(&mut self, delivered: usize, now: Timestamp) {
-        let settled = self.executor.persistence.settled();
+        let settled = self.executor.settled();
         let mut unsent = std::mem::take(&mut self.lists.unsent);
         // A worker that waited gets its job before the producer gets the reply to its put.
         unsent.rotate_right(delivered);
@@ -428,7 +426,7 @@ impl<S: Stream> Server<S> {
         for id in unsent.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
             if sent_bytes >= TURN_SENT_BYTES && connection.session.output.len() > MAX_SHORT_REPLIES_BYTES {
-                connection.count_bytes(&mut self.executor.memory.buffer_bytes);
+                connection.count_bytes(self.executor.buffer_bytes());
                 postponed.push(id);
                 continue;
             }
@@ -446,7 +444,7 @@ impl<S: Stream> Server<S> {
             if connection.has_unsettled_replies() {
                 self.lists.wait(Lists::UNSETTLED_REPLIES, id, &mut connection.listed);
             }
-            connection.count_bytes(&mut self.executor.memory.buffer_bytes);
+            connection.count_bytes(self.executor.buffer_bytes());
             if connection.can_send(settled) {
                 connection.exhaust_budget();
                 self.lists.send(id, &mut connection.listed);
@@ -465,9 +463,7 @@ impl<S: Stream> Server<S> {
 
     /// Polls the store of the binlog for completed work.
     pub fn poll_binlog(&mut self, now: Timestamp) {
-        while let Some(completion) =
-            self.executor.persistence.binlog.as_mut().and_then(Binlog::next_completion)
-        {
+        while let Some(completion) = self.executor.next_completion() {
             self.binlog_completed(completion, now);
         }
     }
@@ -537,12 +533,12 @@ impl<S: Stream> Server<S> {
                     warn!("out of memory: closed a connection; {withheld} others since the last such line");
                 });
             }
-            connection.uncount_bytes(&mut self.executor.memory.buffer_bytes);
+            connection.uncount_bytes(self.executor.buffer_bytes());
             self.idle_timeouts.forget(id);
             self.log_ins.forget(&mut connection.listed);
             self.connections[id.index as usize] = None;
             self.executor.disconnect(id, now);
-            self.executor.meter.work += CLOSING_WORK;
+            self.executor.count_work(CLOSING_WORK);
             debug!("close {}", id.index);
         }
     }

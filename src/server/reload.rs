@@ -18,9 +18,7 @@ impl<S: Stream> Server<S> {
     /// allowed. A wait for a job ends with TIMED_OUT if its client may no longer reserve from the tube. Called between
     /// two turns.
     pub fn replace_rules(&mut self, rules: AccessRules) {
-        if let Some(guard) = &mut self.executor.guard {
-            guard.replace(rules);
-        }
+        self.executor.replace_access_rules(rules);
         for (id, connection) in each(&mut self.connections) {
             if !connection.session.is_waiting() || self.executor.may_wait(id) {
                 continue;

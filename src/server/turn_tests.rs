@@ -18,7 +18,7 @@ use crate::orders::{Control, Order};
 use crate::os::process::cpu_time;
 use crate::poll_token::PollToken;
 use crate::queue::{ClientId, FlushScope};
-use crate::stats::ServerInfo;
+use crate::stats::{ServerInfo, StatsSource};
 use crate::tube_name::TubeName;
 
 const START: Timestamp = Timestamp(1_700_000_000 * NS_PER_S);
@@ -228,7 +228,7 @@ fn the_time_of_a_turn_counts_for_each_of_its_commands() {
         server.turn([event].into_iter(), START);
         server.executor.observe_turn(ns);
     }
-    let timings = &server.executor.counters.timings;
+    let timings = server.executor.server_view(START).timings;
     assert_eq!((timings.turns.count(), timings.turns.sum_ns()), (2, 6_000));
     assert_eq!((timings.commands.count(), timings.commands.sum_ns()), (5, 13_000));
 }

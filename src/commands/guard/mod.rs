@@ -1,20 +1,23 @@
 //! The guard of a server with access rules: the identity of each client.
 //!
 //! Owns: the rules in force, and for each client its identity and the decisions about the tubes that it uses and
-//! watches. `audit` logs them. `judge` uses it to check commands, and `visible_tubes` makes the lists and stats for
-//! clients that may not see everything. An open server has no guard. Driven by the executor.
+//! watches. `judge` checks commands, `audit` logs them, `waiting_puts` delays puts, and `visible_tubes` makes the lists
+//! and stats for clients that may not see everything. An open server has no guard. Driven by the executor.
 
 mod audit;
 mod description;
 mod judge;
 mod visible_tubes;
+mod waiting_puts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub(crate) use self::judge::Subject;
+pub(crate) use self::waiting_puts::Permission;
 
 use self::audit::{RefusalLine, report_full, report_log_in, report_refused};
+use self::waiting_puts::WaitingPuts;
 use super::Executor;
 use crate::access::{
     AccessRules, Grants, IdentityId, IdentityLimits, Pace, Peer, Roles, TokenHash, Tries, Verdict,
@@ -85,24 +88,6 @@ pub(crate) struct GuardedClient {
     pub(super) action: Option<Box<str>>,
 }
 
-/// Puts that wait for their permission.
-#[derive(Clone, Copy, Debug)]
-struct WaitingPuts {
-    /// When all of them are permitted.
-    at: Timestamp,
-    count: u32,
-}
-
-/// When puts may be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Permission {
-    Now,
-    /// The client waits for it.
-    Later,
-    /// The put would come too late. The client does not wait.
-    TooLate,
-}
-
 /// The result of a login with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogInResult {
@@ -145,7 +130,7 @@ impl Guard {
 
     /// Puts new rules in force. Each client gets its identity from them: the owner of its token, or the user of its
     /// socket, or an anonymous identity. The usage and the counts of identities with the same name are kept.
-    pub(crate) fn replace(&mut self, rules: AccessRules) {
+    fn replace(&mut self, rules: AccessRules) {
         let next = Self::new(rules);
         let (mut usage, mut figures) = (next.usage, next.figures);
         for (figures, usage) in figures.iter_mut().zip(&mut usage) {
@@ -165,6 +150,26 @@ impl Guard {
     /// Memory of the guard, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.clients.capacity() * CLIENT_BYTES
+    }
+
+    /// Asserts that the counts of each identity, and the puts that wait, are those of its clients.
+    pub(super) fn check_invariants(&self) {
+        for (index, (figures, usage)) in self.figures.iter().zip(&self.usage).enumerate() {
+            let clients = self.clients.iter().flatten().filter(|known| known.identity.index() == index);
+            let connections = clients.clone().filter(|known| known.certificate.is_some()).count();
+            assert_eq!(
+                figures.connections, connections as u64,
+                "the connections of {} are counted",
+                figures.name
+            );
+            let watched: usize = clients.map(|known| known.watched).sum();
+            assert_eq!(usage.watched, watched, "the watched tubes of {} are counted", figures.name);
+        }
+        let waiting = (0..).zip(&self.clients).filter_map(|(index, known)| {
+            let WaitingPuts { at, .. } = known.as_ref()?.waiting?;
+            Some((at, index))
+        });
+        assert!(self.waiting_puts == waiting.collect(), "each put that waits belongs to a client that waits");
     }
 
     /// Makes sure that there is room for another client; returns whether there is.
@@ -197,6 +202,11 @@ impl Guard {
         self.client(client).map(|known| &self.rules.identity(known.identity).grants)
     }
 
+    /// The name of the client's identity.
+    pub(crate) fn identity_name(&self, client: ClientId) -> Option<&Rc<str>> {
+        Some(&self.rules.identity(self.client(client)?.identity).name)
+    }
+
     /// The name and the limits of the client's identity.
     pub(crate) fn limits(&self, client: ClientId) -> Option<(Rc<str>, IdentityLimits)> {
         let identity = self.rules.identity(self.client(client)?.identity);
@@ -211,13 +221,7 @@ impl Guard {
 
     /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end
     /// of the handshake, when its identity is known.
-    pub(crate) fn identify(
-        &mut self,
-        client: ClientId,
-        peer: Peer,
-        is_handshaking: bool,
-        now: Timestamp,
-    ) -> bool {
+    fn identify(&mut self, client: ClientId, peer: Peer, is_handshaking: bool, now: Timestamp) -> bool {
         self.forget(client);
         let index = client.index as usize;
         self.clients.resize_with(self.clients.len().max(index + 1), || None);
@@ -237,7 +241,7 @@ impl Guard {
     }
 
     /// Whether the client is in its handshake, as far as the guard knows.
-    pub(crate) fn awaits_certificate(&self, client: ClientId) -> bool {
+    fn awaits_certificate(&self, client: ClientId) -> bool {
         self.client(client).is_some_and(|known| known.certificate.is_none())
     }
 
@@ -268,7 +272,7 @@ impl Guard {
     }
 
     /// Whether the client has not been identified: it is in its handshake, or it may do nothing before it logs in.
-    pub(crate) fn is_unknown(&self, client: ClientId) -> bool {
+    fn is_unknown(&self, client: ClientId) -> bool {
         self.client(client).is_none_or(|known| {
             let identity = self.rules.identity(known.identity);
             known.certificate.is_none()
@@ -341,81 +345,6 @@ impl Guard {
         }
         LogInResult::Done
     }
-
-    /// Notes that the client's connection will send no more. A put that waits is abandoned, or it would keep the
-    /// connection open.
-    pub(crate) fn note_end(&mut self, client: ClientId) {
-        if let Some(known) = self.client_mut(client) {
-            known.has_ended = true;
-        }
-    }
-
-    /// Whether the put of the client is abandoned instead of waiting any longer; others can use its permission then.
-    pub(crate) fn gives_up_put(&mut self, client: ClientId) -> bool {
-        let Some(known) = self.client_mut(client).filter(|known| known.has_ended) else { return false };
-        let (identity, waiting) = (known.identity, known.waiting.take());
-        self.cancel_wait(identity, waiting, client.index);
-        waiting.is_some()
-    }
-
-    fn cancel_wait(&mut self, identity: IdentityId, waiting: Option<WaitingPuts>, index: u32) {
-        let Some(WaitingPuts { at, count }) = waiting else { return };
-        self.waiting_puts.remove(&(at, index));
-        if let Some(per_second) = self.rules.identity(identity).limits.puts_per_second {
-            self.usage[identity.index()].pace.give_back(count, per_second);
-        }
-    }
-
-    /// Takes the permission for `count` puts of the client, at once or later. The client waits until the last of them
-    /// may be done, unless that is only at `too_late` or after it; then nothing is taken.
-    fn permit_puts(
-        &mut self,
-        client: ClientId,
-        count: u32,
-        too_late: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Permission {
-        let Some(identity) = self.client(client).map(|known| known.identity) else { return Permission::Now };
-        let Some(per_second) = self.rules.identity(identity).limits.puts_per_second else {
-            return Permission::Now;
-        };
-        let pace = &mut self.usage[identity.index()].pace;
-        let mut taken = *pace;
-        let at = taken.take(count, per_second, now);
-        if at > now && too_late.is_some_and(|too_late| at >= too_late) {
-            return Permission::TooLate;
-        }
-        *pace = taken;
-        if at == now {
-            return Permission::Now;
-        }
-        self.figures[identity.index()].puts_delayed += u64::from(count);
-        self.waiting_puts.insert((at, client.index));
-        if let Some(known) = self.client_mut(client) {
-            known.waiting = Some(WaitingPuts { at, count });
-        }
-        Permission::Later
-    }
-
-    /// The index of the next client whose put is permitted now.
-    pub(crate) fn next_permitted(&mut self, now: Timestamp) -> Option<u32> {
-        let &(at, index) = self.waiting_puts.first().filter(|(at, _)| *at <= now)?;
-        self.waiting_puts.remove(&(at, index));
-        if let Some(Some(known)) = self.clients.get_mut(index as usize) {
-            known.waiting = None;
-        }
-        Some(index)
-    }
-
-    /// Whether the put of the client still has to wait.
-    pub(crate) fn has_waiting_put(&self, client: ClientId) -> bool {
-        self.client(client).is_some_and(|known| known.waiting.is_some())
-    }
-
-    /// When the next put that waits is permitted.
-    pub(crate) fn next_permit_at(&self) -> Option<Timestamp> {
-        self.waiting_puts.first().map(|&(at, _)| at)
-    }
 }
 
 #[cfg(test)]
@@ -477,16 +406,41 @@ impl Executor {
         self.guard.as_mut().is_some_and(|guard| std::mem::take(&mut guard.has_read_token))
     }
 
-    /// See [`Guard::permit_puts`]. Without rules all puts are permitted.
-    pub(super) fn permit_puts(
+    /// Puts new rules in force, if the server has rules.
+    pub(crate) fn replace_access_rules(&mut self, rules: AccessRules) {
+        if let Some(guard) = &mut self.guard {
+            guard.replace(rules);
+        }
+    }
+
+    /// Handles a new connection; returns whether it may stay. For a client in its handshake this is decided at the end
+    /// of the handshake, when its identity is known.
+    pub(crate) fn identify(
         &mut self,
         client: ClientId,
-        count: u32,
-        too_late: Option<Timestamp>,
+        peer: Peer,
+        is_handshaking: bool,
         now: Timestamp,
-    ) -> Permission {
-        let Some(guard) = &mut self.guard else { return Permission::Now };
-        guard.permit_puts(client, count, too_late, now)
+    ) -> bool {
+        self.guard.as_mut().is_none_or(|guard| guard.identify(client, peer, is_handshaking, now))
+    }
+
+    /// Whether the rules have not identified the client yet.
+    pub(crate) fn is_unknown(&self, client: ClientId) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.is_unknown(client))
+    }
+
+    /// Whether the rules wait for the end of the client's handshake.
+    pub(crate) fn awaits_certificate(&self, client: ClientId) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.awaits_certificate(client))
+    }
+
+    /// Writes the refusals of the turn to the log.
+    #[inline]
+    pub(crate) fn write_refusals(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            guard.write_refusals();
+        }
     }
 
     /// Whether there are access rules.

@@ -44,6 +44,12 @@ impl DetachedBodies {
         self.bytes
     }
 
+    /// Asserts that the size of the bodies is the sum of their sizes.
+    pub(super) fn check_invariants(&self) {
+        let bytes: usize = self.bodies.iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(bytes, self.bytes, "the bodies that only replies hold are counted");
+    }
+
     /// Probes some of the bodies, and removes those that no reply holds any more.
     pub(crate) fn tend(&mut self) {
         let probes = PROBES_PER_TURN.max(self.bodies.len() / PROBES_PER_TURN_PART);

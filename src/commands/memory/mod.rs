@@ -58,7 +58,7 @@ pub(crate) struct MemoryUse {
     is_exhausted: fn() -> bool,
     /// Bytes that connections hold: incomplete bodies, input that has not been executed, replies that have not been
     /// sent.
-    pub(crate) buffer_bytes: usize,
+    buffer_bytes: usize,
     /// The acceptor of connections with TLS, which counts their further bytes.
     pub(super) tls: Option<Rc<Acceptor>>,
     pub(super) detached_bodies: DetachedBodies,
@@ -89,6 +89,12 @@ impl MemoryUse {
     /// Whether cooldowns may not take so many bytes.
     pub(super) fn forbids_cooldowns(&self, bytes: u64) -> bool {
         self.shares.cooldown_bytes.is_some_and(|most| bytes > most)
+    }
+
+    /// Asserts that the bytes of connections and of bodies are counted.
+    pub(super) fn check_invariants(&self, connection_bytes: usize) {
+        assert_eq!(connection_bytes, self.buffer_bytes, "the buffers are counted");
+        self.detached_bodies.check_invariants();
     }
 
     /// The memory of the input and output of connections, including that of TLS.
@@ -125,6 +131,12 @@ impl Executor {
             + self.memory.detached_bodies.bytes()
             + self.tube_lists.bytes()
             + self.guard.as_ref().map_or(0, |guard| guard.bytes())
+    }
+
+    /// The bytes that connections hold. The server counts them.
+    #[inline(always)]
+    pub(crate) fn buffer_bytes(&mut self) -> &mut usize {
+        &mut self.memory.buffer_bytes
     }
 
     /// Whether there is no memory for `bytes`. They include the bytes of the client's own session, because

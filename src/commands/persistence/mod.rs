@@ -30,7 +30,7 @@ pub(crate) struct Persistence {
     /// Whether a reply waits until the records before it are on the medium, and not only written.
     waits_for_medium: bool,
     /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
-    pub(crate) is_leased: bool,
+    is_leased: bool,
     /// The last record of the last successful commit.
     written: SequenceNumber,
     /// How many replies that depend on no record were made since replies were last held.
@@ -263,7 +263,7 @@ impl Persistence {
     }
 
     /// The last record for which replies can be sent.
-    pub(crate) fn settled(&self) -> SequenceNumber {
+    fn settled(&self) -> SequenceNumber {
         match &self.binlog {
             Some(binlog) if self.waits_for_medium => binlog.durable(),
             _ => self.written,
@@ -271,8 +271,7 @@ impl Persistence {
     }
 
     /// For how long replies can be sent from now on; without a lease, there is no limit.
-    #[inline]
-    pub(crate) fn lease_left_ns(&self) -> u64 {
+    fn lease_left_ns(&self) -> u64 {
         self.binlog.as_ref().and_then(Binlog::lease_left_ns).unwrap_or(u64::MAX)
     }
 
@@ -285,11 +284,6 @@ impl Persistence {
         {
             self.fail(error);
         }
-    }
-
-    /// How many of the replies since the last call depend on no record.
-    pub(crate) fn take_settled_replies(&mut self) -> u32 {
-        std::mem::take(&mut self.settled_replies)
     }
 }
 
@@ -322,6 +316,67 @@ impl Executor {
         self.persistence.attach_log(binlog, sync);
     }
 
+    /// Starts the thread on which the store of the binlog does its slow work, if there is a binlog. `wake` is called when
+    /// some of it is done.
+    ///
+    /// # Errors
+    /// If the system provides no thread.
+    pub(crate) fn start_binlog(&mut self, wake: impl Fn() + Send + 'static) -> io::Result<()> {
+        self.persistence.binlog.as_mut().map_or(Ok(()), |binlog| binlog.start(Box::new(wake)))
+    }
+
+    /// Sets how far the wall clock is ahead of the clock of the turns, in nanoseconds, if a binlog needs it.
+    pub(crate) fn set_wall_offset(&mut self, offset_ns: impl FnOnce() -> i64) {
+        if let Some(binlog) = &mut self.persistence.binlog {
+            binlog.set_wall_offset(offset_ns());
+        }
+    }
+
+    /// When the tasks of the binlog's store begin, if it has any that have not begun.
+    pub(crate) fn store_tasks_begin_at(&self) -> Option<Timestamp> {
+        self.persistence.binlog.as_ref().and_then(Binlog::tasks_begin_at)
+    }
+
+    /// Begins the tasks of the binlog's store.
+    pub(crate) fn begin_store_tasks(&mut self) {
+        if let Some(binlog) = &mut self.persistence.binlog {
+            binlog.begin_tasks();
+        }
+    }
+
+    /// The next completion of the binlog's store.
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        self.persistence.binlog.as_mut().and_then(Binlog::next_completion)
+    }
+
+    /// The last record for which replies can be sent.
+    pub(crate) fn settled(&self) -> SequenceNumber {
+        self.persistence.settled()
+    }
+
+    /// The record for which replies about all changes so far wait; `None` without a binlog.
+    #[inline]
+    pub(crate) fn awaited(&self) -> Option<SequenceNumber> {
+        self.persistence.binlog.as_ref().map(Binlog::awaited)
+    }
+
+    /// How many of the replies since the last call depend on no record.
+    #[inline]
+    pub(crate) fn take_settled_replies(&mut self) -> u32 {
+        std::mem::take(&mut self.persistence.settled_replies)
+    }
+
+    /// Whether another server can take over the store, so that replies are sent only while this server has a lease.
+    #[inline]
+    pub(crate) fn is_leased(&self) -> bool {
+        self.persistence.is_leased
+    }
+
+    /// For how long replies can be sent from now on; without a lease, there is no limit.
+    pub(crate) fn lease_left_ns(&self) -> u64 {
+        self.persistence.lease_left_ns()
+    }
+
     /// Handles a completion of the binlog's store.
     pub(crate) fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         let Some(binlog) = &mut self.persistence.binlog else { return };
@@ -352,9 +407,9 @@ impl Executor {
     }
 
     /// Asserts every invariant of the log. The cost grows with the number of jobs.
-    #[inline]
-    pub(crate) fn check_binlog(&self) {
-        let Persistence { binlog, written, .. } = &self.persistence;
+    pub(super) fn check_binlog(&self) {
+        let Persistence { binlog, written, changes, .. } = &self.persistence;
+        assert!(changes.is_empty(), "the changes of each command are logged");
         let Some(binlog) = binlog else { return };
         binlog.check_invariants();
         if !self.has_failed() {

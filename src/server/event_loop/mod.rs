@@ -26,7 +26,7 @@ use self::listeners::Listeners;
 use self::memory::Memory;
 use super::notifier::Notifier;
 use super::{Executor, Readiness, Server};
-use crate::binlog::{Binlog, BinlogError};
+use crate::binlog::BinlogError;
 use crate::clock::Timestamp;
 use crate::description::{Malformed, Reader};
 use crate::http::access::Access;
@@ -200,12 +200,7 @@ impl EventLoop {
                 error!("cannot wake the loop: {error}");
             }
         };
-        self.server
-            .executor_mut()
-            .persistence
-            .binlog
-            .as_mut()
-            .map_or(Ok(()), |binlog| binlog.start(Box::new(wake)))
+        self.server.executor_mut().start_binlog(wake)
     }
 
     /// Serves metrics on `listener`, too, for which the command line has `host`; at most `max_tubes` tubes have
@@ -331,7 +326,8 @@ impl EventLoop {
         let admin = self.admin.as_ref().map(HttpServer::next_turn_at);
         let memory = self.memory.next_turn_at();
         let refused_puts = self.server.executor().next_line_of_refused_puts_at();
-        let (server, binlog_tasks) = (self.server.next_turn_at(), self.binlog_tasks_begin_at());
+        let (server, binlog_tasks) =
+            (self.server.next_turn_at(), self.server.executor().store_tasks_begin_at());
         let listeners = self.listeners.next_turn_at();
         let next = Timestamp::earliest([
             server,
@@ -369,31 +365,25 @@ impl EventLoop {
     /// A turn of the server, after it has polled the store of the binlog.
     fn turn_of_server(&mut self, events: impl Iterator<Item = (ClientId, Readiness)>, now: Timestamp) {
         self.server.poll_binlog(now);
-        if let Some(binlog) = &mut self.server.executor_mut().persistence.binlog {
-            binlog.set_wall_offset(Clock::wall_offset_ns(now));
-        }
+        self.server.executor_mut().set_wall_offset(|| Clock::wall_offset_ns(now));
         self.server.turn(events, now);
     }
 
     /// Starts the tasks of the binlog's store once the loop has nothing else to do. With `-f 0`, a sync then covers all
     /// clients that the last sync has answered, instead of only the first of them.
     fn begin_binlog_tasks(&mut self, had_no_event: bool, now: Timestamp) {
-        self.unbegun_since = match self.binlog_tasks_begin_at() {
+        self.unbegun_since = match self.server.executor().store_tasks_begin_at() {
             None => None,
             Some(at) => {
                 let since = self.unbegun_since.unwrap_or(now);
                 let is_idle = had_no_event && self.server.next_turn_at() != Some(Timestamp::default());
                 let is_time = at <= now && (is_idle || now.since_ns(since) >= MAX_UNBEGUN_NS);
-                if is_time && let Some(binlog) = &mut self.server.executor_mut().persistence.binlog {
-                    binlog.begin_tasks();
+                if is_time {
+                    self.server.executor_mut().begin_store_tasks();
                 }
                 (!is_time).then_some(since)
             }
         };
-    }
-
-    fn binlog_tasks_begin_at(&self) -> Option<Timestamp> {
-        self.server.executor().persistence.binlog.as_ref().and_then(Binlog::tasks_begin_at)
     }
 
     /// Sleeps until an event comes, or until the next turn is due.
