@@ -222,7 +222,7 @@ impl Executor {
                 stall(Until::NextTurn, move |server, caller| server.find_client(caller, number, end))
             }
             None => {
-                drop(self.fail_order(Obstacle::NoClient));
+                self.fail_task(Obstacle::NoClient);
                 answer(caller.output, &Reply::NotFound)
             }
         }

@@ -44,11 +44,7 @@ pub(crate) struct Orders {
     /// Orders that have ended, but whose changes the log may not have yet, in order.
     settling: VecDeque<(TaskId, Progress, Option<SequenceNumber>)>,
     /// The order that is being executed now.
-    current: Option<TaskId>,
-    /// The reason why it cannot continue.
-    failure: Option<Obstacle>,
-    /// When it continues, if it has a rate.
-    resumes_at: Option<Timestamp>,
+    current: Option<CurrentOrder>,
     /// The executor's work at which the turn's share is used up.
     end: u64,
 }
@@ -69,6 +65,16 @@ impl Orders {
     pub(super) fn are_running(&self) -> bool {
         !self.running.is_empty() || !self.settling.is_empty()
     }
+}
+
+/// The order that is being executed, with the parts of its result that a command of a client does not have.
+#[derive(Clone, Copy, Debug)]
+struct CurrentOrder {
+    task: TaskId,
+    /// The reason why it cannot continue.
+    failure: Option<Obstacle>,
+    /// When it continues, if it has a rate.
+    resumes_at: Option<Timestamp>,
 }
 
 /// An order that is being carried out.
@@ -255,17 +261,16 @@ impl Executor {
             Progress::Stopped
         } else {
             self.meter.work += 1;
-            orders.current = Some(task);
+            orders.current = Some(CurrentOrder { task, failure: None, resumes_at: None });
             let outcome = rest.go_on(self, client, &mut Output::default(), now);
             self.persistence.log_changes(&mut self.queue, now);
             let Some(orders) = &mut self.orders else { return };
-            orders.current = None;
+            let Some(CurrentOrder { failure, resumes_at, .. }) = orders.current.take() else { return };
             if let Outcome::Stall { rest, until, .. } = outcome {
-                let resumes_at = orders.resumes_at.take();
                 orders.running.push_back(RunningOrder { task, client, rest, until, resumes_at });
                 return;
             }
-            orders.failure.take().map_or(Progress::Done, Progress::Failed)
+            failure.map_or(Progress::Done, Progress::Failed)
         };
         self.queue.end_flush(client, now);
         self.disconnect(client, now);
@@ -315,19 +320,23 @@ impl Executor {
         }
     }
 
-    /// Fails the current order.
-    pub(super) fn fail_order(&mut self, obstacle: Obstacle) -> Outcome {
-        // A command that is not an order fails for its client instead.
-        if let Some(orders) = self.orders.as_mut().filter(|orders| orders.current.is_some()) {
-            orders.failure = Some(obstacle);
-        }
+    /// Ends the current order, which cannot continue.
+    fn fail_order(&mut self, obstacle: Obstacle) -> Outcome {
+        self.fail_task(obstacle);
         Outcome::Done
+    }
+
+    /// If the command is an order, its task fails for this reason.
+    pub(super) fn fail_task(&mut self, obstacle: Obstacle) {
+        if let Some(current) = self.orders.as_mut().and_then(|orders| orders.current.as_mut()) {
+            current.failure = Some(obstacle);
+        }
     }
 
     /// The task of the current order; `None` while the command of a client is executed.
     fn task(&mut self) -> Option<&mut Task> {
         let orders = self.orders.as_mut()?;
-        orders.tasks.get_mut(orders.current?)
+        orders.tasks.get_mut(orders.current?.task)
     }
 
     /// If the command is an order, adds `count` to the work that its task has done.
@@ -403,8 +412,8 @@ impl Executor {
             }
             if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
                 let next_at = pace.next_at;
-                if let Some(orders) = &mut self.orders {
-                    orders.resumes_at = Some(next_at);
+                if let Some(current) = self.orders.as_mut().and_then(|orders| orders.current.as_mut()) {
+                    current.resumes_at = Some(next_at);
                 }
                 return order.stall(Until::Permitted);
             }

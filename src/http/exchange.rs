@@ -17,7 +17,7 @@ use super::rendering::SlicedText;
 use super::request::{Arrival, BodyLength, HttpRequest, Method};
 use super::{SLICE_BYTES, ServerPhase, Site, Sources, put};
 use crate::clock::Timestamp;
-use crate::orders::{Order, Progress, TaskId, Tasks};
+use crate::orders::{Order, TaskId, Tasks};
 use crate::queue::Queue;
 use crate::{job, json};
 
@@ -40,7 +40,7 @@ pub struct HttpExchange {
     output: Vec<u8>,
     /// How many bytes of `output` have been sent.
     sent: usize,
-    stage: Stage,
+    stage: ExchangeStage,
     /// Whether the exchange answers no further requests.
     closing: bool,
     /// Whether the client has closed its side.
@@ -51,7 +51,7 @@ pub struct HttpExchange {
 
 /// The progress of a request or of its response.
 #[derive(Debug, Default)]
-enum Stage {
+enum ExchangeStage {
     /// The end of the head of a request is missing.
     #[default]
     Head,
@@ -114,7 +114,10 @@ impl HttpExchange {
 
     /// Checks whether the next request has arrived, if the previous one is done.
     fn check_for_head(&mut self) {
-        if !matches!(self.stage, Stage::Head) || !self.output.is_empty() || self.arrival != Arrival::Partial {
+        if !matches!(self.stage, ExchangeStage::Head)
+            || !self.output.is_empty()
+            || self.arrival != Arrival::Partial
+        {
             return;
         }
         // Empty lines before a request have no meaning (RFC 9112, section 2.2).
@@ -135,12 +138,14 @@ impl HttpExchange {
     #[must_use]
     pub fn room(&self) -> usize {
         let most = match &self.stage {
-            Stage::Body(_, length) => *length,
-            Stage::Head | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) | Stage::Rest(_) => {
-                MAX_HEAD_BYTES
-            }
+            ExchangeStage::Body(_, length) => *length,
+            ExchangeStage::Head
+            | ExchangeStage::Order(_)
+            | ExchangeStage::Await(_)
+            | ExchangeStage::Follow(_)
+            | ExchangeStage::Rest(_) => MAX_HEAD_BYTES,
         };
-        if self.closing && !matches!(self.stage, Stage::Body(..)) {
+        if self.closing && !matches!(self.stage, ExchangeStage::Body(..)) {
             0
         } else {
             most.saturating_sub(self.input.len())
@@ -168,7 +173,7 @@ impl HttpExchange {
     /// Whether the exchange is over: no request follows, and all responses are sent.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.closing && matches!(self.stage, Stage::Head) && self.output.is_empty()
+        self.closing && matches!(self.stage, ExchangeStage::Head) && self.output.is_empty()
     }
 
     /// Whether a request is being answered whose head, at least, has arrived.
@@ -177,26 +182,26 @@ impl HttpExchange {
         self.arrival != Arrival::Partial
             || self.input.len() >= MAX_HEAD_BYTES
             || !self.output.is_empty()
-            || !matches!(self.stage, Stage::Head) && self.follows_until().is_none()
+            || !matches!(self.stage, ExchangeStage::Head) && self.follows_until().is_none()
     }
 
     /// Whether everything that has arrived is answered, and the answers are sent. A client that waits for the end of a
     /// job counts as idle: its connection makes room for others.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let is_answered = matches!(self.stage, Stage::Head) || self.follows_until().is_some();
+        let is_answered = matches!(self.stage, ExchangeStage::Head) || self.follows_until().is_some();
         self.input.is_empty() && self.output.is_empty() && is_answered
     }
 
     /// When a request that waits for the end of a job is answered at the latest.
     #[must_use]
     pub fn follows_until(&self) -> Option<Timestamp> {
-        if let Stage::Follow(followed) = &self.stage { followed.until() } else { None }
+        if let ExchangeStage::Follow(followed) = &self.stage { followed.until() } else { None }
     }
 
     /// Checks whether the job for whose end the request waits has ended.
     pub fn check_job(&mut self, queue: &Queue, now: Timestamp) {
-        if let Stage::Follow(followed) = &mut self.stage {
+        if let ExchangeStage::Follow(followed) = &mut self.stage {
             followed.check(queue, self.ended, now);
         }
     }
@@ -206,28 +211,32 @@ impl HttpExchange {
     pub fn has_work(&self) -> bool {
         self.output.is_empty()
             && match &self.stage {
-                Stage::Head => !self.closing && (self.ended || self.is_answering()),
-                Stage::Body(_, length) => self.ended || self.input.len() >= *length,
-                Stage::Rest(_) => true,
-                Stage::Follow(followed) => followed.is_over(),
-                Stage::Order(_) | Stage::Await(_) => false,
+                ExchangeStage::Head => !self.closing && (self.ended || self.is_answering()),
+                ExchangeStage::Body(_, length) => self.ended || self.input.len() >= *length,
+                ExchangeStage::Rest(_) => true,
+                ExchangeStage::Follow(followed) => followed.is_over(),
+                ExchangeStage::Order(_) | ExchangeStage::Await(_) => false,
             }
     }
 
     /// Whether a response is incomplete.
     #[must_use]
     pub fn has_rest(&self) -> bool {
-        matches!(self.stage, Stage::Rest(_))
+        matches!(self.stage, ExchangeStage::Rest(_))
     }
 
     /// Frees a slice of the response's data, after the connection has ended; returns whether nothing is left.
     pub fn free_slice(&mut self) -> bool {
         match &mut self.stage {
-            Stage::Rest(rest) => match &mut rest.body {
+            ExchangeStage::Rest(rest) => match &mut rest.body {
                 Content::Text(text) => text.free_slice(),
                 Content::Bytes(..) => true,
             },
-            Stage::Head | Stage::Body(..) | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) => true,
+            ExchangeStage::Head
+            | ExchangeStage::Body(..)
+            | ExchangeStage::Order(_)
+            | ExchangeStage::Await(_)
+            | ExchangeStage::Follow(_) => true,
         }
     }
 
@@ -238,18 +247,18 @@ impl HttpExchange {
         }
         match (phase, std::mem::take(&mut self.stage)) {
             // Such a response was begun while the server was serving, and a serving server never returns to its start.
-            (ServerPhase::Serving(sources), Stage::Rest(rest)) => {
+            (ServerPhase::Serving(sources), ExchangeStage::Rest(rest)) => {
                 self.render(rest, sources);
                 true
             }
-            (ServerPhase::Serving(sources), Stage::Follow(Followed { job, method, .. })) => {
+            (ServerPhase::Serving(sources), ExchangeStage::Follow(Followed { job, method, .. })) => {
                 match api::job_now(job, sources) {
                     Ok(body) => self.respond(method, &json("200 OK", "", &body)),
                     Err(problem) => self.respond_problem(method, &problem),
                 }
                 true
             }
-            (phase, Stage::Body(request, length)) => {
+            (phase, ExchangeStage::Body(request, length)) => {
                 if self.input.len() < length {
                     // The client has closed its side in the middle of its request.
                     self.closing = true;
@@ -259,17 +268,26 @@ impl HttpExchange {
                 self.answer(&request, &body, phase);
                 true
             }
-            (phase, Stage::Head | Stage::Order(_) | Stage::Await(_) | Stage::Follow(_) | Stage::Rest(_)) => {
-                self.begin(phase)
-            }
+            (
+                phase,
+                ExchangeStage::Head
+                | ExchangeStage::Order(_)
+                | ExchangeStage::Await(_)
+                | ExchangeStage::Follow(_)
+                | ExchangeStage::Rest(_),
+            ) => self.begin(phase),
         }
     }
 
     /// The request to the server, if there is one. The caller must then call `accept`, `await_task` or `refuse_order`.
     pub fn take_request(&mut self) -> Option<ServerRequest> {
         match std::mem::take(&mut self.stage) {
-            Stage::Order(command) => Some(*command),
-            stage @ (Stage::Head | Stage::Body(..) | Stage::Await(_) | Stage::Follow(_) | Stage::Rest(_)) => {
+            ExchangeStage::Order(command) => Some(*command),
+            stage @ (ExchangeStage::Head
+            | ExchangeStage::Body(..)
+            | ExchangeStage::Await(_)
+            | ExchangeStage::Follow(_)
+            | ExchangeStage::Rest(_)) => {
                 self.stage = stage;
                 None
             }
@@ -278,7 +296,7 @@ impl HttpExchange {
 
     /// The server carries out the order; the answer is sent when it is done.
     pub fn await_task(&mut self, id: TaskId) {
-        self.stage = Stage::Await(id);
+        self.stage = ExchangeStage::Await(id);
     }
 
     /// The server will carry out the order; the answer names the task.
@@ -296,20 +314,16 @@ impl HttpExchange {
 
     /// Answers a request that waits for a task, if the task has ended.
     pub fn check_task(&mut self, tasks: &Tasks, now: Timestamp) {
-        let Stage::Await(id) = self.stage else { return };
+        let ExchangeStage::Await(id) = self.stage else { return };
         let task = tasks.get(id);
         if task.is_some_and(|task| !task.is_over()) {
             return;
         }
-        self.stage = Stage::Head;
+        self.stage = ExchangeStage::Head;
         let Some(task) = task else {
             return self.respond_problem(Method::Post, &Problem::not_found("there is no such task"));
         };
-        let obstacle = match task.progress {
-            Progress::Failed(obstacle) => Some(obstacle),
-            Progress::Running | Progress::Done | Progress::Stopped => task.obstacle,
-        };
-        match obstacle {
+        match task.reason() {
             Some(obstacle) => self.respond_problem(Method::Post, &obstacle.into()),
             None if task.job.is_some() && task.done > 0 => {
                 self.respond_json("201 Created", &json::line(&TaskNow(task, now)))
@@ -342,7 +356,7 @@ impl HttpExchange {
             self.output.extend_from_slice(slice.as_bytes());
         }
         if !is_last {
-            self.stage = Stage::Rest(rest);
+            self.stage = ExchangeStage::Rest(rest);
         }
     }
 
@@ -403,7 +417,7 @@ impl HttpExchange {
                 if request.expects_continue && self.input.len() < length {
                     self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                 }
-                self.stage = Stage::Body(Box::new(request), length);
+                self.stage = ExchangeStage::Body(Box::new(request), length);
                 return;
             }
             (Ok(()), BodyLength::Bytes(_)) => Problem::too_large(api::MAX_BODY_BYTES),
@@ -509,7 +523,7 @@ impl HttpExchange {
             Ok(ApiAnswer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
             Ok(ApiAnswer::Follow(job, seconds)) => {
                 let until = sources.server.now.plus_seconds(seconds);
-                self.stage = Stage::Follow(Followed::new(job, request.method, until));
+                self.stage = ExchangeStage::Follow(Followed::new(job, request.method, until));
             }
             Ok(ApiAnswer::Stream(text)) => self.stream(request, JSON, text),
             Ok(ApiAnswer::Body(id, body)) => {
@@ -522,11 +536,13 @@ impl HttpExchange {
                 self.head("200 OK", "application/octet-stream", &headers);
                 if request.method == Method::Get && length > 0 {
                     let rest = SlicedResponse { body: Content::Bytes(body, 0), chunked: false };
-                    self.stage = Stage::Rest(Box::new(rest));
+                    self.stage = ExchangeStage::Rest(Box::new(rest));
                 }
             }
-            Ok(ApiAnswer::Order(order)) => self.stage = Stage::Order(Box::new(ServerRequest::Order(order))),
-            Ok(ApiAnswer::Stop(id)) => self.stage = Stage::Order(Box::new(ServerRequest::Stop(id))),
+            Ok(ApiAnswer::Order(order)) => {
+                self.stage = ExchangeStage::Order(Box::new(ServerRequest::Order(order)))
+            }
+            Ok(ApiAnswer::Stop(id)) => self.stage = ExchangeStage::Order(Box::new(ServerRequest::Stop(id))),
         }
     }
 
@@ -555,7 +571,7 @@ impl HttpExchange {
         let framing = if chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
         self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
         if request.method == Method::Get {
-            self.stage = Stage::Rest(Box::new(SlicedResponse { body: Content::Text(text), chunked }));
+            self.stage = ExchangeStage::Rest(Box::new(SlicedResponse { body: Content::Text(text), chunked }));
         }
     }
 

@@ -148,7 +148,7 @@ pub struct Task {
     pub done: u64,
     /// How many jobs stayed unchanged.
     pub skipped: u64,
-    /// The reason for the last of these.
+    /// The reason for the last of these; [`Task::reason`] is for the reader.
     pub obstacle: Option<Obstacle>,
     /// The job that was put, or the existing job with the same `idp` key.
     pub job: Option<JobId>,
@@ -262,6 +262,15 @@ impl Task {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.progress != Progress::Running
+    }
+
+    /// Why the task has failed, or why a job has stayed unchanged, if one has.
+    #[must_use]
+    pub fn reason(&self) -> Option<Obstacle> {
+        match self.progress {
+            Progress::Failed(obstacle) => Some(obstacle),
+            Progress::Running | Progress::Done | Progress::Stopped => self.obstacle,
+        }
     }
 
     /// Counts the outcome for one job.

@@ -148,10 +148,6 @@ impl Serialize for TaskNow<'_> {
             Progress::Stopped => "stopped",
             Progress::Failed(_) => "failed",
         };
-        let obstacle = match task.progress {
-            Progress::Failed(obstacle) => Some(obstacle),
-            Progress::Running | Progress::Done | Progress::Stopped => task.obstacle,
-        };
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("id", &task.id.0)?;
         members.serialize_entry("action", task.action)?;
@@ -162,7 +158,7 @@ impl Serialize for TaskNow<'_> {
         members.serialize_entry("skipped", &task.skipped)?;
         members.serialize_entry("job", &task.job.map(|id| id.0))?;
         members.serialize_entry("age", &now.since_s(task.begun_at))?;
-        members.serialize_entry("message", &obstacle.map(sentence))?;
+        members.serialize_entry("message", &task.reason().map(sentence))?;
         members.end()
     }
 }

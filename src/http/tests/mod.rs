@@ -124,7 +124,7 @@ fn body(response: &str) -> String {
 }
 
 #[test]
-fn paths_and_methods_are_answered_as_they_deserve() {
+fn each_path_and_method_has_its_status() {
     let figures = Figures::default();
     for (request, expected) in [
         ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK"),
