@@ -26,10 +26,10 @@
 //! # use std::io::{self, ErrorKind, IoSlice, Read};
 //! # use std::rc::Rc;
 //! use beanstalkd::server::{Executor, ExecutorConfig, Readiness, Server};
+//! use beanstalkd::stats::ServerInfo;
 //! use beanstalkd::stream::Stream;
 //! use beanstalkd_types::clock::Timestamp;
 //! # use beanstalkd::poll_token::PollToken;
-//! # use beanstalkd::stats::ServerInfo;
 //!
 //! #[derive(Clone, Default)]
 //! struct Wire {
@@ -62,18 +62,8 @@
 //! }
 //!
 //! # let config = ExecutorConfig { max_job_bytes: 1 << 16, ..ExecutorConfig::default() };
-//! # let info = ServerInfo {
-//! #     version: String::new(),
-//! #     instance: String::new(),
-//! #     pid: 1,
-//! #     hostname: String::new(),
-//! #     os: String::new(),
-//! #     platform: String::new(),
-//! #     started_at: Timestamp(1),
-//! #     cpu_time: beanstalkd_os::process::cpu_time,
-//! # };
 //! let (wire, now) = (Wire::default(), Timestamp(1));
-//! let mut server = Server::new(Executor::new(config, info));
+//! let mut server = Server::new(Executor::new(config, ServerInfo::default()));
 //! let client = server.accept(|_| Ok::<_, Infallible>(wire.clone()), now)?;
 //! wire.sent.borrow_mut().extend(b"put 0 0 60 5\r\nhello\r\nreserve\r\n");
 //! let event = (client, Readiness { readable: true, ..Readiness::default() });

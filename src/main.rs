@@ -9,13 +9,13 @@ use std::process::ExitCode;
 
 use beanstalkd::access::report;
 use beanstalkd::log_setup::{self, Count};
-use beanstalkd::options::{self, Action, BinlogPlace, Options, StoreOptions, exit_code};
+use beanstalkd::options::{self, Action, BinlogPlace, ExitReason, Options, StoreOptions};
 use beanstalkd::tube_rules;
 use beanstalkd_binlog::{self as binlog, OpenError, Storage};
 use beanstalkd_os::{self as os, memory::WithReserve};
 
 use crate::startup::copy::Copied;
-use crate::startup::refusal::binlog_exit_code;
+use crate::startup::refusal::binlog_exit_reason;
 use crate::startup::{access, copy, store, tubes};
 
 /// Small blocks without headers, and memory that goes back to the system after a burst (see
@@ -41,30 +41,26 @@ fn main() -> ExitCode {
             Ok(rules) => print(&tube_rules::report(&rules)),
             Err(error) => {
                 let message = format_args!("--check-tubes {}: {error}", file.display());
-                refuse(&program, exit_code::FAILED, message)
+                refuse(&program, ExitReason::Failed, message)
             }
         },
         Ok(Action::CheckAccess(file, identity)) => check_access(&program, &file, identity.as_deref()),
-        Ok(Action::CheckFiles(options)) => match startup::check_files(&options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(code) => fail(code),
-        },
+        Ok(Action::CheckFiles(options)) => end(startup::check_files(&options)),
         Ok(Action::CheckHandover(descriptor, options)) => {
-            match startup::hand_over::check(&options, descriptor) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(code) => fail(code),
-            }
+            end(startup::hand_over::check(&options, descriptor))
         }
         Ok(Action::HashToken) => match access::hash_of_input() {
             Ok(hash) => print(&format!("{hash}\n")),
-            Err(error) => refuse(&program, exit_code::FAILED, format_args!("--hash-token: {error}")),
+            Err(error) => refuse(&program, ExitReason::Failed, format_args!("--hash-token: {error}")),
         },
-        Ok(Action::Serve(options)) => match startup::serve(&options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(code) => fail(code),
-        },
-        Err(error) => refuse(&program, exit_code::USAGE, format_args!("{error}; see {program} --help")),
+        Ok(Action::Serve(options)) => end(startup::serve(&options)),
+        Err(error) => refuse(&program, ExitReason::Usage, format_args!("{error}; see {program} --help")),
     }
+}
+
+/// The exit code of a program that has reported why it ends, if it ends early.
+fn end(result: Result<(), ExitReason>) -> ExitCode {
+    result.map_or_else(|reason| ExitCode::from(reason.code()), |()| ExitCode::SUCCESS)
 }
 
 /// `--check-access`: exits with 0 if the file is valid and has the given identity.
@@ -79,7 +75,7 @@ fn check_access(program: &str, file: &Path, identity: Option<&str>) -> ExitCode 
         }
         Err(error) => {
             let message = format_args!("--check-access {}: {error}", file.display());
-            return refuse(program, exit_code::FAILED, message);
+            return refuse(program, ExitReason::Failed, message);
         }
     };
     match report(&rules, identity) {
@@ -88,7 +84,7 @@ fn check_access(program: &str, file: &Path, identity: Option<&str>) -> ExitCode 
             let (file, identity) = (file.display(), identity.unwrap_or_default());
             let message =
                 format_args!("--check-access {file} {identity}: the file has no identity of this name");
-            refuse(program, exit_code::FAILED, message)
+            refuse(program, ExitReason::Failed, message)
         }
     }
 }
@@ -120,7 +116,7 @@ fn dump(program: &str, place: &BinlogPlace, options: &StoreOptions) -> ExitCode 
         Ok(Ok(0)) => no_binlog(program, "--dump", place),
         Ok(Ok(_)) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            refuse(program, exit_code::FAILED, format_args!("--dump {place}: writing: {error}"))
+            refuse(program, ExitReason::Failed, format_args!("--dump {place}: writing: {error}"))
         }
         Err(error) => cannot_read(program, "--dump", place, &error),
     }
@@ -134,7 +130,7 @@ fn open(
     options: &StoreOptions,
 ) -> Result<Box<dyn Storage>, ExitCode> {
     store::prepare(place, options).and_then(|prepared| prepared.read_only()).map_err(|error| {
-        refuse(program, exit_code::BINLOG_DIRECTORY, format_args!("{flag} {place}: {error}"))
+        refuse(program, ExitReason::BinlogDirectory, format_args!("{flag} {place}: {error}"))
     })
 }
 
@@ -146,7 +142,7 @@ fn copy(program: &str, from: &BinlogPlace, to: &BinlogPlace, options: &StoreOpti
         }
         Err(error) => {
             let message = format_args!("--copy: {error}; nothing was copied");
-            refuse(program, exit_code::BINLOG_DIRECTORY, message)
+            refuse(program, ExitReason::BinlogDirectory, message)
         }
     }
 }
@@ -156,11 +152,11 @@ fn no_binlog(program: &str, flag: &str, place: &BinlogPlace) -> ExitCode {
         BinlogPlace::Directory(_) => "expected files binlog.1, binlog.2, ...",
         BinlogPlace::Database(_) => "the database has no queue of this name",
     };
-    refuse(program, exit_code::FAILED, format_args!("{flag} {place}: no binlog here: {expected}"))
+    refuse(program, ExitReason::Failed, format_args!("{flag} {place}: no binlog here: {expected}"))
 }
 
 fn cannot_read(program: &str, flag: &str, place: &BinlogPlace, error: &OpenError) -> ExitCode {
-    refuse(program, binlog_exit_code(error), format_args!("{flag} {place}: {error}"))
+    refuse(program, binlog_exit_reason(error), format_args!("{flag} {place}: {error}"))
 }
 
 fn print(text: &str) -> ExitCode {
@@ -170,12 +166,8 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Reports why the program ends, and returns `code`.
-fn refuse(program: &str, code: i32, message: fmt::Arguments<'_>) -> ExitCode {
+/// Reports why the program ends, and returns the exit code.
+fn refuse(program: &str, reason: ExitReason, message: fmt::Arguments<'_>) -> ExitCode {
     log_setup::report(program, message);
-    fail(code)
-}
-
-fn fail(code: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+    ExitCode::from(reason.code())
 }

@@ -6,7 +6,6 @@ use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};
 use crate::orders::{Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId};
-use crate::os::process::cpu_time;
 use crate::queue::{ClientId, FlushScope, NewJob, Release, Reserve, TubeRule};
 use crate::seconds::Seconds;
 use crate::stats::ServerInfo;
@@ -29,16 +28,7 @@ pub(super) struct Harness {
 impl Harness {
     pub(super) fn new() -> Self {
         let config = ExecutorConfig { max_job_bytes: 65_535, ..ExecutorConfig::default() };
-        let info = ServerInfo {
-            version: String::new(),
-            instance: String::new(),
-            pid: 0,
-            hostname: String::new(),
-            os: String::new(),
-            platform: String::new(),
-            started_at: NOW,
-            cpu_time,
-        };
+        let info = ServerInfo { started_at: NOW, ..ServerInfo::default() };
         let mut executor = Executor::new(config, info);
         executor.accept_orders();
         let client = executor.connect();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The reason why a command line is refused; the process exits with `exit_code::USAGE`. The text is one line: it names
+/// The reason why a command line is refused; the process exits with `ExitReason::Usage`. The text is one line: it names
 /// the flag, its argument, and the expected argument.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UsageError {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use getopts::HasArg;
 
 use super::argument::FlagArgument;
-use super::{Action, DEFAULT_PORT, Draft, Fsync, UsageError};
+use super::{Action, BinlogRead, DEFAULT_PORT, Draft, Fsync, UsageError};
 
 /// Sets the option of a flag with this argument.
 type Set = fn(&mut Draft, &FlagArgument) -> Result<(), UsageError>;
@@ -92,7 +92,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag::with("l", "", |draft, argument| {
         draft.options.overridden_if_inherited.push(argument.to_string());
         argument.address(DEFAULT_PORT)?;
-        put(&mut draft.of_l, Ok(argument.clone()))
+        put(&mut draft.own_address, Ok(argument.clone()))
     }),
     Flag::with("p", "port", |draft, argument| {
         draft.options.overridden_if_inherited.push(argument.to_string());
@@ -101,7 +101,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     }),
     Flag::with("", "listen", |draft, argument| {
         argument.address(DEFAULT_PORT)?;
-        draft.of_listen.push(argument.clone());
+        draft.further_addresses.push(argument.clone());
         Ok(())
     }),
     Flag::with("", "socket-mode", |draft, argument| put(&mut draft.options.socket_mode, argument.mode()))
@@ -201,13 +201,13 @@ pub(crate) const FLAGS: &[Flag] = &[
         Ok(())
     }),
     // Actions that replace serving.
-    Flag::plain("v", "version", |draft, _| put(&mut draft.last_word, Ok(Action::ShowVersion))),
-    Flag::plain("h", "help", |draft, _| put(&mut draft.last_word, Ok(Action::ShowHelp))),
+    Flag::plain("v", "version", |draft, _| put(&mut draft.version_or_help, Ok(Action::ShowVersion))),
+    Flag::plain("h", "help", |draft, _| put(&mut draft.version_or_help, Ok(Action::ShowHelp))),
     Flag::with("", "check", |draft, argument| {
-        put(&mut draft.reading, argument.place().map(|place| (true, place)))
+        put(&mut draft.reading, argument.place().map(|place| (BinlogRead::Check, place)))
     }),
     Flag::with("", "dump", |draft, argument| {
-        put(&mut draft.reading, argument.place().map(|place| (false, place)))
+        put(&mut draft.reading, argument.place().map(|place| (BinlogRead::Dump, place)))
     }),
     Flag::with("", "copy", |draft, argument| {
         let from = argument.place()?;

@@ -41,15 +41,15 @@ fn the_help_names_flags_that_are_known_and_in_the_manual() {
 #[test]
 fn the_manual_names_each_exit_code() {
     let manual = include_str!("../../doc/beanstalkd.1");
-    for code in [
-        exit_code::USAGE,
-        exit_code::BINLOG_DIRECTORY,
-        exit_code::USER_LOOKUP,
-        exit_code::NO_SUCH_USER,
-        exit_code::BECOME_USER,
-        exit_code::BINLOG_DAMAGED,
-        exit_code::LISTEN,
+    for reason in [
+        ExitReason::Usage,
+        ExitReason::BinlogDirectory,
+        ExitReason::UserLookup,
+        ExitReason::NoSuchUser,
+        ExitReason::BecomeUser,
+        ExitReason::BinlogDamaged,
+        ExitReason::Listen,
     ] {
-        assert!(manual.contains(&format!("\n.It {code}\n")), "{code}");
+        assert!(manual.contains(&format!("\n.It {}\n", reason.code())), "{reason:?}");
     }
 }

@@ -24,25 +24,35 @@ use self::argument::FlagArgument;
 use self::command_line::CommandLine;
 use self::flags::{Flag, Needs};
 
-/// The exit codes of the process, by cause. The numbers are C's, except that of the damaged binlog.
-pub mod exit_code {
+/// The reason why the process ends early. The exit codes are C's, except that of the damaged binlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitReason {
     /// The server failed while it ran, or `--check` or `--dump` could not do its work.
-    pub const FAILED: i32 = 1;
+    Failed = 1,
     /// The command line is wrong.
-    pub const USAGE: i32 = 5;
+    Usage = 5,
     /// The binlog directory cannot be used, or another server holds its lock.
-    pub const BINLOG_DIRECTORY: i32 = 10;
+    BinlogDirectory = 10,
     /// The user database cannot be read.
-    pub const USER_LOOKUP: i32 = 32;
+    UserLookup = 32,
     /// There is no such user.
-    pub const NO_SUCH_USER: i32 = 33;
+    NoSuchUser = 33,
     /// The system refused to change the user or its groups.
-    pub const BECOME_USER: i32 = 34;
-    /// The binlog is damaged, and starting on it would lose jobs (`EX_DATAERR`). A restart cannot
-    /// repair it, so the unit file excludes this code from restarts.
-    pub const BINLOG_DAMAGED: i32 = 65;
+    BecomeUser = 34,
+    /// The binlog is damaged, and starting on it would lose jobs (`EX_DATAERR`). A restart cannot repair it, so the unit
+    /// file excludes this code from restarts.
+    BinlogDamaged = 65,
     /// A name does not resolve, or an address cannot be bound; also any other failure to start.
-    pub const LISTEN: i32 = 111;
+    Listen = 111,
+}
+
+impl ExitReason {
+    /// The exit code of the process.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        self as u8
+    }
 }
 
 /// The port of the protocol; `-p` sets another one.
@@ -299,7 +309,7 @@ impl Options {
         while let Some((flag, argument)) = draft.line.next()? {
             (flag.set)(&mut draft, &argument)?;
             draft.dependent.extend(flag.needs.map(|needs| (argument, needs)));
-            if let Some(action) = draft.last_word {
+            if let Some(action) = draft.version_or_help {
                 return Ok(action);
             }
         }
@@ -308,7 +318,7 @@ impl Options {
 
     /// Warns about flags that have no effect on this command line. Refuses such a flag if C does not have it, because
     /// no existing command line can rely on it.
-    fn judge(&mut self, dependent: Vec<(FlagArgument, Needs)>) -> Result<(), UsageError> {
+    fn check_needs(&mut self, dependent: Vec<(FlagArgument, Needs)>) -> Result<(), UsageError> {
         let addresses =
             self.listen.iter().chain(&self.further_listen).chain(&self.metrics).chain(&self.admin);
         let has_unix_socket = addresses.clone().any(|address| matches!(address, ListenAddress::Unix(_)));
@@ -345,25 +355,34 @@ impl Options {
     }
 }
 
+/// How a binlog is read without a server.
+#[derive(Clone, Copy)]
+enum BinlogRead {
+    /// `--check`.
+    Check,
+    /// `--dump`.
+    Dump,
+}
+
 /// The options that have been read so far, and those that can be decided only at the end of the line. It has more
 /// fields than other types because each is a flag, or a pair of flags.
 #[derive(Default)]
 struct Draft {
     line: CommandLine,
     options: Options,
-    /// `-l`, `--listen` and `-p`: the port may follow the addresses that it completes.
-    of_l: Option<FlagArgument>,
-    of_listen: Vec<FlagArgument>,
+    /// The address of `-l` and those of `--listen`: the `-p` that completes them may follow.
+    own_address: Option<FlagArgument>,
+    further_addresses: Vec<FlagArgument>,
     port: Option<String>,
     /// Whether a flag sets when the binlog is synced.
-    says_fsync: bool,
+    has_fsync: bool,
     /// The flags that have no effect without another setting.
     dependent: Vec<(FlagArgument, Needs)>,
     /// `-v` or `-h`: nothing after it is read.
-    last_word: Option<Action>,
+    version_or_help: Option<Action>,
     /// The actions that replace serving, the more important first.
     check_rules_or_hash: Option<Action>,
-    reading: Option<(bool, BinlogPlace)>,
+    reading: Option<(BinlogRead, BinlogPlace)>,
     copying: Option<(BinlogPlace, BinlogPlace)>,
     checks_files: bool,
     checked_handover: Option<i32>,
@@ -407,32 +426,32 @@ impl Draft {
     }
 
     fn set_fsync(&mut self, fsync: Fsync) -> Result<(), UsageError> {
-        (self.options.fsync, self.says_fsync) = (fsync, true);
+        (self.options.fsync, self.has_fsync) = (fsync, true);
         Ok(())
     }
 
     /// The action, at the end of the line.
     fn finish(self) -> Result<Action, UsageError> {
         let mut options = self.options;
-        let reading = self.reading.map(|(checks, place)| match checks {
-            true => Action::Check(place, options.store.clone()),
-            false => Action::Dump(place, options.store.clone()),
+        let reading = self.reading.map(|(read, place)| match read {
+            BinlogRead::Check => Action::Check(place, options.store.clone()),
+            BinlogRead::Dump => Action::Dump(place, options.store.clone()),
         });
         let copying = self.copying.map(|(from, to)| Action::Copy(from, to, options.store.clone()));
         if let Some(action) = self.check_rules_or_hash.or(reading).or(copying) {
             return Ok(action);
         }
-        if matches!(options.binlog, Some(BinlogPlace::Database(_))) && !self.says_fsync {
+        if matches!(options.binlog, Some(BinlogPlace::Database(_))) && !self.has_fsync {
             options.fsync = Fsync::Within(Duration::ZERO);
         }
         let port = self.port.as_deref().unwrap_or(DEFAULT_PORT);
-        options.listen = match &self.of_l {
+        options.listen = match &self.own_address {
             Some(address) => Some(address.address(port)?),
-            None => self.of_listen.is_empty().then(|| default_address(port)),
+            None => self.further_addresses.is_empty().then(|| default_address(port)),
         };
-        let further = self.of_listen.iter().map(|address| address.address(port));
+        let further = self.further_addresses.iter().map(|address| address.address(port));
         options.further_listen = further.collect::<Result<_, _>>()?;
-        options.judge(self.dependent)?;
+        options.check_needs(self.dependent)?;
         let options = Box::new(options);
         Ok(match self.checked_handover {
             Some(descriptor) => Action::CheckHandover(descriptor, options),

@@ -15,7 +15,6 @@ use crate::binlog::{self, Binlog, Completion, Listing, LogPosition, Storage, Sto
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::WATCHED_NAMES;
 use crate::orders::{Control, Order};
-use crate::os::process::cpu_time;
 use crate::poll_token::PollToken;
 use crate::queue::{ClientId, FlushScope};
 use crate::stats::{ServerInfo, StatsSource};
@@ -100,16 +99,7 @@ impl Client {
 
 fn server() -> Server<FakeStream> {
     let config = ExecutorConfig { max_job_bytes: 1 << 16, ..ExecutorConfig::default() };
-    let info = ServerInfo {
-        version: String::new(),
-        instance: String::new(),
-        pid: 1,
-        hostname: String::new(),
-        os: String::new(),
-        platform: String::new(),
-        started_at: START,
-        cpu_time,
-    };
+    let info = ServerInfo { started_at: START, ..ServerInfo::default() };
     Server::new(Executor::new(config, info))
 }
 
@@ -438,7 +428,7 @@ fn the_rest_of_a_reply_stays_when_the_lease_ends() {
 }
 
 #[test]
-fn a_client_that_waits_for_a_job_is_sent_away_without_a_word() {
+fn without_a_lease_a_client_that_waits_for_a_job_is_closed_without_a_reply() {
     let (mut server, lease) = leased_server();
     let (waiting, late, other) = (connect(&mut server), connect(&mut server), connect(&mut server));
     turn_with(&mut server, &waiting, b"put 0 0 9 1\r\na\r\nreserve\r\nreserve\r\n");

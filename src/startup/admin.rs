@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use beanstalkd::http::access::Access;
-use beanstalkd::options::{Options, exit_code};
+use beanstalkd::options::{ExitReason, Options};
 use beanstalkd::server::event_loop::EventLoop;
 use beanstalkd::token::{MAX_API_BYTES, TokenHash};
 use beanstalkd_os::listen::Listener;
@@ -25,13 +25,13 @@ pub struct Admin {
 
 impl Admin {
     /// Reads the token, for which only root may have the permission.
-    pub fn new(options: &Options) -> Result<Self, i32> {
+    pub fn new(options: &Options) -> Result<Self, ExitReason> {
         let token = options.admin_token_file.as_deref().map(read_token).transpose()?;
         Ok(Self { access: Access { token, is_read_only: options.admin_read_only }, listener: None })
     }
 
     /// Listens, if the command line has an address.
-    pub fn listen(&mut self, options: &Options, sockets: &mut Sockets) -> Result<(), i32> {
+    pub fn listen(&mut self, options: &Options, sockets: &mut Sockets) -> Result<(), ExitReason> {
         let Some(address) = &options.admin else { return Ok(()) };
         let listener = sockets.listen_on(&format!("--admin {address}"), address)?;
         if self.access.token.is_none() && !listener.is_local() {
@@ -40,7 +40,7 @@ impl Admin {
                  --admin-token-file FILE, or use a loopback address such as 127.0.0.1, or unix:PATH",
                 listener.address()
             );
-            return Err(exit_code::USAGE);
+            return Err(ExitReason::Usage);
         }
         info!("serving administration on {}", listener.address());
         self.listener = Some(listener);
@@ -62,15 +62,15 @@ impl Admin {
 }
 
 /// The token in a file; white space around it is ignored.
-fn read_token(path: &Path) -> Result<TokenHash, i32> {
+fn read_token(path: &Path) -> Result<TokenHash, ExitReason> {
     let refuse = |error: &dyn Error| {
         error!("--admin-token-file {}: {error}", path.display());
-        exit_code::USAGE
+        ExitReason::Usage
     };
     let file = secret_file::read(path, 2 * MAX_API_BYTES).map_err(|error| {
         let cause = advice(path, &error);
         error!("--admin-token-file {}: {error}{cause}", path.display());
-        exit_code::USAGE
+        ExitReason::Usage
     })?;
     if file.is_readable_by_all {
         warn!("--admin-token-file {}: everybody on this machine can read it (chmod o-r)", path.display());

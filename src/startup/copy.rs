@@ -19,7 +19,7 @@ use beanstalkd_types::number::plain_u64;
 use super::store::{Prepared, database, prepare};
 
 /// Follows the name of a directory that is incomplete; the number of the process comes after it.
-const MARK: &str = ".copy-";
+const UNFINISHED: &str = ".copy-";
 /// The name of the lock file of a directory.
 const LOCK: &str = "lock";
 /// Descriptors that a copy needs besides those of its files.
@@ -160,7 +160,7 @@ impl NewDirectory {
             Err(error) => return Err(error.to_string()),
         }
         let mut name = path.file_name().ok_or("expected the name of a directory")?.to_owned();
-        name.push(MARK);
+        name.push(UNFINISHED);
         remove_remains(parent(&path), &name);
         name.push(std::process::id().to_string());
         let mut new = Self { unfinished: path.with_file_name(name), path, files: Vec::new(), lock: None };
@@ -233,12 +233,12 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes the remains of earlier copies in `parent` that were killed: directories whose names begin with `mark`, and
+/// Removes the remains of earlier copies in `parent` that were killed: directories whose names begin with `prefix`, and
 /// that are not locked.
-fn remove_remains(parent: &Path, mark: &OsStr) {
+fn remove_remains(parent: &Path, prefix: &OsStr) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let number = name.as_encoded_bytes().strip_prefix(mark.as_encoded_bytes());
+        let number = name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes());
         if number.and_then(plain_u64).is_some()
             && holds_a_log_alone(&entry.path())
             && DirectoryLock::take(&entry.path()).is_ok()

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use beanstalkd::log_setup;
-use beanstalkd::options::{BinlogPlace, Options, exit_code};
+use beanstalkd::options::{BinlogPlace, ExitReason, Options};
 use beanstalkd::server::event_loop::{Clock, EventLoop, HandOverInputs, answer};
 use beanstalkd::server::hand_over::{self, DescribedFile, DescribedProcess, ListenerKind, ListenerRole};
 use beanstalkd_binlog::{DirectoryStorage, Storage};
@@ -47,11 +47,11 @@ struct Adopted {
     lock: Option<OwnedFd>,
 }
 
-/// Reads a description as a trial, with the files that the options name, and changes nothing; the error is the exit
-/// code.
-pub fn check(options: &Options, descriptor: i32) -> Result<(), i32> {
+/// Reads a description as a trial, with the files that the options name, and changes nothing; the error is the
+/// reason of the exit.
+pub fn check(options: &Options, descriptor: i32) -> Result<(), ExitReason> {
     log_setup::start(options.log_format, options.verbosity);
-    let description = Description::of(descriptor).map_err(|error| refuse(&error, exit_code::FAILED))?;
+    let description = Description::of(descriptor).map_err(|error| refuse(&error, ExitReason::Failed))?;
     let limits = EffectiveLimits::of(options);
     drop(read_again(options)?);
     let rules = (read_rules(options)?, tubes::load(options)?);
@@ -59,18 +59,18 @@ pub fn check(options: &Options, descriptor: i32) -> Result<(), i32> {
     Admin::new(options)?;
     let executor = executor(options, limits.max_memory_bytes, rules, Clock::start())?;
     let format = hand_over::check(executor, &description);
-    let format = format.map_err(|error| refuse(&error, exit_code::FAILED))?;
+    let format = format.map_err(|error| refuse(&error, ExitReason::Failed))?;
     let mut output = std::io::stdout();
     let sent = output.write_all(answer(format).as_bytes()).and_then(|()| output.flush());
-    sent.map_err(|error| refuse(&error, exit_code::FAILED))
+    sent.map_err(|error| refuse(&error, ExitReason::Failed))
 }
 
-/// Continues where the other program has stopped, until the server ends; the error is the exit code.
-pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
-    let malformed = |error: Malformed| refuse(&error, exit_code::FAILED);
+/// Continues where the other program has stopped, until the server ends; the error is the reason of the exit.
+pub fn go_on(options: &Options, description: Description) -> Result<(), ExitReason> {
+    let malformed = |error: Malformed| refuse(&error, ExitReason::Failed);
     let program = Program::this().ok();
     let signals =
-        Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, ExitReason::Listen))?;
     handover::unblock_signals();
     let limits = EffectiveLimits::of(options);
     let (reload, rules, mut admin) = patiently(|| {
@@ -90,7 +90,7 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     let settings = settings(options, limits.open_files);
     let clients = std::mem::take(&mut adopted.clients);
     let event_loop = EventLoop::new(executor, clients, reload, signals, clock, settings);
-    let mut event_loop = event_loop.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    let mut event_loop = event_loop.map_err(|error| refuse(&error, ExitReason::Listen))?;
     let has_binlog = options.binlog.is_some();
     event_loop.read_description(from, process.now, has_binlog).map_err(malformed)?;
     hand_over::read_end(from).map_err(malformed)?;
@@ -102,15 +102,15 @@ pub fn go_on(options: &Options, description: Description) -> Result<(), i32> {
     os::memory::allow_huge_pages(false);
     admin.take_over(adopted.admin.take());
     let equipped = equip(&mut event_loop, options, adopted.metrics.take(), admin);
-    equipped.map_err(|error| refuse(&error, exit_code::LISTEN))?;
+    equipped.map_err(|error| refuse(&error, ExitReason::Listen))?;
     event_loop.can_be_handed_over(inputs(program, process.lock, process.files, process.inherited, options));
-    info!("went on where the program before this one left off");
-    event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
+    info!("continued where the previous program has stopped");
+    event_loop.run().map_err(|error| refuse(&error, ExitReason::Failed))
 }
 
 /// Reads files of settings, with several attempts. Somebody may be replacing several files one after the other, so that
 /// they do not match for a moment; at that moment no other program could take over from this one.
-fn patiently<T>(read: impl Fn() -> Result<T, i32>) -> Result<T, i32> {
+fn patiently<T>(read: impl Fn() -> Result<T, ExitReason>) -> Result<T, ExitReason> {
     for _ in 1..MAX_READS {
         if let Ok(settings) = read() {
             return Ok(settings);
@@ -135,7 +135,7 @@ pub fn inputs(
 /// The reason why a server with these options cannot be handed over.
 fn obstacle(options: &Options) -> Option<&'static str> {
     match &options.binlog {
-        Some(BinlogPlace::Database(_)) => Some("a server whose log is in a database is restarted"),
+        Some(BinlogPlace::Database(_)) => Some("the binlog is in a database: restart the server instead"),
         Some(BinlogPlace::Directory(_)) | None => None,
     }
 }
@@ -156,11 +156,11 @@ pub fn described(files: &[SocketFile]) -> Vec<DescribedFile> {
     described.collect()
 }
 
-fn adopt(process: &DescribedProcess) -> Result<Adopted, i32> {
+fn adopt(process: &DescribedProcess) -> Result<Adopted, ExitReason> {
     let mut adopted = Adopted::default();
     for described in &process.listeners {
         let descriptor =
-            handover::adopt(described.descriptor).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+            handover::adopt(described.descriptor).map_err(|error| refuse(&error, ExitReason::Listen))?;
         let listener = match described.kind {
             ListenerKind::Tcp => Listener::Tcp(descriptor.into()),
             ListenerKind::Tls => Listener::Tls(descriptor.into()),
@@ -177,7 +177,7 @@ fn adopt(process: &DescribedProcess) -> Result<Adopted, i32> {
         adopted.files.push(SocketFile::again(path, *device, *inode));
     }
     let lock = process.lock.map(handover::adopt).transpose();
-    adopted.lock = lock.map_err(|error| refuse(&error, exit_code::BINLOG_DIRECTORY))?;
+    adopted.lock = lock.map_err(|error| refuse(&error, ExitReason::BinlogDirectory))?;
     Ok(adopted)
 }
 
@@ -188,8 +188,8 @@ fn open_binlog(
     lock: OwnedFd,
     options: &Options,
     clock: Clock,
-) -> Result<(), i32> {
-    let BinlogPlace::Directory(path) = place else { return Err(exit_code::BINLOG_DIRECTORY) };
+) -> Result<(), ExitReason> {
+    let BinlogPlace::Directory(path) = place else { return Err(ExitReason::BinlogDirectory) };
     let lock = DirectoryLock::adopt(path, lock).map_err(|error| refuse_lock(path, &error))?;
     let storage: Box<dyn Storage> = Box::new(DirectoryStorage::new(path, Some(lock)));
     let now = clock.now();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use beanstalkd::access::AccessRules;
 use beanstalkd::http::StartupHealth;
 use beanstalkd::log_setup::{self, Count};
-use beanstalkd::options::{BinlogPlace, Fsync, ListenAddress, Options, exit_code};
+use beanstalkd::options::{BinlogPlace, ExitReason, Fsync, ListenAddress, Options};
 use beanstalkd::server::event_loop::{AcceptLimits, Clock, EventLoop, LoopSettings, Reload};
 use beanstalkd::server::{Executor, ExecutorConfig, MemoryShares};
 use beanstalkd::stats::ServerInfo;
@@ -49,27 +49,27 @@ const WATCHED_TUBE_BYTES: u64 = 512;
 /// An identity may watch this many tubes, however little memory there is.
 const MIN_WATCHED_TUBES: u64 = 100;
 
-/// Runs the server to its end; the error is the exit code.
-pub fn serve(options: &Options) -> Result<(), i32> {
+/// Runs the server to its end; the error is the reason of the exit.
+pub fn serve(options: &Options) -> Result<(), ExitReason> {
     log_setup::start(options.log_format, options.verbosity);
     os::process::end_on_panic();
     info!("beanstalkd {VERSION}, pid {}", std::process::id());
     options.warnings.iter().for_each(|warning| warn!("{warning}"));
     let program = Program::this().ok();
-    match Description::inherited().map_err(|error| refuse(&error, exit_code::FAILED))? {
+    match Description::inherited().map_err(|error| refuse(&error, ExitReason::Failed))? {
         Some(description) => hand_over::go_on(options, description),
         None => start(options, program),
     }
 }
 
 /// Runs a server from its options, without a hand-over.
-fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
+fn start(options: &Options, program: Option<Program>) -> Result<(), ExitReason> {
     // This comes before the process opens descriptors of its own, which could get the numbers of the inherited ones.
     let inherited =
-        service_manager::inherited_listeners().map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        service_manager::inherited_listeners().map_err(|error| refuse(&error, ExitReason::Listen))?;
     // This comes before other programs can see that the server runs, because SIGUSR1 kills a process without a handler.
     let mut signals =
-        Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        Signals::install(serves_sighup(options)).map_err(|error| refuse(&error, ExitReason::Listen))?;
     let limits = EffectiveLimits::of(options);
     info!("limits: {limits}");
     // These files may be readable only for root.
@@ -90,7 +90,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     let health = metrics
         .map(|listener| StartupHealth::start(listener, credentials, move || clock.now(), "starting"))
         .transpose()
-        .map_err(|error| refuse(&error, exit_code::LISTEN))?;
+        .map_err(|error| refuse(&error, ExitReason::Listen))?;
     let take = |(place, prepared)| {
         let taken = store::take(place, prepared, options.wait_for_lock, &mut signals, health.as_ref());
         taken.map(|taken| (place, taken))
@@ -108,7 +108,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     let addresses = sockets.addresses();
     let listeners = std::mem::take(&mut sockets.listeners);
     let settings = settings(options, limits.open_files);
-    let refused = |error: io::Error| refuse(&error, exit_code::LISTEN);
+    let refused = |error: io::Error| refuse(&error, ExitReason::Listen);
     let event_loop = EventLoop::new(executor, listeners, reload, signals, clock, settings);
     let mut event_loop = event_loop.map_err(refused)?;
     let metrics = health.map(StartupHealth::finish).transpose().map_err(refused)?;
@@ -120,7 +120,7 @@ fn start(options: &Options, program: Option<Program>) -> Result<(), i32> {
     for address in addresses {
         info!("listening on {address}");
     }
-    event_loop.run().map_err(|error| refuse(&error, exit_code::FAILED))
+    event_loop.run().map_err(|error| refuse(&error, ExitReason::Failed))
 }
 
 /// Whether SIGHUP has a meaning; otherwise it ends the process, as it ends C.
@@ -131,20 +131,21 @@ fn serves_sighup(options: &Options) -> bool {
         || service_manager::is_listening()
 }
 
-/// Reads the files that SIGHUP makes a server with these options read, and reports errors; the error is the exit code.
-pub fn check_files(options: &Options) -> Result<(), i32> {
+/// Reads the files that SIGHUP makes a server with these options read, and reports errors; the error is the reason of
+/// the exit.
+pub fn check_files(options: &Options) -> Result<(), ExitReason> {
     log_setup::start(options.log_format, options.verbosity);
     let reload = read_again(options)?;
     let rules = reload.access.map_or(Ok(()), |read| read().map(drop));
     let tube_rules = reload.tubes.map_or(Ok(()), |read| read().map(drop));
     rules.and(tube_rules).map_err(|error| {
         error!("{error}");
-        exit_code::USAGE
+        ExitReason::Usage
     })
 }
 
 /// The place of the binlog, if there is one, with its files read.
-fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, i32> {
+fn prepare_store(options: &Options) -> Result<Option<(&BinlogPlace, Prepared)>, ExitReason> {
     let prepare = |place| match store::prepare(place, &options.store) {
         Ok(prepared) => Ok((place, prepared)),
         Err(error) => Err(store::refuse(place, &error)),
@@ -160,7 +161,7 @@ fn restore(
     taken: Option<(&BinlogPlace, Taken)>,
     health: Option<&StartupHealth>,
     clock: Clock,
-) -> Result<Executor, i32> {
+) -> Result<Executor, ExitReason> {
     os::memory::keep_freed_memory();
     os::memory::allow_huge_pages(true);
     let mut executor = executor(options, limits.max_memory_bytes, rules, clock)?;
@@ -180,7 +181,7 @@ fn executor(
     max_memory_bytes: Option<u64>,
     (rules, tube_rules): (Option<AccessRules>, Vec<TubeRule>),
     clock: Clock,
-) -> Result<Executor, i32> {
+) -> Result<Executor, ExitReason> {
     let mut executor = Executor::new(config(options, max_memory_bytes), server_info(clock)?);
     executor.watch_memory(os::memory::is_exhausted);
     if let Some(rules) = rules {
@@ -192,14 +193,14 @@ fn executor(
 }
 
 /// The files that SIGHUP reads again.
-fn read_again(options: &Options) -> Result<Reload, i32> {
+fn read_again(options: &Options) -> Result<Reload, ExitReason> {
     let access = options.access.clone().map(access::reader);
     let tubes = options.tubes.clone().map(tubes::reader);
     Ok(Reload { access, tubes, ..tls::load(options)? })
 }
 
 /// Becomes the user of `-u`, and warns about files that root has read and that this user could not read at SIGHUP.
-fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), i32> {
+fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), ExitReason> {
     let Some(user) = &options.user else { return Ok(()) };
     os::privileges::become_user(user).map_err(|error| refuse_privileges(&format!("-u {user}"), &error))?;
     let tls = reload.tls.iter().flat_map(|(files, _)| files.named());
@@ -217,11 +218,11 @@ fn drop_privileges(options: &Options, reload: &Reload) -> Result<(), i32> {
 }
 
 /// The access rules, if the command line names a file.
-fn read_rules(options: &Options) -> Result<Option<AccessRules>, i32> {
+fn read_rules(options: &Options) -> Result<Option<AccessRules>, ExitReason> {
     let Some(path) = &options.access else { return Ok(None) };
     let access::AccessFile { rules, doubt } = access::read(path).map_err(|error| {
         error!("--access {}: {error}", path.display());
-        exit_code::USAGE
+        ExitReason::Usage
     })?;
     if let Some(doubt) = doubt {
         warn!("--access {}: {doubt}; SIGHUP refuses such a file", path.display());
@@ -299,8 +300,8 @@ fn config(options: &Options, max_memory_bytes: Option<u64>) -> ExecutorConfig {
     }
 }
 
-fn server_info(clock: Clock) -> Result<ServerInfo, i32> {
-    let machine = Machine::this().map_err(|error| refuse(&error, exit_code::LISTEN))?;
+fn server_info(clock: Clock) -> Result<ServerInfo, ExitReason> {
+    let machine = Machine::this().map_err(|error| refuse(&error, ExitReason::Listen))?;
     Ok(ServerInfo {
         version: VERSION.to_owned(),
         instance: ServerInfo::instance_of(os::process::random_u64()),
@@ -335,7 +336,7 @@ fn open_binlog(
     storage: Box<dyn Storage>,
     options: &Options,
     clock: Clock,
-) -> Result<(), i32> {
+) -> Result<(), ExitReason> {
     let config = binlog_config(options);
     let sync = config.sync;
     // If the disk does not report its free space, it is assumed to be large enough; the same holds for a database.
@@ -391,7 +392,7 @@ struct Sockets {
 
 impl Sockets {
     /// The sockets that the service manager has passed.
-    fn new(options: &Options, inherited: Vec<Listener>) -> Result<Self, i32> {
+    fn new(options: &Options, inherited: Vec<Listener>) -> Result<Self, ExitReason> {
         let owner = options.socket_owner.as_ref();
         let user = owner.map(|owner| owner.user.as_str());
         let group = owner.and_then(|owner| owner.group.as_deref());
@@ -408,7 +409,7 @@ impl Sockets {
     }
 
     /// Listens on the addresses of the command line. Inherited sockets replace `-l` and `-p`.
-    fn listen_for_clients(&mut self, options: &Options) -> Result<(), i32> {
+    fn listen_for_clients(&mut self, options: &Options) -> Result<(), ExitReason> {
         let own = if self.listeners.is_empty() {
             options.listen.as_ref()
         } else {
@@ -432,14 +433,14 @@ impl Sockets {
         Ok(())
     }
 
-    fn listen_for_metrics(&mut self, options: &Options) -> Result<Option<Listener>, i32> {
+    fn listen_for_metrics(&mut self, options: &Options) -> Result<Option<Listener>, ExitReason> {
         let Some(address) = &options.metrics else { return Ok(None) };
         let listener = self.listen_on(&format!("--metrics {address}"), address)?;
         info!("serving metrics on {}", listener.address());
         Ok(Some(listener))
     }
 
-    fn listen_on(&mut self, flags: &str, address: &ListenAddress) -> Result<Listener, i32> {
+    fn listen_on(&mut self, flags: &str, address: &ListenAddress) -> Result<Listener, ExitReason> {
         let listener = match address {
             ListenAddress::Tcp { host, port, is_tls } => {
                 let kind = if *is_tls { Listener::Tls } else { Listener::Tcp };

@@ -95,7 +95,7 @@ mod tests {
             }
         }
         assert!(!of_kind(elsewhere, ErrorKind::ReadOnlyFilesystem, false).contains("unit"));
-        assert_eq!(of_kind(elsewhere, ErrorKind::StorageFull, true), "", "the error says it all");
+        assert_eq!(of_kind(elsewhere, ErrorKind::StorageFull, true), "", "the error is clear by itself");
     }
 
     #[test]

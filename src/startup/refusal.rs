@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use beanstalkd::options::{BinlogPlace, exit_code};
+use beanstalkd::options::{BinlogPlace, ExitReason};
 use beanstalkd_binlog::OpenError;
 use beanstalkd_os::directory_lock::LockError;
 use beanstalkd_os::listen::ListenError;
@@ -15,14 +15,14 @@ use log::error;
 
 use super::path_advice::advice;
 
-/// Reports why the server does not start, and returns the exit code.
-pub fn refuse(error: &dyn Error, code: i32) -> i32 {
+/// Reports why the server does not start, and returns the reason.
+pub fn refuse(error: &dyn Error, reason: ExitReason) -> ExitReason {
     error!("{error}");
-    code
+    reason
 }
 
 /// Reports that the lock of the binlog's directory cannot be taken.
-pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
+pub fn refuse_lock(directory: &Path, error: &LockError) -> ExitReason {
     let advice = match error {
         LockError::Held { .. } => {
             "; end that server first, or start with --wait-for-lock to take over from it".to_owned()
@@ -30,11 +30,11 @@ pub fn refuse_lock(directory: &Path, error: &LockError) -> i32 {
         LockError::Open { path, source } | LockError::Lock { path, source } => advice(path, source),
     };
     error!("-b {}: {error}{advice}", directory.display());
-    exit_code::BINLOG_DIRECTORY
+    ExitReason::BinlogDirectory
 }
 
 /// Reports that the binlog cannot be opened.
-pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
+pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> ExitReason {
     match error {
         OpenError::Faulty(_) => {
             let place_kind = match place {
@@ -43,7 +43,7 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
             };
             error!(
                 "-b {place}: the binlog is damaged: {error}; make a copy of the {place_kind} as a backup, see what is \
-                 left with `beanstalkd --check {place}`, and start with --recover to go on with what can be read"
+                 left with `beanstalkd --check {place}`, and start with --recover to keep what can be read"
             );
         }
         OpenError::List(source)
@@ -60,44 +60,44 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> i32 {
             error!("-b {place}: {error}");
         }
     }
-    binlog_exit_code(error)
+    binlog_exit_reason(error)
 }
 
-/// The exit code for a binlog that cannot be opened.
-pub fn binlog_exit_code(error: &OpenError) -> i32 {
+/// The reason for a binlog that cannot be opened.
+pub fn binlog_exit_reason(error: &OpenError) -> ExitReason {
     match error {
-        OpenError::Faulty(_) => exit_code::BINLOG_DAMAGED,
+        OpenError::Faulty(_) => ExitReason::BinlogDamaged,
         OpenError::List(_)
         | OpenError::Read { .. }
         | OpenError::Write { .. }
         | OpenError::Keep { .. }
-        | OpenError::TooManyFiles => exit_code::BINLOG_DIRECTORY,
-        OpenError::OutOfMemory | OpenError::Failed(_) => exit_code::FAILED,
+        | OpenError::TooManyFiles => ExitReason::BinlogDirectory,
+        OpenError::OutOfMemory | OpenError::Failed(_) => ExitReason::Failed,
     }
 }
 
 /// Reports that the server cannot listen on the address of `flags`; without flags it is the default address.
-pub fn refuse_listener(flags: &str, error: &ListenError) -> i32 {
+pub fn refuse_listener(flags: &str, error: &ListenError) -> ExitReason {
     let flags = if flags.is_empty() { String::new() } else { format!("{flags}: ") };
     let advice = match error {
         ListenError::BindUnix { path, source } => advice(path, source),
         ListenError::Access { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
-            "; without root's rights a server can give the socket to its own user and to the groups of that user \
-             alone: SocketUser= and SocketGroup= of a .socket unit can name any"
+            "; a server that is not started by root can name only its own user and the groups of that user; \
+             SocketUser= and SocketGroup= of a .socket unit can name any"
                 .to_owned()
         }
         _ => String::new(),
     };
     error!("{flags}{error}{advice}");
-    exit_code::LISTEN
+    ExitReason::Listen
 }
 
 /// Reports that the user of `flag` does not exist, or that the server cannot become this user.
-pub fn refuse_privileges(flag: &str, error: &PrivilegeError) -> i32 {
+pub fn refuse_privileges(flag: &str, error: &PrivilegeError) -> ExitReason {
     error!("{flag}: {error}");
     match error {
-        PrivilegeError::LookUp { .. } => exit_code::USER_LOOKUP,
-        PrivilegeError::NoSuchName { .. } => exit_code::NO_SUCH_USER,
-        PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => exit_code::BECOME_USER,
+        PrivilegeError::LookUp { .. } => ExitReason::UserLookup,
+        PrivilegeError::NoSuchName { .. } => ExitReason::NoSuchUser,
+        PrivilegeError::Refused { .. } | PrivilegeError::StillRoot { .. } => ExitReason::BecomeUser,
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use beanstalkd::options::{Options, exit_code};
+use beanstalkd::options::{ExitReason, Options};
 use beanstalkd::server::event_loop::ReadTubeRules;
 use beanstalkd::tube_rules;
 use beanstalkd_queue::TubeRule;
@@ -27,11 +27,11 @@ pub fn reader(path: PathBuf) -> Box<ReadTubeRules> {
 }
 
 /// The rules for tubes, if the command line names a file.
-pub fn load(options: &Options) -> Result<Vec<TubeRule>, i32> {
+pub fn load(options: &Options) -> Result<Vec<TubeRule>, ExitReason> {
     let Some(path) = &options.tubes else { return Ok(Vec::new()) };
     let rules = read(path).map_err(|error| {
         error!("--tubes {}: {error}", path.display());
-        exit_code::USAGE
+        ExitReason::Usage
     })?;
     info!("rules for tubes of {}: {}", path.display(), rules.len());
     Ok(rules)

@@ -1,6 +1,7 @@
 //! The figures of the server as a whole.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use super::{Figure, Histogram, IdentityFigures, Read, Series, ServerStats, StatsSubject};
 use crate::binlog;
@@ -142,6 +143,22 @@ pub struct ServerInfo {
     pub cpu_time: fn() -> CpuTime,
 }
 
+/// A server without names that has used no processor time.
+impl Default for ServerInfo {
+    fn default() -> Self {
+        Self {
+            version: String::new(),
+            instance: String::new(),
+            pid: 0,
+            hostname: String::new(),
+            os: String::new(),
+            platform: String::new(),
+            started_at: Timestamp::default(),
+            cpu_time: || CpuTime { user: Duration::ZERO, system: Duration::ZERO },
+        }
+    }
+}
+
 impl ServerInfo {
     /// The text of `instance` for a random number.
     #[must_use]
@@ -251,7 +268,9 @@ const JOBS: &[Row] = &[
         server.sums.jobs.urgent
     }),
     Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |server| server.sums.jobs.ready),
-    Row::gauge("current-jobs-reserved", "Jobs that clients hold.", |server| server.sums.jobs.reserved),
+    Row::gauge("current-jobs-reserved", "Jobs that clients have reserved.", |server| {
+        server.sums.jobs.reserved
+    }),
     Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |server| server.sums.jobs.delayed),
     Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |server| server.sums.jobs.buried),
 ];
@@ -308,9 +327,7 @@ const SINCE_THE_START: &[Row] = &[
     // C's keys end here.
     Row::command(Verb::ReserveJob),
     Row::command(Verb::KickJob),
-    Row::counter("job-reserves", "Reservations, by whatever command.", |server| {
-        server.sums.counters.reserves
-    }),
+    Row::counter("job-reserves", "Reservations, by any command.", |server| server.sums.counters.reserves),
     Row::counter("job-deletes", "Jobs deleted.", |server| server.sums.counters.deletes),
     Row::counter("job-releases", "Releases by clients.", |server| server.sums.counters.releases),
     Row::counter("job-buries", "Burials by clients.", |server| server.sums.counters.buries),

@@ -17,7 +17,7 @@ pub const TUBE: &[Figure<TubeStats>] = &[
     Row::plain("name", Read::Text(|tube| tube.name.as_str())),
     Row::gauge("current-jobs-urgent", "Ready jobs with a priority below 1024.", |tube| tube.jobs.urgent),
     Row::gauge("current-jobs-ready", "Jobs that can be reserved.", |tube| tube.jobs.ready),
-    Row::gauge("current-jobs-reserved", "Jobs that clients hold.", |tube| tube.jobs.reserved),
+    Row::gauge("current-jobs-reserved", "Jobs that clients have reserved.", |tube| tube.jobs.reserved),
     Row::gauge("current-jobs-delayed", "Jobs whose delay is not over.", |tube| tube.jobs.delayed),
     Row::gauge("current-jobs-buried", "Jobs that wait for a kick.", |tube| tube.jobs.buried),
     Row::counter("total-jobs", "Jobs put.", |tube| tube.counters.puts).named("jobs"),
@@ -31,7 +31,7 @@ pub const TUBE: &[Figure<TubeStats>] = &[
     Row::gauge("pause-time-left", "Time until the pause ends.", |tube| tube.pause_left_s)
         .named("pause_time_left_seconds"),
     // C's keys end here.
-    Row::counter("job-reserves", "Reservations, by whatever command.", |tube| tube.counters.reserves),
+    Row::counter("job-reserves", "Reservations, by any command.", |tube| tube.counters.reserves),
     Row::counter("job-timeouts", "Reservations that ran out.", |tube| tube.counters.timeouts),
     Row::counter("job-releases", "Releases by clients.", |tube| tube.counters.releases),
     Row::counter("job-buries", "Burials by clients.", |tube| tube.counters.buries),

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use beanstalkd::http::StartupHealth;
-use beanstalkd::options::{BinlogPlace, StoreOptions, exit_code};
+use beanstalkd::options::{BinlogPlace, ExitReason, StoreOptions};
 use beanstalkd_binlog::{DirectoryStorage, Storage};
 use beanstalkd_os::directory_lock::{DirectoryLock, LockError};
 use beanstalkd_os::service_manager;
@@ -86,7 +86,7 @@ pub fn take(
     waits: bool,
     signals: &mut Signals,
     health: Option<&StartupHealth>,
-) -> Result<Taken, i32> {
+) -> Result<Taken, ExitReason> {
     match prepared {
         Prepared::Directory(path) => {
             let refuse = |error: LockError| refuse_lock(&path, &error);
@@ -134,7 +134,7 @@ fn await_one<T>(
     signals: &mut Signals,
     place: &BinlogPlace,
     mut standby: Option<&str>,
-) -> Result<Option<T>, i32> {
+) -> Result<Option<T>, ExitReason> {
     let start = Instant::now();
     loop {
         match waiting.recv_timeout(SIGNAL_CHECK_INTERVAL) {
@@ -150,7 +150,7 @@ fn await_one<T>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 error!("the thread that waits for the lock of {place} has ended without it");
-                return Err(exit_code::BINLOG_DIRECTORY);
+                return Err(ExitReason::BinlogDirectory);
             }
         }
     }
@@ -171,7 +171,7 @@ fn notify(sent: io::Result<()>) {
 }
 
 /// Reports that the store cannot be used.
-pub fn refuse(place: &BinlogPlace, error: &dyn fmt::Display) -> i32 {
+pub fn refuse(place: &BinlogPlace, error: &dyn fmt::Display) -> ExitReason {
     error!("-b {place}: {error}");
-    exit_code::BINLOG_DIRECTORY
+    ExitReason::BinlogDirectory
 }
