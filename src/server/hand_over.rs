@@ -85,8 +85,8 @@ pub struct DescribedProcess {
     pub lock: Option<i32>,
 }
 
-described!(enum ListenerRole, "a ListenerRole" { 0 => Clients, 1 => Metrics, 2 => Admin });
-described!(enum ListenerKind, "a ListenerKind" { 0 => Tcp, 1 => Tls, 2 => Unix });
+described!(enum ListenerRole, "the role of a listener" { 0 => Clients, 1 => Metrics, 2 => Admin });
+described!(enum ListenerKind, "the transport of a listener" { 0 => Tcp, 1 => Tls, 2 => Unix });
 described!(DescribedListener { role, kind, descriptor });
 described!(DescribedFile { path, device, inode });
 described!(DescribedProcess { now, clock_offset_ns, listeners, inherited, files, lock });
@@ -140,8 +140,8 @@ pub fn read_process(from: &mut Reader<'_>) -> Result<DescribedProcess, Malformed
 /// Checks that each descriptor is named once.
 fn check_descriptors(mut descriptors: Vec<i32>) -> Result<(), Malformed> {
     descriptors.sort_unstable();
-    let is_double = |pair: &[i32]| pair[0] == pair[1];
-    if descriptors.windows(2).any(is_double) { Err(Malformed("a descriptor is named twice")) } else { Ok(()) }
+    let are_equal = |pair: &[i32]| pair[0] == pair[1];
+    if descriptors.windows(2).any(are_equal) { Err(Malformed("a descriptor is named twice")) } else { Ok(()) }
 }
 
 /// Reads the end of a description.

@@ -255,13 +255,13 @@ impl World {
             Event::Kill => self.server.restart(Signal::KILL).expect("it starts on its log"),
             Event::Stop => self.server.restart(Signal::TERM).expect("it starts on its log"),
             Event::HandOver => {
-                let hand_overs = |server: &Server| server.stderr().matches("went on where").count();
+                let hand_overs = |server: &Server| server.stderr().matches("continued where").count();
                 let before = hand_overs(&self.server);
                 replace_program(self.home.path());
                 self.server.signal(Signal::HUP).expect("it runs");
                 while hand_overs(&self.server) == before {
                     let log = self.server.stderr();
-                    assert!(!log.contains("this program goes on"), "{log}");
+                    assert!(!log.contains("this program continues"), "{log}");
                     thread::sleep(POLL_INTERVAL);
                 }
                 return None;

@@ -179,7 +179,7 @@ fn a_kill_of_the_tried_program_disturbs_nobody() {
     let children = format!("/proc/{0}/task/{0}/children", service.pid());
     let mut random = Random::new(5);
     for _ in 0..6 {
-        let hand_overs = || service.log().matches("went on where").count();
+        let hand_overs = || service.log().matches("continued where").count();
         let before = hand_overs();
         service.replace();
         service.signal(Signal::HUP);

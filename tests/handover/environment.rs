@@ -30,7 +30,7 @@ fn the_listeners_of_a_service_manager_go_on_and_it_may_connect_meanwhile() {
         service.hand_over();
         assert_eq!(client.put(0, 600, b"x"), round + 2, "its connection goes on");
         assert!(Client::to_port(port).unwrap().ask("use a").starts_with("USING"), "the listener goes on");
-        assert_eq!(service.log().matches("went on where").count() as u64, round + 1);
+        assert_eq!(service.log().matches("continued where").count() as u64, round + 1);
     }
     let inode = fs::metadata(&own).map(|file| file.ino());
     assert!(inode.is_ok() || !own.exists());
@@ -58,7 +58,7 @@ fn a_service_manager_that_hangs_stops_nobody() {
     for round in 0..20 {
         service.replace();
         service.signal(Signal::HUP);
-        wait_until("the next program serves", || service.log().matches("went on where").count() > round);
+        wait_until("the next program serves", || service.log().matches("continued where").count() > round);
         assert_eq!(client.ask("use a"), "USING a");
     }
     while service.next_message().is_some() {}

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{self, Command, ExitStatus, Stdio};
 
-/// Marks the child's messages in the output of the test harness.
-const MARK: &str = "child says: ";
+/// Comes before the child's messages in the output of the test harness.
+const PREFIX: &str = "child says: ";
 const ARGUMENT: &str = "BEANSTALKD_TEST_ARGUMENT";
 
 /// A process that runs one of this binary's ignored tests; killed when dropped.
@@ -43,7 +43,7 @@ impl Child {
         loop {
             let mut line = String::new();
             assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the child ended");
-            if let Some((_, said)) = line.trim_end().split_once(MARK) {
+            if let Some((_, said)) = line.trim_end().split_once(PREFIX) {
                 return said.to_owned();
             }
         }
@@ -72,7 +72,7 @@ impl Child {
 
     /// In the child: sends a message to the parent.
     pub(crate) fn say(text: &str) {
-        println!("{MARK}{text}");
+        println!("{PREFIX}{text}");
         std::io::stdout().flush().unwrap();
     }
 

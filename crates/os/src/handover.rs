@@ -31,20 +31,33 @@ const PIECES_AHEAD: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
-    /// The file's device, inode, length and time of the last change.
-    running: Option<Mark>,
+    running: Option<FileIdentity>,
 }
 
-/// The values that distinguish one file from another.
-pub type Mark = (u64, u64, u64, i64, i64);
+/// The values that distinguish a file, with its contents, from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// When the contents were last changed: seconds since 1970, and nanoseconds.
+    changed_at: (i64, i64),
+}
 
-/// The file that currently has this path.
-///
-/// # Errors
-/// If there is no such file, or if the system does not show it.
-pub fn mark(path: &Path) -> io::Result<Mark> {
-    let metadata = fs::metadata(path)?;
-    Ok((metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+impl FileIdentity {
+    /// The file that currently has this path.
+    ///
+    /// # Errors
+    /// If there is no such file, or if the system does not show it.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.size(),
+            changed_at: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
 }
 
 /// The text that Linux adds to the path of a program whose file has been replaced.
@@ -57,11 +70,13 @@ impl Program {
     /// If the system does not report the path of the file.
     pub fn this() -> io::Result<Self> {
         let path = std::env::current_exe()?;
-        let running = mark(&path).ok();
-        // If the file was replaced between the start of this program and now, this is the mark of the new file.
+        let running = FileIdentity::of(&path).ok();
+        // If the file was replaced between the start of this program and now, this is the identity of the new file.
         let now = std::env::current_exe()?;
         Ok(match now.as_os_str().as_bytes().strip_suffix(REPLACED) {
-            Some(path) if mark(&now).is_err() => Self { path: OsStr::from_bytes(path).into(), running: None },
+            Some(path) if FileIdentity::of(&now).is_err() => {
+                Self { path: OsStr::from_bytes(path).into(), running: None }
+            }
             _ => Self { path, running },
         })
     }
@@ -74,8 +89,8 @@ impl Program {
 
     /// The file that currently has that path, if it is not the file that runs.
     #[must_use]
-    pub fn replaced_by(&self) -> Option<Mark> {
-        mark(&self.path).ok().filter(|&now| Some(now) != self.running)
+    pub fn replaced_by(&self) -> Option<FileIdentity> {
+        FileIdentity::of(&self.path).ok().filter(|&now| Some(now) != self.running)
     }
 }
 

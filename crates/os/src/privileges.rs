@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_may_become_who_one_is() {
+    fn a_process_can_become_its_own_user() {
         let own = User::from_uid(getuid()).unwrap().expect("the user of the tests has a name");
         become_user(&own.name).unwrap();
     }

@@ -3,9 +3,9 @@
 //! Owns: its stages. SIGHUP begins it, if the program's file has been replaced:
 //!
 //! 1. *Wanted*: the loop waits for a moment in which no command is in progress, and describes the server as it is then.
-//! 2. *Tried*: the other program reads the description as a child, and reports whether it can continue with it. The
+//! 2. *Trying*: the other program reads the description as a child, and reports whether it can continue with it. The
 //!    loop serves meanwhile; the child changes nothing, and ends with this process at the latest.
-//! 3. *Ended*: connections with TLS cannot be handed over. They get the replies that they are owed and end; the others
+//! 3. *Ending*: connections with TLS cannot be handed over. They get the replies that they are owed and end; the others
 //!    are served.
 //! 4. *Paused*: no new command is executed. Commands in progress end, the log is synced, and HTTP connections end.
 //! 5. The server is described again, and this process runs the other program, which keeps its sockets.
@@ -25,7 +25,7 @@ use mio::{Interest, Registry};
 use super::EventLoop;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::Writer;
-use crate::os::handover::{self, DescriptionFile, Mark, Program};
+use crate::os::handover::{self, DescriptionFile, FileIdentity, Program};
 use crate::poll_token::PollToken;
 use crate::server::hand_over::{self, DescribedFile, DescribedProcess, FORMAT, ListenerRole};
 
@@ -34,7 +34,7 @@ const WANTED_NS: u64 = 5 * NS_PER_S;
 /// How long the other program may take to read a description.
 const TRIAL_NS: u64 = 5 * NS_PER_S;
 /// How long connections that cannot be handed over have to read the replies that they are owed.
-const ENDED_NS: u64 = NS_PER_S;
+const ENDING_NS: u64 = NS_PER_S;
 /// How long the others wait for commands in progress.
 const PAUSED_NS: u64 = NS_PER_S;
 /// The time between two checks for such a moment.
@@ -75,16 +75,16 @@ enum HandOverStage {
     Idle,
     /// SIGHUP has come. The instant is the end of this stage, as in the next ones.
     Wanted(Timestamp),
-    Tried(Timestamp, Box<Trial>),
-    Ended(Timestamp, Tried),
-    Paused(Timestamp, Tried),
+    Trying(Timestamp, Box<Trial>),
+    Ending(Timestamp, AcceptedTrial),
+    Paused(Timestamp, AcceptedTrial),
 }
 
-/// The files of a trial: the program, and the files of settings that exist.
-type TriedFiles = Vec<Option<Mark>>;
+/// The files with which a program was tried: the program, and the files of settings that exist.
+type TriedFiles = Vec<Option<FileIdentity>>;
 
-/// The result of a trial that has succeeded.
-struct Tried {
+/// A trial that has succeeded: the other program can continue with the description.
+struct AcceptedTrial {
     files: TriedFiles,
     /// The description of the trial; the final description is written over it.
     description: DescriptionFile,
@@ -94,10 +94,10 @@ struct Tried {
 struct Trial {
     child: Child,
     answer: Receiver,
-    said: Vec<u8>,
+    output: Vec<u8>,
     /// Whether it has closed its output, and only its end is missing.
     is_silent: bool,
-    tried: Option<Tried>,
+    accepted: Option<AcceptedTrial>,
 }
 
 impl Drop for Trial {
@@ -119,7 +119,7 @@ impl HandOverInputs {
     /// The files as they are now; `None` if the program's file has not been replaced.
     fn to_try(&self) -> Option<TriedFiles> {
         let program = self.program.as_ref()?.replaced_by()?;
-        let settings = self.settings.iter().map(|path| handover::mark(path).ok());
+        let settings = self.settings.iter().map(|path| FileIdentity::of(path).ok());
         Some([Some(program)].into_iter().chain(settings).collect())
     }
 }
@@ -145,9 +145,9 @@ impl HandOver {
     pub(super) fn next_turn_at(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
             HandOverStage::Idle => None,
-            HandOverStage::Wanted(_) | HandOverStage::Ended(..) => Some(now + CHECK_INTERVAL_NS),
-            HandOverStage::Tried(_, trial) if trial.is_silent => Some(now + CHECK_INTERVAL_NS),
-            HandOverStage::Tried(end, _) => Some(*end),
+            HandOverStage::Wanted(_) | HandOverStage::Ending(..) => Some(now + CHECK_INTERVAL_NS),
+            HandOverStage::Trying(_, trial) if trial.is_silent => Some(now + CHECK_INTERVAL_NS),
+            HandOverStage::Trying(end, _) => Some(*end),
             HandOverStage::Paused(..) => Some(Timestamp(0)),
         }
     }
@@ -158,25 +158,25 @@ impl Trial {
         let (Some(program), Some(files)) = (&inputs.program, inputs.to_try()) else {
             return Err(ErrorKind::NotFound.into());
         };
-        let (child, output) = handover::try_out(program.path(), TRIAL_FLAG, &description)?;
-        let tried = Some(Tried { files, description });
+        let (child, pipe) = handover::try_out(program.path(), TRIAL_FLAG, &description)?;
+        let accepted = Some(AcceptedTrial { files, description });
         let mut trial =
-            Self { child, answer: Receiver::from(output), said: Vec::new(), is_silent: false, tried };
+            Self { child, answer: Receiver::from(pipe), output: Vec::new(), is_silent: false, accepted };
         trial.answer.set_nonblocking(true)?;
         registry.register(&mut trial.answer, PollToken::HandOver.into(), Interest::READABLE)?;
         Ok(trial)
     }
 
     /// The outcome, once it is known.
-    fn outcome(&mut self) -> Option<Result<Tried, String>> {
+    fn outcome(&mut self) -> Option<Result<AcceptedTrial, String>> {
         let mut piece = [0; 1024];
         loop {
             match self.answer.read(&mut piece) {
                 Ok(0) => break,
-                Ok(count) if self.said.len() + count > MAX_ANSWER_BYTES => {
-                    return Some(Err("it says too much".to_owned()));
+                Ok(count) if self.output.len() + count > MAX_ANSWER_BYTES => {
+                    return Some(Err(format!("its answer has more than {MAX_ANSWER_BYTES} bytes")));
                 }
-                Ok(count) => self.said.extend_from_slice(&piece[..count]),
+                Ok(count) => self.output.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Err(error) => return Some(Err(error.to_string())),
@@ -186,8 +186,8 @@ impl Trial {
         // The child has closed its output; it ends now, or the time limit ends it.
         match self.child.try_wait() {
             Ok(None) => None,
-            Ok(Some(status)) if status.success() && self.said.ends_with(answer(FORMAT).as_bytes()) => {
-                self.tried.take().map(Ok)
+            Ok(Some(status)) if status.success() && self.output.ends_with(answer(FORMAT).as_bytes()) => {
+                self.accepted.take().map(Ok)
             }
             Ok(Some(status)) => Some(Err(self.complaint(&status.to_string()))),
             Err(error) => Some(Err(error.to_string())),
@@ -195,8 +195,8 @@ impl Trial {
     }
 
     fn complaint(&self, status: &str) -> String {
-        let said = String::from_utf8_lossy(&self.said);
-        match said.lines().rfind(|line| !line.trim().is_empty()) {
+        let output = String::from_utf8_lossy(&self.output);
+        match output.lines().rfind(|line| !line.trim().is_empty()) {
             None => status.to_owned(),
             Some(line) => format!("{} ({status})", line.trim()),
         }
@@ -217,10 +217,10 @@ impl EventLoop {
             return false;
         };
         if !matches!(stage, HandOverStage::Idle) {
-            info!("SIGHUP: a hand-over is under way");
+            info!("SIGHUP: a hand-over is in progress");
             return true;
         }
-        info!("SIGHUP: {} is another program now: handing over to it", program.path().display());
+        info!("SIGHUP: {} has been replaced: handing over to the new program", program.path().display());
         match inputs.obstacle {
             None => {
                 *stage = HandOverStage::Wanted(now + WANTED_NS);
@@ -237,23 +237,26 @@ impl EventLoop {
         match std::mem::take(&mut self.hand_over.stage) {
             HandOverStage::Idle => {}
             HandOverStage::Wanted(_) if self.server.is_quiet() => match self.begin_trial(now) {
-                Ok(trial) => self.hand_over.stage = HandOverStage::Tried(now + TRIAL_NS, Box::new(trial)),
-                Err(error) => self.give_up_hand_over(&format!("cannot try it: {error}")),
+                Ok(trial) => self.hand_over.stage = HandOverStage::Trying(now + TRIAL_NS, Box::new(trial)),
+                Err(error) => self.give_up_hand_over(&format!("cannot start it for a trial: {error}")),
             },
             HandOverStage::Wanted(end) if now >= end => {
-                self.give_up_hand_over("there was no moment without a command that was half done");
+                let waited_s = WANTED_NS / NS_PER_S;
+                let reason = format!("some command was in progress at any time in {waited_s} s");
+                self.give_up_hand_over(&reason);
             }
             HandOverStage::Wanted(end) => self.hand_over.stage = HandOverStage::Wanted(end),
-            HandOverStage::Tried(end, mut trial) => match trial.outcome() {
-                Some(Ok(tried)) => self.continue_ending(now + ENDED_NS, tried, now),
+            HandOverStage::Trying(end, mut trial) => match trial.outcome() {
+                Some(Ok(accepted)) => self.continue_ending(now + ENDING_NS, accepted, now),
                 Some(Err(reason)) => self.give_up_hand_over(&reason),
                 None if now >= end => {
-                    self.give_up_hand_over("it takes longer than 5 s to read a description")
+                    let most_s = TRIAL_NS / NS_PER_S;
+                    self.give_up_hand_over(&format!("in its trial it took longer than {most_s} s"));
                 }
-                None => self.hand_over.stage = HandOverStage::Tried(end, trial),
+                None => self.hand_over.stage = HandOverStage::Trying(end, trial),
             },
-            HandOverStage::Ended(end, tried) => self.continue_ending(end, tried, now),
-            HandOverStage::Paused(end, tried) => self.continue_paused(end, tried, now),
+            HandOverStage::Ending(end, accepted) => self.continue_ending(end, accepted, now),
+            HandOverStage::Paused(end, accepted) => self.continue_paused(end, accepted, now),
         }
     }
 
@@ -264,34 +267,35 @@ impl EventLoop {
     }
 
     /// Waits until the connections that cannot be handed over have ended, and then pauses the others.
-    fn continue_ending(&mut self, end: Timestamp, tried: Tried, now: Timestamp) {
+    fn continue_ending(&mut self, end: Timestamp, accepted: AcceptedTrial, now: Timestamp) {
         self.hand_over.stage = if self.server.end_those_that_cannot_be_described() > 0 && now < end {
-            HandOverStage::Ended(end, tried)
+            HandOverStage::Ending(end, accepted)
         } else {
             self.server.close_those_that_cannot_be_described(now);
             self.server.pause(true);
-            HandOverStage::Paused(now + PAUSED_NS, tried)
+            HandOverStage::Paused(now + PAUSED_NS, accepted)
         };
     }
 
     /// Waits until all commands in progress have ended, and then hands over.
-    fn continue_paused(&mut self, end: Timestamp, mut tried: Tried, now: Timestamp) {
+    fn continue_paused(&mut self, end: Timestamp, mut accepted: AcceptedTrial, now: Timestamp) {
         let is_late = now >= end;
         // The last commands may have had replies that are too long.
         self.server.close_those_that_cannot_be_described(now);
         let is_http_idle = self.metrics.iter().chain(&self.admin).all(|site| site.is_idle());
         if !self.server.is_quiet() || !is_http_idle && !is_late {
             if now >= end + PAUSED_NS {
-                self.give_up_hand_over("commands were under way for 2 s");
+                let waited_s = 2 * PAUSED_NS / NS_PER_S;
+                self.give_up_hand_over(&format!("a command did not end in {waited_s} s"));
             } else {
-                self.hand_over.stage = HandOverStage::Paused(end, tried);
+                self.hand_over.stage = HandOverStage::Paused(end, accepted);
             }
             return;
         }
-        match self.hand_over_now(&mut tried) {
+        match self.hand_over_now(&mut accepted) {
             HandOverError::Failed(reason) => self.give_up_hand_over(&reason),
             HandOverError::Replaced => {
-                info!("the program or its settings have been replaced once more: trying those");
+                info!("the program or its settings have been replaced again: starting another trial");
                 self.server.pause(false);
                 self.hand_over.stage = HandOverStage::Wanted(now + WANTED_NS);
             }
@@ -299,7 +303,7 @@ impl EventLoop {
     }
 
     /// Returns only if the hand-over fails.
-    fn hand_over_now(&mut self, Tried { files, description }: &mut Tried) -> HandOverError {
+    fn hand_over_now(&mut self, AcceptedTrial { files, description }: &mut AcceptedTrial) -> HandOverError {
         let is_tried = |inputs: &HandOverInputs| inputs.to_try().as_ref() == Some(files);
         if !is_tried(&self.hand_over.inputs) {
             return HandOverError::Replaced;
@@ -324,7 +328,7 @@ impl EventLoop {
         };
         info!("handing over {} connections to {}", self.server.client_count(), program.path().display());
         let error = handover::change_program(program.path(), description, &descriptors, &held);
-        HandOverError::Failed(format!("cannot run it: {error}"))
+        HandOverError::Failed(format!("cannot start it: {error}"))
     }
 
     /// Describes the server, whose log is complete. Nobody can change the description any more.
@@ -366,7 +370,7 @@ impl EventLoop {
         self.hand_over.stage = HandOverStage::Idle;
         self.server.pause(false);
         let path = self.hand_over.inputs.program.as_ref().map(Program::path).unwrap_or("?".as_ref());
-        error!("cannot hand over to {}: {reason}; this program goes on", path.display());
+        error!("cannot hand over to {}: {reason}; this program continues", path.display());
         if let Some(notifier) = &mut self.notifier {
             notifier.note_failed_hand_over(reason);
         }
