@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_bear_what_their_reader_lacks() {
+    fn a_line_in_the_journal_has_a_priority_and_no_time() {
         assert_eq!(line(LogFormat::Text, false), "1970-01-01T00:00:00.000Z warn accept: \"24\"\n\n");
         assert_eq!(line(LogFormat::Text, true), "<4>accept: \"24\"\n\n");
         let message = r#""message":"accept: \"24\"\n""#;

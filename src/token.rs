@@ -34,7 +34,7 @@ impl fmt::Display for TokenError {
             ),
             Self::TooLong(max_bytes) => write!(out, "the token has more than {max_bytes} characters"),
             Self::BadCharacter => {
-                out.write_str("the token has other characters than the visible ones of ASCII")
+                out.write_str("the token has a character that is not a visible character of ASCII")
             }
         }
     }

@@ -50,7 +50,7 @@ fn rules(table: &DeTable<'_>) -> Result<Vec<TubeRule>, Fault> {
         };
         for entry in entries.iter() {
             if rules.len() == MAX_ENTRIES {
-                let message = format!("there are more than {MAX_ENTRIES} entries, which are the most");
+                let message = format!("there are more than {MAX_ENTRIES} entries, expected at most as many");
                 return Err(Fault(entry.span(), message));
             }
             let table = table_of(key, entry)?;
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_most_of_entries() {
+    fn entries_above_the_maximum_are_refused() {
         let text = |entries: usize| "[[tube]]\nname = \"a\"\n".repeat(entries);
         assert_eq!(parse(&text(MAX_ENTRIES)).unwrap().len(), MAX_ENTRIES);
         let error = parse(&text(MAX_ENTRIES + 1)).unwrap_err().to_string();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_most_of_patterns_that_need_a_search() {
+    fn patterns_that_need_a_search_are_limited() {
         let text = |searches: usize| {
             let one = "[[tube]]\nname = \"*-tenant\"\n[[tube]]\nname = \"a*b\"\n[[tube]]\nname = \"*a?*\"\n";
             one.repeat(searches)

@@ -68,16 +68,16 @@ fn anonymous(origin: AnonymousOrigin) -> Identity {
 
 /// `[strangers]`. Its tables `loopback` and `unix` replace it for clients from there.
 fn anonymous_rules(rules: &mut AccessRules, table: &DeTable<'_>) -> Result<(), Fault> {
-    let mut said = [false; AnonymousOrigin::ALL.len()];
+    let mut is_given = [false; AnonymousOrigin::ALL.len()];
     for (key, value) in table {
         let origin = match &**key.get_ref() {
             "loopback" => AnonymousOrigin::Loopback,
             "unix" => AnonymousOrigin::Unix,
             _ => continue,
         };
-        said[origin as usize] = true;
+        is_given[origin as usize] = true;
         for (key, value) in table_of(key, value)? {
-            if !right(&mut rules.identities[origin as usize], key, value)? {
+            if !set_role_or_limit(&mut rules.identities[origin as usize], key, value)? {
                 return Err(unknown(key, ORIGIN_KEYS));
             }
         }
@@ -86,8 +86,8 @@ fn anonymous_rules(rules: &mut AccessRules, table: &DeTable<'_>) -> Result<(), F
         if matches!(&**key.get_ref(), "loopback" | "unix") {
             continue;
         }
-        for origin in AnonymousOrigin::ALL.into_iter().filter(|&origin| !said[origin as usize]) {
-            if !right(&mut rules.identities[origin as usize], key, value)? {
+        for origin in AnonymousOrigin::ALL.into_iter().filter(|&origin| !is_given[origin as usize]) {
+            if !set_role_or_limit(&mut rules.identities[origin as usize], key, value)? {
                 return Err(unknown(key, ANONYMOUS_KEYS));
             }
         }
@@ -121,7 +121,7 @@ fn identity(
                     unix_user(rules, id, value, look_up)?;
                 }
             }
-            _ if right(&mut identity, key, value)? => {}
+            _ if set_role_or_limit(&mut identity, key, value)? => {}
             _ => return Err(unknown(key, IDENTITY_KEYS)),
         }
     }
@@ -178,7 +178,11 @@ fn unix_user(
 }
 
 /// Sets the role or the limit that the key names; returns whether it names one.
-fn right(identity: &mut Identity, key: TomlKey<'_, '_>, value: TomlValue<'_, '_>) -> Result<bool, Fault> {
+fn set_role_or_limit(
+    identity: &mut Identity,
+    key: TomlKey<'_, '_>,
+    value: TomlValue<'_, '_>,
+) -> Result<bool, Fault> {
     let Identity { grants, limits, .. } = identity;
     match &**key.get_ref() {
         "max-connections" => limits.max_connections = Some(number(value, 1, u32::MAX)?),

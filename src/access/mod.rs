@@ -1,4 +1,4 @@
-//! Access rules: who a client is, and what it may do.
+//! Access rules: the identity of a client, and its permissions.
 //!
 //! Owns: the access file (`file`), roles and the patterns of tubes to which they apply (`role`), the sets of roles that
 //! commands need (`need`), and the counts of wrong tokens (`tries`). Pure: from an identity, a command and a tube it

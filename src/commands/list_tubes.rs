@@ -28,7 +28,7 @@ pub(crate) struct TubeLists {
     /// The version of the last list for which there was no memory.
     failed: Option<u64>,
     /// Whether a list was completed or abandoned since the server last asked.
-    has_news: bool,
+    has_changed: bool,
 }
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl Executor {
         let Some(mut list) = self.tube_lists.under_way.take() else { return };
         if self.memory.is_exhausted() {
             self.queue.give_up_listing();
-            (self.tube_lists.failed, self.tube_lists.has_news) = (Some(list.version), true);
+            (self.tube_lists.failed, self.tube_lists.has_changed) = (Some(list.version), true);
             return;
         }
         let end = match self.queue.list_next(TUBES_PER_SLICE, |name| list.writer.push(name.as_str())) {
@@ -132,7 +132,7 @@ impl Executor {
             Ok(true) => list.writer.finish(),
             Err(error) => Err(error),
         };
-        self.tube_lists.has_news = true;
+        self.tube_lists.has_changed = true;
         self.drop_finished();
         match end {
             Ok(end) => {
@@ -143,7 +143,7 @@ impl Executor {
     }
 
     /// Does a turn's share of the work on the list of all tubes.
-    pub(super) fn tend_lists(&mut self) {
+    pub(super) fn manage_lists(&mut self) {
         self.write_slice();
         if self.has_idle_list()
             && let Some(finished) = &mut self.tube_lists.finished
@@ -175,8 +175,8 @@ impl Executor {
     }
 
     /// Whether the clients that wait for the list of all tubes must be served again.
-    pub(crate) fn take_list_news(&mut self) -> bool {
-        std::mem::take(&mut self.tube_lists.has_news)
+    pub(crate) fn take_list_change(&mut self) -> bool {
+        std::mem::take(&mut self.tube_lists.has_changed)
     }
 
     /// The command `list-tubes-watched`.

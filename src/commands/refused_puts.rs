@@ -85,7 +85,7 @@ impl RefusedPuts {
         } else if is_disk_full {
             "the disk of the binlog is full"
         } else {
-            "memory is short, or an identity or the cooldowns have used up their share of it"
+            "memory is low, or an identity or the cooldowns have used up their share of it"
         };
         let refused = RefusedPutsLine { puts: self.unlogged(), reason };
         self.logged = self.draining + self.no_room;

@@ -116,10 +116,10 @@ impl Executor {
         }
         self.persistence.advance(now);
         if !self.memory.detached_bodies.is_empty() {
-            self.memory.detached_bodies.tend();
+            self.memory.detached_bodies.forget_freed();
         }
         if self.tube_lists.are_in_use() {
-            self.tend_lists();
+            self.manage_lists();
         }
     }
 }

@@ -13,7 +13,8 @@ bitflags! {
     /// Lists of clients: one of them, or all that contain a connection.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Lists: u8 {
-        /// Clients that are served in the next turn without an event.
+        /// Clients that are served in one of the next turns without another event: in `runnable`, `postponed` or
+        /// `handshaking`.
         const RUNNABLE = 1 << 0;
         /// Clients with replies that may be written to the socket.
         const UNSENT = 1 << 1;

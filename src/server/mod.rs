@@ -94,7 +94,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// From now on, closes each new connection that is idle for `timeout`, unless its client waits for the end of a
-    /// command or holds a job.
+    /// command or has reserved a job.
     pub fn close_idle_after(&mut self, timeout: Duration) {
         self.idle_timeouts.set_timeout(timeout);
     }
@@ -224,7 +224,7 @@ impl<S: Stream> Server<S> {
     #[inline(always)]
     fn do_due_work(&mut self, now: Timestamp) {
         self.executor.advance(now);
-        if self.executor.take_list_news() {
+        if self.executor.take_list_change() {
             self.wake(Lists::TUBE_LIST);
         }
         if self.idle_timeouts.next_check_at().is_some_and(|at| at <= now) {
@@ -502,7 +502,7 @@ impl<S: Stream> Server<S> {
     }
 
     /// Closes the connections that have been idle, or in their handshake, for too long. A client that waits for the end
-    /// of a command, or holds a job, is not idle.
+    /// of a command, or has reserved a job, is not idle.
     fn close_idle(&mut self, now: Timestamp) {
         while let Some(id) = self.idle_timeouts.next_due(now) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
@@ -519,7 +519,7 @@ impl<S: Stream> Server<S> {
             if idle_since + timeout_ns > now {
                 self.idle_timeouts.watch(id, idle_since);
             } else {
-                debug!("{} has been silent for too long", id.index);
+                debug!("{} has been idle for too long", id.index);
                 self.close(id, now);
             }
         }

@@ -112,7 +112,7 @@ fn announcing_a_large_body_allocates_for_what_has_come() {
     session.apply(read_body(header));
     assert!(session.next_request(&mut input).is_none());
     assert!(session.memory_bytes() <= 4096, "{}", session.memory_bytes());
-    assert!(session.body_room().is_none(), "no room in advance for who has sent three bytes");
+    assert!(session.body_room().is_none(), "no room in advance for a client that has sent three bytes");
     assert!(session.next_request(&mut &[b'x'; DIRECT_READ_FROM_BYTES][..]).is_none());
     let (body, room) = session.body_room().expect("most of it is missing");
     assert!(room >= DIRECT_READ_FROM_BYTES && body.capacity() <= 128 * 1024);

@@ -255,7 +255,7 @@ impl CredentialFiles {
         }
         if read.bytes.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) {
             return Err(file.wrong(CredentialFault::Rejected(
-                "a key with a passphrase: remove it (openssl pkey)".into(),
+                "the key has a passphrase: remove it with `openssl pkey`".into(),
             )));
         }
         let key = file.all(&read.bytes, "private key")?.swap_remove(0);

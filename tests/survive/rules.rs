@@ -27,7 +27,12 @@ fn sighup_puts_other_rules_for_tubes_in_force_and_bad_ones_change_nothing() {
     let mut client = server.connect();
     assert_eq!(client.ask(PUT), "INSERTED 1");
     assert_eq!(client.ask(PUT), "TUBE_FULL");
-    reload(&server, path, "[[tube]]\nname = \"d*\"\nmax-jobs = 0\n", "the rules for tubes in force stay");
+    reload(
+        &server,
+        path,
+        "[[tube]]\nname = \"d*\"\nmax-jobs = 0\n",
+        "the previous rules for tubes stay in force",
+    );
     assert!(server.log().contains("line 3, column 12: max-jobs: expected a whole number of 1 to 4294967295"));
     assert_eq!(client.ask(PUT), "TUBE_FULL");
     reload(&server, path, "[[tube]]\nname = \"d*\"\nmax-bytes = 3\n", "read again; they count from now on");

@@ -57,7 +57,7 @@ fn each_file_that_cannot_be_used_is_named_with_the_reason() {
         ),
         (
             &[("tls-cert", &certificate), ("tls-key", &encrypted)],
-            "tls-key: cannot be used: a key with a passphrase",
+            "tls-key: cannot be used: the key has a passphrase",
         ),
         (
             &[("tls-cert", &certificate), ("tls-key", &key), ("tls-client-ca", &key)],

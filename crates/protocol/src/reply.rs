@@ -79,7 +79,7 @@ macro_rules! replies {
         }
 
         impl Reply<'_> {
-            /// The number of refusals.
+            /// The number of replies.
             #[cfg(test)]
             pub(super) const COUNT: usize =
                 [$($word,)+ $($refusal_word,)+ $($job_word,)+ $($number_word,)+ $(stringify!($other),)+].len();
@@ -207,7 +207,7 @@ replies! {
         "KICKED" Kicked(u64);
         /// How many jobs a flush has deleted.
         "FLUSHED" Flushed(u64);
-        /// How many jobs the client holds.
+        /// How many jobs the client has reserved.
         "TOUCHED_ALL" TouchedAll(u64);
         /// How many jobs the client's session has reserved.
         "SESSION" Session(u64);

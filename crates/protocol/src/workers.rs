@@ -19,7 +19,7 @@ pub const MAX_DELETE_BATCH_LINE_BYTES: usize = Verb::DeleteBatch.as_str().len() 
 /// The largest weight of a watched tube.
 const MAX_WEIGHT: u32 = 9999;
 
-/// The ids of a `delete-batch`: 1 to [`MAX_BATCH`] of them, in order.
+/// The ids of a `delete-batch`, 1 to [`MAX_BATCH`] of them, or of the reply COMPLETED, which may have none; in order.
 #[derive(Clone, Copy, Debug)]
 pub struct IdList<'a> {
     /// The ids of a parsed line, each with spaces before it.

@@ -31,7 +31,8 @@ pub(crate) fn report_refused(peer: Peer, withheld: u64) {
 pub(crate) fn report_full(name: &str, peer: Peer, withheld: u64) {
     warn!(
         identity = name, peer:% = peer, withheld = withheld;
-        "refused a connection of {name} from {peer}: max-connections; {withheld} others since the last such line"
+        "refused a connection of {name} from {peer}: max-connections is reached; {withheld} others since the last \
+         such line"
     );
 }
 

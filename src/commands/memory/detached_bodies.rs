@@ -51,7 +51,7 @@ impl DetachedBodies {
     }
 
     /// Probes some of the bodies, and removes those that no reply holds any more.
-    pub(crate) fn tend(&mut self) {
+    pub(crate) fn forget_freed(&mut self) {
         let probes = PROBES_PER_TURN.max(self.bodies.len() / PROBES_PER_TURN_PART);
         for _ in 0..probes.min(self.bodies.len()) {
             let Some((body, bytes)) = self.bodies.pop_front() else { break };
@@ -99,10 +99,10 @@ mod tests {
         let body = Body::copy_of(&[7; SHARED_FROM_BYTES]).unwrap();
         let watch = body.watch().unwrap();
         detached.watch(watch.clone(), body.len());
-        detached.tend();
+        detached.forget_freed();
         assert_eq!(detached.bytes(), SHARED_FROM_BYTES);
         drop(body);
-        detached.tend();
+        detached.forget_freed();
         assert_eq!(detached.bytes(), 0);
         detached.watch(watch, SHARED_FROM_BYTES);
         assert_eq!(detached.bytes(), 0, "nobody holds it");

@@ -26,7 +26,7 @@ const ACCEPTS_PER_TURN: usize = 64;
 /// How long a pause lasts if no connection ends: descriptors can also become free elsewhere.
 const PAUSE_NS: u64 = NS_PER_S;
 
-const SHORT_OF_DESCRIPTORS: &str = "all descriptors but the spare ones are in use";
+const SHORT_OF_DESCRIPTORS: &str = "all file descriptors are in use, except those for the binlog";
 
 /// The limits on connections.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +169,7 @@ impl Listeners {
         if is_full || !server.reserve_client() {
             server.executor_mut().count_refused_connection();
             let reason =
-                if is_full { "--max-connections" } else { "no memory is left, or that of --max-memory" };
+                if is_full { "--max-connections is reached" } else { "memory, or --max-memory, is used up" };
             self.refusals.line(now, |withheld| {
                 warn!("refused a connection: {reason}; {withheld} others since the last such line");
             });

@@ -59,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// When `tend` must be called, if not at the end of an earlier turn.
+    /// When `manage` must be called, if not at the end of an earlier turn.
     pub(crate) fn next_turn_at(&self) -> Option<Timestamp> {
         self.give_back_at
     }
@@ -67,7 +67,7 @@ impl Memory {
     /// Called at the end of a turn with the `work` done since the start, and with the memory that jobs and connections
     /// use.
     #[inline]
-    pub(crate) fn tend(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
+    pub(crate) fn manage(&mut self, work: u64, used_bytes: impl FnOnce() -> usize, now: Timestamp) {
         if work >= self.next_check_work || self.give_back_at.is_some_and(|at| at <= now) {
             self.next_check_work = work + WORK_BETWEEN_CHECKS;
             self.check(used_bytes(), now);
@@ -102,7 +102,7 @@ impl Memory {
         if (self.fill_reserve)() {
             info!("memory is available again");
         } else {
-            self.warnings.line(now, |_| warn!("out of memory: commands that need any are refused"));
+            self.warnings.line(now, |_| warn!("out of memory: refusing commands that need memory"));
         }
     }
 }

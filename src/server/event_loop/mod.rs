@@ -121,7 +121,7 @@ pub struct LoopSettings {
     pub fill_memory_reserve: fn() -> bool,
     /// How long to poll for events before sleeping.
     pub spin: Duration,
-    /// How long a client may be idle that neither waits for the end of a command nor holds a job; `None` for no limit.
+    /// How long a client may be idle that neither waits for the end of a command nor has reserved a job; `None` for no limit.
     pub idle_timeout: Option<Duration>,
 }
 
@@ -291,7 +291,7 @@ impl EventLoop {
             self.listeners.accept(&mut self.server, &self.registry, now);
         }
         let executor = self.server.executor();
-        self.memory.tend(executor.work(), || executor.memory_bytes(), now);
+        self.memory.manage(executor.work(), || executor.memory_bytes(), now);
         self.turn_http_and_report(now);
         // A server that has received SIGTERM stops and does not hand over.
         if self.hand_over.is_wanted() && !stop {

@@ -43,7 +43,7 @@ impl Reload {
     /// the others: files that revoke rights must not wait for others.
     pub(super) fn carry_out<S: Stream>(&self, server: &mut Server<S>, now: Timestamp) {
         if self.tls.is_none() && self.access.is_none() && self.tubes.is_none() {
-            info!("SIGHUP: nothing to read again: this server uses neither TLS, --access nor --tubes");
+            info!("SIGHUP: nothing to read again: this server has no TLS, no --access and no --tubes");
             return;
         }
         if let Some((files, acceptor)) = &self.tls {
@@ -61,18 +61,18 @@ impl Reload {
         }
         match self.access.as_ref().map(|read| read()) {
             None => {}
-            Some(Err(error)) => error!("SIGHUP: refused {error}; the rules in force stay"),
+            Some(Err(error)) => error!("SIGHUP: refused {error}; the previous rules stay in force"),
             Some(Ok(rules)) => {
                 server.replace_rules(rules);
-                info!("SIGHUP: the access rules were read again; they count from the next command on");
+                info!("SIGHUP: the access rules were read again; they apply from the next command on");
             }
         }
         match self.tubes.as_ref().map(|read| read()) {
             None => {}
-            Some(Err(error)) => error!("SIGHUP: refused {error}; the rules for tubes in force stay"),
+            Some(Err(error)) => error!("SIGHUP: refused {error}; the previous rules for tubes stay in force"),
             Some(Ok(rules)) => {
                 info!(
-                    "SIGHUP: {} for tubes read again; they count from now on",
+                    "SIGHUP: {} for tubes read again; they apply from now on",
                     Count(rules.len() as u64, "rule")
                 );
                 server.replace_tube_rules(rules, now);
