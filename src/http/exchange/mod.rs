@@ -1,21 +1,21 @@
 //! The requests and responses of one HTTP connection, over bytes.
 //!
 //! Owns: the part of a request that has arrived, the rendered part of the response, and whether another request may
-//! follow. It answers the requests of a connection one after the other. `httparse` parses them. It hands an order over
-//! to the server, and answers when the server reports the result.
+//! follow. It answers the requests of a connection one after the other. `httparse` parses them, and `response` chooses
+//! the responses. It hands an order over to the server, and answers when the server reports the result.
+
+mod response;
 
 use zeroize::Zeroize;
 
+use self::response::json;
 use super::access::RequestRefusal;
 use super::api::write::TaskNow;
-use super::api::{self, ApiAnswer, Problem};
-use super::app;
+use super::api::{self, Problem};
 use super::followed::Followed;
-use super::page;
-use super::prometheus;
 use super::rendering::SlicedText;
 use super::request::{Arrival, BodyLength, HttpRequest, Method};
-use super::{SLICE_BYTES, ServerPhase, Site, Sources, put};
+use super::{SLICE_BYTES, ServerPhase, Site, Sources};
 use crate::clock::Timestamp;
 use crate::orders::{Order, TaskId, Tasks};
 use crate::queue::Queue;
@@ -26,9 +26,6 @@ const MAX_HEAD_BYTES: usize = 8 * 1024;
 
 /// The maximum number of headers; browsers send about twenty.
 const MAX_HEADERS: usize = 64;
-
-/// The media type of the API's answers.
-const JSON: &str = "application/json";
 
 /// The requests of one HTTP client, and the responses to them.
 #[derive(Debug, Default)]
@@ -90,15 +87,6 @@ enum Content {
     Text(Box<dyn SlicedText>),
     /// The body of a job, and how many of its bytes are rendered.
     Bytes(job::Body, usize),
-}
-
-/// A response that is rendered at once.
-struct Response<'a> {
-    status: &'static str,
-    content_type: &'static str,
-    /// Further headers, each with its line end.
-    headers: &'static str,
-    body: &'a str,
 }
 
 impl HttpExchange {
@@ -441,161 +429,4 @@ impl HttpExchange {
     pub fn take_denial(&mut self) -> Option<RequestRefusal> {
         self.denied.take()
     }
-
-    fn refuse(&mut self, status: &'static str) {
-        self.closing = true;
-        self.respond(Method::Get, &plain(status, "", ""));
-    }
-
-    fn answer(&mut self, request: &HttpRequest, body: &[u8], phase: ServerPhase<'_>) {
-        if let ServerPhase::Serving(sources) = phase
-            && sources.is_of_api(request)
-        {
-            return self.answer_api(request, body, sources);
-        }
-        if !matches!(request.method, Method::Get | Method::Head) {
-            // The bytes that follow may be the body of this request.
-            self.closing = true;
-            self.respond(Method::Get, &plain("405 Method Not Allowed", "Allow: GET, HEAD\r\n", ""));
-            return;
-        }
-        if let ServerPhase::Serving(Sources { site: Site::Admin { .. }, .. }) = phase {
-            let response = match app::file(&request.path) {
-                Some((content_type, body)) => {
-                    Response { status: "200 OK", content_type, headers: app::HEADERS, body }
-                }
-                None => plain("404 Not Found", "", "not found\n"),
-            };
-            return self.respond(request.method, &response);
-        }
-        self.answer_monitoring(request, phase);
-    }
-
-    /// Answers a request to the site of `--metrics`.
-    fn answer_monitoring(&mut self, request: &HttpRequest, phase: ServerPhase<'_>) {
-        let response = match (request.path.as_str(), phase) {
-            ("/healthz", _) => plain("200 OK", "", "ok\n"),
-            ("/readyz", ServerPhase::Starting(reason)) => plain("503 Service Unavailable", "", reason),
-            ("/readyz", ServerPhase::Serving(sources)) if sources.server.is_draining => {
-                plain("503 Service Unavailable", "", "draining\n")
-            }
-            ("/readyz", ServerPhase::Serving(Sources { server, .. }))
-                if server.binlog.database.is_some_and(|database| !database.has_lease) =>
-            {
-                plain(
-                    "503 Service Unavailable",
-                    "",
-                    "no lease: the database has not confirmed who owns the queue\n",
-                )
-            }
-            ("/readyz", _) => plain("200 OK", "", "ready\n"),
-            ("/", _) => Response {
-                status: "200 OK",
-                content_type: "text/html; charset=utf-8",
-                headers: page::HEADERS,
-                body: page::HTML,
-            },
-            ("/figures.js", _) => {
-                Response { status: "200 OK", content_type: app::SCRIPT, headers: "", body: app::FIGURES }
-            }
-            ("/metrics", ServerPhase::Serving(sources)) => {
-                let metrics = prometheus::scrape(sources);
-                return self.stream(request, prometheus::CONTENT_TYPE, Box::new(metrics));
-            }
-            (path, ServerPhase::Starting(reason)) if path == "/metrics" || page::FIGURES.contains(&path) => {
-                plain("503 Service Unavailable", "", reason)
-            }
-            _ => plain("404 Not Found", "", "not found\n"),
-        };
-        self.respond(request.method, &response);
-    }
-
-    fn answer_api(&mut self, request: &HttpRequest, body: &[u8], sources: &Sources<'_>) {
-        let (access, none) = (sources.site.access(), Tasks::none());
-        let tasks = match sources.site {
-            Site::Metrics => &none,
-            Site::Admin { tasks, .. } => tasks,
-        };
-        let judged = self.judge(request, sources);
-        let answer = judged.and_then(|()| api::answer(request, body, access, tasks, sources));
-        match answer {
-            Err(problem) => self.respond_problem(request.method, &problem),
-            Ok(ApiAnswer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),
-            Ok(ApiAnswer::Follow(job, seconds)) => {
-                let until = sources.server.now.plus_seconds(seconds);
-                self.stage = ExchangeStage::Follow(Followed::new(job, request.method, until));
-            }
-            Ok(ApiAnswer::Stream(text)) => self.stream(request, JSON, text),
-            Ok(ApiAnswer::Body(id, body)) => {
-                let length = body.len();
-                let headers = format!(
-                    "Content-Length: {length}\r\nContent-Disposition: attachment; filename=\"job-{}\"\r\n\
-                     Content-Security-Policy: sandbox; default-src 'none'\r\n{API_HEADERS}",
-                    id.0
-                );
-                self.head("200 OK", "application/octet-stream", &headers);
-                if request.method == Method::Get && length > 0 {
-                    let rest = SlicedResponse { body: Content::Bytes(body, 0), chunked: false };
-                    self.stage = ExchangeStage::Rest(Box::new(rest));
-                }
-            }
-            Ok(ApiAnswer::Order(order)) => {
-                self.stage = ExchangeStage::Order(Box::new(ServerRequest::Order(order)))
-            }
-            Ok(ApiAnswer::Stop(id)) => self.stage = ExchangeStage::Order(Box::new(ServerRequest::Stop(id))),
-        }
-    }
-
-    fn respond_problem(&mut self, method: Method, problem: &Problem) {
-        self.respond(method, &json(problem.status, problem.headers, &problem.json()));
-    }
-
-    fn respond_json(&mut self, status: &'static str, body: &str) {
-        self.respond(Method::Post, &json(status, "", body));
-    }
-
-    fn respond(&mut self, method: Method, response: &Response<'_>) {
-        let Response { status, content_type, headers, body } = response;
-        let api = if *content_type == JSON { API_HEADERS } else { "" };
-        let framing = format!("Content-Length: {}\r\n{headers}{api}", body.len());
-        self.head(status, content_type, &framing);
-        if method != Method::Head {
-            self.output.extend_from_slice(body.as_bytes());
-        }
-    }
-
-    /// Starts a response that is rendered in slices.
-    fn stream(&mut self, request: &HttpRequest, content_type: &str, text: Box<dyn SlicedText>) {
-        let chunked = request.is_1_1;
-        self.closing |= !chunked;
-        let framing = if chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
-        self.head("200 OK", content_type, &format!("{framing}{API_HEADERS}"));
-        if request.method == Method::Get {
-            self.stage = ExchangeStage::Rest(Box::new(SlicedResponse { body: Content::Text(text), chunked }));
-        }
-    }
-
-    fn head(&mut self, status: &str, content_type: &str, headers: &str) {
-        let connection = if self.closing { "close" } else { "keep-alive" };
-        let mut head = String::new();
-        put(
-            &mut head,
-            format_args!(
-                "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{headers}Connection: {connection}\r\n\
-                 Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
-            ),
-        );
-        self.output.extend_from_slice(head.as_bytes());
-    }
-}
-
-/// Pages of another origin may not embed answers of the API.
-const API_HEADERS: &str = "Cross-Origin-Resource-Policy: same-origin\r\n";
-
-fn plain<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {
-    Response { status, content_type: "text/plain; charset=utf-8", headers, body }
-}
-
-fn json<'a>(status: &'static str, headers: &'static str, body: &'a str) -> Response<'a> {
-    Response { status, content_type: JSON, headers, body }
 }
