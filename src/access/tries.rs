@@ -83,6 +83,7 @@ impl Tries {
         };
         let is_too_many = count.is_too_many(now);
         count.add(now);
+        debug_assert!(self.by_source.len() <= MAX_SOURCES, "the memory of the counts is bounded");
         is_too_many
     }
 

@@ -84,8 +84,8 @@ impl Executor {
         let begun = refused.unwrap_or_else(|| self.begin_complete(client, (id, 1), None, output, now));
         let Outcome::ReadPuts(mut complete) = begun else { return begun };
         let memory_bytes = complete.memory_bytes();
-        let judged = self.judge_put_of_complete::<GUARDED>(client, (header, b""), memory_bytes, output, now);
-        complete.take_last_put(judged, body);
+        let checked = self.check_put_of_complete::<GUARDED>(client, (header, b""), memory_bytes, output, now);
+        complete.take_last_put(checked, body);
         self.complete_whole(client, complete, output, now)
     }
 
@@ -130,7 +130,7 @@ impl Executor {
     }
 
     /// The line of a put of a `complete`, with `text` after its size. The `complete` already uses `memory_bytes`.
-    pub(super) fn judge_put_of_complete<const GUARDED: bool>(
+    pub(super) fn check_put_of_complete<const GUARDED: bool>(
         &mut self,
         client: ClientId,
         (header, text): (PutHeader, &[u8]),
@@ -140,7 +140,7 @@ impl Executor {
     ) -> Result<Put, (PutHeader, BodyRefusal)> {
         self.note_line(client, &Command::PutWith(header, text));
         let of = LineOf::Complete { memory_bytes: memory_bytes + output.memory_bytes() };
-        let extras = self.judge_put_line::<GUARDED>(client, header, text, of, now);
+        let extras = self.check_put_line::<GUARDED>(client, header, text, of, now);
         let extras = extras.map_err(|refusal| (header, refusal))?;
         self.queue.mark_producer(client);
         Ok(Put::new(self.queue.allocate_id(), header, extras))
@@ -326,6 +326,7 @@ impl Executor {
         {
             self.detach_body(watch, body);
         }
+        debug_assert!(self.queue.job(*id).is_none(), "a completed job does not exist");
         self.persistence.log_complete(&mut self.queue, *id, room, now);
         self.meter.work += puts.len() as u64;
         answer(output, &Reply::Completed(IdList::of_reply(&self.complete_buffers.ids)))

@@ -28,6 +28,7 @@ impl Executor {
     #[inline]
     pub(super) fn delete(&mut self, client: ClientId, id: JobId, now: Timestamp) -> bool {
         let Some(body) = self.queue.delete(client, id, now) else { return false };
+        debug_assert!(self.queue.job(id).is_none(), "a deleted job does not exist");
         if let Some(watch) = body.watch() {
             self.detach_body(watch, body);
         }

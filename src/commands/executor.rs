@@ -18,6 +18,7 @@ use super::work::Meter;
 use super::{Caller, CommandRow, Follows, Outcome, Rest, RestKind, Wait, answer, run};
 use crate::binlog::Binlog;
 use crate::clock::Timestamp;
+use crate::job::{JobId, JobState};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::rate_limited_log::RateLimitedLog;
@@ -106,6 +107,11 @@ impl Executor {
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// Whether the job exists and is in this state, for assertions.
+    pub(super) fn is_in_state(&self, id: JobId, state: JobState) -> bool {
+        self.queue.job(id).is_some_and(|job| job.record.state == state)
     }
 
     /// Whether the server is in drain mode.
@@ -252,7 +258,7 @@ impl Executor {
             Request::Refused(refusal) => self.refuse_put(refusal, output),
             Request::PutOfComplete(header, text, memory_bytes) => {
                 let put = (header, text);
-                Outcome::OfComplete(self.judge_put_of_complete::<GUARDED>(
+                Outcome::OfComplete(self.check_put_of_complete::<GUARDED>(
                     client,
                     put,
                     memory_bytes,

@@ -71,6 +71,7 @@ impl Executor {
     pub(super) fn delete_in_any_state(&mut self, id: JobId, now: Timestamp) {
         self.keep_for_delivery(id);
         let body = self.queue.flush_job(id, now);
+        debug_assert!(self.queue.job(id).is_none(), "a flushed job does not exist");
         self.persistence.log_changes(&mut self.queue, now);
         if let Some(watch) = body.watch() {
             self.detach_body(watch, body);

@@ -165,8 +165,8 @@ struct CommandRow<'a> {
     number: Option<u64>,
 }
 
-/// The input that belongs to a command and follows its line. If the command is refused, the input is skipped: it must not
-/// be executed as commands.
+/// The input that belongs to a command and follows its line. If the command is refused, the input is skipped, because
+/// it must not be executed as commands.
 #[derive(Clone, Copy, Debug)]
 enum Follows {
     Nothing,

@@ -66,6 +66,7 @@ impl RefusedPuts {
 
     #[inline]
     fn unlogged(&self) -> u64 {
+        debug_assert!(self.logged <= self.draining + self.no_room, "only refused puts are logged");
         self.draining + self.no_room - self.logged
     }
 

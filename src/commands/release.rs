@@ -2,7 +2,7 @@
 
 use super::{Caller, Executor, Outcome, answer, lacks_room};
 use crate::binlog::NoRoom;
-use crate::job::{JobId, Priority};
+use crate::job::{JobId, JobState, Priority};
 use crate::protocol::Reply;
 use crate::queue::{Release, Released};
 
@@ -25,6 +25,7 @@ impl Executor {
             Released::Queued => Reply::Released,
             Released::Buried => Reply::Buried,
         };
+        debug_assert!(!self.queue.holds(caller.client, id), "a released job is not reserved by its client");
         self.answer_when_logged(caller, reply, Some(id))
     }
 
@@ -38,6 +39,7 @@ impl Executor {
             });
         }
         self.queue.bury(caller.client, id, priority, caller.now);
+        debug_assert!(self.is_in_state(id, JobState::Buried));
         self.answer_when_logged(caller, Reply::Buried, Some(id))
     }
 }

@@ -27,6 +27,10 @@ impl Executor {
             self.persistence.room_for_move(&self.queue, id, tube, now)?;
         }
         self.queue.move_job(id, tube, now);
+        debug_assert!(
+            self.queue.job(id).is_some_and(|job| job.tube.as_str() == tube),
+            "a moved job is there"
+        );
         Ok(())
     }
 
@@ -41,6 +45,7 @@ impl Executor {
         }
         self.persistence.room_for_update()?;
         self.queue.set_priority(id, priority, now);
+        debug_assert!(self.queue.job(id).is_some_and(|job| job.record.priority == priority));
         Ok(())
     }
 

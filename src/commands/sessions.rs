@@ -39,8 +39,8 @@ impl Executor {
         if !is_over {
             return stall(Until::NextTurn, move |server, caller| server.join_session(caller, joining));
         }
-        let held = self.queue.reservation_count(caller.client) as u64;
-        self.answer_when_logged(caller, Reply::Session(held), None)
+        let reserved = self.queue.reservation_count(caller.client) as u64;
+        self.answer_when_logged(caller, Reply::Session(reserved), None)
     }
 
     /// The name of the client's identity; empty on a server without access rules.

@@ -55,7 +55,7 @@ impl Access {
     ///
     /// # Errors
     /// The reason for a refusal.
-    pub fn judge(&self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), RequestRefusal> {
+    pub fn check(&self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), RequestRefusal> {
         let is_change = !matches!(request.method, Method::Get | Method::Head);
         match &self.token {
             Some(token)

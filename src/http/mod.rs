@@ -132,8 +132,8 @@ impl Sources<'_> {
     }
 
     /// Checks whether the API may answer the request.
-    fn judge(&self, request: &HttpRequest) -> Result<(), RequestRefusal> {
-        self.site.access().judge(request, self)
+    fn check_access(&self, request: &HttpRequest) -> Result<(), RequestRefusal> {
+        self.site.access().check(request, self)
     }
 
     /// Whether `name`, without a port, is a name of this server: the name of its machine, or the host that the command

@@ -40,8 +40,8 @@ pub enum ExitReason {
     NoSuchUser = 33,
     /// The system refused to change the user or its groups.
     BecomeUser = 34,
-    /// The binlog is damaged, and starting on it would lose jobs (`EX_DATAERR`). A restart cannot repair it, so the unit
-    /// file excludes this code from restarts.
+    /// The binlog is damaged, and starting on it would lose jobs (`EX_DATAERR`). A restart cannot repair it, so the
+    /// unit file excludes this code from restarts.
     BinlogDamaged = 65,
     /// A name does not resolve, or an address cannot be bound; also any other failure to start.
     Listen = 111,

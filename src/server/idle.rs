@@ -79,6 +79,18 @@ impl IdleTimeouts {
         self.checks.len()
     }
 
+    /// Asserts that each check is that of its connection.
+    pub(crate) fn check_invariants(&self) {
+        let is_known =
+            |&(at, index, _): &(Timestamp, u32, u32)| self.by_index.get(index as usize) == Some(&Some(at));
+        assert!(self.checks.iter().all(is_known), "each check is that of its connection");
+        assert_eq!(
+            self.by_index.iter().flatten().count(),
+            self.checks.len(),
+            "each connection has one check"
+        );
+    }
+
     /// When the next connection must be checked.
     pub(crate) fn next_check_at(&self) -> Option<Timestamp> {
         self.checks.first().map(|check| check.0)

@@ -59,6 +59,9 @@ impl<S: Stream> Server<S> {
             watched += usize::from(check_at.is_some());
         }
         self.check_lists();
+        self.idle_timeouts.check_invariants();
+        let listed = self.connections.iter().flatten();
+        self.log_ins.check_invariants(listed.filter(|one| one.listed.contains(Lists::LOG_IN)).count());
         assert_eq!(count, self.client_count(), "each client has a connection");
         self.executor.check_invariants(buffer_bytes);
         assert_eq!(watched, self.idle_timeouts.len(), "each idle time-out has its connection");

@@ -37,6 +37,12 @@ impl Default for LogIns {
 }
 
 impl LogIns {
+    /// Asserts that `count` clients, which are marked, have not been identified.
+    pub(crate) fn check_invariants(&self, count: usize) {
+        assert_eq!(count, self.count, "the clients that have not been identified are counted");
+        assert!(self.clients.len() >= count, "each of them is in the order of arrival");
+    }
+
     /// Removes the connection from the clients that have not been identified.
     pub(crate) fn forget(&mut self, listed: &mut Lists) {
         if listed.contains(Lists::LOG_IN) {

@@ -68,6 +68,22 @@ impl UnsettledReplies {
         !self.unsettled.is_empty()
     }
 
+    /// Asserts the invariants between two turns; `unsent` is the length of the output.
+    pub(crate) fn check_invariants(&self, unsent: usize) {
+        let end = self.sent + unsent as u64;
+        assert!((self.sent..=end).contains(&self.settled_bytes), "settled replies are sent first");
+        assert!(
+            self.unsettled.iter().is_sorted_by_key(|one| (one.record, one.end)),
+            "later replies wait longer"
+        );
+        let first = self.unsettled.front().map_or(end, |first| first.end);
+        let last = self.unsettled.back().map_or(self.settled_bytes, |last| last.end);
+        assert!(
+            self.settled_bytes <= first && last == end,
+            "each unsent reply is settled or waits for a record"
+        );
+    }
+
     /// Notes that the socket has taken `count` bytes.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count as u64;

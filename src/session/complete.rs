@@ -153,8 +153,8 @@ impl Complete {
     }
 
     /// Continues after the server has checked the line of a put.
-    pub(super) fn begin_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>) {
-        match judged {
+    pub(super) fn begin_put(&mut self, checked: Result<Put, (PutHeader, BodyRefusal)>) {
+        match checked {
             Ok(put) if self.refusal.is_some() => {
                 self.step = CompleteStep::SkipBody(refused_body_bytes(put.size));
                 self.keep(put, no_body());
@@ -165,8 +165,8 @@ impl Complete {
     }
 
     /// Reads the body of the last put, with its CRLF. The server has checked the line.
-    pub fn take_last_put(&mut self, judged: Result<Put, (PutHeader, BodyRefusal)>, mut body: &[u8]) {
-        self.begin_put(judged);
+    pub fn take_last_put(&mut self, checked: Result<Put, (PutHeader, BodyRefusal)>, mut body: &[u8]) {
+        self.begin_put(checked);
         let progress = self.read(&mut body);
         debug_assert!(matches!(progress, CompleteProgress::Whole), "the last body completes the command");
     }
@@ -238,6 +238,15 @@ impl Complete {
             CompleteStep::Line | CompleteStep::SkipBody(_) | CompleteStep::SkipLine(_) => 0,
         };
         size_of::<Self>() + self.puts.len() * size_of::<(Put, Body)>() + self.kept_bytes + in_progress
+    }
+
+    /// Asserts that the kept memory is counted, and that a refused `complete` keeps no body.
+    pub(super) fn check_invariants(&self) {
+        let kept: usize = self.puts.iter().map(|(put, body)| put.memory_bytes() + body.len()).sum();
+        assert_eq!(kept, self.kept_bytes, "the memory of the puts is counted");
+        let has_body = self.puts.iter().any(|(_, body)| !body.is_empty());
+        assert!(self.refusal.is_none() || !has_body, "a refused complete keeps no body");
+        assert!(self.left > 0, "a complete that has been read is a request");
     }
 
     /// The bytes of all bodies.

@@ -299,9 +299,9 @@ impl<R: Debug> Session<R> {
             }
             Outcome::Stall { rest, until, memory_bytes } => Phase::Unfinished { rest, until, memory_bytes },
             Outcome::ReadPuts(complete) => Phase::Complete(complete),
-            Outcome::OfComplete(judged) => {
+            Outcome::OfComplete(checked) => {
                 if let Phase::Complete(complete) = &mut self.phase {
-                    complete.begin_put(judged);
+                    complete.begin_put(checked);
                 }
                 return;
             }
@@ -473,6 +473,9 @@ impl<R: Debug> Session<R> {
         }
         if let Some(Unread::Pending(pending)) = self.unread.as_deref() {
             assert!(!pending.bytes().is_empty(), "pending input is not empty");
+        }
+        if let Phase::Complete(complete) = &self.phase {
+            complete.check_invariants();
         }
         self.output.check_invariants();
     }

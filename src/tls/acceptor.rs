@@ -111,11 +111,13 @@ impl Acceptor {
     }
 
     pub(super) fn closed(&self) {
+        debug_assert!(self.counts.open.get() > 0, "a connection that closes was counted");
         self.counts.open.set(self.counts.open.get() - 1);
     }
 
     /// Notes that a connection holds `after` bytes now, and held `before` bytes.
     pub(super) fn count_memory(&self, before: usize, after: usize) {
+        debug_assert!(self.counts.memory_bytes.get() >= before, "the memory of a connection was counted");
         self.counts.memory_bytes.set(self.counts.memory_bytes.get() - before + after);
     }
 

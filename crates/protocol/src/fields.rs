@@ -53,6 +53,10 @@ pub struct FieldList {
     packed: u32,
 }
 
+const _: () = assert!(
+    Field::ALL.len() < 1 << FieldList::BITS && Field::ALL.len() as u32 * FieldList::BITS <= u32::BITS
+);
+
 impl FieldList {
     const BITS: u32 = 4;
 

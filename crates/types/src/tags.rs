@@ -213,7 +213,8 @@ impl<'a> TagSet<'a> {
     /// # Errors
     /// If the allocator has no memory; `out` is as it was.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TryReserveError> {
-        out.try_reserve_exact(self.encoded_len())?;
+        let end = out.len() + self.encoded_len();
+        out.try_reserve_exact(end - out.len())?;
         self.each_field(|kind, name, number| {
             out.push(kind as u8);
             if kind.has_name() {
@@ -229,6 +230,7 @@ impl<'a> TagSet<'a> {
                 }
             }
         });
+        debug_assert_eq!(out.len(), end, "the encoded tags have the computed length");
         Ok(())
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Persistence {
     is_leased: bool,
     /// The last record of the last successful commit.
     written: SequenceNumber,
-    /// How many replies that depend on no record were made since replies were last held.
+    /// How many replies that depend on no record were made since [`Executor::take_settled_replies`] was last called.
     settled_replies: u32,
     /// The reason why the log has ended; nothing that was not settled by then may be acknowledged.
     failure: Option<BinlogError>,
@@ -316,8 +316,8 @@ impl Executor {
         self.persistence.attach_log(binlog, sync);
     }
 
-    /// Starts the thread on which the store of the binlog does its slow work, if there is a binlog. `wake` is called when
-    /// some of it is done.
+    /// Starts the thread on which the store of the binlog does its slow work, if there is a binlog. It calls `wake`
+    /// when some work is done.
     ///
     /// # Errors
     /// If the system provides no thread.

@@ -21,9 +21,9 @@ pub(crate) enum LineOf {
 }
 
 impl Executor {
-    /// Judges a line with `text` after its size. Returns the extras of the put.
+    /// Checks a line with `text` after its size. Returns the extras of the put.
     #[inline(always)]
-    pub(in crate::commands) fn judge_put_line<const GUARDED: bool>(
+    pub(in crate::commands) fn check_put_line<const GUARDED: bool>(
         &mut self,
         client: ClientId,
         header: PutHeader,
@@ -32,14 +32,14 @@ impl Executor {
         now: Timestamp,
     ) -> Result<Option<Box<PutExtras>>, BodyRefusal> {
         if GUARDED || !text.is_empty() {
-            return self.judge_tagged_line::<GUARDED>(client, header, text, of, now);
+            return self.check_tagged_line::<GUARDED>(client, header, text, of, now);
         }
-        self.judge_size(header, of)?;
+        self.check_size(header, of)?;
         Ok(None)
     }
 
     #[inline(always)]
-    fn judge_size(&self, header: PutHeader, of: LineOf) -> Result<(), BodyRefusal> {
+    fn check_size(&self, header: PutHeader, of: LineOf) -> Result<(), BodyRefusal> {
         if u64::from(header.size) > self.memory.max_job_bytes {
             return Err(BodyRefusal::JobTooBig);
         }
@@ -53,9 +53,9 @@ impl Executor {
         }
     }
 
-    /// Judges a line that has tags, or whose job may have an owner.
+    /// Checks a line that has tags, or whose job may have an owner.
     #[inline(never)]
-    fn judge_tagged_line<const GUARDED: bool>(
+    fn check_tagged_line<const GUARDED: bool>(
         &mut self,
         client: ClientId,
         header: PutHeader,
@@ -81,7 +81,7 @@ impl Executor {
             }
             owner = self.owner_of_put(client, header.size as usize, &readable, with_others);
         }
-        self.judge_size(header, of)?;
+        self.check_size(header, of)?;
         if owner.as_ref().is_some_and(|(_, exceeds)| *exceeds) {
             return Err(BodyRefusal::OutOfMemory);
         }

@@ -39,7 +39,7 @@ impl Executor {
         output: &mut Output,
         now: Timestamp,
     ) -> Outcome {
-        let extras = match self.judge_put_line::<GUARDED>(client, header, text, LineOf::Put, now) {
+        let extras = match self.check_put_line::<GUARDED>(client, header, text, LineOf::Put, now) {
             Ok(extras) => extras,
             // As in C, what follows such a line is not its body.
             Err(BodyRefusal::BadTag) if matches!(parse_tags(text), Err(TagError::UnknownWord)) => {
@@ -100,6 +100,7 @@ impl Executor {
             Ok(()) => {}
         }
         self.queue.put(client, new, body, now);
+        debug_assert!(self.queue.job(new.id).is_some(), "the job of a put exists");
         Stored::New
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns: the parameters of both, and the limit on the scan for one request.
 
+use super::filter::{filter, state};
 use super::orders::tube_name;
 use super::problem::Problem;
 use super::url::QueryParameters;
@@ -9,11 +10,8 @@ use super::write::JobObject;
 use crate::clock::Timestamp;
 use crate::http::rendering::SlicedText;
 use crate::http::{SLICE_BYTES, Sources, put};
-use crate::job::{JobId, JobState};
 use crate::json;
-use crate::number::plain_u64;
-use crate::orders::selection::{AsOf, Filter, JobWalk, MAX_CONTAINED_BYTES, WalkBudget, WalkStep};
-use crate::orders::tag_filter::TagFilter;
+use crate::orders::selection::{AsOf, JobWalk, WalkBudget, WalkStep};
 use crate::protocol::Cursor;
 use crate::queue::{self, Queue};
 use crate::stats::StatsJob;
@@ -30,9 +28,6 @@ const MAX_PROBES: u64 = 500_000;
 
 /// How long a request can wait for the end of a job, in seconds: less than proxies and browsers allow.
 pub(super) const MAX_WAIT_S: u32 = 60;
-
-/// The key of the instant at which jobs were counted.
-pub(crate) const AS_OF: &str = "as_of";
 
 /// A page of jobs that is being rendered.
 #[derive(Debug)]
@@ -53,41 +48,6 @@ pub(crate) struct JobCount {
     found: u64,
 }
 
-/// The state with this name.
-pub(crate) fn state(name: &str) -> Result<JobState, Problem> {
-    JobState::parse(name.as_bytes())
-        .ok_or_else(|| Problem::bad("state: expected ready, reserved, delayed or buried"))
-}
-
-/// The text that a body must contain.
-pub(crate) fn contained(text: Option<String>) -> Result<Option<Box<str>>, Problem> {
-    match text {
-        Some(text) if text.len() > MAX_CONTAINED_BYTES => {
-            Err(Problem::bad(format!("contains: expected at most {MAX_CONTAINED_BYTES} bytes")))
-        }
-        text => Ok(text.filter(|text| !text.is_empty()).map(String::into_boxed_str)),
-    }
-}
-
-/// The filter by a tag.
-pub(crate) fn tag(text: Option<String>) -> Result<Option<TagFilter>, Problem> {
-    let wrong =
-        || Problem::bad("tag: expected idp, con, grp or aft, each alone or with a name (grp:rows), or exp");
-    text.filter(|text| !text.is_empty()).map(|text| TagFilter::parse(&text).ok_or_else(wrong)).transpose()
-}
-
-/// Two numbers with a hyphen between them.
-fn pair(text: &str) -> Option<(u64, u64)> {
-    let (first, second) = text.split_once('-')?;
-    Some((plain_u64(first)?, plain_u64(second)?))
-}
-
-/// The instant from a count's response.
-pub(crate) fn as_of(text: &str) -> Result<AsOf, Problem> {
-    let (id, at) = pair(text).ok_or_else(|| Problem::bad("as_of: expected the one of a count"))?;
-    Ok(AsOf { next_id: JobId(id), at: Timestamp(at) })
-}
-
 /// A job as the API shows it. A user of the API may know the names of sessions.
 pub(crate) fn job_view<'q>(
     queue: &'q Queue,
@@ -98,27 +58,6 @@ pub(crate) fn job_view<'q>(
     let session = queue.session_of_job(job.record.id).map_or("", |key| &key.name);
     let dead_from = job.dead_from();
     StatsJob { job, session, dead_from, waits_for, file: 0, now }
-}
-
-fn flag(parameters: &mut QueryParameters, key: &str) -> Result<bool, Problem> {
-    match parameters.take(key).as_deref() {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(_) => Err(Problem::bad(format!("{key}: expected true or false"))),
-    }
-}
-
-fn filter(parameters: &mut QueryParameters, as_of: AsOf) -> Result<Filter, Problem> {
-    Ok(Filter {
-        as_of,
-        older_than_s: parameters.number("older_than")?,
-        younger_than_s: parameters.number("younger_than")?,
-        min_priority: parameters.number("min_priority")?,
-        max_priority: parameters.number("max_priority")?,
-        tag: tag(parameters.take("tag"))?,
-        is_dead: flag(parameters, "dead")?,
-        contains: contained(parameters.take("contains"))?,
-    })
 }
 
 /// A scan of the jobs that match the query, in the tube with this name, after the cursor.

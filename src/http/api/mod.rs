@@ -4,6 +4,7 @@
 //! changes anything itself. A test compares [`ROUTES`] with `doc/openapi.yaml`.
 
 mod clients;
+mod filter;
 mod jobs;
 mod orders;
 mod problem;

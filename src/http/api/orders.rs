@@ -9,11 +9,11 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
-use super::jobs::{self, AS_OF};
+use super::filter::{self, AS_OF, FilterFields};
 use super::problem::{Problem, short};
 use crate::clock::Timestamp;
 use crate::job::{Body, JobId, Priority};
-use crate::orders::selection::{AsOf, Filter, JobWalk};
+use crate::orders::selection::JobWalk;
 use crate::orders::{FLUSHES, JobAction, Order, PutOrder, Selection, flush_action};
 use crate::seconds::Seconds;
 use crate::tags::TagSet;
@@ -52,33 +52,10 @@ impl UnreadKeys {
         }
     }
 
-    /// A text.
-    pub(crate) fn text(&mut self, key: &str) -> Result<Option<String>, Problem> {
-        self.take(key, "a text", |value| {
-            let Value::String(text) = value else { return None };
-            Some(text)
-        })
-    }
-
-    /// A whole number of 32 bits.
-    pub(crate) fn number(&mut self, key: &str) -> Result<Option<u32>, Problem> {
-        self.take(key, "a whole number up to 4294967295", |value| u32::try_from(value.as_u64()?).ok())
-    }
-
     /// A number of seconds, in the range and with the fractions of the protocol.
     fn seconds(&mut self, key: &str) -> Result<Option<Seconds>, Problem> {
         let expected = "seconds up to 4294967295.999, with at most three digits behind the point";
         self.take(key, expected, |value| Seconds::parse(value.as_number()?.to_string().as_bytes()))
-    }
-
-    /// A whole number of 64 bits.
-    pub(crate) fn long(&mut self, key: &str) -> Result<Option<u64>, Problem> {
-        self.take(key, "a whole number", |value| value.as_u64())
-    }
-
-    /// True or false.
-    pub(crate) fn flag(&mut self, key: &str) -> Result<Option<bool>, Problem> {
-        self.take(key, "true or false", |value| value.as_bool())
     }
 
     fn tube(&mut self, key: &str) -> Result<TubeName, Problem> {
@@ -123,6 +100,27 @@ impl UnreadKeys {
 
     fn action(&mut self) -> Result<String, Problem> {
         self.text("action")?.ok_or_else(|| missing("action"))
+    }
+}
+
+impl FilterFields for UnreadKeys {
+    fn text(&mut self, key: &str) -> Result<Option<String>, Problem> {
+        self.take(key, "a text", |value| {
+            let Value::String(text) = value else { return None };
+            Some(text)
+        })
+    }
+
+    fn number(&mut self, key: &str) -> Result<Option<u32>, Problem> {
+        self.take(key, "a whole number up to 4294967295", |value| u32::try_from(value.as_u64()?).ok())
+    }
+
+    fn long(&mut self, key: &str) -> Result<Option<u64>, Problem> {
+        self.take(key, "a whole number", |value| value.as_u64())
+    }
+
+    fn flag(&mut self, key: &str) -> Result<Option<bool>, Problem> {
+        self.take(key, "true or false", |value| value.as_bool())
     }
 }
 
@@ -216,34 +214,21 @@ pub(crate) fn on_tube(
             let known = format!("pause, resume, {}, {JOB_ACTIONS}", FLUSHES.map(flush_action).join(", "));
             let job_action = job_action(&action, &mut fields)?.ok_or_else(|| unknown(&action, &known))?;
             let state = fields.text("state")?.ok_or_else(|| missing("state"))?;
-            let state = jobs::state(&state)?;
+            let state = filter::state(&state)?;
             let counted = fields.long("expected")?.ok_or_else(|| missing("expected"))?;
             let as_of = fields.text(AS_OF)?.ok_or_else(|| missing(AS_OF))?;
-            let as_of = jobs::as_of(&as_of)?;
+            let as_of = filter::as_of(&as_of)?;
             if as_of.at < started_at {
                 // Ids may have started again, so the same ids could be other jobs.
                 return Err(Problem::stale());
             }
-            let filter = filter(&mut fields, as_of)?;
+            let filter = filter::filter(&mut fields, as_of)?;
             let walk = JobWalk::new(tube, state, filter, None);
             Order::Change(job_action, Selection::Counted(Box::new(walk), counted))
         }
     };
     fields.end()?;
     Ok(order)
-}
-
-fn filter(fields: &mut UnreadKeys, as_of: AsOf) -> Result<Filter, Problem> {
-    Ok(Filter {
-        as_of,
-        older_than_s: fields.long("older_than")?,
-        younger_than_s: fields.long("younger_than")?,
-        min_priority: fields.number("min_priority")?,
-        max_priority: fields.number("max_priority")?,
-        tag: jobs::tag(fields.text("tag")?)?,
-        is_dead: fields.flag("dead")?.unwrap_or(false),
-        contains: jobs::contained(fields.text("contains")?)?,
-    })
 }
 
 /// The order for a client.

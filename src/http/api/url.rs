@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use super::filter::FilterFields;
 use super::problem::{Problem, short};
 use crate::percent;
 
@@ -38,7 +39,7 @@ impl QueryParameters {
     }
 
     /// Takes a number.
-    pub(crate) fn number<T: FromStr>(&mut self, key: &str) -> Result<Option<T>, Problem> {
+    fn parsed<T: FromStr>(&mut self, key: &str) -> Result<Option<T>, Problem> {
         let read =
             |text: String| text.parse().map_err(|_| Problem::bad(format!("{key}: expected a whole number")));
         self.take(key).map(read).transpose()
@@ -50,7 +51,7 @@ impl QueryParameters {
         range: RangeInclusive<T>,
         key: &str,
     ) -> Result<Option<T>, Problem> {
-        let number = self.number(key)?;
+        let number = self.parsed(key)?;
         if number.as_ref().is_none_or(|number| range.contains(number)) {
             return Ok(number);
         }
@@ -76,6 +77,29 @@ impl QueryParameters {
                 "{:?}: there is no such parameter here, or it is given twice",
                 short(key)
             ))),
+        }
+    }
+}
+
+impl FilterFields for QueryParameters {
+    fn text(&mut self, key: &str) -> Result<Option<String>, Problem> {
+        Ok(self.take(key))
+    }
+
+    fn number(&mut self, key: &str) -> Result<Option<u32>, Problem> {
+        self.parsed(key)
+    }
+
+    fn long(&mut self, key: &str) -> Result<Option<u64>, Problem> {
+        self.parsed(key)
+    }
+
+    fn flag(&mut self, key: &str) -> Result<Option<bool>, Problem> {
+        match self.take(key).as_deref() {
+            None => Ok(None),
+            Some("false") => Ok(Some(false)),
+            Some("true") => Ok(Some(true)),
+            Some(_) => Err(Problem::bad(format!("{key}: expected true or false"))),
         }
     }
 }

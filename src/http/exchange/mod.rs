@@ -398,7 +398,7 @@ impl HttpExchange {
 
     /// Reads the body of a request to the API, if the request may have one.
     fn read_body(&mut self, request: HttpRequest, length: BodyLength, sources: &Sources<'_>) {
-        let problem = match (self.judge(&request, sources), length) {
+        let problem = match (self.check_access(&request, sources), length) {
             (Err(problem), _) => problem,
             (Ok(()), BodyLength::Bytes(length)) if length <= api::MAX_BODY_BYTES => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -416,8 +416,8 @@ impl HttpExchange {
     }
 
     /// Checks whether the API may answer the request; notes a refusal for the log.
-    fn judge(&mut self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), Problem> {
-        sources.judge(request).map_err(|denied| {
+    fn check_access(&mut self, request: &HttpRequest, sources: &Sources<'_>) -> Result<(), Problem> {
+        sources.check_access(request).map_err(|denied| {
             // The page sends requests without a token until somebody enters one.
             let is_first = denied == RequestRefusal::Unauthorized && request.origin.bearer.is_none();
             self.denied = Some(denied).filter(|_| !is_first);

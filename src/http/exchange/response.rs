@@ -97,8 +97,8 @@ impl HttpExchange {
             Site::Metrics => &none,
             Site::Admin { tasks, .. } => tasks,
         };
-        let judged = self.judge(request, sources);
-        let answer = judged.and_then(|()| api::answer(request, body, access, tasks, sources));
+        let access_checked = self.check_access(request, sources);
+        let answer = access_checked.and_then(|()| api::answer(request, body, access, tasks, sources));
         match answer {
             Err(problem) => self.respond_problem(request.method, &problem),
             Ok(ApiAnswer::Json(body)) => self.respond(request.method, &json("200 OK", "", &body)),

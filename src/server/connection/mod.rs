@@ -437,6 +437,7 @@ impl<S: Stream> Connection<S> {
         if let Some(list) = self.session.unfinished_until().and_then(Lists::of_those_awaiting) {
             assert!(self.listed.contains(list) || self.listed.contains(Lists::RUNNABLE));
         }
+        self.unsettled.iter().for_each(|unsettled| unsettled.check_invariants(output.len()));
         if self.has_unsettled_replies() {
             assert!(self.listed.contains(Lists::UNSETTLED_REPLIES) || self.listed.contains(Lists::UNSENT));
         } else if !output.is_empty() && self.sending == Sending::Open {

@@ -121,7 +121,8 @@ pub struct LoopSettings {
     pub fill_memory_reserve: fn() -> bool,
     /// How long to poll for events before sleeping.
     pub spin: Duration,
-    /// How long a client may be idle that neither waits for the end of a command nor has reserved a job; `None` for no limit.
+    /// How long a client may be idle that neither waits for the end of a command nor has reserved a job; `None` for no
+    /// limit.
     pub idle_timeout: Option<Duration>,
 }
 
