@@ -18,7 +18,6 @@ use super::work::Meter;
 use super::{Caller, CommandRow, Follows, Outcome, Rest, RestKind, Wait, answer, run};
 use crate::binlog::Binlog;
 use crate::clock::Timestamp;
-use crate::job::{JobId, JobState};
 use crate::protocol::{Command, ParseError, Reply, ReplyBuffer};
 use crate::queue::{ClientId, Delivery, PoisonLimits, Queue, Slices, TubeRule, WaitOutcome};
 use crate::rate_limited_log::RateLimitedLog;
@@ -107,11 +106,6 @@ impl Executor {
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
-    }
-
-    /// Whether the job exists and is in this state, for assertions.
-    pub(super) fn is_in_state(&self, id: JobId, state: JobState) -> bool {
-        self.queue.job(id).is_some_and(|job| job.record.state == state)
     }
 
     /// Whether the server is in drain mode.

@@ -58,7 +58,7 @@ impl Executor {
         }
         self.persistence.room_for_update()?;
         self.queue.kick(id, now);
-        debug_assert!(!self.is_in_state(id, JobState::Buried), "a kicked job is not buried");
+        debug_assert!(self.queue.job(id).is_some_and(|job| job.record.state != JobState::Buried));
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Caller, Executor, Outcome, answer, lacks_room};
 use crate::binlog::NoRoom;
-use crate::job::{JobId, JobState, Priority};
+use crate::job::{JobId, Priority};
 use crate::protocol::Reply;
 use crate::queue::{Release, Released};
 
@@ -39,7 +39,7 @@ impl Executor {
             });
         }
         self.queue.bury(caller.client, id, priority, caller.now);
-        debug_assert!(self.is_in_state(id, JobState::Buried));
+        debug_assert!(!self.queue.holds(caller.client, id), "a buried job is not reserved by its client");
         self.answer_when_logged(caller, Reply::Buried, Some(id))
     }
 }
