@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_stay_silent_however_verbose_the_server_is() {
+    fn dependencies_log_only_warnings_at_any_verbosity() {
         for (verbosity, level) in [(0, "INFO"), (1, "DEBUG"), (2, "TRACE"), (9, "TRACE")] {
             assert_eq!(default_filter(verbosity), format!("warn,beanstalkd={level}"));
         }

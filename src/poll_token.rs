@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_token_is_decoded_as_what_it_was_made_of() {
+    fn each_token_decodes_to_its_receiver() {
         let client = |index, generation| PollToken::Client(ClientId { index, generation });
         let tokens = [
             client(0, 0),

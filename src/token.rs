@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_token_opens() {
+    fn only_the_whole_token_matches() {
         let token = TokenHash::of_text(b" 0123456789abcdef0123456789abcdef\r\n", 200).unwrap();
         assert!(token.is(&TokenHash::of(b"0123456789abcdef0123456789abcdef")));
         for other in [b"".as_slice(), b"0123456789abcdef0123456789abcdeg", b"0123456789abcdef0123456789abcde"]

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_say_what_happens() {
+    fn each_setting_has_its_words_in_the_report() {
         let words = |settings: &str| {
             let report = report(&parse(&format!("[[tube]]\nname = {settings}")).unwrap());
             report.lines().skip(1).map(|line| format!("{}\n", line.trim())).collect::<String>()

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_job_costs_as_many_lookups_as_a_job_of_others() {
+    fn a_missing_job_costs_as_many_lookups_as_a_hidden_one() {
         let mut grants = Grants::default();
         grants.add(Roles::WORK, "mine-*");
         let looks_at = |tube| {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_in_a_tube_that_may_not_be_seen_is_not_there() {
+    fn a_job_in_a_hidden_tube_is_not_found() {
         let mut grants = Grants::default();
         grants.add(Roles::WORK, "mine");
         grants.add(Roles::OBSERVE, "seen");

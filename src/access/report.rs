@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_says_who_may_do_what() {
+    fn the_report_has_the_roles_and_limits_of_each_identity() {
         let text = "[identities.mail]\nproduce = [\"mail\", \"m-*\"]\nmanage = [\"mail\"]\nmax-job-bytes = \"1k\"\n\
                     puts-per-second = 5\n[strangers.unix]\nobserve = [\"*\"]\n";
         let rules = AccessRules::parse(text, &|_| None).unwrap();

@@ -543,7 +543,7 @@ mod tests {
     use crate::job::Priority;
 
     #[test]
-    fn a_job_that_waited_for_room_is_changed_however_little_of_the_turn_is_left() {
+    fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
         for left in 0..4 {
             let mut harness = Harness::new();
             let ids: Vec<_> = (0..3).map(|_| harness.put(1, 0, "x")).collect();

@@ -80,7 +80,7 @@ impl Harness {
 }
 
 #[test]
-fn a_job_that_a_client_holds_is_deleted_and_the_client_finds_it_gone() {
+fn an_order_deletes_a_job_that_a_client_has_reserved() {
     let mut harness = Harness::new();
     let id = harness.put(0, 0, "x");
     harness.executor.queue.reserve(harness.client, Some(0.into()), NOW);
@@ -383,7 +383,7 @@ fn an_order_forgets_the_keys_of_deleted_jobs_and_leaves_the_jobs() {
 }
 
 #[test]
-fn an_order_about_nothing_fails_and_changes_nothing() {
+fn an_order_for_a_missing_tube_fails_and_changes_nothing() {
     let mut harness = Harness::new();
     let nothing = TubeName::parse(b"nothing").unwrap();
     for order in

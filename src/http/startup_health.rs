@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_answers_for_itself_and_hands_its_listener_on() {
+    fn health_checks_are_answered_during_a_start_and_the_listener_is_kept() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();

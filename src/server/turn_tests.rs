@@ -465,7 +465,7 @@ fn a_log_that_fails_without_a_lease_is_not_reported() {
 }
 
 #[test]
-fn a_watch_under_rights_examines_no_tube_twice() {
+fn a_watch_with_access_rules_examines_no_tube_twice() {
     const TUBES: usize = 3_000;
     let mut server = server();
     let rules = "[identities.anna]\nunix-users = [1]\nwork = [\"a*\"]\nobserve = [\"*\"]\n";

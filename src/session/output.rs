@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_replies_behind_any_one_are_forgotten_with_their_bodies() {
+    fn a_truncated_output_forgets_later_replies_with_their_bodies() {
         for (kept, sent) in (1..=6).flat_map(|kept| [0, 2, 100, SHARED_FROM_BYTES].map(|sent| (kept, sent))) {
             let (mut output, mut expected, mut end) = (Output::default(), Vec::new(), 0);
             for reply in 1..=6u8 {
@@ -434,7 +434,7 @@ mod tests {
     /// Replies are added and sent at random, and compared with a plain queue of bytes; the output is hardly ever empty,
     /// like that of a client that pipelines.
     #[test]
-    fn what_is_held_is_a_small_multiple_of_what_is_unsent_whatever_comes_and_leaves() {
+    fn the_memory_of_an_output_is_a_small_multiple_of_its_unsent_bytes() {
         let mut generator = Generator::new(5);
         let mut random = move |below: usize| generator.draw() as usize % below;
         for round in 0..12 {
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_given_back_while_the_output_never_becomes_empty() {
+    fn sent_bytes_are_freed_while_the_output_never_becomes_empty() {
         let mut output = Output::default();
         for _ in 0..10_000 {
             output.bytes().extend_from_slice(&[b'x'; 1_000]);

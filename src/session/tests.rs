@@ -50,7 +50,7 @@ fn transcript_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
 }
 
 #[test]
-fn what_comes_out_does_not_depend_on_how_the_bytes_arrive() {
+fn requests_do_not_depend_on_how_the_bytes_arrive() {
     let mut stream = b"stats\r\nput 0 0 1 5\r\nhello\r\nput 0 0 1 3\r\nabcXYput 0 0 1 2000\r\n".to_vec();
     stream.extend([b'x'; 2002]);
     stream.extend(b"delete 1\r\nlone\rcr\r\nlone\nlf\r\n\r\n");
@@ -103,7 +103,7 @@ fn the_bytes_of_a_put_decide_whether_it_is_too_long_and_not_their_arrival() {
 }
 
 #[test]
-fn announcing_a_large_body_allocates_for_what_has_come() {
+fn an_announced_body_takes_memory_only_for_the_bytes_that_have_arrived() {
     let mut session = Session::<()>::default();
     let mut input = &b"put 0 0 1 1073741824\r\nabc"[..];
     let Some(Request::Command(Command::Put(header))) = session.next_request(&mut input) else {
@@ -135,7 +135,7 @@ fn a_body_is_in_progress_from_its_first_byte_to_its_last() {
 }
 
 #[test]
-fn what_follows_a_waiting_reserve_stays_unparsed() {
+fn the_bytes_after_a_waiting_reserve_stay_unparsed() {
     let mut session = Session::<()>::default();
     let mut input = &b"reserve\r\nstats\r\n"[..];
     assert!(matches!(session.next_request(&mut input), Some(Request::Command(Command::Reserve))));

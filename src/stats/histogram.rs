@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_ascend_and_their_texts_say_the_same() {
+    fn bounds_ascend_and_match_their_texts() {
         assert!(BOUNDS.is_sorted_by(|a, b| a.0 < b.0));
         for (ns, seconds) in BOUNDS {
             let read: f64 = seconds.parse().unwrap();

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_refused() {
+    fn a_truncated_certificate_is_refused() {
         let certificate = issue(&with_common_name("worker"));
         for length in 0..certificate.len() {
             assert!(validity(&certificate[..length]).is_err());

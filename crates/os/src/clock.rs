@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn wall_time_is_the_time_of_files() {
+    fn wall_time_is_that_of_the_standard_library() {
         let before = wall_time_ns();
         let of_std = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
         let after = wall_time_ns();

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_limit_of_the_groups_around_holds() {
+    fn the_smallest_limit_of_all_enclosing_groups_applies() {
         let mounts = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = mounts.path().join(path);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_units_own_directory_for_temporary_files_is_hidden() {
+    fn files_in_the_private_tmp_of_a_unit_are_hidden() {
         let mounts = "\
             22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
             40 22 8:1 /tmp/systemd-private-1f-beanstalkd.service-x/tmp /tmp rw - ext4 /dev/sda1 rw\n";

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_allocation_that_fails_breaks_into_the_reserve_and_a_large_one_does_not() {
+    fn a_small_allocation_that_fails_uses_the_reserve_and_a_large_one_does_not() {
         let reserve = PIECES * PIECE.size();
         let allocator = WithReserve::new(Limited { left: AtomicUsize::new(reserve + (1 << 20)) });
         assert!(allocator.fill() && !is_exhausted());

@@ -209,7 +209,7 @@ mod tests {
     /// Does nothing unless the tests run as root, as they do in containers.
     #[cfg(target_os = "linux")]
     #[test]
-    fn roots_groups_are_gone_with_root() {
+    fn the_groups_of_root_are_gone_with_its_user() {
         if getuid().is_root() {
             let mut child = Child::start("privileges::tests::child_becomes_nobody", "".as_ref());
             assert_eq!(child.line(), "nobody");

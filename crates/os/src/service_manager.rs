@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_manager_passes_sockets_and_hears_of_each_step() {
+    fn a_service_manager_passes_sockets_and_gets_a_message_at_each_step() {
         let directory = tempfile::tempdir().unwrap();
         let notifications = UnixDatagram::bind(directory.path().join("notify")).unwrap();
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();

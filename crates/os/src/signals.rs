@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_was_held_back_for_another_program_is_the_first_one_still() {
+    fn a_stop_that_was_held_back_counts_as_the_first_one() {
         let mut child = Child::start("signals::tests::child_cannot_be_handed_over", "".as_ref());
         assert_eq!(child.line(), "[Stop]");
         assert_eq!(child.finish().code(), Some(143), "and the next one is the second");

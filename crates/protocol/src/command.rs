@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_begins_like_no_command_is_unknown() {
+    fn a_line_without_a_known_prefix_is_an_unknown_command() {
         unknown(&[
             "",
             " stats",
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_begins_like_a_command_and_goes_on_otherwise_is_of_bad_format() {
+    fn a_known_prefix_with_a_wrong_rest_is_bad_format() {
         bad(&[
             "stats ",
             "stats-foo",
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_leading_spaces_and_zeros_but_no_sign_and_nothing_behind() {
+    fn numbers_may_have_leading_spaces_and_zeros_but_no_sign_and_no_suffix() {
         assert_eq!(parse(b"delete   007"), Ok(Command::Delete(JobId(7))));
         assert_eq!(parse(b"delete 18446744073709551615"), Ok(Command::Delete(JobId(u64::MAX))));
         let zeros = "0".repeat(30);
@@ -500,13 +500,13 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_anywhere_is_of_bad_format() {
+    fn a_line_with_a_nul_is_bad_format() {
         bad(&["\0", "foo\0", "reserve\0", "delete 1\0", "put 0 0 1 1\0", "put 0 0 1 1 x\0"]);
         bad(&["quit\0", "kick 1\0", "reserve-with-timeout 0\0", "pause-tube a\0 1"]);
     }
 
     #[test]
-    fn the_loose_ends_of_c_are_kept() {
+    fn arguments_that_c_accepts_with_a_wrong_end_are_accepted() {
         assert_eq!(
             parse(b"reserve-with-timeout 0abc"),
             Ok(Command::ReserveWithTimeout { timeout_s: 0.into() })

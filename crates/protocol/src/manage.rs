@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_of_bad_format() {
+    fn a_malformed_page_is_bad_format() {
         for rest in [
             "",
             "x",
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_commands_take_one_space_and_nothing_behind() {
+    fn the_other_commands_take_one_space_and_no_further_argument() {
         assert_eq!(parse(b"kill-client 7"), Ok(Command::KillClient { number: 7 }));
         assert_eq!(parse(b"flush-tube a"), Ok(Command::FlushTube("a")));
         assert_eq!(parse(b"flush-buried a"), Ok(Command::FlushBuried("a")));

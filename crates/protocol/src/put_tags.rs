@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_wrong_is_known_as_one() {
+    fn a_wrong_tag_is_not_an_unknown_word() {
         let long = format!(" grp:{}", "g".repeat(201));
         for text in [
             " idp:",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tag_is_for_c_to_refuse() {
+    fn a_word_that_is_not_a_tag_is_unknown() {
         for text in [" ", "x", " x", " idp", " IDP:k", " idp:k x", " x idp:-", "idp:k", " idp :k", "\tidp:k"]
         {
             assert_eq!(parse_tags(text.as_bytes()), Err(TagError::UnknownWord), "{text:?}");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_behind_the_size_is_left_to_whoever_has_judged_the_size() {
+    fn the_text_after_the_size_is_not_parsed_with_the_line() {
         let Ok(Command::PutWith(header, text)) = parse(b"put 1 2 3 4x y") else { panic!("a put") };
         assert_eq!(
             (header.priority, header.delay_s, header.ttr_s, header.size),

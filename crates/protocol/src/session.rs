@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grace_has_up_to_three_digits_behind_a_point() {
+    fn a_grace_has_up_to_three_digits_after_the_point() {
         for (text, ms) in [
             ("0", 0),
             ("0.0", 0),

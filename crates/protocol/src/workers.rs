@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn touch_all_stands_alone() {
+    fn touch_all_takes_no_argument() {
         assert_eq!(parse(b"touch-all"), Ok(Command::TouchAll));
         bad(&["touch-all ", "touch-all 1", "touch-allx"]);
         assert_eq!(parse(b"touch-al"), Err(ParseError::UnknownCommand));

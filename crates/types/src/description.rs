@@ -451,7 +451,7 @@ mod tests {
     described!(Record { number, name, list, counts });
 
     #[test]
-    fn what_is_described_is_read_again_and_what_is_cut_is_malformed() {
+    fn a_description_is_read_back_and_a_truncated_one_is_malformed() {
         let list = vec![(1, None), (2, Some(true)), (u64::MAX, Some(false))];
         let record = Record { number: 7, name: "a name".repeat(20_000), list, counts: [1, 2, 3] };
         let mut bytes = Vec::new();
@@ -477,7 +477,7 @@ mod tests {
     described!(Grown { number, name, list, counts, added since 7 });
 
     #[test]
-    fn an_older_description_is_read_without_what_came_later() {
+    fn an_older_description_is_read_without_later_fields() {
         let record = Record { number: 7, name: "n".to_owned(), list: Vec::new(), counts: [1, 2, 3] };
         let mut bytes = Vec::new();
         let mut sink = |piece: Vec<u8>| bytes.extend(piece);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_says_it_is_long_takes_no_memory() {
+    fn the_announced_length_of_a_list_takes_no_memory() {
         let mut bytes = u64::MAX.to_le_bytes().to_vec();
         bytes.extend([1; 100]);
         assert!(Reader::new(&bytes).value::<Vec<u64>>().is_err());

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_nanoseconds_and_back() {
+    fn seconds_become_nanoseconds_and_back() {
         for seconds in [Seconds::ZERO, Seconds::new(0, 1), Seconds::new(1, 999), Seconds::MAX] {
             let ns = i64::try_from(seconds.as_ns()).expect("fewer than 2^63");
             assert_eq!([ns, ns + 999_999].map(Seconds::of_ns), [seconds; 2]);

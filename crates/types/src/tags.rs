@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_freed_in_its_bytes() {
+    fn the_mark_of_a_free_group_is_set_in_the_encoded_bytes() {
         let held = |tags| TagSet { after: Some(After { group: "g".into(), is_free: false }), ..tags };
         for tags in [TagSet::default(), all_tags("name", 6, 0), all_tags("name", 7, 7)] {
             let (mut bytes, tags) = (encoded(&held(tags)), held(tags));
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tube_is_not_kept() {
+    fn the_tube_of_a_put_is_not_encoded() {
         let tags = TagSet { tube: Some("t".into()), ..TagSet::NONE };
         assert!(encoded(&tags).is_empty() && !tags.is_empty());
     }

@@ -55,7 +55,7 @@ fn is_answered(mut stream: &UnixStream) -> bool {
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.0\r\n\r\n";
 
 #[test]
-fn half_requests_never_keep_a_health_check_waiting() {
+fn incomplete_requests_never_keep_a_health_check_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let poll = Poll::new().unwrap();
@@ -72,7 +72,7 @@ fn half_requests_never_keep_a_health_check_waiting() {
 }
 
 #[test]
-fn answers_that_nobody_reads_never_keep_a_health_check_waiting() {
+fn unread_answers_never_keep_a_health_check_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let poll = Poll::new().unwrap();
@@ -99,7 +99,7 @@ fn answers_that_nobody_reads_never_keep_a_health_check_waiting() {
 }
 
 #[test]
-fn a_head_has_ten_seconds_however_it_drips() {
+fn a_head_that_arrives_byte_by_byte_has_ten_seconds() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let poll = Poll::new().unwrap();

@@ -90,7 +90,7 @@ fn the_api_has_its_routes_and_no_others() {
 }
 
 #[test]
-fn bodies_may_come_in_pieces_and_requests_behind_them() {
+fn bodies_may_come_in_pieces_and_be_followed_by_requests() {
     let drain = post("/api/v1/server/actions", MARK, "{\"action\":\"drain\"}");
     let put = post("/api/v1/tubes/t/jobs", MARK, "{\"body\":\"x\"}");
     let requests = format!("{drain}{put}GET /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n{drain}");

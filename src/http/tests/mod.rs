@@ -175,7 +175,7 @@ fn a_request_with_a_body_is_answered_at_metrics_before_the_body_comes() {
 }
 
 #[test]
-fn requests_may_come_in_pieces_and_behind_one_another() {
+fn requests_may_come_in_pieces_and_be_pipelined() {
     let figures = Figures::default();
     let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n\
                     HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n\
@@ -212,7 +212,7 @@ fn heads_without_end_are_refused_within_bounds() {
 }
 
 #[test]
-fn what_was_asked_before_the_end_is_answered_and_half_a_request_is_not() {
+fn requests_before_the_end_are_answered_and_an_incomplete_one_is_not() {
     for (request, answers) in [
         ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 1),
         ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", 0),
@@ -361,7 +361,7 @@ fn a_tube_that_is_made_again_during_a_scrape_appears_once() {
 
 /// A page from another server whose name resolves to this server's address cannot read the tubes.
 #[test]
-fn the_figures_of_the_page_are_for_those_who_name_this_server() {
+fn only_requests_that_name_this_server_get_the_figures_of_the_page() {
     let figures = Figures::default();
     for (host, expected) in [
         ("127.0.0.1:9130", "200 OK"),

@@ -84,7 +84,7 @@ fn every_state_is_walked_in_shares() {
 }
 
 #[test]
-fn a_filter_takes_what_it_says() {
+fn a_filter_selects_the_jobs_that_match_it() {
     let mut tube = Tube::new();
     let old = tube.put(1, 0, b"apple pie", Timestamp(NOW.0 - 100 * NS_PER_S));
     let young = tube.put(2, 0, b"apple", Timestamp(NOW.0 - 10 * NS_PER_S));
@@ -127,7 +127,7 @@ fn a_filter_by_tag_matches_only_jobs_with_the_tag() {
 }
 
 #[test]
-fn a_text_is_found_wherever_a_share_ends() {
+fn a_text_is_found_across_the_end_of_a_share() {
     let budget = WalkBudget { jobs: 10, bytes: 8 };
     for start in 0..40 {
         let mut tube = Tube::new();

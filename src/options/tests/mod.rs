@@ -302,7 +302,7 @@ fn binlog_files_are_as_long_as_asked_up_to_what_c_can_count() {
 }
 
 #[test]
-fn a_negative_sync_interval_is_none_at_all_and_warned_of() {
+fn a_negative_sync_interval_becomes_zero_with_a_warning() {
     for (ms, interval, warned) in [("-1", 0, true), ("86400000", 86400, false)] {
         let options = serve(&["-b", "d", "-f", ms]);
         assert_eq!(options.fsync, Fsync::Within(Duration::from_secs(interval)), "{ms}");
@@ -411,7 +411,7 @@ fn each_flag_of_the_command_line_means_something() {
 }
 
 #[test]
-fn errors_are_cs_where_c_knows_them() {
+fn errors_that_c_also_reports_have_the_words_of_c() {
     let table: &[(&[&str], &str)] = &[
         (&["-q"], "unknown flag: -q"),
         (&["-V", "-q"], "unknown flag: -q"),

@@ -60,7 +60,7 @@ fn a_port_in_use_and_an_unknown_name_are_different_errors() {
 }
 
 #[test]
-fn a_port_can_be_bound_again_while_its_last_connections_fade() {
+fn a_port_can_be_bound_again_while_connections_are_in_time_wait() {
     let listener = tcp(Some("127.0.0.1"), "0").unwrap();
     let port = port_of(&listener);
     connect(&listener, Ipv4Addr::LOCALHOST, port);
@@ -92,7 +92,7 @@ fn the_socket_of_another_server_outlives_ours() {
 }
 
 #[test]
-fn a_stale_socket_is_replaced_and_a_living_one_refused() {
+fn a_stale_socket_is_replaced_and_one_in_use_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     drop(UnixListener::bind(&path).unwrap());
@@ -104,7 +104,7 @@ fn a_stale_socket_is_replaced_and_a_living_one_refused() {
 }
 
 #[test]
-fn a_living_socket_of_another_kind_or_with_a_full_backlog_is_refused() {
+fn a_socket_in_use_of_another_kind_or_with_a_full_backlog_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("datagrams");
     let _datagrams = UnixDatagram::bind(&path).unwrap();
