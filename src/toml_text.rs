@@ -34,8 +34,18 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// A fault, and the range of bytes in which it is.
-pub(crate) struct Fault(pub(crate) Range<usize>, pub(crate) String);
+/// A fault in a text.
+pub(crate) struct Fault {
+    /// The bytes in which it is.
+    pub(crate) place: Range<usize>,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(place: Range<usize>, message: impl Into<String>) -> Self {
+        Self { place, message: message.into() }
+    }
+}
 
 /// A key of a table, with its position.
 pub(crate) type TomlKey<'k, 'i> = &'k Spanned<std::borrow::Cow<'i, str>>;
@@ -48,12 +58,12 @@ pub(crate) fn read<T>(
     use_table: impl FnOnce(&DeTable<'_>) -> Result<T, Fault>,
 ) -> Result<T, FileError> {
     let at = |fault: Fault| {
-        let before = text.get(..fault.0.start).unwrap_or(text);
+        let before = text.get(..fault.place.start).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         FileError {
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
-            message: fault.1,
+            message: fault.message,
         }
     };
     let table = DeTable::parse(text).map_err(|error| {
@@ -64,7 +74,7 @@ pub(crate) fn read<T>(
             Some(key) => format!("{key}: duplicate key, expected each key once in an entry or a table"),
             None => message.replace('\n', ", "),
         };
-        at(Fault(place, message))
+        at(Fault::new(place, message))
     })?;
     use_table(table.get_ref()).map_err(at)
 }
@@ -75,7 +85,7 @@ pub(crate) fn number(value: TomlValue<'_, '_>, least: u32, most: u32) -> Result<
     let number = number.and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
     number
         .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| Fault(value.span(), format!("expected a whole number of {least} to {most}")))
+        .ok_or_else(|| Fault::new(value.span(), format!("expected a whole number of {least} to {most}")))
 }
 
 /// A number of bytes, or a text such as "64m"; at least `least`.
@@ -88,7 +98,7 @@ pub(crate) fn bytes(value: TomlValue<'_, '_>, least: u64) -> Result<u64, Fault> 
         _ => None,
     };
     bytes.filter(|&bytes| bytes >= least).ok_or_else(|| {
-        Fault(
+        Fault::new(
             value.span(),
             format!(
                 "expected a number of bytes, at least {least}, such as 65535, \"64k\", \"10m\" or \"1g\""
@@ -114,7 +124,7 @@ pub(crate) fn seconds(value: TomlValue<'_, '_>) -> Result<u32, Fault> {
         let most = u32::MAX;
         format!("expected a time such as \"10s\", \"5m\", \"1h\" or \"7d\", of 1 to {most} seconds")
     };
-    seconds.ok_or_else(|| Fault(value.span(), expected()))
+    seconds.ok_or_else(|| Fault::new(value.span(), expected()))
 }
 
 /// `true` or `false`.
@@ -133,7 +143,7 @@ pub(crate) fn tube_name<'v>(value: TomlValue<'v, '_>) -> Result<&'v str, Fault> 
     TubeName::check(name.as_bytes()).ok_or_else(|| {
         let most = TubeName::MAX_BYTES;
         let rule = "letters, digits and -+/;.$_(), not - first";
-        Fault(value.span(), format!("{name:?} is not a tube name, expected 1 to {most} {rule}"))
+        Fault::new(value.span(), format!("{name:?} is not a tube name, expected 1 to {most} {rule}"))
     })
 }
 
@@ -148,7 +158,7 @@ pub(crate) fn pattern<'v>(value: TomlValue<'v, '_>) -> Result<&'v str, Fault> {
         return Ok(pattern);
     }
     let most = TubeName::MAX_BYTES;
-    Err(Fault(
+    Err(Fault::new(
         value.span(),
         format!(
             "{pattern:?} matches no tube: a pattern has 1 to {most} characters of tube names, `*` for any characters \
@@ -174,9 +184,9 @@ pub(crate) fn array_of<'v, 'i>(
 }
 
 pub(crate) fn expected(what: &str, at: Range<usize>, found: &DeValue<'_>) -> Fault {
-    Fault(at, format!("expected {what}, but this is a value of type {}", found.type_str()))
+    Fault::new(at, format!("expected {what}, but this is a value of type {}", found.type_str()))
 }
 
 pub(crate) fn unknown(key: TomlKey<'_, '_>, known: &str) -> Fault {
-    Fault(key.span(), format!("unknown key {:?}; the keys here are: {known}", key.get_ref()))
+    Fault::new(key.span(), format!("unknown key {:?}; the keys here are: {known}", key.get_ref()))
 }

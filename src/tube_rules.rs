@@ -51,7 +51,7 @@ fn rules(table: &DeTable<'_>) -> Result<Vec<TubeRule>, Fault> {
         for entry in entries.iter() {
             if rules.len() == MAX_ENTRIES {
                 let message = format!("there are more than {MAX_ENTRIES} entries, expected at most as many");
-                return Err(Fault(entry.span(), message));
+                return Err(Fault::new(entry.span(), message));
             }
             let table = table_of(key, entry)?;
             let rule = rule(table, entry)?;
@@ -62,7 +62,7 @@ fn rules(table: &DeTable<'_>) -> Result<Vec<TubeRule>, Fault> {
                     "name: there are more than {MAX_SEARCHES} patterns with characters between two `*`, such as {:?}",
                     rule.pattern
                 );
-                return Err(Fault(place, message));
+                return Err(Fault::new(place, message));
             }
             rules.push(rule);
         }
@@ -72,9 +72,9 @@ fn rules(table: &DeTable<'_>) -> Result<Vec<TubeRule>, Fault> {
 
 fn rule(table: &DeTable<'_>, entry: TomlValue<'_, '_>) -> Result<TubeRule, Fault> {
     let Some(name) = table.get("name") else {
-        return Err(Fault(entry.span(), "this entry has no name, expected name = \"PATTERN\"".to_owned()));
+        return Err(Fault::new(entry.span(), "this entry has no name, expected name = \"PATTERN\""));
     };
-    let of_key = |key: &str, Fault(place, message)| Fault(place, format!("{key}: {message}"));
+    let of_key = |key: &str, fault: Fault| Fault::new(fault.place, format!("{key}: {}", fault.message));
     let mut rule = TubeRule::new(pattern(name).map_err(|fault| of_key("name", fault))?);
     for (key, value) in table {
         match set(&mut rule, key, value) {
@@ -90,7 +90,7 @@ fn rule(table: &DeTable<'_>, entry: TomlValue<'_, '_>) -> Result<TubeRule, Fault
         {
             let needed = needed.join(" or ");
             let message = format!("{}: it does nothing without {needed} in this entry", key.get_ref());
-            return Err(Fault(key.span(), message));
+            return Err(Fault::new(key.span(), message));
         }
     }
     if let (Some(rate), Some(burst)) = (&mut rule.rate, table.get("burst")) {
@@ -117,7 +117,7 @@ fn read_rate(value: TomlValue<'_, '_>) -> Result<Rate, Fault> {
     rate.ok_or_else(|| {
         let most = u32::MAX;
         let expected = format!("expected a rate such as \"100/s\", \"5/m\" or \"1/h\", of 1 to {most}");
-        Fault(value.span(), expected)
+        Fault::new(value.span(), expected)
     })
 }
 

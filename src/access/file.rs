@@ -48,7 +48,7 @@ fn rules(table: &DeTable<'_>, look_up: &LookUpUser<'_>) -> Result<AccessRules, F
                 for (name, value) in table_of(key, value)? {
                     let is_name = TubeName::check(name.get_ref().as_bytes()).is_some();
                     if !is_name || name.get_ref().starts_with('(') {
-                        return Err(Fault(
+                        return Err(Fault::new(
                             name.span(),
                             format!("{:?} is not a valid name: {NAME}", name.get_ref()),
                         ));
@@ -131,14 +131,14 @@ fn identity(
 
 fn token(rules: &mut AccessRules, id: IdentityId, value: TomlValue<'_, '_>) -> Result<(), Fault> {
     let hash = value.get_ref().as_str().and_then(TokenHash::parse).ok_or_else(|| {
-        Fault(
+        Fault::new(
             value.span(),
             "expected the SHA-256 hash of a token, 64 hexadecimal digits, as beanstalkd --hash-token prints it"
                 .to_owned(),
         )
     })?;
     if rules.owner_of(&hash).is_some() {
-        return Err(Fault(value.span(), "this token is already in the file".to_owned()));
+        return Err(Fault::new(value.span(), "this token is already in the file"));
     }
     rules.tokens.push((hash, id));
     Ok(())
@@ -149,11 +149,11 @@ fn certificate(rules: &mut AccessRules, id: IdentityId, value: TomlValue<'_, '_>
         return Err(expected("a name in certificates", value.span(), value.get_ref()));
     };
     if name.is_empty() {
-        return Err(Fault(value.span(), "the name in certificates is empty".to_owned()));
+        return Err(Fault::new(value.span(), "the name in certificates is empty"));
     }
     match rules.certificates.insert((&**name).into(), id) {
         None => Ok(()),
-        Some(_) => Err(Fault(value.span(), format!("the certificate {name:?} is already in the file"))),
+        Some(_) => Err(Fault::new(value.span(), format!("the certificate {name:?} is already in the file"))),
     }
 }
 
@@ -164,16 +164,15 @@ fn unix_user(
     look_up: &LookUpUser<'_>,
 ) -> Result<(), Fault> {
     let user = match value.get_ref() {
-        DeValue::String(name) => {
-            look_up(name).ok_or_else(|| Fault(value.span(), format!("this machine has no user {name:?}")))?
-        }
+        DeValue::String(name) => look_up(name)
+            .ok_or_else(|| Fault::new(value.span(), format!("this machine has no user {name:?}")))?,
         DeValue::Integer(number) => u32::from_str_radix(number.as_str(), number.radix())
-            .map_err(|_| Fault(value.span(), format!("{} is not a user id", number.as_str())))?,
+            .map_err(|_| Fault::new(value.span(), format!("{} is not a user id", number.as_str())))?,
         other => return Err(expected("the name or the id of a user", value.span(), other)),
     };
     match rules.users.insert(user, id) {
         None => Ok(()),
-        Some(_) => Err(Fault(value.span(), format!("the user {user} is already in the file"))),
+        Some(_) => Err(Fault::new(value.span(), format!("the user {user} is already in the file"))),
     }
 }
 

@@ -29,15 +29,33 @@ bitflags! {
     }
 }
 
-impl Lists {
-    /// The lists whose clients wait.
-    pub(crate) const OF_WAITING: [Self; 3] = [Self::UNSETTLED_REPLIES, Self::BINLOG_ROOM, Self::TUBE_LIST];
+/// A list whose clients wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitList {
+    UnsettledReplies,
+    BinlogRoom,
+    TubeList,
+}
+
+impl WaitList {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::UnsettledReplies, Self::BinlogRoom, Self::TubeList];
+
+    /// The flag of a connection in the list.
+    #[inline]
+    pub(crate) fn flag(self) -> Lists {
+        match self {
+            Self::UnsettledReplies => Lists::UNSETTLED_REPLIES,
+            Self::BinlogRoom => Lists::BINLOG_ROOM,
+            Self::TubeList => Lists::TUBE_LIST,
+        }
+    }
 
     /// The list of the clients with a command that waits for `until`; `None` if another part knows when it continues.
     pub(crate) fn of_those_awaiting(until: Until) -> Option<Self> {
         match until {
-            Until::BinlogRoom => Some(Self::BINLOG_ROOM),
-            Until::TubeList => Some(Self::TUBE_LIST),
+            Until::BinlogRoom => Some(Self::BinlogRoom),
+            Until::TubeList => Some(Self::TubeList),
             Until::NextTurn | Until::Permitted | Until::Delivery | Until::DeliveryOrInput => None,
         }
     }
@@ -54,8 +72,8 @@ pub(crate) struct ClientLists {
     /// Connections whose handshake continues, with an event in this turn or an earlier one.
     pub handshaking: VecDeque<ClientId>,
     pub unsent: Vec<ClientId>,
-    /// For each of [`Lists::OF_WAITING`], its clients.
-    pub waiting: [Vec<ClientId>; Lists::OF_WAITING.len()],
+    /// For each of [`WaitList::ALL`], its clients.
+    pub waiting: [Vec<ClientId>; WaitList::ALL.len()],
 }
 
 impl ClientLists {
@@ -73,14 +91,14 @@ impl ClientLists {
 
     /// Adds the client to a list whose clients wait.
     #[inline]
-    pub(crate) fn wait(&mut self, list: Lists, id: ClientId, listed: &mut Lists) {
-        enlist(self.waiting(list), list, id, listed);
+    pub(crate) fn wait(&mut self, list: WaitList, id: ClientId, listed: &mut Lists) {
+        enlist(self.waiting(list), list.flag(), id, listed);
     }
 
     /// The clients in a list whose clients wait.
-    pub(crate) fn waiting(&mut self, list: Lists) -> &mut Vec<ClientId> {
-        let place = Lists::OF_WAITING.iter().position(|&one| one == list);
-        &mut self.waiting[place.expect("the clients of this list wait")]
+    #[inline]
+    pub(crate) fn waiting(&mut self, list: WaitList) -> &mut Vec<ClientId> {
+        &mut self.waiting[list as usize]
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::Server;
-use super::client_lists::Lists;
+use super::client_lists::{Lists, WaitList};
 use super::connection::Connection;
 use crate::commands::Rest;
 use crate::queue::ClientId;
@@ -84,8 +84,8 @@ impl<S: Stream> Server<S> {
             self.lists.runnable.iter().chain(&self.lists.postponed).chain(&self.lists.handshaking),
         );
         self.check_list(Lists::UNSENT, self.lists.unsent.iter());
-        for (list, clients) in Lists::OF_WAITING.into_iter().zip(&self.lists.waiting) {
-            self.check_list(list, clients.iter());
+        for (list, clients) in WaitList::ALL.into_iter().zip(&self.lists.waiting) {
+            self.check_list(list.flag(), clients.iter());
         }
     }
 

@@ -34,7 +34,7 @@ use self::budget::{
     TURN_SENT_BYTES, TURN_WORK,
 };
 use self::buffers::BufferPool;
-use self::client_lists::{ClientLists, Lists, enlist};
+use self::client_lists::{ClientLists, Lists, WaitList, enlist};
 use self::connection::Connection;
 use self::gate::ReplyGate;
 use self::idle::IdleTimeouts;
@@ -225,7 +225,7 @@ impl<S: Stream> Server<S> {
     fn do_due_work(&mut self, now: Timestamp) {
         self.executor.advance(now);
         if self.executor.take_list_change() {
-            self.wake(Lists::TUBE_LIST);
+            self.wake(WaitList::TubeList);
         }
         if self.idle_timeouts.next_check_at().is_some_and(|at| at <= now) {
             self.close_idle(now);
@@ -372,7 +372,7 @@ impl<S: Stream> Server<S> {
         if session.has_body_in_progress() && self.executor.lacks_memory_for(session.memory_bytes()) {
             session.give_up_body(BodyRefusal::OutOfMemory);
         }
-        if let Some(list) = session.unfinished_until().and_then(Lists::of_those_awaiting) {
+        if let Some(list) = session.unfinished_until().and_then(WaitList::of_those_awaiting) {
             self.lists.wait(list, id, &mut connection.listed);
         }
         connection.note_unsettled_replies(&mut self.executor);
@@ -442,7 +442,7 @@ impl<S: Stream> Server<S> {
                 self.buffers.reclaim(&mut connection.session.output);
             }
             if connection.has_unsettled_replies() {
-                self.lists.wait(Lists::UNSETTLED_REPLIES, id, &mut connection.listed);
+                self.lists.wait(WaitList::UnsettledReplies, id, &mut connection.listed);
             }
             connection.count_bytes(self.executor.buffer_bytes());
             if connection.can_send(settled) {
@@ -472,17 +472,17 @@ impl<S: Stream> Server<S> {
     /// that waited for room are tried again.
     pub fn binlog_completed(&mut self, completion: Completion, now: Timestamp) {
         self.executor.binlog_completed(completion, now);
-        self.wake(Lists::UNSETTLED_REPLIES);
-        self.wake(Lists::BINLOG_ROOM);
+        self.wake(WaitList::UnsettledReplies);
+        self.wake(WaitList::BinlogRoom);
     }
 
     /// Serves the clients of a list whose wait is over: sends their replies, or continues their commands.
-    fn wake(&mut self, list: Lists) {
+    fn wake(&mut self, list: WaitList) {
         let mut clients = std::mem::take(self.lists.waiting(list));
         for id in clients.drain(..) {
             let Some(connection) = find(&mut self.connections, id) else { continue };
-            connection.listed.remove(list);
-            if list == Lists::UNSETTLED_REPLIES {
+            connection.listed.remove(list.flag());
+            if list == WaitList::UnsettledReplies {
                 self.lists.send(id, &mut connection.listed);
             } else {
                 self.lists.run(id, &mut connection.listed);

@@ -12,7 +12,7 @@ use zeroize::Zeroize;
 
 use super::Executor;
 use super::budget::Budget;
-use super::client_lists::Lists;
+use super::client_lists::{Lists, WaitList};
 use super::unsettled_replies::UnsettledReplies;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::commands::Rest;
@@ -434,8 +434,8 @@ impl<S: Stream> Connection<S> {
             !self.is_runnable() || self.listed.contains(Lists::RUNNABLE),
             "a connection that can continue is in the list of turns"
         );
-        if let Some(list) = self.session.unfinished_until().and_then(Lists::of_those_awaiting) {
-            assert!(self.listed.contains(list) || self.listed.contains(Lists::RUNNABLE));
+        if let Some(list) = self.session.unfinished_until().and_then(WaitList::of_those_awaiting) {
+            assert!(self.listed.contains(list.flag()) || self.listed.contains(Lists::RUNNABLE));
         }
         self.unsettled.iter().for_each(|unsettled| unsettled.check_invariants(output.len()));
         if self.has_unsettled_replies() {
