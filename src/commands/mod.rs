@@ -37,8 +37,6 @@ mod list_jobs;
 mod list_tubes;
 mod memory;
 mod orders;
-#[cfg(test)]
-mod orders_tests;
 mod persistence;
 mod put;
 mod refused_puts;

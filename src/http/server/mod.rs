@@ -4,38 +4,33 @@
 //! the queue. The event loop calls `turn` after the work of the protocol; [`crate::http`] describes how little work a
 //! turn does.
 
+mod connection;
+#[cfg(test)]
+mod tests;
+
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use log::{Level, debug, log, warn};
+use log::{Level, debug, warn};
 use mio::event::Event;
 use mio::{Interest, Registry};
-use zeroize::Zeroize;
 
+use self::connection::{HttpConnection, HttpStage, SocketState};
 use super::access::Access;
 use super::exchange::ServerRequest;
 use super::{HttpAddress, HttpExchange, LookUpClient, SampleHistory, ServerPhase, Site, Sources};
 use crate::clock::{NS_PER_S, Timestamp};
-use crate::orders::{Control, Order, TaskId};
+use crate::orders::{Control, Order};
 use crate::os;
 use crate::os::listen::Listener;
 use crate::poll_token::PollToken;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::stats::{Connections, StatsSource};
-use crate::stream::{Accepted, ListenerSocket, Socket, Stream};
-use crate::tls::{Acceptor, ClientCertificate, HANDSHAKE_TIMEOUT};
+use crate::stream::{Accepted, ListenerSocket, Stream};
+use crate::tls::Acceptor;
 
 /// The maximum number of connections: enough for a few scrapers and some people who have the page open.
 const MAX_CONNECTIONS: usize = 16;
-
-/// How long a connection may make no progress. A scraper that keeps its connection sends requests more often.
-const IDLE_NS: u64 = 120 * NS_PER_S;
-
-/// How long a TLS handshake may take.
-const HANDSHAKE_NS: u64 = HANDSHAKE_TIMEOUT.as_nanos() as u64;
-
-/// The time limit for the head of a request. A client that sends it byte by byte makes no progress with that.
-const HEAD_TIMEOUT_NS: u64 = 10 * NS_PER_S;
 
 /// How long the server stops accepting after a failure, which is usually a lack of descriptors.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
@@ -47,9 +42,6 @@ const PROTECTED_NS: u64 = 30 * NS_PER_S;
 /// The maximum number of connections that keep their slots while they are answered. The other slots are always
 /// available to a new connection, so a health check never waits.
 const MAX_PROTECTED: usize = MAX_CONNECTIONS - 4;
-
-/// The maximum number of bytes in one read.
-const MAX_READ_BYTES: usize = 4096;
 
 /// The HTTP side of the server.
 pub struct HttpServer {
@@ -125,39 +117,6 @@ impl ServerState<'_> {
             Self::ServingApi(control, _) => control.may_answer(),
         }
     }
-}
-
-/// A connection with its socket.
-struct HttpConnection {
-    socket: Socket,
-    token: PollToken,
-    exchange: HttpExchange,
-    link: SocketState,
-    last_progress_at: Timestamp,
-    stage: HttpStage,
-}
-
-/// The stage of a connection: the event for which it waits, and since when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum HttpStage {
-    /// A request that is incomplete, or the first request of a client.
-    Head(Timestamp),
-    /// The next request of a client that has been answered; this is when it last made progress.
-    Idle(Timestamp),
-    /// The answer to the request.
-    Answer(Timestamp),
-}
-
-/// The state of the socket, as the poll and the last calls have reported it.
-enum SocketState {
-    Open {
-        /// A read may return data.
-        readable: bool,
-        /// A write may succeed.
-        writable: bool,
-    },
-    /// The client has closed the connection, or the connection has failed.
-    Gone,
 }
 
 impl HttpServer {
@@ -473,109 +432,3 @@ fn forward_command(connection: &mut HttpConnection, control: &mut dyn Control, n
         }
     }
 }
-
-impl HttpConnection {
-    fn log_command(&self, level: Level, TaskId(task): TaskId, command: &str) {
-        let certificate = self.socket.peer_certificate().map(ClientCertificate::of);
-        let (peer, certificate) = (self.socket.peer(), certificate.unwrap_or_default().serial);
-        let shown =
-            if certificate.is_empty() { String::new() } else { format!(", certificate {certificate}") };
-        log!(
-            level, peer = &*peer, certificate = &*certificate, task = task, command = command;
-            "administration from {peer}{shown}: task {task}: {command}"
-        );
-    }
-
-    fn log_denial(&mut self, log: &mut RateLimitedLog, now: Timestamp) {
-        let Some(denied) = self.exchange.take_denial() else { return };
-        let (peer, reason) = (self.socket.peer(), denied.reason());
-        log.line(now, |withheld| {
-            warn!(
-                peer = &*peer, withheld = withheld;
-                "refused a request of the API from {peer}: {reason}; {withheld} others since the last such line"
-            );
-        });
-    }
-
-    fn notice(&mut self, event: &Event) {
-        if event.is_error() || event.is_write_closed() {
-            self.link = SocketState::Gone;
-        } else if let SocketState::Open { readable, writable } = &mut self.link {
-            // A read also sends the data of TLS itself.
-            let sends = event.is_writable() && self.socket.wants_write();
-            *readable |= event.is_readable() || event.is_read_closed() || sends;
-            *writable |= event.is_writable();
-        }
-    }
-
-    fn read(&mut self, now: Timestamp) {
-        let mut buffer = [0; MAX_READ_BYTES];
-        while let SocketState::Open { readable: readable @ true, .. } = &mut self.link {
-            let room = self.exchange.room().min(MAX_READ_BYTES);
-            if room == 0 {
-                return;
-            }
-            match self.socket.read(&mut buffer[..room]) {
-                Ok(0) => {
-                    // A client that has closed its side may still expect its answer.
-                    *readable = false;
-                    self.exchange.end();
-                }
-                Ok(read) => {
-                    self.exchange.feed(&buffer[..read]);
-                    buffer[..read].zeroize();
-                    self.last_progress_at = now;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => *readable = false,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.link = SocketState::Gone,
-            }
-        }
-    }
-
-    fn write(&mut self, now: Timestamp) {
-        while let SocketState::Open { writable: writable @ true, .. } = &mut self.link
-            && !self.exchange.output().is_empty()
-        {
-            match self.socket.write(self.exchange.output()) {
-                Ok(written) => {
-                    self.exchange.advance(written);
-                    self.last_progress_at = now;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    *writable = false;
-                    self.socket.await_writable(self.token, true);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.link = SocketState::Gone,
-            }
-        }
-    }
-
-    fn is_over(&self, now: Timestamp) -> bool {
-        matches!(self.link, SocketState::Gone) || self.exchange.is_finished() || now >= self.is_over_at()
-    }
-
-    /// Notes the event for which the connection waits.
-    fn note_stage(&mut self, now: Timestamp) {
-        self.stage = match self.stage {
-            HttpStage::Answer(since) if self.exchange.is_answering() => HttpStage::Answer(since),
-            _ if self.exchange.is_answering() => HttpStage::Answer(now),
-            HttpStage::Head(since) => HttpStage::Head(since),
-            _ if self.exchange.is_idle() => HttpStage::Idle(self.last_progress_at),
-            HttpStage::Idle(_) | HttpStage::Answer(_) => HttpStage::Head(now),
-        };
-    }
-
-    /// When the connection exceeds its time limit. Steps of a handshake and parts of a request are not progress.
-    fn is_over_at(&self) -> Timestamp {
-        match self.stage {
-            HttpStage::Head(since) if self.socket.is_handshaking() => since + HANDSHAKE_NS,
-            HttpStage::Head(since) => since + HEAD_TIMEOUT_NS,
-            HttpStage::Idle(_) | HttpStage::Answer(_) => self.last_progress_at + IDLE_NS,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use mio::Poll;
 
+use super::connection::HEAD_TIMEOUT_NS;
 use super::*;
 
 #[test]

@@ -1,7 +1,8 @@
 //! Orders of the API, carried out by an executor without connections.
 
-use super::{Executor, ExecutorConfig};
+use super::jobs::{JobsOrder, OrderJobs};
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::commands::{Executor, ExecutorConfig, Rest, RestKind};
 use crate::job::Counting;
 use crate::job::{Body, JobId, JobState, Priority};
 use crate::orders::selection::{AsOf, Filter, JobWalk};
@@ -400,4 +401,35 @@ fn an_order_for_a_missing_tube_fails_and_changes_nothing() {
     let task = harness.execute(Order::Put(new(1)));
     assert_eq!(harness.executor.queue.job(task.job.unwrap()).unwrap().tube, &nothing);
     assert_eq!(harness.executor.queue.figures().clients, 1);
+}
+
+#[test]
+fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
+    for left in 0..4 {
+        let mut harness = Harness::new();
+        let ids: Vec<_> = (0..3).map(|_| harness.put(1, 0, "x")).collect();
+        let order = Order::Change(JobAction::Kick, Selection::Jobs(Vec::new()));
+        let task = harness.executor.order(order, harness.now).unwrap();
+        // The same state as when the log had no room for the first job.
+        let mut jobs = ids.clone().into_iter();
+        let awaiting_room = jobs.next();
+        let (action, jobs) = (JobAction::Priority(Priority(9)), OrderJobs::Named(jobs));
+        let order = JobsOrder { action, jobs, came_at: harness.now, awaiting_room, pace: None };
+        let end = harness.executor.spent() + left;
+        let orders = harness.executor.orders.as_mut().unwrap();
+        orders.end = end;
+        let mut running = orders.running.pop_front().unwrap();
+        running.rest = Rest(RestKind::GoOn(Box::new(|server, caller| {
+            server.change_jobs(caller.client, order, caller.now)
+        })));
+        harness.executor.continue_order(running, harness.now);
+        while harness.executor.has_orders() {
+            harness.slice();
+        }
+        let task = harness.task(task);
+        assert_eq!((task.done, task.skipped, task.progress), (3, 0, Progress::Done), "{left} left");
+        for id in ids {
+            assert_eq!(harness.executor.queue.job(id).unwrap().record.priority, Priority(9), "{left} left");
+        }
+    }
 }

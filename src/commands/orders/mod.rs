@@ -4,21 +4,21 @@
 //! its changes. The rest of an order is the [`Rest`] of a command. Driven by the turn; [`crate::http`] passes in the
 //! orders and reads the table of tasks.
 
+mod jobs;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
-use std::vec;
 
 use log::{Level, log};
 
+use self::jobs::JobsOrder;
 use super::put::Stored;
-use super::{Caller, ChangeError, Executor, Outcome, Rest, RestKind, stall};
-use crate::binlog::{NoRoom, SequenceNumber};
-use crate::clock::{NS_PER_S, Timestamp};
-use crate::job::{JobId, JobState};
-use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
-use crate::orders::{
-    Control, JobAction, Obstacle, Order, Progress, PutOrder, Selection, Task, TaskId, Tasks,
-};
+use super::{Caller, Executor, Outcome, Rest, RestKind, stall};
+use crate::binlog::SequenceNumber;
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::orders::{Control, Obstacle, Order, Progress, PutOrder, Task, TaskId, Tasks};
 use crate::queue::{self, ClientId};
 use crate::session::{BodyRefusal, Output, Until};
 use crate::stats::{ClientView, Connections};
@@ -28,13 +28,6 @@ use crate::tube_name::TubeName;
 /// The maximum cost of all orders together in a turn, in simple requests: about 150 microseconds. A flush may cost
 /// more, as it may for other clients.
 const WORK_PER_TURN: u64 = 512;
-/// How many jobs can be examined for the cost of a simple request.
-const PROBES_PER_WORK: u64 = 2;
-/// How much lost time an order with a rate may make up for: more than a turn takes, and more than the delay of a timer.
-const MAX_CATCH_UP_NS: u64 = NS_PER_S / 10;
-/// How many bytes of bodies can be searched for the cost of a simple request.
-const SEARCHED_BYTES_PER_WORK: u64 = 1024;
-
 /// The orders that are being carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
@@ -87,42 +80,6 @@ struct RunningOrder {
     until: Until,
     /// The instant, if it waits for one.
     resumes_at: Option<Timestamp>,
-}
-
-/// An order that changes jobs.
-struct JobsOrder {
-    action: JobAction,
-    jobs: OrderJobs,
-    came_at: Timestamp,
-    /// A job that was found and must wait for room in the log.
-    awaiting_room: Option<JobId>,
-    pace: Option<OrderPace>,
-}
-
-/// The rate at which an order changes jobs.
-struct OrderPace {
-    /// The nanoseconds for each job.
-    interval_ns: u64,
-    /// When the next job may be changed.
-    next_at: Timestamp,
-}
-
-impl OrderPace {
-    fn new(per_s: NonZeroU32, now: Timestamp) -> Self {
-        Self { interval_ns: NS_PER_S / u64::from(per_s.get()), next_at: now }
-    }
-
-    /// Counts a job. Lost time is made up for, up to [`MAX_CATCH_UP_NS`].
-    fn count(&mut self, now: Timestamp) {
-        self.next_at = self.next_at.max(now.minus_ns(MAX_CATCH_UP_NS)) + self.interval_ns;
-    }
-}
-
-enum OrderJobs {
-    /// Jobs that the order names.
-    Named(vec::IntoIter<JobId>),
-    /// The jobs that a walk finds, at most as many as were counted.
-    Counted { walk: Box<JobWalk>, left: u64 },
 }
 
 impl Control for Executor {
@@ -285,19 +242,7 @@ impl Executor {
         match order {
             Order::Put(job) => self.put_for_order(caller.client, job, None, caller.now),
             Order::Change(action, selection) => {
-                let jobs = match selection {
-                    Selection::Jobs(jobs) => OrderJobs::Named(jobs.into_iter()),
-                    Selection::Counted(walk, left) => OrderJobs::Counted { walk, left },
-                };
-                let pace = match action {
-                    JobAction::Redrive(rate) => rate.map(|rate| OrderPace::new(rate, caller.now)),
-                    JobAction::Kick
-                    | JobAction::Delete
-                    | JobAction::Move(_)
-                    | JobAction::Priority(_)
-                    | JobAction::Delay(_) => None,
-                };
-                let order = JobsOrder { action, jobs, came_at, awaiting_room: None, pace };
+                let order = JobsOrder::new(action, selection, came_at, caller.now);
                 self.change_jobs(caller.client, order, caller.now)
             }
             Order::Drain(draining) => {
@@ -400,180 +345,5 @@ impl Executor {
             | BodyRefusal::BadTag
             | BodyRefusal::ExpectedCrlf => Obstacle::Failed,
         })
-    }
-
-    /// Changes the next jobs of an order.
-    fn change_jobs(&mut self, client: ClientId, mut order: JobsOrder, now: Timestamp) -> Outcome {
-        let mut budget = WalkBudget::TURN;
-        loop {
-            let end = self.orders.as_ref().map_or(0, |orders| orders.end);
-            if self.spent() >= end {
-                return order.stall(Until::NextTurn);
-            }
-            if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
-                let next_at = pace.next_at;
-                if let Some(current) = self.orders.as_mut().and_then(|orders| orders.current.as_mut()) {
-                    current.resumes_at = Some(next_at);
-                }
-                return order.stall(Until::Permitted);
-            }
-            let step = match order.awaiting_room.take() {
-                Some(id) => WalkStep::Job(id),
-                None => self.next_job(&mut order.jobs, &mut budget),
-            };
-            let id = match step {
-                WalkStep::Job(id) => id,
-                WalkStep::Done => return Outcome::Done,
-                WalkStep::Unfinished => return order.stall(Until::NextTurn),
-            };
-            let counted = match self.change_job(client, id, &order.action, order.came_at, now) {
-                Ok(is_changed) => {
-                    // A walk finds a job again if its change has moved it to a later position.
-                    if !is_changed && matches!(order.jobs, OrderJobs::Counted { .. }) {
-                        continue;
-                    }
-                    Ok(())
-                }
-                Err(ChangeError::Obstacle(obstacle)) => Err(obstacle),
-                Err(ChangeError::NoRoom(NoRoom::Full)) => return self.fail_order(Obstacle::NoRoom),
-                Err(ChangeError::NoRoom(NoRoom::Pending)) => {
-                    order.awaiting_room = Some(id);
-                    return order.stall(Until::BinlogRoom);
-                }
-            };
-            if let OrderJobs::Counted { left, .. } = &mut order.jobs {
-                *left -= 1;
-            }
-            if let Some(pace) = &mut order.pace {
-                pace.count(now);
-            }
-            if let Some(task) = self.task() {
-                task.count(counted);
-            }
-        }
-    }
-
-    /// Moves a job to a tube, which is made if there is none.
-    fn move_for_order(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        tube: &str,
-        now: Timestamp,
-    ) -> Result<(), ChangeError> {
-        let is_new = self.queue.tube_name(tube).is_none();
-        if is_new && (self.lacks_memory_for(0) || self.queue.reserve_tube(client).is_err()) {
-            return Err(NoRoom::Full.into());
-        }
-        self.move_one(client, id, tube, now)
-    }
-
-    /// The next job that an order changes.
-    fn next_job(&mut self, jobs: &mut OrderJobs, budget: &mut WalkBudget) -> WalkStep {
-        match jobs {
-            OrderJobs::Named(ids) => ids.next().map_or(WalkStep::Done, WalkStep::Job),
-            OrderJobs::Counted { left: 0, .. } => WalkStep::Done,
-            OrderJobs::Counted { walk, .. } => {
-                let before = *budget;
-                let step = walk.next(&self.queue, budget);
-                self.meter.work += (before.jobs - budget.jobs) as u64 / PROBES_PER_WORK
-                    + (before.bytes - budget.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
-                step
-            }
-        }
-    }
-
-    /// Changes a job for an order that was given at `came_at`; returns whether that made a difference.
-    fn change_job(
-        &mut self,
-        client: ClientId,
-        id: JobId,
-        action: &JobAction,
-        came_at: Timestamp,
-        now: Timestamp,
-    ) -> Result<bool, ChangeError> {
-        self.meter.work += 1;
-        let job = self.queue.job(id).ok_or(Obstacle::NoJob)?;
-        let (record, tube_before) = (job.record, job.tube);
-        if *action != JobAction::Delete && record.state == JobState::Reserved {
-            return Err(Obstacle::Reserved.into());
-        }
-        match action {
-            JobAction::Delete => self.delete_in_any_state(id, now),
-            JobAction::Kick => self.kick_one(id, now)?,
-            JobAction::Move(tube) if tube_before == tube => return Ok(false),
-            JobAction::Move(tube) => self.move_for_order(client, id, tube.as_str(), now)?,
-            // A dead job that goes back to its original tube is no longer dead.
-            JobAction::Redrive(_) => {
-                let source: Box<str> =
-                    job.tags.and_then(|tags| tags.dead).ok_or(Obstacle::NotDead)?.from.as_str().into();
-                self.move_for_order(client, id, &source, now)?;
-            }
-            JobAction::Priority(priority) if record.priority == *priority => return Ok(false),
-            JobAction::Priority(priority) => self.reprioritize_one(id, *priority, now)?,
-            JobAction::Delay(delay_s) => {
-                let until = came_at.plus_seconds(*delay_s);
-                let is_set = match record.state {
-                    JobState::Delayed => record.deadline_at == until,
-                    JobState::Ready => delay_s.is_zero(),
-                    JobState::Reserved | JobState::Buried => false,
-                };
-                if is_set && self.queue.is_delayable(id) {
-                    return Ok(false);
-                }
-                self.delay_one(id, *delay_s, until, now)?;
-            }
-        }
-        self.persistence.log_changes(&mut self.queue, now);
-        Ok(true)
-    }
-}
-
-impl JobsOrder {
-    /// Continues after `until`.
-    fn stall(self, until: Until) -> Outcome {
-        stall(until, |server, caller| server.change_jobs(caller.client, self, caller.now))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::commands::orders_tests::Harness;
-    use crate::job::Priority;
-
-    #[test]
-    fn a_job_that_waited_for_room_is_changed_even_at_the_end_of_a_turn() {
-        for left in 0..4 {
-            let mut harness = Harness::new();
-            let ids: Vec<_> = (0..3).map(|_| harness.put(1, 0, "x")).collect();
-            let order = Order::Change(JobAction::Kick, Selection::Jobs(Vec::new()));
-            let task = harness.executor.order(order, harness.now).unwrap();
-            // The same state as when the log had no room for the first job.
-            let mut jobs = ids.clone().into_iter();
-            let awaiting_room = jobs.next();
-            let (action, jobs) = (JobAction::Priority(Priority(9)), OrderJobs::Named(jobs));
-            let order = JobsOrder { action, jobs, came_at: harness.now, awaiting_room, pace: None };
-            let end = harness.executor.spent() + left;
-            let orders = harness.executor.orders.as_mut().unwrap();
-            orders.end = end;
-            let mut running = orders.running.pop_front().unwrap();
-            running.rest = Rest(RestKind::GoOn(Box::new(|server, caller| {
-                server.change_jobs(caller.client, order, caller.now)
-            })));
-            harness.executor.continue_order(running, harness.now);
-            while harness.executor.has_orders() {
-                harness.slice();
-            }
-            let task = harness.task(task);
-            assert_eq!((task.done, task.skipped, task.progress), (3, 0, Progress::Done), "{left} left");
-            for id in ids {
-                assert_eq!(
-                    harness.executor.queue.job(id).unwrap().record.priority,
-                    Priority(9),
-                    "{left} left"
-                );
-            }
-        }
     }
 }

@@ -1,0 +1,211 @@
+//! Orders that change jobs, those that they name or those that a walk finds.
+//!
+//! Owns: the progress and the rate of such an order, and the change that it makes to each job. The executor carries out
+//! a share of it in each turn.
+
+use std::num::NonZeroU32;
+use std::vec;
+
+use crate::binlog::NoRoom;
+use crate::clock::{NS_PER_S, Timestamp};
+use crate::commands::{ChangeError, Executor, Outcome, stall};
+use crate::job::{JobId, JobState};
+use crate::orders::selection::{JobWalk, WalkBudget, WalkStep};
+use crate::orders::{JobAction, Obstacle, Selection};
+use crate::queue::ClientId;
+use crate::session::Until;
+
+/// How many jobs can be examined for the cost of a simple request.
+const PROBES_PER_WORK: u64 = 2;
+/// How much lost time an order with a rate may make up for: more than a turn takes, and more than the delay of a timer.
+const MAX_CATCH_UP_NS: u64 = NS_PER_S / 10;
+/// How many bytes of bodies can be searched for the cost of a simple request.
+const SEARCHED_BYTES_PER_WORK: u64 = 1024;
+
+/// An order that changes jobs.
+pub(super) struct JobsOrder {
+    pub(super) action: JobAction,
+    pub(super) jobs: OrderJobs,
+    pub(super) came_at: Timestamp,
+    /// A job that was found and must wait for room in the log.
+    pub(super) awaiting_room: Option<JobId>,
+    pub(super) pace: Option<OrderPace>,
+}
+
+/// The rate at which an order changes jobs.
+pub(super) struct OrderPace {
+    /// The nanoseconds for each job.
+    interval_ns: u64,
+    /// When the next job may be changed.
+    next_at: Timestamp,
+}
+
+impl OrderPace {
+    fn new(per_s: NonZeroU32, now: Timestamp) -> Self {
+        Self { interval_ns: NS_PER_S / u64::from(per_s.get()), next_at: now }
+    }
+
+    /// Counts a job. Lost time is made up for, up to [`MAX_CATCH_UP_NS`].
+    fn count(&mut self, now: Timestamp) {
+        self.next_at = self.next_at.max(now.minus_ns(MAX_CATCH_UP_NS)) + self.interval_ns;
+    }
+}
+
+pub(super) enum OrderJobs {
+    /// Jobs that the order names.
+    Named(vec::IntoIter<JobId>),
+    /// The jobs that a walk finds, at most as many as were counted.
+    Counted { walk: Box<JobWalk>, left: u64 },
+}
+
+impl JobsOrder {
+    /// An order that was given at `came_at`, and begins now.
+    pub(super) fn new(action: JobAction, selection: Selection, came_at: Timestamp, now: Timestamp) -> Self {
+        let jobs = match selection {
+            Selection::Jobs(jobs) => OrderJobs::Named(jobs.into_iter()),
+            Selection::Counted(walk, left) => OrderJobs::Counted { walk, left },
+        };
+        let pace = match action {
+            JobAction::Redrive(rate) => rate.map(|rate| OrderPace::new(rate, now)),
+            JobAction::Kick
+            | JobAction::Delete
+            | JobAction::Move(_)
+            | JobAction::Priority(_)
+            | JobAction::Delay(_) => None,
+        };
+        Self { action, jobs, came_at, awaiting_room: None, pace }
+    }
+
+    /// Continues after `until`.
+    fn stall(self, until: Until) -> Outcome {
+        stall(until, |server, caller| server.change_jobs(caller.client, self, caller.now))
+    }
+}
+
+impl Executor {
+    /// Changes the next jobs of an order.
+    pub(super) fn change_jobs(&mut self, client: ClientId, mut order: JobsOrder, now: Timestamp) -> Outcome {
+        let mut budget = WalkBudget::TURN;
+        loop {
+            let end = self.orders.as_ref().map_or(0, |orders| orders.end);
+            if self.spent() >= end {
+                return order.stall(Until::NextTurn);
+            }
+            if let Some(pace) = order.pace.as_ref().filter(|pace| pace.next_at > now) {
+                let next_at = pace.next_at;
+                if let Some(current) = self.orders.as_mut().and_then(|orders| orders.current.as_mut()) {
+                    current.resumes_at = Some(next_at);
+                }
+                return order.stall(Until::Permitted);
+            }
+            let step = match order.awaiting_room.take() {
+                Some(id) => WalkStep::Job(id),
+                None => self.next_job(&mut order.jobs, &mut budget),
+            };
+            let id = match step {
+                WalkStep::Job(id) => id,
+                WalkStep::Done => return Outcome::Done,
+                WalkStep::Unfinished => return order.stall(Until::NextTurn),
+            };
+            let counted = match self.change_job(client, id, &order.action, order.came_at, now) {
+                Ok(is_changed) => {
+                    // A walk finds a job again if its change has moved it to a later position.
+                    if !is_changed && matches!(order.jobs, OrderJobs::Counted { .. }) {
+                        continue;
+                    }
+                    Ok(())
+                }
+                Err(ChangeError::Obstacle(obstacle)) => Err(obstacle),
+                Err(ChangeError::NoRoom(NoRoom::Full)) => return self.fail_order(Obstacle::NoRoom),
+                Err(ChangeError::NoRoom(NoRoom::Pending)) => {
+                    order.awaiting_room = Some(id);
+                    return order.stall(Until::BinlogRoom);
+                }
+            };
+            if let OrderJobs::Counted { left, .. } = &mut order.jobs {
+                *left -= 1;
+            }
+            if let Some(pace) = &mut order.pace {
+                pace.count(now);
+            }
+            if let Some(task) = self.task() {
+                task.count(counted);
+            }
+        }
+    }
+
+    /// Moves a job to a tube, which is made if there is none.
+    fn move_for_order(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        tube: &str,
+        now: Timestamp,
+    ) -> Result<(), ChangeError> {
+        let is_new = self.queue.tube_name(tube).is_none();
+        if is_new && (self.lacks_memory_for(0) || self.queue.reserve_tube(client).is_err()) {
+            return Err(NoRoom::Full.into());
+        }
+        self.move_one(client, id, tube, now)
+    }
+
+    /// The next job that an order changes.
+    fn next_job(&mut self, jobs: &mut OrderJobs, budget: &mut WalkBudget) -> WalkStep {
+        match jobs {
+            OrderJobs::Named(ids) => ids.next().map_or(WalkStep::Done, WalkStep::Job),
+            OrderJobs::Counted { left: 0, .. } => WalkStep::Done,
+            OrderJobs::Counted { walk, .. } => {
+                let before = *budget;
+                let step = walk.next(&self.queue, budget);
+                self.meter.work += (before.jobs - budget.jobs) as u64 / PROBES_PER_WORK
+                    + (before.bytes - budget.bytes) as u64 / SEARCHED_BYTES_PER_WORK;
+                step
+            }
+        }
+    }
+
+    /// Changes a job for an order that was given at `came_at`; returns whether that made a difference.
+    fn change_job(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        action: &JobAction,
+        came_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<bool, ChangeError> {
+        self.meter.work += 1;
+        let job = self.queue.job(id).ok_or(Obstacle::NoJob)?;
+        let (record, tube_before) = (job.record, job.tube);
+        if *action != JobAction::Delete && record.state == JobState::Reserved {
+            return Err(Obstacle::Reserved.into());
+        }
+        match action {
+            JobAction::Delete => self.delete_in_any_state(id, now),
+            JobAction::Kick => self.kick_one(id, now)?,
+            JobAction::Move(tube) if tube_before == tube => return Ok(false),
+            JobAction::Move(tube) => self.move_for_order(client, id, tube.as_str(), now)?,
+            // A dead job that goes back to its original tube is no longer dead.
+            JobAction::Redrive(_) => {
+                let source: Box<str> =
+                    job.tags.and_then(|tags| tags.dead).ok_or(Obstacle::NotDead)?.from.as_str().into();
+                self.move_for_order(client, id, &source, now)?;
+            }
+            JobAction::Priority(priority) if record.priority == *priority => return Ok(false),
+            JobAction::Priority(priority) => self.reprioritize_one(id, *priority, now)?,
+            JobAction::Delay(delay_s) => {
+                let until = came_at.plus_seconds(*delay_s);
+                let is_set = match record.state {
+                    JobState::Delayed => record.deadline_at == until,
+                    JobState::Ready => delay_s.is_zero(),
+                    JobState::Reserved | JobState::Buried => false,
+                };
+                if is_set && self.queue.is_delayable(id) {
+                    return Ok(false);
+                }
+                self.delay_one(id, *delay_s, until, now)?;
+            }
+        }
+        self.persistence.log_changes(&mut self.queue, now);
+        Ok(true)
+    }
+}
