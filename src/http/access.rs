@@ -43,9 +43,9 @@ impl RequestRefusal {
         match self {
             Self::Misdirected(_) => "it names another host",
             Self::Unauthorized => "a wrong token",
-            Self::FromElsewhere => "a page from elsewhere has made it",
+            Self::FromElsewhere => "a page of another site has sent it",
             Self::Unmarked => "it has no header X-Beanstalkd-Admin",
-            Self::ReadOnly => "nothing can be changed here (--metrics, or --admin-read-only)",
+            Self::ReadOnly => "it is for a change, which --metrics and --admin-read-only do not allow",
         }
     }
 }

@@ -59,13 +59,13 @@ impl Problem {
 
     /// The jobs were counted before the server was restarted.
     pub(crate) fn stale() -> Self {
-        let message = "the server was started again since the jobs were counted; count them again";
+        let message = "the server has been restarted since the jobs were counted; count them again";
         Self::new("409 Conflict", "stale", message)
     }
 
     /// Too many tasks are running.
     pub(crate) fn busy() -> Self {
-        let message = "too many tasks are under way; wait for one of them, or stop one";
+        let message = "too many tasks are running; wait for one of them, or stop one";
         Self::new("429 Too Many Requests", "busy", message)
     }
 
@@ -80,15 +80,17 @@ impl From<RequestRefusal> for Problem {
         let (status, code, message) = match denied {
             RequestRefusal::Misdirected(option) => {
                 let message = format!(
-                    "this name is not known here: use an address, or start the server with {option} NAME:PORT"
+                    "the server does not know this host name: use an address, or start the server with {option} NAME:PORT"
                 );
                 return Self::new("421 Misdirected Request", "misdirected", message);
             }
-            RequestRefusal::Unauthorized => {
-                ("401 Unauthorized", "unauthorized", "this needs the header Authorization: Bearer TOKEN")
-            }
+            RequestRefusal::Unauthorized => (
+                "401 Unauthorized",
+                "unauthorized",
+                "the request needs the header Authorization: Bearer TOKEN",
+            ),
             RequestRefusal::FromElsewhere => {
-                ("403 Forbidden", "foreign-origin", "a page of another origin may not use this")
+                ("403 Forbidden", "foreign-origin", "a page of another origin may not use the API")
             }
             RequestRefusal::Unmarked => {
                 ("403 Forbidden", "unmarked", "a change needs the header X-Beanstalkd-Admin: 1")
@@ -96,7 +98,7 @@ impl From<RequestRefusal> for Problem {
             RequestRefusal::ReadOnly => (
                 "403 Forbidden",
                 "read-only",
-                "nothing can be changed here (--metrics, or --admin-read-only)",
+                "changes are not allowed here (--metrics, or --admin-read-only)",
             ),
         };
         let headers = if denied == RequestRefusal::Unauthorized {
@@ -144,7 +146,7 @@ pub(crate) fn sentence(obstacle: Obstacle) -> &'static str {
         Obstacle::TooBig => "the body is longer than the server's largest job (-z)",
         Obstacle::TubeFull => "a rule limits the jobs of the tube, and it is full",
         Obstacle::Draining => "the server is draining: it takes no jobs",
-        Obstacle::NoRoom => "memory or disk is short",
-        Obstacle::Failed => "the server could not do it",
+        Obstacle::NoRoom => "the server has no memory or disk space for it",
+        Obstacle::Failed => "the server has failed to do it",
     }
 }
