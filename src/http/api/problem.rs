@@ -80,7 +80,8 @@ impl From<RequestRefusal> for Problem {
         let (status, code, message) = match denied {
             RequestRefusal::Misdirected(option) => {
                 let message = format!(
-                    "the server does not know this host name: use an address, or start the server with {option} NAME:PORT"
+                    "the server does not know this host name: use an address, \
+                     or start the server with {option} NAME:PORT"
                 );
                 return Self::new("421 Misdirected Request", "misdirected", message);
             }
