@@ -51,6 +51,12 @@ struct Aligned([u8; COPIED_BYTES]);
 
 /// The state of a deleted job.
 pub(crate) const STATE_DELETED: u8 = 0;
+const STATE_READY: u8 = 1;
+const STATE_RESERVED: u8 = 2;
+const STATE_BURIED: u8 = 3;
+const STATE_DELAYED: u8 = 4;
+/// The highest state of the format.
+pub(crate) const LAST_STATE: u8 = STATE_DELAYED;
 /// The length of the body in the delete of a job that moves to another tube: no delete of C's has it.
 const DEPARTURE: i32 = -1;
 /// The length of the body in a delete after attachments: no delete of C's has it.
@@ -89,7 +95,7 @@ pub(crate) struct DiskRecord {
     pub deadline_at: i64,
     /// The job's counters.
     pub counters: Counters,
-    /// 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed.
+    /// One of [`STATE_DELETED`] to [`LAST_STATE`]; others are damage.
     pub state: u8,
 }
 
@@ -196,17 +202,17 @@ impl DiskRecord {
             },
             counters: job.counters,
             state: match job.state {
-                JobState::Ready => 1,
-                JobState::Reserved => 2,
-                JobState::Buried => 3,
-                JobState::Delayed => 4,
+                JobState::Ready => STATE_READY,
+                JobState::Reserved => STATE_RESERVED,
+                JobState::Buried => STATE_BURIED,
+                JobState::Delayed => STATE_DELAYED,
             },
         }
     }
 
     /// Whether it records the job's reservation with this number.
     pub(crate) fn is_reservation(&self, reserves: u32) -> bool {
-        self.state == 2 && self.counters.reserves == reserves
+        self.state == STATE_RESERVED && self.counters.reserves == reserves
     }
 
     /// The job's state after a restart: a reserved job is ready again. `None` if the job is deleted, or if the format
@@ -214,9 +220,9 @@ impl DiskRecord {
     #[must_use]
     pub(crate) fn live_state(&self) -> Option<JobState> {
         match self.state {
-            1 | 2 => Some(JobState::Ready),
-            3 => Some(JobState::Buried),
-            4 => Some(JobState::Delayed),
+            STATE_READY | STATE_RESERVED => Some(JobState::Ready),
+            STATE_BURIED => Some(JobState::Buried),
+            STATE_DELAYED => Some(JobState::Delayed),
             _ => None,
         }
     }
@@ -418,7 +424,7 @@ mod tests {
             created_at: 0x5152_5354_5556_5758,
             deadline_at: 0x6162_6364_6566_6768,
             counters: Counters { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 },
-            state: 3,
+            state: STATE_BURIED,
         }
     }
 

@@ -3,7 +3,8 @@
 //! Owns: the bounds. Accepts no length that goes beyond the end of the file. Driven by the replay.
 
 use super::format::{
-    DiskRecord, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER, VERSION_5, take,
+    DiskRecord, LAST_STATE, MARKER_ID, MAX_JOB_ID, RECORD_5_BYTES, RECORD_BYTES, STATE_DELETED, TRAILER,
+    VERSION_5, take,
 };
 use crate::job::JobId;
 use crate::tube_name::TubeName;
@@ -115,11 +116,11 @@ impl Layout {
             return false;
         }
         if !self.is_full() {
-            return record.state <= 4;
+            return record.state <= LAST_STATE;
         }
         record.id <= MAX_JOB_ID
             && record.state != STATE_DELETED
-            && record.state <= 4
+            && record.state <= LAST_STATE
             && bytes[self.body_at..self.total].ends_with(TRAILER)
     }
 }
