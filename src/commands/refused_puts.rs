@@ -8,6 +8,7 @@ use std::fmt;
 use log::warn;
 
 use super::Executor;
+use crate::binlog::LogState;
 use crate::clock::{NS_PER_S, Timestamp};
 use crate::description::{Described, Malformed, Reader, Writer};
 use crate::log_setup::Count;
@@ -112,7 +113,7 @@ impl Executor {
     #[cold]
     fn log_if_due(&mut self, now: Timestamp) {
         let binlog = self.persistence.binlog.as_ref();
-        let is_full = binlog.is_some_and(|binlog| binlog.stats().state == "full");
+        let is_full = binlog.is_some_and(|binlog| binlog.stats().state == LogState::Full);
         if let Some(refused) = self.counters.refused_puts.take_due(self.draining, is_full, now) {
             warn!("{refused}");
         }

@@ -27,11 +27,7 @@ impl StatsSource for Executor {
             sums: TubeSums::of(&self.queue),
             identities: self.guard.as_ref().map_or(&[], |guard| guard.figures()),
             extensions: stats::extensions(self.guard.is_some()),
-            binlog: self
-                .persistence
-                .binlog
-                .as_ref()
-                .map_or_else(|| binlog::Stats { state: "off", ..binlog::Stats::default() }, Binlog::stats),
+            binlog: self.persistence.binlog.as_ref().map_or_else(binlog::Stats::default, Binlog::stats),
             commands: &self.counters.commands,
             timings: &self.counters.timings,
             is_draining: self.draining,

@@ -30,7 +30,7 @@ pub struct ServerView<'a> {
     pub identities: &'a [IdentityFigures],
     /// The commands and tags that C does not have, separated by spaces.
     pub extensions: &'a str,
-    /// The figures of the binlog; its state is "off" if there is none.
+    /// The figures of the binlog; the default ones if there is none.
     pub binlog: binlog::Stats,
     /// How often each command was executed.
     pub commands: &'a CommandCounts,
@@ -351,7 +351,7 @@ const SINCE_THE_START: &[Row] = &[
     Row::new(
         "binlog-state",
         "1 for the state that the binlog is in: ok, full, failed or off.",
-        Read::Word(|server| server.binlog.state),
+        Read::Word(|server| server.binlog.state.as_str()),
     ),
     Row::gauge("buffer-bytes", "Memory for what is not a job yet, or not sent yet.", |server| {
         server.buffer_bytes as u64

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 
 use beanstalkd_binlog::{
-    BinlogError, Completion, Disk, FileName, LogPosition, LoggedReservation, NoRoom, StoreTask, SyncPolicy,
-    WholeJob,
+    BinlogError, Completion, Disk, FileName, LogPosition, LogState, LoggedReservation, NoRoom, StoreTask,
+    SyncPolicy, WholeJob,
 };
 use beanstalkd_types::clock::NS_PER_S;
 use beanstalkd_types::job::{Body, Counters, JobId, JobRecord, JobState};
@@ -23,7 +23,7 @@ fn a_delete_never_fails_for_lack_of_space() {
     let mut fixture = Fixture::open(&disk, SyncPolicy::EachCommit, 8192);
     let count = fixture.fill();
     assert!(count > 200, "{count}");
-    assert_eq!(fixture.log.stats().state, "full");
+    assert_eq!(fixture.log.stats().state, LogState::Full);
     for id in 1..=count {
         fixture.log.append_delete(JobId(id));
         fixture.commit();
@@ -81,7 +81,7 @@ fn a_full_disk_refuses_changes_and_takes_them_again_a_second_after_room_comes() 
     fixture.log.on_deadline(fixture.now).unwrap();
     fixture.help().unwrap();
     assert_eq!((fixture.put(), fixture.update(&buried)), (Ok(()), Ok(())));
-    assert_eq!(fixture.log.stats().state, "ok");
+    assert_eq!(fixture.log.stats().state, LogState::Ok);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn after_a_failed_write_or_sync_nothing_becomes_durable_and_the_log_stops() {
         while harness.disk.next_task().is_some() {}
         assert!(matches!(harness.log.commit(harness.now), Err(BinlogError::Stopped)));
         assert_eq!((harness.disk.next_task(), harness.log.durable()), (None, durable), "no task is started");
-        assert_eq!(harness.log.stats().state, "failed");
+        assert_eq!(harness.log.stats().state, LogState::Failed);
         // The next start finds all that was durable before.
         Harness::begin(disk.crashed_image(&mut random), settings, Some(&harness)).unwrap();
     }
@@ -418,7 +418,7 @@ fn a_file_that_cannot_be_removed_or_made_for_want_of_a_descriptor_is_tried_again
     }
     assert!(removals > 4 && creations > 4, "{removals}, {creations}");
     assert!(disk.files().len() <= 6, "what was refused is removed later: {:?}", disk.names());
-    assert_eq!(fixture.log.stats().state, "ok");
+    assert_eq!(fixture.log.stats().state, LogState::Ok);
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn without_descriptors_commands_wait_and_deletes_are_logged_later() {
     fixture.put().unwrap();
     fixture.commit();
     assert_eq!(fixture.log.durable(), fixture.log.appended());
-    assert_eq!(fixture.log.stats().state, "ok");
+    assert_eq!(fixture.log.stats().state, LogState::Ok);
     let (_, _, restored) = open(&disk, config(SyncPolicy::EachCommit, 4096, 8), fixture.now).unwrap();
     assert_eq!(restored.len(), 1);
 }

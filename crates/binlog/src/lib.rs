@@ -85,7 +85,7 @@ pub use ownership::{Lease, Owner, OwnerStep, OwnershipEnd, OwnershipTimes, Seen,
 pub use postgres::{Password, PostgresCopy, PostgresStorage, Settings, StoreError};
 pub use replay::{DamagedFile, LogFault, ReplaySummary, Warning};
 pub use storage::{Completion, DatabaseFigures, Listing, Storage, StoreTask};
-pub use writer::{Binlog, CompleteRoom, DescribedLog, Stats, WholeJob};
+pub use writer::{Binlog, CompleteRoom, DescribedLog, LogState, Stats, WholeJob};
 
 /// The last index that a file may have: C counts files in an `int`.
 const MAX_INDEX: u32 = i32::MAX as u32 - 1;

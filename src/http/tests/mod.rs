@@ -62,7 +62,11 @@ impl Figures {
                 sums: TubeSums::of(&self.queue),
                 identities: &[],
                 extensions: extensions(false),
-                binlog: binlog::Stats { sync_us: 2_500_001, state: "ok", ..binlog::Stats::default() },
+                binlog: binlog::Stats {
+                    sync_us: 2_500_001,
+                    state: binlog::LogState::Ok,
+                    ..binlog::Stats::default()
+                },
                 commands: &self.commands,
                 timings: &self.timings,
                 is_draining: self.draining,

@@ -52,7 +52,34 @@ const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// How long the log must have been idle before a marker records that its end is durable.
 const IDLE_MARK_NS: u64 = NS_PER_S;
 
-/// The figures of the binlog for the stats.
+/// What the log can do now, for the stats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogState {
+    /// The server has no log.
+    #[default]
+    Off,
+    /// It can write.
+    Ok,
+    /// The store has no room for another file. The log tries again every second.
+    Full,
+    /// It has ended after an error.
+    Failed,
+}
+
+impl LogState {
+    /// The word for it in the stats.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Ok => "ok",
+            Self::Full => "full",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The figures of the binlog for the stats. Without a log they are the default ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// `binlog-oldest-index`.
@@ -75,8 +102,8 @@ pub struct Stats {
     pub syncs: u64,
     /// Total time of the syncs, in microseconds.
     pub sync_us: u64,
-    /// "ok", "full" or "failed".
-    pub state: &'static str,
+    /// `binlog-state`.
+    pub state: LogState,
     /// The figures of the store, if it is a database.
     pub database: Option<DatabaseFigures>,
 }
@@ -537,9 +564,9 @@ impl Binlog {
             syncs,
             sync_us,
             state: match (self.health.is_serving(), self.ahead.is_refused() || self.is_store_full()) {
-                (false, _) => "failed",
-                (true, true) => "full",
-                (true, false) => "ok",
+                (false, _) => LogState::Failed,
+                (true, true) => LogState::Full,
+                (true, false) => LogState::Ok,
             },
             database: self.storage.database(),
         }
