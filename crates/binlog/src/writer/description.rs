@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use super::appender::Appender;
 use super::compaction::{Compaction, DescribedCompaction};
 use super::durability::{Durability, LogMark};
-use super::files_ahead::FilesAhead;
+use super::files_ahead::{DescribedNextFile, FilesAhead};
 use super::ids::Ids;
 use super::room::Spare;
 use super::{Binlog, Contents, IDLE_MARK_NS, OPEN_AHEAD};
@@ -48,8 +48,7 @@ struct DescribedProgress {
     announced_id: u64,
     /// The wall clock less the clock of the instants.
     wall_offset_ns: i64,
-    /// The index and the usual length of the next file, and whether the disk had no room for one.
-    next_file: (u32, (u64, bool)),
+    next_file: DescribedNextFile,
     /// Syncs done, and the time that they took in microseconds.
     sync_totals: (u64, u64),
 }
@@ -210,8 +209,14 @@ impl DescribedLog {
             && cooldowns.iter().all(|(id, _)| files.record_bytes(Item::Cooldown(id)).is_some());
         let below = compaction.below.unwrap_or(0);
         let is_emptied = files.closed().filter(|file| file.index < below).all(|file| file.live == 0);
-        let is_one = compaction.below.is_none() || files.oldest_index() < below && below <= progress.end.file;
-        if burials.ids().all(is_in_log) && room.jobs().all(is_in_log) && is_kept && is_emptied && is_one {
+        let is_compaction =
+            compaction.below.is_none() || files.oldest_index() < below && below <= progress.end.file;
+        if burials.ids().all(is_in_log)
+            && room.jobs().all(is_in_log)
+            && is_kept
+            && is_emptied
+            && is_compaction
+        {
             Ok(())
         } else {
             Err(Malformed("the lists of the log do not match"))
@@ -221,18 +226,18 @@ impl DescribedLog {
     /// Checks that the numbers are consistent.
     fn check(&self) -> Result<(), Malformed> {
         let DescribedProgress { end, nonce, durable, next_id, announced_id, next_file, .. } = &self.progress;
-        let is_one = |is_one: bool, what| if is_one { Ok(()) } else { Err(Malformed(what)) };
+        let expect = |holds: bool, what| if holds { Ok(()) } else { Err(Malformed(what)) };
         let current = self.contents.files.newest().ok_or(Malformed("the log has no file"))?;
-        is_one(current.index == end.file && *nonce != 0, "the file of the log")?;
-        is_one(end.offset >= HEAD_BYTES && end.offset <= current.bytes, "the end of the log")?;
-        is_one(durable.end <= *end && durable.sequence <= self.progress.appended, "what is durable")?;
-        is_one(durable.ids <= MAX_NUMBER && *announced_id <= MAX_NUMBER, "the ids of the log")?;
-        is_one((1..=MAX_NUMBER).contains(next_id), "the ids of the log")?;
-        let (next_index, (usual_bytes, _)) = *next_file;
+        expect(current.index == end.file && *nonce != 0, "the file of the log")?;
+        expect(end.offset >= HEAD_BYTES && end.offset <= current.bytes, "the end of the log")?;
+        expect(durable.end <= *end && durable.sequence <= self.progress.appended, "what is durable")?;
+        expect(durable.ids <= MAX_NUMBER && *announced_id <= MAX_NUMBER, "the ids of the log")?;
+        expect((1..=MAX_NUMBER).contains(next_id), "the ids of the log")?;
+        let DescribedNextFile { next_index, usual_bytes, .. } = *next_file;
         let newest = self.contents.room.newest_spare().unwrap_or(end.file);
-        is_one(newest < next_index && next_index <= MAX_INDEX + 1, "the next file of the log")?;
+        expect(newest < next_index && next_index <= MAX_INDEX + 1, "the next file of the log")?;
         let is_length = usual_bytes.is_multiple_of(BLOCK_BYTES) && (1..=MAX_NUMBER).contains(&usual_bytes);
-        is_one(is_length, "the length of the next file")?;
-        is_one(self.contents.room.first_spare().is_none_or(|first| first > end.file), "a file made ahead")
+        expect(is_length, "the length of the next file")?;
+        expect(self.contents.room.first_spare().is_none_or(|first| first > end.file), "a file made ahead")
     }
 }

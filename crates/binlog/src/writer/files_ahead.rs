@@ -11,6 +11,7 @@ use super::room::{Room, Spare, Target};
 use super::{Binlog, FIRST_FILE_BYTES};
 use crate::assertions::in_debug;
 use crate::clock::{NS_PER_S, Timestamp};
+use crate::described;
 use crate::format::{SHORT_BYTES, Seal, mix};
 use crate::marker::{HEAD_BYTES, MarkerKind, file_head};
 use crate::storage::{StoreTask, is_lack_of_room, is_shortage};
@@ -54,6 +55,16 @@ pub(super) struct FilesAhead {
     pub(super) lacks_descriptor: bool,
 }
 
+/// The next file, as the old program describes it in a hand-over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DescribedNextFile {
+    pub(super) next_index: u32,
+    pub(super) usual_bytes: u64,
+    is_disk_full: bool,
+}
+
+described!(DescribedNextFile { next_index, usual_bytes, is_disk_full });
+
 impl FilesAhead {
     pub(super) fn new(config: &Config, next_index: u32) -> Self {
         Self {
@@ -66,17 +77,15 @@ impl FilesAhead {
         }
     }
 
-    /// The state for the new program: the index and the usual length of the next file, and whether the disk had no room
-    /// for it.
-    pub(super) fn described(&self) -> (u32, (u64, bool)) {
-        (self.next_index, (self.usual_bytes, self.is_disk_full))
+    /// The state for the new program.
+    pub(super) fn described(&self) -> DescribedNextFile {
+        let Self { next_index, usual_bytes, is_disk_full, .. } = *self;
+        DescribedNextFile { next_index, usual_bytes, is_disk_full }
     }
 
     /// Resumes after a hand-over.
-    pub(super) fn resume(
-        config: &Config,
-        (next_index, (usual_bytes, is_disk_full)): (u32, (u64, bool)),
-    ) -> Self {
+    pub(super) fn resume(config: &Config, described: DescribedNextFile) -> Self {
+        let DescribedNextFile { next_index, usual_bytes, is_disk_full } = described;
         Self { usual_bytes, is_disk_full, ..Self::new(config, next_index) }
     }
 
