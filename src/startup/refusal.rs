@@ -56,7 +56,7 @@ pub fn refuse_binlog(place: &BinlogPlace, error: &OpenError) -> ExitReason {
             };
             error!("-b {place}: {error}{advice}");
         }
-        OpenError::TooManyFiles | OpenError::OutOfMemory | OpenError::Failed(_) => {
+        OpenError::TooManyFiles | OpenError::NoRoom | OpenError::OutOfMemory | OpenError::Failed(_) => {
             error!("-b {place}: {error}");
         }
     }
@@ -68,6 +68,7 @@ pub fn binlog_exit_reason(error: &OpenError) -> ExitReason {
     match error {
         OpenError::Faulty(_) => ExitReason::BinlogDamaged,
         OpenError::List(_)
+        | OpenError::NoRoom
         | OpenError::Read { .. }
         | OpenError::Write { .. }
         | OpenError::Keep { .. }

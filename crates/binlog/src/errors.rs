@@ -71,7 +71,7 @@ impl fmt::Display for BinlogError {
 
 impl std::error::Error for BinlogError {}
 
-/// The reason why the log could not be opened. The files have not been changed.
+/// The reason why the log could not be opened. The next start finds what this one has found.
 #[derive(Debug)]
 pub enum OpenError {
     /// The directory could not be read.
@@ -103,6 +103,8 @@ pub enum OpenError {
     OutOfMemory,
     /// No index is left for a new file: the format's last one is 2147483646.
     TooManyFiles,
+    /// The database accepts no more, or there is no memory for a record of the repair.
+    NoRoom,
     /// The contents of the files contradict each other: damage, or missing or misplaced files.
     Faulty(Vec<LogFault>),
     /// The log failed while it was being repaired.
@@ -124,6 +126,9 @@ impl fmt::Display for OpenError {
             Self::Keep { file, offset, error } => write!(out, "lost.{file}.{offset}: {error}"),
             Self::OutOfMemory => out.write_str("out of memory while reading the binlog"),
             Self::TooManyFiles => out.write_str("no index is left for another binlog file"),
+            Self::NoRoom => {
+                out.write_str("the database or the memory has no room for the repair of the binlog")
+            }
             Self::Faulty(faults) => {
                 for (at, fault) in faults.iter().enumerate() {
                     write!(out, "{}{fault}", if at == 0 { "" } else { "; " })?;

@@ -29,6 +29,7 @@ impl Binlog {
     /// for each job: first those that are not buried, by ascending id, then the buried ones in the order of their
     /// burial. A reserved job becomes ready. `wall_offset_ns` is the clock of the log less the clock of `now`.
     ///
+    /// # Errors
     /// If the log cannot be read, or has damage that a crash does not explain; in these cases nothing has changed on
     /// disk. Also if the new file cannot be made.
     pub fn open(
@@ -148,11 +149,11 @@ impl Binlog {
         self.outcome().map_err(OpenError::Failed)
     }
 
-    /// Logs the groups for which jobs no longer wait. On a full disk it does not: the next start finds them again.
+    /// Logs the groups for which jobs no longer wait, as far as there is room: the next start finds the others again.
     fn log_freed_groups(&mut self, groups: &BTreeSet<Box<str>>) -> Result<(), OpenError> {
         for group in groups {
             match self.with_room(|log| log.append_freed_group(group)) {
-                Err(OpenError::TooManyFiles) => break,
+                Err(OpenError::TooManyFiles | OpenError::NoRoom) => break,
                 result => result?,
             }
         }
@@ -160,6 +161,9 @@ impl Binlog {
     }
 
     /// Makes files until `append` finds room.
+    ///
+    /// # Errors
+    /// If a file cannot be made, the log has failed, or no file would help.
     fn with_room(
         &mut self,
         mut append: impl FnMut(&mut Self) -> Result<(), NoRoom>,
@@ -167,7 +171,10 @@ impl Binlog {
         loop {
             match append(self) {
                 Ok(()) => return Ok(()),
-                Err(NoRoom::Full) => return Err(OpenError::TooManyFiles),
+                Err(NoRoom::Full) => {
+                    self.outcome().map_err(OpenError::Failed)?;
+                    return Err(if self.has_index() { OpenError::NoRoom } else { OpenError::TooManyFiles });
+                }
                 Err(NoRoom::Pending) => self.await_file().map_err(|error| {
                     let file = self.stats().current_index + 1;
                     OpenError::Write { file, error }

@@ -188,9 +188,14 @@ impl Binlog {
         }
     }
 
+    /// Whether there is an index for another file.
+    pub(crate) fn has_index(&self) -> bool {
+        self.ahead.next_index <= MAX_INDEX
+    }
+
     /// Requests the next file.
     pub(super) fn make_next_file(&mut self) {
-        if self.ahead.next_index > MAX_INDEX || !self.health.is_serving() {
+        if !self.has_index() || !self.health.is_serving() {
             return;
         }
         debug_assert!(!self.ahead.is_under_way(), "one file is made at a time");
