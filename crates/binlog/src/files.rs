@@ -156,7 +156,8 @@ impl Files {
             let before = in_debug(|| (self.total_bytes(), self.files[at].bytes));
             match self.files.remove(at) {
                 Some(gone) if at < last => self.closed_bytes -= gone.bytes,
-                _ => self.closed_bytes -= self.files.back().map_or(0, |last| last.bytes),
+                // The newest file has gone, and the one before it is now the newest and no longer closed.
+                _ => self.closed_bytes -= self.files.back().map_or(0, |newest| newest.bytes),
             }
             debug_assert_eq!(
                 self.total_bytes() + before.1,
@@ -178,6 +179,11 @@ impl Files {
     #[must_use]
     pub(crate) fn live_in(&self, index: u32) -> u64 {
         self.position(index).map_or(0, |at| self.files[at].live)
+    }
+
+    /// The jobs that have a full record in the log, by ascending id.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.locations.jobs.iter().map(|(id, _)| id)
     }
 
     /// The number of cooldowns in the log.
@@ -398,13 +404,6 @@ impl Files {
             return Some(last);
         }
         self.files.binary_search_by_key(&index, |file| file.index).ok()
-    }
-}
-
-impl Files {
-    /// The jobs that have a full record in the log, by ascending id.
-    pub(crate) fn jobs(&self) -> impl Iterator<Item = JobId> {
-        self.locations.jobs.iter().map(|(id, _)| id)
     }
 }
 

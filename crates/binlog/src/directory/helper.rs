@@ -150,9 +150,7 @@ impl DirectoryThread {
             let _ = given.send(assignment);
         }
     }
-}
 
-impl DirectoryThread {
     fn note(&mut self, done: Done) -> Completion {
         self.under_way -= done.assignments;
         done.completion
