@@ -22,7 +22,7 @@ use crate::ownership::{OwnershipTimes, Seen, Watch};
 /// How long a server waits before it tries to connect to the database again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// How often a server that waits repeats what is wrong.
-const SAID_EVERY_NS: u64 = 60 * NS_PER_S;
+const REPORT_INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// The value in the statements for a heartbeat of NULL.
 const NO_HEARTBEAT: i64 = -1;
 
@@ -222,7 +222,7 @@ pub(super) fn open_reading(settings: &Settings) -> Result<DatabaseSession, Store
 enum Attempt {
     Claimed(Box<(Claim, DatabaseSession)>),
     /// Another server owns the queue.
-    Held {
+    OwnedByAnother {
         owner: String,
         /// How long its heartbeat counts.
         takeover_after_ns: u64,
@@ -253,10 +253,10 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
                 (claim.session.limit, reading.limit) = (None, None);
                 return Ok((claim, reading));
             }
-            Ok(Attempt::Held { owner, takeover_after_ns }) => {
+            Ok(Attempt::OwnedByAnother { owner, takeover_after_ns }) => {
                 let held_ns = held_ns(takeover_after_ns.max(times.takeover_after_ns));
                 if is_over(*held_since.get_or_insert_with(Instant::now), held_ns) {
-                    return Err(StoreError::Held { owner });
+                    return Err(StoreError::OwnedByAnother { owner });
                 }
                 settings.log_in.limit = limit(held_ns);
                 complaints.report(format!("the queue belongs to {owner}"), false);
@@ -268,7 +268,9 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
                     StoreError::Unsafe(_) => waits,
                     // The database accepted the log-in before: an operator may be replacing the password.
                     StoreError::Refused(_) => waits && held_since.is_some(),
-                    StoreError::Held { .. } | StoreError::Version { .. } | StoreError::File(_) => false,
+                    StoreError::OwnedByAnother { .. } | StoreError::Version { .. } | StoreError::File(_) => {
+                        false
+                    }
                 };
                 if !may_pass || is_over(start, store_timeout_ns) {
                     return Err(error);
@@ -286,7 +288,7 @@ pub(super) fn claim(settings: &Settings, waits: bool) -> Result<(Claim, Database
 #[derive(Default)]
 struct Complaints {
     last: String,
-    said_at: Timestamp,
+    reported_at: Timestamp,
 }
 
 impl Complaints {
@@ -297,9 +299,9 @@ impl Complaints {
     }
 
     fn is_due(&mut self, text: &str, is_warning: bool, now: Timestamp) -> bool {
-        let is_due = text != self.last || is_warning && now.since_ns(self.said_at) >= SAID_EVERY_NS;
+        let is_due = text != self.last || is_warning && now.since_ns(self.reported_at) >= REPORT_INTERVAL_NS;
         if is_due {
-            (self.last, self.said_at) = (text.to_owned(), now);
+            (self.last, self.reported_at) = (text.to_owned(), now);
         }
         is_due
     }
@@ -329,7 +331,7 @@ fn attempt(
     };
     if !watch.observe(seen, received_at) {
         *kept = Some(open);
-        return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
+        return Ok(Attempt::OwnedByAnother { owner, takeover_after_ns: seen.takeover_after_ns });
     }
     open.check_reading(settings, queue, epoch)?;
     let sent_at = now();
@@ -338,7 +340,7 @@ fn attempt(
     let taken = take_over(&mut open.session, settings, &queue, epoch, heartbeat)?;
     let Some((epoch, removed)) = taken else {
         *kept = Some(open);
-        return Ok(Attempt::Held { owner, takeover_after_ns: seen.takeover_after_ns });
+        return Ok(Attempt::OwnedByAnother { owner, takeover_after_ns: seen.takeover_after_ns });
     };
     let checked = open.check_reading(settings, queue.id, epoch);
     if let Err(error) = checked {

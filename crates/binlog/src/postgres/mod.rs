@@ -101,7 +101,7 @@ impl Settings {
 #[derive(Debug)]
 pub enum StoreError {
     /// Another server owns it.
-    Held {
+    OwnedByAnother {
         /// The name of that server.
         owner: String,
     },
@@ -149,7 +149,7 @@ impl From<wire::StatementError> for StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Held { owner } => write!(
+            Self::OwnedByAnother { owner } => write!(
                 out,
                 "the queue belongs to {owner}; end that server first, or start with --wait-for-lock to take over \
                  from it"
@@ -200,7 +200,7 @@ struct StoreThread {
 
 impl fmt::Debug for StoreThread {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Running").field("under_way", &self.under_way).finish_non_exhaustive()
+        out.debug_struct("StoreThread").field("under_way", &self.under_way).finish_non_exhaustive()
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use log::warn;
 
 use super::StoreError;
+use super::sql;
 use super::wire::StatementError;
 use crate::os::secret_file;
 
@@ -58,7 +59,7 @@ impl Password {
     pub(super) fn read(&self) -> Result<String, StatementError> {
         let now = self.file.as_deref().and_then(|path| read(path).ok()).map(|(password, _)| password);
         now.or_else(|| self.first.clone()).ok_or_else(|| StatementError::Refused {
-            code: "28000".to_owned(),
+            code: sql::INVALID_AUTHORIZATION.to_owned(),
             message: "the database asks for a password: use --store-password-file or PGPASSWORD".to_owned(),
         })
     }

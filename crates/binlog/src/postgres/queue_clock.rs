@@ -33,18 +33,18 @@ pub(super) struct ClockWatch {
     /// The value in the row, and the clock that follows from it.
     seen: Option<(i64, QueueClock)>,
     /// When the row was last read.
-    looked_at: Option<Timestamp>,
+    read_at: Option<Timestamp>,
 }
 
 impl ClockWatch {
     /// Notes that the row has `clock_ns`, which was written `age_ns` ago by the clock of the database. That age counts
     /// only if this server has not watched the row, and never for more than the time since this server last read it.
     pub(super) fn note(&mut self, clock_ns: Option<i64>, age_ns: u64, now: Timestamp) {
-        let looked_at = self.looked_at.replace(now);
+        let last_read_at = self.read_at.replace(now);
         if self.seen.map(|(seen_ns, _)| seen_ns) == clock_ns {
             return;
         }
-        let age_ns = age_ns.min(looked_at.map_or(u64::MAX, |before| now.since_ns(before)));
+        let age_ns = age_ns.min(last_read_at.map_or(u64::MAX, |before| now.since_ns(before)));
         self.seen = clock_ns
             .map(|seen_ns| (seen_ns, QueueClock::reads(seen_ns.saturating_add_unsigned(age_ns), now)));
     }

@@ -3,8 +3,30 @@
 /// The version of the tables.
 pub(super) const VERSION: i64 = 1;
 
+/// [`PIECE_BYTES`] in the text of a statement.
+macro_rules! piece_bytes {
+    () => {
+        8000
+    };
+}
+
 /// The bytes in a row of the log: a row must fit into a page with its header, so that no row is stored separately.
-pub(super) const PIECE_BYTES: usize = 8000;
+pub(super) const PIECE_BYTES: usize = piece_bytes!();
+
+// Codes of errors, from the SQL standard and from PostgreSQL.
+
+/// The error of a pooler that does not pass a setting of the log-in on.
+pub(super) const PROTOCOL_VIOLATION: &str = "08P01";
+/// The error of a proof that finds no row.
+pub(super) const DIVISION_BY_ZERO: &str = "22012";
+/// The error of rows that exist already.
+pub(super) const UNIQUE_VIOLATION: &str = "23505";
+/// The error of a log-in. This server also uses it for one that it cannot try.
+pub(super) const INVALID_AUTHORIZATION: &str = "28000";
+/// The error of a role that may not make a table.
+pub(super) const INSUFFICIENT_PRIVILEGE: &str = "42501";
+/// The error of a database that cannot extend its files.
+pub(super) const DISK_FULL: &str = "53100";
 
 /// Makes the tables. Two servers that start at the same time make them one after the other.
 pub(super) const CREATE: &str = "
@@ -149,7 +171,6 @@ macro_rules! set_clock {
 /// The number of rows of the ballast, and the minimum size of its table.
 const BALLAST_ROWS: i64 = 1050;
 pub(super) const BALLAST_BYTES: i64 = BALLAST_ROWS * 8192;
-pub(super) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
 /// The size of a queue's ballast; 0 if it has none.
 pub(super) fn ballast_size(queue: i64) -> String {
@@ -164,7 +185,7 @@ pub(super) fn make_ballast(queue: i64) -> String {
         DROP TABLE IF EXISTS {table};
         CREATE UNLOGGED TABLE {table} (bytes bytea) WITH (autovacuum_enabled = false);
         ALTER TABLE {table} ALTER COLUMN bytes SET STORAGE PLAIN;
-        INSERT INTO {table} SELECT decode(repeat('00', 8000), 'hex') FROM generate_series(1, {BALLAST_ROWS})"
+        INSERT INTO {table} SELECT decode(repeat('00', {PIECE_BYTES}), 'hex') FROM generate_series(1, {BALLAST_ROWS})"
     )
 }
 
@@ -247,19 +268,27 @@ pub(super) const PREPARED: &[(&str, &str)] = &[
             "WITH mine AS (SELECT id FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $2::int8 AND ",
             is_synchronous!("$3"),
             " FOR NO KEY UPDATE), rows AS (INSERT INTO beanstalkd.log (queue, file, start, bytes)
-            SELECT id, $5::int4, $6::int8 + piece, substr($7::bytea, piece + 1, 8000)
-            FROM mine, generate_series(0, length($7::bytea) - 1, 8000) AS piece)
+            SELECT id, $5::int4, $6::int8 + piece, substr($7::bytea, piece + 1, ",
+            piece_bytes!(),
+            ") FROM mine, generate_series(0, length($7::bytea) - 1, ",
+            piece_bytes!(),
+            ") AS piece)
             SELECT $4::int8 / count(*) FROM mine"
         ),
     ),
     (
         "append",
-        "INSERT INTO beanstalkd.log (queue, file, start, bytes)
-            SELECT $1::int4, $2::int4, $3::int8 + piece, substr($4::bytea, piece + 1, 8000)
-            FROM generate_series(0, length($4::bytea) - 1, 8000) AS piece",
+        concat!(
+            "INSERT INTO beanstalkd.log (queue, file, start, bytes)
+            SELECT $1::int4, $2::int4, $3::int8 + piece, substr($4::bytea, piece + 1, ",
+            piece_bytes!(),
+            ") FROM generate_series(0, length($4::bytea) - 1, ",
+            piece_bytes!(),
+            ") AS piece"
+        ),
     ),
     (
-        "look",
+        "is_appended",
         "SELECT EXISTS (SELECT 1 FROM beanstalkd.log
                 WHERE queue = $1::int4 AND file = $2::int4 AND start = $3::int8)
             FROM beanstalkd.queue WHERE id = $1::int4 AND epoch = $4::int8",

@@ -52,10 +52,10 @@ impl OwnedQueue {
     ) -> Result<(), StatementError> {
         let mut offset = at.offset;
         for chunk in bytes.chunks(MAX_CHUNK_BYTES) {
-            let place = [int(at.file), int(offset), SqlValue::Bytes(chunk)];
+            let chunk_values = [int(at.file), int(offset), SqlValue::Bytes(chunk)];
             match mem::take(&mut proof) {
-                [] => session.add("append", &[&[int(self.id)], &place[..]].concat(), false)?,
-                proof => session.add("prove_and_append", &[proof, &place].concat(), false)?,
+                [] => session.add("append", &[&[int(self.id)], &chunk_values[..]].concat(), false)?,
+                proof => session.add("prove_and_append", &[proof, &chunk_values].concat(), false)?,
             }
             offset += chunk.len() as u64;
         }

@@ -31,12 +31,6 @@ use crate::os::socket;
 /// The bytes of one read.
 const MAX_READ_BYTES: usize = 64 * 1024;
 
-/// The error of a pooler that does not pass a setting of the log-in on.
-const PROTOCOL_VIOLATION: &str = "08P01";
-
-/// The error of a database that cannot extend its files.
-const DISK_FULL: &str = "53100";
-
 /// The values with which to log in.
 #[derive(Clone)]
 pub(super) struct LogIn {
@@ -82,12 +76,12 @@ pub(super) enum StatementError {
 impl StatementError {
     /// Whether the disk of the database is full, or its quota.
     pub(super) fn is_lack_of_room(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == DISK_FULL)
+        matches!(self, Self::Refused { code, .. } if code == sql::DISK_FULL)
     }
 
     /// Whether the same statement may succeed later without any intervention.
     pub(super) fn may_pass(&self) -> bool {
-        self.is_of_now() && !matches!(self, Self::Refused { code, .. } if code == PROTOCOL_VIOLATION)
+        self.is_of_now() && !matches!(self, Self::Refused { code, .. } if code == sql::PROTOCOL_VIOLATION)
     }
 
     /// Whether the cause is the state of the database or of the connection, and not the request.
@@ -227,7 +221,7 @@ pub(super) struct DatabaseSession {
 
 impl fmt::Debug for DatabaseSession {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Session").finish_non_exhaustive()
+        out.debug_struct("DatabaseSession").finish_non_exhaustive()
     }
 }
 
@@ -277,7 +271,7 @@ impl DatabaseSession {
             Message::AuthenticationCleartextPassword => {
                 if matches!(self.stream, DatabaseStream::Tcp(_)) {
                     return Err(StatementError::Refused {
-                        code: "28000".to_owned(),
+                        code: sql::INVALID_AUTHORIZATION.to_owned(),
                         message: "the database asks for the password as plain text, which is only sent over TLS: use \
                                   scram-sha-256 in pg_hba.conf"
                             .to_owned(),
@@ -301,7 +295,7 @@ impl DatabaseSession {
             Message::ErrorResponse(body) => return Err(refused(&mut body.fields())),
             _ => {
                 return Err(StatementError::Refused {
-                    code: "28000".to_owned(),
+                    code: sql::INVALID_AUTHORIZATION.to_owned(),
                     message: "the database asks for a way to log in that is not known: use scram-sha-256"
                         .to_owned(),
                 });
@@ -533,7 +527,7 @@ fn refused(fields: &mut ErrorFields<'_>) -> StatementError {
 /// The error of a failed log-in, with advice.
 fn explained(failure: StatementError) -> StatementError {
     match failure {
-        StatementError::Refused { code, message } if code == PROTOCOL_VIOLATION => {
+        StatementError::Refused { code, message } if code == sql::PROTOCOL_VIOLATION => {
             let message = format!(
                 "{message}; if a pooler such as PgBouncer is there: the server needs sessions with settings of its \
                  own, so the address must be that of PostgreSQL itself"

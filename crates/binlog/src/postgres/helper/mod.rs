@@ -67,10 +67,10 @@ struct OwnerConnection {
 
 pub(super) struct PostgresHelper {
     settings: Settings,
-    event_loop: LoopLink,
+    link: LoopLink,
     owner: Owner,
     queue: OwnedQueue,
-    link: OwnerConnection,
+    connection: OwnerConnection,
     backlog: Backlog,
     under_way: Option<(Transaction, Instant)>,
     commit_delay: CommitDelay,
@@ -81,22 +81,17 @@ pub(super) struct PostgresHelper {
 }
 
 impl PostgresHelper {
-    pub(super) fn new(
-        settings: Settings,
-        claim: Claim,
-        event_loop: LoopLink,
-        figures: Arc<StoreFigures>,
-    ) -> Self {
+    pub(super) fn new(settings: Settings, claim: Claim, link: LoopLink, figures: Arc<StoreFigures>) -> Self {
         let Claim { session, queue, epoch, sent_at, removed } = claim;
         let owner = Owner::new(settings.times, epoch, sent_at);
         figures.set_lease(owner.lease());
         Self {
             settings,
-            event_loop,
+            link,
             owner,
             ballast: Ballast::new(Arc::clone(&figures), queue.id),
             queue,
-            link: OwnerConnection { session: Some(session), trouble: String::new() },
+            connection: OwnerConnection { session: Some(session), trouble: String::new() },
             backlog: Backlog::default(),
             under_way: None,
             commit_delay: CommitDelay::default(),
@@ -127,7 +122,7 @@ impl PostgresHelper {
     }
 
     fn take_all(&mut self) {
-        while let Ok(work) = self.event_loop.given.try_recv() {
+        while let Ok(work) = self.link.given.try_recv() {
             self.backlog.push(work);
         }
     }
@@ -145,7 +140,7 @@ impl PostgresHelper {
             std::thread::sleep(pause);
             return true;
         }
-        match self.event_loop.given.recv_timeout(pause) {
+        match self.link.given.recv_timeout(pause) {
             Ok(work) => self.backlog.push(work),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return true,
@@ -167,7 +162,7 @@ impl PostgresHelper {
         {
             // Everything to be synced was committed before.
             for task in syncs.clone() {
-                self.event_loop.complete(task, 0, Ok(()));
+                self.link.complete(task, 0, Ok(()));
             }
             return;
         }
@@ -198,9 +193,9 @@ impl PostgresHelper {
                 for task in syncs {
                     let result = result.as_ref().copied();
                     let result = result.map_err(|error| io::Error::new(error.kind(), error.to_string()));
-                    self.event_loop.send(task, elapsed_us, result);
+                    self.link.send(task, elapsed_us, result);
                 }
-                self.event_loop.wake();
+                self.link.wake();
             }
             Transaction::Do(task) => {
                 match task {
@@ -208,7 +203,7 @@ impl PostgresHelper {
                     StoreTask::Make { file, .. } => self.purges.cancel(file),
                     StoreTask::Remove { .. } | StoreTask::Shorten { .. } | StoreTask::Sync(_) => {}
                 }
-                self.event_loop.complete(task, elapsed_us, result);
+                self.link.complete(task, elapsed_us, result);
             }
             Transaction::Purge => {}
         }
@@ -238,7 +233,7 @@ impl PostgresHelper {
         self.publish_lease();
         self.figures.epoch.store(self.owner.epoch(), Relaxed);
         if matches!(answer, StepAnswer::Lost | StepAnswer::Busy) {
-            self.link.session = None;
+            self.connection.session = None;
         }
         if !self.owner.is_serving() && matches!(self.under_way, Some((Transaction::Purge, _))) {
             // No command waits for it, and it is begun again later.
@@ -249,7 +244,7 @@ impl PostgresHelper {
             warn!(
                 "{}: {}; nothing is acknowledged until the database confirms it",
                 self.queue_address(),
-                self.link.trouble
+                self.connection.trouble
             );
         }
         if !was_serving && self.owner.is_serving() {
@@ -265,7 +260,7 @@ impl PostgresHelper {
         let gives_up_at = self.owner.gives_up_at();
         let limit = gives_up_at.map(|at| Instant::now() + Duration::from_nanos(at.since_ns(now())));
         self.settings.log_in.limit = limit;
-        if let Some(session) = &mut self.link.session {
+        if let Some(session) = &mut self.connection.session {
             session.limit = limit;
         }
     }
@@ -277,7 +272,7 @@ impl PostgresHelper {
             self.figures.set_lease(self.owner.lease());
             // The clock is read after this: if the loop found the old lease expired, it had read it before.
             if !before.holds(now()) {
-                self.event_loop.wake();
+                self.link.wake();
             }
         }
     }
@@ -287,7 +282,7 @@ impl PostgresHelper {
     }
 
     fn connect(&mut self) -> StepAnswer {
-        self.link.session = None;
+        self.connection.session = None;
         let opened = connect(&self.settings).and_then(|mut session| {
             let prepared = session.prepare(sql::PREPARED);
             prepared
@@ -298,13 +293,13 @@ impl PostgresHelper {
             Ok(session) => {
                 self.figures.reconnects.fetch_add(1, Relaxed);
                 self.ballast.check_again();
-                self.link.session = Some(session);
+                self.connection.session = Some(session);
                 StepAnswer::Done
             }
             Err((_, text)) => {
-                if text != self.link.trouble {
+                if text != self.connection.trouble {
                     warn!("{}: cannot connect to the database at {text}; trying again", self.queue_address());
-                    self.link.trouble = text;
+                    self.connection.trouble = text;
                 }
                 StepAnswer::Busy
             }
@@ -316,7 +311,7 @@ impl PostgresHelper {
     }
 
     fn try_raise(&mut self, epoch: u64) -> Result<StepAnswer, StatementError> {
-        let OwnerConnection { session: Some(session), trouble } = &mut self.link else {
+        let OwnerConnection { session: Some(session), trouble } = &mut self.connection else {
             return Ok(StepAnswer::Lost);
         };
         let Settings { owner: own_name, allow_async, seen, url, .. } = &self.settings;
@@ -338,20 +333,20 @@ impl PostgresHelper {
         *trouble = if found < epoch {
             format!("the database has epoch {found} of the queue and not {epoch}: it is an old copy")
         } else {
-            "the database has stopped to replicate".to_owned()
+            "the database has stopped replicating".to_owned()
         };
         Ok(StepAnswer::Busy)
     }
 
     fn check_commit(&mut self, epoch: u64) -> StepAnswer {
-        let (Some(session), Some((transaction, _))) = (&mut self.link.session, &self.under_way) else {
+        let (Some(session), Some((transaction, _))) = (&mut self.connection.session, &self.under_way) else {
             return StepAnswer::Lost;
         };
         // Everything except an append may be done twice.
         let Transaction::Append { appends, .. } = transaction else { return StepAnswer::Absent };
         let Some((at, _)) = appends.first() else { return StepAnswer::Absent };
         let values = [int(self.queue.id), int(at.file), int(at.offset), int(epoch)];
-        match session.run("look", &values) {
+        match session.run("is_appended", &values) {
             Ok(rows) => match rows.first().map(|row| row.text(0)) {
                 None => StepAnswer::NotProven,
                 Some("t") => StepAnswer::Done,
@@ -374,7 +369,7 @@ impl PostgresHelper {
     fn commit(&mut self, epoch: u64, beats: bool, has_work: bool) -> Result<(), StatementError> {
         let proof = self.queue.proof(epoch);
         let gone = || StatementError::Lost("the connection is lost".to_owned());
-        let session = self.link.session.as_mut().ok_or_else(gone)?;
+        let session = self.connection.session.as_mut().ok_or_else(gone)?;
         let transaction = self.under_way.as_ref().map(|(transaction, _)| transaction).filter(|_| has_work);
         let purge = add_statements(session, &self.queue, &proof, beats, transaction, &mut self.purges)?;
         let (rows, names) = commit_and_ask(session, self.queue.allow_async)?;
@@ -398,17 +393,17 @@ impl PostgresHelper {
         let answer = match &failure {
             StatementError::Lost(_) => StepAnswer::Lost,
             // The proof divides by the number of rows that it has found.
-            StatementError::Refused { code, .. } if code == "22012" => {
-                self.link.trouble =
-                    "the epoch of the queue has changed, or the database has stopped to replicate".to_owned();
+            StatementError::Refused { code, .. } if code == sql::DIVISION_BY_ZERO => {
+                self.connection.trouble =
+                    "the epoch of the queue has changed, or the database has stopped replicating".to_owned();
                 return StepAnswer::NotProven;
             }
             // These rows exist: perhaps an answer was lost.
-            StatementError::Refused { code, .. } if code == "23505" => StepAnswer::Lost,
+            StatementError::Refused { code, .. } if code == sql::UNIQUE_VIOLATION => StepAnswer::Lost,
             refused if refused.is_of_now() => StepAnswer::Busy,
             StatementError::Refused { .. } => StepAnswer::Refused,
         };
-        self.link.trouble = failure.to_string();
+        self.connection.trouble = failure.to_string();
         answer
     }
 
@@ -417,31 +412,33 @@ impl PostgresHelper {
     /// Reports that all work has failed, and fails all further work.
     fn end(mut self, end: OwnershipEnd) {
         let reason = match end {
-            OwnershipEnd::TakenOver | OwnershipEnd::Refused => mem::take(&mut self.link.trouble),
+            OwnershipEnd::TakenOver | OwnershipEnd::Refused => mem::take(&mut self.connection.trouble),
             OwnershipEnd::TimedOut => format!(
                 "the database has confirmed nothing for {} s (--store-timeout): {}",
                 self.settings.times.store_timeout_ns / 1_000_000_000,
-                self.link.trouble
+                self.connection.trouble
             ),
         };
         error!("{}: {reason}", self.queue_address());
         let failed = || Err(io::Error::other(reason.clone()));
         self.finish(failed());
         // The loop must get the failure even if it waits for no task.
-        self.event_loop.complete(StoreTask::Sync(self.backlog.end()), 0, failed());
+        self.link.complete(StoreTask::Sync(self.backlog.end()), 0, failed());
         for task in mem::take(&mut self.backlog).into_tasks() {
-            self.event_loop.complete(task, 0, failed());
+            self.link.complete(task, 0, failed());
         }
-        while let Ok(work) = self.event_loop.given.recv() {
+        while let Ok(work) = self.link.given.recv() {
             if let Some(task) = work.into_task() {
-                self.event_loop.complete(task, 0, failed());
+                self.link.complete(task, 0, failed());
             }
         }
     }
 
     /// Releases the ownership of the queue, so that another server need not wait.
     fn hand_over(mut self) {
-        let Some(mut session) = self.link.session.take().filter(|_| self.owner.is_serving()) else { return };
+        let Some(mut session) = self.connection.session.take().filter(|_| self.owner.is_serving()) else {
+            return;
+        };
         match self.queue.hand_over(&mut session, self.owner.epoch()) {
             Ok(()) => session.close(),
             Err(failure) => warn!("{}: cannot hand the queue over: {failure}", self.queue_address()),

@@ -29,7 +29,7 @@ impl PostgresHelper {
         // The database answers, so nothing must be abandoned.
         self.owner.note_answer();
         let address = self.queue_address();
-        let session = self.link.session.as_mut()?;
+        let session = self.connection.session.as_mut()?;
         if !self.ballast.give_up(session, &address) {
             thread::sleep(TRY_AGAIN);
         }
