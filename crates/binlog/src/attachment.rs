@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_session_reads_back_and_nothing_shorter_is_one() {
         let long = "n".repeat(TubeName::MAX_BYTES);
-        for (identity, name) in [("", "w"), ("(strangers.unix)", "worker-7"), (long.as_str(), long.as_str())]
+        for (identity, name) in [("", "w"), ("(anonymous.unix)", "worker-7"), (long.as_str(), long.as_str())]
         {
             let reservation =
                 LoggedReservation { until: Timestamp(5_000), reserves: 3, grace_ms: 1_500, identity, name };

@@ -64,7 +64,7 @@ impl Marker {
             MarkerKind::Durable => (3, LogPosition { file: 0, offset: self.time.cast_unsigned() }),
             MarkerKind::Closed => (4, LogPosition { file: 0, offset: self.time.cast_unsigned() }),
             MarkerKind::Continued(next) => (5, LogPosition { file: next, offset: 0 }),
-            MarkerKind::Cut(place) => (6, place),
+            MarkerKind::Cut(end) => (6, end),
         };
         let (policy, milliseconds) = match self.sync {
             SyncPolicy::EachCommit => (0, 0),
@@ -172,16 +172,16 @@ mod tests {
         };
         let head = file_head(&header, Seal { nonce: 7 });
         let at = VERSION_BYTES as usize + FIXED_AT;
-        let damaged = |places: &[usize]| {
+        let damaged = |offsets: &[usize]| {
             let mut head = head;
-            places.iter().for_each(|&place| head[at + place] ^= 0x10);
+            offsets.iter().for_each(|&offset| head[at + offset] ^= 0x10);
             Marker::resembles_header(&head)
         };
         assert!(damaged(&[]) && damaged(&[20]), "the id and the number are there");
-        assert!((0..8).all(|place| damaged(&[place])), "one byte of the id is damaged");
-        assert!((8..12).all(|place| damaged(&[place])), "the number is damaged");
-        assert!((1..8).all(|place| !damaged(&[0, place])), "the number alone may be a priority");
-        assert!((0..8).all(|place| (8..12).all(|other| !damaged(&[place, other]))), "both are damaged");
+        assert!((0..8).all(|offset| damaged(&[offset])), "one byte of the id is damaged");
+        assert!((8..12).all(|offset| damaged(&[offset])), "the number is damaged");
+        assert!((1..8).all(|offset| !damaged(&[0, offset])), "the number alone may be a priority");
+        assert!((0..8).all(|offset| (8..12).all(|other| !damaged(&[offset, other]))), "both are damaged");
         assert!(Marker::resembles_header(&head[..at + 8]) && !Marker::resembles_header(&head[..at + 7]));
     }
 

@@ -424,7 +424,7 @@ mod tests {
                 answer(&mut owner, StepAnswer::Done, at(4200));
             }
             answer(&mut owner, StepAnswer::Raised(8), at(4300));
-            assert_eq!(owner.lease().end(), at(8300), "who raises the epoch changes the heartbeat");
+            assert_eq!(owner.lease().end(), at(8300), "raising the epoch changes the heartbeat");
         }
     }
 

@@ -123,9 +123,9 @@ impl fmt::Display for Warning {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Overridden(fault) => write!(out, "{fault}"),
-            Self::Blank { file } => write!(out, "binlog.{file}: empty, passed over"),
+            Self::Blank { file } => write!(out, "binlog.{file}: empty, skipped"),
             Self::Gap { file } => {
-                write!(out, "binlog.{file}: there is none, though there are files before it")
+                write!(out, "binlog.{file}: it is missing, although there are files before it")
             }
             Self::TagsLost { file, offset, job } => {
                 write!(out, "binlog.{file}: the tags of job {job} are lost, its record is at {offset}")
@@ -137,7 +137,7 @@ impl fmt::Display for Warning {
                      group that it led to"
                 )
             }
-            Self::StrangeName(name) => write!(out, "{name}: not a file of the binlog, passed over"),
+            Self::StrangeName(name) => write!(out, "{name}: not a file of the binlog, skipped"),
         }
     }
 }
@@ -293,16 +293,16 @@ impl Replay {
         }
         let MarkerFacts { durable, ends, cuts, .. } = &self.facts;
         let cut = cuts.get(&file.index).copied();
-        let told_end = cut.or(ends.get(&file.index).copied());
+        let recorded_end = cut.or(ends.get(&file.index).copied());
         // A file has its length before it has its name, and is never cut below an end that a marker records.
-        let length = told_end.unwrap_or(file.made_bytes);
+        let length = recorded_end.unwrap_or(file.made_bytes);
         if file.bytes < length {
             return length;
         }
         let known = match durable.file.cmp(&file.index) {
             std::cmp::Ordering::Less => 0,
             std::cmp::Ordering::Equal => durable.offset,
-            std::cmp::Ordering::Greater => told_end.unwrap_or(0),
+            std::cmp::Ordering::Greater => recorded_end.unwrap_or(0),
         };
         cut.map_or(known, |cut| cut.min(known))
     }

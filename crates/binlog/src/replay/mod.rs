@@ -398,8 +398,8 @@ impl Replay {
                 facts.ends.insert(previous_end.file, previous_end.offset);
             }
             MarkerKind::Continued(next) => file.continued = Some(next),
-            MarkerKind::Cut(place) => {
-                facts.cuts.insert(place.file, place.offset);
+            MarkerKind::Cut(end) => {
+                facts.cuts.insert(end.file, end.offset);
             }
             MarkerKind::Header(bytes) => file.made_bytes = bytes,
             MarkerKind::Durable | MarkerKind::Closed => self.note_time(marker.time),
