@@ -15,11 +15,11 @@ use crate::clock::Timestamp;
 /// that client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// A tube: the end of its pause, or of its first delay.
+    /// A tube: the end of its pause, of its first delay or of its first age, its gate that opens, or its full bucket.
     Tube(u32),
     /// A client: the end of a reservation, the start of a safety margin, or the end of a wait.
     Client(u32),
-    /// The rules for tags: the expiry of a job, or the end of a cooldown.
+    /// The rules for tags: the expiry of a job, the end of a cooldown, or the end of a `wait-job`.
     Rules,
 }
 

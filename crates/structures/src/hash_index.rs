@@ -116,8 +116,8 @@ impl<V: Copy> HashIndex<V> {
         }
         let number = self.number_of(hash);
         let bucket = self.bucket_mut(number);
-        let place = bucket.iter().position(|entry| entry.hash() == hash && is_wanted(entry.value))?;
-        let Entry { value, .. } = bucket.swap_remove(place);
+        let position = bucket.iter().position(|entry| entry.hash() == hash && is_wanted(entry.value))?;
+        let Entry { value, .. } = bucket.swap_remove(position);
         give_back(bucket);
         self.len -= 1;
         if self.len < self.buckets * MIN_MEAN_ENTRIES && self.buckets > 1 {

@@ -159,19 +159,19 @@ impl<T> IdMap<T> {
     /// Sets the value of an id for which the tree is high enough; makes its page if there is none.
     fn set(&mut self, id: JobId, value: T) -> Option<T> {
         let Self { root, inner_pages, leaves, .. } = self;
-        let mut place = root;
+        let mut slot = root;
         let mut above: Option<&mut u8> = None;
         for level in (1..=self.height).rev() {
-            let node = place.get_or_insert_with(|| {
+            let node = slot.get_or_insert_with(|| {
                 *inner_pages += 1;
                 above.into_iter().for_each(|used| *used += 1);
                 Node::Inner(0, empty_page())
             });
             let Node::Inner(used, page) = node else { unreachable!("leaves are only at level 0") };
             above = Some(used);
-            place = &mut page[way(id, level)];
+            slot = &mut page[way(id, level)];
         }
-        let node = place.get_or_insert_with(|| {
+        let node = slot.get_or_insert_with(|| {
             *leaves += 1;
             above.into_iter().for_each(|used| *used += 1);
             Node::Leaf(0, empty_page())
@@ -369,11 +369,11 @@ fn leaf_mut<T>(mut node: &mut Node<T>, mut level: u32, id: JobId) -> Option<(&mu
     }
 }
 
-/// Frees the leaf of `id`, which is empty, in the tree below `place`, and each page above it that becomes empty;
+/// Frees the leaf of `id`, which is empty, in the tree below `slot`, and each page above it that becomes empty;
 /// returns the number of freed pages.
-fn prune<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> usize {
+fn prune<T>(slot: &mut Option<Node<T>>, id: JobId, level: u32) -> usize {
     let mut freed = 0;
-    if let Some(Node::Inner(used, page)) = place {
+    if let Some(Node::Inner(used, page)) = slot {
         let child = &mut page[way(id, level)];
         freed = prune(child, id, level - 1);
         *used -= u8::from(child.is_none());
@@ -382,7 +382,7 @@ fn prune<T>(place: &mut Option<Node<T>>, id: JobId, level: u32) -> usize {
         }
         freed += 1;
     }
-    *place = None;
+    *slot = None;
     freed
 }
 

@@ -151,7 +151,7 @@ impl<K: Key> OrderedQueue<K> {
     /// The keys after `key`, in ascending order.
     pub fn iter_after(&self, key: K) -> impl Iterator<Item = K> {
         self.0.iter().flat_map(move |blocks| {
-            let number = blocks.holding(key);
+            let number = blocks.block_of(key);
             let block = blocks.block(number);
             let rest = block.range(block.partition_point(|&other| other <= key)..);
             let later = blocks.later.iter().flat_map(move |later| later.range(number..));
@@ -162,7 +162,7 @@ impl<K: Key> OrderedQueue<K> {
     /// The smallest key after `key`. For one or two keys this costs less than an iterator.
     pub fn first_after(&self, key: K) -> Option<K> {
         let blocks = self.0.as_ref()?;
-        let number = blocks.holding(key);
+        let number = blocks.block_of(key);
         let block = blocks.block(number);
         match block.get(block.partition_point(|&other| other <= key)) {
             Some(&next) => Some(next),
@@ -178,8 +178,8 @@ impl<K: Key> OrderedQueue<K> {
     /// The stored key that compares equal to `key`.
     pub fn get(&self, key: K) -> Option<K> {
         let blocks = self.0.as_ref()?;
-        let block = blocks.block(blocks.holding(key));
-        block.binary_search(&key).ok().map(|place| block[place])
+        let block = blocks.block(blocks.block_of(key));
+        block.binary_search(&key).ok().map(|position| block[position])
     }
 
     /// The smallest id of all keys. If many keys were removed out of order, some blocks are searched only by later
@@ -198,7 +198,7 @@ impl<K: Key> OrderedQueue<K> {
             Box::new(Blocks { front: VecDeque::with_capacity(1), later: None, len: 0 })
         });
         blocks.len += 1;
-        let index = blocks.holding(key);
+        let index = blocks.block_of(key);
         let block = blocks.block_mut(index);
         if block.back().is_none_or(|&last| last < key) {
             if block.len() < BLOCK {
@@ -245,10 +245,10 @@ impl<K: Key> OrderedQueue<K> {
         if blocks.front.front() == Some(&key) {
             return self.pop_first();
         }
-        let index = blocks.holding(key);
+        let index = blocks.block_of(key);
         let block = blocks.block_mut(index);
-        let place = block.binary_search(&key).ok()?;
-        let key = block.remove(place)?;
+        let position = block.binary_search(&key).ok()?;
+        let key = block.remove(position)?;
         blocks.len -= 1;
         if let Some(later) = &blocks.later
             && index > 0
@@ -278,14 +278,14 @@ fn insert_sorted<K: Key>(block: &mut VecDeque<K>, key: K) {
     if block.len() == block.capacity() && block.len() >= BLOCK / 2 {
         block.reserve_exact(STEP);
     }
-    let place = block.partition_point(|&other| other < key);
-    debug_assert!(block.get(place) != Some(&key), "a key is added once");
-    block.insert(place, key);
+    let position = block.partition_point(|&other| other < key);
+    debug_assert!(block.get(position) != Some(&key), "a key is added once");
+    block.insert(position, key);
 }
 
 impl<K: Key> Blocks<K> {
     /// The number of the block to which `key` belongs: 0 is the front, n the n-th of the later ones.
-    fn holding(&self, key: K) -> usize {
+    fn block_of(&self, key: K) -> usize {
         match &self.later {
             None => 0,
             Some(later) if later[later.len() - 1].from <= key => later.len(),
@@ -309,20 +309,20 @@ impl<K: Key> Blocks<K> {
 
     /// Writes `new` over `old` if the order stays the same.
     fn replace_in_place(&mut self, old: K, new: K) -> Option<K> {
-        let number = self.holding(old);
+        let number = self.block_of(old);
         let block = self.block(number);
-        let place = block.binary_search(&old).ok()?;
-        let after_previous = match place.checked_sub(1) {
+        let position = block.binary_search(&old).ok()?;
+        let after_previous = match position.checked_sub(1) {
             Some(previous) => block[previous] < new,
             // A key below the first key of a later block may belong to the block before it.
             None => number == 0 || self.later.as_ref()?[number - 1].from <= new,
         };
-        let next = block.get(place + 1).copied();
+        let next = block.get(position + 1).copied();
         let next = next.or_else(|| Some(self.later.as_ref()?.get(number)?.from));
         if !after_previous || next.is_some_and(|next| next <= new) {
             return None;
         }
-        let replaced = std::mem::replace(&mut self.block_mut(number)[place], new);
+        let replaced = std::mem::replace(&mut self.block_mut(number)[position], new);
         self.forget_oldest(number);
         Some(replaced)
     }
